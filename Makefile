@@ -1,0 +1,42 @@
+# make demo   train on the embedded six-view data set, evaluate, draw the result
+# make test   set everything up and run every test
+# make lint, make bench, make docs
+PYTHON ?= python3
+VENV ?= .venv
+BIN = $(VENV)/bin
+INSTALL = $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: demo test fast lint bench docs clean
+
+# One marker file per set of extras: an install is repeated only when the requirements change.
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+$(VENV)/.installed-%: pyproject.toml constraints.txt | $(BIN)/python
+	$(INSTALL) torch numpy
+	$(INSTALL) -e '.[$*]'
+	@touch $@
+
+demo: $(VENV)/.installed-plot
+	$(BIN)/python examples/free_points.py
+
+test: $(VENV)/.installed-test,train,plot
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest
+
+fast: $(VENV)/.installed-test,train,plot
+	$(BIN)/python -m pytest -m "not slow"
+
+lint: $(VENV)/.installed-test,train,dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.installed-bench
+	$(BIN)/python -m benchmarks
+
+docs: $(VENV)/.installed-docs,train
+	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
+
+clean:
+	rm -rf $(VENV) build dist docs/_build .pytest_cache .hypothesis

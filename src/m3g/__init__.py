@@ -1,0 +1,1 @@
+"""Learn from k views of the same objects with the multi-marginal matching gap."""

@@ -1,0 +1,204 @@
+"""Every check of a user's arguments: one place, one wording.
+
+Each function raises a `ValueError` of one sentence that names the argument, what it got and what it takes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Views = Tensor | Sequence[Tensor]
+
+
+def working_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The type a loss computes in: float64 stays, everything shorter becomes float32."""
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def shape_of(tensor: Tensor) -> tuple[int, ...]:
+    return tuple(tensor.shape)
+
+
+def positive(name: str, value: float) -> float:
+    if isinstance(value, Tensor) or not isinstance(value, (int, float)) or isinstance(value, bool):
+        raise ValueError(f"{name} takes a positive number, got {type(value).__name__} {value!r}.")
+    if not (value > 0 and math.isfinite(value)):
+        raise ValueError(f"{name} takes a positive finite number, got {value!r}.")
+    return float(value)
+
+
+def positive_int(name: str, value: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"{name} takes a whole number of at least 1, got {value!r}.")
+    return value
+
+
+def one_of(name: str, value: object, known: Iterable[str]) -> str:
+    known = sorted(known)
+    if not isinstance(value, str) or value not in known:
+        raise ValueError(f"{name} takes one of {', '.join(map(repr, known))}, got {value!r}.")
+    return value
+
+
+def view_sequence(views: Views, *, name: str = "views") -> list[Tensor]:
+    """Views whose sizes may differ: k >= 2 floating point tensors (…, n_l, d) with one d and one batch."""
+    if isinstance(views, Tensor):
+        if views.ndim < 3:
+            raise ValueError(
+                f"{name} takes a tensor of shape (..., k, n, d) or a sequence of k tensors (..., n, d), "
+                f"got a tensor of shape {shape_of(views)}."
+            )
+        if views.shape[-3] < 2:
+            raise ValueError(f"{name} takes k >= 2 views, got k = {views.shape[-3]}.")
+        parts = list(views.unbind(-3))
+    else:
+        if not isinstance(views, Sequence) or not all(isinstance(v, Tensor) for v in views):
+            raise ValueError(
+                f"{name} takes a tensor (..., k, n, d) or a sequence of k tensors (..., n, d), "
+                f"got {type(views).__name__}."
+            )
+        parts = list(views)
+        if len(parts) < 2:
+            raise ValueError(f"{name} takes k >= 2 views, got k = {len(parts)}.")
+    first = parts[0]
+    for l, view in enumerate(parts):
+        if not view.is_floating_point():
+            raise ValueError(f"{name} takes floating point tensors, got {view.dtype} in view {l}.")
+        if view.ndim < 2 or view.shape[-1] != first.shape[-1] or view.shape[:-2] != first.shape[:-2]:
+            raise ValueError(
+                f"{name} takes tensors (..., n, d) with one d and one batch shape, "
+                f"got {shape_of(first)} in view 0 and {shape_of(view)} in view {l}."
+            )
+        if view.numel() == 0:
+            raise ValueError(f"{name} takes views with at least one point, got {shape_of(view)} in view {l}.")
+        if view.device != first.device:
+            raise ValueError(
+                f"{name} takes views on one device, got {first.device} in view 0 and {view.device} in view {l}."
+            )
+    return parts
+
+
+def aligned_views(views: Views, *, name: str = "views") -> Tensor:
+    """Views whose row i is the same object: one tensor (..., k, n, d), at least float32."""
+    parts = view_sequence(views, name=name)
+    sizes = {part.shape[-2] for part in parts}
+    if len(sizes) > 1:
+        raise ValueError(
+            f"{name} takes k views of the same n points, got n = {[part.shape[-2] for part in parts]}."
+        )
+    stacked = views if isinstance(views, Tensor) else torch.stack(_common_dtype(parts), dim=-3)
+    return stacked.to(working_dtype(stacked.dtype))
+
+
+def _common_dtype(parts: list[Tensor]) -> list[Tensor]:
+    dtype = parts[0].dtype
+    for part in parts[1:]:
+        dtype = torch.promote_types(dtype, part.dtype)
+    return [part.to(dtype) for part in parts]
+
+
+def presence(mask: Tensor | None, views: Tensor) -> Tensor | None:
+    """The mask of present points, bool (..., k, n), broadcast to the views' batch; None if nothing is absent."""
+    if mask is None:
+        return None
+    if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
+        got = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
+        raise ValueError(f"mask takes a bool tensor of shape (k, n), got {got}.")
+    if mask.shape != views.shape[:-1] and mask.shape != views.shape[-3:-1]:
+        raise ValueError(
+            f"mask takes a bool tensor of shape {shape_of(views)[-3:-1]} (one entry per view and point), "
+            f"got shape {shape_of(mask)}."
+        )
+    mask = mask.to(views.device)
+    lonely = ~mask.any(-2)
+    if bool(lonely.any()):
+        point = int(lonely.reshape(-1, lonely.shape[-1]).any(0).nonzero()[0])
+        raise ValueError(f"mask takes points with at least one view, got point {point} with none.")
+    return mask.expand(views.shape[:-1])
+
+
+def usable(views: Tensor, mask: Tensor | None, *, normalize: bool, name: str = "views") -> Tensor:
+    """The views a loss works on: absent points zero, the others finite and, if asked, of unit length."""
+    if mask is not None:
+        views = torch.where(mask.unsqueeze(-1), views, 0.0)
+    norms = torch.linalg.vector_norm(views, dim=-1, keepdim=True)
+    lower = norms.detach() > 0 if normalize else norms.detach() >= 0
+    fine = lower & (norms.detach() < math.inf)
+    if mask is not None:
+        fine = fine | ~mask.unsqueeze(-1)
+    if not bool(fine.all()):
+        _explain(views, fine.squeeze(-1), name)
+    if not normalize:
+        return views
+    return views / (norms if mask is None else torch.where(mask.unsqueeze(-1), norms, 1.0))
+
+
+def _explain(views: Tensor, fine: Tensor, name: str) -> None:
+    index = (~fine).nonzero()[0]
+    view, point = int(index[-2]), int(index[-1])
+    vector = views[tuple(index)]
+    if bool(vector.isnan().any()):
+        what = "NaN"
+    elif bool(vector.isinf().any()):
+        what = "an infinite value"
+    elif bool((vector == 0).all()):
+        what = "a zero vector, which normalize=True cannot scale to unit length,"
+    else:
+        what = "values too large for their norm to be represented"
+    raise ValueError(f"{name} takes finite, non-zero vectors, got {what} in view {view}, point {point}.")
+
+
+def same_shape(student: Tensor, teacher: Tensor) -> None:
+    if student.shape != teacher.shape:
+        raise ValueError(
+            f"teacher takes views of the student's shape {shape_of(student)}, got {shape_of(teacher)}."
+        )
+
+
+def marginal_weights(
+    weights: Sequence[Tensor] | None, sizes: Sequence[int], like: Tensor
+) -> list[Tensor] | None:
+    """Weights per view: positive, with the same sum in every view; None means uniform."""
+    if weights is None:
+        return None
+    if isinstance(weights, Tensor) or len(weights) != len(sizes):
+        got = "a tensor" if isinstance(weights, Tensor) else f"{len(weights)}"
+        raise ValueError(f"weights takes a sequence of {len(sizes)} tensors, one per view, got {got}.")
+    out = []
+    for l, (weight, size) in enumerate(zip(weights, sizes)):
+        weight = torch.as_tensor(weight, dtype=torch.float64, device=like.device)
+        if weight.shape[-1:] != (size,):
+            raise ValueError(
+                f"weights takes a tensor of {size} entries for view {l}, got shape {shape_of(weight)}."
+            )
+        if not bool((weight > 0).all()):
+            raise ValueError(f"weights takes positive finite numbers, got {float(weight.min())} in view {l}.")
+        out.append(weight)
+    totals = [float(weight.sum(-1).max()) for weight in out]
+    if not all(math.isclose(total, totals[0], rel_tol=1e-4) for total in totals):
+        raise ValueError(f"weights takes tensors with one sum in every view, got sums {totals}.")
+    return [weight * (totals[0] / total) for weight, total in zip(out, totals)]
+
+
+def finite_tensor(name: str, tensor: Tensor) -> None:
+    if not bool(torch.isfinite(tensor).all()):
+        raise ValueError(f"{name} takes finite numbers, got NaN or inf.")
+
+
+def fits(what: str, num_bytes: float, limit: float, instead: str) -> None:
+    """Refuse what would not fit in memory, saying how large it is and what to use instead."""
+    if num_bytes > limit:
+        raise ValueError(
+            f"{what} would take {num_bytes / 2**30:.1f} GiB, past the limit of {limit / 2**30:.1f} GiB: {instead}."
+        )
+
+
+def view_index(name: str, index: Any, k: int) -> int:
+    if not isinstance(index, int) or not -k <= index < k:
+        raise ValueError(f"{name} takes a view from 0 to {k - 1}, got {index!r}.")
+    return index % k
