@@ -1,0 +1,87 @@
+"""What every loss module shares: one call, one treatment of precision and of several processes."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from m3g._checks import Views, aligned_views, presence, same_shape, shape_of, usable
+from m3g.losses.gather import gather_views
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class ViewLoss(nn.Module):
+    """Base class of the losses: `loss(views, *, mask=None)`, some also with `teacher=`.
+
+    Args:
+        normalize: scale every vector to unit length first.
+        gather: compute the loss on the points of all processes (n becomes world × n) instead of each process
+            on its own; loss and gradients under `DistributedDataParallel` are those of one process with the
+            full batch. One process has nothing to gather.
+
+    A subclass says in `takes_teacher` whether it has a student–teacher form, and writes `compute`, which gets
+    a tensor (..., k, n, d) of at least float32, outside autocast; normalising and checking entries is left to
+    the loss's function.
+    """
+
+    takes_teacher = False
+
+    def __init__(self, *, normalize: bool = True, gather: bool = False) -> None:
+        super().__init__()
+        self.normalize = normalize
+        self.gather = gather
+
+    def forward(self, views: Views, *, mask: Tensor | None = None, teacher: Views | None = None) -> Tensor:
+        views = aligned_views(views)
+        mask = presence(mask, views)
+        if teacher is not None:
+            if not self.takes_teacher:
+                raise ValueError(f"teacher takes None for {type(self).__name__}, which has no teacher form.")
+            teacher = aligned_views(teacher, name="teacher").detach().to(views.dtype)
+            same_shape(views, teacher)
+        if self.gather:
+            views, mask, teacher = gather_views(views, mask, teacher)
+        with torch.autocast(views.device.type, enabled=False):
+            if teacher is None:
+                return self.compute(views, mask)
+            return self.compute(views, mask, teacher)
+
+    def compute(self, views: Tensor, mask: Tensor | None, teacher: Tensor | None = None) -> Tensor:
+        raise NotImplementedError
+
+
+def full_precision(function: Callable[P, R]) -> Callable[P, R]:
+    """Run a function of tensors outside autocast, so that what it upcasts stays upcast."""
+
+    @functools.wraps(function)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        with torch.autocast(_device(*args, *kwargs.values()).type, enabled=False):
+            return function(*args, **kwargs)
+
+    return run
+
+
+def _device(*values: object) -> torch.device:
+    for value in values:
+        if isinstance(value, Tensor):
+            return value.device
+        if isinstance(value, (list, tuple)) and value and isinstance(value[0], Tensor):
+            return value[0].device
+    return torch.device("cpu")  # no tensor: the function will say what is wrong with its arguments
+
+
+def clean(
+    views: Views, mask: Tensor | None, *, normalize: bool, name: str = "views"
+) -> tuple[Tensor, Tensor | None]:
+    """One batch (k, n, d) and its mask (k, n), checked; absent points are zero, the others normalised if asked."""
+    views = aligned_views(views, name=name)
+    if views.ndim != 3:
+        raise ValueError(f"{name} takes one batch of shape (k, n, d), got shape {shape_of(views)}.")
+    mask = presence(mask, views)
+    return usable(views, mask, normalize=normalize, name=name), mask
