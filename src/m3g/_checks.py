@@ -5,6 +5,7 @@ Each function raises a `ValueError` of one sentence that names the argument, wha
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -202,3 +203,11 @@ def view_index(name: str, index: Any, k: int) -> int:
     if not isinstance(index, int) or not -k <= index < k:
         raise ValueError(f"{name} takes a view from 0 to {k - 1}, got {index!r}.")
     return index % k
+
+
+def extra(module: str, name: str) -> Any:
+    """Import a module that an optional extra installs, or say how to get it."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise ImportError(f"{module} is not installed: pip install 'm3g[{name}]'.") from error

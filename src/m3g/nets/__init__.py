@@ -1,0 +1,26 @@
+"""Encoders, projection and prediction heads, and the teacher."""
+
+from m3g.nets.backbones import ModuleEncoder, TransformersEncoder, import_module_class
+from m3g.nets.build import ENCODERS, build_encoder, build_encoders, build_net
+from m3g.nets.encoders import MLP, EEGEncoder
+from m3g.nets.heads import Head, Predictor, Projector
+from m3g.nets.multiview import MultiViewNet
+from m3g.nets.teacher import Teacher, momentum_at
+
+__all__ = [
+    "ENCODERS",
+    "MLP",
+    "EEGEncoder",
+    "Head",
+    "ModuleEncoder",
+    "MultiViewNet",
+    "Predictor",
+    "Projector",
+    "Teacher",
+    "TransformersEncoder",
+    "build_encoder",
+    "build_encoders",
+    "build_net",
+    "import_module_class",
+    "momentum_at",
+]

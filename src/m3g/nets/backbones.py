@@ -1,0 +1,155 @@
+"""Encoders that come from elsewhere: any model of `transformers`, any `nn.Module` by class path."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from m3g import _checks
+
+TRUSTED_PACKAGES = ("m3g", "torch.nn", "transformers")
+
+
+class TransformersEncoder(nn.Module):
+    """An image, text or audio model of `transformers`, reduced to one vector per input.
+
+    Args:
+        model: a model type (`"vit"` is ViT-B/16, `"bert"`, `"wav2vec2"`, `"resnet"`, …), or, with a slash in
+            it, a name on the hub or a local folder.
+        pretrained: load the weights as well as the configuration; only for a hub name or a local folder.
+        config: fields of the model's configuration to change, such as `{"num_hidden_layers": 4}`.
+        pool: `"cls"` takes the first token, `"mean"` averages the tokens that are not padding; by default
+            the first for images and the mean for text and audio. Maps (n, c, h, w) are averaged over h and w.
+
+    Example:
+        >>> import torch
+        >>> small = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 32}
+        >>> encoder = TransformersEncoder("vit", config=small)
+        >>> encoder(torch.randn(2, 3, 32, 32)).shape
+        torch.Size([2, 32])
+    """
+
+    def __init__(
+        self,
+        model: str = "vit",
+        *,
+        pretrained: bool = False,
+        config: Mapping[str, Any] | None = None,
+        pool: str | None = None,
+    ):
+        super().__init__()
+        self.backbone: Any = _load(model, pretrained, dict(config or {}))
+        # An unused pooler would have parameters without a gradient, which DDP refuses.
+        pooler = getattr(self.backbone, "pooler", None)
+        if isinstance(pooler, nn.Module) and any(True for _ in pooler.parameters()):
+            self.backbone.pooler = None
+        self.input_name: str = self.backbone.main_input_name
+        self.pool = pool or ("cls" if self.input_name == "pixel_values" else "mean")
+        _checks.one_of("pool", self.pool, ("cls", "mean"))
+        settings = self.backbone.config
+        sizes = getattr(settings, "hidden_sizes", None)
+        self.out_features = int(sizes[-1] if sizes else settings.hidden_size)
+
+    def forward(self, view: Tensor) -> Tensor:
+        keep: Tensor | None = None
+        if self.input_name == "input_ids":
+            view = view.long()
+            keep = torch.ne(view, self.backbone.config.pad_token_id or 0)
+            hidden = self.backbone(input_ids=view, attention_mask=keep.long()).last_hidden_state
+        else:
+            hidden = self.backbone(**{self.input_name: view}).last_hidden_state
+        if hidden.ndim == 4:
+            return hidden.mean((-2, -1))
+        if self.pool == "cls":
+            return hidden[:, 0]
+        if keep is None:
+            return hidden.mean(1)
+        weight = keep.to(hidden.dtype).unsqueeze(-1)
+        return (hidden * weight).sum(1) / weight.sum(1).clamp_min(1)
+
+
+def _load(model: str, pretrained: bool, changes: dict[str, Any]) -> Any:
+    transformers = _checks.extra("transformers", "train")
+    if "/" not in model:
+        if pretrained:
+            raise ValueError(
+                "pretrained=True takes a model's name on the hub or a local folder, "
+                f"got the model type {model!r}."
+            )
+        try:
+            config = transformers.AutoConfig.for_model(model, **changes)
+        except ValueError:
+            raise ValueError(
+                "model takes a model type known to transformers, such as 'vit', 'bert' or 'wav2vec2', "
+                f"got {model!r}."
+            ) from None
+        return transformers.AutoModel.from_config(config)
+    try:
+        config = transformers.AutoConfig.from_pretrained(model, trust_remote_code=False, **changes)
+        if not pretrained:
+            return transformers.AutoModel.from_config(config)
+        return transformers.AutoModel.from_pretrained(
+            model, config=config, trust_remote_code=False, use_safetensors=True
+        )
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().split("\n")[0]
+        raise ValueError(
+            f"model {model!r} could not be loaded ({reason.rstrip('.')}): check the name and that the hub is "
+            "reachable, give the path of a local folder, or use a model type with pretrained=False."
+        ) from error
+
+
+def import_module_class(class_path: str, *, trust: bool = False) -> type[nn.Module]:
+    """The `nn.Module` subclass at a dotted path; outside `TRUSTED_PACKAGES` only with `trust=True`.
+
+    Example:
+        >>> import_module_class("torch.nn.Linear").__name__
+        'Linear'
+    """
+    package, _, name = class_path.rpartition(".")
+    if not trust and not any(f"{package}.".startswith(f"{known}.") for known in TRUSTED_PACKAGES):
+        raise ValueError(
+            f"class_path takes a class of {', '.join(TRUSTED_PACKAGES)}, got {class_path!r}: "
+            "pass trust=True if you know and trust its code."
+        )
+    try:
+        found = getattr(importlib.import_module(package), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(f"class_path takes the path of an importable class, got {class_path!r}.") from error
+    if not (isinstance(found, type) and issubclass(found, nn.Module)):
+        raise ValueError(f"class_path takes a subclass of torch.nn.Module, got {class_path!r}.")
+    return found
+
+
+class ModuleEncoder(nn.Module):
+    """Any module as an encoder: its output is flattened to (n, width); the width is found by trying once.
+
+    Example:
+        >>> ModuleEncoder(nn.Conv1d(1, 4, 3), (1, 10)).out_features
+        32
+    """
+
+    def __init__(self, module: nn.Module, input_shape: Sequence[int]):
+        super().__init__()
+        self.module = module
+        training = module.training
+        module.eval()
+        try:
+            with torch.no_grad():
+                self.out_features = self(torch.zeros(2, *input_shape)).shape[-1]
+        except RuntimeError as error:
+            raise ValueError(
+                f"encoder {type(module).__name__} takes inputs of another shape than the view's "
+                f"{tuple(input_shape)} ({str(error).splitlines()[0]})."
+            ) from error
+        module.train(training)
+
+    def forward(self, view: Tensor) -> Tensor:
+        out = self.module(view)
+        if not isinstance(out, Tensor):
+            out = out.last_hidden_state[:, 0]
+        return out.flatten(1)

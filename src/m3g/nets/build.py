@@ -1,0 +1,116 @@
+"""From a description (a name, a mapping from a configuration file, a module) to encoders and networks."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import nn
+
+from m3g import _checks
+from m3g.nets.backbones import ModuleEncoder, TransformersEncoder, import_module_class
+from m3g.nets.encoders import MLP, EEGEncoder
+from m3g.nets.heads import Predictor, Projector
+from m3g.nets.multiview import MultiViewNet
+
+ENCODERS = {
+    "mlp": "a multilayer perceptron for rows of numbers (options: width, depth, dropout)",
+    "eeg": "the paper's convolutions for one signal channel (options: channels, kernels, dropout, pool)",
+    "transformers": "an image, text or audio model of transformers (options: model, pretrained, config, pool)",
+}
+
+Spec = str | Mapping[str, Any] | nn.Module
+
+
+def build_encoder(spec: Spec, *, input_shape: Sequence[int], trust: bool = False) -> nn.Module:
+    """An encoder with the attribute `out_features`, mapping (n, *input_shape) to (n, out_features).
+
+    Args:
+        spec: a name of `ENCODERS`; a mapping with the name under `kind` and the options beside it; a mapping
+            `{"class_path": "torch.nn.Linear", "init_args": {...}}`; or a ready module.
+        input_shape: the shape of one sample of the view.
+        trust: allow class paths outside m3g, torch.nn and transformers.
+
+    Example:
+        >>> build_encoder({"kind": "mlp", "width": 64}, input_shape=(47,)).out_features
+        64
+        >>> linear = {"class_path": "torch.nn.Linear", "init_args": {"in_features": 47, "out_features": 8}}
+        >>> build_encoder(linear, input_shape=(47,)).out_features
+        8
+    """
+    if isinstance(spec, nn.Module):
+        return spec if hasattr(spec, "out_features") else ModuleEncoder(spec, input_shape)
+    if isinstance(spec, str):
+        spec = {"class_path": spec} if "." in spec else {"kind": spec}
+    options = dict(spec)
+    if "class_path" in options:
+        found = import_module_class(options["class_path"], trust=trust)
+        module = _call(found, dict(options.get("init_args") or {}))
+        return ModuleEncoder(module, input_shape)
+    kind = _checks.one_of("encoder kind", options.pop("kind", None), ENCODERS)
+    if kind == "mlp":
+        return _call(MLP, {"in_features": math.prod(input_shape), **options})
+    if kind == "eeg":
+        return _call(EEGEncoder, {"in_channels": input_shape[0] if len(input_shape) > 1 else 1, **options})
+    if len(input_shape) == 3:
+        # Images: the model is built for the size of the data unless the user says otherwise.
+        fitted = {"image_size": input_shape[-1], "num_channels": input_shape[0]}
+        options["config"] = {**fitted, **(options.get("config") or {})}
+    return _call(TransformersEncoder, options)
+
+
+def _call(cls: type[nn.Module], options: dict[str, Any]) -> nn.Module:
+    try:
+        return cls(**options)
+    except TypeError as error:
+        raise ValueError(f"encoder {cls.__name__} takes other options: {error}.") from error
+
+
+def build_encoders(
+    spec: Spec, *, view_shapes: Sequence[Sequence[int]], shared: bool = False, trust: bool = False
+) -> list[nn.Module]:
+    """One encoder per view, or a list of one that all views share (their shapes must then be equal)."""
+    if not shared:
+        # A ready module is copied, so that every view has its own weights.
+        return [
+            build_encoder(
+                copy.deepcopy(spec) if isinstance(spec, nn.Module) else spec, input_shape=shape, trust=trust
+            )
+            for shape in view_shapes
+        ]
+    if len({tuple(shape) for shape in view_shapes}) > 1:
+        raise ValueError(
+            f"shared=True takes views of one shape, got {[tuple(shape) for shape in view_shapes]}: "
+            "use one encoder per view (shared=False)."
+        )
+    return [build_encoder(spec, input_shape=view_shapes[0], trust=trust)]
+
+
+def build_net(
+    view_shapes: Sequence[Sequence[int]],
+    *,
+    encoder: Spec = "mlp",
+    shared: bool = False,
+    projector: Mapping[str, Any] | None = None,
+    predictor: Mapping[str, Any] | None = None,
+    trust: bool = False,
+) -> MultiViewNet:
+    """Encoders, projectors and, if `predictor` is given (a mapping, perhaps empty), a predictor, for k views.
+
+    `shared` makes one encoder and one projector serve all views. `projector` and `predictor` hold options of
+    `m3g.nets.Head` (`hidden`, `out_features`); the predictor keeps the embedding's size.
+
+    Example:
+        >>> net = build_net([(5,), (9,)], projector={"hidden": 128, "out_features": 32}, predictor={})
+        >>> [part.out_features for part in net.encoders], net.predictor.out_features
+        ([256, 256], 32)
+    """
+    encoders = build_encoders(encoder, view_shapes=view_shapes, shared=shared, trust=trust)
+    projectors = [Projector(part.out_features, **(projector or {})) for part in encoders]  # type: ignore[arg-type]
+    head = None
+    if predictor is not None:
+        size = projectors[0].out_features
+        head = Predictor(size, **{"hidden": 512, **predictor, "out_features": size})
+    return MultiViewNet(encoders, projectors, head)

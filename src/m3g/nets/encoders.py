@@ -1,0 +1,82 @@
+"""Encoders written here: a multilayer perceptron for rows of numbers, convolutions for signals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+from m3g import _checks
+
+
+class MLP(nn.Module):
+    """`depth` blocks of `Linear → LayerNorm → GELU` of one `width`; inputs are flattened to (n, in_features).
+
+    Example:
+        >>> import torch
+        >>> MLP(47, width=128)(torch.randn(8, 47)).shape
+        torch.Size([8, 128])
+    """
+
+    def __init__(self, in_features: int, *, width: int = 256, depth: int = 2, dropout: float = 0.0):
+        super().__init__()
+        self.in_features = _checks.positive_int("in_features", in_features)
+        self.out_features = _checks.positive_int("width", width)
+        _checks.positive_int("depth", depth)
+        layers: list[nn.Module] = [nn.Flatten()]
+        for size in [in_features] + [width] * (depth - 1):
+            layers += [nn.Linear(size, width), nn.LayerNorm(width), nn.GELU()]
+            if dropout > 0:
+                layers.append(nn.Dropout(dropout))
+        self.layers = nn.Sequential(*layers)
+
+    def forward(self, view: Tensor) -> Tensor:
+        return self.layers(view)
+
+
+class EEGEncoder(nn.Module):
+    """The paper's encoder of one signal channel (after Brüsch et al., 2023).
+
+    Six blocks `Conv1d(stride = kernel, padding = kernel // 2) → Dropout → GroupNorm → GELU`, then a 1×1
+    convolution. `maps` gives (n, channels[-1], time'), 64 × 33 for 3000 samples; `forward` averages them over
+    `pool` stretches of time and flattens: (n, channels[-1] * pool).
+
+    Example:
+        >>> import torch
+        >>> encoder = EEGEncoder()
+        >>> encoder.maps(torch.randn(2, 1, 3000)).shape, encoder(torch.randn(2, 1, 3000)).shape
+        (torch.Size([2, 64, 33]), torch.Size([2, 256]))
+    """
+
+    def __init__(
+        self,
+        *,
+        in_channels: int = 1,
+        channels: Sequence[int] = (256, 256, 256, 256, 256, 64),
+        kernels: Sequence[int] = (3, 2, 2, 2, 2, 2),
+        dropout: float = 0.1,
+        pool: int = 4,
+    ):
+        super().__init__()
+        if len(channels) != len(kernels) or any(size % 2 for size in channels):
+            raise ValueError(
+                f"channels takes one even number per kernel ({len(kernels)} of them), got {tuple(channels)}."
+            )
+        self.in_channels = in_channels
+        self.stride = math.prod(kernels)
+        self.out_features = channels[-1] * _checks.positive_int("pool", pool)
+        blocks = []
+        for before, after, kernel in zip([in_channels, *channels], channels, kernels):
+            blocks += [
+                nn.Conv1d(before, after, kernel, stride=kernel, padding=kernel // 2),
+                nn.Dropout(dropout),
+                nn.GroupNorm(after // 2, after),
+                nn.GELU(),
+            ]
+        self.maps = nn.Sequential(*blocks, nn.Conv1d(channels[-1], channels[-1], 1))
+        self.pool = nn.AdaptiveAvgPool1d(pool)
+
+    def forward(self, view: Tensor) -> Tensor:
+        signal = view.unsqueeze(1) if view.ndim == 2 else view
+        return self.pool(self.maps(signal)).flatten(1)

@@ -1,0 +1,46 @@
+"""The heads after an encoder: a projector to the embedding, a predictor for the student alone."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from m3g import _checks
+
+
+class Head(nn.Module):
+    """`Linear → GELU → Linear → LayerNorm`, from `in_features` to `out_features` through `hidden`.
+
+    The paper's vision head has `hidden=4096, out_features=256`; the defaults suit a few thousand rows.
+    `hidden=None` is one linear map without normalisation (the paper's EEG head: `out_features=32`).
+
+    Example:
+        >>> import torch
+        >>> Head(128, hidden=256, out_features=32)(torch.randn(8, 128)).shape
+        torch.Size([8, 32])
+    """
+
+    def __init__(self, in_features: int, *, hidden: int | None = 512, out_features: int = 64):
+        super().__init__()
+        self.in_features = _checks.positive_int("in_features", in_features)
+        self.out_features = _checks.positive_int("out_features", out_features)
+        if hidden is None:
+            self.layers = nn.Sequential(nn.Linear(in_features, out_features))
+        else:
+            _checks.positive_int("hidden", hidden)
+            self.layers = nn.Sequential(
+                nn.Linear(in_features, hidden),
+                nn.GELU(),
+                nn.Linear(hidden, out_features),
+                nn.LayerNorm(out_features),
+            )
+
+    def forward(self, features: Tensor) -> Tensor:
+        return self.layers(features)
+
+
+class Projector(Head):
+    """From features to the embedding the loss compares; see `Head`."""
+
+
+class Predictor(Head):
+    """From the student's embedding to the teacher's; see `Head`. The teacher has none."""

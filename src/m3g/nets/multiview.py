@@ -1,0 +1,74 @@
+"""k encoders and their heads as one network: k view inputs in, embeddings (k, n, d) out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+
+class MultiViewNet(nn.Module):
+    """`embedding_l = predictor(projector_l(encoder_l(view_l)))`.
+
+    Args:
+        encoders: one module shared by all views, or a sequence of k, each mapping its view to (n, width).
+        projectors: one module shared by all views, or a sequence of k, each mapping (n, width) to (n, d).
+        predictor: maps (n, d) to (n, d), shared by all views; None for none.
+
+    Example:
+        >>> import torch
+        >>> from m3g.nets import MLP, MultiViewNet, Projector
+        >>> net = MultiViewNet([MLP(5), MLP(9)], Projector(256))
+        >>> net([torch.randn(4, 5), torch.randn(4, 9)]).shape
+        torch.Size([2, 4, 64])
+    """
+
+    def __init__(
+        self,
+        encoders: nn.Module | Sequence[nn.Module],
+        projectors: nn.Module | Sequence[nn.Module],
+        predictor: nn.Module | None = None,
+    ):
+        super().__init__()
+        self.encoders = _as_list(encoders)
+        self.projectors = _as_list(projectors)
+        self.predictor = predictor
+        if len({len(self.encoders), len(self.projectors)} - {1}) > 1:
+            raise ValueError(
+                "projectors takes one module or one per encoder, "
+                f"got {len(self.projectors)} for {len(self.encoders)} encoders."
+            )
+
+    def features(self, views: Sequence[Tensor]) -> list[Tensor]:
+        """What the encoders give, before the heads: k tensors (n, width), the widths may differ."""
+        return [encoder(view) for encoder, view in zip(self._per_view(self.encoders, len(views)), views)]
+
+    def project(self, features: Sequence[Tensor]) -> Tensor:
+        """From features to embeddings (k, n, d), through projectors and, if there is one, the predictor."""
+        projectors = self._per_view(self.projectors, len(features))
+        embeddings = torch.stack([projector(part) for projector, part in zip(projectors, features)])
+        return embeddings if self.predictor is None else self.predictor(embeddings)
+
+    def forward(self, views: Sequence[Tensor]) -> Tensor:
+        return self.project(self.features(views))
+
+    def embed_view(self, view: Tensor, l: int) -> Tensor:
+        """The embedding (n, d) of one view: what a student or teacher that sees only some views needs."""
+        features = self.encoders[l % len(self.encoders)](view)
+        embedding = self.projectors[l % len(self.projectors)](features)
+        return embedding if self.predictor is None else self.predictor(embedding)
+
+    @staticmethod
+    def _per_view(modules: nn.ModuleList, k: int) -> list[nn.Module]:
+        if len(modules) not in (1, k):
+            raise ValueError(f"views takes {len(modules)} tensors, one per encoder, got {k}.")
+        return list(modules) * (k if len(modules) == 1 else 1)
+
+
+def _as_list(modules: nn.Module | Sequence[nn.Module]) -> nn.ModuleList:
+    if isinstance(modules, nn.Module) and not isinstance(modules, nn.ModuleList):
+        modules = [modules]
+    if len(modules) == 0:
+        raise ValueError("encoders and projectors take at least one module, got none.")
+    return nn.ModuleList(modules)

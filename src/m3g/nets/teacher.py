@@ -1,0 +1,81 @@
+"""The teacher: a slow average of the student, without its predictor."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from m3g.nets.multiview import MultiViewNet
+
+
+def momentum_at(step: int, total: int, base: float) -> float:
+    """The teacher's momentum after `step` of `total` optimiser steps, rising from `base` to 1.
+
+    `1 - (1 - base) (1 + cos(pi step / total)) / 2`
+
+    Example:
+        >>> [round(momentum_at(step, 10, 0.99), 4) for step in (0, 5, 10)]
+        [0.99, 0.995, 1.0]
+    """
+    if not 0 <= base <= 1:
+        raise ValueError(f"base takes a momentum from 0 to 1, got {base!r}.")
+    progress = min(max(step / max(total, 1), 0.0), 1.0)
+    return 1 - (1 - base) * (1 + math.cos(math.pi * progress)) / 2
+
+
+class Teacher(nn.Module):
+    """Exponential moving average of a student: `teacher <- rho teacher + (1 - rho) student`.
+
+    It never gets a gradient and stays in evaluation mode, so that its targets carry no dropout noise.
+    Call `update` once per optimiser step, not once per accumulated batch.
+
+    Example:
+        >>> from m3g.nets import MLP, MultiViewNet, Projector
+        >>> student = MultiViewNet(MLP(5), Projector(256))
+        >>> teacher = Teacher(student)
+        >>> teacher.update(student, 0.99)
+    """
+
+    def __init__(self, student: MultiViewNet):
+        super().__init__()
+        # The predictor is left out before copying: it may be large.
+        predictor, student.predictor = student.predictor, None
+        try:
+            self.net = copy.deepcopy(student)
+        finally:
+            student.predictor = predictor
+        self.net.requires_grad_(False)
+        self.eval()
+
+    @torch.no_grad()
+    def update(self, student: MultiViewNet, momentum: float) -> None:
+        if not 0 <= momentum <= 1:
+            raise ValueError(f"momentum takes a number from 0 to 1, got {momentum!r}.")
+        for ours, theirs in self._pairs(student):
+            for mine, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+                mine.lerp_(other.to(mine.dtype), 1 - momentum)
+            # Running statistics are averages already.
+            for kept, latest in zip(ours.buffers(), theirs.buffers(), strict=True):
+                kept.copy_(latest)
+
+    def _pairs(self, student: MultiViewNet) -> list[tuple[nn.Module, nn.Module]]:
+        return [(self.net.encoders, student.encoders), (self.net.projectors, student.projectors)]
+
+    def train(self, mode: bool = True) -> Teacher:
+        return super().train(False)
+
+    @torch.no_grad()
+    def forward(self, views: Sequence[Tensor]) -> Tensor:
+        return self.net(views)
+
+    @torch.no_grad()
+    def embed_view(self, view: Tensor, l: int) -> Tensor:
+        return self.net.embed_view(view, l)
+
+    @torch.no_grad()
+    def features(self, views: Sequence[Tensor]) -> list[Tensor]:
+        return self.net.features(views)
