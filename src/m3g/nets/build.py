@@ -18,7 +18,7 @@ from m3g.nets.multiview import MultiViewNet
 ENCODERS = {
     "mlp": "a multilayer perceptron for rows of numbers (options: width, depth, dropout)",
     "eeg": "the paper's convolutions for one signal channel (options: channels, kernels, dropout, pool)",
-    "transformers": "an image, text or audio model of transformers (options: model, pretrained, config, pool)",
+    "transformers": "image, text and audio models of transformers (options: model, pretrained, config, pool)",
 }
 
 Spec = str | Mapping[str, Any] | nn.Module

@@ -1,0 +1,40 @@
+"""Data modules: k views of the same points, split, batched, in an order that a seed fixes."""
+
+from m3g.data.arrays import Arrays, MultipleFeatures
+from m3g.data.base import Batch, ViewsData
+from m3g.data.sampling import ClassAlignedSampler, EpochSampler
+
+MODULES: dict[str, type[ViewsData]] = {cls.__name__: cls for cls in (MultipleFeatures, Arrays)}
+
+
+def available() -> list[str]:
+    """The names of the data modules.
+
+    Example:
+        >>> "Arrays" in available()
+        True
+    """
+    return list(MODULES)
+
+
+def describe() -> list[tuple[str, str]]:
+    """One row (name, summary) per data module.
+
+    Example:
+        >>> describe()[0]
+        ('MultipleFeatures', 'UCI Multiple Features: 2 000 handwritten digits in six views, shipped with the package.')
+    """
+    return [(name, (cls.__doc__ or "").strip().splitlines()[0]) for name, cls in MODULES.items()]
+
+
+__all__ = [
+    "MODULES",
+    "Arrays",
+    "Batch",
+    "ClassAlignedSampler",
+    "EpochSampler",
+    "MultipleFeatures",
+    "ViewsData",
+    "available",
+    "describe",
+]

@@ -1,0 +1,247 @@
+"""Tables of numbers: the user's own k files, and the set that ships with the package."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from m3g.data.base import Batch, ViewsData
+from m3g.data.readers import read_array
+from m3g.data.sampling import Draw
+from m3g.data.splits import SPLITS, split_rows
+
+
+class TensorRows(Dataset):
+    """Rows of k tensors held in memory."""
+
+    def __init__(self, views: Sequence[Tensor], mask: Tensor | None, label: Tensor | None, index: Tensor):
+        self.views, self.mask, self.label, self.index = list(views), mask, label, index
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def __getitems__(self, rows: Sequence[int | Draw]) -> Batch:
+        take = torch.tensor([row.row if isinstance(row, Draw) else row for row in rows])
+        return {
+            "views": [view[take] for view in self.views],
+            "mask": None if self.mask is None else self.mask[:, take],
+            "label": None if self.label is None else self.label[take],
+            "index": self.index[take],
+        }
+
+
+class Arrays(ViewsData):
+    """Your own k files, one per view: row i of every file is the same object.
+
+    Files are `.npy`, `.npz` (`file.npz:key` picks one array of several), `.csv` with a header line, or
+    `.parquet`; arrays may have any number of axes, the first of which counts the rows. Each feature is
+    standardised with the mean and standard deviation of the training rows.
+
+    Args:
+        paths: k >= 2 files.
+        labels: file of n class labels (numbers or, in `.npy`, strings); only evaluation uses them.
+        mask: file of a (k, n) or (n, k) array, true where a point has a view. Without it a row that is NaN
+            throughout is absent.
+        view_names: by default the names of the files.
+        batch_size: points per step and process.
+        val, test: fractions of the rows held out; the rest trains.
+        split_seed: decides which rows are held out.
+        seed: decides the order of training.
+        standardize: leave the numbers as they are if false.
+        num_workers: processes that prepare batches; 0 is fastest for arrays in memory.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[str | Path],
+        *,
+        labels: str | Path | None = None,
+        mask: str | Path | None = None,
+        view_names: Sequence[str] | None = None,
+        batch_size: int = 64,
+        val: float = 0.1,
+        test: float = 0.2,
+        split_seed: int = 0,
+        seed: int = 0,
+        standardize: bool = True,
+        num_workers: int = 0,
+    ):
+        super().__init__(batch_size=batch_size, seed=seed, num_workers=num_workers)
+        if isinstance(paths, (str, Path)) or len(paths) < 2:
+            got = "one" if isinstance(paths, (str, Path)) else str(len(paths))
+            raise ValueError(f"paths takes k >= 2 files, one per view, got {got}.")
+        names = list(view_names) if view_names is not None else [Path(path).stem for path in paths]
+        if view_names is None and len(set(names)) < len(names):
+            names = [f"view{l}" for l in range(len(paths))]
+        if len(names) != len(paths):
+            raise ValueError(f"view_names takes {len(paths)} names, one per view, got {len(names)}.")
+        self._prepare(
+            [read_array(path) for path in paths],
+            names,
+            None if labels is None else read_array(labels, name="labels").squeeze(),
+            None if mask is None else read_array(mask, name="mask"),
+            val=val,
+            test=test,
+            split_seed=split_seed,
+            standardize=standardize,
+        )
+
+    def _prepare(
+        self,
+        arrays: list[np.ndarray],
+        names: list[str],
+        labels: np.ndarray | None,
+        mask: np.ndarray | None,
+        *,
+        val: float,
+        test: float,
+        split_seed: int,
+        standardize: bool,
+    ) -> None:
+        views, present = check_views(arrays, names, mask)
+        n = len(views[0])
+        label = None
+        if labels is not None:
+            if labels.shape != (n,):
+                raise ValueError(
+                    f"labels takes {n} entries, one per row of the views, got shape {labels.shape}."
+                )
+            kinds, codes = np.unique(labels, return_inverse=True)
+            self.class_names, label = [str(kind) for kind in kinds], torch.from_numpy(codes.astype(np.int64))
+        rows = split_rows(
+            n, val=val, test=test, seed=split_seed, labels=None if label is None else label.numpy()
+        )
+        for l, view in enumerate(views):
+            if standardize:
+                scale(view, present[l], rows["train"])
+            view[~present[l]] = 0.0
+        self.view_names = names
+        self.view_shapes = [tuple(view.shape[1:]) for view in views]
+        shown = None if present.all() else torch.from_numpy(present)
+        tensors = [torch.from_numpy(view) for view in views]
+        for split in SPLITS:
+            take = torch.from_numpy(rows[split])
+            self.datasets[split] = TensorRows(
+                [view[take] for view in tensors],
+                None if shown is None else shown[:, take],
+                None if label is None else label[take],
+                take,
+            )
+
+
+def check_views(
+    arrays: Sequence[np.ndarray], names: Sequence[str], mask: np.ndarray | None
+) -> tuple[list[np.ndarray], np.ndarray]:
+    """The views as float32 with at least one feature axis, and which rows are present, bool (k, n)."""
+    lengths = [len(array) if array.ndim else 0 for array in arrays]
+    if len(set(lengths)) > 1:
+        shown = ", ".join(f"{name} {length}" for name, length in zip(names, lengths))
+        raise ValueError(f"views take one number of rows, row i the same object in all, got {shown}.")
+    if lengths[0] == 0:
+        raise ValueError("views take arrays with at least one row, got none.")
+    views = []
+    for name, array in zip(names, arrays):
+        if not (np.issubdtype(array.dtype, np.number) or array.dtype == bool):
+            raise ValueError(f"views take arrays of numbers, got {array.dtype} in view {name!r}.")
+        view = np.array(array, dtype=np.float32)
+        views.append(view[:, None] if view.ndim == 1 else view)
+    present = np.stack([~np.isnan(flat(view)).all(1) for view in views])
+    if mask is not None:
+        given = mask.T if mask.shape == present.T.shape and mask.shape != present.shape else mask
+        if given.shape != present.shape:
+            raise ValueError(
+                f"mask takes an array of shape {present.shape} (views, rows), got shape {mask.shape}."
+            )
+        present = present & given.astype(bool)
+    for view, name, here in zip(views, names, present):
+        _check_values(flat(view), name, here)
+    alone = np.flatnonzero(~present.any(0))
+    if len(alone):
+        raise ValueError(f"row {alone[0]} takes at least one view, got none: remove the row from every file.")
+    return views, present
+
+
+def flat(view: np.ndarray) -> np.ndarray:
+    return view.reshape(len(view), -1)
+
+
+def _check_values(table: np.ndarray, name: str, here: np.ndarray) -> None:
+    if not here.any():
+        raise ValueError(f"view {name!r} takes at least one row that is not NaN, got none.")
+    empty = np.flatnonzero(np.isnan(table).all(0))
+    if len(empty):
+        raise ValueError(
+            f"view {name!r} takes columns with numbers, got only NaN in column {empty[0]}: remove it."
+        )
+    wrong = here & ~np.isfinite(table).all(1)
+    if wrong.any():
+        row = int(np.flatnonzero(wrong)[0])
+        column = int(np.flatnonzero(~np.isfinite(table[row]))[0])
+        raise ValueError(
+            f"view {name!r} takes rows of finite numbers, or NaN throughout for an absent row, "
+            f"got {table[row, column]} in row {row}, column {column}: fill it in or make the whole row NaN."
+        )
+
+
+def scale(view: np.ndarray, here: np.ndarray, train: np.ndarray) -> None:
+    """Standardise every feature in place with the statistics of the training rows; constant ones become 0."""
+    known = view[train][here[train]].astype(np.float64)
+    if len(known) == 0:
+        raise ValueError(
+            "every view takes at least one training row that is present, got none: use more rows."
+        )
+    deviation = known.std(0)
+    view -= known.mean(0).astype(np.float32)
+    view /= np.where(deviation > 0, deviation, 1.0).astype(np.float32)
+
+
+class MultipleFeatures(Arrays):
+    """UCI Multiple Features: 2 000 handwritten digits in six views, shipped with the package.
+
+    Fourier coefficients (76), profile correlations (216), Karhunen–Loève coefficients (64), pixel averages
+    (240), Zernike moments (47) and morphological features (6), ten classes of 200. R. Duin, UCI Machine Learning
+    Repository, CC BY 4.0.
+
+    Args:
+        views: which of `fourier`, `profile`, `karhunen`, `pixels`, `zernike`, `morphology`; by default all.
+        batch_size, val, test, split_seed, seed, standardize, num_workers: as in `Arrays`.
+
+    Example:
+        >>> data = MultipleFeatures(views=["fourier", "pixels", "zernike"])
+        >>> data.k, data.view_shapes, data.num_classes
+        (3, [(76,), (240,), (47,)], 10)
+        >>> batch = next(iter(data.train_dataloader()))
+        >>> [tuple(view.shape) for view in batch["views"]]
+        [(64, 76), (64, 240), (64, 47)]
+    """
+
+    NAMES = ("fourier", "profile", "karhunen", "pixels", "zernike", "morphology")
+
+    def __init__(
+        self,
+        *,
+        views: Sequence[str] | None = None,
+        batch_size: int = 64,
+        val: float = 0.1,
+        test: float = 0.2,
+        split_seed: int = 0,
+        seed: int = 0,
+        standardize: bool = True,
+        num_workers: int = 0,
+    ):
+        ViewsData.__init__(self, batch_size=batch_size, seed=seed, num_workers=num_workers)
+        names = list(self.NAMES if views is None else views)
+        if len(names) < 2 or not set(names) <= set(self.NAMES):
+            raise ValueError(f"views takes two or more of {', '.join(self.NAMES)}, got {names}.")
+        with resources.as_file(resources.files("m3g.data") / "files" / "mfeat.npz") as file:
+            with np.load(file, allow_pickle=False) as stored:
+                arrays, labels = [stored[name] for name in names], stored["digit"]
+        self._prepare(
+            arrays, names, labels, None, val=val, test=test, split_seed=split_seed, standardize=standardize
+        )

@@ -1,0 +1,124 @@
+"""What every data module offers: k views of the same points, in splits, in batches of one shape."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, TypedDict
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from m3g import _checks
+from m3g.data.sampling import EpochSampler
+from m3g.data.splits import SPLITS, Split
+
+LightningDataModule: Any = _checks.extra("lightning", "train").LightningDataModule
+
+
+class Batch(TypedDict):
+    """n points in k views: `views` k tensors (n, ...), `mask` bool (k, n), `label` (n,), `index` (n,).
+
+    `mask` is None when every point has every view; absent rows are zero. `label` is None for unlabelled data.
+    """
+
+    views: list[Tensor]
+    mask: Tensor | None
+    label: Tensor | None
+    index: Tensor
+
+
+class ViewsData(LightningDataModule):
+    """The base of all data modules. A subclass sets the attributes below and `datasets` in its constructor.
+
+    A dataset maps a list of rows (from `EpochSampler` in training, plain numbers otherwise) to a `Batch`
+    through `__getitems__`; so a batch is made at once, never point by point.
+
+    Attributes:
+        k: number of views.
+        view_names: their names.
+        view_shapes: the shape of one sample of each view.
+        num_classes: number of classes, None for unlabelled data.
+        class_names: names of the classes, None for unlabelled data.
+    """
+
+    view_names: list[str]
+    view_shapes: list[tuple[int, ...]]
+    class_names: list[str] | None = None
+    shared_encoder: ClassVar[bool] = False  # whether the views look alike, so that one encoder suits all
+
+    def __init__(self, *, batch_size: int, seed: int, num_workers: int):
+        super().__init__()
+        self.batch_size = _checks.positive_int("batch_size", batch_size)
+        self.seed = seed
+        self.num_workers = num_workers
+        self.datasets: dict[Split, Dataset] = {}
+
+    @property
+    def k(self) -> int:
+        return len(self.view_names)
+
+    @property
+    def num_classes(self) -> int | None:
+        return None if self.class_names is None else len(self.class_names)
+
+    def num_rows(self, split: Split) -> int:
+        return len(self.datasets[_checks.one_of("split", split, SPLITS)])  # type: ignore[arg-type, index]
+
+    def sampler(self) -> EpochSampler:
+        """The order of training; a data module with another rule overrides this."""
+        return EpochSampler(self.num_rows("train"), batch_size=self.batch_size, seed=self.seed)
+
+    def train_dataloader(self) -> DataLoader:
+        sampler = self.sampler()
+        trainer = getattr(self, "trainer", None)
+        if trainer is not None:
+            # A resumed run: the loader is created before Lightning sets the epoch, and worker processes start
+            # to read at once, so the sampler has to know now.
+            done = trainer.fit_loop.epoch_loop.batch_progress.current.completed
+            sampler.set_epoch(trainer.current_epoch)
+            if done < sampler.num_steps:
+                sampler.resume(epoch=trainer.current_epoch, batches=done)
+        return self._loader(self.datasets["train"], sampler=sampler)
+
+    def loader(self, split: Split) -> DataLoader:
+        """All rows of a split in their order, without augmentation, the last batch as large as it comes."""
+        return self._loader(self.evaluation_dataset(split))
+
+    def evaluation_dataset(self, split: Split) -> Dataset:
+        return self.datasets[_checks.one_of("split", split, SPLITS)]  # type: ignore[index]
+
+    def val_dataloader(self) -> DataLoader:
+        return self.loader("val")
+
+    def test_dataloader(self) -> DataLoader:
+        return self.loader("test")
+
+    def arrays(self, split: Split) -> tuple[list[Tensor], Tensor | None, Tensor | None]:
+        """A whole split at once, for evaluation: k tensors (n, ...), mask (k, n) or None, labels (n,) or None."""
+        batches: list[Batch] = list(self.loader(split))
+        views = [torch.cat(parts) for parts in zip(*(batch["views"] for batch in batches))]
+        return views, _join([b["mask"] for b in batches], dim=1), _join([b["label"] for b in batches])
+
+    def _loader(self, dataset: Dataset, **options: Any) -> DataLoader:
+        return DataLoader(
+            dataset,
+            batch_size=self.batch_size,
+            num_workers=self.num_workers,
+            collate_fn=as_it_is,
+            # Its own generator: creating a loader must not move the global random state, or a resumed run would
+            # draw other dropout masks than one that was never interrupted.
+            generator=torch.Generator().manual_seed(self.seed),
+            pin_memory=torch.cuda.is_available(),
+            **options,
+        )
+
+
+def as_it_is(batch: Batch) -> Batch:
+    """The collate function of a dataset that makes whole batches."""
+    return batch
+
+
+def _join(parts: Sequence[Tensor | None], dim: int = 0) -> Tensor | None:
+    present = [part for part in parts if part is not None]
+    return torch.cat(present, dim=dim) if present else None

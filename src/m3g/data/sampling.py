@@ -1,0 +1,161 @@
+"""The order in which training sees the data: a function of (seed, epoch) alone, whatever the number of processes.
+
+One global order is drawn per epoch. A step takes the next `world * batch_size` entries of it, and process r takes
+every world-th of these, starting at the r-th: two processes with batches of b see together what one process sees
+with a batch of 2b. Only whole steps are made; what is left over at the end is left out of this epoch.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Hashable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from torch import distributed
+from torch.utils.data import DistributedSampler
+
+from m3g import _checks
+
+log = logging.getLogger(__name__)
+
+
+class Draw(NamedTuple):
+    """One training point: what to load, and when it was drawn, from which augmentations take their seed."""
+
+    epoch: int
+    position: int
+    row: Any
+
+
+def generator(*key: int) -> np.random.Generator:
+    """A random generator that depends on every number of the key."""
+    return np.random.default_rng(np.random.SeedSequence([int(part) for part in key]))
+
+
+class EpochSampler(DistributedSampler):
+    """Each row once per epoch, in an order given by (seed, epoch); see the module's text for several processes.
+
+    It is a `DistributedSampler`, so Lightning neither replaces nor wraps it, and calls `set_epoch`.
+
+    Args:
+        num_rows: how many training rows there are.
+        batch_size: rows per process and step.
+        seed: with the epoch, decides the order.
+        rank, world: this process and their number; by default those of `torch.distributed`.
+
+    Example:
+        >>> sampler = EpochSampler(10, batch_size=4)
+        >>> len(sampler), sorted(draw.row for draw in sampler)[-1] < 10
+        (8, True)
+        >>> sampler.resume(epoch=0, batches=1)  # the first batch was used before an interruption
+        >>> len(list(sampler)), len(list(sampler))
+        (4, 8)
+    """
+
+    def __init__(
+        self,
+        num_rows: int,
+        *,
+        batch_size: int,
+        seed: int = 0,
+        rank: int | None = None,
+        world: int | None = None,
+    ):
+        together = distributed.is_available() and distributed.is_initialized()
+        world = world if world is not None else (distributed.get_world_size() if together else 1)
+        rank = rank if rank is not None else (distributed.get_rank() if together else 0)
+        super().__init__(range(num_rows), num_replicas=world, rank=rank, seed=seed)  # type: ignore[arg-type]
+        self.batch_size = _checks.positive_int("batch_size", batch_size)
+        self.num_rows = num_rows
+        self.step_rows = batch_size * world
+        if self.step_rows > num_rows:
+            processes = f" in each of {world} processes" if world > 1 else ""
+            raise ValueError(
+                f"batch_size takes at most the {num_rows} training rows, got {batch_size}{processes}: lower it."
+            )
+        self.num_steps = num_rows // self.step_rows
+        self.num_samples = self.num_steps * batch_size
+        self.total_size = self.num_steps * self.step_rows
+        self._skip: tuple[int, int] = (0, 0)
+        if self.left_out and rank == 0:
+            log.info(
+                "Each epoch makes %d steps of %d rows and leaves %d of %d rows out, others every time.",
+                self.num_steps, self.step_rows, self.left_out, num_rows,
+            )  # fmt: skip
+
+    @property
+    def left_out(self) -> int:
+        """How many rows an epoch does not use, because they do not fill a step."""
+        return self.num_rows - self.total_size
+
+    def order(self, epoch: int) -> Sequence[Any]:
+        """The global order of an epoch: what every process would see together."""
+        return generator(self.seed, epoch).permutation(self.num_rows)[: self.total_size].tolist()
+
+    def resume(self, *, epoch: int, batches: int) -> None:
+        """Leave out the first `batches` of this process when `epoch` is iterated next, without loading them."""
+        if not 0 <= batches <= self.num_steps:
+            raise ValueError(f"batches takes a number from 0 to {self.num_steps}, got {batches}.")
+        self._skip = (epoch, batches)
+
+    def __iter__(self) -> Iterator[Draw]:
+        epoch, batches = self._skip
+        first = batches * self.batch_size if epoch == self.epoch else 0
+        self._skip = (0, 0)
+        order = self.order(self.epoch)
+        for position in range(self.rank + first * self.num_replicas, self.total_size, self.num_replicas):
+            yield Draw(self.epoch, position, order[position])
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+
+class ClassAlignedSampler(EpochSampler):
+    """The paper's multi-domain batches: n random classes and, for each, one random image of every domain.
+
+    A row is a tuple of k image indices of one class. The classes of a step are all different when there are
+    enough of them for all processes together, and otherwise within each process.
+
+    Args:
+        members: per domain, a mapping from class to the indices of its images; every class in every domain.
+        points: tuples per epoch.
+    """
+
+    def __init__(
+        self,
+        members: Sequence[dict[Hashable, Sequence[int]]],
+        *,
+        points: int,
+        batch_size: int,
+        seed: int = 0,
+        rank: int | None = None,
+        world: int | None = None,
+    ):
+        super().__init__(points, batch_size=batch_size, seed=seed, rank=rank, world=world)
+        self.members = members
+        self.classes = sorted(set(members[0]).intersection(*members[1:]))  # type: ignore[type-var]
+        if batch_size > len(self.classes):
+            raise ValueError(
+                f"batch_size takes at most the {len(self.classes)} classes that all domains share, got {batch_size}: "
+                "a batch has one point per class."
+            )
+
+    @property
+    def left_out(self) -> int:
+        return 0  # points are drawn, not enumerated
+
+    def order(self, epoch: int) -> Sequence[tuple[int, ...]]:
+        random = generator(self.seed, epoch)
+        return [
+            tuple(int(random.choice(domain[self.classes[c]])) for domain in self.members)
+            for _ in range(self.num_steps)
+            for c in self._step_classes(random)
+        ]
+
+    def _step_classes(self, random: np.random.Generator) -> np.ndarray:
+        if self.step_rows <= len(self.classes):
+            return random.permutation(len(self.classes))[: self.step_rows]
+        per_process = [random.permutation(len(self.classes)) for _ in range(self.num_replicas)]
+        # Interleaved, because process r takes every world-th entry.
+        return np.stack([classes[: self.batch_size] for classes in per_process], axis=1).reshape(-1)
