@@ -21,8 +21,8 @@ def describe() -> list[tuple[str, str]]:
     """One row (name, summary) per data module.
 
     Example:
-        >>> describe()[0]
-        ('MultipleFeatures', 'UCI Multiple Features: 2 000 handwritten digits in six views, shipped with the package.')
+        >>> describe()[1]
+        ('Arrays', 'Your own k files, one per view: row i of every file is the same object.')
     """
     return [(name, (cls.__doc__ or "").strip().splitlines()[0]) for name, cls in MODULES.items()]
 

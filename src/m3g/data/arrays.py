@@ -205,8 +205,8 @@ class MultipleFeatures(Arrays):
     """UCI Multiple Features: 2 000 handwritten digits in six views, shipped with the package.
 
     Fourier coefficients (76), profile correlations (216), Karhunen–Loève coefficients (64), pixel averages
-    (240), Zernike moments (47) and morphological features (6), ten classes of 200. R. Duin, UCI Machine Learning
-    Repository, CC BY 4.0.
+    (240), Zernike moments (47) and morphological features (6), ten classes of 200. R. Duin, UCI Machine
+    Learning Repository, CC BY 4.0.
 
     Args:
         views: which of `fourier`, `profile`, `karhunen`, `pixels`, `zernike`, `morphology`; by default all.
@@ -239,9 +239,11 @@ class MultipleFeatures(Arrays):
         names = list(self.NAMES if views is None else views)
         if len(names) < 2 or not set(names) <= set(self.NAMES):
             raise ValueError(f"views takes two or more of {', '.join(self.NAMES)}, got {names}.")
-        with resources.as_file(resources.files("m3g.data") / "files" / "mfeat.npz") as file:
-            with np.load(file, allow_pickle=False) as stored:
-                arrays, labels = [stored[name] for name in names], stored["digit"]
+        with (
+            resources.as_file(resources.files("m3g.data") / "files" / "mfeat.npz") as file,
+            np.load(file, allow_pickle=False) as stored,
+        ):
+            arrays, labels = [stored[name] for name in names], stored["digit"]
         self._prepare(
             arrays, names, labels, None, val=val, test=test, split_seed=split_seed, standardize=standardize
         )

@@ -73,12 +73,10 @@ class ViewsData(LightningDataModule):
         sampler = self.sampler()
         trainer = getattr(self, "trainer", None)
         if trainer is not None:
-            # A resumed run: the loader is created before Lightning sets the epoch, and worker processes start
-            # to read at once, so the sampler has to know now.
-            done = trainer.fit_loop.epoch_loop.batch_progress.current.completed
-            sampler.set_epoch(trainer.current_epoch)
-            if done < sampler.num_steps:
-                sampler.resume(epoch=trainer.current_epoch, batches=done)
+            # Worker processes read ahead as soon as the loader exists, before Lightning sets the epoch.
+            epoch, batches = _position(trainer)
+            sampler.set_epoch(epoch)
+            sampler.resume(epoch=epoch, batches=batches)
         return self._loader(self.datasets["train"], sampler=sampler)
 
     def loader(self, split: Split) -> DataLoader:
@@ -95,7 +93,7 @@ class ViewsData(LightningDataModule):
         return self.loader("test")
 
     def arrays(self, split: Split) -> tuple[list[Tensor], Tensor | None, Tensor | None]:
-        """A whole split at once, for evaluation: k tensors (n, ...), mask (k, n) or None, labels (n,) or None."""
+        """A whole split at once: k tensors (n, ...), mask (k, n) or None, labels (n,) or None."""
         batches: list[Batch] = list(self.loader(split))
         views = [torch.cat(parts) for parts in zip(*(batch["views"] for batch in batches))]
         return views, _join([b["mask"] for b in batches], dim=1), _join([b["label"] for b in batches])
@@ -106,15 +104,27 @@ class ViewsData(LightningDataModule):
             batch_size=self.batch_size,
             num_workers=self.num_workers,
             collate_fn=as_it_is,
-            # Its own generator: creating a loader must not move the global random state, or a resumed run would
-            # draw other dropout masks than one that was never interrupted.
+            # Its own generator: creating a loader must not move the global random state, or a resumed run
+            # would draw other dropout masks than one that was never interrupted.
             generator=torch.Generator().manual_seed(self.seed),
             pin_memory=torch.cuda.is_available(),
             **options,
         )
 
 
-def as_it_is(batch: Batch) -> Batch:
+def _position(trainer: Any) -> tuple[int, int]:
+    """The epoch a run is in and how many of its batches are done: not (0, 0) when it resumes.
+
+    A checkpoint is written after a batch or an epoch was processed and before Lightning counts it as completed.
+    """
+    epochs = trainer.fit_loop.epoch_progress.current
+    batches = trainer.fit_loop.epoch_loop.batch_progress
+    if epochs.ready == epochs.processed or batches.is_last_batch:
+        return epochs.ready, 0
+    return epochs.ready - 1, batches.current.processed
+
+
+def as_it_is(batch: Any) -> Any:
     """The collate function of a dataset that makes whole batches."""
     return batch
 

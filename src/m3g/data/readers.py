@@ -59,7 +59,7 @@ def _read_numpy(file: Path, key: str | None, name: str) -> np.ndarray:
     except ValueError as error:
         if str(error).startswith(name):
             raise
-        # numpy: "Object arrays cannot be loaded when allow_pickle=False", or a file that is not of the format.
+        # Pickled objects, or a file that is not what its name says.
         raise ValueError(
             f"{name} takes arrays of numbers without pickled objects, got {str(file)!r} which numpy refuses "
             f"({str(error).splitlines()[0].rstrip('.')})."

@@ -1,8 +1,8 @@
-"""The order in which training sees the data: a function of (seed, epoch) alone, whatever the number of processes.
+"""The order in which training sees the data: a function of (seed, epoch), whatever the number of processes.
 
-One global order is drawn per epoch. A step takes the next `world * batch_size` entries of it, and process r takes
-every world-th of these, starting at the r-th: two processes with batches of b see together what one process sees
-with a batch of 2b. Only whole steps are made; what is left over at the end is left out of this epoch.
+One global order is drawn per epoch. A step takes the next `world * batch_size` entries of it, and process r
+takes every world-th of these, starting at the r-th: two processes with batches of b see together what one
+process sees with a batch of 2b. Only whole steps are made; what does not fill one is left out of this epoch.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def generator(*key: int) -> np.random.Generator:
 
 
 class EpochSampler(DistributedSampler):
-    """Each row once per epoch, in an order given by (seed, epoch); see the module's text for several processes.
+    """Each row once per epoch, in an order given by (seed, epoch); the module tells how processes share it.
 
     It is a `DistributedSampler`, so Lightning neither replaces nor wraps it, and calls `set_epoch`.
 
@@ -72,7 +72,7 @@ class EpochSampler(DistributedSampler):
         if self.step_rows > num_rows:
             processes = f" in each of {world} processes" if world > 1 else ""
             raise ValueError(
-                f"batch_size takes at most the {num_rows} training rows, got {batch_size}{processes}: lower it."
+                f"batch_size takes at most the {num_rows} training rows, got {batch_size}{processes}."
             )
         self.num_steps = num_rows // self.step_rows
         self.num_samples = self.num_steps * batch_size
@@ -94,7 +94,7 @@ class EpochSampler(DistributedSampler):
         return generator(self.seed, epoch).permutation(self.num_rows)[: self.total_size].tolist()
 
     def resume(self, *, epoch: int, batches: int) -> None:
-        """Leave out the first `batches` of this process when `epoch` is iterated next, without loading them."""
+        """When `epoch` is iterated next, start after this process's first `batches`, without loading them."""
         if not 0 <= batches <= self.num_steps:
             raise ValueError(f"batches takes a number from 0 to {self.num_steps}, got {batches}.")
         self._skip = (epoch, batches)
@@ -137,8 +137,8 @@ class ClassAlignedSampler(EpochSampler):
         self.classes = sorted(set(members[0]).intersection(*members[1:]))  # type: ignore[type-var]
         if batch_size > len(self.classes):
             raise ValueError(
-                f"batch_size takes at most the {len(self.classes)} classes that all domains share, got {batch_size}: "
-                "a batch has one point per class."
+                f"batch_size takes at most the {len(self.classes)} classes that all domains share, "
+                f"got {batch_size}: a batch has one point per class."
             )
 
     @property

@@ -23,8 +23,8 @@ def split_rows(
 ) -> dict[Split, np.ndarray]:
     """Split n rows by the fractions `val` and `test` (the rest trains), the same for the same seed.
 
-    With `labels` every class is split by the same fractions; with `groups` (subjects, say) a whole group goes to
-    one split, so that no subject is both trained on and tested on.
+    With `labels` every class is split by the same fractions; with `groups` (subjects, say) a whole group goes
+    to one split, so that no subject is both trained on and tested on.
 
     Example:
         >>> {name: len(rows) for name, rows in split_rows(100, val=0.1, test=0.2, seed=0).items()}
@@ -41,22 +41,24 @@ def split_rows(
                 f"split by group takes at least {needed} different groups, got {len(names)}: "
                 "give more of them, or set val or test to 0."
             )
-        parts = split_rows(len(names), val=val, test=test, seed=seed)
-        return {name: np.flatnonzero(np.isin(members, part)) for name, part in parts.items()}
+        by_group = split_rows(len(names), val=val, test=test, seed=seed)
+        return {name: np.flatnonzero(np.isin(members, part)) for name, part in by_group.items()}
     # Each row gets a place in (0, 1) within its class; thresholds on it cut every class alike.
     kinds = np.zeros(n, dtype=int) if labels is None else labels
     place = np.empty(n)
     for kind in np.unique(kinds):
         rows = np.flatnonzero(kinds == kind)
         place[random.permutation(rows)] = (np.arange(len(rows)) + 0.5) / len(rows)
-    parts = {
+    parts: dict[Split, np.ndarray] = {
         "test": np.flatnonzero(place < test),
         "val": np.flatnonzero((place >= test) & (place < test + val)),
         "train": np.flatnonzero(place >= test + val),
     }
-    for name, wanted in (("test", test), ("val", val), ("train", 1.0)):
-        if wanted > 0 and len(parts[name]) == 0:
+    wanted: dict[Split, float] = {"test": test, "val": val, "train": 1.0}
+    for name in SPLITS:
+        if wanted[name] > 0 and len(parts[name]) == 0:
             raise ValueError(
-                f"the split {name!r} takes at least one row, got none of {n}: give more rows or change val and test."
+                f"the split {name!r} takes at least one row, got none of {n}: "
+                "give more rows or change val and test."
             )
     return {name: parts[name] for name in SPLITS}
