@@ -39,6 +39,18 @@ def positive_int(name: str, value: int) -> int:
     return value
 
 
+def non_negative(name: str, value: float) -> float:
+    if not (value >= 0 and math.isfinite(value)):
+        raise ValueError(f"{name} takes a finite number of at least 0, got {value!r}.")
+    return float(value)
+
+
+def fraction(name: str, value: float) -> float:
+    if not 0 <= value < 1:
+        raise ValueError(f"{name} takes a number from 0 (included) to 1 (excluded), got {value!r}.")
+    return float(value)
+
+
 def one_of(name: str, value: object, known: Iterable[str]) -> str:
     known = sorted(known)
     if not isinstance(value, str) or value not in known:

@@ -1,0 +1,67 @@
+"""Losses of k views: one call, `loss(views, *, mask=None)`, for all of them.
+
+`build("infonce-pwe", temperature=0.1)` makes one by name, `available()` lists the names. Every loss is also a
+function and a module of its own.
+"""
+
+from m3g.losses.aggregate import (
+    AverageOfRest,
+    BYOLAverage,
+    BYOLPairwise,
+    InfoNCEAverage,
+    InfoNCEPairwise,
+    Pairwise,
+    average_of_rest,
+    pairwise,
+)
+from m3g.losses.base import ViewLoss
+from m3g.losses.byol import byol
+from m3g.losses.gather import gather_views
+from m3g.losses.gram import Gram, gram
+from m3g.losses.infonce import InfoNCE, infonce
+from m3g.losses.mmcr import MMCR, mmcr
+from m3g.losses.mv_dhel import MVDHEL, mv_dhel
+from m3g.losses.mv_infonce import MVInfoNCE, mv_infonce
+from m3g.losses.polyview import PolyView, polyview
+from m3g.losses.registry import available, build, describe, options
+from m3g.losses.symile import Symile, symile
+from m3g.losses.temperature import Temperature
+from m3g.losses.triangle import Triangle, triangle
+from m3g.losses.vicreg import VICReg, vicreg
+
+__all__ = [
+    "MMCR",
+    "MVDHEL",
+    "AverageOfRest",
+    "BYOLAverage",
+    "BYOLPairwise",
+    "Gram",
+    "InfoNCE",
+    "InfoNCEAverage",
+    "InfoNCEPairwise",
+    "MVInfoNCE",
+    "Pairwise",
+    "PolyView",
+    "Symile",
+    "Temperature",
+    "Triangle",
+    "VICReg",
+    "ViewLoss",
+    "available",
+    "average_of_rest",
+    "build",
+    "byol",
+    "describe",
+    "gather_views",
+    "gram",
+    "infonce",
+    "mmcr",
+    "mv_dhel",
+    "mv_infonce",
+    "options",
+    "pairwise",
+    "polyview",
+    "symile",
+    "triangle",
+    "vicreg",
+]

@@ -78,15 +78,16 @@ def _agree(views: Tensor, mask: Tensor | None, teacher: Tensor | None) -> bool:
     if len({tuple(rank[1:3]) for rank in ranks}) > 1:
         raise ValueError(
             "views takes one dtype, and a teacher on all processes or on none, with gather=True, "
-            f"got float64 = {[bool(rank[2]) for rank in ranks]}, teacher = {[bool(rank[1]) for rank in ranks]}."
+            f"got float64 = {[bool(rank[2]) for rank in ranks]}, "
+            f"teacher = {[bool(rank[1]) for rank in ranks]} by rank."
         )
     return any(rank[0] for rank in ranks)
 
 
-def shared_seed(generator: torch.Generator | None, *, agree: bool, device: torch.device) -> int:
-    """A random seed drawn from `generator` (None: torch's own); with `agree`, that of rank 0 everywhere."""
-    seed = torch.randint(2**62, (), generator=generator, device=generator.device if generator else "cpu")
-    if agree and distributed():
+def shared_seed(generator: torch.Generator | None, *, device: torch.device) -> int:
+    """A random seed drawn from `generator` (None: torch's own), that of rank 0 on all processes."""
+    seed = torch.randint(2**62, (), generator=generator)
+    if distributed():
         seed = seed.to(device)
         dist.broadcast(seed, src=0)
     return int(seed)

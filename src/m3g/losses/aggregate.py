@@ -1,0 +1,263 @@
+"""Losses of k views made of a loss of two: all pairs, or one against the average of the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize as to_unit_length
+
+from m3g._checks import Views, positive_int, same_shape, shape_of
+from m3g.losses.base import ViewLoss, clean, full_precision
+from m3g.losses.byol import byol
+from m3g.losses.contrast import enough_points
+from m3g.losses.infonce import InfoNCE
+
+PairLoss = Callable[[Tensor, Tensor], Tensor]
+
+
+@full_precision
+def pairwise(
+    views: Views,
+    pair_loss: PairLoss,
+    *,
+    mask: Tensor | None = None,
+    teacher: Views | None = None,
+    first: int | None = None,
+    symmetric: bool = False,
+    least_points: int = 1,
+    normalize: bool = True,
+) -> Tensor:
+    r"""The mean of a pair loss over the pairs of views (`pwe`).
+
+    .. math:: \frac{2}{k(k-1)} \sum_{l<m} \mathcal L_{\rm pair}(X_l, X_m)
+
+    With a teacher the second argument is the teacher's, each view in turn:
+    :math:`\frac{1}{k(k-1)} \sum_{l \neq m} \mathcal L_{\rm pair}(X_l, T_m)`.
+
+    Args:
+        views: (k, n, d) or k tensors (n, d).
+        pair_loss: any function of two tensors (n, d) that returns a scalar.
+        mask: bool (k, n), the points that are present. A pair of views sees the points that have both, and
+            weighs as many as they are.
+        teacher: views of the same shape; gets no gradient.
+        first: only these first views as first argument, against all others (e.g. 2 of the full-size crops).
+        symmetric: use each pair both ways round. Without it, a loss that is not symmetric sees l < m only
+            (or every ordered pair, where a teacher or `first` makes the roles differ).
+        least_points: pairs of views with fewer points in common are left out; 2 suits a contrastive loss.
+        normalize: scale every vector to unit length first.
+
+    Cost: that of the pair loss, k²/2 times (InfoNCE: k² n² d).
+
+    >>> from m3g.losses import infonce
+    >>> pairwise(torch.randn(3, 8, 4), infonce).shape
+    torch.Size([])
+    """
+    points, targets, present = _sides(views, mask, teacher, normalize, least_points)
+    k = len(points)
+    if first is not None and positive_int("first", first) > k:
+        raise ValueError(f"first takes a number of views up to k = {k}, got {first}.")
+    if first is None and teacher is None and not symmetric:
+        pairs = [(l, m) for l in range(k) for m in range(l + 1, k)]
+    else:
+        pairs = [(l, m) for l in range(k if first is None else first) for m in range(k) if m != l]
+        if symmetric:
+            pairs += [(m, l) for l, m in pairs if (m, l) not in pairs]
+    if present is None:
+        return _mean(pair_loss, ((points[l], targets[m], None) for l, m in pairs), least_points)
+    sides = ((points[l], targets[m], present[l] & present[m]) for l, m in pairs)
+    return _mean(pair_loss, sides, least_points)
+
+
+@full_precision
+def average_of_rest(
+    views: Views,
+    pair_loss: PairLoss,
+    *,
+    mask: Tensor | None = None,
+    teacher: Views | None = None,
+    renormalize: bool = True,
+    least_points: int = 1,
+    normalize: bool = True,
+) -> Tensor:
+    r"""The mean of a pair loss between each view and the average of the others (`ave`).
+
+    .. math:: \frac1k \sum_l \mathcal L_{\rm pair}\Big(X_l, \frac1{k-1} \sum_{m \neq l} X_m\Big)
+
+    With a teacher the average is that of the teacher's views.
+
+    Args:
+        views, pair_loss, mask, teacher, least_points, normalize: as for `pairwise`. With a mask the average
+            of a point is over the other views it has; a point with a single view is left out.
+        renormalize: scale the average back to unit length (the default). Pair losses are made for unit
+            vectors: a shorter average acts as a higher temperature where the other views disagree, and
+            without this `ave` of BYOL is the same function as `pwe` of BYOL. False is the formula to the
+            letter.
+
+    Cost: that of the pair loss, k times (InfoNCE: k n² d).
+
+    >>> from m3g.losses import byol
+    >>> average_of_rest(torch.randn(3, 8, 4), byol).shape
+    torch.Size([])
+    """
+    points, targets, present = _sides(views, mask, teacher, normalize, least_points)
+    if present is None:
+        rest = (targets.sum(0) - targets) / (len(points) - 1)
+        seen: Iterable[Tensor | None] = [None] * len(points)
+    else:
+        others = present.sum(0) - present.to(torch.int64)
+        rest = (targets.sum(0) - targets) / others.clamp(min=1).unsqueeze(-1)
+        seen = present & (others > 0)
+    if renormalize:
+        # The floor keeps the gradient finite where the other views cancel out.
+        rest = to_unit_length(rest, dim=-1, eps=1e-3)
+    return _mean(pair_loss, zip(points, rest, seen), least_points)
+
+
+def _sides(
+    views: Views, mask: Tensor | None, teacher: Views | None, normalize: bool, least_points: int
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    points, present = clean(views, mask, normalize=normalize)
+    enough_points(points, least=positive_int("least_points", least_points))
+    if teacher is None:
+        return points, points, present
+    targets, _ = clean(teacher, present, normalize=normalize, name="teacher")
+    same_shape(points, targets)
+    return points, targets.detach().to(points.dtype), present
+
+
+def _mean(
+    pair_loss: PairLoss, sides: Iterable[tuple[Tensor, Tensor, Tensor | None]], least_points: int
+) -> Tensor:
+    """The mean of the pair loss over the sides, each weighing as many points as are seen on both."""
+    total, weight = None, 0
+    for a, b, seen in sides:
+        if seen is not None:
+            a, b = a[seen], b[seen]
+        if len(a) < least_points:
+            continue
+        value = pair_loss(a, b)
+        if not isinstance(value, Tensor) or value.ndim > 0:
+            got = (
+                f"a tensor of shape {shape_of(value)}" if isinstance(value, Tensor) else type(value).__name__
+            )
+            raise ValueError(f"pair_loss takes a function that returns a scalar tensor, got {got}.")
+        total = len(a) * value if total is None else total + len(a) * value
+        weight += len(a)
+    if total is None:
+        raise ValueError(f"mask takes views with at least {least_points} points in common, got none.")
+    return total / weight
+
+
+class Pairwise(ViewLoss):
+    """`pairwise` as a module; a pair loss that is a module has its parameters trained along."""
+
+    takes_teacher = True
+
+    def __init__(
+        self,
+        pair_loss: PairLoss,
+        *,
+        first: int | None = None,
+        symmetric: bool = False,
+        least_points: int = 1,
+        normalize: bool = True,
+        gather: bool = False,
+    ) -> None:
+        super().__init__(normalize=normalize, gather=gather)
+        self.pair_loss = pair_loss
+        self.first, self.symmetric, self.least_points = first, symmetric, least_points
+
+    def compute(self, views: Tensor, mask: Tensor | None, teacher: Tensor | None = None) -> Tensor:
+        return pairwise(
+            views,
+            self.pair_loss,
+            mask=mask,
+            teacher=teacher,
+            first=self.first,
+            symmetric=self.symmetric,
+            least_points=self.least_points,
+            normalize=self.normalize,
+        )
+
+
+class AverageOfRest(ViewLoss):
+    """`average_of_rest` as a module."""
+
+    takes_teacher = True
+
+    def __init__(
+        self,
+        pair_loss: PairLoss,
+        *,
+        renormalize: bool = True,
+        least_points: int = 1,
+        normalize: bool = True,
+        gather: bool = False,
+    ) -> None:
+        super().__init__(normalize=normalize, gather=gather)
+        self.pair_loss = pair_loss
+        self.renormalize, self.least_points = renormalize, least_points
+
+    def compute(self, views: Tensor, mask: Tensor | None, teacher: Tensor | None = None) -> Tensor:
+        return average_of_rest(
+            views,
+            self.pair_loss,
+            mask=mask,
+            teacher=teacher,
+            renormalize=self.renormalize,
+            least_points=self.least_points,
+            normalize=self.normalize,
+        )
+
+
+class InfoNCEPairwise(Pairwise):
+    """InfoNCE of every pair of views (`pwe`)."""
+
+    def __init__(
+        self,
+        *,
+        temperature: float = 0.1,
+        learn_temperature: bool = False,
+        first: int | None = None,
+        symmetric: bool = False,
+        normalize: bool = True,
+        gather: bool = False,
+    ) -> None:
+        pair_loss = InfoNCE(temperature=temperature, learn_temperature=learn_temperature)
+        super().__init__(
+            pair_loss, first=first, symmetric=symmetric, least_points=2, normalize=normalize, gather=gather
+        )
+
+
+class InfoNCEAverage(AverageOfRest):
+    """InfoNCE of every view against the average of the others (`ave`)."""
+
+    def __init__(
+        self,
+        *,
+        temperature: float = 0.1,
+        learn_temperature: bool = False,
+        renormalize: bool = True,
+        normalize: bool = True,
+        gather: bool = False,
+    ) -> None:
+        pair_loss = InfoNCE(temperature=temperature, learn_temperature=learn_temperature)
+        super().__init__(
+            pair_loss, renormalize=renormalize, least_points=2, normalize=normalize, gather=gather
+        )
+
+
+class BYOLPairwise(Pairwise):
+    """BYOL of every pair of views (`pwe`)."""
+
+    def __init__(self, *, first: int | None = None, normalize: bool = True, gather: bool = False) -> None:
+        super().__init__(byol, first=first, normalize=normalize, gather=gather)
+
+
+class BYOLAverage(AverageOfRest):
+    """BYOL of every view against the average of the others (`ave`)."""
+
+    def __init__(self, *, renormalize: bool = True, normalize: bool = True, gather: bool = False) -> None:
+        super().__init__(byol, renormalize=renormalize, normalize=normalize, gather=gather)

@@ -1,0 +1,109 @@
+"""GRAM: contrast tuples by the volume their vectors span."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from m3g._checks import Views, fraction, positive, shape_of, view_index
+from m3g.losses.base import ViewLoss, clean, full_precision
+from m3g.losses.contrast import enough_points, some_object, two_way_cross_entropy
+from m3g.losses.temperature import Temperature, check_temperature
+
+
+@full_precision
+def gram(
+    views: Views,
+    *,
+    temperature: Tensor | float = 0.07,
+    anchor: int = 0,
+    label_smoothing: float = 0.1,
+    floor: float = 1e-6,
+    mask: Tensor | None = None,
+    normalize: bool = True,
+) -> Tensor:
+    r"""The anchor view and the other views of the same object span the smallest parallelotope.
+
+    .. math::
+        V_{ij} = \sqrt{\det \operatorname{Gram}(a_i, \text{others}_j)}, \qquad
+        \tfrac12 [\operatorname{CE}(-V / t) + \operatorname{CE}(-V^\top / t)]
+
+    Args:
+        views: (k, n, d) or k tensors (n, d), k <= d (more vectors than dimensions span no volume).
+        temperature: t.
+        anchor: the view that is matched with all the others together.
+        label_smoothing: of both cross-entropies.
+        floor: determinants below it count as it, and give no gradient: the gradient of the square root is
+            unbounded at aligned tuples, and single precision does not resolve smaller determinants.
+        mask: bool (k, n). The volume is that of the vectors which are present; an object needs its anchor
+            view to be an anchor, and at least one other view to be a candidate.
+        normalize: scale every vector to unit length first.
+
+    Cost: n² k³ + k n² d, memory n² k².
+
+    >>> gram(torch.randn(4, 8, 16)).shape
+    torch.Size([])
+
+    Reference: Cicchetti, Grassucci, Sigillo, Comminiello, *Gramian Multimodal Representation Learning and
+    Alignment*, ICLR 2025.
+    """
+    check_temperature(temperature)
+    fraction("label_smoothing", label_smoothing)
+    positive("floor", floor)
+    views, mask = clean(views, mask, normalize=normalize)
+    enough_points(views)
+    k, n, d = views.shape
+    if k > d:
+        raise ValueError(f"views takes at most d views for a volume, got shape {shape_of(views)}.")
+    order = [view_index("anchor", anchor, k)]
+    order += [l for l in range(k) if l != order[0]]
+    views, mask = views[order], None if mask is None else mask[order]
+    a, others = views[0], views[1:]
+
+    cross = torch.einsum("id,mjd->ijm", a, others)
+    inner = torch.einsum("ljd,mjd->jlm", others, others)
+    if mask is not None:
+        # A one on the diagonal takes an absent vector, whose row is zero, out of the determinant.
+        inner = inner + torch.diag_embed((~mask[1:]).T.to(inner.dtype))
+    corner = a.square().sum(-1)[:, None, None, None].expand(n, n, 1, 1)
+    top = torch.cat([corner, cross.unsqueeze(-2)], -1)
+    bottom = torch.cat([cross.unsqueeze(-1), inner.expand(n, n, k - 1, k - 1)], -1)
+    volume = torch.linalg.det(torch.cat([top, bottom], -2)).abs().clamp(min=floor).sqrt()
+
+    rows = columns = None
+    if mask is not None:
+        rows, columns = mask[0], mask[1:].any(0)
+        some_object(rows & columns, has="the anchor view and another")
+    return two_way_cross_entropy(-volume / temperature, rows, columns, label_smoothing=label_smoothing)
+
+
+class Gram(ViewLoss):
+    """`gram` as a module; the temperature is learned unless `learn_temperature=False`."""
+
+    def __init__(
+        self,
+        *,
+        temperature: float = 0.07,
+        learn_temperature: bool = True,
+        anchor: int = 0,
+        label_smoothing: float = 0.1,
+        floor: float = 1e-6,
+        normalize: bool = True,
+        gather: bool = False,
+    ) -> None:
+        super().__init__(normalize=normalize, gather=gather)
+        self.temperature = Temperature(temperature, learn=learn_temperature)
+        self.anchor = anchor
+        self.label_smoothing = fraction("label_smoothing", label_smoothing)
+        self.floor = positive("floor", floor)
+
+    def compute(self, views: Tensor, mask: Tensor | None, teacher: Tensor | None = None) -> Tensor:
+        return gram(
+            views,
+            temperature=self.temperature(),
+            anchor=self.anchor,
+            label_smoothing=self.label_smoothing,
+            floor=self.floor,
+            mask=mask,
+            normalize=self.normalize,
+        )

@@ -1,0 +1,59 @@
+"""MMCR: maximum manifold capacity, by nuclear norms."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from m3g._checks import Views, non_negative
+from m3g.losses.base import ViewLoss, clean, full_precision
+
+
+@full_precision
+def mmcr(
+    views: Views,
+    *,
+    compression: float = 5e-3,
+    mask: Tensor | None = None,
+    normalize: bool = True,
+) -> Tensor:
+    r"""Centroids of the objects spread over all directions, the views of one object over few.
+
+    .. math:: -\|C\|_* + \lambda \frac1n \sum_i \|Z_i\|_*
+
+    with :math:`C` the n × d matrix of the mean over views of each object, :math:`Z_i` the k × d matrix of the
+    views of object i, and :math:`\|\cdot\|_*` the sum of singular values. No negatives, no temperature. The
+    value is negative and grows with n.
+
+    Args:
+        views: (k, n, d) or k tensors (n, d).
+        compression: λ, the weight of the second term; 0 leaves it, and its singular values, out.
+        mask: bool (k, n). Centroids and manifolds are of the views that are present.
+        normalize: scale every vector to unit length first.
+
+    Cost: singular values, n d min(n, d) + n k² d.
+
+    >>> mmcr(torch.randn(4, 8, 16)).shape
+    torch.Size([])
+
+    Reference: Yerxa, Kuang, Simoncelli, Chung, *Learning Efficient Coding of Natural Images with Maximum
+    Manifold Capacity Representations*, NeurIPS 2023.
+    """
+    non_negative("compression", compression)
+    views, mask = clean(views, mask, normalize=normalize)
+    centroids = views.mean(0) if mask is None else views.sum(0) / mask.sum(0).unsqueeze(-1)
+    loss = -torch.linalg.svdvals(centroids).sum()
+    if compression > 0:
+        loss = loss + compression * torch.linalg.svdvals(views.transpose(0, 1)).sum(-1).mean()
+    return loss
+
+
+class MMCR(ViewLoss):
+    """`mmcr` as a module."""
+
+    def __init__(self, *, compression: float = 5e-3, normalize: bool = True, gather: bool = False) -> None:
+        super().__init__(normalize=normalize, gather=gather)
+        self.compression = non_negative("compression", compression)
+
+    def compute(self, views: Tensor, mask: Tensor | None, teacher: Tensor | None = None) -> Tensor:
+        return mmcr(views, compression=self.compression, mask=mask, normalize=self.normalize)

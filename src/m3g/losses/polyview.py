@@ -1,0 +1,74 @@
+"""Poly-view contrastive learning, geometric mean: every view predicts every other."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from m3g._checks import Views
+from m3g.losses.base import ViewLoss, clean, full_precision
+from m3g.losses.contrast import enough_points, logsumexp_where, mean_where, similarities, some_object
+from m3g.losses.temperature import Temperature, check_temperature
+
+
+@full_precision
+def polyview(
+    views: Views,
+    *,
+    temperature: Tensor | float = 0.1,
+    mask: Tensor | None = None,
+    normalize: bool = True,
+) -> Tensor:
+    r"""Each view of an object against each other view of it; the negatives are all views of other objects.
+
+    With :math:`s(il, jm) = \langle z_l[i], z_m[j] \rangle / t`, the mean over points i and views l ≠ m of
+
+    .. math:: -\log \frac{e^{s(il, im)}}{e^{s(il, im)} + \sum_{j \neq i} \sum_g e^{s(il, jg)}}
+
+    Args:
+        views: (k, n, d) or k tensors (n, d).
+        temperature: t.
+        mask: bool (k, n). Absent points are neither anchors, positives nor negatives; the mean is over the
+            ordered pairs of views that objects have.
+        normalize: scale every vector to unit length first.
+
+    Cost: k² n² d, memory k² n².
+
+    >>> polyview(torch.randn(4, 8, 16)).shape
+    torch.Size([])
+
+    Reference: Shidani et al., *Poly-View Contrastive Learning*, ICLR 2024.
+    """
+    check_temperature(temperature)
+    views, mask = clean(views, mask, normalize=normalize)
+    enough_points(views)
+    k, n, _ = views.shape
+    present = torch.ones(k, n, dtype=torch.bool, device=views.device) if mask is None else mask
+    scores = similarities(views, temperature)
+    other_object = ~torch.eye(n, dtype=torch.bool, device=views.device)
+    negatives = logsumexp_where(scores, present & other_object[:, None, :], (-2, -1))  # (k, n)
+    positives = scores.diagonal(dim1=1, dim2=3).permute(0, 2, 1)  # (k, n, k)
+    terms = torch.logaddexp(positives, negatives.unsqueeze(-1)) - positives
+    other_view = ~torch.eye(k, dtype=torch.bool, device=views.device)
+    pairs = other_view[:, None, :] & present.unsqueeze(-1) & present.T
+    if mask is not None:
+        some_object(pairs, has="two views")
+    return mean_where(terms, pairs)
+
+
+class PolyView(ViewLoss):
+    """`polyview` as a module."""
+
+    def __init__(
+        self,
+        *,
+        temperature: float = 0.1,
+        learn_temperature: bool = False,
+        normalize: bool = True,
+        gather: bool = False,
+    ) -> None:
+        super().__init__(normalize=normalize, gather=gather)
+        self.temperature = Temperature(temperature, learn=learn_temperature)
+
+    def compute(self, views: Tensor, mask: Tensor | None, teacher: Tensor | None = None) -> Tensor:
+        return polyview(views, temperature=self.temperature(), mask=mask, normalize=self.normalize)

@@ -1,0 +1,154 @@
+"""Symile: contrast whole tuples by their multilinear inner product."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from m3g._checks import Views, fits, one_of
+from m3g.losses.base import ViewLoss, clean, full_precision
+from m3g.losses.contrast import enough_points, some_object
+from m3g.losses.gather import shared_seed
+from m3g.losses.temperature import Temperature, check_temperature
+
+NEGATIVES = ("n", "n_squared")
+LARGEST_TENSOR = 4 * 2**30
+"""Bytes up to which the scores of all tuples may be stored for `negatives="n_squared"`."""
+
+
+@full_precision
+def symile(
+    views: Views,
+    *,
+    temperature: Tensor | float = 0.07,
+    negatives: str = "n",
+    mask: Tensor | None = None,
+    generator: torch.Generator | None = None,
+    normalize: bool = True,
+) -> Tensor:
+    r"""For each view as anchor, a point finds its own tuple of the other views among wrong tuples.
+
+    The score of a tuple is :math:`s(z_1, \dots, z_k) = \sum_c \prod_l z_l[c]` (c over features); the loss is
+    the mean over anchors l and points i of
+
+    .. math:: -\log \frac{e^{s(i, \dots, i) / t}}{e^{s(i, \dots, i) / t} + \sum_{\rm negatives} e^{s / t}}
+
+    where the negatives keep point i in view l and take other points in the other views.
+
+    Args:
+        views: (k, n, d) or k tensors (n, d).
+        temperature: t, the inverse of the authors' logit scale.
+        negatives: "n": n - 1 tuples, from shuffling each of the other views; a true tuple can turn up among
+            them by chance. "n_squared": all :math:`n^{k-1} - 1` other tuples.
+        mask: bool (k, n). Only complete tuples have a score: an incomplete object is no positive, but each of
+            its points that is present still takes part in negatives.
+        generator: the source of the shuffles, on the CPU.
+        normalize: scale every vector to unit length first.
+
+    Cost: k n² d for "n", k n^k + n^k d for "n_squared".
+
+    >>> views = torch.randn(3, 8, 16)
+    >>> symile(views, negatives="n_squared").shape
+    torch.Size([])
+
+    Reference: Saporta, Puli, Goldstein, Ranganath, *Contrasting with Symile*, NeurIPS 2024.
+    """
+    check_temperature(temperature)
+    one_of("negatives", negatives, NEGATIVES)
+    views, mask = clean(views, mask, normalize=normalize)
+    enough_points(views)
+    if mask is not None:
+        some_object(mask.all(0), has="all its views")
+    if negatives == "n":
+        return _shuffled(views, temperature, mask, generator)
+    return _all_tuples(views, temperature, mask)
+
+
+def _shuffled(
+    views: Tensor, temperature: Tensor | float, mask: Tensor | None, generator: torch.Generator | None
+) -> Tensor:
+    k, n, _ = views.shape
+    label = torch.arange(n, device=views.device)
+    true_pair = torch.eye(n, dtype=torch.bool, device=views.device)
+    positive = views.prod(0).sum(-1)
+    complete = None if mask is None else mask.all(0)
+    total = views.new_zeros(())
+    for l in range(k):
+        others, usable = torch.ones_like(views[0]), torch.ones_like(label, dtype=torch.bool)
+        for m in range(k):
+            if m != l:
+                order = torch.randperm(n, generator=generator).to(views.device)
+                others = others * views[m, order]
+                if mask is not None:
+                    usable = usable & mask[m, order]
+        logits = torch.where(true_pair, positive, views[l] @ others.T) / temperature
+        if complete is None:
+            total = total + cross_entropy(logits, label)
+        else:
+            logits = logits.masked_fill(~(usable | true_pair), -torch.inf)
+            total = total + cross_entropy(logits[complete], label[complete])
+    return total / k
+
+
+def _all_tuples(views: Tensor, temperature: Tensor | float, mask: Tensor | None) -> Tensor:
+    k, n, d = views.shape
+    fits(
+        f"The scores of all tuples of {k} views of {n} points",
+        views.element_size() * n ** (k - 1) * max(n, d),
+        LARGEST_TENSOR,
+        'use negatives="n"',
+    )
+    # Row (i_2, ..., i_k) of the product of all views but the first, which the first then meets.
+    others = views[1]
+    for view in views[2:]:
+        others = (others.unsqueeze(1) * view).reshape(-1, d)
+    scores = (views[0] @ others.T / temperature).reshape((n,) * k)
+    point = torch.arange(n, device=views.device)
+    positive = scores[(point,) * k]
+    complete = torch.ones_like(point, dtype=torch.bool)
+    if mask is not None:
+        complete = mask.all(0)
+        for l in range(k):
+            present = mask[l].reshape([-1 if m == l else 1 for m in range(k)])
+            scores = torch.where(present, scores, torch.finfo(scores.dtype).min / 2)
+    total = views.new_zeros(())
+    for l in range(k):
+        log_sum = scores.logsumexp([m for m in range(k) if m != l])
+        total = total + (log_sum - positive)[complete].mean()
+    return total / k
+
+
+class Symile(ViewLoss):
+    """`symile` as a module; the temperature is learned unless `learn_temperature=False`.
+
+    With `gather=True` all processes use the shuffles of rank 0.
+    """
+
+    def __init__(
+        self,
+        *,
+        temperature: float = 0.07,
+        learn_temperature: bool = True,
+        negatives: str = "n",
+        generator: torch.Generator | None = None,
+        normalize: bool = True,
+        gather: bool = False,
+    ) -> None:
+        super().__init__(normalize=normalize, gather=gather)
+        self.temperature = Temperature(temperature, learn=learn_temperature)
+        self.negatives = one_of("negatives", negatives, NEGATIVES)
+        self.generator = generator
+
+    def compute(self, views: Tensor, mask: Tensor | None, teacher: Tensor | None = None) -> Tensor:
+        generator = self.generator
+        if self.gather and self.negatives == "n":
+            generator = torch.Generator().manual_seed(shared_seed(generator, device=views.device))
+        return symile(
+            views,
+            temperature=self.temperature(),
+            negatives=self.negatives,
+            mask=mask,
+            generator=generator,
+            normalize=self.normalize,
+        )

@@ -1,0 +1,44 @@
+"""The temperature of a contrastive loss, fixed or learned."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from m3g._checks import positive
+
+
+class Temperature(nn.Module):
+    """A positive number, `smallest + exp(s)`: a learned one cannot fall to zero nor get stuck at the floor.
+
+    >>> Temperature(0.1)()
+    0.1
+    >>> round(Temperature(0.07, learn=True)().item(), 6)
+    0.07
+    """
+
+    def __init__(self, value: float, *, learn: bool = False, smallest: float = 0.01) -> None:
+        super().__init__()
+        self.value = positive("temperature", value)
+        self.smallest = smallest
+        if learn:
+            if value <= smallest:
+                raise ValueError(f"temperature takes more than {smallest} when it is learned, got {value!r}.")
+            self.exponent = nn.Parameter(torch.tensor(math.log(value - smallest)))
+        else:
+            self.register_parameter("exponent", None)
+
+    def forward(self) -> Tensor | float:
+        return self.value if self.exponent is None else self.smallest + self.exponent.exp()
+
+    def extra_repr(self) -> str:
+        learned = self.exponent is not None
+        return f"{self.smallest + self.exponent.exp().item() if learned else self.value:.4g}, learn={learned}"
+
+
+def check_temperature(temperature: Tensor | float) -> None:
+    """A number must be positive; a tensor is a learned temperature, positive by construction."""
+    if not isinstance(temperature, Tensor):
+        positive("temperature", temperature)
