@@ -115,7 +115,7 @@ class ViewsData(LightningDataModule):
 def _position(trainer: Any) -> tuple[int, int]:
     """The epoch a run is in and how many of its batches are done: not (0, 0) when it resumes.
 
-    A checkpoint is written after a batch or an epoch was processed and before Lightning counts it as completed.
+    A checkpoint is written after a batch or epoch was processed and before Lightning counts it as completed.
     """
     epochs = trainer.fit_loop.epoch_progress.current
     batches = trainer.fit_loop.epoch_loop.batch_progress

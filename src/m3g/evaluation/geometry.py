@@ -1,0 +1,79 @@
+"""The shape of the embedding: alignment of views, uniformity on the sphere, effective rank (collapse shows)."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from m3g import _checks
+
+
+def _units(embeddings: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    embeddings = _checks.aligned_views(embeddings, name="embeddings")
+    return normalize(embeddings.double(), dim=-1), _checks.presence(mask, embeddings)
+
+
+def alignment(embeddings: Tensor, *, mask: Tensor | None = None) -> float:
+    """Mean squared distance between two views of one point, on the unit sphere: 0 is perfect, 2 is chance.
+
+    `mean over l < m and i of |x_l[i] - x_m[i]|²` (Wang and Isola, 2020).
+
+    Example:
+        >>> alignment(torch.ones(3, 5, 2))
+        0.0
+    """
+    units, mask = _units(embeddings, mask)
+    total, count = 0.0, 0
+    for l in range(len(units)):
+        for m in range(l + 1, len(units)):
+            squares = (units[l] - units[m]).square().sum(-1)
+            if mask is not None:
+                squares = squares[mask[l] & mask[m]]
+            total, count = total + float(squares.sum()), count + len(squares)
+    if count == 0:
+        raise ValueError("mask takes points that have two views, got none.")
+    return total / count
+
+
+def uniformity(embeddings: Tensor, *, mask: Tensor | None = None, limit: int = 2048) -> float:
+    """`log mean over i != j of exp(-2 |x[i] - x[j]|²)`, mean over views: 0 is collapse, -4 is spread out.
+
+    Wang and Isola (2020). Views of more than `limit` points are thinned evenly to that number.
+
+    Example:
+        >>> uniformity(torch.ones(2, 5, 3))
+        0.0
+    """
+    units, mask = _units(embeddings, mask)
+    values = []
+    for l, view in enumerate(units):
+        rows = view if mask is None else view[mask[l]]
+        if len(rows) > limit:
+            rows = rows[torch.linspace(0, len(rows) - 1, limit).long()]
+        if len(rows) < 2:
+            raise ValueError(f"embeddings takes at least 2 points per view, got {len(rows)} in view {l}.")
+        values.append(
+            torch.logsumexp(-2 * torch.pdist(rows).square(), 0) - math.log(len(rows) * (len(rows) - 1) / 2)
+        )
+    return float(torch.stack(values).mean())
+
+
+def effective_rank(embeddings: Tensor, *, mask: Tensor | None = None) -> float:
+    """`exp(entropy of the normalised singular values)` of each view, mean over views: from 1 (collapse) to d.
+
+    Roy and Vetterli (2007).
+
+    Example:
+        >>> round(effective_rank(torch.ones(2, 5, 3)), 6), round(effective_rank(torch.eye(3).expand(2, 3, 3)), 6)
+        (1.0, 3.0)
+    """
+    units, mask = _units(embeddings, mask)
+    ranks = []
+    for l, view in enumerate(units):
+        values = torch.linalg.svdvals(view if mask is None else view[mask[l]])
+        shares = values / values.sum()
+        ranks.append(torch.exp(torch.special.entr(shares).sum()))
+    return float(torch.stack(ranks).mean())

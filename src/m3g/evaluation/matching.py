@@ -1,0 +1,62 @@
+"""Does the best polymatching of a batch equal the truth?"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from m3g import _checks
+
+
+def polymatching_accuracy(
+    embeddings: Tensor,
+    *,
+    mask: Tensor | None = None,
+    batch_size: int = 16,
+    epsilon: float = 0.02,
+    seed: int = 0,
+) -> float:
+    """The fraction of points whose most likely partner, in every pair of views, is themselves.
+
+    Points are put into random batches of `batch_size`; in each, entropic multi-marginal optimal transport with
+    the circular variance finds the best polymatching, and for every ordered pair of views (l, m) the largest entry
+    in row i of its two-view marginal must be entry i. A last batch that is not full is left out; points that
+    lack a view are left out.
+
+    Args:
+        embeddings: (k, n, d).
+        mask: bool (k, n), true where a point has a view.
+        batch_size: more points are harder to match.
+        epsilon: small, so that the transport is close to a matching.
+        seed: decides the batches.
+
+    Example:
+        >>> views = torch.randn(1, 32, 8, generator=torch.Generator().manual_seed(0)).expand(3, 32, 8)
+        >>> polymatching_accuracy(views)
+        1.0
+    """
+    from m3g import CircularVariance, solve
+
+    embeddings = _checks.aligned_views(embeddings, name="embeddings")
+    mask = _checks.presence(mask, embeddings)
+    if mask is not None:
+        embeddings = embeddings[:, mask.all(0)]
+    k, n = embeddings.shape[:2]
+    size = min(_checks.positive_int("batch_size", batch_size), n)
+    if size < 2:
+        raise ValueError(f"embeddings takes at least 2 points that have every view, got {n}.")
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+    cost = CircularVariance()
+    right: list[Tensor] = []
+    for rows in order[: n - n % size].split(size):
+        views = normalize(embeddings[:, rows.to(embeddings.device)], dim=-1)
+        solution = solve(cost(views), epsilon=epsilon)
+        truth = torch.arange(size, device=views.device)
+        fine = torch.ones(size, dtype=torch.bool, device=views.device)
+        for l in range(k):
+            for m in range(l + 1, k):
+                pair = solution.pair_marginal(l, m)
+                fine &= (pair.argmax(1) == truth) & (pair.argmax(0) == truth)
+        right.append(fine)
+    return float(torch.cat(right).double().mean())

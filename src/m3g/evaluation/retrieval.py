@@ -1,0 +1,71 @@
+"""Finding a point in another view: recall at 1, 5, 10 and the median rank, for every ordered pair of views."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from m3g import _checks
+
+LEVELS = (1, 5, 10)
+
+
+class Retrieval(NamedTuple):
+    """Matrices (k, k), row: the view of the query, column: the view searched; the diagonal is trivially 1."""
+
+    recall: dict[int, Tensor]
+    median_rank: Tensor
+
+
+def truth_ranks(queries: Tensor, gallery: Tensor, truth: Tensor, *, chunk: int = 1024) -> Tensor:
+    """The rank (from 1) of row truth[i] of the gallery for query i, by cosine similarity of unit vectors.
+
+    Points that tie with the truth count half, so embeddings that are all equal get the rank of chance, not 1.
+    """
+    ranks = []
+    for part, true in zip(queries.split(chunk), truth.split(chunk)):
+        scores = part @ gallery.T
+        own = scores.gather(1, true[:, None])
+        above, ties = (scores > own).sum(1), (scores == own).sum(1) - 1
+        ranks.append(1 + above + 0.5 * ties)
+    return torch.cat(ranks)
+
+
+def retrieval(embeddings: Tensor, *, mask: Tensor | None = None) -> Retrieval:
+    """For every pair of views: where does the true partner of each point stand among all points of the other view?
+
+    Args:
+        embeddings: (k, n, d); directions only matter.
+        mask: bool (k, n), true where a point has a view: others neither search nor are found.
+
+    Example:
+        >>> views = torch.randn(1, 50, 8, generator=torch.Generator().manual_seed(0)).expand(3, 50, 8)
+        >>> retrieval(views).recall[1].mean()
+        tensor(1., dtype=torch.float64)
+    """
+    embeddings = _checks.aligned_views(embeddings, name="embeddings")
+    mask = _checks.presence(mask, embeddings)
+    units = normalize(embeddings.double(), dim=-1)
+    k, n = units.shape[:2]
+    recall = {level: torch.ones(k, k, dtype=torch.float64) for level in LEVELS}
+    median = torch.ones(k, k, dtype=torch.float64)
+    every = torch.ones(n, dtype=torch.bool, device=units.device)
+    for l in range(k):
+        for m in range(k):
+            if l == m:
+                continue
+            searched = every if mask is None else mask[m]
+            asked = searched if mask is None else mask[l] & mask[m]
+            if not bool(asked.any()):
+                raise ValueError(
+                    f"mask takes views that share at least one point, got none in views {l} and {m}."
+                )
+            place = searched.cumsum(0) - 1  # where a point of the batch stands in the gallery
+            ranks = truth_ranks(units[l][asked], units[m][searched], place[asked])
+            for level in LEVELS:
+                recall[level][l, m] = (ranks <= level).double().mean()
+            median[l, m] = ranks.double().median()
+    return Retrieval(recall, median)
