@@ -1,0 +1,112 @@
+"""Checkpoints: written whole or not at all, read without running anybody's code."""
+
+from __future__ import annotations
+
+import io
+import os
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.plugins.io import CheckpointIO
+
+from m3g.training.files import atomic
+
+MARK = "m3g_checkpoint"
+VERSION = 1
+
+
+class AtomicCheckpoints(CheckpointIO):
+    """How Lightning's trainer writes and reads checkpoints here."""
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        # torch.save seeks in its file; going through memory keeps a full disk a plain OSError of one write
+        buffer = io.BytesIO()
+        torch.save(checkpoint, buffer)
+        with atomic(path) as file:
+            file.write(buffer.getbuffer())
+
+    def load_checkpoint(
+        self, path: Any, map_location: Any = None, weights_only: bool | None = None
+    ) -> dict[str, Any]:
+        return read_checkpoint(path)
+
+    def remove_checkpoint(self, path: Any) -> None:
+        Path(path).unlink(missing_ok=True)
+
+
+def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The content of a checkpoint of `m3g train`; anything else is refused, and none of its code is run."""
+    path = Path(path)
+    if not path.is_file():
+        raise ValueError(f"checkpoint takes a file written by m3g train, but there is none at {path}.")
+    try:
+        with zipfile.ZipFile(path) as archive:  # torch does not compare the checksums it writes
+            if (part := archive.testzip()) is not None:
+                raise ValueError(f"the checksum of {part} is wrong")
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # whatever is wrong inside a foreign file, it is a foreign file
+        reason = str(error).strip().splitlines()[0][:160] if str(error).strip() else type(error).__name__
+        raise ValueError(
+            f"checkpoint takes a file written by m3g train, but {path} is damaged or was written by "
+            f"something else ({reason}): restore it from a copy, or start a new run."
+        ) from error
+    if not isinstance(content, Mapping) or MARK not in content:
+        raise ValueError(
+            f"checkpoint takes a file written by m3g train, but {path} was written by something else: "
+            "start a new run."
+        )
+    if content[MARK] != VERSION:
+        raise ValueError(
+            f"checkpoint takes format {VERSION}, but {path} has format {content[MARK]}: "
+            "use the m3g version that wrote it."
+        )
+    return dict(content)
+
+
+class SaveCheckpoints(Callback):
+    """Write `last.ckpt` before the first step, every `every` optimiser steps, and after every epoch.
+
+    The one before the first step makes a full disk or a missing permission show at once, and makes a run
+    that is killed early one that can be resumed.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], *, every: int) -> None:
+        self.path = Path(folder) / "last.ckpt"
+        self.every = every
+        self._saved_at: int | None = None
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._saved_at = trainer.global_step
+        if not self.path.exists():
+            self._save(trainer, pl_module)
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        # between two steps gradients are half accumulated; an epoch's last step is saved at its end
+        due = trainer.global_step % self.every == 0 and trainer.global_step != self._saved_at
+        if due and not trainer.fit_loop.epoch_loop.batch_progress.is_last_batch:
+            self._save(trainer, pl_module)
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._save(trainer, pl_module)
+
+    def on_save_checkpoint(
+        self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        checkpoint[MARK] = VERSION
+
+    def _save(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        for name, parameter in pl_module.named_parameters():
+            if not bool(torch.isfinite(parameter).all()):
+                raise ValueError(
+                    f"training stopped at step {trainer.global_step}: {name} is no longer finite, and the "
+                    f"last good checkpoint is {self.path}; try a smaller learning rate."
+                )
+        trainer.save_checkpoint(self.path)
+        self._saved_at = trainer.global_step

@@ -1,0 +1,189 @@
+"""Every setting of a run, with its default: what `m3g train --help` lists and a run's `config.yaml` holds."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+
+@dataclass
+class Heads:
+    """The small networks between the encoders and the loss.
+
+    Args:
+        width: features d of the space in which the views are compared
+        hidden: units of the hidden layer of each head; None makes a head one linear map
+        predictor: add a prediction head after the projection (usual with a teacher, which has none)
+    """
+
+    width: int = 64
+    hidden: int | None = 512
+    predictor: bool = False
+
+
+@dataclass
+class TeacherSettings:
+    """The teacher: a slowly moving average of the network, which sees some of the views instead of it.
+
+    Args:
+        enabled: train with a teacher
+        momentum: how slowly the teacher moves at the start of the run; it stops moving at the end
+        student_views: None lets every view in turn come from the teacher and all others from the student
+            (leave one out); a number s lets s views, drawn anew each step, come from the student and the
+            others from the teacher, whose activations need no memory
+    """
+
+    enabled: bool = False
+    momentum: float = 0.99
+    student_views: int | None = None
+
+
+@dataclass
+class OptimSettings:
+    """AdamW and its schedules; biases and one-dimensional parameters never decay.
+
+    Args:
+        learning_rate: the peak, reached after the warm-up
+        min_learning_rate: what the half cosine after the warm-up ends at
+        warmup_epochs: epochs of linear warm-up from 0
+        weight_decay: weight decay at the first step
+        end_weight_decay: weight decay at the last step (half a cosine between); None keeps it constant
+        betas: Adam's two memories
+        eps: the floor of Adam's denominator
+        reference_batch: the batch size these values were found with; the scaling rules for Adam and for the
+            teacher's momentum carry them to the batch of this run (all processes and accumulated batches
+            together); None uses them as they are
+    """
+
+    learning_rate: float = 2e-3
+    min_learning_rate: float = 2e-5
+    warmup_epochs: float = 2.0
+    weight_decay: float = 0.02
+    end_weight_decay: float | None = None
+    betas: tuple[float, float] = (0.9, 0.95)
+    eps: float = 1e-8
+    reference_batch: int | None = None
+
+
+@dataclass
+class LoopSettings:
+    """How long, how precise, on what, and how often to save.
+
+    Args:
+        epochs: passes over the training data
+        max_steps: stop after this many optimiser steps, whatever epochs says; None does not stop early
+        precision: Lightning's name of a precision, e.g. 32-true, bf16-mixed, 16-mixed
+        accumulate: batches whose gradients are added up before each optimiser step
+        clip: largest gradient norm; None does not clip
+        accelerator: cpu, gpu, ...; auto takes the fastest there is
+        devices: processes on this machine (torchrun sets its own number)
+        strategy: auto, ddp, fsdp, ...
+        sync_batchnorm: share the statistics of batch normalisation between processes
+        checkpoint_every: optimiser steps between two checkpoints
+        evaluate_every: epochs between two quick evaluations on the validation split; 0 for none
+        log_every: optimiser steps between two rows of metrics.csv
+    """
+
+    epochs: int = 30
+    max_steps: int | None = None
+    precision: str = "32-true"
+    accumulate: int = 1
+    clip: float | None = 1.0
+    accelerator: str = "auto"
+    devices: int = 1
+    strategy: str = "auto"
+    sync_batchnorm: bool = False
+    checkpoint_every: int = 100
+    evaluate_every: int = 5
+    log_every: int = 1
+
+
+@dataclass
+class Config:
+    """All settings of a run.
+
+    Args:
+        data: a data set; `m3g data` lists them
+        data_options: options of the data set, e.g. --data_options.batch_size 128
+        encoder: mlp, eeg, transformers, or the class path of any nn.Module
+        encoder_options: options of the encoder, e.g. --encoder_options.width 512
+        shared: one encoder and one projection head for all views, which must then have one shape, instead of
+            one per view; None does what suits the data set
+        loss: a loss; `m3g losses` lists them
+        loss_options: options of the loss, e.g. --loss_options.epsilon 0.1
+        heads: projection and prediction heads
+        teacher: the teacher
+        optim: the optimiser
+        loop: the training loop
+        seed: fixes every random choice: a run on CPU is repeated bit for bit
+    """
+
+    data: str = "MultipleFeatures"
+    data_options: dict[str, Any] = field(default_factory=dict)
+    encoder: str = "mlp"
+    encoder_options: dict[str, Any] = field(default_factory=dict)
+    shared: bool | None = None
+    loss: str = "m3g"
+    loss_options: dict[str, Any] = field(default_factory=dict)
+    heads: Heads = field(default_factory=Heads)
+    teacher: TeacherSettings = field(default_factory=TeacherSettings)
+    optim: OptimSettings = field(default_factory=OptimSettings)
+    loop: LoopSettings = field(default_factory=LoopSettings)
+    seed: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values only: what YAML and JSON hold."""
+        content = dataclasses.asdict(self)
+        content["optim"]["betas"] = list(self.optim.betas)
+        return content
+
+    def to_yaml(self) -> str:
+        return yaml.safe_dump(self.to_dict(), sort_keys=False)
+
+    @classmethod
+    def from_dict(cls, content: Any, *, source: str = "config") -> Config:
+        """The settings in a plain dictionary; an unknown name is an error, a missing one takes its
+        default.
+        """
+        return _build(cls, content, source)
+
+    @classmethod
+    def read(cls, path: str | Path) -> Config:
+        """The settings in a YAML file."""
+        try:
+            content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            raise ValueError(
+                f"{path} takes YAML, but it cannot be read: {' '.join(str(error).split())}."
+            ) from error
+        return cls.from_dict(content, source=str(path))
+
+
+_NESTED: dict[str, Any] = {
+    "heads": Heads,
+    "teacher": TeacherSettings,
+    "optim": OptimSettings,
+    "loop": LoopSettings,
+}
+
+
+def _build(kind: Any, content: Any, source: str) -> Any:
+    if not isinstance(content, dict):
+        raise ValueError(f"{source} takes a mapping of names to values, got {type(content).__name__}.")
+    known = {entry.name for entry in dataclasses.fields(kind)}
+    unknown = sorted(set(map(str, content)) - known)
+    if unknown:
+        raise ValueError(f"{source} takes the names {', '.join(sorted(known))}, got {', '.join(unknown)}.")
+    values = {
+        name: _build(_NESTED[name], value, f"{source}: {name}")
+        if kind is Config and name in _NESTED
+        else value
+        for name, value in content.items()
+    }
+    if "betas" in values:
+        values["betas"] = tuple(values["betas"])
+    return kind(**values)

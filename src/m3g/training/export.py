@@ -1,0 +1,122 @@
+"""A trained network as two files that are safe to read: its weights, and how to build it."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load as tensors_from
+from safetensors.torch import save as bytes_of
+
+from m3g.nets import MultiViewNet, build_net
+from m3g.training.config import Config
+from m3g.training.files import atomic, write_json
+from m3g.training.run import Run
+
+FORMAT = 1
+
+
+def network(config: Config, view_shapes: list[tuple[int, ...]], *, trust: bool = False) -> MultiViewNet:
+    """The untrained network of a configuration, for views of these shapes."""
+    return build_net(**_recipe(config, view_shapes), trust=trust)
+
+
+def _recipe(config: Config, view_shapes: list[tuple[int, ...]]) -> dict[str, Any]:
+    options = config.encoder_options
+    by_path = "." in config.encoder
+    head = {"hidden": config.heads.hidden}
+    return {
+        "view_shapes": [list(shape) for shape in view_shapes],
+        "encoder": {"class_path": config.encoder, "init_args": options}
+        if by_path
+        else {"kind": config.encoder, **options},
+        "shared": config.shared,
+        "projector": {**head, "out_features": config.heads.width},
+        "predictor": head if config.heads.predictor else None,
+    }
+
+
+def save_network(
+    net: MultiViewNet,
+    config: Config,
+    folder: str | os.PathLike[str],
+    *,
+    view_shapes: list[tuple[int, ...]],
+    view_names: list[str],
+) -> None:
+    """Write `model.safetensors` and `model.json` into a run folder."""
+    run = Run(folder)
+    # contiguous copies under every name: modules may share storage, which safetensors refuses
+    tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in net.state_dict().items()}
+    with atomic(run.weights) as file:
+        file.write(bytes_of(tensors))
+    write_json(run.model, {"format": FORMAT, "view_names": view_names, **_recipe(config, view_shapes)})
+
+
+def load(folder: str | os.PathLike[str], *, trust: bool = False) -> MultiViewNet:
+    """The trained network of a run folder, ready to use: `load(run)(views)` gives embeddings (k, n, d).
+
+    Nothing in the folder is executed: weights are safetensors, the rest is JSON, and an encoder named by its
+    class path must come from m3g, torch.nn or transformers unless `trust=True`.
+
+    Args:
+        folder: a run folder, or any folder with `model.safetensors` and `model.json`.
+        trust: allow encoder classes from anywhere; their code is then imported and run.
+    """
+    run = Run(folder)
+    for path in (run.model, run.weights):
+        if not path.is_file():
+            raise ValueError(
+                f"run takes the folder of a finished run, but {Path(folder)} has no {path.name}: "
+                "finish the training first, with m3g train --resume."
+            )
+    try:
+        recipe = json.loads(run.model.read_text(encoding="utf-8"))
+        # a network is built from these names and nothing else a foreign file may hold
+        names = ("view_shapes", "encoder", "shared", "projector", "predictor")
+        recipe = {name: recipe[name] for name in names} | {"view_names": list(recipe["view_names"])}
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"{run.model} takes what m3g train wrote, but it is damaged or foreign ({error})."
+        ) from error
+    if isinstance(recipe["encoder"], dict) and recipe["encoder"].get("kind") == "transformers":
+        recipe["encoder"]["pretrained"] = False  # the weights are here; no hub is needed
+    view_names = recipe.pop("view_names")
+    net = build_net(**recipe, trust=trust)
+    try:
+        net.load_state_dict(tensors_from(run.weights.read_bytes()))
+    except (SafetensorError, RuntimeError) as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(
+            f"{run.weights} takes the weights of {run.model.name}, but it is damaged or belongs to another "
+            f"network ({reason})."
+        ) from error
+    net.view_names = view_names
+    return net.eval()
+
+
+def push_to_hub(folder: str | os.PathLike[str], repository: str, *, private: bool = True) -> str:
+    """Upload a run's network, configuration and results to the Hugging Face hub; returns the address."""
+    from huggingface_hub import HfApi
+
+    run = Run(folder)
+    load(folder)  # refuses an unfinished or damaged run before anything is sent
+    api = HfApi()
+    try:
+        address = api.create_repo(repository, private=private, exist_ok=True)
+        api.upload_folder(
+            repo_id=repository,
+            folder_path=run.path,
+            allow_patterns=["model.safetensors", "model.json", "config.yaml", "results.json", "plots/*.png"],
+        )
+    except Exception as error:  # the hub's client raises many kinds: connection, permission, missing token
+        reason = " ".join(str(error).split())[:200]
+        raise ValueError(
+            f"repository takes a name on a hub that can be reached and written to, got {repository!r} "
+            f"({reason}): "
+            "check the connection and log in with `hf auth login`."
+        ) from error
+    return str(address)

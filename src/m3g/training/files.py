@@ -1,0 +1,87 @@
+"""Files that are either wholly there or not there at all, whatever happens while they are written."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
+@contextlib.contextmanager
+def atomic(path: str | os.PathLike[str], mode: str = "wb") -> Iterator[IO[Any]]:
+    """Open a file that replaces `path` only once everything is on the disk.
+
+    The new content goes to a temporary file in the same folder, is flushed to the device, and takes the name
+    `path` in one step; if anything fails on the way, `path` stays as it was and the temporary file is
+    removed.
+    """
+    path = Path(path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(temporary, mode) as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+        _flush_folder(path.parent)
+    except BaseException as error:
+        with contextlib.suppress(FileNotFoundError):
+            temporary.unlink()
+        if ran_out_of_space(error):
+            raise ValueError(
+                f"{path} cannot be written because the disk is full or the file is too large ({error}): free "
+                "some space and continue from the last complete checkpoint with --resume."
+            ) from error
+        raise
+
+
+def write_text(path: str | os.PathLike[str], text: str) -> None:
+    with atomic(path, "w") as file:
+        file.write(text)
+
+
+def write_json(path: str | os.PathLike[str], content: Any) -> None:
+    """Write JSON that any reader takes: a value that is not a number becomes null."""
+    write_text(path, json.dumps(_plain(content), indent=2, allow_nan=False) + "\n")
+
+
+def remove_leftovers(folder: str | os.PathLike[str]) -> None:
+    """Delete the temporary files that a killed process left behind."""
+    for leftover in Path(folder).glob(".*.tmp"):
+        leftover.unlink()
+
+
+def ran_out_of_space(error: BaseException | None) -> bool:
+    """Whether an error, or one it came from, says that nothing more fits on the disk."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in _FULL:
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _flush_folder(folder: Path) -> None:
+    """Make the new name itself durable."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _plain(content: Any) -> Any:
+    if isinstance(content, dict):
+        return {str(key): _plain(value) for key, value in content.items()}
+    if isinstance(content, (list, tuple)):
+        return [_plain(value) for value in content]
+    if hasattr(content, "tolist"):
+        return _plain(content.tolist())
+    if isinstance(content, float) and content not in (float("inf"), float("-inf")) and content == content:
+        return content
+    return None if isinstance(content, float) else content

@@ -1,0 +1,218 @@
+"""From a configuration to a finished run folder."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import logging
+import os
+import shutil
+import sys
+import warnings
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from lightning.pytorch import Callback, Trainer
+from lightning.pytorch.loggers import TensorBoardLogger
+from lightning.pytorch.utilities import rank_zero_only
+
+from m3g import _checks as checks
+from m3g import data as data_sets
+from m3g import losses
+from m3g.training import checkpoint, logs
+from m3g.training.config import Config
+from m3g.training.export import network, save_network
+from m3g.training.module import MultiViewModule, NonFiniteLoss, seed_everything
+from m3g.training.run import Run
+
+
+def build_data(config: Config) -> data_sets.ViewsData:
+    """The data module of a configuration; the run's seed also fixes its order unless the options do."""
+    kind = data_sets.MODULES[checks.one_of("data", config.data, data_sets.MODULES)]
+    return _call(f"data_options of {config.data}", kind, {"seed": config.seed, **config.data_options})
+
+
+def build_module(config: Config, data: data_sets.ViewsData, *, trust: bool = False) -> MultiViewModule:
+    """Network, loss and training settings, with weights drawn from the run's seed."""
+    students = config.teacher.student_views
+    if students is not None and not (config.teacher.enabled and 1 <= students < data.k):
+        raise ValueError(
+            f"teacher.student_views takes None, or with teacher.enabled a number from 1 to {data.k - 1}, "
+            f"got {students!r} with teacher.enabled {config.teacher.enabled}."
+        )
+    shared = data.shared_encoder if config.shared is None else config.shared
+    seed_everything(config.seed, 0)
+    net = network(replace(config, shared=shared), data.view_shapes, trust=trust)
+    checks.one_of("loss", config.loss, losses.available())
+    loss = _call(f"loss_options of {config.loss}", losses.build, dict(config.loss_options), config.loss)
+    if config.teacher.enabled and students is None and not getattr(loss, "takes_teacher", False):
+        raise ValueError(
+            f"teacher.enabled takes a loss with a student–teacher form, got {config.loss!r}: "
+            "set teacher.student_views, which works with every loss, or choose another loss."
+        )
+    return MultiViewModule(net, loss, optim=config.optim, teacher=config.teacher, seed=config.seed)
+
+
+def train(
+    config: Config,
+    run: str | os.PathLike[str],
+    *,
+    resume: bool = False,
+    trust: bool = False,
+    callbacks: list[Callback] | None = None,
+) -> Run:
+    """Train as `config` says and leave everything in the folder `run`.
+
+    Args:
+        config: every setting; with `resume` that of the run.
+        run: a folder that does not exist yet; with `resume`, one that does.
+        resume: continue from the folder's last checkpoint. On CPU the result is, bit for bit, that of a run
+            that was never interrupted.
+        trust: allow encoder classes from outside m3g, torch.nn and transformers.
+        callbacks: more Lightning callbacks.
+    """
+    folder = Run(run)
+    # the other processes write nothing, and must not stumble over what the first has made
+    first = getattr(rank_zero_only, "rank", 0) == 0
+    check(config)
+    if resume:
+        checkpoint.read_checkpoint(folder.checkpoint)  # a damaged one is an error before anything is touched
+    elif first and folder.path.exists():
+        folder.create(config)  # which explains what to do about it
+    data = build_data(config)
+    module = build_module(config, data, trust=trust)
+    with _quiet():
+        trainer = _trainer(config, folder, callbacks or [])
+    if first and resume:
+        _rewind(folder)
+    elif first:
+        folder.create(config)
+    try:
+        with _quiet():
+            trainer.fit(module, data, ckpt_path=folder.checkpoint if resume else None, weights_only=True)
+    except NonFiniteLoss as error:
+        raise ValueError(f"{error}; the last good checkpoint is {folder.checkpoint}.") from error
+    except BaseException:
+        if first and not folder.checkpoint.exists():
+            shutil.rmtree(folder.path, ignore_errors=True)  # nothing to resume from: leave nothing behind
+        raise
+    if trainer.interrupted:
+        raise KeyboardInterrupt
+    if first:
+        save_network(
+            module.net, config, folder.path, view_shapes=data.view_shapes, view_names=list(data.view_names)
+        )
+    return folder
+
+
+def check(config: Config) -> None:
+    """Refuse settings that cannot work, before anything is read or written."""
+    loop = config.loop
+    for name in ("epochs", "accumulate", "devices", "checkpoint_every", "log_every"):
+        checks.positive_int(f"loop.{name}", getattr(loop, name))
+    if loop.evaluate_every < 0:
+        raise ValueError(
+            f"loop.evaluate_every takes a whole number of at least 0, got {loop.evaluate_every!r}."
+        )
+    for name in ("learning_rate", "eps"):
+        checks.positive(f"optim.{name}", getattr(config.optim, name))
+    for name in ("min_learning_rate", "warmup_epochs", "weight_decay"):
+        if not getattr(config.optim, name) >= 0:
+            raise ValueError(
+                f"optim.{name} takes a number of at least 0, got {getattr(config.optim, name)!r}."
+            )
+    if not all(0 <= beta < 1 for beta in config.optim.betas):
+        raise ValueError(f"optim.betas takes two numbers in [0, 1), got {config.optim.betas}.")
+    if config.optim.reference_batch is not None:
+        checks.positive_int("optim.reference_batch", config.optim.reference_batch)
+
+
+def _trainer(config: Config, folder: Run, callbacks: list[Callback]) -> Trainer:
+    loop = config.loop
+    # torchrun has started the processes already and says so in the environment
+    started = "TORCHELASTIC_RUN_ID" in os.environ
+    devices = int(os.environ["LOCAL_WORLD_SIZE"]) if started else loop.devices
+    nodes = int(os.environ["WORLD_SIZE"]) // devices if started else 1
+    several = devices * nodes > 1
+    strategy = loop.strategy
+    if several and strategy == "auto":
+        # with a split, the encoders of the teacher's views get no gradient in that step
+        unused = config.teacher.enabled and config.teacher.student_views is not None
+        strategy = "ddp_find_unused_parameters_true" if unused else "ddp"
+    return Trainer(
+        max_epochs=loop.epochs,
+        max_steps=-1 if loop.max_steps is None else checks.positive_int("loop.max_steps", loop.max_steps),
+        precision=loop.precision,  # type: ignore[arg-type]
+        accumulate_grad_batches=loop.accumulate,
+        gradient_clip_val=loop.clip,
+        accelerator=loop.accelerator,
+        devices=devices,
+        num_nodes=nodes,
+        strategy=strategy,
+        sync_batchnorm=loop.sync_batchnorm,
+        log_every_n_steps=loop.log_every,
+        logger=TensorBoardLogger(folder.path, name="tensorboard", version=""),
+        callbacks=[
+            logs.progress(),
+            logs.MetricsFile(folder.path, every=loop.log_every),
+            *callbacks,
+            checkpoint.SaveCheckpoints(
+                folder.checkpoints, every=loop.checkpoint_every
+            ),  # last: what it saves is done
+        ],
+        plugins=[checkpoint.AtomicCheckpoints()],
+        enable_checkpointing=False,
+        enable_progress_bar=sys.stdout.isatty(),
+        enable_model_summary=False,
+        use_distributed_sampler=False,  # the data modules split their order between processes themselves
+        limit_val_batches=0,
+        num_sanity_val_steps=0,
+    )
+
+
+def _rewind(folder: Run) -> None:
+    """Forget what was written after the checkpoint, and what was only half written."""
+    folder.clean()
+    step = checkpoint.read_checkpoint(folder.checkpoint)["global_step"]
+    for name in ("metrics.csv", "probes.csv"):
+        logs.Table(folder.path / name).forget_after(step)
+
+
+def _call(what: str, function: Any, options: dict[str, Any], *args: Any) -> Any:
+    """Call with a user's options; an option it does not know is a ValueError that lists those it does."""
+    known = inspect.signature(function).parameters
+    if not any(p.kind is p.VAR_KEYWORD for p in known.values()):
+        unknown = sorted(set(options) - set(known))
+        if unknown:
+            raise ValueError(f"{what} take {', '.join(known)}, got {', '.join(unknown)}.")
+    try:
+        return function(*args, **options)
+    except TypeError as error:
+        raise ValueError(f"{what} take other values: {error}.") from error
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Leave out what Lightning says about matters that this package has settled."""
+    logger = logging.getLogger("lightning.pytorch")
+    before = logger.level
+    logger.setLevel(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            _ignore_known_warnings()
+            yield
+    finally:
+        logger.setLevel(before)
+
+
+def _ignore_known_warnings() -> None:
+    warnings.filterwarnings(
+        "ignore", message=".*your dataloader is not resumable.*"
+    )  # ours is: it skips by itself
+    warnings.filterwarnings("ignore", message=".*does not have many workers.*")  # arrays in memory need none
+    warnings.filterwarnings("ignore", message=".*in eval mode at the start of training.*")  # the teacher
+    warnings.filterwarnings("ignore", message=".*have no `validation_step`.*")  # callbacks evaluate
+    warnings.filterwarnings(
+        "ignore", message=".*isinstance.treespec, LeafSpec.*"
+    )  # between Lightning and torch

@@ -1,0 +1,108 @@
+"""What a person watches during a run: a progress bar or one line per epoch, and tables of numbers."""
+
+from __future__ import annotations
+
+import csv
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.callbacks import RichProgressBar
+
+SHOWN = ("loss", "gap", "solver_steps", "epsilon")
+
+
+class Table:
+    """A CSV file that grows by one row at a time; its columns are those of the first row."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.columns: list[str] | None = None
+        if path.exists():
+            with open(path, newline="", encoding="utf-8") as file:
+                self.columns = next(csv.reader(file), None)
+
+    def append(self, row: dict[str, Any]) -> None:
+        new = self.columns is None
+        if self.columns is None:
+            self.columns = list(row)
+        with open(self.path, "a", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, self.columns, restval="", extrasaction="ignore")
+            if new:
+                writer.writeheader()
+            writer.writerow(row)
+
+    def rows(self) -> list[dict[str, float]]:
+        """All rows as numbers; what is missing is left out."""
+        if not self.path.exists():
+            return []
+        with open(self.path, newline="", encoding="utf-8") as file:
+            return [
+                {name: float(value) for name, value in row.items() if value} for row in csv.DictReader(file)
+            ]
+
+    def forget_after(self, step: int) -> None:
+        """Drop what a killed run wrote after the checkpoint it is resumed from, and a half-written row."""
+        if not self.path.exists():
+            return
+        lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
+        kept = lines[:1]
+        for line in lines[1:]:
+            cells = line.split(",")
+            whole = line.endswith("\n") and len(cells) == len(self.columns or [])
+            if whole and float(cells[0]) <= step:
+                kept.append(line)
+        self.path.write_text("".join(kept), encoding="utf-8")
+
+
+class MetricsFile(Callback):
+    """One row of `metrics.csv` per logged optimiser step, written before the step's checkpoint."""
+
+    def __init__(self, folder: Path, *, every: int) -> None:
+        self.table = Table(folder / "metrics.csv")
+        self.every = every
+        self._last = -1
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        step = trainer.global_step
+        if trainer.is_global_zero and step % self.every == 0 and step != self._last:
+            self._last = step
+            metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
+            self.table.append({"step": step, "epoch": trainer.current_epoch, **metrics})
+
+
+class EpochLines(Callback):
+    """One line per epoch, for terminals that cannot redraw a progress bar and for log files."""
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._began = time.perf_counter()
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if not trainer.is_global_zero:
+            return
+        began = getattr(self, "_began", None)  # an epoch that was resumed half way has no beginning here
+        seconds = "" if began is None else f"  {time.perf_counter() - began:.1f} s"
+        shown = "  ".join(
+            f"{name} {float(trainer.callback_metrics[name]):.4g}"
+            for name in SHOWN
+            if name in trainer.callback_metrics
+        )
+        print(f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}  {shown}{seconds}", flush=True)
+
+
+class LiveBar(RichProgressBar):
+    """Lightning's progress bar without its version number."""
+
+    def get_metrics(self, trainer: Trainer, pl_module: LightningModule) -> dict[str, Any]:
+        items = super().get_metrics(trainer, pl_module)
+        items.pop("v_num", None)
+        return items
+
+
+def progress() -> Callback:
+    """A live bar in a terminal, plain lines elsewhere."""
+    return LiveBar(leave=False) if sys.stdout.isatty() else EpochLines()

@@ -1,0 +1,194 @@
+"""The training step, top to bottom."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import lightning.pytorch as pl
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from m3g.nets import MultiViewNet, Teacher, momentum_at
+from m3g.training import optim
+from m3g.training.config import OptimSettings, TeacherSettings
+from m3g.training.schedules import cosine, warmup_cosine
+
+Batch = dict[str, Any]
+
+
+class NonFiniteLoss(ValueError):
+    """The loss or its gradient is no longer a number."""
+
+
+class MultiViewModule(pl.LightningModule):
+    """Encoders, heads and a loss, trained together.
+
+    Args:
+        net: maps a list of k inputs to embeddings (k, n, d).
+        loss: `loss(views, *, mask=None, teacher=None)`.
+        optim: the optimiser and its schedules.
+        teacher: the teacher; by default there is none.
+        seed: fixes what each step draws at random (dropout, augmentations, the split into student and
+            teacher).
+
+    A batch is a dictionary: `views`, a list of k tensors; `mask`, bool (k, n) or None; `index` (n,). To
+    change what a step does, override `embed` (what the loss sees) or `training_step`.
+
+    Every step's random numbers are a function of the seed, the step and the process alone, so a resumed run
+    draws what the uninterrupted one would have drawn.
+    """
+
+    def __init__(
+        self,
+        net: MultiViewNet,
+        loss: nn.Module,
+        *,
+        optim: OptimSettings | None = None,
+        teacher: TeacherSettings | None = None,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        self.net = net
+        self.loss = loss
+        self.optim_settings = optim or OptimSettings()
+        self.teacher_settings = teacher or TeacherSettings()
+        self.teacher = Teacher(net) if self.teacher_settings.enabled else None
+        self.seed = seed
+        self.kappa = 1.0  # this run's batch over the reference batch; known once the trainer is
+
+    def forward(self, views: list[Tensor]) -> Tensor:
+        return self.net(views)
+
+    # ---------------------------------------------------------------- one step
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        embeddings, teacher = self.embed(batch["views"])
+        extra = {} if teacher is None else {"teacher": teacher}
+        loss = self.loss(embeddings, mask=batch.get("mask"), **extra)
+        if not bool(torch.isfinite(loss)):
+            raise NonFiniteLoss(self._stopped(f"the loss is {float(loss.detach())}", batch))
+        self._batch = batch
+        self.report(loss, batch)
+        return loss
+
+    def embed(self, views: list[Tensor]) -> tuple[Tensor, Tensor | None]:
+        """What the loss sees: embeddings (k, n, d) and, for the leave-one-out form, those of the teacher."""
+        if self.teacher is None:
+            return self.net(views), None
+        students = self.teacher_settings.student_views
+        if students is None:
+            return self.net(views), self.teacher(views)
+        # teacher views are computed without gradient, so their activations are dropped at once
+        chosen = self._student_views(len(views), students)
+        return torch.stack(
+            [(self.net if l in chosen else self.teacher).embed_view(view, l) for l, view in enumerate(views)]
+        ), None
+
+    def _student_views(self, k: int, students: int) -> set[int]:
+        # not from the process's own random numbers: all processes must split alike
+        draw = np.random.default_rng([self.seed, self.global_step, students])
+        return set(draw.permutation(k)[:students].tolist())
+
+    def report(self, loss: Tensor, batch: Batch) -> None:
+        """What the progress bar shows and the logs keep."""
+        together: dict[str, Any] = {
+            "batch_size": len(batch["views"][0]),
+            "sync_dist": self.trainer.world_size > 1,
+        }
+        self.log("loss", loss.detach(), prog_bar=True, **together)
+        for name, value in diagnostics(self.loss).items():
+            self.log(name, value, prog_bar=True, **together)
+        self.log("learning_rate", self.learning_rate(self.global_step), **together)
+
+    def optimizer_step(
+        self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Any = None
+    ) -> None:
+        """Set this step's learning rate and weight decay, step, and let the teacher follow: once per step."""
+        step = self.global_step
+        for group in optimizer.param_groups:
+            group["lr"] = self.learning_rate(step)
+            group["weight_decay"] = self.weight_decay(step) if group["decays"] else 0.0
+        super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
+        if self.teacher is not None:
+            self.teacher.update(self.net, self.teacher_momentum(step))
+
+    def on_before_optimizer_step(self, optimizer: Any) -> None:
+        """Stop before a gradient that is not finite reaches the weights."""
+        grads = [p.grad for p in self.parameters() if p.grad is not None]
+        norm = torch.nn.utils.get_total_norm(grads)
+        scaler = getattr(self.trainer.precision_plugin, "scaler", None)  # 16-mixed skips such steps by itself
+        if scaler is None and not bool(torch.isfinite(norm)):
+            raise NonFiniteLoss(self._stopped(f"the gradient's norm is {float(norm)}", self._batch))
+        self.gradient_norm = float(norm)
+
+    def _stopped(self, what: str, batch: Batch) -> str:
+        indices = batch["index"].tolist() if batch.get("index") is not None else "unknown"
+        return f"training stopped at step {self.global_step}: {what} on the batch of indices {indices}"
+
+    # ---------------------------------------------------------------- schedules
+
+    @property
+    def total_steps(self) -> int:
+        return int(self.trainer.estimated_stepping_batches)
+
+    def learning_rate(self, step: int) -> float:
+        settings = self.optim_settings
+        per_epoch = self.total_steps / max(self.trainer.max_epochs or 1, 1)
+        return warmup_cosine(
+            step,
+            total=self.total_steps,
+            warmup=min(round(settings.warmup_epochs * per_epoch), self.total_steps),
+            peak=self.adam.learning_rate,
+            floor=settings.min_learning_rate * self.kappa**0.5,
+        )
+
+    def weight_decay(self, step: int) -> float:
+        settings = self.optim_settings
+        if settings.end_weight_decay is None:
+            return settings.weight_decay
+        return cosine(
+            step, total=self.total_steps, start=settings.weight_decay, end=settings.end_weight_decay
+        )
+
+    def teacher_momentum(self, step: int) -> float:
+        base = optim.scale_momentum(self.teacher_settings.momentum, self.kappa)
+        return momentum_at(step, self.total_steps, base)
+
+    # ---------------------------------------------------------------- Lightning's hooks
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return optim.adamw(nn.ModuleList([self.net, self.loss]), self.adam)
+
+    @property
+    def adam(self) -> optim.AdamSettings:
+        settings = self.optim_settings
+        found = optim.AdamSettings(settings.learning_rate, settings.betas, settings.eps)
+        return optim.scale_adam(found, self.kappa)
+
+    def setup(self, stage: str) -> None:
+        trainer: Any = self.trainer
+        reference, batch = (
+            self.optim_settings.reference_batch,
+            getattr(trainer.datamodule, "batch_size", None),
+        )
+        if reference is not None and batch is not None:
+            self.kappa = batch * trainer.world_size * trainer.accumulate_grad_batches / reference
+
+    def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
+        seed_everything(self.seed, 1 + self.trainer.fit_loop.epoch_loop.total_batch_idx, self.global_rank)
+
+
+def diagnostics(loss: nn.Module) -> dict[str, float]:
+    """What a loss tells about its last call, besides its value."""
+    found = {"epsilon": getattr(loss, "epsilon", None)}
+    return {name: float(value) for name, value in found.items() if isinstance(value, (int, float, Tensor))}
+
+
+def seed_everything(seed: int, step: int, rank: int = 0) -> None:
+    """Make the random numbers of torch, numpy and python a function of three numbers."""
+    mixed = int(np.random.SeedSequence([seed, step, rank]).generate_state(1, np.uint32)[0])
+    torch.manual_seed(mixed)
+    np.random.seed(mixed)  # noqa: NPY002 - user code may draw from the global generator
+    random.seed(mixed)

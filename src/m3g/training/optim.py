@@ -1,0 +1,80 @@
+"""AdamW: parameter groups, and the rules that carry its settings from one batch size to another."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from m3g import _checks as checks
+
+
+@dataclass(frozen=True)
+class AdamSettings:
+    """What Adam is told: learning rate, the two memories, and the floor of its denominator."""
+
+    learning_rate: float
+    betas: tuple[float, float]
+    eps: float
+
+
+def scale_adam(settings: AdamSettings, kappa: float) -> AdamSettings:
+    """Adam's settings for a batch `kappa` times the one they were found for.
+
+    `lr * sqrt(kappa)`, `beta -> 1 - kappa (1 - beta)`, `eps / sqrt(kappa)`: the square-root rule, under
+    which the path of the weights stays the same in the limit of small steps. A beta below 0 is refused.
+
+    >>> scale_adam(AdamSettings(1e-3, (0.9, 0.99), 1e-8), 4).betas
+    (0.6, 0.96)
+    """
+    kappa = checks.positive("kappa", kappa)
+    betas = tuple(round(1 - kappa * (1 - beta), 12) for beta in settings.betas)
+    if min(betas) < 0:
+        largest = 1 / (1 - min(settings.betas))
+        raise ValueError(
+            f"reference_batch takes a size that the Adam scaling rule can carry to this run's batch, got a "
+            f"ratio of {kappa:g}, which turns betas {settings.betas} into {betas}: the ratio must stay at or "
+            f"below {largest:g}, so use a smaller batch, a larger reference_batch, or betas closer to 1."
+        )
+    return replace(
+        settings,
+        learning_rate=settings.learning_rate * kappa**0.5,
+        betas=(betas[0], betas[1]),
+        eps=settings.eps / kappa**0.5,
+    )
+
+
+def scale_momentum(momentum: float, kappa: float) -> float:
+    """The teacher's momentum for a batch `kappa` times larger: `rho ** kappa`.
+
+    >>> scale_momentum(0.99, 2)
+    0.9801
+    """
+    if not 0 <= momentum < 1:
+        raise ValueError(f"momentum takes a number in [0, 1), got {momentum!r}.")
+    return float(momentum ** checks.positive("kappa", kappa))
+
+
+def parameter_groups(module: nn.Module) -> list[dict[str, Any]]:
+    """Two groups: matrices and larger, which decay, and biases and other one-dimensional parameters, which
+    do not.
+    """
+    trained = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
+    exempt = [p for name, p in trained if p.ndim <= 1 or name.endswith("bias")]
+    kept = {id(p) for p in exempt}
+    decaying = [p for _, p in trained if id(p) not in kept]
+    return [{"params": decaying, "decays": True}, {"params": exempt, "decays": False}]
+
+
+def adamw(module: nn.Module, settings: AdamSettings) -> torch.optim.AdamW:
+    """AdamW over `parameter_groups`; the weight decay of the first group is set before every step by the
+    schedule.
+    """
+    groups = [group for group in parameter_groups(module) if group["params"]]
+    if not groups:
+        raise ValueError("the network takes at least one parameter to train, got none.")
+    return torch.optim.AdamW(
+        groups, lr=settings.learning_rate, betas=settings.betas, eps=settings.eps, weight_decay=0.0
+    )

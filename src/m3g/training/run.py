@@ -1,0 +1,135 @@
+"""The run folder: everything a training leaves behind, in one place.
+
+config.yaml        every setting
+environment.json   versions, machine, git commit
+metrics.csv        one row per logged step          probes.csv     one row per evaluation
+tensorboard/       the same for TensorBoard
+checkpoints/       last.ckpt, to resume from
+model.safetensors  the trained network              model.json     how to build it
+results.json       the final evaluation             plots/         the pictures
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from m3g.training.config import Config
+from m3g.training.files import remove_leftovers, write_json, write_text
+
+_PACKAGES = ("m3g", "torch", "lightning", "numpy", "scipy", "scikit-learn", "transformers", "kornia")
+
+
+class Run:
+    """Names of the files in a run folder.
+
+    >>> Run("runs/first").checkpoint.as_posix()
+    'runs/first/checkpoints/last.ckpt'
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self.config = self.path / "config.yaml"
+        self.environment = self.path / "environment.json"
+        self.checkpoints = self.path / "checkpoints"
+        self.checkpoint = self.checkpoints / "last.ckpt"
+        self.weights = self.path / "model.safetensors"
+        self.model = self.path / "model.json"
+        self.results = self.path / "results.json"
+        self.plots = self.path / "plots"
+
+    def create(self, config: Config) -> None:
+        """Make the folder with its configuration; an existing one is never touched."""
+        if self.path.exists():
+            raise ValueError(
+                f"run takes a folder that does not exist yet, but {self.path} does: choose another name "
+                f"with --run, "
+                f"continue it with --resume {self.path}, or delete it."
+            )
+        # built under another name and renamed, so that a folder of this name is always complete
+        building = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
+        try:
+            (building / "checkpoints").mkdir(parents=True)
+            (building / "plots").mkdir()
+            write_text(building / "config.yaml", config.to_yaml())
+            write_json(building / "environment.json", environment())
+            building.rename(self.path)
+        except BaseException:
+            shutil.rmtree(building, ignore_errors=True)
+            raise
+
+    def open(self) -> Config:
+        """The configuration of an existing run."""
+        if not self.path.is_dir():
+            raise ValueError(f"run takes the folder of a run, but there is none at {self.path}.")
+        if not self.config.is_file():
+            raise ValueError(
+                f"run takes a folder made by m3g train, but {self.path} has no config.yaml: check the name."
+            )
+        return Config.read(self.config)
+
+    def clean(self) -> None:
+        """Remove half-written files that a killed process left."""
+        for folder in (self.path, self.checkpoints, self.plots):
+            if folder.is_dir():
+                remove_leftovers(folder)
+
+
+def environment() -> dict[str, Any]:
+    """What a result may depend on besides its settings."""
+    return {
+        "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "cpu": _cpu_name(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "devices": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
+        "git": _git_commit(),
+        "versions": {name: _version(name) for name in _PACKAGES},
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _cpu_name() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        pass  # not Linux: the name python knows has to do
+    return platform.processor() or platform.machine()
+
+
+def _git_commit() -> str | None:
+    """The commit of the working directory, if it is under git, with a plus sign if files were changed."""
+    try:
+        commit = subprocess.run(
+            ["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True, timeout=5
+        ).stdout.strip()
+        changed = subprocess.run(
+            ["git", "status", "--porcelain", "--untracked-files=no"],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=5,
+        ).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return None  # no git, or not a repository
+    return commit + ("+" if changed else "")

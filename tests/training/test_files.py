@@ -1,0 +1,99 @@
+"""Files are whole or absent."""
+
+import errno
+import json
+
+import pytest
+import torch
+
+from m3g.training.checkpoint import MARK, VERSION, AtomicCheckpoints, read_checkpoint
+from m3g.training.files import atomic, remove_leftovers, write_json
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
+    path = tmp_path / "file"
+    path.write_text("old")
+    with pytest.raises(RuntimeError), atomic(path, "w") as file:  # noqa: PT012
+        file.write("new")
+        raise RuntimeError
+    assert path.read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_full_disk_is_said_in_one_sentence(tmp_path):
+    with pytest.raises(ValueError, match=r"disk is full.*--resume"), atomic(tmp_path / "file"):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_leftovers_of_a_killed_process_are_removed(tmp_path):
+    (tmp_path / ".last.ckpt.123.tmp").write_text("half")
+    (tmp_path / "last.ckpt").write_text("whole")
+    remove_leftovers(tmp_path)
+    assert [p.name for p in tmp_path.iterdir()] == ["last.ckpt"]
+
+
+def test_json_has_no_nan(tmp_path):
+    write_json(
+        tmp_path / "a.json", {"a": float("nan"), "b": torch.tensor([1.0, float("inf")]), "c": (1, "x")}
+    )
+    assert json.loads((tmp_path / "a.json").read_text()) == {"a": None, "b": [1.0, None], "c": [1, "x"]}
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    path = tmp_path / "checkpoints" / "last.ckpt"
+    AtomicCheckpoints().save_checkpoint({MARK: VERSION, "weights": torch.arange(1000.0)}, path)
+    return path
+
+
+def test_checkpoint_round_trip(checkpoint):
+    assert torch.equal(read_checkpoint(checkpoint)["weights"], torch.arange(1000.0))
+
+
+def test_every_truncation_is_noticed(checkpoint):
+    whole = checkpoint.read_bytes()
+    for length in range(0, len(whole), max(1, len(whole) // 40)):
+        checkpoint.write_bytes(whole[:length])
+        with pytest.raises(ValueError, match="damaged or was written by something else"):
+            read_checkpoint(checkpoint)
+
+
+def test_a_flipped_bit_in_the_weights_is_noticed(checkpoint):
+    content = bytearray(checkpoint.read_bytes())
+    place = content.find(torch.arange(1000.0).numpy().tobytes()) + 1234
+    content[place] ^= 1
+    checkpoint.write_bytes(content)
+    with pytest.raises(ValueError, match="damaged or was written by something else"):
+        read_checkpoint(checkpoint)
+
+
+class Malicious:
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return (open, (str(self.path), "w"))
+
+
+def test_a_malicious_checkpoint_is_refused_and_runs_nothing(tmp_path):
+    path, trace = tmp_path / "last.ckpt", tmp_path / "trace"
+    torch.save({MARK: VERSION, "state": Malicious(trace)}, path)
+    with pytest.raises(ValueError, match="damaged or was written by something else"):
+        read_checkpoint(path)
+    assert not trace.exists()
+
+
+@pytest.mark.parametrize("content", [{"state_dict": {}}, [1, 2], torch.zeros(3)])
+def test_a_foreign_checkpoint_is_refused(tmp_path, content):
+    torch.save(content, tmp_path / "last.ckpt")
+    with pytest.raises(ValueError, match="was written by something else"):
+        read_checkpoint(tmp_path / "last.ckpt")
+
+
+def test_other_versions_and_missing_files_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="there is none at"):
+        read_checkpoint(tmp_path / "last.ckpt")
+    torch.save({MARK: 99}, tmp_path / "last.ckpt")
+    with pytest.raises(ValueError, match="has format 99"):
+        read_checkpoint(tmp_path / "last.ckpt")

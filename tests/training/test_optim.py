@@ -1,0 +1,68 @@
+"""Schedules, the scaling rules and the parameter groups."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from m3g.training.optim import AdamSettings, adamw, parameter_groups, scale_adam, scale_momentum
+from m3g.training.schedules import cosine, warmup_cosine
+
+PAPER = AdamSettings(6.5e-4, (0.9, 0.95), 1e-8)
+
+
+@given(total=st.integers(2, 500), share=st.floats(0, 1), peak=st.floats(1e-6, 1), ratio=st.floats(0, 1))
+def test_learning_rate_rises_to_its_peak_and_falls_to_its_floor(total, share, peak, ratio):
+    warmup, floor = int(share * (total - 1)), peak * ratio
+    values = [warmup_cosine(t, total=total, warmup=warmup, peak=peak, floor=floor) for t in range(total + 1)]
+    assert max(values) == pytest.approx(peak)
+    assert values[-1] == pytest.approx(floor)
+    assert values[:warmup] == sorted(values[:warmup])
+    assert values[warmup:] == pytest.approx(sorted(values[warmup:], reverse=True))
+
+
+def test_cosine_is_the_papers_formula():
+    for step in range(11):
+        expected = 0.4 + (0.04 - 0.4) * (1 + math.cos(math.pi * step / 10)) / 2
+        assert cosine(step, total=10, start=0.04, end=0.4) == pytest.approx(expected)
+
+
+def test_adam_rule_for_four_times_the_batch():
+    scaled = scale_adam(PAPER, 4.0)
+    assert scaled.learning_rate == pytest.approx(2 * PAPER.learning_rate)
+    assert scaled.betas == pytest.approx((0.6, 0.8))
+    assert scaled.eps == pytest.approx(PAPER.eps / 2)
+
+
+@given(kappa=st.floats(0.01, 10))
+def test_adam_rule_and_its_inverse(kappa):
+    back = scale_adam(scale_adam(PAPER, kappa), 1 / kappa)
+    assert back.learning_rate == pytest.approx(PAPER.learning_rate)
+    assert back.betas == pytest.approx(PAPER.betas, abs=1e-6)
+
+
+def test_a_negative_beta_is_refused_with_the_limit():
+    with pytest.raises(ValueError, match=r"ratio of 16.*at or below 10"):
+        scale_adam(PAPER, 16.0)
+
+
+def test_momentum_rule():
+    assert scale_momentum(0.99, 3.0) == pytest.approx(0.99**3)
+    with pytest.raises(ValueError, match="momentum takes"):
+        scale_momentum(1.5, 2.0)
+
+
+def test_biases_and_one_dimensional_parameters_do_not_decay():
+    net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.LayerNorm(4), torch.nn.Conv1d(1, 2, 3))
+    net[0].weight.requires_grad_(False)
+    decaying, exempt = parameter_groups(net)
+    assert [p.shape for p in decaying["params"]] == [(2, 1, 3)]
+    assert len(exempt["params"]) == 4
+    assert all(group["weight_decay"] == 0 for group in adamw(net, PAPER).param_groups)
+
+
+def test_nothing_to_train_is_an_error():
+    with pytest.raises(ValueError, match="at least one parameter"):
+        adamw(torch.nn.Identity(), PAPER)
