@@ -79,7 +79,7 @@ def _device(*values: object) -> torch.device:
 def clean(
     views: Views, mask: Tensor | None, *, normalize: bool, name: str = "views"
 ) -> tuple[Tensor, Tensor | None]:
-    """One batch (k, n, d) and its mask (k, n), checked; absent points zero, the others normalised if asked."""
+    """One batch (k, n, d) and its mask (k, n), checked; absent points zero, others normalised if asked."""
     views = aligned_views(views, name=name)
     if views.ndim != 3:
         raise ValueError(f"{name} takes one batch of shape (k, n, d), got shape {shape_of(views)}.")

@@ -1,0 +1,224 @@
+"""Each loss as its formula reads, point by point, with Python loops: slow, and easy to compare with a paper.
+
+All take unit vectors z (k, n, d) as given, and the bool mask (k, n) of points that are present.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import torch
+
+
+def dot(a, b):
+    return float((a * b).sum())
+
+
+def mean(values):
+    values = list(values)
+    return sum(values) / len(values)
+
+
+def log_share(own, others):
+    """-log(e^own / (e^own + sum e^others))."""
+    return math.log(sum(math.exp(s) for s in [own, *others])) - own
+
+
+def infonce(a, b, t):
+    n = len(a)
+    return mean(
+        log_share(dot(a[i], b[i]) / t, [dot(a[i], b[j]) / t for j in range(n) if j != i]) for i in range(n)
+    )
+
+
+def byol(a, b):
+    n = len(a)
+    return 2 - 2 / n * sum(dot(a[i], b[i]) for i in range(n))
+
+
+def pairwise(z, mask, pair, *, pairs=None, target=None, least=1):
+    k, n, _ = z.shape
+    target = z if target is None else target
+    total, weight = 0.0, 0
+    for l, m in pairs or list(itertools.combinations(range(k), 2)):
+        both = [i for i in range(n) if mask[l, i] and mask[m, i]]
+        if len(both) >= least:
+            total += len(both) * pair(z[l, both], target[m, both])
+            weight += len(both)
+    return total / weight
+
+
+def average_of_rest(z, mask, pair, *, renormalize=True, target=None, least=1):
+    k, n, _ = z.shape
+    target = z if target is None else target
+    total, weight = 0.0, 0
+    for l in range(k):
+        rows, averages = [], []
+        for i in range(n):
+            others = [target[m, i] for m in range(k) if m != l and mask[m, i]]
+            if mask[l, i] and others:
+                average = sum(others) / len(others)
+                averages.append(average / average.norm() if renormalize else average)
+                rows.append(i)
+        if len(rows) >= least:
+            total += len(rows) * pair(z[l, rows], torch.stack(averages))
+            weight += len(rows)
+    return total / weight
+
+
+def score(z, indices):
+    """The multilinear inner product of the tuple of these points."""
+    d = z.shape[-1]
+    return sum(math.prod(float(z[l, i, c]) for l, i in enumerate(indices)) for c in range(d))
+
+
+def symile_all_tuples(z, mask, t):
+    k, n, _ = z.shape
+    anchors = []
+    for l in range(k):
+        terms = []
+        for i in range(n):
+            if not mask[:, i].all():
+                continue
+            tuples = [
+                u
+                for u in itertools.product(range(n), repeat=k)
+                if u[l] == i and u != (i,) * k and all(mask[m, u[m]] for m in range(k))
+            ]
+            terms.append(log_share(score(z, (i,) * k) / t, [score(z, u) / t for u in tuples]))
+        anchors.append(mean(terms))
+    return mean(anchors)
+
+
+def symile_shuffled(z, mask, t, generator):
+    k, n, _ = z.shape
+    anchors = []
+    for l in range(k):
+        orders = {m: torch.randperm(n, generator=generator).tolist() for m in range(k) if m != l}
+        terms = []
+        for i in range(n):
+            if not mask[:, i].all():
+                continue
+            wrong = []
+            for j in range(n):
+                u = [i if m == l else orders[m][j] for m in range(k)]
+                if j != i and all(mask[m, u[m]] for m in range(k)):
+                    wrong.append(score(z, u) / t)
+            terms.append(log_share(score(z, (i,) * k) / t, wrong))
+        anchors.append(mean(terms))
+    return mean(anchors)
+
+
+def two_way(values, rows, columns, t, smoothing):
+    """½ [CE(-values / t) + CE(-values^T / t)] with label smoothing; values[i, j] of anchor i, candidate j."""
+    both = [i for i in rows if i in columns]
+
+    def one_way(value, candidates):
+        terms = []
+        for i in both:
+            log_sum = math.log(sum(math.exp(-value(i, j) / t) for j in candidates))
+            log_p = {j: -value(i, j) / t - log_sum for j in candidates}
+            uniform = sum(log_p.values()) / len(candidates)
+            terms.append(-(1 - smoothing) * log_p[i] - smoothing * uniform)
+        return mean(terms)
+
+    return (one_way(lambda i, j: values[i, j], columns) + one_way(lambda j, i: values[i, j], rows)) / 2
+
+
+def gram(z, mask, t, *, anchor=0, smoothing=0.1, floor=1e-6):
+    k, n, _ = z.shape
+    others = [l for l in range(k) if l != anchor]
+    values = {}
+    for i, j in itertools.product(range(n), range(n)):
+        vectors = torch.stack([z[anchor, i], *(z[l, j] for l in others if mask[l, j])])
+        values[i, j] = math.sqrt(max(abs(float(torch.linalg.det(vectors @ vectors.T))), floor))
+    rows = [i for i in range(n) if mask[anchor, i]]
+    columns = [j for j in range(n) if any(mask[l, j] for l in others)]
+    return two_way(values, rows, columns, t, smoothing)
+
+
+def triangle(z, mask, t, *, smoothing=0.1):
+    n = z.shape[1]
+    values = {}
+    for i, j in itertools.product(range(n), range(n)):
+        u, v = z[0, i] - z[1, j], z[0, i] - z[2, j]
+        values[i, j] = (dot(u, u) * dot(v, v) - dot(u, v) ** 2) / 2
+    rows = [i for i in range(n) if mask[0, i]]
+    columns = [j for j in range(n) if mask[1, j] and mask[2, j]]
+    return two_way(values, rows, columns, t, smoothing)
+
+
+def polyview(z, mask, t):
+    k, n, _ = z.shape
+    terms = []
+    for i, a, b in itertools.product(range(n), range(k), range(k)):
+        if a != b and mask[a, i] and mask[b, i]:
+            wrong = [dot(z[a, i], z[g, j]) / t for j in range(n) for g in range(k) if j != i and mask[g, j]]
+            terms.append(log_share(dot(z[a, i], z[b, i]) / t, wrong))
+    return mean(terms)
+
+
+def _own(z, mask, t, i):
+    k = len(z)
+    return sum(
+        math.exp(dot(z[l, i], z[m, i]) / t)
+        for l, m in itertools.permutations(range(k), 2)
+        if mask[l, i] and mask[m, i]
+    )
+
+
+def mv_infonce(z, mask, t):
+    k, n, _ = z.shape
+    terms = []
+    for i in range(n):
+        if mask[:, i].sum() >= 2:
+            everything = sum(
+                math.exp(dot(z[l, i], z[m, j]) / t)
+                for l, m, j in itertools.product(range(k), range(k), range(n))
+                if (j, m) != (i, l) and mask[l, i] and mask[m, j]
+            )
+            terms.append(-math.log(_own(z, mask, t, i) / everything))
+    return mean(terms)
+
+
+def mv_dhel(z, mask, t):
+    k, n, _ = z.shape
+    terms = []
+    for i in range(n):
+        if mask[:, i].sum() >= 2:
+            product = 1.0
+            for l in range(k):
+                energies = [math.exp(dot(z[l, i], z[l, j]) / t) for j in range(n) if j != i and mask[l, j]]
+                if mask[l, i] and energies:
+                    product *= sum(energies)
+            terms.append(-math.log(_own(z, mask, t, i) / product))
+    return mean(terms)
+
+
+def nuclear_norm(matrix):
+    return float(torch.linalg.matrix_norm(matrix, ord="nuc"))
+
+
+def mmcr(z, mask, compression=5e-3):
+    n = z.shape[1]
+    manifolds = [z[mask[:, i], i] for i in range(n)]
+    centroids = torch.stack([manifold.mean(0) for manifold in manifolds])
+    return -nuclear_norm(centroids) + compression * mean(nuclear_norm(m) for m in manifolds)
+
+
+def vicreg(x, mask, weights=(25.0, 25.0, 1.0)):
+    k, n, d = x.shape
+    invariance = mean(
+        float((x[l, i] - x[m, i]).square().mean())
+        for i, (l, m) in itertools.product(range(n), itertools.combinations(range(k), 2))
+        if mask[l, i] and mask[m, i]
+    )
+    spread, decorrelation = [], []
+    for l in range(k):
+        points = x[l][mask[l]]
+        if len(points) >= 2:
+            cov = torch.cov(points.T).reshape(d, d)
+            spread.append(mean(max(0.0, 1 - math.sqrt(float(cov[c, c]) + 1e-4)) for c in range(d)))
+            decorrelation.append(sum(float(cov[c, e]) ** 2 for c in range(d) for e in range(d) if c != e) / d)
+    return weights[0] * invariance + weights[1] * mean(spread) + weights[2] * 2 * mean(decorrelation)

@@ -1,0 +1,92 @@
+"""Pair losses made into losses of k views: any pair loss, and the student–teacher forms."""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import permutations
+
+import pytest
+import torch
+
+from losses import literal
+from m3g import losses
+
+
+@pytest.fixture
+def views():
+    return torch.randn(3, 5, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+
+@pytest.fixture
+def teacher():
+    return torch.randn(3, 5, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+
+
+def unit(x):
+    return x / x.norm(dim=-1, keepdim=True)
+
+
+PRESENT = torch.tensor([[1, 1, 1, 0, 1], [1, 1, 1, 1, 0], [1, 1, 0, 1, 0]]).bool()
+PAIR_LOSSES = {
+    "infonce": (losses.infonce, partial(literal.infonce, t=0.1)),
+    "byol": (losses.byol, literal.byol),
+    "the user's": (lambda a, b: (a - 2 * b).abs().sum(), lambda a, b: float((a - 2 * b).abs().sum())),
+}
+
+
+@pytest.mark.parametrize("mask", [None, PRESENT], ids=["present", "masked"])
+@pytest.mark.parametrize("pair", PAIR_LOSSES)
+def test_any_pair_loss_with_a_teacher(pair, mask, views, teacher):
+    fast, slow = PAIR_LOSSES[pair]
+    z, t = unit(views), unit(teacher)
+    seen = torch.ones(3, 5, dtype=torch.bool) if mask is None else mask
+    ordered = list(permutations(range(3), 2))
+    assert losses.pairwise(views, fast, mask=mask, teacher=teacher, least_points=2).item() == pytest.approx(
+        literal.pairwise(z, seen, slow, pairs=ordered, target=t, least=2)
+    )
+    assert losses.average_of_rest(
+        views, fast, mask=mask, teacher=teacher, least_points=2
+    ).item() == pytest.approx(literal.average_of_rest(z, seen, slow, target=t, least=2))
+
+
+@pytest.mark.parametrize("aggregate", [losses.Pairwise, losses.AverageOfRest])
+def test_modules_are_their_functions(aggregate, views, teacher):
+    function = losses.pairwise if aggregate is losses.Pairwise else losses.average_of_rest
+    expected = function(views, losses.byol, mask=PRESENT, teacher=teacher)
+    assert torch.equal(aggregate(losses.byol)(views, mask=PRESENT, teacher=teacher), expected)
+
+
+def test_symmetric_uses_each_pair_both_ways(views):
+    z = unit(views)
+    forth = losses.pairwise(views, losses.infonce)
+    back = losses.pairwise(views, lambda a, b: losses.infonce(b, a))
+    assert not torch.isclose(forth, back)
+    assert torch.isclose(losses.pairwise(z, losses.infonce, symmetric=True), (forth + back) / 2)
+
+
+def test_first_of_k_against_all(views):
+    z = unit(views)
+    pairs = [(0, 1), (0, 2), (1, 0), (1, 2)]
+    expected = sum(losses.infonce(z[l], z[m]) for l, m in pairs) / len(pairs)
+    assert torch.isclose(losses.pairwise(views, losses.infonce, first=2), expected)
+
+
+def test_a_pair_loss_with_parameters_is_trained_along(views):
+    loss = losses.Pairwise(losses.InfoNCE(learn_temperature=True), least_points=2)
+    loss(views).backward()
+    (parameter,) = loss.parameters()
+    assert parameter.grad.isfinite()
+    assert parameter.grad != 0
+
+
+def test_views_that_cancel_out_give_a_finite_gradient():
+    views = torch.tensor([[[1.0, 0.0]] * 2, [[0.0, 1.0]] * 2, [[0.0, -1.0]] * 2], requires_grad=True)
+    losses.average_of_rest(views, losses.byol).backward()
+    assert views.grad.isfinite().all()
+
+
+def test_pair_losses_take_points_as_they_are():
+    a, b = torch.randn(2, 5, 4, generator=torch.Generator().manual_seed(0))
+    assert not torch.isclose(losses.infonce(a, b), losses.infonce(2 * a, b))
+    with pytest.raises(ValueError, match="views takes at least 2 points per view"):
+        losses.infonce(a[:1], b[:1])

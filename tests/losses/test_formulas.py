@@ -1,0 +1,180 @@
+"""Every loss against its formula, in float64, with and without absent points, and its gradient."""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import permutations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from losses import literal
+from m3g import losses
+
+
+def seeded():
+    return torch.Generator().manual_seed(5)
+
+
+# name: (what builds the module, the formula). Built anew for each call, so that shuffles start over.
+CASES = {
+    "infonce-pwe": (
+        partial(losses.build, "infonce-pwe", temperature=0.3),
+        lambda z, mask: literal.pairwise(z, mask, partial(literal.infonce, t=0.3), least=2),
+    ),
+    "infonce-pwe first symmetric": (
+        partial(losses.build, "infonce-pwe", temperature=0.3, first=1, symmetric=True),
+        lambda z, mask: literal.pairwise(
+            z,
+            mask,
+            partial(literal.infonce, t=0.3),
+            least=2,
+            pairs=[(0, m) for m in range(1, len(z))] + [(m, 0) for m in range(1, len(z))],
+        ),
+    ),
+    "infonce-ave": (
+        partial(losses.build, "infonce-ave", temperature=0.3),
+        lambda z, mask: literal.average_of_rest(z, mask, partial(literal.infonce, t=0.3), least=2),
+    ),
+    "infonce-ave to the letter": (
+        partial(losses.build, "infonce-ave", temperature=0.3, renormalize=False),
+        lambda z, mask: literal.average_of_rest(
+            z, mask, partial(literal.infonce, t=0.3), least=2, renormalize=False
+        ),
+    ),
+    "byol-pwe": (
+        partial(losses.build, "byol-pwe"),
+        lambda z, mask: literal.pairwise(z, mask, literal.byol),
+    ),
+    "byol-pwe first": (
+        partial(losses.build, "byol-pwe", first=2),
+        lambda z, mask: literal.pairwise(
+            z, mask, literal.byol, pairs=[p for p in permutations(range(len(z)), 2) if p[0] < 2]
+        ),
+    ),
+    "byol-ave": (
+        partial(losses.build, "byol-ave"),
+        lambda z, mask: literal.average_of_rest(z, mask, literal.byol),
+    ),
+    "symile n": (
+        lambda: losses.build("symile", temperature=0.2, generator=seeded()),
+        lambda z, mask: literal.symile_shuffled(z, mask, 0.2, seeded()),
+    ),
+    "symile n_squared": (
+        partial(losses.build, "symile", temperature=0.2, negatives="n_squared"),
+        lambda z, mask: literal.symile_all_tuples(z, mask, 0.2),
+    ),
+    "gram": (
+        partial(losses.build, "gram", temperature=0.2),
+        lambda z, mask: literal.gram(z, mask, 0.2),
+    ),
+    "gram anchor": (
+        partial(losses.build, "gram", temperature=0.2, anchor=1, label_smoothing=0.0),
+        lambda z, mask: literal.gram(z, mask, 0.2, anchor=1, smoothing=0.0),
+    ),
+    "triangle": (
+        partial(losses.build, "triangle", temperature=0.2),
+        lambda z, mask: literal.triangle(z, mask, 0.2),
+    ),
+    "polyview": (
+        partial(losses.build, "polyview", temperature=0.2),
+        lambda z, mask: literal.polyview(z, mask, 0.2),
+    ),
+    "mv-infonce": (
+        partial(losses.build, "mv-infonce"),
+        lambda z, mask: literal.mv_infonce(z, mask, 0.5),
+    ),
+    "mv-dhel": (
+        partial(losses.build, "mv-dhel"),
+        lambda z, mask: literal.mv_dhel(z, mask, 0.5),
+    ),
+    "mmcr": (
+        partial(losses.build, "mmcr", compression=0.1),
+        lambda z, mask: literal.mmcr(z, mask, 0.1),
+    ),
+    "vicreg": (
+        partial(losses.build, "vicreg", normalize=True),
+        literal.vicreg,
+    ),
+}
+
+
+@st.composite
+def batches(draw):
+    """Views (k, n, d) in float64 and a mask that leaves the first two objects complete."""
+    k, n = draw(st.integers(2, 4)), draw(st.integers(2, 4))
+    d = draw(st.integers(k, 6))
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**31)))
+    views = torch.randn(k, n, d, generator=generator, dtype=torch.float64)
+    mask = torch.rand(k, n, generator=generator) < draw(st.sampled_from([0.3, 0.6, 1.0]))
+    mask[:, :2] = True
+    mask[draw(st.integers(0, k - 1)), ~mask.any(0)] = True
+    return views, mask
+
+
+@pytest.mark.parametrize("case", CASES)
+@settings(max_examples=12, deadline=None, derandomize=True)
+@given(batch=batches())
+def test_agrees_with_its_formula(case, batch):
+    views, mask = batch
+    build, formula = CASES[case]
+    if case == "triangle":
+        views, mask = torch.cat([views, views.flip(0, 1)])[:3], torch.cat([mask, mask])[:3]
+        mask[0, ~mask.any(0)] = True
+    unit = views / views.norm(dim=-1, keepdim=True)
+    everyone = torch.ones_like(mask)
+    # A learned temperature is a float32 parameter, so a few of its digits are lost in float64.
+    tight = {"rtol": 2e-6, "atol": 2e-7}
+    with torch.no_grad():
+        assert torch.isclose(
+            build()(views), torch.tensor(formula(unit, everyone), dtype=views.dtype), **tight
+        )
+        expected = torch.tensor(formula(unit, mask), dtype=views.dtype)
+        assert torch.isclose(build()(views, mask=mask), expected, **tight)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("case", CASES)
+def test_gradcheck(case, masked):
+    views = torch.randn(3, 4, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    mask = torch.tensor([[1, 1, 1, 0], [1, 1, 0, 1], [1, 1, 1, 1]]).bool() if masked else None
+    build, _ = CASES[case]
+    assert torch.autograd.gradcheck(lambda x: build()(x, mask=mask), views.requires_grad_())
+
+
+@pytest.mark.parametrize(
+    "name", ["infonce-pwe", "symile", "gram", "triangle", "polyview", "mv-infonce", "mv-dhel"]
+)
+def test_learned_temperature_gets_its_gradient(name):
+    views = torch.randn(3, 6, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+
+    def value(temperature):
+        generator = {"generator": seeded()} if name == "symile" else {}
+        loss = losses.build(name, temperature=temperature, learn_temperature=True, **generator).double()
+        return loss, loss(views)
+
+    loss, at = value(0.3)
+    at.backward()
+    (parameter,) = loss.parameters()
+    step = 1e-5  # of the exponent s in t = 0.01 + exp(s)
+    above, below = (value(0.01 + 0.29 * torch.tensor(sign * step).exp().item())[1].item() for sign in (1, -1))
+    assert parameter.grad.item() == pytest.approx((above - below) / (2 * step), rel=2e-2)
+    assert abs(parameter.grad.item()) > 1e-3
+
+
+def test_the_temperature_stays_above_its_floor():
+    temperature = losses.Temperature(0.02, learn=True)
+    with torch.no_grad():
+        temperature.exponent.fill_(-50.0)
+    assert temperature().item() == pytest.approx(0.01)
+    with pytest.raises(ValueError, match=r"temperature takes more than 0.01 when it is learned, got 0.005"):
+        losses.Temperature(0.005, learn=True)
+
+
+def test_byol_ave_without_renormalising_is_byol_pwe():
+    views = torch.randn(4, 6, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    ave = losses.build("byol-ave", renormalize=False)(views)
+    assert torch.isclose(ave, losses.build("byol-pwe")(views))
+    assert not torch.isclose(losses.build("byol-ave")(views), ave, rtol=1e-2)

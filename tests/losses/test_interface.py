@@ -1,0 +1,271 @@
+"""What holds for every loss: one call, absent points, precision, teachers, errors that say what is wrong."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from m3g import losses
+
+NAMES = losses.available()
+TEACHABLE = [name for name in NAMES if losses.build(name).takes_teacher]
+N = 8
+
+
+def batch(*, k=3, n=N, d=6, seed=0, dtype=torch.float32):
+    return torch.randn(k, n, d, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+
+
+def absent_points(k=3, n=N):
+    mask = torch.rand(k, n, generator=torch.Generator().manual_seed(1)) < 0.6
+    mask[:, :3] = True
+    return mask
+
+
+def build(name, **options):
+    if name == "symile":
+        options = {"generator": torch.Generator().manual_seed(0), **options}
+    return losses.build(name, **options)
+
+
+def value_and_gradient(name, views, **kwargs):
+    views = views.clone().requires_grad_()
+    value = build(name)(views, **kwargs)
+    value.backward()
+    return value.detach(), views.grad
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_takes_a_sequence_as_well_as_a_tensor(name):
+    views = batch()
+    assert torch.equal(build(name)(views), build(name)(list(views)))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_mask_with_everything_present_changes_nothing(name):
+    views = batch(dtype=torch.float64)
+    value, gradient = value_and_gradient(name, views)
+    masked_value, masked_gradient = value_and_gradient(name, views, mask=torch.ones(3, N, dtype=torch.bool))
+    torch.testing.assert_close(masked_value, value, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(masked_gradient, gradient, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_stands_at_an_absent_point_changes_nothing(name):
+    mask = absent_points()
+    assert not mask.all()
+    values, gradients = [], []
+    for filling in (0.0, 1e3, float("nan"), float("inf")):
+        views = batch()
+        views[~mask] = filling
+        value, gradient = value_and_gradient(name, views, mask=mask)
+        values.append(value)
+        gradients.append(gradient)
+    assert values[0].isfinite()
+    assert gradients[0].isfinite().all()
+    assert (gradients[0][~mask] == 0).all()
+    assert (gradients[0][mask] != 0).any()
+    for value, gradient in zip(values[1:], gradients[1:]):
+        assert torch.equal(value, values[0])
+        assert torch.equal(gradient, gradients[0])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_absent_points_change_the_loss(name):
+    assert not torch.isclose(build(name)(batch(), mask=absent_points()), build(name)(batch()), rtol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", NAMES)
+def test_half_precision_under_autocast_is_close_to_float32(name, dtype):
+    common = batch(k=1, n=256, d=64)
+    views = common + 0.5 * batch(k=3, n=256, d=64, seed=1)
+    reference = build(name)(views).item()
+    half = views.to(dtype).requires_grad_()
+    with torch.autocast("cpu", dtype=dtype):
+        value = build(name)(half)
+    value.backward()
+    assert value.dtype == torch.float32
+    assert value.item() == pytest.approx(reference, rel=1e-2)
+    assert half.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_autocast_does_not_reach_inside(name):
+    views = batch()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        inside = build(name)(views)
+    assert torch.equal(inside, build(name)(views))
+
+
+def test_autocast_does_not_reach_into_the_functions():
+    views = batch()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        inside = losses.polyview(views=views), losses.infonce(views[0], views[1])
+    assert torch.equal(inside[0], losses.polyview(views))
+    assert torch.equal(inside[1], losses.infonce(views[0], views[1]))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_aligned_views_have_finite_gradients(name):
+    same = batch(k=1).expand(3, N, 6).contiguous()
+    value, gradient = value_and_gradient(name, same)
+    assert value.isfinite()
+    assert gradient.isfinite().all()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_length_matters_only_without_normalising(name):
+    views, scales = batch(dtype=torch.float64), 0.5 + batch(d=1, dtype=torch.float64).abs()
+    normalised = [build(name, normalize=True)(v) for v in (views, scales * views)]
+    as_given = [build(name, normalize=False)(v) for v in (views, scales * views)]
+    torch.testing.assert_close(*normalised)
+    assert not torch.isclose(*as_given)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_small_step_against_the_gradient_lowers_the_loss(name):
+    views = batch(dtype=torch.float64)
+    value, gradient = value_and_gradient(name, views)
+    assert build(name)(views - 1e-3 * gradient / gradient.norm()) < value
+
+
+@pytest.mark.parametrize("name", TEACHABLE)
+def test_the_teacher_gets_no_gradient_and_counts(name):
+    student, teacher = batch(dtype=torch.float64).requires_grad_(), batch(seed=9, dtype=torch.float64)
+    teacher.requires_grad_()
+    value = build(name)(student, teacher=teacher)
+    value.backward()
+    assert teacher.grad is None
+    assert (student.grad != 0).any()
+    assert not torch.isclose(value, build(name)(student, teacher=teacher.flip(1)))
+
+
+@pytest.mark.parametrize("name", TEACHABLE)
+def test_absent_points_of_the_teacher_change_nothing(name):
+    mask = absent_points()
+    values = []
+    for filling in (0.0, float("nan")):
+        teacher = batch(seed=9)
+        teacher[~mask] = filling
+        values.append(build(name)(batch(), mask=mask, teacher=teacher))
+    assert torch.equal(*values)
+
+
+@pytest.mark.parametrize("name", sorted(set(NAMES) - set(TEACHABLE)))
+def test_a_loss_without_a_teacher_form_says_so(name):
+    with pytest.raises(ValueError, match=r"teacher takes None for \w+, which has no teacher form"):
+        build(name)(batch(), teacher=batch())
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("views", "mask", "message"),
+    [
+        (torch.randn(4, 5), None, r"views takes a tensor of shape .* got a tensor of shape \(4, 5\)"),
+        (torch.randn(1, 4, 5), None, r"views takes k >= 2 views, got k = 1"),
+        ([torch.randn(4, 5), torch.randn(3, 5)], None, r"views takes k views of the same n points"),
+        (torch.full((3, 4, 5), float("nan")), None, r"views takes finite.* got NaN in view 0, point 0"),
+        (
+            torch.ones(3, 4, 5),
+            torch.ones(4, 3, dtype=torch.bool),
+            r"mask takes a bool tensor of shape \(3, 4\)",
+        ),
+        (
+            torch.ones(3, 4, 5),
+            torch.zeros(3, 4, dtype=torch.bool),
+            r"mask takes points with at least one view",
+        ),
+    ],
+)
+def test_a_wrong_argument_is_named(name, views, mask, message):
+    with pytest.raises(ValueError, match=message):
+        build(name)(views, mask=mask)
+
+
+@pytest.mark.parametrize(
+    ("name", "views", "message"),
+    [
+        ("triangle", torch.randn(4, 5, 6), r"views takes k = 3 views for a triangle, got k = 4"),
+        ("gram", torch.randn(4, 5, 3), r"views takes at most d views for a volume, got shape \(4, 5, 3\)"),
+        *(
+            (name, torch.randn(3, 1, 6), r"views takes at least 2 points per view")
+            for name in (
+                *("infonce-pwe", "infonce-ave", "symile", "gram", "triangle"),
+                *("polyview", "mv-infonce", "mv-dhel", "vicreg"),
+            )
+        ),
+    ],
+)
+def test_a_batch_a_loss_cannot_take_is_refused(name, views, message):
+    with pytest.raises(ValueError, match=message):
+        build(name)(views)
+
+
+@pytest.mark.parametrize("name", sorted(set(NAMES) - {"m3g", "kl", "mmcr"}))
+def test_a_batch_where_no_object_has_two_views_is_refused(name):
+    mask = torch.zeros(3, 6, dtype=torch.bool)
+    mask[torch.arange(6) % 3, torch.arange(6)] = True
+    with pytest.raises(ValueError, match=r"mask takes (at least one point|views) with"):
+        build(name)(batch(n=6), mask=mask)
+
+
+def test_all_tuples_of_a_large_batch_are_refused_with_their_size():
+    with pytest.raises(ValueError, match=r"256.0 GiB, past the limit of 4.0 GiB: use negatives=\"n\""):
+        losses.symile(torch.randn(4, 512, 4), negatives="n_squared")
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: losses.build("infonse"), r"name takes one of .*'infonce-pwe'.* got 'infonse'"),
+        (
+            lambda: losses.build("mmcr", temperature=1),
+            r"'mmcr' takes the options compression, normalize, gather",
+        ),
+        (
+            lambda: losses.build("gram", temperature=-1.0),
+            r"temperature takes a positive finite number, got -1.0",
+        ),
+        (lambda: losses.build("gram", label_smoothing=2.0), r"label_smoothing takes a number from 0"),
+        (
+            lambda: losses.build("symile", negatives="all"),
+            r"negatives takes one of 'n', 'n_squared', got 'all'",
+        ),
+        (lambda: losses.build("mmcr", compression=-1.0), r"compression takes a finite number of at least 0"),
+        (lambda: losses.build("vicreg", variance=-1.0), r"variance takes a finite number of at least 0"),
+        (lambda: losses.build("infonce-pwe", first=4)(batch()), r"first takes a number of views up to k = 3"),
+        (lambda: losses.polyview(batch(), temperature=0.0), r"temperature takes a positive finite number"),
+        (lambda: losses.build("gram", anchor=3)(batch()), r"anchor takes a view from 0 to 2, got 3"),
+        (
+            lambda: losses.build("byol-pwe")(batch(), teacher=batch(n=3)),
+            r"teacher takes views of the student's",
+        ),
+        (
+            lambda: losses.polyview(batch()[None]),
+            r"views takes one batch of shape \(k, n, d\), got shape \(1, 3",
+        ),
+        (
+            lambda: losses.pairwise(batch(), lambda a, b: (a - b).sum(-1)),
+            rf"pair_loss takes a function that returns a scalar tensor, got a tensor of shape \({N},\)",
+        ),
+    ],
+)
+def test_a_wrong_option_is_named(call, message):
+    with pytest.raises(ValueError, match=message) as error:
+        call()
+    assert str(error.value).count("\n") == 0
+
+
+def test_describe_has_a_row_per_loss():
+    rows = losses.describe()
+    assert [name for name, _, _ in rows] == NAMES
+    assert all(summary and cost for _, summary, cost in rows)
+    assert all("gather" in losses.options(name) and "normalize" in losses.options(name) for name in NAMES)
+
+
+def test_every_loss_prints_its_settings_and_saves_its_state():
+    for name in NAMES:
+        loss = build(name)
+        assert type(loss).__name__ in repr(loss)
+        build(name).load_state_dict(loss.state_dict())
