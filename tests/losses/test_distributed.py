@@ -1,0 +1,88 @@
+"""Two real processes: with `gather=True` they compute what one process computes on the full batch."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from losses import two_processes as two
+
+CASES = list(two.cases())
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory):
+    """What each of the two processes computed."""
+    folder = tmp_path_factory.mktemp("gather")
+    results = [folder / f"rank{rank}.pt" for rank in range(two.WORLD)]
+    processes = [
+        subprocess.Popen(
+            [sys.executable, two.__file__, str(rank), str(folder / "meeting"), str(result)],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank, result in enumerate(results)
+    ]
+    try:
+        errors = [process.communicate(timeout=240)[1] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    assert [process.returncode for process in processes] == [0, 0], "\n".join(errors)
+    return [torch.load(result) for result in results]
+
+
+def close(ours, expected):
+    torch.testing.assert_close(ours, expected, rtol=1e-5, atol=1e-5)
+
+
+def label(case):
+    name, options, masked, taught = case
+    return " ".join([name, *map(str, options.values()), "masked" * masked, "taught" * taught]).strip()
+
+
+@pytest.mark.parametrize("case", CASES, ids=label)
+def test_gather_is_one_process_with_the_full_batch(ranks, case):
+    name, options, masked, taught = case
+    # In one process there is nothing to gather, but the shuffles are drawn in the same way.
+    module = two.model(name, {**options, "gather": True}, seed=0)
+    loss, gradients = two.loss_and_gradients(module, two.data(masked, taught))
+    assert any((gradient != 0).any() for gradient in gradients)
+    for results in ranks:
+        their_loss, their_gradients = results[name, str(options), masked, taught, True]
+        close(their_loss, loss)
+        close(their_gradients, gradients)
+
+
+@pytest.mark.parametrize("case", CASES, ids=label)
+def test_the_default_is_the_mean_over_the_processes(ranks, case):
+    name, options, masked, taught = case
+    halves = []
+    for rank, results in enumerate(ranks):
+        batch = two.share(two.data(masked, taught), rank)
+        halves.append(two.loss_and_gradients(two.model(name, options, seed=rank), batch))
+        close(results[name, str(options), masked, taught, False][0], halves[rank][0])
+    means = [(a + b) / 2 for a, b in zip(halves[0][1], halves[1][1])]
+    for results in ranks:
+        close(results[name, str(options), masked, taught, False][1], means)
+
+
+def test_what_does_not_fit_together_is_refused_by_all(ranks):
+    first, second = (results["refusals"] for results in ranks)
+    assert first == second
+    sizes, teachers, types = first
+    assert "one shape on all processes with gather=True, got [(3, 5, 6), (3, 4, 6)] by rank" in sizes
+    assert "teacher = [False, True]" in teachers
+    assert "float64 = [False, True]" in types
+
+
+def test_a_process_without_a_mask_is_fully_present(ranks):
+    inputs, mask, _ = two.data(masked=True, taught=False)
+    mask[:, : two.N] = True
+    loss, gradients = two.loss_and_gradients(two.model("polyview", {}, 0), (inputs, mask, None))
+    for results in ranks:
+        close(results["mask on one process"][0], loss)
+        close(results["mask on one process"][1], gradients)

@@ -1,0 +1,115 @@
+"""One of two processes: every loss under DistributedDataParallel, results saved for the test to compare.
+
+python two_processes.py RANK MEETING_FILE RESULT_FILE
+"""
+
+from __future__ import annotations
+
+import sys
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from m3g import losses
+
+WORLD, K, N, D_IN, D = 2, 3, 5, 7, 6
+
+
+class Model(nn.Module):
+    """An encoder per view and the loss, so that DDP also looks after a learned temperature."""
+
+    def __init__(self, loss):
+        super().__init__()
+        self.encoders = nn.ModuleList(nn.Linear(D_IN, D) for _ in range(K))
+        self.loss = loss
+
+    def forward(self, inputs, mask, teacher):
+        views = torch.stack([encoder(x) for encoder, x in zip(self.encoders, inputs)])
+        return self.loss(views, mask=mask, **({} if teacher is None else {"teacher": teacher}))
+
+
+def model(name, options, seed):
+    if name == "symile":
+        options = {**options, "generator": torch.Generator().manual_seed(seed)}
+    torch.manual_seed(0)
+    return Model(losses.build(name, **options)).double()
+
+
+def data(masked, taught):
+    """The full batch: inputs (k, world n, d_in), a mask, a teacher's views."""
+    generator = torch.Generator().manual_seed(1)
+    inputs = torch.randn(K, WORLD * N, D_IN, generator=generator, dtype=torch.float64)
+    teacher = torch.randn(K, WORLD * N, D, generator=generator, dtype=torch.float64)
+    mask = torch.rand(K, WORLD * N, generator=generator) < 0.6
+    mask[:, :3] = mask[:, N : N + 3] = True
+    return inputs, mask if masked else None, teacher if taught else None
+
+
+def share(batch, rank):
+    """The rows of one process."""
+    rows = slice(rank * N, (rank + 1) * N)
+    return [None if each is None else each[:, rows] for each in batch]
+
+
+def cases():
+    """(name, options, masked, taught) of everything that is compared."""
+    for name in losses.available():
+        yield name, {}, False, False
+        yield name, {}, True, False
+        if losses.build(name).takes_teacher:
+            yield name, {}, True, True
+    yield "symile", {"negatives": "n_squared"}, True, False
+    yield "infonce-ave", {"learn_temperature": True}, False, True
+
+
+def loss_and_gradients(module, batch):
+    value = module(*batch)
+    value.backward()
+    return value.detach(), [parameter.grad for parameter in module.parameters()]
+
+
+def refusals(rank):
+    """What each process is told when the processes bring what does not fit together."""
+    loss, views = losses.build("infonce-pwe", gather=True), torch.randn(K, N, D)
+    uneven = [{"views": views[:, : N - rank]}, {"views": views, "teacher": views if rank else None}]
+    uneven.append({"views": views.double() if rank else views})
+    for arguments in uneven:
+        try:
+            loss(**arguments)
+        except ValueError as error:
+            yield str(error)
+        else:
+            yield "nothing"
+
+
+def mask_on_one_process(rank):
+    """A process without a mask beside one that has one, and its own half of the batch."""
+    inputs, mask, _ = data(masked=True, taught=False)
+    mask[:, :N] = True
+    inputs, mask, _ = share((inputs, mask, None), rank)
+    return loss_and_gradients(
+        DistributedDataParallel(model("polyview", {"gather": True}, 0)),
+        (inputs, mask if rank else None, None),
+    )
+
+
+def main(rank, meeting, result):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=WORLD)
+    results = {}
+    for name, options, masked, taught in cases():
+        for gather in (True, False):
+            # Different seeds: with gather=True the processes must still agree on the shuffles.
+            module = DistributedDataParallel(model(name, {**options, "gather": gather}, seed=rank))
+            key = (name, str(options), masked, taught, gather)
+            results[key] = loss_and_gradients(module, share(data(masked, taught), rank))
+    results["refusals"] = list(refusals(rank))
+    results["mask on one process"] = mask_on_one_process(rank)
+    torch.save(results, result)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), *sys.argv[2:])
