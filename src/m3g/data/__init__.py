@@ -2,9 +2,14 @@
 
 from m3g.data.arrays import Arrays, MultipleFeatures
 from m3g.data.base import Batch, ViewsData
+from m3g.data.domains import Domains
+from m3g.data.images import ImageFolders
 from m3g.data.sampling import ClassAlignedSampler, EpochSampler
+from m3g.data.signals import Signals
 
-MODULES: dict[str, type[ViewsData]] = {cls.__name__: cls for cls in (MultipleFeatures, Arrays)}
+MODULES: dict[str, type[ViewsData]] = {
+    cls.__name__: cls for cls in (MultipleFeatures, Arrays, ImageFolders, Domains, Signals)
+}
 
 
 def available() -> list[str]:
@@ -32,8 +37,11 @@ __all__ = [
     "Arrays",
     "Batch",
     "ClassAlignedSampler",
+    "Domains",
     "EpochSampler",
+    "ImageFolders",
     "MultipleFeatures",
+    "Signals",
     "ViewsData",
     "available",
     "describe",

@@ -8,7 +8,7 @@ process sees with a batch of 2b. Only whole steps are made; what does not fill o
 from __future__ import annotations
 
 import logging
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -124,7 +124,7 @@ class ClassAlignedSampler(EpochSampler):
 
     def __init__(
         self,
-        members: Sequence[dict[Hashable, Sequence[int]]],
+        members: Sequence[Mapping[int, Sequence[int]]],
         *,
         points: int,
         batch_size: int,
@@ -134,7 +134,7 @@ class ClassAlignedSampler(EpochSampler):
     ):
         super().__init__(points, batch_size=batch_size, seed=seed, rank=rank, world=world)
         self.members = members
-        self.classes = sorted(set(members[0]).intersection(*members[1:]))  # type: ignore[type-var]
+        self.classes = sorted(set(members[0]).intersection(*members[1:]))
         if batch_size > len(self.classes):
             raise ValueError(
                 f"batch_size takes at most the {len(self.classes)} classes that all domains share, "

@@ -1,4 +1,4 @@
-"""The shape of the embedding: alignment of views, uniformity on the sphere, effective rank (collapse shows)."""
+"""The shape of the embedding: alignment of views, uniformity on the sphere, effective rank."""
 
 from __future__ import annotations
 
@@ -55,9 +55,8 @@ def uniformity(embeddings: Tensor, *, mask: Tensor | None = None, limit: int = 2
             rows = rows[torch.linspace(0, len(rows) - 1, limit).long()]
         if len(rows) < 2:
             raise ValueError(f"embeddings takes at least 2 points per view, got {len(rows)} in view {l}.")
-        values.append(
-            torch.logsumexp(-2 * torch.pdist(rows).square(), 0) - math.log(len(rows) * (len(rows) - 1) / 2)
-        )
+        squares = torch.pdist(rows).square()
+        values.append(torch.logsumexp(-2 * squares, 0) - math.log(len(squares)))
     return float(torch.stack(values).mean())
 
 
@@ -67,8 +66,8 @@ def effective_rank(embeddings: Tensor, *, mask: Tensor | None = None) -> float:
     Roy and Vetterli (2007).
 
     Example:
-        >>> round(effective_rank(torch.ones(2, 5, 3)), 6), round(effective_rank(torch.eye(3).expand(2, 3, 3)), 6)
-        (1.0, 3.0)
+        >>> [round(effective_rank(view.expand(2, 3, 3)), 6) for view in (torch.ones(3, 3), torch.eye(3))]
+        [1.0, 3.0]
     """
     units, mask = _units(embeddings, mask)
     ranks = []

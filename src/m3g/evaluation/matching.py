@@ -19,10 +19,10 @@ def polymatching_accuracy(
 ) -> float:
     """The fraction of points whose most likely partner, in every pair of views, is themselves.
 
-    Points are put into random batches of `batch_size`; in each, entropic multi-marginal optimal transport with
-    the circular variance finds the best polymatching, and for every ordered pair of views (l, m) the largest entry
-    in row i of its two-view marginal must be entry i. A last batch that is not full is left out; points that
-    lack a view are left out.
+    Points are put into random batches of `batch_size`; in each, entropic multi-marginal optimal transport
+    with the circular variance finds the best polymatching, and for every ordered pair of views (l, m) the
+    largest entry in row i of its two-view marginal must be entry i. Points that lack a view are left out, and
+    so are those that do not fill a last batch.
 
     Args:
         embeddings: (k, n, d).
@@ -36,7 +36,8 @@ def polymatching_accuracy(
         >>> polymatching_accuracy(views)
         1.0
     """
-    from m3g import CircularVariance, solve
+    from m3g.costs import CircularVariance
+    from m3g.solvers import solve
 
     embeddings = _checks.aligned_views(embeddings, name="embeddings")
     mask = _checks.presence(mask, embeddings)

@@ -1,4 +1,4 @@
-"""The pictures of a report, written as PNG: curves over training, matrices between views, a map of the points."""
+"""The pictures of a report, as PNG: curves over training, matrices between views, a map of the points."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Series = Mapping[str, tuple[Sequence[float], Sequence[float]]]
 
 
 def _figure(columns: int, *, width: float = 5.5, height: float = 4.4) -> tuple[Any, list[Any]]:
-    """A figure with one row of axes; the object-oriented interface needs no display and keeps no global state."""
+    """A figure with one row of axes; matplotlib's objects need no display and keep no global state."""
     figure_class = _checks.extra("matplotlib.figure", "plot").Figure
     figure = figure_class(figsize=(width * columns, height), layout="constrained", dpi=130)
     return figure, list(figure.subplots(1, columns, squeeze=False)[0])

@@ -1,4 +1,4 @@
-"""What a simple classifier reads out of frozen features: linear probes, nearest neighbours, transfer over views."""
+"""What a simple classifier reads out of frozen features: linear probes, neighbours, transfer over views."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ def linear_probe(
     batch_size: int = 1024,
     seed: int = 0,
 ) -> ProbeResult:
-    """The paper's protocol on frozen features (n, d): a linear classifier, SGD, no weight decay, a sweep over lr.
+    """The paper's protocol on frozen features (n, d): linear classifier, SGD, no weight decay, sweep over lr.
 
-    Momentum 0.9, cosine decay to 0, weights drawn from N(0, 0.01²). Features are standardised with the training
-    rows' statistics. The learning rate is chosen on every tenth training row, held out; the probe is then
-    trained on all of them, so the test rows decide nothing.
+    Momentum 0.9, cosine decay to 0, weights drawn from N(0, 0.01²). Features are standardised with the
+    training rows' statistics. The learning rate is chosen on every tenth training row, held out; the probe is
+    then trained on all of them, so the test rows decide nothing.
 
     Example:
         >>> x = torch.randn(200, 8, generator=torch.Generator().manual_seed(0))

@@ -125,7 +125,8 @@ def evaluate(
 
 def _probe(report: Report, train: Embedded, test: Embedded, *, paper_probe: bool, transfer: bool) -> None:
     numbers, labels, test_labels = report.numbers, train.labels, test.labels
-    assert labels is not None and test_labels is not None
+    assert labels is not None
+    assert test_labels is not None
     if train.embeddings is not None and test.embeddings is not None:
         _checks.finite_tensor("embeddings", train.embeddings)
         means = (

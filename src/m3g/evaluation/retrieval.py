@@ -1,4 +1,4 @@
-"""Finding a point in another view: recall at 1, 5, 10 and the median rank, for every ordered pair of views."""
+"""Finding a point in another view: recall at 1, 5 and 10 and the median rank, for every pair of views."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def truth_ranks(queries: Tensor, gallery: Tensor, truth: Tensor, *, chunk: int =
 
 
 def retrieval(embeddings: Tensor, *, mask: Tensor | None = None) -> Retrieval:
-    """For every pair of views: where does the true partner of each point stand among all points of the other view?
+    """For every pair of views: where does the true partner of a point stand among all points of the other?
 
     Args:
         embeddings: (k, n, d); directions only matter.

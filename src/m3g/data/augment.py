@@ -1,0 +1,92 @@
+"""The paper's augmentation stacks, applied to whole batches of images with kornia, on their device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import interpolate
+
+from m3g import _checks
+
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet
+
+# Per stack: colour jitter (brightness, contrast, saturation, hue), probability of blur, of solarisation.
+STACKS: dict[str, tuple[tuple[float, float, float, float], float, float]] = {
+    "byol-global1": ((0.4, 0.4, 0.2, 0.1), 1.0, 0.0),
+    "byol-global2": ((0.4, 0.4, 0.2, 0.1), 0.1, 0.2),
+    "simclr": ((0.8, 0.8, 0.8, 0.2), 0.5, 0.0),
+}
+IMAGENET_STACKS = ("byol-global1", "byol-global2", "simclr", "byol-global1")
+
+
+class Augmentation(nn.Module):
+    """One stack of the paper: crop, flip, colour, greyscale, blur, solarise, normalise.
+
+    The blur's kernel is 23 pixels at size 224 and in proportion at other sizes, its sigma 0.1 to 2.
+
+    Args:
+        stack: a name of `STACKS`.
+        size: side of the square output.
+        scale: range of the crop's share of the image.
+
+    Example:
+        >>> images = torch.rand(4, 3, 40, 40)
+        >>> Augmentation("simclr", size=32)(images, seed=(0, 1)).shape
+        torch.Size([4, 3, 32, 32])
+    """
+
+    def __init__(self, stack: str, *, size: int = 224, scale: tuple[float, float] = (0.08, 1.0)):
+        super().__init__()
+        _checks.one_of("stack", stack, STACKS)
+        _checks.positive_int("size", size)
+        augment: Any = _checks.extra("kornia.augmentation", "train")
+        (brightness, contrast, saturation, hue), blur, solarize = STACKS[stack]
+        kernel = max(3, 2 * round(size * 23 / 224 / 2 - 0.5) + 1)
+        steps = [
+            augment.RandomResizedCrop((size, size), scale=scale, resample="BICUBIC", cropping_mode="slice"),
+            Clamp(),
+            augment.RandomHorizontalFlip(p=0.5),
+            augment.ColorJitter(brightness, contrast, saturation, hue, p=0.8),
+            augment.RandomGrayscale(p=0.2),
+            augment.RandomGaussianBlur((kernel, kernel), (0.1, 2.0), p=blur),
+        ]
+        if solarize:
+            steps.append(augment.RandomSolarize(thresholds=(0.5, 0.5), additions=(0.0, 0.0), p=solarize))
+        self.steps = nn.Sequential(*steps)
+
+    @torch.no_grad()
+    def forward(self, images: Tensor, *, seed: Sequence[int]) -> Tensor:
+        """Images (n, 3, H, W) in [0, 1], or uint8, to normalised (n, 3, size, size); the seed decides all."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(int(np.random.SeedSequence(list(seed)).generate_state(1, np.uint64)[0] >> 1))
+            return normalize(self.steps(as_float(images)))
+
+
+class Clamp(nn.Module):
+    """Bicubic interpolation overshoots; the colour operations expect [0, 1]."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        return images.clamp(0, 1)
+
+
+def as_float(images: Tensor) -> Tensor:
+    return images.float() / 255 if images.dtype == torch.uint8 else images
+
+
+def normalize(images: Tensor) -> Tensor:
+    mean, std = (torch.tensor(part, device=images.device).view(3, 1, 1) for part in (MEAN, STD))
+    return (images - mean) / std
+
+
+def plain(images: Tensor, *, size: int) -> Tensor:
+    """What a test image gets: resize, centre crop and normalise. The crop keeps 224/256 of the side."""
+    images = as_float(images)
+    side = round(size * 256 / 224)
+    if images.shape[-1] != side or images.shape[-2] != side:
+        images = interpolate(images, (side, side), mode="bicubic", antialias=True, align_corners=False)
+    margin = (side - size) // 2
+    return normalize(images[..., margin : margin + size, margin : margin + size].clamp(0, 1))
