@@ -95,6 +95,7 @@ def load(folder: str | os.PathLike[str], *, trust: bool = False) -> MultiViewNet
             f"network ({reason})."
         ) from error
     net.view_names = view_names
+    net.view_shapes = [tuple(shape) for shape in recipe["view_shapes"]]
     return net.eval()
 
 

@@ -29,7 +29,9 @@ class Table:
         if self.columns is None:
             self.columns = list(row)
         with open(self.path, "a", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, self.columns, restval="", extrasaction="ignore")
+            writer = csv.DictWriter(
+                file, self.columns, restval="", extrasaction="ignore", lineterminator="\n"
+            )
             if new:
                 writer.writeheader()
             writer.writerow(row)
@@ -63,13 +65,16 @@ class MetricsFile(Callback):
     def __init__(self, folder: Path, *, every: int) -> None:
         self.table = Table(folder / "metrics.csv")
         self.every = every
-        self._last = -1
+        self._last = 0
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._last = trainer.global_step
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         step = trainer.global_step
-        if trainer.is_global_zero and step % self.every == 0 and step != self._last:
+        if trainer.is_global_zero and step != self._last and step % self.every == 0:
             self._last = step
             metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
             self.table.append({"step": step, "epoch": trainer.current_epoch, **metrics})

@@ -65,8 +65,13 @@ class MultiViewModule(pl.LightningModule):
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         embeddings, teacher = self.embed(batch["views"])
+        if not bool(torch.isfinite(embeddings).all()):
+            raise NonFiniteLoss(self._stopped("the embeddings are not finite", batch))
         extra = {} if teacher is None else {"teacher": teacher}
-        loss = self.loss(embeddings, mask=batch.get("mask"), **extra)
+        try:
+            loss = self.loss(embeddings, mask=batch.get("mask"), **extra)
+        except FloatingPointError as error:
+            raise NonFiniteLoss(self._stopped(str(error), batch)) from error
         if not bool(torch.isfinite(loss)):
             raise NonFiniteLoss(self._stopped(f"the loss is {float(loss.detach())}", batch))
         self._batch = batch
@@ -98,7 +103,7 @@ class MultiViewModule(pl.LightningModule):
             "sync_dist": self.trainer.world_size > 1,
         }
         self.log("loss", loss.detach(), prog_bar=True, **together)
-        for name, value in diagnostics(self.loss).items():
+        for name, value in diagnostics(self.loss, loss).items():
             self.log(name, value, prog_bar=True, **together)
         self.log("learning_rate", self.learning_rate(self.global_step), **together)
 
@@ -180,10 +185,16 @@ class MultiViewModule(pl.LightningModule):
         seed_everything(self.seed, 1 + self.trainer.fit_loop.epoch_loop.total_batch_idx, self.global_rank)
 
 
-def diagnostics(loss: nn.Module) -> dict[str, float]:
-    """What a loss tells about its last call, besides its value."""
-    found = {"epsilon": getattr(loss, "epsilon", None)}
-    return {name: float(value) for name, value in found.items() if isinstance(value, (int, float, Tensor))}
+def diagnostics(loss: nn.Module, value: Tensor) -> dict[str, float]:
+    """What a loss that solves a transport problem tells about its last call."""
+    solve = getattr(loss, "last", None)
+    if solve is None:
+        return {}
+    return {
+        "gap": float(value.detach()),
+        "solver_steps": float(solve.num_steps),
+        "epsilon": float(loss.epsilon),
+    }  # type: ignore[arg-type]
 
 
 def seed_everything(seed: int, step: int, rank: int = 0) -> None:

@@ -1,0 +1,41 @@
+"""`m3g evaluate`: measure a finished run again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+USAGE = {"evaluate": "RUN [options]"}
+DESCRIPTION = {
+    "evaluate": """Measure a trained run on its test split: probes, retrieval between views, polymatching, "
+    "geometry.
+
+  m3g evaluate runs/m3g-1
+  m3g evaluate runs/m3g-1 --paper_probe true    also the paper's linear probe (SGD, learning rate sweep)
+
+Rewrites results.json and the pictures in the run's folder."""
+}
+
+
+def arguments(parser: Any, name: str) -> None:
+    parser.add_argument("run", type=str, help="the folder of a finished run")
+    parser.add_argument(
+        "--paper_probe",
+        type=bool,
+        default=False,
+        help="also the paper's linear probe: slower, a minute or so",
+    )
+    parser.add_argument(
+        "--trust",
+        action="store_true",
+        help="allow encoder classes from outside m3g, torch.nn and transformers",
+    )
+
+
+def run(args: Any, name: str) -> int:
+    from m3g.training.report import evaluate_run, show
+
+    report, pictures = evaluate_run(args.run, trust=args.trust, paper_probe=args.paper_probe)
+    show(report)
+    for picture in pictures:
+        print(f"picture   {picture}")
+    return 0

@@ -1,0 +1,117 @@
+"""One parser, one place where errors become messages."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from importlib.metadata import version
+from types import ModuleType
+from typing import Any
+
+# name: (module, what the list of commands says); a module has `arguments(parser)` and `run(args)`
+COMMANDS = {
+    "train": ("train", "learn a representation from k views; start here"),
+    "evaluate": ("evaluate", "measure a trained run again: probes, retrieval, matching, pictures"),
+    "embed": ("embed", "write the embeddings of a trained run to a file"),
+    "losses": ("listing", "list the losses that --loss takes"),
+    "data": ("listing", "list the data sets that --data takes"),
+    "demo": (
+        "demo",
+        "M3G beside pairwise InfoNCE and raw features on the data set that ships with the package",
+    ),
+    "bench": ("bench", "measure time and memory on this machine"),
+    "reproduce": ("reproduce", "repeat an experiment of the documentation"),
+    "push": ("push", "upload a trained run to the Hugging Face hub"),
+}
+
+OVERVIEW = """Learn one representation from k views of the same objects.
+
+  m3g train                                    on the six-view digits that ship with the package
+  m3g train --views a.npy b.npy c.npy          on your own files: row i of each is the same object
+  m3g train --views a.npy b.npy --labels y.npy with labels, which only the evaluation uses
+  m3g evaluate runs/m3g-1                      measure a finished run again
+  m3g COMMAND --help                           every option of a command
+"""
+
+USER_ERROR = 2
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; returns 0, or 2 after a one-line error message (with --debug also the traceback)."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    debug = "--debug" in arguments or bool(os.environ.get("M3G_DEBUG"))
+    arguments = [argument for argument in arguments if argument != "--debug"]
+    try:
+        return _dispatch(arguments)
+    except KeyboardInterrupt:
+        return _fail("interrupted; m3g train --resume continues from the last checkpoint", debug, code=130)
+    except BrokenPipeError:
+        # the reader of our output, `head` say, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except ImportError as error:
+        if error.name and error.name.split(".")[0] == "m3g":
+            raise
+        return _fail(f"{error}; the commands need the extra: pip install 'm3g[train]'", debug)
+    except (ValueError, OSError, argparse.ArgumentError, MemoryError) as error:
+        return _fail(_one_line(error), debug)
+
+
+def _dispatch(arguments: list[str]) -> int:
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(OVERVIEW)
+        width = max(map(len, COMMANDS))
+        print("Commands:")
+        for name, (_, summary) in COMMANDS.items():
+            print(f"  {name:{width}}  {summary}")
+        print("\nAll commands take --debug, which shows the traceback of an error.")
+        return 0
+    if arguments[0] == "--version":
+        print(f"m3g {version('m3g')}")
+        return 0
+    name = arguments[0]
+    if name not in COMMANDS:
+        raise ValueError(f"m3g takes one of the commands {', '.join(COMMANDS)}, got {name!r}")
+    module, summary = COMMANDS[name]
+    command: Any = importlib.import_module(f"m3g.cli.{module}")
+    parser = _parser(name, command, summary)
+    return int(command.run(parser.parse_args(arguments[1:]), name) or 0)
+
+
+def _parser(name: str, command: ModuleType, summary: str) -> Any:
+    from jsonargparse import ArgumentParser, DefaultHelpFormatter
+
+    class Formatter(DefaultHelpFormatter, argparse.RawDescriptionHelpFormatter):
+        """Keep the line breaks of a description, where examples stand."""
+
+    parser = ArgumentParser(
+        prog=f"m3g {name}",
+        usage=f"m3g {name} {getattr(command, 'USAGE', {}).get(name, '[options]')}",
+        description=getattr(command, "DESCRIPTION", {}).get(name, summary),
+        exit_on_error=False,
+        formatter_class=Formatter,
+    )
+    command.arguments(parser, name)
+    return parser
+
+
+def _fail(message: str, debug: bool, *, code: int = USER_ERROR) -> int:
+    if debug:
+        traceback.print_exc()
+    rank = os.environ.get("RANK", "0")
+    if rank == "0" or code != USER_ERROR:
+        print(f"m3g: error: {message}", file=sys.stderr)
+    return code
+
+
+def _one_line(error: BaseException) -> str:
+    if isinstance(error, FileNotFoundError) and error.filename:
+        return f"{error.filename} does not exist: check the path."
+    text = " ".join(str(error).split()) or type(error).__name__
+    return (
+        text if isinstance(error, (ValueError, argparse.ArgumentError)) else f"{type(error).__name__}: {text}"
+    )

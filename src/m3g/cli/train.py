@@ -1,0 +1,105 @@
+"""`m3g train`: from k files to encoders, numbers and pictures."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from m3g.training.config import Config
+
+DESCRIPTION = {
+    "train": """Learn a representation from k views of the same objects, and measure it.
+
+  m3g train                                     the six-view digits that ship with the package
+  m3g train --views a.npy b.npy c.npy           your own files (.npy .npz .csv .parquet), one per view
+  m3g train --loss infonce --loss_options.temperature 0.1
+  m3g train --config my.yaml --loop.epochs 50   a file of settings, and what to change in it
+  m3g train --print_config > my.yaml            such a file, with every setting and its default
+  m3g train --resume runs/m3g-1                 continue after an interruption
+
+Everything is written to one folder, by default the next free runs/LOSS-NUMBER."""
+}
+
+
+def arguments(parser: Any, name: str) -> None:
+    parser.add_argument("--config", action="config", help="a YAML file of settings; later options change it")
+    parser.add_argument("--run", type=str, default=None, help="the folder to write; it must not exist yet")
+    parser.add_argument(
+        "--resume",
+        type=str,
+        nargs="?",
+        const="",
+        default=None,
+        help="continue the run in this folder; without a name, the newest under runs/",
+    )
+    parser.add_argument(
+        "--views", type=str, nargs="+", default=None, help="your files, one per view: short for --data Arrays"
+    )
+    parser.add_argument("--labels", type=str, default=None, help="a file of class labels for --views")
+    parser.add_argument(
+        "--trust",
+        action="store_true",
+        help="allow encoder classes from outside m3g, torch.nn and transformers",
+    )
+    parser.add_class_arguments(Config)
+
+
+def settings(args: Any) -> Config:
+    """The configuration that the arguments of `m3g train` describe."""
+    content = args.clone().as_dict()
+    views, labels = content.pop("views"), content.pop("labels")
+    for name in ("config", "run", "resume", "trust", "__path__"):
+        content.pop(name, None)
+    config = Config.from_dict(content)
+    if views is not None:
+        if config.data not in ("Arrays", Config().data):
+            raise ValueError(
+                f"--views takes the data set Arrays, got --data {config.data}: leave one of them out."
+            )
+        config.data = "Arrays"
+        config.data_options = {"paths": views, **config.data_options}
+        if labels is not None:
+            config.data_options["labels"] = labels
+    elif labels is not None:
+        raise ValueError("--labels takes files given with --views, got none: add --views or leave it out.")
+    return config
+
+
+def run(args: Any, name: str) -> int:
+    from m3g.training.fit import train
+    from m3g.training.report import finish, watch
+
+    if args.resume is not None:
+        folder = Path(args.resume) if args.resume else newest_run(Path("runs"))
+        from m3g.training.run import Run
+
+        if settings(args) != Config() or args.run is not None:
+            raise ValueError(
+                "--resume takes no other settings, because a run continues with its own: leave them out, or "
+                "start a new run."
+            )
+        config = Run(folder).open()
+        resume = True
+    else:
+        config = settings(args)
+        folder = Path(args.run) if args.run is not None else next_run(Path("runs"), config.loss)
+        resume = False
+    done = train(config, folder, resume=resume, trust=args.trust, callbacks=watch(config, folder))
+    finish(done, trust=args.trust)
+    return 0
+
+
+def next_run(parent: Path, name: str) -> Path:
+    """`parent/name-1`, or the first number that is free."""
+    number = 1
+    while (parent / f"{name}-{number}").exists():
+        number += 1
+    return parent / f"{name}-{number}"
+
+
+def newest_run(parent: Path) -> Path:
+    runs = [path.parent for path in parent.glob("*/config.yaml") if not re.match(r"\.", path.parent.name)]
+    if not runs:
+        raise ValueError(f"--resume takes the folder of a run, and there is none under {parent}/: name it.")
+    return max(runs, key=lambda path: (path / "config.yaml").stat().st_mtime)

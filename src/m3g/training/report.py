@@ -1,0 +1,200 @@
+"""What was learned, during a run and after it: numbers, pictures and a table."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.utilities import rank_zero_only
+
+from m3g.data import ViewsData
+from m3g.evaluation import METRICS, Embedded, Report, evaluate
+from m3g.evaluation.plots import plot_curves, plot_map, plot_matrix
+from m3g.nets import MultiViewNet
+from m3g.training.config import Config
+from m3g.training.export import load
+from m3g.training.files import write_json
+from m3g.training.fit import build_data
+from m3g.training.logs import Table
+from m3g.training.run import Run
+
+QUICK = ("linear_mean", "knn_mean", "recall_at_1", "effective_rank")
+
+
+@torch.no_grad()
+def embed(net: MultiViewNet, data: ViewsData, split: Any) -> Embedded:
+    """A split as a network sees it, batch by batch, without dropout or augmentation."""
+    device = next(net.parameters()).device
+    training = net.training
+    net.eval()
+    try:
+        parts = []
+        for batch in data.loader(split):
+            features = net.features([view.to(device) for view in batch["views"]])
+            parts.append((net.project(features).cpu(), [feature.cpu() for feature in features], batch))
+    finally:
+        net.train(training)
+    batches = [batch for _, _, batch in parts]
+    return Embedded(
+        embeddings=torch.cat([embeddings for embeddings, _, _ in parts], dim=1),
+        features=[torch.cat(view) for view in zip(*(features for _, features, _ in parts))],
+        labels=_join([batch["label"] for batch in batches], 0),
+        mask=_join([batch["mask"] for batch in batches], 1),
+    )
+
+
+def _join(parts: list[Any], dim: int) -> Any:
+    return None if parts[0] is None else torch.cat(parts, dim=dim)
+
+
+def probe_split(data: ViewsData) -> str | None:
+    """Where to look during training: the validation split, or None if there is none."""
+    return "val" if "val" in data.datasets and data.num_rows("val") > 1 else None
+
+
+class Probe(Callback):
+    """A quick evaluation on the validation split every few epochs: one row of `probes.csv` each."""
+
+    def __init__(self, folder: str | os.PathLike[str], *, every: int) -> None:
+        self.table = Table(Path(folder) / "probes.csv")
+        self.every = every
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        data: Any = trainer.datamodule  # type: ignore[attr-defined]
+        split = probe_split(data)
+        if (trainer.current_epoch + 1) % self.every or split is None or not trainer.is_global_zero:
+            return
+        net: Any = pl_module.net
+        report = evaluate(
+            embed(net, data, "train"), embed(net, data, split), transfer=False, polymatching=False
+        )
+        row = {name: report.numbers[name] for name in QUICK if name in report.numbers}
+        self.table.append({"step": trainer.global_step, "epoch": trainer.current_epoch + 1, **row})
+        for logger in trainer.loggers:
+            logger.log_metrics(
+                {f"probe/{name}": value for name, value in row.items()}, step=trainer.global_step
+            )
+
+
+def watch(config: Config, folder: str | os.PathLike[str]) -> list[Callback]:
+    """The callbacks that evaluate during training, as the settings ask for."""
+    return [Probe(folder, every=config.loop.evaluate_every)] if config.loop.evaluate_every else []
+
+
+def evaluate_run(
+    run: str | os.PathLike[str], *, trust: bool = False, paper_probe: bool = False
+) -> tuple[Report, list[Path]]:
+    """Measure a finished run on its test split; writes `results.json` and the pictures into its folder."""
+    folder = Run(run)
+    config = folder.open()
+    net = load(folder.path, trust=trust)
+    data = build_data(config)
+    if [tuple(shape) for shape in data.view_shapes] != net.view_shapes:  # type: ignore[operator]
+        raise ValueError(
+            f"data takes views of the shapes {net.view_shapes} that the network was trained on, "
+            f"got {data.view_shapes}."
+        )
+    if "test" not in data.datasets or data.num_rows("test") < 2:
+        raise ValueError(
+            "data_options.test takes a fraction that leaves at least 2 rows for the evaluation, got fewer: "
+            "choose a larger fraction, or use m3g embed."
+        )
+    test = embed(net, data, "test")
+    report = evaluate(embed(net, data, "train"), test, paper_probe=paper_probe)
+    write_json(
+        folder.results, {"numbers": report.numbers, "matrices": report.matrices, "views": data.view_names}
+    )
+    return report, draw(folder, report, test, data)
+
+
+def draw(folder: Run, report: Report, test: Embedded, data: ViewsData) -> list[Path]:
+    """The pictures of a run: curves, matrices between views, a map of the embeddings."""
+    pictures = []
+    curves = _curves(folder)
+    if curves:
+        pictures.append(plot_curves(curves, folder.plots / "curves.png"))
+    names = list(data.view_names)
+    pictures.append(
+        plot_matrix(
+            report.matrices["recall_at_1"], names, folder.plots / "retrieval.png", title="Partner found first"
+        )
+    )
+    if "transfer" in report.matrices:
+        pictures.append(
+            plot_matrix(
+                report.matrices["transfer"],
+                names,
+                folder.plots / "transfer.png",
+                title="Accuracy of a probe moved between views",
+                rows="trained on",
+                columns="tested on",
+            )
+        )
+    assert test.embeddings is not None
+    pictures.append(
+        plot_map(
+            test.embeddings,
+            folder.plots / "map.png",
+            labels=test.labels,
+            class_names=data.class_names,
+            view_names=names,
+            mask=test.mask,
+            title="Test points, every view of each",
+        )
+    )
+    return pictures
+
+
+def _curves(folder: Run) -> dict[str, Any]:
+    rows, probes = (Table(folder.path / name).rows() for name in ("metrics.csv", "probes.csv"))
+    panels: dict[str, Any] = {}
+    if rows:
+        panels["Training loss"] = {"loss": _series(rows, "loss")}
+    shares = [name for name in ("linear_mean", "knn_mean", "recall_at_1") if probes and name in probes[0]]
+    if shares:
+        panels["On the validation split"] = {name: _series(probes, name) for name in shares}
+    return panels
+
+
+def _series(rows: list[dict[str, float]], name: str) -> tuple[list[float], list[float]]:
+    kept = [row for row in rows if name in row]
+    return [row["step"] for row in kept], [row[name] for row in kept]
+
+
+def finish(run: Run, *, trust: bool = False) -> None:
+    """Evaluate a run that has just been trained and tell where everything is; only the first process does."""
+    if getattr(rank_zero_only, "rank", 0) != 0:
+        return
+    config = run.open()
+    data = build_data(config)
+    if "test" not in data.datasets or data.num_rows("test") < 2:
+        print(f"\nno test split to evaluate on\nrun       {run.path}")
+        return
+    report, pictures = evaluate_run(run.path, trust=trust)
+    show(report)
+    print(f"\nrun       {run.path}\nresults   {run.results}\nmodel     {run.weights}")
+    for picture in pictures:
+        print(f"picture   {picture}")
+
+
+def show(report: Report) -> None:
+    """Print a report as a table."""
+    from rich.console import Console
+    from rich.table import Table as Grid
+
+    grid = Grid(title="on the test split", title_justify="left")
+    grid.add_column("measure")
+    grid.add_column("value", justify="right")
+    grid.add_column("meaning")
+    for name, value in report.numbers.items():
+        grid.add_row(name, f"{value:.4f}", METRICS[name])
+    Console().print(grid)
+
+
+def read_results(run: str | os.PathLike[str]) -> dict[str, Any]:
+    """The numbers of a finished run."""
+    return dict(json.loads(Run(run).results.read_text(encoding="utf-8"))["numbers"])

@@ -1,0 +1,117 @@
+"""An interrupted run ends with the very weights of one that was never interrupted."""
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+
+from m3g.training import checkpoint, fit
+from m3g.training.config import Config
+from m3g.training.logs import Table
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    """Sums are added in another order with another number of threads."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def small(**changes):
+    content = {
+        "data_options": {"batch_size": 200, "views": ["fourier", "zernike", "morphology"]},
+        "encoder_options": {"width": 16, "dropout": 0.2},
+        "heads": {"width": 8, "hidden": 16, "predictor": True},
+        "teacher": {"enabled": True},
+        "loss": "infonce-pwe",
+        "loop": {"epochs": 2, "evaluate_every": 0, "checkpoint_every": 1, "accelerator": "cpu"},
+        "optim": {"end_weight_decay": 0.4},
+    }
+    for name, value in changes.items():
+        content[name] = {**content[name], **value} if isinstance(value, dict) else value
+    return Config.from_dict(content)
+
+
+class KeepAll(checkpoint.SaveCheckpoints):
+    """Also keep a copy of every checkpoint: each is a moment at which the run may have been killed."""
+
+    def _save(self, trainer, pl_module):
+        super()._save(trainer, pl_module)
+        number = len(list(self.path.parent.glob("*.kept")))
+        shutil.copy(self.path, self.path.with_name(f"{number}.kept"))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"loop": {"accumulate": 2}},
+        {"teacher": {"student_views": 2}},
+        {"data_options": {"num_workers": 1}},
+    ],
+    ids=["leave-one-out", "accumulate", "split", "workers"],
+)
+@pytest.mark.slow
+def test_resuming_from_any_checkpoint_gives_the_same_weights(tmp_path, monkeypatch, changes):
+    monkeypatch.setattr(checkpoint, "SaveCheckpoints", KeepAll)
+    config = small(**changes)
+    whole = fit.train(config, tmp_path / "whole")
+    weights, rows = whole.weights.read_bytes(), Table(whole.path / "metrics.csv").rows()
+    kept = sorted(whole.checkpoints.glob("*.kept"), key=lambda path: int(path.stem))
+    steps = [checkpoint.read_checkpoint(path)["global_step"] for path in kept]
+    assert steps == list(range(len(rows) + 1))
+    for number in random.sample(range(len(kept)), 3) if len(kept) > 8 else range(len(kept)):
+        again = tmp_path / f"again-{number}"
+        shutil.copytree(whole.path, again, ignore=shutil.ignore_patterns("*.kept", "model.*"))
+        shutil.copy(kept[number], again / "checkpoints" / "last.ckpt")
+        resumed = fit.train(config, again, resume=True)
+        assert resumed.weights.read_bytes() == weights, f"resumed at step {steps[number]}"
+        assert Table(again / "metrics.csv").rows() == rows
+
+
+@pytest.mark.slow
+def test_a_run_killed_at_a_random_moment_and_resumed_by_the_command(tmp_path):
+    config = small(loop={"epochs": 6, "checkpoint_every": 3})
+    whole = fit.train(config, tmp_path / "whole")
+    settings = tmp_path / "settings.yaml"
+    settings.write_text(config.to_yaml())
+    killed = tmp_path / "killed"
+    command = [sys.executable, "-m", "m3g", "train"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(
+        [*command, "--config", str(settings), "--run", str(killed)],
+        env=environment,
+        stdout=subprocess.DEVNULL,
+    )
+    victim = random.randint(1, 40)
+    while Table(killed / "metrics.csv").rows()[victim - 1 :] == []:
+        assert process.poll() is None, f"the run ended before step {victim}"
+        time.sleep(0.002)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not (killed / "model.safetensors").exists()
+    step = checkpoint.read_checkpoint(killed / "checkpoints" / "last.ckpt")["global_step"]
+    assert step >= victim - 3
+    subprocess.run(
+        [*command, "--resume", str(killed)], env=environment, check=True, stdout=subprocess.DEVNULL
+    )
+    assert (killed / "model.safetensors").read_bytes() == whole.weights.read_bytes(), f"killed near {victim}"
+    assert (killed / "metrics.csv").read_bytes() == (whole.path / "metrics.csv").read_bytes()
+
+
+def test_a_damaged_checkpoint_stops_the_resume_and_touches_nothing(tmp_path):
+    run = fit.train(small(loop={"epochs": 1}), tmp_path / "run")
+    run.weights.unlink()
+    run.checkpoint.write_bytes(run.checkpoint.read_bytes()[:-100])
+    before = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
+    with pytest.raises(ValueError, match="damaged"):
+        fit.train(small(loop={"epochs": 1}), run.path, resume=True)
+    assert {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()} == before
