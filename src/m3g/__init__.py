@@ -1,1 +1,22 @@
 """Learn from k views of the same objects with the multi-marginal matching gap."""
+
+from m3g.costs import CircularStd, CircularVariance, PairwiseCost
+from m3g.losses.m3g import M3GLoss, leave_one_out, matching_gap
+from m3g.solvers import Exact, Factored, Sinkhorn, Solution, estimate, solve
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "CircularStd",
+    "CircularVariance",
+    "Exact",
+    "Factored",
+    "M3GLoss",
+    "PairwiseCost",
+    "Sinkhorn",
+    "Solution",
+    "estimate",
+    "leave_one_out",
+    "matching_gap",
+    "solve",
+]

@@ -101,9 +101,7 @@ def aligned_views(views: Views, *, name: str = "views") -> Tensor:
     parts = view_sequence(views, name=name)
     sizes = {part.shape[-2] for part in parts}
     if len(sizes) > 1:
-        raise ValueError(
-            f"{name} takes k views of the same n points, got n = {[part.shape[-2] for part in parts]}."
-        )
+        raise ValueError(f"{name} takes k views of the same n points, got n = {[part.shape[-2] for part in parts]}.")
     stacked = views if isinstance(views, Tensor) else torch.stack(_common_dtype(parts), dim=-3)
     return stacked.to(working_dtype(stacked.dtype))
 
@@ -168,14 +166,10 @@ def _explain(views: Tensor, fine: Tensor, name: str) -> None:
 
 def same_shape(student: Tensor, teacher: Tensor) -> None:
     if student.shape != teacher.shape:
-        raise ValueError(
-            f"teacher takes views of the student's shape {shape_of(student)}, got {shape_of(teacher)}."
-        )
+        raise ValueError(f"teacher takes views of the student's shape {shape_of(student)}, got {shape_of(teacher)}.")
 
 
-def marginal_weights(
-    weights: Sequence[Tensor] | None, sizes: Sequence[int], like: Tensor
-) -> list[Tensor] | None:
+def marginal_weights(weights: Sequence[Tensor] | None, sizes: Sequence[int], like: Tensor) -> list[Tensor] | None:
     """Weights per view: positive, with the same sum in every view; None means uniform."""
     if weights is None:
         return None
@@ -186,9 +180,7 @@ def marginal_weights(
     for l, (weight, size) in enumerate(zip(weights, sizes)):
         weight = torch.as_tensor(weight, dtype=torch.float64, device=like.device)
         if weight.shape[-1:] != (size,):
-            raise ValueError(
-                f"weights takes a tensor of {size} entries for view {l}, got shape {shape_of(weight)}."
-            )
+            raise ValueError(f"weights takes a tensor of {size} entries for view {l}, got shape {shape_of(weight)}.")
         if not bool((weight > 0).all()):
             raise ValueError(f"weights takes positive finite numbers, got {float(weight.min())} in view {l}.")
         out.append(weight)

@@ -1,0 +1,68 @@
+"""What a k-tuple of points costs, and the structure a solver may use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor
+
+from m3g import _checks
+from m3g._checks import Views
+from m3g.costs.circular import CircularStd, CircularVariance, CircularVarianceProblem, flatten_batch
+from m3g.costs.pairwise import PairwiseCost
+from m3g.costs.problem import (
+    Coupling,
+    DenseProblem,
+    FunctionProblem,
+    PairwiseProblem,
+    Problem,
+    all_edges,
+    along,
+)
+
+NAMED: dict[str, Callable[[], Any]] = {
+    "cv": CircularVariance,
+    "cv-algorithm2": lambda: CircularVariance(scale="algorithm2"),
+    "csd": CircularStd,
+    "sqeuclidean": lambda: PairwiseCost("sqeuclidean"),
+    "cosine": lambda: PairwiseCost("cosine"),
+    "coulomb": lambda: PairwiseCost("coulomb"),
+}
+COSTS = (CircularVariance, CircularStd, PairwiseCost)
+
+
+def apply_cost(cost: Any, views: Views, *, mask: Tensor | None = None) -> Problem:
+    """The problem of a cost, by name, by object, or as a user's function of k tensors, on these views.
+
+    Absent points must already be zero vectors; a cost by pairs is told about them because its ground cost may not
+    treat a zero vector as neutral.
+    """
+    if not callable(cost):
+        cost = NAMED[_checks.one_of("cost", cost, NAMED)]()
+    if isinstance(cost, PairwiseCost):
+        return cost(views, mask=mask)
+    if isinstance(cost, (CircularVariance, CircularStd)):
+        return cost(views)
+    parts, batch = flatten_batch(views)
+    problem = FunctionProblem(cost, parts)
+    problem.batch = batch
+    return problem
+
+
+__all__ = [
+    "COSTS",
+    "NAMED",
+    "CircularStd",
+    "CircularVariance",
+    "CircularVarianceProblem",
+    "Coupling",
+    "DenseProblem",
+    "FunctionProblem",
+    "PairwiseCost",
+    "PairwiseProblem",
+    "Problem",
+    "all_edges",
+    "along",
+    "apply_cost",
+]

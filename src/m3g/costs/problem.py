@@ -1,0 +1,217 @@
+"""What a solver is given: the cost of every k-tuple, in the form that shows its structure."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from itertools import combinations
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+Edge = tuple[int, int]
+
+
+def all_edges(k: int) -> list[Edge]:
+    """The k(k-1)/2 pairs of views, in lexicographic order."""
+    return list(combinations(range(k), 2))
+
+
+def along(vector: Tensor, axes: Sequence[int], k: int) -> Tensor:
+    """Reshape (b, n_l) or (b, n_l, n_m) so that it broadcasts against (b, n_1, …, n_k) on the given axes."""
+    shape = [vector.shape[0]] + [1] * k
+    for axis, size in zip(axes, vector.shape[1:]):
+        shape[axis + 1] = size
+    return vector.reshape(shape)
+
+
+class Coupling(Protocol):
+    """A joint distribution of the k views, known through its marginals."""
+
+    def marginal(self, l: int) -> Tensor:
+        """(b, n_l)."""
+
+    def pair(self, l: int, m: int) -> Tensor:
+        """(b, n_l, n_m) for l < m."""
+
+    def rows(self) -> Iterable[tuple[slice, Tensor]]:
+        """Slabs of the full tensor along view 0, each with the rows it covers."""
+
+
+class Problem(ABC):
+    """A cost for every k-tuple (i_1, …, i_k), for each member of a batch.
+
+    Inside, the batch is one leading axis b; `batch` keeps the shape the user gave. `tensors` are what the cost is
+    a differentiable function of, and `gradient` is the derivative of ⟨P, C⟩ with respect to them at fixed P.
+    """
+
+    sizes: tuple[int, ...]
+    batch: tuple[int, ...]
+    tensors: tuple[Tensor, ...]
+
+    @property
+    def k(self) -> int:
+        return len(self.sizes)
+
+    @property
+    def num_batch(self) -> int:
+        return math.prod(self.batch)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.tensors[0].dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self.tensors[0].device
+
+    @property
+    def num_tuples(self) -> int:
+        return math.prod(self.sizes)
+
+    @abstractmethod
+    def dense(self) -> Tensor:
+        """The full cost tensor (b, n_1, …, n_k)."""
+
+    @abstractmethod
+    def matched(self) -> Tensor:
+        """⟨J, C⟩, the mean cost of the true tuples: (b,), differentiable. Needs n_1 = … = n_k."""
+
+    @abstractmethod
+    def gradient(self, coupling: Coupling) -> tuple[Tensor, ...]:
+        """d⟨P, C⟩ / d tensors for a fixed coupling P, one tensor per entry of `tensors`, batched like it."""
+
+
+class PairwiseProblem(Problem):
+    """C = constant + Σ_l unary_l[i_l] + Σ_(l,m) D_lm[i_l, i_m] over the edges of a graph of views.
+
+    Args:
+        edges: pairs (l, m) with l < m that carry a cost.
+        costs: one matrix (b, n_l, n_m) per edge, or all of them stacked (b, edges, n, n).
+        sizes: n_1 … n_k.
+        batch: the user's leading shape; its product is b.
+    """
+
+    constant: float = 0.0
+
+    def __init__(
+        self,
+        edges: Sequence[Edge],
+        costs: Tensor | Sequence[Tensor],
+        *,
+        sizes: Sequence[int],
+        batch: Sequence[int],
+    ):
+        self.edges = list(edges)
+        self.sizes = tuple(sizes)
+        self.batch = tuple(batch)
+        self.stacked = costs if isinstance(costs, Tensor) else None
+        self.costs = list(costs.unbind(1)) if isinstance(costs, Tensor) else list(costs)
+        self.tensors = (costs,) if isinstance(costs, Tensor) else tuple(costs)
+
+    @property
+    def complete(self) -> bool:
+        return len(self.edges) == self.k * (self.k - 1) // 2
+
+    def unary(self, l: int) -> Tensor | None:
+        """The part of the cost that depends on view l alone: (b, n_l), or None."""
+        return None
+
+    def dense(self) -> Tensor:
+        total = torch.zeros((self.num_batch, *self.sizes), dtype=self.dtype, device=self.device)
+        for edge, cost in zip(self.edges, self.costs):
+            total += along(cost, edge, self.k)
+        for l in range(self.k):
+            unary = self.unary(l)
+            if unary is not None:
+                total += along(unary, (l,), self.k)
+        return total.add_(self.constant)
+
+    def matched(self) -> Tensor:
+        diagonals = [cost.diagonal(dim1=-2, dim2=-1).mean(-1) for cost in self.costs]
+        return torch.stack(diagonals).sum(0) + self.constant
+
+    def gradient(self, coupling: Coupling) -> tuple[Tensor, ...]:
+        marginals = tuple(coupling.pair(l, m) for l, m in self.edges)
+        return (torch.stack(marginals, 1),) if self.stacked is not None else marginals
+
+
+class DenseProblem(Problem):
+    """A ready-made cost tensor (n_1, …, n_k)."""
+
+    def __init__(self, tensor: Tensor):
+        self.sizes = tuple(tensor.shape)
+        self.batch = ()
+        self.tensors = (tensor,)
+
+    def dense(self) -> Tensor:
+        return self.tensors[0].unsqueeze(0)
+
+    def matched(self) -> Tensor:
+        index = torch.arange(self.sizes[0], device=self.device)
+        return self.tensors[0][(index,) * self.k].mean().unsqueeze(0)
+
+    def gradient(self, coupling: Coupling) -> tuple[Tensor, ...]:
+        out = torch.empty_like(self.tensors[0])
+        for rows, slab in coupling.rows():
+            out[rows] = slab[0]
+        return (out,)
+
+
+class FunctionProblem(Problem):
+    """Any function of k tensors of points, broadcast against each other with the features in the last axis."""
+
+    def __init__(self, function: Callable[..., Tensor], views: Sequence[Tensor]):
+        """`views` are k tensors (b, n_l, d)."""
+        self.function = function
+        self.sizes = tuple(view.shape[-2] for view in views)
+        self.batch = (views[0].shape[0],)
+        self.tensors = tuple(views)
+
+    def _slab(self, views: Sequence[Tensor], rows: slice) -> Tensor:
+        """Costs (b, rows, n_2, …, n_k)."""
+        points = []
+        for l, view in enumerate(views):
+            part = view[:, rows] if l == 0 else view
+            shape = [part.shape[0]] + [1] * self.k + [part.shape[-1]]
+            shape[l + 1] = part.shape[1]
+            points.append(part.reshape(shape))
+        cost = self.function(*points)
+        expected = (points[0].shape[0], points[0].shape[1], *self.sizes[1:])
+        if not isinstance(cost, Tensor) or tuple(cost.shape) != expected:
+            got = tuple(cost.shape) if isinstance(cost, Tensor) else type(cost).__name__
+            raise ValueError(
+                f"cost takes a function of {self.k} broadcastable tensors (..., d) that reduces the last axis, "
+                f"to shape {expected} here, got {got}."
+            )
+        return cost
+
+    def _slabs(self) -> list[slice]:
+        # A function may form the n^(k-1) d features of a row before it reduces them: keep that below 64 MiB.
+        per_row = self.num_batch * self.num_tuples / self.sizes[0] * self.tensors[0].shape[-1] * 8
+        step = max(1, int(2**26 / per_row))
+        return [slice(i, min(i + step, self.sizes[0])) for i in range(0, self.sizes[0], step)]
+
+    def dense(self) -> Tensor:
+        with torch.no_grad():
+            return torch.cat([self._slab(self.tensors, rows) for rows in self._slabs()], dim=1)
+
+    def matched(self) -> Tensor:
+        return self.function(*self.tensors).mean(-1)
+
+    def gradient(self, coupling: Coupling) -> tuple[Tensor, ...]:
+        total = [torch.zeros_like(view) for view in self.tensors]
+        pending = list(coupling.rows())
+        for rows, weights in pending:
+            step = max(1, self._slabs()[0].stop)
+            for start in range(rows.start, rows.stop, step):
+                part = slice(start, min(start + step, rows.stop))
+                with torch.enable_grad():
+                    leaves = [view.detach().requires_grad_() for view in self.tensors]
+                    local = weights[:, part.start - rows.start : part.stop - rows.start]
+                    value = (self._slab(leaves, part) * local).sum()
+                for grad, piece in zip(total, torch.autograd.grad(value, leaves)):
+                    grad += piece
+        return tuple(total)

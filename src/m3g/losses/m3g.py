@@ -1,0 +1,202 @@
+"""The multi-marginal matching gap: how much the true matching costs beyond the best polymatching."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from m3g import _checks
+from m3g._checks import Views
+from m3g.costs import apply_cost
+from m3g.losses.base import ViewLoss
+from m3g.solvers import Solver, as_solver, check_epsilon
+from m3g.solvers.danskin import differentiable_value
+from m3g.solvers.solution import Solution
+
+
+class ConvergenceWarning(UserWarning):
+    """A solve stopped before it reached its tolerance."""
+
+
+def matching_gap(
+    views: Views,
+    *,
+    epsilon: float = 0.05,
+    cost: Any = "cv",
+    solver: str | Solver = "auto",
+    tol: float = 1e-3,
+    mask: Tensor | None = None,
+    normalize: bool = True,
+) -> Tensor:
+    """M3G(X) = h(J, C) - min_P h(P, C), with h(P, C) = ⟨P, C⟩ + eps ⟨P, log P - 1⟩.
+
+    J matches row i of every view with row i of every other; P runs over all couplings of the k views. The gap is
+    never negative, and zero only when the true matching is the optimal one. Its gradient with respect to the cost
+    is J - P*: nothing is differentiated through the solver.
+
+    Args:
+        views: (..., k, n, d), or a sequence of k tensors (..., n, d).
+        epsilon: strength of the entropy, > 0 (0 with solver="exact").
+        cost: "cv" (circular variance), "cv-algorithm2", "csd", "sqeuclidean", "cosine", "coulomb", a cost object,
+            or a function of k broadcastable tensors (..., d).
+        solver: "auto", "factored", "sinkhorn", "exact", or a configured solver.
+        tol: error of the marginals at which the solve stops.
+        mask: bool (k, n), False where a point has no such view. An absent point enters as the zero vector, with
+            similarity 0 to everything; it gets no gradient.
+        normalize: scale every vector to unit length first.
+
+    Returns:
+        One number, or one per member of the batch (...).
+
+    Example:
+        >>> import torch, m3g
+        >>> _ = torch.manual_seed(0)
+        >>> views = torch.randn(3, 64, 128, requires_grad=True)
+        >>> gap = m3g.matching_gap(views, epsilon=0.05)
+        >>> gap.backward()
+        >>> round(gap.item(), 3), tuple(views.grad.shape)
+        (0.43, (3, 64, 128))
+    """
+    gap, solution = solved_gap(
+        views, epsilon=epsilon, cost=cost, solver=solver, tol=tol, mask=mask, normalize=normalize
+    )
+    _complain(solution)
+    return gap
+
+
+def solved_gap(
+    views: Views,
+    *,
+    epsilon: float,
+    cost: Any,
+    solver: str | Solver,
+    tol: float,
+    mask: Tensor | None,
+    normalize: bool,
+) -> tuple[Tensor, Solution]:
+    """The gap and the solution behind it."""
+    chosen = as_solver(solver)
+    epsilon = check_epsilon(epsilon, chosen)
+    _checks.positive("tol", tol)
+    views = _checks.aligned_views(views)
+    mask = _checks.presence(mask, views)
+    with torch.autocast(views.device.type, enabled=False):
+        points = _checks.usable(views, mask, normalize=normalize)
+        problem = apply_cost(cost, points, mask=mask)
+        solution = chosen.solve(problem, epsilon=epsilon, tol=tol, weights=None)
+        entropy_of_truth = -epsilon * (math.log(problem.sizes[0]) + 1)
+        gap = problem.matched() + entropy_of_truth - differentiable_value(solution)
+    return gap.reshape(problem.batch), solution
+
+
+def leave_one_out(student: Tensor, teacher: Tensor) -> Tensor:
+    """The k mixed tuples (..., k, k, n, d): in tuple i view i comes from the teacher, the rest from the student.
+
+    Example:
+        >>> import torch
+        >>> mixed = leave_one_out(torch.zeros(3, 4, 2), torch.ones(3, 4, 2))
+        >>> mixed[:, :, 0, 0]
+        tensor([[1., 0., 0.],
+                [0., 1., 0.],
+                [0., 0., 1.]])
+    """
+    _checks.same_shape(student, teacher)
+    chosen = torch.eye(student.shape[-3], dtype=torch.bool, device=student.device)[..., None, None]
+    return torch.where(chosen, teacher.detach().unsqueeze(-4), student.unsqueeze(-4))
+
+
+@dataclass(frozen=True)
+class SolveReport:
+    """How the last solve went, for logs."""
+
+    num_steps: int
+    error: Tensor
+    solver: str
+
+
+class M3GLoss(ViewLoss):
+    """The matching gap as a loss: `loss(views)`, `loss(views, mask=present)`, `loss(views, teacher=embeddings)`.
+
+    With a teacher, the loss is the mean over i of the gap of the tuple whose view i comes from the teacher and all
+    others from the student: k problems solved as one batch, and no gradient to the teacher.
+
+    Args:
+        epsilon: strength of the entropy.
+        cost, solver, tol: as in `matching_gap`.
+        normalize: scale every vector to unit length first.
+        gather: compute the gap on the points of all processes.
+
+    `last` tells how the last solve went: `num_steps`, `error`, `solver`.
+
+    Example:
+        >>> import torch, m3g
+        >>> _ = torch.manual_seed(0)
+        >>> loss = m3g.M3GLoss(epsilon=0.05)
+        >>> student, teacher = torch.randn(2, 4, 16, 8)
+        >>> loss(student, teacher=teacher).shape
+        torch.Size([])
+        >>> loss.last.num_steps < 10
+        True
+    """
+
+    takes_teacher = True
+
+    def __init__(
+        self,
+        epsilon: float = 0.05,
+        *,
+        cost: Any = "cv",
+        solver: str | Solver = "auto",
+        tol: float = 1e-3,
+        normalize: bool = True,
+        gather: bool = False,
+    ) -> None:
+        super().__init__(normalize=normalize, gather=gather)
+        self.epsilon = check_epsilon(epsilon, as_solver(solver))
+        self.cost = cost
+        self.solver = solver
+        self.tol = _checks.positive("tol", tol)
+        self.last: SolveReport | None = None
+
+    def compute(self, views: Tensor, mask: Tensor | None, teacher: Tensor | None = None) -> Tensor:
+        if teacher is not None:
+            views = leave_one_out(views, teacher)
+            mask = mask if mask is None else mask.unsqueeze(-3).expand(views.shape[:-1])
+        gap, solution = solved_gap(
+            views,
+            epsilon=self.epsilon,
+            cost=self.cost,
+            solver=self.solver,
+            tol=self.tol,
+            mask=mask,
+            normalize=self.normalize,
+        )
+        self.last = SolveReport(solution.num_steps, solution.error, solution.solver)
+        _complain(solution, fixed=getattr(self.solver, "fixed_steps", None) is not None)
+        return gap if teacher is None else gap.mean(-1)
+
+    def extra_repr(self) -> str:
+        return f"epsilon={self.epsilon}, cost={self.cost!r}, solver={self.solver!r}, tol={self.tol}"
+
+
+def _complain(solution: Solution, *, fixed: bool = False) -> None:
+    """A solve that failed raises, one that stopped early warns; with fixed steps the host must not wait to look."""
+    if fixed or solution.converged:
+        return
+    if not bool(torch.isfinite(solution.error).all()):
+        raise FloatingPointError(
+            f"solver {solution.solver!r} left the range of its numbers at epsilon={solution.epsilon:g}: "
+            "use a larger epsilon, or solver='sinkhorn'."
+        )
+    warnings.warn(
+        f"solver {solution.solver!r} stopped before its marginals were within tol={solution.tol:g} at "
+        f"epsilon={solution.epsilon:g}: the loss is still an upper bound of the gap, its gradient is approximate; "
+        "use more steps or a larger epsilon.",
+        ConvergenceWarning,
+        stacklevel=4,
+    )

@@ -1,0 +1,185 @@
+"""Marginals of a coupling whose kernel is a product over all pairs of views, by matrix products.
+
+With one view c (the pivot) eliminated and the others split into two groups A and B,
+
+    T[α, β] = Σ_c L[α, c] R[β, c],      M[α, β] = W[α, β] T[α, β]
+
+where L holds all kernels inside A and from A to c, R those inside B and from B to c, and W those between A and B.
+M is the joint marginal of all views but c. The derivatives of the total mass give the rest: L ∘ (W R) is the joint
+marginal of A and c, R ∘ (Wᵀ L) that of B and c. So three matrix products of n^k multiply-adds yield every pair
+marginal, and nothing larger than a slab of M is held.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import combinations
+
+import torch
+from torch import Tensor
+
+from m3g.costs import along
+from m3g.costs.problem import Edge
+
+# A slab of M that stays in the cache of a CPU, and is large enough to fill the matrix products.
+SLAB_BYTES = 2**23
+# W is kept between steps up to this size, and built anew slab by slab past it.
+KEEP_BYTES = 2**26
+
+
+class CompleteContraction:
+    """Kernels {(l, m): (b, n_l, n_m)} for every l < m; see `evaluate`."""
+
+    def __init__(self, kernels: dict[Edge, Tensor], sizes: Sequence[int]):
+        self.kernels = kernels
+        self.sizes = list(sizes)
+        k = len(sizes)
+        # The largest view makes the longest inner dimension; of equal ones the last.
+        self.pivot = max(range(k), key=lambda l: (sizes[l], l)) if k > 2 else None
+        others = [l for l in range(k) if l != self.pivot]
+        half = max(1, len(others) // 2)
+        self.group_a, self.group_b = others[:half], others[half:]
+        self.lead = self.group_a[0]
+        if self.pivot is not None:
+            self.left, self.right = self._towards_pivot(self.group_a), self._towards_pivot(self.group_b)
+        example = kernels[0, 1]
+        self.num_batch = example.shape[0]
+        rows = math.prod(sizes[l] for l in self.group_a[1:])
+        per_lead = self.num_batch * rows * math.prod(sizes[m] for m in self.group_b) * example.element_size()
+        self.slab = max(1, min(sizes[self.lead], SLAB_BYTES // per_lead))
+        self._kept: dict[int, Tensor] | None = {} if per_lead * sizes[self.lead] <= KEEP_BYTES else None
+
+    def kernel(self, l: int, m: int) -> Tensor:
+        """The kernel with view l in the rows."""
+        return self.kernels[l, m] if l < m else self.kernels[m, l].transpose(1, 2)
+
+    def _towards_pivot(self, group: Sequence[int]) -> Tensor:
+        """(b, Π n_l, n_c): all kernels inside the group and from it to the pivot."""
+        assert self.pivot is not None
+        out = khatri_rao([self.kernel(l, self.pivot) for l in group])
+        inside = None
+        for i, j in combinations(range(len(group)), 2):
+            factor = along(self.kernel(group[i], group[j]), (i, j), len(group))
+            inside = factor if inside is None else inside * factor
+        return out if inside is None else out * inside.flatten(1).unsqueeze(-1)
+
+    def _between(self, start: int, stop: int) -> Tensor:
+        """W for points start:stop of the leading view: (b, α, β)."""
+        if self._kept is not None and start in self._kept:
+            return self._kept[start]
+        out = None
+        for l in self.group_a:
+            part = [self.kernel(l, m) for m in self.group_b]
+            if l == self.lead:
+                part = [kernel[:, start:stop] for kernel in part]
+            row = part[0]
+            for kernel in part[1:]:
+                row = (row.unsqueeze(-1) * kernel.unsqueeze(-2)).flatten(2)
+            out = row if out is None else (out.unsqueeze(2) * row.unsqueeze(1)).flatten(1, 2)
+        assert out is not None
+        if self._kept is not None:
+            self._kept[start] = out
+        return out
+
+    def evaluate(self, scalings: Sequence[Tensor], target: Tensor) -> tuple[dict[Edge, Tensor], list[Tensor], Tensor]:
+        """Marginals of P = Π u_l Π K_lm after the leading view has been scaled to its target.
+
+        Args:
+            scalings: k tensors u_l (b, n_l).
+            target: (b, n) marginal of the leading view, which is met exactly.
+
+        Returns:
+            {(l, m): (b, n_l, n_m)} for l < m, the k marginals (b, n_l), and the factor (b, n) by which the leading
+            scaling was multiplied.
+        """
+        shape_a = [self.sizes[l] for l in self.group_a]
+        shape_b = [self.sizes[m] for m in self.group_b]
+        scale_a = outer([scalings[l] for l in self.group_a])
+        scale_b = outer([scalings[m] for m in self.group_b])
+        if self.pivot is None:
+            left = right = None
+        else:
+            left = self.left * (scale_a.unsqueeze(-1) * scalings[self.pivot].unsqueeze(1))
+            right = self.right * scale_b.unsqueeze(-1)
+        per_lead = math.prod(shape_a[1:])
+        found: list[dict[Edge, Tensor]] = []
+        with_pivot: list[Tensor] = []
+        factors: list[Tensor] = []
+        pull_right: Tensor | None = None
+        for start in range(0, self.sizes[self.lead], self.slab):
+            stop = min(start + self.slab, self.sizes[self.lead])
+            between = self._between(start, stop)
+            rows = slice(start * per_lead, stop * per_lead)
+            if left is None or right is None:
+                joint = between * scale_a[:, rows].unsqueeze(-1) * scale_b.unsqueeze(1)
+            else:
+                joint = torch.bmm(left[:, rows], right.transpose(1, 2)).mul_(between)
+            joint = joint.view(self.num_batch, stop - start, -1)
+            factor = target[:, start:stop] / joint.sum(-1)
+            factors.append(factor)
+            joint *= factor.unsqueeze(-1)
+            if left is not None and right is not None:
+                scaled = (left[:, rows].unflatten(1, (stop - start, -1)) * factor[..., None, None]).flatten(1, 2)
+                with_pivot.append(scaled * torch.bmm(between, right))
+                pull = torch.bmm(between.transpose(1, 2), scaled)
+                pull_right = pull if pull_right is None else pull_right.add_(pull)
+            sums: dict[Edge, Tensor] = {}
+            pair_sums(
+                joint.view(self.num_batch, stop - start, *shape_a[1:], *shape_b),
+                self.group_a + self.group_b,
+                sums,
+            )
+            found.append(sums)
+        marginals = {edge: self._gather_slabs(edge, [part[edge] for part in found]) for edge in found[0]}
+        if self.pivot is not None and right is not None and pull_right is not None:
+            joint_a = join(with_pivot).unflatten(1, shape_a)
+            joint_b = (right * pull_right).unflatten(1, shape_b)
+            for group, joint in ((self.group_a, joint_a), (self.group_b, joint_b)):
+                for i, l in enumerate(group):
+                    rest = [j + 1 for j in range(len(group)) if j != i]
+                    marginals[l, self.pivot] = joint.sum(rest) if rest else joint
+        ordered = {(l, m) if l < m else (m, l): P if l < m else P.transpose(1, 2) for (l, m), P in marginals.items()}
+        singles = [ordered[0, 1].sum(2)] + [ordered[0, l].sum(1) for l in range(1, len(self.sizes))]
+        return ordered, singles, join(factors)
+
+    def pair(self, scalings: Sequence[Tensor], l: int, m: int) -> Tensor:
+        raise AssertionError("every pair of a complete graph is found by evaluate")
+
+    def _gather_slabs(self, edge: Edge, parts: list[Tensor]) -> Tensor:
+        """Slabs run along the leading view: its pairs are joined, those of other views added."""
+        return join(parts) if edge[0] == self.lead else torch.stack(parts).sum(0) if len(parts) > 1 else parts[0]
+
+
+def join(parts: list[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+
+
+def outer(vectors: Sequence[Tensor]) -> Tensor:
+    """(b, n_1), …, (b, n_j) -> (b, n_1 ⋯ n_j)."""
+    out = vectors[0]
+    for vector in vectors[1:]:
+        out = (out.unsqueeze(-1) * vector.unsqueeze(1)).flatten(1)
+    return out
+
+
+def khatri_rao(matrices: Sequence[Tensor]) -> Tensor:
+    """(b, n_1, c), …, (b, n_j, c) -> (b, n_1 ⋯ n_j, c), column by column."""
+    out = matrices[0]
+    for matrix in matrices[1:]:
+        out = (out.unsqueeze(2) * matrix.unsqueeze(1)).flatten(1, 2)
+    return out
+
+
+def pair_sums(joint: Tensor, views: list[int], into: dict[Edge, Tensor]) -> None:
+    """Every two-view marginal of a joint tensor (b, n_1, …, n_j), with three passes over the whole of it."""
+    if len(views) == 2:
+        into[views[0], views[1]] = joint
+        return
+    pair_sums(joint.sum(-1), views[:-1], into)
+    *rest, last = views
+    while len(rest) > 1:
+        into[rest[-1], last] = joint.sum(list(range(1, joint.ndim - 2)))
+        joint = joint.sum(-2)
+        rest.pop()
+    into[rest[0], last] = joint

@@ -1,0 +1,115 @@
+"""Couplings in the forms the solvers find them; see `m3g.costs.Coupling`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from m3g.costs import PairwiseProblem, Problem, along
+from m3g.costs.problem import Edge
+
+SLAB_BYTES = 2**24
+
+
+def slabs(sizes: Sequence[int], num_batch: int, itemsize: int) -> list[slice]:
+    """Rows of view 0 such that a slab of the full tensor takes about 16 MiB."""
+    per_row = num_batch * math.prod(sizes[1:]) * itemsize
+    step = max(1, min(sizes[0], SLAB_BYTES // max(1, per_row)))
+    return [slice(i, min(i + step, sizes[0])) for i in range(0, sizes[0], step)]
+
+
+def log_slab(cost: Tensor, potentials: Sequence[Tensor], rows: slice, epsilon: float) -> Tensor:
+    """(⊕f - C) / eps for a slab of the cost (b, rows, n_2, …): a new tensor."""
+    k = len(potentials)
+    out = along(potentials[0][:, rows], (0,), k) - cost
+    for l in range(1, k):
+        out += along(potentials[l], (l,), k)
+    return out.div_(epsilon)
+
+
+@dataclass
+class DenseCoupling:
+    """P = exp((⊕f - C) / eps) for a dense cost, streamed in slabs."""
+
+    cost: Tensor
+    potentials: list[Tensor]
+    epsilon: float
+
+    def rows(self) -> Iterator[tuple[slice, Tensor]]:
+        num_batch, *sizes = self.cost.shape
+        for rows in slabs(sizes, num_batch, self.cost.element_size()):
+            yield rows, log_slab(self.cost[:, rows], self.potentials, rows, self.epsilon).exp_()
+
+    def marginal(self, l: int) -> Tensor:
+        return self._sum((l,))
+
+    def pair(self, l: int, m: int) -> Tensor:
+        return self._sum((l, m))
+
+    def _sum(self, kept: tuple[int, ...]) -> Tensor:
+        gone = [a + 1 for a in range(self.cost.ndim - 1) if a not in kept]
+        parts = [slab.sum(gone) if gone else slab for _, slab in self.rows()]
+        return torch.cat(parts, 1) if kept[0] == 0 else torch.stack(parts).sum(0)
+
+
+@dataclass
+class PairwiseCoupling:
+    """A coupling of a pairwise problem: its pair marginals are there, the full tensor is built on demand."""
+
+    problem: PairwiseProblem
+    potentials: list[Tensor]
+    epsilon: float
+    marginals: list[Tensor]
+    pairs: dict[Edge, Tensor]
+    missing: Callable[[int, int], Tensor] | None = field(default=None, repr=False)
+
+    def marginal(self, l: int) -> Tensor:
+        return self.marginals[l]
+
+    def pair(self, l: int, m: int) -> Tensor:
+        if (l, m) not in self.pairs:
+            assert self.missing is not None
+            self.pairs[l, m] = self.missing(l, m).to(self.marginals[l].dtype)
+        return self.pairs[l, m]
+
+    def rows(self) -> Iterator[tuple[slice, Tensor]]:
+        problem = self.problem
+        k, num_batch = problem.k, problem.num_batch
+        for rows in slabs(problem.sizes, num_batch, problem.dtype.itemsize):
+            size = [num_batch, rows.stop - rows.start, *problem.sizes[1:]]
+            cost = torch.full(size, problem.constant, dtype=problem.dtype, device=problem.device)
+            for (l, m), part in zip(problem.edges, problem.costs):
+                cost += along(part[:, rows] if l == 0 else part, (l, m), k)
+            for l in range(k):
+                unary = problem.unary(l)
+                if unary is not None:
+                    cost += along(unary[:, rows] if l == 0 else unary, (l,), k)
+            yield rows, log_slab(cost, self.potentials, rows, self.epsilon).exp_()
+
+
+@dataclass
+class SparseCoupling:
+    """A coupling with few entries, as an exact solver finds: tuples (s, k) and their weights (s,)."""
+
+    problem: Problem
+    tuples: Tensor
+    weights: Tensor
+
+    def marginal(self, l: int) -> Tensor:
+        out = torch.zeros(1, self.problem.sizes[l], dtype=self.weights.dtype, device=self.weights.device)
+        return out.index_add_(1, self.tuples[:, l], self.weights.unsqueeze(0))
+
+    def pair(self, l: int, m: int) -> Tensor:
+        n_l, n_m = self.problem.sizes[l], self.problem.sizes[m]
+        out = torch.zeros(1, n_l * n_m, dtype=self.weights.dtype, device=self.weights.device)
+        out.index_add_(1, self.tuples[:, l] * n_m + self.tuples[:, m], self.weights.unsqueeze(0))
+        return out.view(1, n_l, n_m)
+
+    def rows(self) -> Iterator[tuple[slice, Tensor]]:
+        out = torch.zeros(self.problem.sizes, dtype=self.weights.dtype, device=self.weights.device)
+        out.index_put_(tuple(self.tuples.T), self.weights, accumulate=True)
+        yield slice(0, self.problem.sizes[0]), out.unsqueeze(0)

@@ -1,0 +1,98 @@
+"""epsilon = 0: the best polymatching itself, by assignment (k = 2) or linear programming (k >= 3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from m3g.costs import Problem
+from m3g.solvers.couplings import SparseCoupling
+from m3g.solvers.factored import concatenated_weights
+from m3g.solvers.solution import Solution
+
+
+@dataclass(frozen=True)
+class Exact:
+    """min ⟨P, C⟩ without entropy, on the CPU in float64.
+
+    Two views with uniform weights are an assignment problem; everything else is a linear programme of n^k unknowns
+    given to HiGHS, so small problems only.
+
+    Args:
+        max_tuples: the largest n^k that is tried by linear programming.
+    """
+
+    max_tuples: int = 500_000
+
+    name = "exact"
+
+    def solve(self, problem: Problem, *, epsilon: float, tol: float, weights: list[Tensor] | None) -> Solution:
+        if problem.num_batch != 1:
+            raise ValueError(f"solver='exact' takes one problem at a time, got a batch of {problem.num_batch}.")
+        with torch.no_grad():
+            cost = problem.dense()[0].double().cpu().numpy()
+        if problem.k == 2 and weights is None and problem.sizes[0] == problem.sizes[1]:
+            tuples, mass, potentials = assignment(cost)
+        else:
+            if problem.num_tuples > self.max_tuples:
+                raise ValueError(
+                    f"solver='exact' takes at most {self.max_tuples} tuples for k >= 3, got {problem.num_tuples}: "
+                    "use fewer points, or an entropic solver with a small epsilon."
+                )
+            target = concatenated_weights(problem, weights)[0].cpu().numpy()
+            tuples, mass, potentials = linear_programme(cost, target)
+        value = float((cost[tuple(tuples.T)] * mass).sum())
+        mass_tensor = torch.as_tensor(mass, dtype=problem.dtype, device=problem.device)
+        coupling = SparseCoupling(problem, torch.as_tensor(tuples, device=problem.device), mass_tensor)
+        return Solution(
+            problem=problem,
+            epsilon=0.0,
+            value=mass_tensor.new_tensor(value).reshape(problem.batch),
+            potentials=[mass_tensor.new_tensor(f).reshape(*problem.batch, -1) for f in potentials],
+            error=mass_tensor.new_zeros(problem.batch),
+            num_steps=1,
+            tol=tol,
+            solver=self.name,
+            coupling_form=coupling,
+        )
+
+
+def assignment(cost: np.ndarray) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
+    """Tuples, weights and dual potentials of a square two-view problem."""
+    from scipy.optimize import linear_sum_assignment
+
+    rows, columns = linear_sum_assignment(cost)
+    n = len(rows)
+    # Shortest paths from the matching: f_i + g_j <= c_ij with equality on matched pairs.
+    reduced = cost - cost[np.arange(n), columns][:, None]
+    drop = np.zeros(n)  # g of the column matched to row i
+    for _ in range(n):
+        better = np.minimum(drop, (reduced[:, columns] + drop[:, None]).min(0))
+        if np.allclose(better, drop, rtol=0, atol=1e-14):
+            break
+        drop = better
+    right = np.empty(n)
+    right[columns] = drop
+    left = cost[np.arange(n), columns] - drop
+    return np.stack([rows, columns], 1), np.full(n, 1 / n), [left, right]
+
+
+def linear_programme(cost: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
+    """Tuples, weights and dual potentials of any problem: one unknown per tuple, one equation per point."""
+    from scipy.optimize import linprog
+    from scipy.sparse import coo_array
+
+    index = np.indices(cost.shape).reshape(cost.ndim, -1)
+    starts = np.concatenate([[0], np.cumsum(cost.shape)[:-1]])
+    rows = (index + starts[:, None]).ravel()
+    columns = np.tile(np.arange(cost.size), cost.ndim)
+    equations = coo_array((np.ones(rows.size), (rows, columns)), shape=(len(target), cost.size)).tocsr()
+    result = linprog(cost.ravel(), A_eq=equations, b_eq=target, method="highs")
+    if not result.success:
+        raise RuntimeError(f"HiGHS did not solve the linear programme: {result.message}")
+    used = np.flatnonzero(result.x > 1e-12)
+    potentials = np.split(result.eqlin.marginals, np.cumsum(cost.shape)[:-1])
+    return index[:, used].T.copy(), result.x[used], potentials

@@ -1,0 +1,210 @@
+"""Couplings as differentiable objects: marginals of P* with their gradient, by the implicit function theorem.
+
+P = exp((⊕f - C) / eps) keeps its one-view marginals when the cost moves, so the potentials must follow:
+H δf = m(P ∘ δC), where m takes the k one-view marginals and H is the Newton system of the dual (newton.py). For a
+function L of marginals of P, with Ĝ the tensor that broadcasts and adds up its derivatives, this gives
+
+    dL/dC = Q = P ∘ (⊕v - Ĝ) / eps,      H v = m(P ∘ Ĝ)
+
+a signed tensor whose one-view marginals vanish; `Problem.gradient` takes it like a coupling. For a cost by pairs
+the n^k tensor is never built: pair marginals are derivatives of the total mass in the log kernels, so those of P ∘ Ĝ
+and P ∘ ⊕v are products with its second derivative.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import opt_einsum
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from m3g.costs import PairwiseProblem, all_edges, along
+from m3g.costs.problem import Edge
+from m3g.solvers.kernels import SINGLE_RANGE
+from m3g.solvers.newton import hessian, solve_newton
+from m3g.solvers.precision import full_precision
+
+if TYPE_CHECKING:
+    from m3g.solvers.solution import Solution
+
+RESIDUAL = 1e-6
+
+
+def differentiable_marginals(solution: Solution, kept: Sequence[tuple[int, ...]]) -> tuple[Tensor, ...]:
+    """Marginals of the coupling on the given views, each (b, n, …), with their gradient to the problem's tensors.
+
+    Ask for all that one loss needs in one call: they share the backward pass.
+    """
+    if solution.epsilon == 0:
+        raise ValueError("differentiable takes epsilon > 0: the coupling of solver='exact' moves in jumps.")
+    return _Marginals.apply(solution, tuple(kept), *solution.problem.tensors)
+
+
+class _Marginals(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, solution: Solution, kept: tuple[tuple[int, ...], ...], *tensors: Tensor) -> Any:
+        ctx.solution, ctx.kept = solution, kept
+        ctx.set_materialize_grads(False)
+        form = solution.coupling_form
+        return tuple(
+            (form.pair(*views) if len(views) == 2 else torch.cat([slab for _, slab in form.rows()], 1)).clone()
+            for views in kept
+        )
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        problem = ctx.solution.problem
+        given = {views: grad for views, grad in zip(ctx.kept, grads) if grad is not None}
+        if not given:
+            return (None,) * (2 + len(problem.tensors))
+        with full_precision(problem.device):
+            by_pairs = isinstance(problem, PairwiseProblem) and all(len(views) == 2 for views in given)
+            signed = (_by_pairs if by_pairs else _dense)(ctx.solution, given)
+            return (None, None, *problem.gradient(signed))
+
+
+@dataclass
+class SignedPairs:
+    """Q by its pair marginals; see `m3g.costs.Coupling`."""
+
+    pairs: dict[Edge, Tensor]
+    marginals: list[Tensor]
+
+    def marginal(self, l: int) -> Tensor:
+        return self.marginals[l]
+
+    def pair(self, l: int, m: int) -> Tensor:
+        return self.pairs[l, m]
+
+    def rows(self) -> Iterator[tuple[slice, Tensor]]:
+        raise AssertionError("a cost by pairs has no use for the full tensor")
+
+
+@dataclass
+class SignedTensor:
+    """Q as the full tensor (b, n_1, …, n_k); see `m3g.costs.Coupling`."""
+
+    tensor: Tensor
+
+    def marginal(self, l: int) -> Tensor:
+        return sum_onto(self.tensor, (l,))
+
+    def pair(self, l: int, m: int) -> Tensor:
+        return sum_onto(self.tensor, (l, m))
+
+    def rows(self) -> Iterator[tuple[slice, Tensor]]:
+        yield slice(0, self.tensor.shape[1]), self.tensor
+
+
+def sum_onto(tensor: Tensor, kept: Sequence[int]) -> Tensor:
+    """The marginal of (b, n_1, …, n_k) on some views."""
+    gone = [l + 1 for l in range(tensor.ndim - 1) if l not in kept]
+    return tensor.sum(gone) if gone else tensor
+
+
+def _response(solution: Solution, right: Sequence[Tensor]) -> list[Tensor]:
+    """v, one tensor (b, n_l) per view, with H v = right."""
+    problem, form = solution.problem, solution.coupling_form
+    dtype = right[0].dtype
+    pairs = {edge: form.pair(*edge).to(dtype) for edge in all_edges(problem.k)}
+    marginals = torch.cat([form.marginal(l).to(dtype) for l in range(problem.k)], 1)
+    matrix = hessian(pairs, marginals, problem.sizes)
+    found = solve_newton(matrix, torch.cat(list(right), 1), rtol=RESIDUAL)
+    return [part.to(dtype) for part in found.split(list(problem.sizes), 1)]
+
+
+def _dense(solution: Solution, given: dict[tuple[int, ...], Tensor]) -> SignedTensor:
+    k = solution.problem.k
+    coupling = torch.cat([slab for _, slab in solution.coupling_form.rows()], 1)
+    weighted = coupling * sum(along(grad, views, k) for views, grad in given.items())
+    response = _response(solution, [sum_onto(weighted, (l,)) for l in range(k)])
+    for l, part in enumerate(response):
+        weighted -= coupling * along(part, (l,), k)
+    return SignedTensor(weighted.div_(-solution.epsilon))
+
+
+def _by_pairs(solution: Solution, given: dict[tuple[int, ...], Tensor]) -> SignedPairs:
+    problem, epsilon = solution.problem, solution.epsilon
+    assert isinstance(problem, PairwiseProblem)
+    # A pair without a cost of its own, whose marginal is used, enters with a kernel of ones.
+    extra = [edge for edge in given if edge not in problem.edges]
+    logs = log_kernels(solution)
+    for l, m in extra:
+        logs[l, m] = torch.zeros_like(given[l, m], dtype=next(iter(logs.values())).dtype)
+    leaves = [log.requires_grad_() for log in logs.values()]
+    with torch.enable_grad():
+        mass = total_mass({edge: log.exp() for edge, log in logs.items()}, problem.sizes).sum()
+        pairs = torch.autograd.grad(mass, leaves, create_graph=True)
+
+    def weighted(directions: dict[Edge, Tensor]) -> dict[Edge, Tensor]:
+        """Pair marginals of P ∘ D for the sum D of these matrices, broadcast."""
+        used = [i for i, edge in enumerate(logs) if edge in directions]
+        found = torch.autograd.grad(
+            [pairs[i] for i in used],
+            leaves,
+            [directions[edge].to(pairs[0].dtype) for edge in logs if edge in directions],
+            retain_graph=True,
+        )
+        return dict(zip(logs, found))
+
+    outer = weighted(given)  # type: ignore[arg-type]
+    response = _response(solution, _marginals_of(outer, problem.k))
+    lifted: dict[Edge, Tensor] = {}
+    for l, part in enumerate(response):
+        edge = next(edge for edge in problem.edges if l in edge)
+        shaped = part.unsqueeze(-1 if edge[0] == l else -2).expand(logs[edge].shape)
+        lifted[edge] = lifted[edge] + shaped if edge in lifted else shaped
+    inner = weighted(lifted)
+    signed = {edge: ((inner[edge] - outer[edge]) / epsilon).to(problem.dtype) for edge in problem.edges}
+    return SignedPairs(signed, _marginals_of(signed, problem.k))
+
+
+def _marginals_of(pairs: dict[Edge, Tensor], k: int) -> list[Tensor]:
+    """The one-view marginals, each from the first pair that has the view."""
+    out = []
+    for l in range(k):
+        edge = next(edge for edge in pairs if l in edge)
+        out.append(pairs[edge].sum(-1 if edge[0] == l else -2))
+    return out
+
+
+def log_kernels(solution: Solution) -> dict[Edge, Tensor]:
+    """Matrices whose sum over the edges is log P: each potential is shared out among the edges of its view."""
+    problem, epsilon = solution.problem, solution.epsilon
+    assert isinstance(problem, PairwiseProblem)
+    unaries = []
+    for l, potential in enumerate(solution.potentials):
+        part = potential.reshape(problem.num_batch, -1).double() - (problem.constant if l == 0 else 0.0)
+        unary = problem.unary(l)
+        part = part if unary is None else part - unary
+        unaries.append(part / sum(l in edge for edge in problem.edges))
+    logs = {
+        (l, m): (unaries[l].unsqueeze(-1) + unaries[m].unsqueeze(-2) - cost) / epsilon
+        for (l, m), cost in zip(problem.edges, problem.costs)
+    }
+    # Products over the edges must stay in range on the way to entries of P, which are at most 1.
+    reach = float(sum(log.amax((-2, -1)).clamp(min=0) for log in logs.values()).max())
+    dtype = problem.dtype if reach < SINGLE_RANGE / 2 else torch.float64
+    return {edge: log.detach().to(dtype) for edge, log in logs.items()}
+
+
+def total_mass(kernels: dict[Edge, Tensor], sizes: Sequence[int]) -> Tensor:
+    """Σ over all tuples of the product of the kernels: (b,), twice differentiable."""
+    first = next(iter(kernels.values()))
+    expression = _expression(tuple(kernels), tuple(sizes), first.shape[0])
+    return expression(*kernels.values(), backend="torch")
+
+
+@lru_cache(maxsize=64)
+def _expression(edges: tuple[Edge, ...], sizes: tuple[int, ...], num_batch: int) -> Any:
+    letters = [opt_einsum.get_symbol(l + 1) for l in range(len(sizes))]
+    batch = opt_einsum.get_symbol(0)
+    inputs = ",".join(batch + letters[l] + letters[m] for l, m in edges)
+    shapes = [(num_batch, sizes[l], sizes[m]) for l, m in edges]
+    return opt_einsum.contract_expression(f"{inputs}->{batch}", *shapes, optimize="auto")

@@ -1,0 +1,47 @@
+"""Full precision inside, the user's setting outside."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import torch
+
+# Settings that let a float32 matrix product use fewer bits (TF32 on CUDA, bfloat16 in oneDNN). The per-backend
+# names are there since torch 2.9; before, one global setting stands for all.
+_BACKENDS = [
+    backend
+    for backend in (
+        getattr(torch.backends.cuda, "matmul", None),
+        getattr(torch.backends.mkldnn, "matmul", None),
+    )
+    if backend is not None and hasattr(backend, "fp32_precision")
+]
+
+
+@contextlib.contextmanager
+def full_precision(device: torch.device) -> Iterator[None]:
+    """Matrix products in full float32 or better whatever was set; without autocast, without a graph."""
+    with torch.no_grad(), torch.autocast(device.type, enabled=False):
+        if _BACKENDS:
+            before = [backend.fp32_precision for backend in _BACKENDS]
+            reduced = [(b, value) for b, value in zip(_BACKENDS, before) if value not in ("none", "ieee")]
+            for backend, _ in reduced:
+                backend.fp32_precision = "ieee"
+            try:
+                yield
+            finally:
+                for backend, value in reduced:
+                    backend.fp32_precision = value
+        else:
+            setting = torch.get_float32_matmul_precision()
+            torch.set_float32_matmul_precision("highest")
+            try:
+                yield
+            finally:
+                torch.set_float32_matmul_precision(setting)
+
+
+def vector_dtype(device: torch.device) -> torch.dtype:
+    """The type of potentials: vectors are cheap, so float64 wherever the device has it."""
+    return torch.float32 if device.type == "mps" else torch.float64

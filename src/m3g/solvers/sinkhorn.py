@@ -1,0 +1,94 @@
+"""Algorithm 1 of the paper: multi-marginal Sinkhorn in the log domain, for any cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from m3g import _checks
+from m3g.costs import Problem
+from m3g.solvers.couplings import DenseCoupling, log_slab, slabs
+from m3g.solvers.factored import concatenated_weights
+from m3g.solvers.memory import memory_limit
+from m3g.solvers.precision import full_precision
+from m3g.solvers.solution import Solution
+
+
+@dataclass(frozen=True)
+class Sinkhorn:
+    """Dense, for any cost: one tensor of n^k entries, read in slabs. The reference of the other solvers.
+
+    Args:
+        max_steps: sweeps over the k views before it gives up.
+        check_every: sweeps between two looks at the error, each of which costs as much as a sweep.
+        fixed_steps: take just this many sweeps and never look.
+        memory_limit: bytes the cost tensor may take; None means half the memory.
+    """
+
+    max_steps: int = 5000
+    check_every: int = 5
+    fixed_steps: int | None = None
+    memory_limit: int | None = None
+
+    name = "sinkhorn"
+
+    def __post_init__(self) -> None:
+        for field in ("max_steps", "check_every", "fixed_steps", "memory_limit"):
+            if getattr(self, field) is not None:
+                _checks.positive_int(field, getattr(self, field))
+
+    def solve(self, problem: Problem, *, epsilon: float, tol: float, weights: list[Tensor] | None) -> Solution:
+        size = problem.num_batch * problem.num_tuples * problem.dtype.itemsize
+        limit = memory_limit(problem.device) if self.memory_limit is None else self.memory_limit
+        shape = " x ".join(map(str, problem.sizes))
+        _checks.fits(
+            f"the cost tensor of {shape} entries",
+            size,
+            limit,
+            "use a pairwise cost such as 'cv' with solver='factored', fewer points, or fewer views",
+        )
+        with full_precision(problem.device):
+            return self._solve(problem, epsilon, tol, concatenated_weights(problem, weights))
+
+    def _solve(self, problem: Problem, epsilon: float, tol: float, target: Tensor) -> Solution:
+        cost = problem.dense()
+        sizes = list(problem.sizes)
+        log_weights = [part.to(cost.dtype) for part in target.log().split(sizes, 1)]
+        potentials = [torch.zeros_like(part) for part in log_weights]
+        max_steps = self.fixed_steps or self.max_steps
+        for step in range(1, max_steps + 1):
+            for l in range(problem.k):
+                log_marginal = log_sums(cost, potentials, epsilon, [l])[0]
+                potentials[l] = potentials[l] - epsilon * (log_marginal - log_weights[l])
+            if step == max_steps or (self.fixed_steps is None and step % self.check_every == 0):
+                marginals = torch.cat(log_sums(cost, potentials, epsilon, range(problem.k)), 1).exp().double()
+                error = (marginals - target).abs().sum(1)
+                worst = float(error.max()) if self.fixed_steps is None else 0.0
+                if worst <= tol or worst != worst:
+                    break
+        mass = marginals.split(sizes, 1)[0].sum(1)
+        value = (torch.cat(potentials, 1) * target).sum(1) - epsilon * mass
+        return Solution(
+            problem=problem,
+            epsilon=epsilon,
+            value=value.to(problem.dtype).reshape(problem.batch),
+            potentials=[part.reshape(*problem.batch, -1) for part in potentials],
+            error=error.to(problem.dtype).reshape(problem.batch),
+            num_steps=step,
+            tol=tol,
+            solver=self.name,
+            coupling_form=DenseCoupling(cost, potentials, epsilon),
+        )
+
+
+def log_sums(cost: Tensor, potentials: list[Tensor], epsilon: float, views) -> list[Tensor]:
+    """log m_l(P) of the views asked for, in one pass over the cost: (b, n_l) each."""
+    num_batch, *sizes = cost.shape
+    parts: dict[int, list[Tensor]] = {l: [] for l in views}
+    for rows in slabs(sizes, num_batch, cost.element_size()):
+        exponent = log_slab(cost[:, rows], potentials, rows, epsilon)
+        for l, found in parts.items():
+            found.append(exponent.logsumexp([a + 1 for a in range(len(sizes)) if a != l]))
+    return [torch.cat(found, 1) if l == 0 else torch.stack(found).logsumexp(0) for l, found in parts.items()]

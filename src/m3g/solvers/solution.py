@@ -1,0 +1,72 @@
+"""What every solver returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from m3g import _checks
+from m3g.costs import Coupling, Problem
+from m3g.solvers.memory import memory_limit
+
+
+@dataclass
+class Solution:
+    """The optimal coupling of a problem, known by its potentials and marginals.
+
+    Attributes:
+        value: OT_eps, the entropic cost `min ⟨P, C⟩ + eps ⟨P, log P - 1⟩` (batch shape of the problem). It is the
+            dual value at the potentials found, so never above the optimum.
+        potentials: k tensors (..., n_l); P = exp((f_1 ⊕ … ⊕ f_k - C) / eps).
+        error: Σ_l |m_l(P) - a_l|_1, the distance of the marginals from the weights (batch shape).
+        num_steps: sweeps, Newton steps or pivots taken, as the solver counts them.
+        tol: the tolerance asked for.
+        solver: name of the solver that found it.
+    """
+
+    problem: Problem
+    epsilon: float
+    value: Tensor
+    potentials: list[Tensor]
+    error: Tensor
+    num_steps: int
+    tol: float
+    solver: str
+    coupling_form: Coupling
+
+    @property
+    def converged(self) -> bool:
+        """Whether every problem of the batch reached the tolerance."""
+        return bool((self.error <= self.tol).all())
+
+    def _shaped(self, tensor: Tensor) -> Tensor:
+        return tensor.reshape(*self.problem.batch, *tensor.shape[1:])
+
+    def marginal(self, l: int) -> Tensor:
+        """Marginal of view l: (..., n_l)."""
+        return self._shaped(self.coupling_form.marginal(_checks.view_index("l", l, self.problem.k)))
+
+    def pair_marginal(self, l: int, m: int) -> Tensor:
+        """Joint marginal of views l and m: (..., n_l, n_m). Never builds the full tensor."""
+        k = self.problem.k
+        l, m = _checks.view_index("l", l, k), _checks.view_index("m", m, k)
+        if l == m:
+            raise ValueError(f"m takes a view other than l = {l}, got {m}.")
+        pair = self.coupling_form.pair(min(l, m), max(l, m))
+        return self._shaped(pair if l < m else pair.transpose(-1, -2))
+
+    def coupling(self, *, limit: int | None = None) -> Tensor:
+        """The full tensor (..., n_1, …, n_k), if it fits in `limit` bytes (default: half the memory)."""
+        size = self.problem.num_batch * self.problem.num_tuples * self.problem.dtype.itemsize
+        limit = memory_limit(self.problem.device) if limit is None else limit
+        _checks.fits("the full coupling", size, limit, "use pair_marginal(l, m), or raise limit")
+        return self._shaped(torch.cat([slab for _, slab in self.coupling_form.rows()], dim=1))
+
+    def __repr__(self) -> str:
+        state = "converged" if self.converged else "NOT converged"
+        return (
+            f"Solution({self.solver}, {state} after {self.num_steps} steps, error {float(self.error.max()):.1e}, "
+            f"value {self.value.tolist() if self.value.numel() < 5 else tuple(self.value.shape)})"
+        )
