@@ -1,0 +1,144 @@
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from m3g.nets import MLP, EEGEncoder, Head, ModuleEncoder, build_encoder, build_encoders, build_net
+
+SMALL = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+
+
+@settings(deadline=None, max_examples=20)
+@given(shape=st.lists(st.integers(1, 6), min_size=1, max_size=3), n=st.integers(1, 5), depth=st.integers(1, 3))
+def test_mlp_maps_any_sample_shape_to_its_width(shape, n, depth):
+    encoder = build_encoder({"kind": "mlp", "width": 12, "depth": depth}, input_shape=shape)
+    assert encoder(torch.randn(n, *shape)).shape == (n, encoder.out_features) == (n, 12)
+    assert encoder.in_features == math.prod(shape)
+
+
+def test_eeg_stack_is_the_papers():
+    encoder = EEGEncoder()
+    convolutions = [part for part in encoder.maps if isinstance(part, nn.Conv1d)]
+    assert [part.kernel_size[0] for part in convolutions] == [3, 2, 2, 2, 2, 2, 1]
+    assert [part.out_channels for part in convolutions] == [256] * 5 + [64, 64]
+    assert [part.num_groups for part in encoder.maps if isinstance(part, nn.GroupNorm)] == [128] * 5 + [32]
+    assert [part.p for part in encoder.maps if isinstance(part, nn.Dropout)] == [0.1] * 6
+    assert encoder.maps(torch.randn(1, 1, 3000)).shape == (1, 64, 33)
+    # A channel given as (n, time) is the same as (n, 1, time).
+    encoder.eval()
+    signal = torch.randn(2, 1, 300)
+    torch.testing.assert_close(encoder(signal), encoder(signal[:, 0]))
+
+
+def test_vit_b16_is_one_line():
+    with torch.device("meta"):  # shapes only: the weights need 330 MB
+        encoder = build_encoder({"kind": "transformers", "model": "vit"}, input_shape=(3, 224, 224))
+    config = encoder.backbone.config
+    assert (config.hidden_size, config.num_hidden_layers, config.patch_size) == (768, 12, 16)
+    assert (config.image_size, encoder.out_features) == (224, 768)
+    assert sum(part.numel() for part in encoder.parameters()) == 85_798_656
+
+
+def test_image_models_take_the_size_of_the_data_and_leave_no_parameter_unused():
+    encoder = build_encoder(
+        {"kind": "transformers", "model": "vit", "config": {**SMALL, "patch_size": 8}}, input_shape=(3, 32, 32)
+    )
+    out = encoder(torch.randn(2, 3, 32, 32))
+    assert out.shape == (2, 16)
+    out.sum().backward()
+    assert all(part.grad is not None for part in encoder.parameters())
+
+
+def test_text_model_ignores_padding():
+    config = {**SMALL, "vocab_size": 20, "max_position_embeddings": 16, "pad_token_id": 0}
+    encoder = build_encoder({"kind": "transformers", "model": "bert", "config": config}, input_shape=(6,)).eval()
+    short = torch.tensor([[5, 7, 9]])
+    padded = torch.tensor([[5, 7, 9, 0, 0, 0]])
+    torch.testing.assert_close(encoder(short), encoder(padded), atol=1e-5, rtol=1e-4)
+
+
+def test_maps_are_averaged():
+    config = {"embedding_size": 8, "hidden_sizes": [8, 12], "depths": [1, 1], "layer_type": "basic"}
+    encoder = build_encoder({"kind": "transformers", "model": "resnet", "config": config}, input_shape=(3, 32, 32))
+    assert encoder(torch.randn(2, 3, 32, 32)).shape == (2, encoder.out_features) == (2, 12)
+
+
+def test_local_folder_gives_pretrained_weights(tmp_path):
+    import transformers
+
+    saved = transformers.ViTModel(transformers.ViTConfig(**SMALL, image_size=32), add_pooling_layer=False)
+    saved.save_pretrained(tmp_path)
+    spec = {"kind": "transformers", "model": str(tmp_path), "pretrained": True}
+    encoder = build_encoder(spec, input_shape=(3, 32, 32))
+    for name, value in saved.state_dict().items():
+        torch.testing.assert_close(encoder.backbone.state_dict()[name], value)
+
+
+def test_unreachable_hub_is_one_sentence_with_the_remedy(monkeypatch):
+    import transformers
+
+    def refuse(*args, **kwargs):
+        raise OSError("We couldn't connect to the hub.\nMore lines")
+
+    monkeypatch.setattr(transformers.AutoConfig, "from_pretrained", refuse)
+    spec = {"kind": "transformers", "model": "google/vit-base-patch16-224", "pretrained": True}
+    with pytest.raises(ValueError, match="hub is reachable") as caught:
+        build_encoder(spec, input_shape=(3, 224, 224))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ("resmlp", "encoder kind takes one of 'eeg', 'mlp', 'transformers'"),
+        ({"kind": "mlp", "breadth": 3}, "breadth"),
+        ({"kind": "transformers", "model": "no-such"}, "known to transformers"),
+        ({"kind": "transformers", "model": "vit", "pretrained": True}, "name on the hub"),
+        ({"class_path": "os.system"}, "trust=True"),
+        ({"class_path": "torch.nnx.Linear"}, "trust=True"),
+        ({"class_path": "torch.nn.functional.relu"}, "subclass of torch.nn.Module"),
+        ({"class_path": "torch.nn.Nothing"}, "importable class"),
+        ({"class_path": "torch.nn.Linear", "init_args": {"in_features": 3, "out_features": 2}}, "another shape"),
+    ],
+)
+def test_wrong_encoders_are_refused(spec, words):
+    with pytest.raises(ValueError, match=words):
+        build_encoder(spec, input_shape=(7,))
+
+
+def test_class_path_outside_the_known_packages_needs_trust():
+    path = "torch.ao.nn.qat.Linear"
+    with pytest.raises(ValueError, match="trust=True"):
+        build_encoder({"class_path": path}, input_shape=(3,))
+    with pytest.raises(ValueError, match="importable class"):
+        build_encoder({"class_path": "no_such_package.Net"}, input_shape=(3,), trust=True)
+
+
+def test_a_module_of_ones_own_is_an_encoder():
+    module = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2))
+    encoder = build_encoder(module, input_shape=(1, 5, 5))
+    assert isinstance(encoder, ModuleEncoder)
+    assert encoder.out_features == 2 * 9
+    assert encoder.training
+    # Finding the width leaves no trace in the running statistics.
+    assert module[1].num_batches_tracked == 0
+
+
+def test_shared_needs_one_shape_and_separate_encoders_share_nothing():
+    with pytest.raises(ValueError, match="shared=True takes views of one shape"):
+        build_encoders("mlp", view_shapes=[(3,), (4,)], shared=True)
+    assert len(build_encoders("mlp", view_shapes=[(3,), (3,)], shared=True)) == 1
+    first, second = build_encoders(MLP(3), view_shapes=[(3,), (3,)])
+    assert first is not second
+
+
+def test_heads_follow_the_paper():
+    head = Head(768, hidden=4096, out_features=256)
+    assert [type(part).__name__ for part in head.layers] == ["Linear", "GELU", "Linear", "LayerNorm"]
+    assert [tuple(part.shape) for part in head.parameters() if part.ndim == 2] == [(4096, 768), (256, 4096)]
+    assert [type(part).__name__ for part in Head(256, hidden=None, out_features=32).layers] == ["Linear"]
+    net = build_net([(3,), (4,)], predictor={})
+    assert net.predictor.in_features == net.predictor.out_features == 64
