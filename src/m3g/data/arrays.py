@@ -109,14 +109,10 @@ class Arrays(ViewsData):
         label = None
         if labels is not None:
             if labels.shape != (n,):
-                raise ValueError(
-                    f"labels takes {n} entries, one per row of the views, got shape {labels.shape}."
-                )
+                raise ValueError(f"labels takes {n} entries, one per row of the views, got shape {labels.shape}.")
             kinds, codes = np.unique(labels, return_inverse=True)
             self.class_names, label = [str(kind) for kind in kinds], torch.from_numpy(codes.astype(np.int64))
-        rows = split_rows(
-            n, val=val, test=test, seed=split_seed, labels=None if label is None else label.numpy()
-        )
+        rows = split_rows(n, val=val, test=test, seed=split_seed, labels=None if label is None else label.numpy())
         for l, view in enumerate(views):
             if standardize:
                 scale(view, present[l], rows["train"])
@@ -155,9 +151,7 @@ def check_views(
     if mask is not None:
         given = mask.T if mask.shape == present.T.shape and mask.shape != present.shape else mask
         if given.shape != present.shape:
-            raise ValueError(
-                f"mask takes an array of shape {present.shape} (views, rows), got shape {mask.shape}."
-            )
+            raise ValueError(f"mask takes an array of shape {present.shape} (views, rows), got shape {mask.shape}.")
         present = present & given.astype(bool)
     for view, name, here in zip(views, names, present):
         _check_values(flat(view), name, here)
@@ -176,9 +170,7 @@ def _check_values(table: np.ndarray, name: str, here: np.ndarray) -> None:
         raise ValueError(f"view {name!r} takes at least one row that is not NaN, got none.")
     empty = np.flatnonzero(np.isnan(table).all(0))
     if len(empty):
-        raise ValueError(
-            f"view {name!r} takes columns with numbers, got only NaN in column {empty[0]}: remove it."
-        )
+        raise ValueError(f"view {name!r} takes columns with numbers, got only NaN in column {empty[0]}: remove it.")
     wrong = here & ~np.isfinite(table).all(1)
     if wrong.any():
         row = int(np.flatnonzero(wrong)[0])
@@ -193,9 +185,7 @@ def scale(view: np.ndarray, here: np.ndarray, train: np.ndarray) -> None:
     """Standardise every feature in place with the statistics of the training rows; constant ones become 0."""
     known = view[train][here[train]].astype(np.float64)
     if len(known) == 0:
-        raise ValueError(
-            "every view takes at least one training row that is present, got none: use more rows."
-        )
+        raise ValueError("every view takes at least one training row that is present, got none: use more rows.")
     deviation = known.std(0)
     view -= known.mean(0).astype(np.float32)
     view /= np.where(deviation > 0, deviation, 1.0).astype(np.float32)
@@ -244,6 +234,4 @@ class MultipleFeatures(Arrays):
             np.load(file, allow_pickle=False) as stored,
         ):
             arrays, labels = [stored[name] for name in names], stored["digit"]
-        self._prepare(
-            arrays, names, labels, None, val=val, test=test, split_seed=split_seed, standardize=standardize
-        )
+        self._prepare(arrays, names, labels, None, val=val, test=test, split_seed=split_seed, standardize=standardize)

@@ -28,6 +28,19 @@ class Batch(TypedDict):
     index: Tensor
 
 
+class EpochLoader(DataLoader):
+    """A loader that Lightning takes for resumable, which it is: `train_dataloader` finds its place in the run.
+
+    There is nothing to store in a checkpoint: the place follows from the numbers of epochs and batches done.
+    """
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        pass
+
+
 class ViewsData(LightningDataModule):
     """The base of all data modules. A subclass sets the attributes below and `datasets` in its constructor.
 
@@ -98,8 +111,8 @@ class ViewsData(LightningDataModule):
         views = [torch.cat(parts) for parts in zip(*(batch["views"] for batch in batches))]
         return views, _join([b["mask"] for b in batches], dim=1), _join([b["label"] for b in batches])
 
-    def _loader(self, dataset: Dataset, **options: Any) -> DataLoader:
-        return DataLoader(
+    def _loader(self, dataset: Dataset, **options: Any) -> EpochLoader:
+        return EpochLoader(
             dataset,
             batch_size=self.batch_size,
             num_workers=self.num_workers,

@@ -70,9 +70,7 @@ class Domains(ImageData):
         self.held_out = held_out
         self.view_names = [name for name in names if name not in held_out]
         if self.k < 2:
-            raise ValueError(
-                f"domains takes at least 2 that are not held out, got {self.k}: {self.view_names}."
-            )
+            raise ValueError(f"domains takes at least 2 that are not held out, got {self.k}: {self.view_names}.")
         self._setup_images([stack] * self.k, size, augment_on)
         self.files: list[Path] = []
         self.labels, self.members = self._read(Path(root), names, val=val, test=test, split_seed=split_seed)
@@ -163,9 +161,7 @@ def _read_domain(root: Path, name: str) -> list[tuple[Path, str | int, str | Non
         folder = root / name
         files = list_images(folder)
         if not files or any(len(path.relative_to(folder).parts) == 1 for path in files):
-            raise ValueError(
-                f"root takes folders <domain>/<class>/*.jpg, got something else in {str(folder)!r}."
-            )
+            raise ValueError(f"root takes folders <domain>/<class>/*.jpg, got something else in {str(folder)!r}.")
         return [(path, path.relative_to(folder).parts[0], None) for path in files]
     parts: list[tuple[Path, str | int, str | None]] = []
     for split in ("train", "test"):

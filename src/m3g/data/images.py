@@ -54,8 +54,7 @@ class ViewTransform:
             views = [done if part is images[0] else plain(part, size=self.size) for part in images]
         else:
             views = [
-                augment(part, seed=(*seed, l))
-                for l, (augment, part) in enumerate(zip(self.augmentations, images))
+                augment(part, seed=(*seed, l)) for l, (augment, part) in enumerate(zip(self.augmentations, images))
             ]
         return {"views": views, **batch}
 
@@ -112,10 +111,7 @@ class ImageRows(Dataset):
 
     def _images(self, points: Sequence[tuple[int, ...]]) -> list[Tensor]:
         columns = list(zip(*points))
-        read = {
-            column: torch.stack([load_image(self.files[i], self.side) for i in column])
-            for column in set(columns)
-        }
+        read = {column: torch.stack([load_image(self.files[i], self.side) for i in column]) for column in set(columns)}
         return [read[column] for column in columns]
 
 
@@ -230,9 +226,7 @@ def find_images(
         if (root / split).is_dir():
             more, more_classes = _with_classes(root / split)
             if (classes is None) != (more_classes is None):
-                raise ValueError(
-                    f"root takes class folders in all of train, val and test or none, got {split!r}."
-                )
+                raise ValueError(f"root takes class folders in all of train, val and test or none, got {split!r}.")
             rows[split] = np.arange(len(files), len(files) + len(more))
             files = files + more
             classes = None if classes is None else classes + (more_classes or [])

@@ -34,9 +34,7 @@ def read_array(path: str | Path, *, name: str = "paths") -> np.ndarray:
     except (OSError, EOFError) as error:
         raise ValueError(f"{name} takes readable files, got {text!r} ({error}).") from error
     if array.dtype == object:
-        raise ValueError(
-            f"{name} takes numbers only, got a column of another kind in {text!r}: remove or encode it."
-        )
+        raise ValueError(f"{name} takes numbers only, got a column of another kind in {text!r}: remove or encode it.")
     return array
 
 
@@ -52,9 +50,7 @@ def _read_numpy(file: Path, key: str | None, name: str) -> np.ndarray:
                     f"choose with '{file}:{(loaded.files or ['key'])[0]}'."
                 )
             if key is not None and key not in loaded.files:
-                raise ValueError(
-                    f"{name} takes one of {', '.join(loaded.files)} of {str(file)!r}, got {key!r}."
-                )
+                raise ValueError(f"{name} takes one of {', '.join(loaded.files)} of {str(file)!r}, got {key!r}.")
             return loaded[key or loaded.files[0]]
     except ValueError as error:
         if str(error).startswith(name):

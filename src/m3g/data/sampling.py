@@ -71,9 +71,7 @@ class EpochSampler(DistributedSampler):
         self.step_rows = batch_size * world
         if self.step_rows > num_rows:
             processes = f" in each of {world} processes" if world > 1 else ""
-            raise ValueError(
-                f"batch_size takes at most the {num_rows} training rows, got {batch_size}{processes}."
-            )
+            raise ValueError(f"batch_size takes at most the {num_rows} training rows, got {batch_size}{processes}.")
         self.num_steps = num_rows // self.step_rows
         self.num_samples = self.num_steps * batch_size
         self.total_size = self.num_steps * self.step_rows

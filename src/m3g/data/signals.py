@@ -103,22 +103,16 @@ def _read(
         raise ValueError(f"paths takes .npz files that exist, got {str(file)!r}: check the path.")
     try:
         with np.load(file, allow_pickle=False) as stored:
-            arrays = {
-                name: stored[name] for name in (signals, "channels", subject, label) if name in stored.files
-            }
+            arrays = {name: stored[name] for name in (signals, "channels", subject, label) if name in stored.files}
             present = ", ".join(stored.files)
     except (ValueError, OSError) as error:
-        raise ValueError(
-            f"paths takes .npz files without pickled objects, got {str(file)!r} ({error})."
-        ) from error
+        raise ValueError(f"paths takes .npz files without pickled objects, got {str(file)!r} ({error}).") from error
     if signals not in arrays:
         raise ValueError(f"signals takes the name of an array in {str(file)!r} ({present}), got {signals!r}.")
     data = arrays[signals]
     data = data[None] if data.ndim == 2 else data
     if data.ndim != 3 or data.size == 0:
-        raise ValueError(
-            f"{signals!r} takes shape (recordings, channels, time), got {data.shape} in {str(file)!r}."
-        )
+        raise ValueError(f"{signals!r} takes shape (recordings, channels, time), got {data.shape} in {str(file)!r}.")
     recordings = len(data)
     names = [str(name) for name in arrays.get("channels", np.arange(data.shape[1]))]
     for name in (subject, label):
@@ -140,9 +134,7 @@ def _read(
     if per_recording == 0:
         raise ValueError(f"window takes at most the {data.shape[-1]} samples of a recording, got {length}.")
     if rest:
-        log.info(
-            "%s: the last %d of %d samples of a recording fill no window.", file.name, rest, data.shape[-1]
-        )
+        log.info("%s: the last %d of %d samples of a recording fill no window.", file.name, rest, data.shape[-1])
     cut = data[..., : per_recording * length].astype(np.float32)
     cut = cut.reshape(recordings, len(names), per_recording, length).transpose(0, 2, 1, 3)
     windows = _scaled(cut.reshape(-1, len(names), length), file)

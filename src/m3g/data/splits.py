@@ -58,7 +58,6 @@ def split_rows(
     for name in SPLITS:
         if wanted[name] > 0 and len(parts[name]) == 0:
             raise ValueError(
-                f"the split {name!r} takes at least one row, got none of {n}: "
-                "give more rows or change val and test."
+                f"the split {name!r} takes at least one row, got none of {n}: give more rows or change val and test."
             )
     return {name: parts[name] for name in SPLITS}

@@ -1,0 +1,187 @@
+import numpy as np
+import pandas
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from m3g.data import Arrays, MultipleFeatures, available, describe
+
+
+@pytest.fixture
+def three(tmp_path):
+    """Three files of 40 rows in three formats."""
+    random = np.random.default_rng(0)
+    np.save(tmp_path / "a.npy", random.normal(3, 5, (40, 4)))
+    np.savez(tmp_path / "b.npz", x=random.normal(size=(40, 2, 3)), y=np.arange(40) % 4)
+    table = pandas.DataFrame(random.normal(size=(40, 3)), columns=["u", "v", "w"])
+    table.to_csv(tmp_path / "c.csv", index=False)
+    table.to_parquet(tmp_path / "c.parquet")
+    return [str(tmp_path / "a.npy"), f"{tmp_path / 'b.npz'}:x", str(tmp_path / "c.csv")]
+
+
+def test_embedded_set_is_complete():
+    data = MultipleFeatures()
+    assert data.k == 6
+    assert data.view_shapes == [(76,), (216,), (64,), (240,), (47,), (6,)]
+    assert (data.num_classes, data.class_names) == (10, [str(digit) for digit in range(10)])
+    sizes = [data.num_rows(split) for split in ("train", "val", "test")]
+    assert sizes == [1400, 200, 400]
+    views, mask, labels = data.arrays("test")
+    assert mask is None
+    assert torch.bincount(labels).tolist() == [40] * 10
+    assert all(len(view) == 400 and view.dtype == torch.float32 for view in views)
+    train, _, _ = data.arrays("train")
+    for view in train:
+        torch.testing.assert_close(view.mean(0), torch.zeros(view.shape[1]), atol=1e-4, rtol=0)
+        torch.testing.assert_close(view.std(0, correction=0), torch.ones(view.shape[1]), atol=1e-3, rtol=0)
+
+
+def test_embedded_set_takes_some_views():
+    with pytest.raises(ValueError, match="views takes two or more of fourier"):
+        MultipleFeatures(views=["fourier"])
+    with pytest.raises(ValueError, match="got \\['fourier', 'colour'\\]"):
+        MultipleFeatures(views=["fourier", "colour"])
+
+
+def test_users_files_in_every_format(three, tmp_path):
+    data = Arrays(three, labels=f"{tmp_path / 'b.npz'}:y", batch_size=8)
+    assert data.view_names == ["a", "b", "c"]
+    assert data.view_shapes == [(4,), (2, 3), (3,)]
+    assert data.num_classes == 4
+    batch = next(iter(data.train_dataloader()))
+    assert [tuple(view.shape) for view in batch["views"]] == [(8, 4), (8, 2, 3), (8, 3)]
+    assert batch["mask"] is None
+    parquet = Arrays([three[0], str(tmp_path / "c.parquet")])
+    for ours, theirs in zip(parquet.arrays("test")[0][1], Arrays(three).arrays("test")[0][2]):
+        torch.testing.assert_close(ours, theirs)
+    assert Arrays(three).num_classes is None
+    assert Arrays(three).arrays("val")[2] is None
+
+
+def test_rows_stay_together(tmp_path):
+    for l in range(3):
+        np.save(tmp_path / f"{l}.npy", np.arange(50.0) * (l + 1))
+    np.save(tmp_path / "names.npy", np.array([f"class {i % 5}" for i in range(50)]))
+    paths = [tmp_path / f"{l}.npy" for l in range(3)]
+    data = Arrays(paths, labels=tmp_path / "names.npy", standardize=False, batch_size=7)
+    assert data.class_names == [f"class {c}" for c in range(5)]
+    for batch in [*data.train_dataloader(), *data.val_dataloader(), *data.test_dataloader()]:
+        for l, view in enumerate(batch["views"]):
+            assert torch.equal(view[:, 0], batch["index"].float() * (l + 1))
+        assert torch.equal(batch["label"], batch["index"] % 5)
+
+
+def test_missing_rows_as_nan_or_as_mask_are_the_same(tmp_path):
+    random = np.random.default_rng(1)
+    views = [random.normal(size=(30, 3)) for _ in range(2)]
+    present = np.ones((2, 30), dtype=bool)
+    present[0, ::7] = False
+    present[1, 3] = False
+    np.save(tmp_path / "mask.npy", present)
+    np.save(tmp_path / "maskT.npy", present.T.astype(np.uint8))
+    for l, view in enumerate(views):
+        np.save(tmp_path / f"full{l}.npy", view)
+        view[~present[l]] = np.nan
+        np.save(tmp_path / f"nan{l}.npy", view)
+    ways = [
+        Arrays([tmp_path / "nan0.npy", tmp_path / "nan1.npy"]),
+        Arrays([tmp_path / "full0.npy", tmp_path / "full1.npy"], mask=tmp_path / "mask.npy"),
+        Arrays([tmp_path / "full0.npy", tmp_path / "full1.npy"], mask=tmp_path / "maskT.npy"),
+    ]
+    expected, expected_mask, _ = ways[0].arrays("train")
+    assert torch.equal(expected_mask, torch.from_numpy(present)[:, ways[0].datasets["train"].index])
+    assert all(torch.equal(view[~here], torch.zeros_like(view[~here])) for view, here in zip(expected, expected_mask))
+    for way in ways[1:]:
+        found, mask, _ = way.arrays("train")
+        assert torch.equal(mask, expected_mask)
+        assert all(torch.equal(a, b) for a, b in zip(found, expected))
+
+
+def save(folder, **arrays):
+    for name, array in arrays.items():
+        np.save(folder / f"{name}.npy", array)
+    return [folder / f"{name}.npy" for name in arrays]
+
+
+GOOD = np.arange(40.0).reshape(20, 2)
+
+
+def broken(value, where):
+    array = GOOD.copy()
+    array[where] = value
+    return array
+
+
+@pytest.mark.parametrize(
+    ("second", "words"),
+    [
+        (GOOD[:-1], "one number of rows.*a 20, b 19"),
+        (broken(np.nan, np.s_[:, 1]), "only NaN in column 1"),
+        (broken(np.nan, np.s_[4, 0]), "row 4, column 0: fill it in"),
+        (broken(np.inf, np.s_[5, 1]), "row 5, column 1"),
+        (np.full_like(GOOD, np.nan), "at least one row that is not NaN"),
+        (np.array(["x"] * 20), "numbers"),
+        (np.zeros((0, 3)), "one number of rows"),
+    ],
+)
+def test_bad_views_are_one_sentence(tmp_path, second, words):
+    with pytest.raises(ValueError, match=words) as caught:
+        Arrays(save(tmp_path, a=GOOD, b=second))
+    assert "\n" not in str(caught.value)
+
+
+def test_other_bad_input_is_one_sentence(tmp_path):
+    paths = save(tmp_path, a=GOOD, b=GOOD, short=np.arange(5), objects=np.array([{}, {}], dtype=object))
+    a, b, short, objects = paths
+    (tmp_path / "text.npy").write_text("no array")
+    (tmp_path / "words.csv").write_text("x,y\n1,two\n")
+    np.savez(tmp_path / "two.npz", x=GOOD, y=GOOD)
+    rows_without_views = GOOD.copy()
+    rows_without_views[2] = np.nan
+    np.save(tmp_path / "gap.npy", rows_without_views)
+    cases = [
+        ({"paths": [a]}, "k >= 2 files"),
+        ({"paths": str(a)}, "k >= 2 files"),
+        ({"paths": [a, tmp_path / "none.npy"]}, "files that exist, got .*none.npy"),
+        ({"paths": [a, tmp_path / "b.xlsx"]}, "files that end in"),
+        ({"paths": [a, objects]}, "without pickled objects"),
+        ({"paths": [a, tmp_path / "text.npy"]}, "takes arrays of numbers|readable"),
+        ({"paths": [a, tmp_path / "words.csv"]}, "numbers"),
+        ({"paths": [a, tmp_path / "two.npz"]}, "one array per file"),
+        ({"paths": [a, f"{tmp_path / 'two.npz'}:z"]}, "takes one of x, y"),
+        ({"paths": [tmp_path / "gap.npy"] * 2}, "row 2 takes at least one view"),
+        ({"paths": [a, b], "labels": short}, "labels takes 20 entries"),
+        ({"paths": [a, b], "mask": short}, "mask takes an array of shape"),
+        ({"paths": [a, b], "view_names": ["one"]}, "view_names takes 2 names"),
+        ({"paths": [a, b], "batch_size": 0}, "batch_size takes"),
+    ]
+    for options, words in cases:
+        with pytest.raises(ValueError, match=words) as caught:
+            Arrays(**options)
+        assert "\n" not in str(caught.value), options
+    with pytest.raises(ValueError, match="at most the 14 training rows, got 64"):
+        Arrays([a, b]).train_dataloader()
+
+
+@settings(deadline=None, max_examples=10)
+@given(size=st.integers(1, 14))
+def test_training_batches_are_full_and_evaluation_complete(size):
+    data = MultipleFeatures(batch_size=size * 10)
+    train = list(data.train_dataloader())
+    assert all(len(batch["index"]) == size * 10 for batch in train)
+    assert len(train) == 1400 // (size * 10)
+    assert sum(len(batch["index"]) for batch in data.loader("test")) == 400
+
+
+def test_creating_a_loader_leaves_the_random_state_alone():
+    data = MultipleFeatures()
+    state = torch.random.get_rng_state()
+    next(iter(data.train_dataloader()))
+    next(iter(data.loader("val")))
+    assert torch.equal(state, torch.random.get_rng_state())
+
+
+def test_listing():
+    assert [name for name, _ in describe()] == available()
+    assert all(summary.endswith(".") for _, summary in describe())

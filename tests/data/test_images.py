@@ -1,0 +1,240 @@
+import zlib
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from m3g.data import Domains, ImageFolders
+from m3g.data.augment import IMAGENET_STACKS, STACKS, Augmentation, plain
+from m3g.data.images import load_image
+
+
+def draw(path, colour, size=(20, 16)):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    noise = np.random.default_rng(zlib.crc32(path.name.encode())).integers(0, 40, (size[1], size[0], 3))
+    Image.fromarray((noise + colour).astype(np.uint8)).save(path)
+
+
+@pytest.fixture
+def folders(tmp_path):
+    """Three classes of ten images in class folders."""
+    for c, name in enumerate(["ape", "bee", "cat"]):
+        for i in range(10):
+            draw(tmp_path / name / f"{name}_{i}.jpg", 60 * c)
+    return tmp_path
+
+
+@pytest.fixture
+def domain_folders(tmp_path):
+    """Three domains of four classes of five images; the red value tells the domain."""
+    for l, domain in enumerate(["clipart", "real", "sketch"]):
+        for c in range(4):
+            for i in range(5):
+                draw(tmp_path / domain / f"class{c}" / f"{domain}_{c}_{i}.png", [80 * l, 50 * c, 0], (12, 12))
+    return tmp_path
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_stacks_are_seeded_and_leave_the_random_state_alone(stack):
+    images = torch.rand(6, 3, 40, 40)
+    augment = Augmentation(stack, size=32)
+    state = torch.random.get_rng_state()
+    first = augment(images, seed=(0, 1))
+    assert torch.equal(state, torch.random.get_rng_state())
+    torch.manual_seed(1234)
+    assert torch.equal(first, augment(images, seed=(0, 1)))
+    assert not torch.equal(first, augment(images, seed=(0, 2)))
+    assert first.shape == (6, 3, 32, 32)
+    assert bool(first.isfinite().all())
+    bytes_in = augment((images * 255).round().byte(), seed=(0, 1))
+    torch.testing.assert_close(bytes_in, first, atol=0.15, rtol=0)
+
+
+def test_stacks_are_the_papers():
+    steps = {stack: list(Augmentation(stack, size=224).steps) for stack in STACKS}
+
+    def one(stack, kind):
+        return next((step for step in steps[stack] if type(step).__name__ == kind), None)
+
+    assert IMAGENET_STACKS == ("byol-global1", "byol-global2", "simclr", "byol-global1")
+    assert [one(stack, "RandomGaussianBlur").p for stack in STACKS] == [1.0, 0.1, 0.5]
+    assert [one(stack, "RandomSolarize") is not None for stack in STACKS] == [False, True, False]
+    assert one("byol-global2", "RandomSolarize").p == 0.2
+    for stack in STACKS:
+        assert one(stack, "RandomGaussianBlur").flags["kernel_size"] == (23, 23)
+        assert one(stack, "RandomHorizontalFlip").p == 0.5
+        assert one(stack, "ColorJitter").p == 0.8
+        assert one(stack, "RandomGrayscale").p == 0.2
+    with pytest.raises(ValueError, match="stack takes one of"):
+        Augmentation("byol", size=32)
+
+
+def test_plain_images_are_resized_cropped_normalised():
+    grey = torch.full((2, 3, 64, 64), 0.5)
+    out = plain(grey, size=56)
+    assert out.shape == (2, 3, 56, 56)
+    expected = (0.5 - torch.tensor([0.485, 0.456, 0.406])) / torch.tensor([0.229, 0.224, 0.225])
+    torch.testing.assert_close(out[0, :, 10, 10], expected)
+
+
+def test_image_folders_split_by_seed(folders):
+    data = ImageFolders(folders, k=3, size=16, batch_size=4)
+    assert (data.k, data.num_classes, data.class_names) == (3, 3, ["ape", "bee", "cat"])
+    assert data.view_shapes == [(3, 16, 16)] * 3
+    assert [data.num_rows(split) for split in ("train", "val", "test")] == [21, 3, 6]
+    loader = data.train_dataloader()
+    first = next(iter(loader))
+    assert [tuple(view.shape) for view in first["views"]] == [(4, 3, 16, 16)] * 3
+    assert not torch.equal(first["views"][0], first["views"][1])
+    again = next(iter(ImageFolders(folders, k=3, size=16, batch_size=4).train_dataloader()))
+    assert all(torch.equal(a, b) for a, b in zip(first["views"], again["views"]))
+    loader.sampler.set_epoch(1)
+    assert not torch.equal(next(iter(loader))["views"][0], first["views"][0])
+
+
+def test_a_resumed_epoch_has_the_same_augmentations(folders):
+    def batches(skip):
+        loader = ImageFolders(folders, k=2, size=16, batch_size=5).train_dataloader()
+        loader.sampler.resume(epoch=0, batches=skip)
+        return list(loader)
+
+    for ours, theirs in zip(batches(2), batches(0)[2:], strict=True):
+        assert torch.equal(ours["index"], theirs["index"])
+        assert all(torch.equal(a, b) for a, b in zip(ours["views"], theirs["views"]))
+
+
+def test_evaluation_views(folders):
+    views, mask, labels = ImageFolders(folders, k=2, size=16).arrays("test")
+    assert mask is None
+    assert torch.bincount(labels).tolist() == [2, 2, 2]
+    assert not torch.equal(views[0], views[1])
+    views, _, _ = ImageFolders(folders, k=2, size=16, evaluation_views="plain").arrays("test")
+    assert torch.equal(views[0], views[1])
+
+
+def test_augmenting_on_the_device_gives_the_same_views(folders):
+    here = next(iter(ImageFolders(folders, size=16, batch_size=4).train_dataloader()))
+    data = ImageFolders(folders, size=16, batch_size=4, augment_on="device")
+    raw = next(iter(data.train_dataloader()))
+    assert "views" not in raw  # a plain loop must not mistake raw images for views
+    there = data.on_after_batch_transfer(raw, 0)
+    assert there.keys() == here.keys()
+    assert all(torch.equal(a, b) for a, b in zip(here["views"], there["views"]))
+    assert len(data.arrays("val")[0]) == 2
+
+
+def test_folders_for_train_and_val(tmp_path):
+    for split, count in (("train", 6), ("val", 2)):
+        for c in range(2):
+            for i in range(count):
+                draw(tmp_path / split / f"n0{c}" / "images" / f"{i}.JPEG", 50 * c)
+    data = ImageFolders(tmp_path, size=16, batch_size=2)
+    assert [data.num_rows(split) for split in ("train", "val", "test")] == [12, 4, 4]
+    assert data.class_names == ["n00", "n01"]
+    assert data.arrays("test")[2].tolist() == [0, 0, 1, 1]
+
+
+def test_images_without_classes(tmp_path):
+    for i in range(12):
+        draw(tmp_path / f"{i}.png", 10 * i)
+    data = ImageFolders(tmp_path, size=16, batch_size=2)
+    assert data.num_classes is None
+    assert next(iter(data.train_dataloader()))["label"] is None
+
+
+def test_load_image_keeps_the_centre(tmp_path):
+    wide = np.zeros((10, 30, 3), dtype=np.uint8)
+    wide[:, 10:20] = 200
+    Image.fromarray(wide).save(tmp_path / "wide.png")
+    assert bool((load_image(tmp_path / "wide.png", 10) == 200).all())
+    Image.new("L", (8, 8), 7).save(tmp_path / "grey.png")
+    assert bool((load_image(tmp_path / "grey.png", 4) == 7).all())
+
+
+def test_bad_image_folders_are_one_sentence(folders, tmp_path_factory):
+    empty = tmp_path_factory.mktemp("empty")
+    cases = [
+        ({"root": empty / "none"}, "folder that exists"),
+        ({"root": empty}, "takes images"),
+        ({"root": folders, "k": 1}, "k takes 2, 3 or 4"),
+        ({"root": folders, "stacks": ["simclr"]}, "k >= 2"),
+        ({"root": folders, "stacks": ["simclr", "moco"]}, "stack takes one of"),
+        ({"root": folders, "augment_on": "moon"}, "augment_on takes"),
+        ({"root": folders, "evaluation_views": "some"}, "evaluation_views takes"),
+    ]
+    for options, words in cases:
+        with pytest.raises(ValueError, match=words):
+            ImageFolders(**options)
+    (folders / "ape" / "broken.jpg").write_text("not an image")
+    with pytest.raises(ValueError, match=r"readable files, got .*broken\.jpg"):
+        list(ImageFolders(folders, size=16, val=0.0, test=0.0, batch_size=31).train_dataloader())
+    draw(folders / "loose.jpg", 0)
+    with pytest.raises(ValueError, match="class folders or none"):
+        ImageFolders(folders)
+
+
+def test_domains_batches_are_class_aligned(domain_folders):
+    data = Domains(domain_folders, held_out=["sketch"], size=16, batch_size=3, stack="byol-global2")
+    assert (data.view_names, data.held_out, data.num_classes) == (["clipart", "real"], ["sketch"], 4)
+    assert data.points_per_epoch == 12  # 4 classes, 3 training images each
+    batches = list(data.train_dataloader())
+    assert len(batches) == 4
+    for batch in batches:
+        assert len(set(batch["label"].tolist())) == 3
+        assert [tuple(view.shape) for view in batch["views"]] == [(3, 3, 16, 16)] * 2
+    sampler = data.sampler()
+    for draw_ in sampler:
+        names = [data.files[i].parts[-3:-1] for i in draw_.row]
+        assert [domain for domain, _ in names] == ["clipart", "real"]
+        assert len({label for _, label in names}) == 1
+
+
+def test_domains_evaluation(domain_folders):
+    data = Domains(domain_folders, held_out="sketch", size=16, batch_size=3)
+    views, _, labels = data.arrays("test")
+    assert labels.tolist() == [0, 1, 2, 3]
+    red = [view[:, 0].mean() for view in views]
+    assert red[1] > red[0]  # the views are the domains in order
+    held = list(data.domain_loader("sketch", "test"))
+    assert torch.cat([batch["label"] for batch in held]).tolist() == [0, 1, 2, 3]
+    assert all(len(batch["views"]) == 1 for batch in held)
+    with pytest.raises(ValueError, match="domain takes one of"):
+        data.domain_loader("infograph", "test")
+
+
+def test_domainnet_list_files(domain_folders):
+    for domain in ("clipart", "real"):
+        for split, images in (("train", range(4)), ("test", [4])):
+            lines = [f"{domain}/class{c}/{domain}_{c}_{i}.png {c}" for c in range(4) for i in images]
+            (domain_folders / f"{domain}_{split}.txt").write_text("\n".join(lines) + "\n")
+    data = Domains(domain_folders, size=16, batch_size=2, val=0.25)
+    assert data.view_names == ["clipart", "real"]
+    assert [data.num_rows(split) for split in ("train", "val", "test")] == [12, 4, 4]
+    assert all(data.files[i].stem.endswith("_4") for point in data.datasets["test"].points for i in point)
+    listed = domain_folders / "real_test.txt"
+    for line, words in (
+        ("real/class0", "lines 'path label'"),
+        ("real/none.png 0", "files that exist"),
+        ("../../etc/passwd 0", "paths below root"),
+    ):
+        listed.write_text(line)
+        with pytest.raises(ValueError, match=words):
+            Domains(domain_folders, size=16)
+    listed.unlink()
+    with pytest.raises(ValueError, match="beside real_train"):
+        Domains(domain_folders, size=16)
+
+
+def test_bad_domains_are_one_sentence(domain_folders):
+    cases = [
+        ({"root": domain_folders / "none"}, "folder that exists"),
+        ({"root": domain_folders, "domains": ["real", "photo"]}, "domains takes some of clipart, real, sketch"),
+        ({"root": domain_folders, "held_out": ["photo"]}, "held_out takes some of"),
+        ({"root": domain_folders, "held_out": ["real", "sketch"]}, "at least 2 that are not held out"),
+    ]
+    for options, words in cases:
+        with pytest.raises(ValueError, match=words):
+            Domains(**options)
+    with pytest.raises(ValueError, match="at most the 4 classes"):
+        Domains(domain_folders, size=16, batch_size=5).train_dataloader()

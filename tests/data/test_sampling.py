@@ -1,0 +1,105 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from m3g.data import ClassAlignedSampler, EpochSampler
+
+
+def batches(sampler):
+    draws = [draw.row for draw in sampler]
+    return [draws[start : start + sampler.batch_size] for start in range(0, len(draws), sampler.batch_size)]
+
+
+@settings(deadline=None, max_examples=40)
+@given(n=st.integers(1, 80), size=st.integers(1, 9), world=st.integers(1, 4), epoch=st.integers(0, 3))
+def test_processes_together_see_what_one_sees_with_the_whole_batch(n, size, world, epoch):
+    if size * world > n:
+        with pytest.raises(ValueError, match="batch_size takes at most"):
+            EpochSampler(n, batch_size=size, world=world, rank=0)
+        return
+    alone = EpochSampler(n, batch_size=size * world, world=1, rank=0, seed=5)
+    alone.set_epoch(epoch)
+    ranks = []
+    for rank in range(world):
+        sampler = EpochSampler(n, batch_size=size, world=world, rank=rank, seed=5)
+        sampler.set_epoch(epoch)
+        assert len(list(sampler)) == len(sampler)
+        ranks.append(batches(sampler))
+    for step, whole in enumerate(batches(alone)):
+        assert sorted(whole) == sorted(row for rank in ranks for row in rank[step])
+        assert all(rank[step] == whole[r::world] for r, rank in enumerate(ranks))
+    seen = [row for rank in ranks for batch in rank for row in batch]
+    assert len(seen) == len(set(seen)) == n - alone.left_out
+    assert alone.left_out < size * world
+
+
+def test_order_depends_on_seed_and_epoch_alone():
+    def order(seed, epoch):
+        sampler = EpochSampler(50, batch_size=5, seed=seed)
+        sampler.set_epoch(epoch)
+        return [draw.row for draw in sampler]
+
+    assert order(0, 3) == order(0, 3)
+    different = {tuple(order(seed, epoch)) for seed in range(3) for epoch in range(3)}
+    assert len(different) == 9  # (seed 0, epoch 1) is not (seed 1, epoch 0)
+
+
+@settings(deadline=None, max_examples=20)
+@given(skip=st.integers(0, 5), world=st.integers(1, 2))
+def test_resuming_skips_exactly_what_was_done_and_only_once(skip, world):
+    sampler = EpochSampler(60, batch_size=5, world=world, rank=world - 1)
+    sampler.set_epoch(2)
+    full = list(sampler)
+    sampler.resume(epoch=2, batches=skip)
+    assert list(sampler) == full[skip * 5 :]
+    assert list(sampler) == full
+    sampler.resume(epoch=2, batches=skip)
+    sampler.set_epoch(3)  # another epoch than the interrupted one starts at its beginning
+    assert len(list(sampler)) == len(sampler)
+
+
+def test_resume_refuses_more_batches_than_there_are():
+    with pytest.raises(ValueError, match="from 0 to 2"):
+        EpochSampler(10, batch_size=4).resume(epoch=0, batches=3)
+
+
+def test_left_out_rows_are_reported(caplog):
+    with caplog.at_level("INFO", logger="m3g.data.sampling"):
+        sampler = EpochSampler(10, batch_size=4)
+    assert sampler.left_out == 2
+    assert "leaves 2 of 10 rows out" in caplog.text
+
+
+def domains(num_classes, per_class):
+    """Two domains; image numbers encode domain and class: 1000 * domain + 10 * class + j."""
+    return [{c: [1000 * l + 10 * c + j for j in range(per_class)] for c in range(num_classes)} for l in range(2)]
+
+
+@pytest.mark.parametrize(("size", "world"), [(4, 1), (3, 2), (5, 3)])
+def test_class_aligned_points_are_one_class_and_classes_differ(size, world):
+    num_classes = 7
+    steps = []
+    for rank in range(world):
+        sampler = ClassAlignedSampler(domains(num_classes, 4), points=60, batch_size=size, world=world, rank=rank)
+        steps.append(batches(sampler))
+    for step in range(len(steps[0])):
+        for rank in steps:
+            classes = [{image % 1000 // 10 for image in point} for point in rank[step]]
+            assert all(len(found) == 1 for found in classes)  # a point is one class in all domains
+            assert len(set.union(*classes)) == size  # all different within a process
+            assert all([image // 1000 for image in point] == [0, 1] for point in rank[step])
+        if size * world <= num_classes:
+            together = {image % 1000 // 10 for rank in steps for point in rank[step] for image in point}
+            assert len(together) == size * world
+
+
+def test_class_aligned_sees_all_classes_and_images():
+    sampler = ClassAlignedSampler(domains(5, 3), points=400, batch_size=4)
+    images = {image for point in sampler.order(0) for image in point}
+    assert images == set(np.concatenate([np.concatenate(list(d.values())) for d in domains(5, 3)]))
+
+
+def test_class_aligned_batch_needs_enough_classes():
+    with pytest.raises(ValueError, match="at most the 5 classes"):
+        ClassAlignedSampler(domains(5, 3), points=60, batch_size=6)

@@ -1,0 +1,89 @@
+import numpy as np
+import pytest
+import torch
+
+from m3g.data import Signals
+
+NAMES = np.array(["F3", "F4", "C3", "C4"])
+
+
+@pytest.fixture
+def recordings(tmp_path):
+    """Twelve recordings of six subjects, four channels of 50 samples; the values tell recording and channel."""
+    time = np.sin(np.arange(50))
+    data = time + 100 * np.arange(12)[:, None, None] + np.arange(4)[None, :, None]
+    subject = np.array([f"s{i // 2}" for i in range(12)])
+    path = tmp_path / "eeg.npz"
+    np.savez(path, signals=data.astype(np.float16), channels=NAMES, subject=subject, label=np.arange(12) % 2)
+    return path
+
+
+def test_channels_are_views_and_windows_are_scaled(recordings):
+    data = Signals([recordings], channels=["C4", "F3"], window=20, batch_size=4)
+    assert data.view_names == ["C4", "F3"]
+    assert data.view_shapes == [(1, 20)] * 2
+    assert data.class_names == ["0", "1"]
+    total = sum(data.num_rows(split) for split in ("train", "val", "test"))
+    assert total == 24  # two windows of 20 in 50 samples
+    for split in ("train", "val", "test"):
+        for view in data.arrays(split)[0]:
+            torch.testing.assert_close(view.mean(-1), torch.zeros(len(view), 1), atol=1e-3, rtol=0)
+            torch.testing.assert_close(view.std(-1, correction=0), torch.ones(len(view), 1), atol=1e-3, rtol=0)
+
+
+def test_no_subject_is_in_two_splits(recordings):
+    data = Signals(recordings, window=25, val=0.2, test=0.3)
+    subjects = [set((data.datasets[split].index // 4).tolist()) for split in ("train", "val", "test")]
+    assert all(subjects)
+    assert sum(map(len, subjects)) == len(set.union(*subjects)) == len(data.subjects) == 6
+
+
+def test_one_file_per_subject(tmp_path):
+    for i in range(5):
+        np.savez(tmp_path / f"subject{i}.npz", signals=np.random.default_rng(i).normal(size=(3, 30)))
+    data = Signals(sorted(tmp_path.glob("*.npz")), window=10, channels=[2, 0], batch_size=2)
+    assert data.view_names == ["2", "0"]
+    assert data.subjects == [f"subject{i}" for i in range(5)]
+    assert data.num_classes is None
+    assert next(iter(data.train_dataloader()))["views"][0].shape == (2, 1, 10)
+
+
+def test_rest_of_a_recording_is_reported(recordings, caplog):
+    with caplog.at_level("INFO", logger="m3g.data.signals"):
+        Signals(recordings, window=20)
+    assert "the last 10 of 50 samples" in caplog.text
+
+
+def test_bad_signals_are_one_sentence(recordings, tmp_path):
+    good = np.random.default_rng(0).normal(size=(4, 3, 10))
+    hole = good.copy()
+    hole[2, 1, 5] = np.nan
+
+    def write(**arrays):
+        np.savez(tmp_path / "bad.npz", **arrays)
+        return tmp_path / "bad.npz"
+
+    with pytest.raises(ValueError, match="at least one"):
+        Signals([])
+    with pytest.raises(ValueError, match="files that exist"):
+        Signals(tmp_path / "none.npz")
+    with pytest.raises(ValueError, match="channels takes some of F3, F4, C3, C4, got 'Cz'"):
+        Signals(recordings, channels=["F3", "Cz"])
+    with pytest.raises(ValueError, match="k >= 2, got 1"):
+        Signals(recordings, channels=["F3"])
+    with pytest.raises(ValueError, match="at most the 50 samples"):
+        Signals(recordings, window=60)
+    with pytest.raises(ValueError, match=r"name of an array in .*\(X\), got 'signals'"):
+        Signals(write(X=good))
+    with pytest.raises(ValueError, match="shape \\(recordings, channels, time\\)"):
+        Signals(write(signals=good[0, 0]))
+    with pytest.raises(ValueError, match="window 2, channel 1"):
+        Signals(write(signals=hole))
+    with pytest.raises(ValueError, match="'label' takes one entry per recording"):
+        Signals(write(signals=good, label=np.zeros(3)))
+    with pytest.raises(ValueError, match="without pickled objects"):
+        Signals(write(signals=good, subject=np.array([None] * 4, dtype=object)))
+    with pytest.raises(ValueError, match="different groups"):
+        Signals(write(signals=good))
+    with pytest.raises(ValueError, match="same channels and window"):
+        Signals([recordings, write(signals=good)])

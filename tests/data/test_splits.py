@@ -1,0 +1,50 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from m3g.data.splits import split_rows
+
+
+@settings(deadline=None, max_examples=40)
+@given(n=st.integers(20, 200), seed=st.integers(0, 5), classes=st.integers(1, 3))
+def test_splits_are_a_partition_and_keep_class_shares(n, seed, classes):
+    labels = np.arange(n) % classes
+    parts = split_rows(n, val=0.1, test=0.2, seed=seed, labels=labels)
+    assert sorted(np.concatenate(list(parts.values()))) == list(range(n))
+    for c in range(classes):
+        share = (labels[parts["test"]] == c).sum() / (labels == c).sum()
+        assert abs(share - 0.2) <= 1 / (labels == c).sum()
+    again = split_rows(n, val=0.1, test=0.2, seed=seed, labels=labels)
+    assert all((parts[name] == again[name]).all() for name in parts)
+
+
+def test_other_seeds_split_otherwise():
+    assert set(split_rows(100, val=0.1, test=0.2, seed=0)["test"]) != set(
+        split_rows(100, val=0.1, test=0.2, seed=1)["test"]
+    )
+
+
+@settings(deadline=None, max_examples=20)
+@given(subjects=st.integers(5, 12), seed=st.integers(0, 5))
+def test_a_group_is_in_one_split(subjects, seed):
+    groups = np.array([f"s{i % subjects}" for i in range(10 * subjects)])
+    parts = split_rows(len(groups), val=0.2, test=0.2, seed=seed, groups=groups)
+    assert sorted(np.concatenate(list(parts.values()))) == list(range(len(groups)))
+    sets = [set(groups[rows]) for rows in parts.values()]
+    assert all(sets)
+    assert sum(map(len, sets)) == subjects
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"n": 10, "val": 0.5, "test": 0.5}, "add up to less than 1"),
+        ({"n": 10, "val": -0.1, "test": 0.5}, "add up to less than 1"),
+        ({"n": 2, "val": 0.1, "test": 0.1}, "at least one row"),
+        ({"n": 4, "val": 0.1, "test": 0.1, "groups": np.zeros(4)}, "at least 3 different groups"),
+    ],
+)
+def test_impossible_splits_are_refused(options, words):
+    with pytest.raises(ValueError, match=words):
+        split_rows(**options, seed=0)
