@@ -58,26 +58,33 @@ def one_of(name: str, value: object, known: Iterable[str]) -> str:
     return value
 
 
+def stacked_views(views: Tensor, *, name: str = "views") -> Tensor:
+    """Views in one floating point tensor (..., k, n, d) with k >= 2."""
+    if views.ndim < 3:
+        raise ValueError(
+            f"{name} takes a tensor of shape (..., k, n, d) or a sequence of k tensors (..., n, d), "
+            f"got a tensor of shape {shape_of(views)}."
+        )
+    if views.shape[-3] < 2:
+        raise ValueError(f"{name} takes k >= 2 views, got k = {views.shape[-3]}.")
+    if not views.is_floating_point():
+        raise ValueError(f"{name} takes floating point tensors, got {views.dtype}.")
+    if views.numel() == 0:
+        raise ValueError(f"{name} takes views with at least one point, got shape {shape_of(views)}.")
+    return views
+
+
 def view_sequence(views: Views, *, name: str = "views") -> list[Tensor]:
-    """Views whose sizes may differ: k >= 2 floating point tensors (…, n_l, d) with one d and one batch."""
+    """Views whose sizes may differ: k >= 2 floating point tensors (..., n_l, d) with one d and one batch."""
     if isinstance(views, Tensor):
-        if views.ndim < 3:
-            raise ValueError(
-                f"{name} takes a tensor of shape (..., k, n, d) or a sequence of k tensors (..., n, d), "
-                f"got a tensor of shape {shape_of(views)}."
-            )
-        if views.shape[-3] < 2:
-            raise ValueError(f"{name} takes k >= 2 views, got k = {views.shape[-3]}.")
-        parts = list(views.unbind(-3))
-    else:
-        if not isinstance(views, Sequence) or not all(isinstance(v, Tensor) for v in views):
-            raise ValueError(
-                f"{name} takes a tensor (..., k, n, d) or a sequence of k tensors (..., n, d), "
-                f"got {type(views).__name__}."
-            )
-        parts = list(views)
-        if len(parts) < 2:
-            raise ValueError(f"{name} takes k >= 2 views, got k = {len(parts)}.")
+        return list(stacked_views(views, name=name).unbind(-3))
+    if not isinstance(views, Sequence) or not all(isinstance(view, Tensor) for view in views):
+        raise ValueError(
+            f"{name} takes a tensor (..., k, n, d) or a sequence of k tensors (..., n, d), got {type(views).__name__}."
+        )
+    parts = list(views)
+    if len(parts) < 2:
+        raise ValueError(f"{name} takes k >= 2 views, got k = {len(parts)}.")
     first = parts[0]
     for l, view in enumerate(parts):
         if not view.is_floating_point():
@@ -98,11 +105,14 @@ def view_sequence(views: Views, *, name: str = "views") -> list[Tensor]:
 
 def aligned_views(views: Views, *, name: str = "views") -> Tensor:
     """Views whose row i is the same object: one tensor (..., k, n, d), at least float32."""
-    parts = view_sequence(views, name=name)
-    sizes = {part.shape[-2] for part in parts}
-    if len(sizes) > 1:
-        raise ValueError(f"{name} takes k views of the same n points, got n = {[part.shape[-2] for part in parts]}.")
-    stacked = views if isinstance(views, Tensor) else torch.stack(_common_dtype(parts), dim=-3)
+    if isinstance(views, Tensor):
+        stacked = stacked_views(views, name=name)
+    else:
+        parts = view_sequence(views, name=name)
+        sizes = [part.shape[-2] for part in parts]
+        if len(set(sizes)) > 1:
+            raise ValueError(f"{name} takes k views of the same n points, got n = {sizes}.")
+        stacked = torch.stack(_common_dtype(parts), dim=-3)
     return stacked.to(working_dtype(stacked.dtype))
 
 
@@ -138,15 +148,15 @@ def usable(views: Tensor, mask: Tensor | None, *, normalize: bool, name: str = "
     if mask is not None:
         views = torch.where(mask.unsqueeze(-1), views, 0.0)
     norms = torch.linalg.vector_norm(views, dim=-1, keepdim=True)
-    lower = norms.detach() > 0 if normalize else norms.detach() >= 0
-    fine = lower & (norms.detach() < math.inf)
     if mask is not None:
-        fine = fine | ~mask.unsqueeze(-1)
-    if not bool(fine.all()):
-        _explain(views, fine.squeeze(-1), name)
-    if not normalize:
-        return views
-    return views / (norms if mask is None else torch.where(mask.unsqueeze(-1), norms, 1.0))
+        norms = torch.where(mask.unsqueeze(-1), norms, 1.0)
+    with torch.no_grad():
+        # NaN compares as false, so one comparison of the extremes finds every entry that will not do.
+        smallest, largest = norms.aminmax()
+        if not (bool(smallest > 0 if normalize else smallest >= 0) and bool(largest < math.inf)):
+            fine = (norms > 0) & (norms < math.inf) if normalize else norms < math.inf
+            _explain(views, fine.squeeze(-1), name)
+    return views / norms if normalize else views
 
 
 def _explain(views: Tensor, fine: Tensor, name: str) -> None:

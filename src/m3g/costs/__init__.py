@@ -19,6 +19,7 @@ from m3g.costs.problem import (
     Problem,
     all_edges,
     along,
+    block_matrix,
 )
 
 NAMED: dict[str, Callable[[], Any]] = {
@@ -29,7 +30,11 @@ NAMED: dict[str, Callable[[], Any]] = {
     "cosine": lambda: PairwiseCost("cosine"),
     "coulomb": lambda: PairwiseCost("coulomb"),
 }
-COSTS = (CircularVariance, CircularStd, PairwiseCost)
+
+
+def as_cost(cost: Any) -> Callable[..., Any]:
+    """A cost by name, or what was given if it can be called."""
+    return cost if callable(cost) else NAMED[_checks.one_of("cost", cost, NAMED)]()
 
 
 def apply_cost(cost: Any, views: Views, *, mask: Tensor | None = None) -> Problem:
@@ -38,20 +43,16 @@ def apply_cost(cost: Any, views: Views, *, mask: Tensor | None = None) -> Proble
     Absent points must already be zero vectors; a cost by pairs is told about them because its ground cost may not
     treat a zero vector as neutral.
     """
-    if not callable(cost):
-        cost = NAMED[_checks.one_of("cost", cost, NAMED)]()
+    cost = as_cost(cost)
     if isinstance(cost, PairwiseCost):
         return cost(views, mask=mask)
     if isinstance(cost, (CircularVariance, CircularStd)):
         return cost(views)
     parts, batch = flatten_batch(views)
-    problem = FunctionProblem(cost, parts)
-    problem.batch = batch
-    return problem
+    return FunctionProblem(cost, parts, batch=batch)
 
 
 __all__ = [
-    "COSTS",
     "NAMED",
     "CircularStd",
     "CircularVariance",
@@ -65,4 +66,6 @@ __all__ = [
     "all_edges",
     "along",
     "apply_cost",
+    "as_cost",
+    "block_matrix",
 ]

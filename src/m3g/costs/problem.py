@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import combinations
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -27,17 +27,43 @@ def along(vector: Tensor, axes: Sequence[int], k: int) -> Tensor:
     return vector.reshape(shape)
 
 
-class Coupling(Protocol):
-    """A joint distribution of the k views, known through its marginals."""
+def block_matrix(pairs: dict[Edge, Tensor], marginals: Tensor, sizes: Sequence[int]) -> Tensor:
+    """[diag(m_l) on the diagonal blocks, P_lm off it]: (b, N, N) with N = Σ n_l, from the marginals (b, N)."""
+    starts = [sum(sizes[:l]) for l in range(len(sizes))]
+    total = sum(sizes)
+    out = torch.zeros(marginals.shape[0], total, total, dtype=marginals.dtype, device=marginals.device)
+    for (l, m), pair in pairs.items():
+        rows = slice(starts[l], starts[l] + sizes[l])
+        columns = slice(starts[m], starts[m] + sizes[m])
+        out[:, rows, columns] = pair
+        out[:, columns, rows] = pair.transpose(1, 2)
+    out.diagonal(dim1=1, dim2=2).copy_(marginals)
+    return out
 
+
+class Coupling(ABC):
+    """A joint distribution P of the k views, known through its marginals."""
+
+    sizes: Sequence[int]
+
+    @abstractmethod
     def marginal(self, l: int) -> Tensor:
         """(b, n_l)."""
 
+    @abstractmethod
     def pair(self, l: int, m: int) -> Tensor:
         """(b, n_l, n_m) for l < m."""
 
+    @abstractmethod
     def rows(self) -> Iterable[tuple[slice, Tensor]]:
         """Slabs of the full tensor along view 0, each with the rows it covers."""
+
+    def pull(self, points: Tensor) -> Tensor:
+        """(b, N, d) -> (b, N, d): m_l x_l + Σ_{m ≠ l} P_lm x_m for the points of all views, one after the other."""
+        k = len(self.sizes)
+        pairs = {edge: self.pair(*edge) for edge in all_edges(k)}
+        marginals = torch.cat([self.marginal(l) for l in range(k)], 1)
+        return torch.bmm(block_matrix(pairs, marginals, self.sizes), points)
 
 
 class Problem(ABC):
@@ -84,8 +110,24 @@ class Problem(ABC):
         """d⟨P, C⟩ / d tensors for a fixed coupling P, one tensor per entry of `tensors`, batched like it."""
 
 
+@dataclass(frozen=True)
+class LogKernels:
+    """-C / eps = Σ_(l,m) exponent_lm[i_l, i_m] - Σ_l shift_l[i_l], with small exponents.
+
+    A term of the cost that depends on one view alone changes neither the optimal coupling nor the gap, so the
+    exponents may be centred at will as long as the potentials are told.
+
+    Attributes:
+        groups: exponents in the order of the edges, all in one tensor (b, edges, n, n) or one (b, 1, n_l, n_m) each.
+        shift: (b, N), the views one after the other; log scalings of the exponents plus this are potentials / eps.
+    """
+
+    groups: list[Tensor]
+    shift: Tensor
+
+
 class PairwiseProblem(Problem):
-    """C = constant + Σ_l unary_l[i_l] + Σ_(l,m) D_lm[i_l, i_m] over the edges of a graph of views.
+    """C = Σ_(l,m) D_lm[i_l, i_m] over the edges of a graph of views, and possibly terms of one view alone.
 
     Args:
         edges: pairs (l, m) with l < m that carry a cost.
@@ -93,8 +135,6 @@ class PairwiseProblem(Problem):
         sizes: n_1 … n_k.
         batch: the user's leading shape; its product is b.
     """
-
-    constant: float = 0.0
 
     def __init__(
         self,
@@ -107,35 +147,53 @@ class PairwiseProblem(Problem):
         self.edges = list(edges)
         self.sizes = tuple(sizes)
         self.batch = tuple(batch)
-        self.stacked = costs if isinstance(costs, Tensor) else None
-        self.costs = list(costs.unbind(1)) if isinstance(costs, Tensor) else list(costs)
         self.tensors = (costs,) if isinstance(costs, Tensor) else tuple(costs)
 
     @property
     def complete(self) -> bool:
         return len(self.edges) == self.k * (self.k - 1) // 2
 
-    def unary(self, l: int) -> Tensor | None:
-        """The part of the cost that depends on view l alone: (b, n_l), or None."""
-        return None
+    def log_kernels(self, epsilon: float, dtype: torch.dtype) -> LogKernels:
+        """The exponents with their row and column means taken out."""
+        stacked = self.tensors[0].ndim == 4
+        groups = list(self.tensors) if stacked else [cost.unsqueeze(1) for cost in self.tensors]
+        shift = torch.zeros(self.num_batch, sum(self.sizes), dtype=dtype, device=self.device)
+        parts = shift.split(list(self.sizes), 1)
+        edges = iter(self.edges)
+        for g, group in enumerate(groups):
+            exponents = group.detach().to(dtype) * (-1 / epsilon)
+            rows = exponents.mean(-1, keepdim=True)
+            columns = exponents.mean(-2, keepdim=True) - rows.mean(-2, keepdim=True)
+            groups[g] = exponents.sub_(rows).sub_(columns)
+            for i in range(group.shape[1]):
+                l, m = next(edges)
+                parts[l].sub_(rows[:, i, :, 0])
+                parts[m].sub_(columns[:, i, 0])
+        return LogKernels(groups, shift)
+
+    def slab(self, rows: slice) -> Tensor:
+        """Costs of some points of view 0 with everything else: (b, rows, n_2, …, n_k)."""
+        kernels = self.log_kernels(1.0, self.dtype)
+        shape = [self.num_batch, rows.stop - rows.start, *self.sizes[1:]]
+        total = torch.zeros(shape, dtype=self.dtype, device=self.device)
+        matrices = [matrix for group in kernels.groups for matrix in group.unbind(1)]
+        for (l, m), matrix in zip(self.edges, matrices):
+            total -= along(matrix[:, rows] if l == 0 else matrix, (l, m), self.k)
+        for l, part in enumerate(kernels.shift.split(list(self.sizes), 1)):
+            total += along(part[:, rows] if l == 0 else part, (l,), self.k)
+        return total
 
     def dense(self) -> Tensor:
-        total = torch.zeros((self.num_batch, *self.sizes), dtype=self.dtype, device=self.device)
-        for edge, cost in zip(self.edges, self.costs):
-            total += along(cost, edge, self.k)
-        for l in range(self.k):
-            unary = self.unary(l)
-            if unary is not None:
-                total += along(unary, (l,), self.k)
-        return total.add_(self.constant)
+        return self.slab(slice(0, self.sizes[0]))
 
     def matched(self) -> Tensor:
-        diagonals = [cost.diagonal(dim1=-2, dim2=-1).mean(-1) for cost in self.costs]
-        return torch.stack(diagonals).sum(0) + self.constant
+        if self.tensors[0].ndim == 4:
+            return self.tensors[0].diagonal(dim1=-2, dim2=-1).mean(-1).sum(-1)
+        return torch.stack([cost.diagonal(dim1=-2, dim2=-1).mean(-1) for cost in self.tensors]).sum(0)
 
     def gradient(self, coupling: Coupling) -> tuple[Tensor, ...]:
         marginals = tuple(coupling.pair(l, m) for l, m in self.edges)
-        return (torch.stack(marginals, 1),) if self.stacked is not None else marginals
+        return (torch.stack(marginals, 1),) if self.tensors[0].ndim == 4 else marginals
 
 
 class DenseProblem(Problem):
@@ -163,11 +221,11 @@ class DenseProblem(Problem):
 class FunctionProblem(Problem):
     """Any function of k tensors of points, broadcast against each other with the features in the last axis."""
 
-    def __init__(self, function: Callable[..., Tensor], views: Sequence[Tensor]):
+    def __init__(self, function: Callable[..., Tensor], views: Sequence[Tensor], *, batch: Sequence[int]):
         """`views` are k tensors (b, n_l, d)."""
         self.function = function
         self.sizes = tuple(view.shape[-2] for view in views)
-        self.batch = (views[0].shape[0],)
+        self.batch = tuple(batch)
         self.tensors = tuple(views)
 
     def _slab(self, views: Sequence[Tensor], rows: slice) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from m3g import _checks
 from m3g._checks import Views
-from m3g.costs import apply_cost
+from m3g.costs import apply_cost, as_cost
 from m3g.losses.base import ViewLoss
 from m3g.solvers import Solver, as_solver, check_epsilon
 from m3g.solvers.danskin import differentiable_value
@@ -62,35 +62,18 @@ def matching_gap(
         >>> round(gap.item(), 3), tuple(views.grad.shape)
         (0.43, (3, 64, 128))
     """
-    gap, solution = solved_gap(
-        views, epsilon=epsilon, cost=cost, solver=solver, tol=tol, mask=mask, normalize=normalize
-    )
-    _complain(solution)
-    return gap
+    loss = M3GLoss(epsilon, cost=cost, solver=solver, tol=tol, normalize=normalize)
+    return loss(views, mask=mask)
 
 
 def solved_gap(
-    views: Views,
-    *,
-    epsilon: float,
-    cost: Any,
-    solver: str | Solver,
-    tol: float,
-    mask: Tensor | None,
-    normalize: bool,
+    points: Tensor, mask: Tensor | None, *, epsilon: float, cost: Any, solver: Solver, tol: float
 ) -> tuple[Tensor, Solution]:
-    """The gap and the solution behind it."""
-    chosen = as_solver(solver)
-    epsilon = check_epsilon(epsilon, chosen)
-    _checks.positive("tol", tol)
-    views = _checks.aligned_views(views)
-    mask = _checks.presence(mask, views)
-    with torch.autocast(views.device.type, enabled=False):
-        points = _checks.usable(views, mask, normalize=normalize)
-        problem = apply_cost(cost, points, mask=mask)
-        solution = chosen.solve(problem, epsilon=epsilon, tol=tol, weights=None)
-        entropy_of_truth = -epsilon * (math.log(problem.sizes[0]) + 1)
-        gap = problem.matched() + entropy_of_truth - differentiable_value(solution)
+    """The gap of checked views (..., k, n, d), and the solution behind it."""
+    problem = apply_cost(cost, points, mask=mask)
+    solution = solver.solve(problem, epsilon=epsilon, tol=tol, weights=None)
+    entropy_of_truth = -epsilon * (math.log(problem.sizes[0]) + 1)
+    gap = problem.matched() + entropy_of_truth - differentiable_value(solution)
     return gap.reshape(problem.batch), solution
 
 
@@ -157,9 +140,9 @@ class M3GLoss(ViewLoss):
         gather: bool = False,
     ) -> None:
         super().__init__(normalize=normalize, gather=gather)
-        self.epsilon = check_epsilon(epsilon, as_solver(solver))
-        self.cost = cost
-        self.solver = solver
+        self.solver = as_solver(solver)
+        self.epsilon = check_epsilon(epsilon, self.solver)
+        self.cost = as_cost(cost)
         self.tol = _checks.positive("tol", tol)
         self.last: SolveReport | None = None
 
@@ -167,15 +150,8 @@ class M3GLoss(ViewLoss):
         if teacher is not None:
             views = leave_one_out(views, teacher)
             mask = mask if mask is None else mask.unsqueeze(-3).expand(views.shape[:-1])
-        gap, solution = solved_gap(
-            views,
-            epsilon=self.epsilon,
-            cost=self.cost,
-            solver=self.solver,
-            tol=self.tol,
-            mask=mask,
-            normalize=self.normalize,
-        )
+        points = _checks.usable(views, mask, normalize=self.normalize)
+        gap, solution = solved_gap(points, mask, epsilon=self.epsilon, cost=self.cost, solver=self.solver, tol=self.tol)
         self.last = SolveReport(solution.num_steps, solution.error, solution.solver)
         _complain(solution, fixed=getattr(self.solver, "fixed_steps", None) is not None)
         return gap if teacher is None else gap.mean(-1)

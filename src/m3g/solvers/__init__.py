@@ -29,7 +29,7 @@ class Solver(Protocol):
 
 def as_solver(solver: str | Solver) -> Solver:
     """A configured solver, or the one of that name with its defaults."""
-    if hasattr(solver, "solve"):
+    if not isinstance(solver, str) and hasattr(solver, "solve"):
         return solver
     return SOLVERS[_checks.one_of("solver", solver, SOLVERS)]()
 

@@ -68,7 +68,7 @@ def estimate(problem: Problem, *, solver: str = "auto") -> Estimate:
 
 @dataclass(frozen=True)
 class Auto:
-    """ "factored" for every cost that is a sum over pairs of views, "sinkhorn" for the others."""
+    """Takes "factored" for every cost that is a sum over pairs of views, "sinkhorn" for the others."""
 
     name = "auto"
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from m3g.costs import PairwiseProblem, Problem, along
+from m3g.costs import Coupling, PairwiseProblem, Problem, along, block_matrix
 from m3g.costs.problem import Edge
 
 SLAB_BYTES = 2**24
@@ -32,16 +32,19 @@ def log_slab(cost: Tensor, potentials: Sequence[Tensor], rows: slice, epsilon: f
 
 
 @dataclass
-class DenseCoupling:
-    """P = exp((⊕f - C) / eps) for a dense cost, streamed in slabs."""
+class DenseCoupling(Coupling):
+    """P = exp((⊕f - C) / eps) for a dense cost (b, n_1, …, n_k), streamed in slabs."""
 
     cost: Tensor
     potentials: list[Tensor]
     epsilon: float
 
+    @property
+    def sizes(self) -> list[int]:  # type: ignore[override]
+        return list(self.cost.shape[1:])
+
     def rows(self) -> Iterator[tuple[slice, Tensor]]:
-        num_batch, *sizes = self.cost.shape
-        for rows in slabs(sizes, num_batch, self.cost.element_size()):
+        for rows in slabs(self.sizes, self.cost.shape[0], self.cost.element_size()):
             yield rows, log_slab(self.cost[:, rows], self.potentials, rows, self.epsilon).exp_()
 
     def marginal(self, l: int) -> Tensor:
@@ -57,47 +60,54 @@ class DenseCoupling:
 
 
 @dataclass
-class PairwiseCoupling:
-    """A coupling of a pairwise problem: its pair marginals are there, the full tensor is built on demand."""
+class PairwiseCoupling(Coupling):
+    """A coupling of a pairwise problem: its pair marginals are there, the full tensor is built on demand.
+
+    `potentials` and `marginals` are (b, N), the views one after the other.
+    """
 
     problem: PairwiseProblem
-    potentials: list[Tensor]
+    potentials: Tensor
     epsilon: float
-    marginals: list[Tensor]
+    marginals: Tensor
     pairs: dict[Edge, Tensor]
-    missing: Callable[[int, int], Tensor] | None = field(default=None, repr=False)
+    missing: Callable[[int, int], Tensor] = field(repr=False)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:  # type: ignore[override]
+        return self.problem.sizes
 
     def marginal(self, l: int) -> Tensor:
-        return self.marginals[l]
+        return self.marginals.split(list(self.sizes), 1)[l]
 
     def pair(self, l: int, m: int) -> Tensor:
         if (l, m) not in self.pairs:
-            assert self.missing is not None
-            self.pairs[l, m] = self.missing(l, m).to(self.marginals[l].dtype)
+            self.pairs[l, m] = self.missing(l, m).to(self.marginals.dtype)
         return self.pairs[l, m]
+
+    def pull(self, points: Tensor) -> Tensor:
+        if not self.problem.complete:
+            return super().pull(points)
+        return torch.bmm(block_matrix(self.pairs, self.marginals, self.sizes), points)
 
     def rows(self) -> Iterator[tuple[slice, Tensor]]:
         problem = self.problem
-        k, num_batch = problem.k, problem.num_batch
-        for rows in slabs(problem.sizes, num_batch, problem.dtype.itemsize):
-            size = [num_batch, rows.stop - rows.start, *problem.sizes[1:]]
-            cost = torch.full(size, problem.constant, dtype=problem.dtype, device=problem.device)
-            for (l, m), part in zip(problem.edges, problem.costs):
-                cost += along(part[:, rows] if l == 0 else part, (l, m), k)
-            for l in range(k):
-                unary = problem.unary(l)
-                if unary is not None:
-                    cost += along(unary[:, rows] if l == 0 else unary, (l,), k)
-            yield rows, log_slab(cost, self.potentials, rows, self.epsilon).exp_()
+        potentials = [part.to(problem.dtype) for part in self.potentials.split(list(self.sizes), 1)]
+        for rows in slabs(problem.sizes, problem.num_batch, problem.dtype.itemsize):
+            yield rows, log_slab(problem.slab(rows), potentials, rows, self.epsilon).exp_()
 
 
 @dataclass
-class SparseCoupling:
+class SparseCoupling(Coupling):
     """A coupling with few entries, as an exact solver finds: tuples (s, k) and their weights (s,)."""
 
     problem: Problem
     tuples: Tensor
     weights: Tensor
+
+    @property
+    def sizes(self) -> tuple[int, ...]:  # type: ignore[override]
+        return self.problem.sizes
 
     def marginal(self, l: int) -> Tensor:
         out = torch.zeros(1, self.problem.sizes[l], dtype=self.weights.dtype, device=self.weights.device)

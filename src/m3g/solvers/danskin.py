@@ -17,8 +17,7 @@ class _EntropicCost(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, problem: Problem, solution: Solution, *tensors: Tensor) -> Tensor:
-        if any(ctx.needs_input_grad):
-            ctx.save_for_backward(*problem.gradient(solution.coupling_form))
+        ctx.save_for_backward(*problem.gradient(solution.coupling_form))
         return solution.value.reshape(-1).clone()
 
     @staticmethod
@@ -33,4 +32,7 @@ class _EntropicCost(torch.autograd.Function):
 
 def differentiable_value(solution: Solution) -> Tensor:
     """OT_eps (b,) of a solution with its gradient with respect to the problem's tensors."""
-    return _EntropicCost.apply(solution.problem, solution, *solution.problem.tensors)
+    tensors = solution.problem.tensors
+    if not (torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)):
+        return solution.value.reshape(-1)
+    return _EntropicCost.apply(solution.problem, solution, *tensors)

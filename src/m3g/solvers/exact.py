@@ -51,7 +51,7 @@ class Exact:
             problem=problem,
             epsilon=0.0,
             value=mass_tensor.new_tensor(value).reshape(problem.batch),
-            potentials=[mass_tensor.new_tensor(f).reshape(*problem.batch, -1) for f in potentials],
+            flat_potentials=mass_tensor.new_tensor(np.concatenate(potentials)).unsqueeze(0),
             error=mass_tensor.new_zeros(problem.batch),
             num_steps=1,
             tol=tol,

@@ -16,13 +16,12 @@ import torch
 from torch import Tensor
 
 from m3g import _checks
-from m3g.costs import PairwiseProblem, Problem
-from m3g.costs.problem import Edge
+from m3g.costs import PairwiseProblem, Problem, block_matrix
 from m3g.solvers.contraction import CompleteContraction
 from m3g.solvers.couplings import PairwiseCoupling
 from m3g.solvers.graph import GraphContraction
-from m3g.solvers.kernels import balanced_kernels
-from m3g.solvers.newton import hessian, solve_newton
+from m3g.solvers.kernels import Kernels, pair_kernels
+from m3g.solvers.newton import solve_newton
 from m3g.solvers.precision import full_precision, vector_dtype
 from m3g.solvers.solution import Solution
 
@@ -68,46 +67,52 @@ class Factored:
         if self.newton and not problem.complete:
             raise ValueError("newton takes None or False where some pairs of views carry no cost, got True.")
         with full_precision(problem.device):
-            kernels, shift = balanced_kernels(problem, epsilon=epsilon, tol=tol, look=self.fixed_steps is None)
-            ascent = _Ascent(problem, kernels, concatenated_weights(problem, weights))
+            target = concatenated_weights(problem, weights)
+            kernels = pair_kernels(problem, target, epsilon=epsilon, tol=tol, look=self.fixed_steps is None)
+            ascent = _Ascent(problem, kernels, target)
             self._run(ascent, tol, newton=problem.complete if self.newton is None else self.newton)
-            return ascent.solution(epsilon, tol, shift)
+            return ascent.solution(epsilon, tol)
 
     def _run(self, ascent: _Ascent, tol: float, *, newton: bool) -> None:
-        max_steps = self.max_steps or (100 if newton else 10_000)
+        last = self.fixed_steps or self.max_steps or (100 if newton else 10_000)
         every = self.check_every or (1 if ascent.target.device.type == "cpu" else 4)
         retreats = 0
-        for step in range(1, (self.fixed_steps or max_steps) + 1):
+        for step in range(1, last + 1):
             ascent.evaluate()
-            if self.fixed_steps is None and (step % every == 0 or step == max_steps):
-                if retreats < MOST_RETREATS and step < max_steps and ascent.retreat():
+            if step == last:
+                return
+            if self.fixed_steps is None and step % every == 0:
+                # An error that is not a number comes from a step too far, and is taken back like one.
+                if float(ascent.error.max()) <= tol:
+                    return
+                if ascent.retreat():
                     retreats += 1
+                    if retreats == MOST_RETREATS:
+                        return
                     continue
                 retreats = 0
-                error = float(ascent.error.max())
-                if error <= tol or error != error:
-                    return
-            if step < (self.fixed_steps or max_steps):
-                ascent.newton_step() if newton else ascent.sinkhorn_step()
+            ascent.newton_step() if newton else ascent.sinkhorn_step()
 
 
 class _Ascent:
     """The climb on the dual: log scalings, the contraction at them, and the step that led there."""
 
-    def __init__(self, problem: PairwiseProblem, kernels: dict[Edge, Tensor], target: Tensor):
+    def __init__(self, problem: PairwiseProblem, kernels: Kernels, target: Tensor):
         self.problem = problem
         self.sizes = list(problem.sizes)
         self.target = target
+        self.shift = kernels.shift
         self.contraction: CompleteContraction | GraphContraction = (
             CompleteContraction if problem.complete else GraphContraction
-        )(kernels, self.sizes)
-        self.dtype = next(iter(kernels.values())).dtype
-        self.lead_target = target.split(self.sizes, 1)[self.contraction.lead].to(self.dtype)
-        self.log_scaling = target.log()
-        self.accepted = self.log_scaling
-        self.step = torch.zeros_like(target)
-        self.length = torch.ones_like(target[:, :1])
-        self.height = torch.full_like(self.length, -torch.inf)
+        )(kernels.matrices, self.sizes)
+        self.dtype = kernels.matrices[problem.edges[0]].dtype
+        start = sum(self.sizes[: self.contraction.lead])
+        self.lead = slice(start, start + self.sizes[self.contraction.lead])
+        self.lead_target = target[:, self.lead].to(self.dtype)
+        self.log_scaling = kernels.start
+        self.accepted: Tensor | None = None  # where the last step began
+        self.step = self.length = target.new_zeros(())
+        self.height: Tensor | None = None
         self.num_steps = 0
 
     def scalings(self) -> list[Tensor]:
@@ -117,8 +122,7 @@ class _Ascent:
         """All pair marginals at the current scalings, the leading view being scaled to its weights on the way."""
         self.num_steps += 1
         self.pairs, singles, factor = self.contraction.evaluate(self.scalings(), self.lead_target)
-        self.log_scaling = self.log_scaling.clone()
-        self.log_scaling.split(self.sizes, 1)[self.contraction.lead].add_(factor.log())
+        self.log_scaling[:, self.lead] += factor.log()
         self.marginals = torch.cat(singles, 1)
         self.residual = self.target - self.marginals
         self.error = self.residual.abs().sum(1)
@@ -127,6 +131,9 @@ class _Ascent:
         """Go back a part of the last step where it lost ground; whether that was so for any problem."""
         # The leading marginal is met, so the mass is right and the dual value needs no contraction.
         reached = (self.log_scaling * self.target).sum(1, keepdim=True)
+        if self.height is None or self.accepted is None:
+            self.height = reached
+            return False
         lost = ~(reached >= self.height - LOSS_ALLOWED)
         if not bool(lost.any()):
             self.height = reached
@@ -136,46 +143,39 @@ class _Ascent:
         return True
 
     def newton_step(self) -> None:
-        matrix = hessian(self.pairs, self.marginals, self.sizes)
-        self.step = solve_newton(matrix, self.residual, rtol=0.05)
-        longest = torch.stack([part.abs().amax(1) for part in self.step.split(self.sizes, 1)]).sum(0)
-        self._go((LONGEST_STEP / longest).clamp(max=1.0).unsqueeze(1))
+        matrix = block_matrix(self.pairs, self.marginals, self.sizes)
+        step = solve_newton(matrix, self.residual, rtol=0.05)
+        longest = torch.stack([part.abs().amax(1) for part in step.split(self.sizes, 1)]).sum(0)
+        self._go(step, (LONGEST_STEP / longest).clamp_(max=1.0).unsqueeze(1))
 
     def sinkhorn_step(self) -> None:
         """The mean of the k - 1 exact updates of one view each: the dual is concave, so it never loses ground."""
-        self.step = (self.target / self.marginals).log()
-        self._go(torch.full_like(self.height, 1 / max(1, self.problem.k - 1)))
+        step = (self.target / self.marginals).log()
+        self._go(step, torch.full_like(step[:, :1], 1 / (self.problem.k - 1)))
 
-    def _go(self, length: Tensor) -> None:
-        self.accepted = self.log_scaling
-        self.length = length
-        self.log_scaling = self.accepted + length * self.step
+    def _go(self, step: Tensor, length: Tensor) -> None:
+        self.accepted, self.step, self.length = self.log_scaling, step, length
+        self.log_scaling = self.accepted + length * step
 
-    def solution(self, epsilon: float, tol: float, shift: Tensor) -> Solution:
-        problem, dtype = self.problem, self.problem.dtype
-        potentials = list(((self.log_scaling + shift) * epsilon).split(self.sizes, 1))
-        for l in range(problem.k):
-            unary = problem.unary(l)
-            if unary is not None:
-                potentials[l] = potentials[l] + unary
-        potentials[0] = potentials[0] + problem.constant
-        mass = self.lead_target.sum(1)
-        value = (torch.cat(potentials, 1) * self.target).sum(1) - epsilon * mass
-        scalings, contraction = self.scalings(), self.contraction
+    def solution(self, epsilon: float, tol: float) -> Solution:
+        problem = self.problem
+        potentials = (self.log_scaling + self.shift).mul_(epsilon)
+        value = (potentials * self.target).sum(1) - epsilon * self.lead_target.sum(1)
+        contraction, scalings = self.contraction, self.scalings()
         coupling = PairwiseCoupling(
             problem=problem,
-            potentials=[part.to(dtype) for part in potentials],
+            potentials=potentials,
             epsilon=epsilon,
-            marginals=[part.to(dtype) for part in self.marginals.split(self.sizes, 1)],
-            pairs={edge: pair.to(dtype) for edge, pair in self.pairs.items()},
+            marginals=self.marginals.to(problem.dtype),
+            pairs={edge: pair.to(problem.dtype) for edge, pair in self.pairs.items()},
             missing=lambda l, m: contraction.pair(scalings, l, m),
         )
         return Solution(
             problem=problem,
             epsilon=epsilon,
-            value=value.to(dtype).reshape(problem.batch),
-            potentials=[part.reshape(*problem.batch, -1) for part in coupling.potentials],
-            error=self.error.to(dtype).reshape(problem.batch),
+            value=value.to(problem.dtype).reshape(problem.batch),
+            flat_potentials=potentials.to(problem.dtype),
+            error=self.error.to(problem.dtype).reshape(problem.batch),
             num_steps=self.num_steps,
             tol=tol,
             solver=Factored.name,
@@ -185,10 +185,10 @@ class _Ascent:
 
 def concatenated_weights(problem: Problem, weights: list[Tensor] | None) -> Tensor:
     """The k marginals a_l, one after the other: (b, N)."""
-    dtype = vector_dtype(problem.device)
+    dtype, b = vector_dtype(problem.device), problem.num_batch
     if weights is None:
+        if len(set(problem.sizes)) == 1:
+            shape = (b, sum(problem.sizes))
+            return torch.full(shape, 1 / problem.sizes[0], dtype=dtype, device=problem.device)
         weights = [torch.full((n,), 1 / n, dtype=dtype, device=problem.device) for n in problem.sizes]
-    return torch.cat(
-        [part.to(dtype).reshape(-1, n).expand(problem.num_batch, n) for part, n in zip(weights, problem.sizes)],
-        1,
-    )
+    return torch.cat([part.to(dtype).reshape(-1, n).expand(b, n) for part, n in zip(weights, problem.sizes)], 1)

@@ -23,10 +23,10 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from m3g.costs import PairwiseProblem, all_edges, along
+from m3g.costs import Coupling, PairwiseProblem, all_edges, along, block_matrix
 from m3g.costs.problem import Edge
 from m3g.solvers.kernels import SINGLE_RANGE
-from m3g.solvers.newton import hessian, solve_newton
+from m3g.solvers.newton import solve_newton
 from m3g.solvers.precision import full_precision
 
 if TYPE_CHECKING:
@@ -70,11 +70,12 @@ class _Marginals(torch.autograd.Function):
 
 
 @dataclass
-class SignedPairs:
+class SignedPairs(Coupling):
     """Q by its pair marginals; see `m3g.costs.Coupling`."""
 
     pairs: dict[Edge, Tensor]
     marginals: list[Tensor]
+    sizes: Sequence[int]
 
     def marginal(self, l: int) -> Tensor:
         return self.marginals[l]
@@ -87,10 +88,14 @@ class SignedPairs:
 
 
 @dataclass
-class SignedTensor:
+class SignedTensor(Coupling):
     """Q as the full tensor (b, n_1, …, n_k); see `m3g.costs.Coupling`."""
 
     tensor: Tensor
+
+    @property
+    def sizes(self) -> Sequence[int]:  # type: ignore[override]
+        return self.tensor.shape[1:]
 
     def marginal(self, l: int) -> Tensor:
         return sum_onto(self.tensor, (l,))
@@ -114,7 +119,7 @@ def _response(solution: Solution, right: Sequence[Tensor]) -> list[Tensor]:
     dtype = right[0].dtype
     pairs = {edge: form.pair(*edge).to(dtype) for edge in all_edges(problem.k)}
     marginals = torch.cat([form.marginal(l).to(dtype) for l in range(problem.k)], 1)
-    matrix = hessian(pairs, marginals, problem.sizes)
+    matrix = block_matrix(pairs, marginals, problem.sizes)
     found = solve_newton(matrix, torch.cat(list(right), 1), rtol=RESIDUAL)
     return [part.to(dtype) for part in found.split(list(problem.sizes), 1)]
 
@@ -162,7 +167,7 @@ def _by_pairs(solution: Solution, given: dict[tuple[int, ...], Tensor]) -> Signe
         lifted[edge] = lifted[edge] + shaped if edge in lifted else shaped
     inner = weighted(lifted)
     signed = {edge: ((inner[edge] - outer[edge]) / epsilon).to(problem.dtype) for edge in problem.edges}
-    return SignedPairs(signed, _marginals_of(signed, problem.k))
+    return SignedPairs(signed, _marginals_of(signed, problem.k), problem.sizes)
 
 
 def _marginals_of(pairs: dict[Edge, Tensor], k: int) -> list[Tensor]:
@@ -178,18 +183,16 @@ def log_kernels(solution: Solution) -> dict[Edge, Tensor]:
     """Matrices whose sum over the edges is log P: each potential is shared out among the edges of its view."""
     problem, epsilon = solution.problem, solution.epsilon
     assert isinstance(problem, PairwiseProblem)
-    unaries = []
-    for l, potential in enumerate(solution.potentials):
-        part = potential.reshape(problem.num_batch, -1).double() - (problem.constant if l == 0 else 0.0)
-        unary = problem.unary(l)
-        part = part if unary is None else part - unary
-        unaries.append(part / sum(l in edge for edge in problem.edges))
+    exponents = problem.log_kernels(epsilon, torch.float64)
+    matrices = [matrix for group in exponents.groups for matrix in group.unbind(1)]
+    scalings = (solution.flat_potentials.double() / epsilon - exponents.shift).split(list(problem.sizes), 1)
+    shares = [part / sum(l in edge for edge in problem.edges) for l, part in enumerate(scalings)]
     logs = {
-        (l, m): (unaries[l].unsqueeze(-1) + unaries[m].unsqueeze(-2) - cost) / epsilon
-        for (l, m), cost in zip(problem.edges, problem.costs)
+        (l, m): matrix + shares[l].unsqueeze(-1) + shares[m].unsqueeze(-2)
+        for (l, m), matrix in zip(problem.edges, matrices)
     }
     # Products over the edges must stay in range on the way to entries of P, which are at most 1.
-    reach = float(sum(log.amax((-2, -1)).clamp(min=0) for log in logs.values()).max())
+    reach = float(torch.stack([log.amax((-2, -1)).clamp(min=0) for log in logs.values()]).sum(0).max())
     dtype = problem.dtype if reach < SINGLE_RANGE / 2 else torch.float64
     return {edge: log.detach().to(dtype) for edge, log in logs.items()}
 

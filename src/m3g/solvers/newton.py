@@ -6,29 +6,13 @@ every right-hand side that arises here vanishes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from m3g.costs.problem import Edge
-
 # Below this size a factorisation is quicker than a handful of iterations.
 DIRECT_SIZE = 160
-
-
-def hessian(pairs: dict[Edge, Tensor], marginals: Tensor, sizes: Sequence[int]) -> Tensor:
-    """(b, N, N) in units of epsilon, from pair marginals and the concatenated marginals (b, N)."""
-    starts = [sum(sizes[:l]) for l in range(len(sizes))]
-    total = sum(sizes)
-    out = torch.zeros(marginals.shape[0], total, total, dtype=marginals.dtype, device=marginals.device)
-    for (l, m), pair in pairs.items():
-        rows = slice(starts[l], starts[l] + sizes[l])
-        columns = slice(starts[m], starts[m] + sizes[m])
-        out[:, rows, columns] = pair
-        out[:, columns, rows] = pair.transpose(1, 2)
-    out.diagonal(dim1=1, dim2=2).copy_(marginals)
-    return out
 
 
 def solve_newton(matrix: Tensor, right: Tensor, *, rtol: float) -> Tensor:

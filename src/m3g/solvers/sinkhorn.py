@@ -74,7 +74,7 @@ class Sinkhorn:
             problem=problem,
             epsilon=epsilon,
             value=value.to(problem.dtype).reshape(problem.batch),
-            potentials=[part.reshape(*problem.batch, -1) for part in potentials],
+            flat_potentials=torch.cat(potentials, 1),
             error=error.to(problem.dtype).reshape(problem.batch),
             num_steps=step,
             tol=tol,

@@ -19,7 +19,8 @@ class Solution:
     Attributes:
         value: OT_eps, the entropic cost `min ⟨P, C⟩ + eps ⟨P, log P - 1⟩` (batch shape of the problem). It is the
             dual value at the potentials found, so never above the optimum.
-        potentials: k tensors (..., n_l); P = exp((f_1 ⊕ … ⊕ f_k - C) / eps).
+        flat_potentials: (b, N), behind `potentials`, a list of k tensors (..., n_l) with
+            P = exp((f_1 ⊕ … ⊕ f_k - C) / eps).
         error: Σ_l |m_l(P) - a_l|_1, the distance of the marginals from the weights (batch shape).
         num_steps: sweeps, Newton steps or pivots taken, as the solver counts them.
         tol: the tolerance asked for.
@@ -29,12 +30,17 @@ class Solution:
     problem: Problem
     epsilon: float
     value: Tensor
-    potentials: list[Tensor]
+    flat_potentials: Tensor
     error: Tensor
     num_steps: int
     tol: float
     solver: str
     coupling_form: Coupling
+
+    @property
+    def potentials(self) -> list[Tensor]:
+        """f_1 … f_k, tensors (..., n_l)."""
+        return [self._shaped(part) for part in self.flat_potentials.split(list(self.problem.sizes), 1)]
 
     @property
     def converged(self) -> bool:
