@@ -63,9 +63,7 @@ def plot_matrix(
     values = matrix.double().cpu().numpy() * (100 if percent else 1)
     size = max(4.6, 1.7 + 0.75 * k)
     figure, (axis,) = _figure(1, width=size + 0.8, height=size)
-    low, high = (
-        (0.0, 100.0) if percent else (float(values.min()), max(float(values.max()), values.min() + 1e-9))
-    )
+    low, high = (0.0, 100.0) if percent else (float(values.min()), max(float(values.max()), values.min() + 1e-9))
     image = axis.imshow(values, cmap="viridis", vmin=low, vmax=high)
     axis.set_xticks(range(k), names, rotation=40, ha="right", rotation_mode="anchor")
     axis.set_yticks(range(k), names)
@@ -111,9 +109,7 @@ def plot_map(
         kinds, codes = torch.unique(labels.cpu(), return_inverse=True)
         class_of = codes[rows].expand(k, len(rows))[shown]
         known = (
-            class_names
-            if class_names is not None
-            else [str(int(kind)) for kind in torch.arange(int(kinds.max()) + 1)]
+            class_names if class_names is not None else [str(int(kind)) for kind in torch.arange(int(kinds.max()) + 1)]
         )
         _scatter(axes[0], places, class_of, [known[int(kind)] for kind in kinds], "colour: class")
     for axis in axes:
@@ -131,9 +127,7 @@ def _project(points: Tensor, method: str) -> Tensor:
     _checks.extra("sklearn", "train")
     from sklearn.manifold import TSNE
 
-    found = TSNE(perplexity=min(30, (len(points) - 1) / 3), random_state=0, init="pca").fit_transform(
-        points.numpy()
-    )
+    found = TSNE(perplexity=min(30, (len(points) - 1) / 3), random_state=0, init="pca").fit_transform(points.numpy())
     return torch.from_numpy(found)
 
 

@@ -127,9 +127,7 @@ def knn_accuracy(
     """Accuracy of a vote among the most similar (cosine) training rows."""
     _check(train, train_labels, test, test_labels)
     if not 1 <= neighbours <= len(train):
-        raise ValueError(
-            f"neighbours takes a number from 1 to {len(train)} (training rows), got {neighbours}."
-        )
+        raise ValueError(f"neighbours takes a number from 1 to {len(train)} (training rows), got {neighbours}.")
     _checks.extra("sklearn", "train")
     from sklearn.neighbors import KNeighborsClassifier
 

@@ -1,0 +1,90 @@
+import pytest
+import torch
+
+from m3g.evaluation import knn_accuracy, linear_probe, quick_probe, transfer_probe
+
+
+def blobs(n=120, d=6, classes=3, noise=0.3, seed=0):
+    random = torch.Generator().manual_seed(seed)
+    labels = torch.arange(n) % classes
+    centres = torch.randn(classes, d, generator=torch.Generator().manual_seed(99))
+    return centres[labels] + noise * torch.randn(n, d, generator=random), labels
+
+
+PROBES = [
+    pytest.param(lambda *parts: linear_probe(*parts).accuracy, id="linear"),
+    pytest.param(quick_probe, id="quick"),
+    pytest.param(knn_accuracy, id="knn"),
+]
+
+
+@pytest.mark.parametrize("probe", PROBES)
+def test_probes_read_what_is_there_and_nothing_else(probe):
+    x, y = blobs()
+    test_x, test_y = blobs(seed=1)
+    assert probe(x, y, test_x, test_y) > 0.95
+    noise = torch.randn(120, 6, generator=torch.Generator().manual_seed(3))
+    others = torch.randn(600, 6, generator=torch.Generator().manual_seed(4))
+    assert probe(noise, y, others, torch.arange(600) % 3) < 0.5
+
+
+@pytest.mark.parametrize("probe", PROBES)
+def test_labels_may_be_any_numbers(probe):
+    x, y = blobs()
+    assert probe(x, y, x, y) == probe(x, 10 * y + 7, x, 10 * y + 7)
+
+
+def test_linear_probe_chooses_its_rate_without_the_test_rows():
+    x, y = blobs(noise=0.8)
+    right = linear_probe(x, y, x, y)
+    wrong = linear_probe(x, y, x, (y + 1) % 3)  # labels of the test rows change the score, not the choice
+    assert right.learning_rate == wrong.learning_rate
+    assert right.learning_rate in (0.01, 0.001)
+    assert linear_probe(x, y, x, y) == right  # seeded
+    assert linear_probe(x, y, x, y, learning_rates=[0.5]).learning_rate == 0.5
+
+
+def test_linear_probe_does_not_depend_on_the_scale_of_features():
+    x, y = blobs(noise=0.8)
+    far = x * torch.tensor([1.0, 1e3, 1e-3, 1.0, 1.0, 1.0]) + 100
+    assert linear_probe(far, y, far, y).accuracy == pytest.approx(linear_probe(x, y, x, y).accuracy, abs=0.02)
+
+
+def test_transfer_matrix_tells_which_views_share_a_space():
+    x, y = blobs()
+    views = torch.stack([x, x + 0.01, -x])
+    matrix = transfer_probe(views, y, views, y)
+    assert matrix.shape == (3, 3)
+    assert matrix[0, 1] > 0.95
+    assert matrix.diagonal().min() > 0.95
+    assert matrix[0, 2] < 0.5  # the third view is mirrored: its own probe works, another's does not
+
+
+def test_transfer_leaves_out_absent_rows():
+    x, y = blobs()
+    views = torch.stack([x, x])
+    mask = torch.ones(2, 120, dtype=torch.bool)
+    mask[1, ::2] = False
+    spoiled = torch.where(mask[..., None], views, 0.0)
+    matrix = transfer_probe(spoiled, y, spoiled, y, train_mask=mask, test_mask=mask)
+    assert matrix.min() > 0.95
+
+
+def test_bad_input_is_one_sentence():
+    x, y = blobs()
+    cases = [
+        ((x, y[:-1], x, y), "train_labels takes 120 labels"),
+        ((x, y, x[:, :2], y), "test takes 6 features"),
+        ((x[None], y, x, y), r"train takes features of shape \(n, d\)"),
+        ((x / 0, y, x, y), "train takes finite numbers"),
+    ]
+    for arguments, words in cases:
+        for probe in (linear_probe, quick_probe, knn_accuracy):
+            with pytest.raises(ValueError, match=words):
+                probe(*arguments)
+    with pytest.raises(ValueError, match="at least 2 classes"):
+        quick_probe(x, torch.zeros(120), x, y)
+    with pytest.raises(ValueError, match="neighbours takes a number from 1 to 120"):
+        knn_accuracy(x, y, x, y, neighbours=121)
+    with pytest.raises(ValueError, match=r"embeddings \(k, n, d\)"):
+        transfer_probe(x, y, x, y)

@@ -1,0 +1,88 @@
+import pytest
+import torch
+
+from m3g.evaluation import METRICS, Embedded, evaluate, mean_of_views
+from m3g.evaluation.plots import plot_curves, plot_map, plot_matrix
+
+
+def points(n, seed, *, masked=False):
+    random = torch.Generator().manual_seed(seed)
+    labels = torch.arange(n) % 3
+    centre = 2 * torch.eye(8)[labels] + torch.randn(n, 8, generator=random)
+    embeddings = centre + 0.3 * torch.randn(3, n, 8, generator=random)
+    features = [torch.randn(n, width, generator=random) for width in (2, 3, 4)]
+    mask = None
+    if masked:
+        mask = torch.rand(3, n, generator=random) > 0.2
+        mask[0] = True
+        embeddings = torch.where(mask[..., None], embeddings, 0.0)
+    return Embedded(embeddings, features, labels, mask)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_everything_at_once(masked):
+    report = evaluate(points(150, 0, masked=masked), points(96, 1, masked=masked), paper_probe=True)
+    assert list(report.numbers) == list(METRICS)
+    assert all(torch.isfinite(torch.tensor(value)) for value in report.numbers.values())
+    assert all(type(value) is float for value in report.numbers.values())
+    assert set(report.matrices) == {"transfer", "recall_at_1", "recall_at_5", "recall_at_10", "median_rank"}
+    assert all(matrix.shape == (3, 3) for matrix in report.matrices.values())
+    assert report.numbers["linear_mean"] > 0.8
+    assert report.numbers["linear_concat"] < 0.6  # the features are noise
+    assert report.numbers["recall_at_1"] <= report.numbers["recall_at_5"] <= report.numbers["recall_at_10"]
+
+
+def test_parts_that_are_not_there_are_left_out():
+    train, test = points(90, 0), points(60, 1)
+    unlabelled = evaluate(Embedded(train.embeddings), Embedded(test.embeddings), polymatching=False)
+    assert not any(name.startswith(("linear", "knn", "poly")) for name in unlabelled.numbers)
+    raw = evaluate(
+        Embedded(features=train.features, labels=train.labels),
+        Embedded(features=test.features, labels=test.labels),
+    )
+    assert list(raw.numbers) == ["linear_concat"]
+    with pytest.raises(ValueError, match="got neither"):
+        evaluate(Embedded(), Embedded())
+
+
+def test_mean_of_views_counts_present_views_only():
+    views = torch.tensor([[[2.0, 0.0]], [[0.0, 3.0]]])
+    assert torch.allclose(mean_of_views(views), torch.tensor([[0.5, 0.5]]))
+    mask = torch.tensor([[True], [False]])
+    assert torch.allclose(mean_of_views(views, mask), torch.tensor([[1.0, 0.0]]))
+
+
+def size_of(path):
+    from PIL import Image
+
+    with Image.open(path) as image:
+        return image.size
+
+
+@pytest.mark.parametrize("method", ["pca", "tsne"])
+def test_pictures_are_written(tmp_path, method):
+    data = points(60, 0, masked=True)
+    curves = plot_curves({"loss": {"train": ([1, 2], [3.0, 2.0])}, "probe": {}}, tmp_path / "new" / "curves.png")
+    matrix = plot_matrix(torch.rand(3, 3), ["a", "b", "c"], tmp_path / "matrix.png", title="Recall")
+    ranks = plot_matrix(torch.ones(3, 3), ["a", "b", "c"], tmp_path / "rank.png", title="Rank", percent=False)
+    places = plot_map(
+        data.embeddings, tmp_path / "map.png", labels=data.labels, mask=data.mask, method=method, limit=40
+    )
+    for path in (curves, matrix, ranks, places):
+        assert min(size_of(path)) > 300
+    alone = plot_map(data.embeddings, tmp_path / "alone.png", view_names=["x", "y", "z"])
+    assert size_of(alone)[0] < size_of(places)[0]  # no panel for classes without labels
+
+
+def test_many_classes_get_no_legend_of_a_hundred_lines(tmp_path):
+    data = torch.randn(2, 100, 4)
+    assert min(size_of(plot_map(data, tmp_path / "many.png", labels=torch.arange(100)))) > 300
+
+
+def test_wrong_pictures_are_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"matrix takes shape \(2, 2\)"):
+        plot_matrix(torch.ones(3, 3), ["a", "b"], tmp_path / "m.png", title="")
+    with pytest.raises(ValueError, match="at least one panel"):
+        plot_curves({}, tmp_path / "c.png")
+    with pytest.raises(ValueError, match="method takes one of"):
+        plot_map(torch.randn(2, 5, 3), tmp_path / "p.png", method="umap")

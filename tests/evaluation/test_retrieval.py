@@ -1,0 +1,52 @@
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from m3g.evaluation import retrieval
+
+
+def slow_ranks(query, gallery, i):
+    """The rank of gallery[i] for one query, counted one by one."""
+    scores = [float(torch.cosine_similarity(query, other, dim=0)) for other in gallery]
+    return 1 + sum(score > scores[i] for score in scores)
+
+
+@settings(deadline=None, max_examples=15)
+@given(k=st.integers(2, 4), n=st.integers(2, 14), seed=st.integers(0, 100))
+def test_against_counting(k, n, seed):
+    views = torch.randn(k, n, 5, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    found = retrieval(views)
+    for l in range(k):
+        for m in range(k):
+            ranks = torch.tensor([slow_ranks(views[l, i], views[m], i) for i in range(n)])
+            for level in (1, 5, 10):
+                assert found.recall[level][l, m] == pytest.approx(float((ranks <= level).double().mean()))
+            assert found.median_rank[l, m] == float(ranks.median())
+
+
+def test_collapse_is_chance_not_success():
+    found = retrieval(torch.ones(2, 100, 4))
+    assert found.recall[1][0, 1] == 0
+    assert found.median_rank[0, 1] == 50.5
+
+
+def test_absent_points_neither_ask_nor_are_found():
+    views = torch.randn(2, 30, 6, generator=torch.Generator().manual_seed(0))
+    views[1] += 2 * views[0]
+    mask = torch.rand(2, 30, generator=torch.Generator().manual_seed(1)) > 0.3
+    mask[0] |= ~mask.any(0)
+    both = mask.all(0)
+    noisy = torch.where(mask[..., None], views, torch.full_like(views, 1e3))
+    found = retrieval(noisy, mask=mask)
+    # The gallery keeps points that lack the query's view; so compute by hand.
+    gallery = views[1][mask[1]]
+    place = {int(i): j for j, i in enumerate(mask[1].nonzero())}
+    ranks = torch.tensor([slow_ranks(views[0, i], gallery, place[int(i)]) for i in both.nonzero().flatten()])
+    assert found.recall[1][0, 1] == pytest.approx(float((ranks <= 1).double().mean()))
+
+
+def test_views_without_common_points_are_refused():
+    mask = torch.tensor([[True, False], [False, True]])
+    with pytest.raises(ValueError, match="share at least one point"):
+        retrieval(torch.randn(2, 2, 3), mask=mask)
