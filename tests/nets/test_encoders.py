@@ -60,6 +60,14 @@ def test_text_model_ignores_padding():
     torch.testing.assert_close(encoder(short), encoder(padded), atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("model", "pool"), [("vit", "cls"), ("dinov2", "cls"), ("swin", "mean"), ("bert", "mean"), ("wav2vec2", "mean")]
+)
+def test_only_models_with_a_class_token_are_read_there(model, pool):
+    with torch.device("meta"):
+        assert build_encoder({"kind": "transformers", "model": model}, input_shape=(16,)).pool == pool
+
+
 def test_maps_are_averaged():
     config = {"embedding_size": 8, "hidden_sizes": [8, 12], "depths": [1, 1], "layer_type": "basic"}
     encoder = build_encoder({"kind": "transformers", "model": "resnet", "config": config}, input_shape=(3, 32, 32))

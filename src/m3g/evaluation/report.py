@@ -87,7 +87,7 @@ def evaluate(
     paper_probe: bool = False,
     transfer: bool = True,
     polymatching: bool = True,
-    matching_batch: int = 16,
+    matching_batch: int | None = None,
     matching_epsilon: float = 0.02,
 ) -> Report:
     """Everything that the given parts allow: probes need labels, the rest needs embeddings.

@@ -23,7 +23,8 @@ class TransformersEncoder(nn.Module):
         pretrained: load the weights as well as the configuration; only for a hub name or a local folder.
         config: fields of the model's configuration to change, such as `{"num_hidden_layers": 4}`.
         pool: `"cls"` takes the first token, `"mean"` averages the tokens that are not padding; by default
-            the first for images and the mean for text and audio. Maps (n, c, h, w) are averaged over h and w.
+            the first where the model has a class token (ViT), else the mean. Maps (n, c, h, w) are averaged
+            over h and w.
 
     Example:
         >>> import torch
@@ -48,7 +49,9 @@ class TransformersEncoder(nn.Module):
         if isinstance(pooler, nn.Module) and any(True for _ in pooler.parameters()):
             self.backbone.pooler = None
         self.input_name: str = self.backbone.main_input_name
-        self.pool = pool or ("cls" if self.input_name == "pixel_values" else "mean")
+        names = [name for name, _ in self.backbone.named_parameters()]
+        has_class_token = any(name.endswith(("cls_token", "class_embedding")) for name in names)
+        self.pool = pool or ("cls" if has_class_token else "mean")
         _checks.one_of("pool", self.pool, ("cls", "mean"))
         settings = self.backbone.config
         sizes = getattr(settings, "hidden_sizes", None)
@@ -77,15 +80,13 @@ def _load(model: str, pretrained: bool, changes: dict[str, Any]) -> Any:
     if "/" not in model:
         if pretrained:
             raise ValueError(
-                "pretrained=True takes a model's name on the hub or a local folder, "
-                f"got the model type {model!r}."
+                f"pretrained=True takes a model's name on the hub or a local folder, got the model type {model!r}."
             )
         try:
             config = transformers.AutoConfig.for_model(model, **changes)
         except ValueError:
             raise ValueError(
-                "model takes a model type known to transformers, such as 'vit', 'bert' or 'wav2vec2', "
-                f"got {model!r}."
+                f"model takes a model type known to transformers, such as 'vit', 'bert' or 'wav2vec2', got {model!r}."
             ) from None
         return transformers.AutoModel.from_config(config)
     try:

@@ -75,9 +75,7 @@ def build_encoders(
     if not shared:
         # A ready module is copied, so that every view has its own weights.
         return [
-            build_encoder(
-                copy.deepcopy(spec) if isinstance(spec, nn.Module) else spec, input_shape=shape, trust=trust
-            )
+            build_encoder(copy.deepcopy(spec) if isinstance(spec, nn.Module) else spec, input_shape=shape, trust=trust)
             for shape in view_shapes
         ]
     if len({tuple(shape) for shape in view_shapes}) > 1:
