@@ -1,5 +1,7 @@
 """Learn from k views of the same objects with the multi-marginal matching gap."""
 
+from typing import Any
+
 from m3g.costs import CircularStd, CircularVariance, PairwiseCost
 from m3g.losses.m3g import M3GLoss, leave_one_out, matching_gap
 from m3g.solvers import Exact, Factored, Sinkhorn, Solution, estimate, solve
@@ -17,6 +19,16 @@ __all__ = [
     "Solution",
     "estimate",
     "leave_one_out",
+    "load",
     "matching_gap",
     "solve",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """`m3g.load(RUN)`, imported when first used: it needs the extra `train`."""
+    if name == "load":
+        from m3g.training.export import load
+
+        return load
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -23,9 +23,7 @@ files, split (n,), views (k,) their names, and where the data has them labels (n
 
 def arguments(parser: Any, name: str) -> None:
     parser.add_argument("run", type=str, help="the folder of a finished run")
-    parser.add_argument(
-        "--out", type=str, required=True, help="the .npz file to write; it must not exist yet"
-    )
+    parser.add_argument("--out", type=str, required=True, help="the .npz file to write; it must not exist yet")
     parser.add_argument("--split", type=str, default="all", help="train, val, test or all")
     parser.add_argument(
         "--trust",
@@ -47,33 +45,38 @@ def run(args: Any, name: str) -> int:
     if out.suffix != ".npz":
         raise ValueError(f"--out takes the name of an .npz file, got {args.out!r}.")
     if out.exists():
-        raise ValueError(
-            f"--out takes a file that does not exist yet, but {out} does: delete it or choose another."
-        )
+        raise ValueError(f"--out takes a file that does not exist yet, but {out} does: delete it or choose another.")
     if not out.parent.is_dir():
         raise ValueError(f"--out takes a file in an existing folder, but there is no folder {out.parent}.")
     config = Run(args.run).open()
     net = load(args.run, trust=args.trust)
     data = build_data(config)
-    splits = [split for split in data.datasets if args.split in ("all", split) and data.num_rows(split)]
+    splits: list[Any] = [split for split in data.datasets if args.split in ("all", split) and data.num_rows(split)]
     if not splits:
         raise ValueError(f"--split takes a split with rows in it, got {args.split!r}, which has none.")
-    parts = [embed(net, data, split) for split in splits]
-    embeddings = np.concatenate([part.embeddings.numpy() for part in parts], axis=1)
+    found: list[Any] = [embed(net, data, split) for split in splits]
+    points = np.concatenate([_array(part.embeddings) for part in found], axis=1)
     content: dict[str, Any] = {
-        "embeddings": embeddings,
-        "mean": np.concatenate([mean_of_views(part.embeddings, part.mask).numpy() for part in parts]),
-        "split": np.concatenate(
-            [np.full(part.embeddings.shape[1], split) for part, split in zip(parts, splits)]
-        ),
+        "embeddings": points,
+        "mean": np.concatenate([_array(mean_of_views(part.embeddings, part.mask)) for part in found]),
+        "index": np.concatenate([_rows(data, split) for split in splits]),
+        "split": np.concatenate([np.full(data.num_rows(split), split) for split in splits]),
         "views": np.array(data.view_names),
     }
-    if parts[0].labels is not None:
-        content["labels"] = np.concatenate([part.labels.numpy() for part in parts])
-    if parts[0].mask is not None:
-        content["mask"] = np.concatenate([part.mask.numpy() for part in parts], axis=1)
+    if found[0].labels is not None:
+        content["labels"] = np.concatenate([_array(part.labels) for part in found])
+    if found[0].mask is not None:
+        content["mask"] = np.concatenate([_array(part.mask) for part in found], axis=1)
     with atomic(out) as file:
         np.savez(file, **content)
-    k, n, d = embeddings.shape
+    k, n, d = points.shape
     print(f"{out}: {k} views of {n} points in {d} dimensions ({', '.join(content)})")
     return 0
+
+
+def _array(tensor: Any) -> np.ndarray:
+    return tensor.numpy()
+
+
+def _rows(data: Any, split: str) -> np.ndarray:
+    return np.concatenate([batch["index"].numpy() for batch in data.loader(split)])

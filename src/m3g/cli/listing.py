@@ -21,22 +21,22 @@ def run(args: Any, name: str) -> int:
         from m3g import losses
 
         if args.name is None:
-            _print_table(["loss", "what it does", "cost"], losses.describe())
+            print_table(["loss", "what it does", "cost"], losses.describe())
             print("\nm3g losses NAME shows the options of a loss, m3g train --loss NAME uses it.")
         else:
             print(f"--loss {args.name} takes --loss_options.NAME VALUE, where NAME is one of:")
-            _print_table(["option", "default"], _defaults(type(losses.build(args.name))))
+            print_table(["option", "default"], _defaults(type(losses.build(args.name))))
         return 0
     from m3g import _checks, data
 
     if args.name is None:
-        _print_table(["data", "what it is"], data.describe())
+        print_table(["data", "what it is"], data.describe())
         print("\nm3g data NAME shows the options of a data set, m3g train --data NAME uses it.")
     else:
         kind = data.MODULES[_checks.one_of("name", args.name, data.MODULES)]
         print(inspect.getdoc(kind))
         print(f"\n--data {args.name} takes --data_options.NAME VALUE, where NAME is one of:")
-        _print_table(["option", "default"], _defaults(kind))
+        print_table(["option", "default"], _defaults(kind))
     return 0
 
 
@@ -49,7 +49,7 @@ def _defaults(kind: type) -> list[tuple[str, str]]:
     ]
 
 
-def _print_table(head: list[str], rows: list[Any]) -> None:
+def print_table(head: list[str], rows: list[Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 

@@ -112,6 +112,4 @@ def _one_line(error: BaseException) -> str:
     if isinstance(error, FileNotFoundError) and error.filename:
         return f"{error.filename} does not exist: check the path."
     text = " ".join(str(error).split()) or type(error).__name__
-    return (
-        text if isinstance(error, (ValueError, argparse.ArgumentError)) else f"{type(error).__name__}: {text}"
-    )
+    return text if isinstance(error, (ValueError, argparse.ArgumentError)) else f"{type(error).__name__}: {text}"

@@ -54,9 +54,7 @@ def settings(args: Any) -> Config:
     config = Config.from_dict(content)
     if views is not None:
         if config.data not in ("Arrays", Config().data):
-            raise ValueError(
-                f"--views takes the data set Arrays, got --data {config.data}: leave one of them out."
-            )
+            raise ValueError(f"--views takes the data set Arrays, got --data {config.data}: leave one of them out.")
         config.data = "Arrays"
         config.data_options = {"paths": views, **config.data_options}
         if labels is not None:

@@ -10,6 +10,7 @@ from m3g._checks import one_of
 from m3g.losses.aggregate import BYOLAverage, BYOLPairwise, InfoNCEAverage, InfoNCEPairwise
 from m3g.losses.base import ViewLoss
 from m3g.losses.gram import Gram
+from m3g.losses.m3g import M3GLoss
 from m3g.losses.mmcr import MMCR
 from m3g.losses.mv_dhel import MVDHEL
 from m3g.losses.mv_infonce import MVInfoNCE
@@ -28,12 +29,11 @@ class LossEntry(NamedTuple):
 
 
 _LOSSES = {
+    "m3g": LossEntry(M3GLoss, "gap between the true matching of k views and the best polymatching", "n^k"),
     "infonce-pwe": LossEntry(InfoNCEPairwise, "InfoNCE, mean over the pairs of views", "k² n² d"),
     "infonce-ave": LossEntry(InfoNCEAverage, "InfoNCE, each view against the average of the rest", "k n² d"),
     "byol-pwe": LossEntry(BYOLPairwise, "BYOL, mean over the pairs of views; needs a teacher", "k² n d"),
-    "byol-ave": LossEntry(
-        BYOLAverage, "BYOL, each view against the average of the rest; needs a teacher", "k n d"
-    ),
+    "byol-ave": LossEntry(BYOLAverage, "BYOL, each view against the average of the rest; needs a teacher", "k n d"),
     "symile": LossEntry(
         Symile, "multilinear inner product of whole tuples", "k n² d, or n^k d with negatives=n_squared"
     ),
@@ -42,9 +42,7 @@ _LOSSES = {
     "polyview": LossEntry(PolyView, "every view predicts every other, negatives in all views", "k² n² d"),
     "mv-infonce": LossEntry(MVInfoNCE, "all pairs of views of an object in one InfoNCE term", "k² n² d"),
     "mv-dhel": LossEntry(MVDHEL, "aligns across views, spreads within each view", "k n² d"),
-    "mmcr": LossEntry(
-        MMCR, "nuclear norms of centroids and of each object's views", "n d min(n, d) + n k² d"
-    ),
+    "mmcr": LossEntry(MMCR, "nuclear norms of centroids and of each object's views", "n d min(n, d) + n k² d"),
     "vicreg": LossEntry(VICReg, "variance, invariance and covariance, no negatives", "k n d²"),
 }
 

@@ -30,9 +30,7 @@ class AtomicCheckpoints(CheckpointIO):
         with atomic(path) as file:
             file.write(buffer.getbuffer())
 
-    def load_checkpoint(
-        self, path: Any, map_location: Any = None, weights_only: bool | None = None
-    ) -> dict[str, Any]:
+    def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
         return read_checkpoint(path)
 
     def remove_checkpoint(self, path: Any) -> None:
@@ -57,8 +55,7 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
         ) from error
     if not isinstance(content, Mapping) or MARK not in content:
         raise ValueError(
-            f"checkpoint takes a file written by m3g train, but {path} was written by something else: "
-            "start a new run."
+            f"checkpoint takes a file written by m3g train, but {path} was written by something else: start a new run."
         )
     if content[MARK] != VERSION:
         raise ValueError(
@@ -96,9 +93,7 @@ class SaveCheckpoints(Callback):
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._save(trainer, pl_module)
 
-    def on_save_checkpoint(
-        self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
-    ) -> None:
+    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         checkpoint[MARK] = VERSION
 
     def _save(self, trainer: Trainer, pl_module: LightningModule) -> None:

@@ -119,6 +119,8 @@ class Config:
         teacher: the teacher
         optim: the optimiser
         loop: the training loop
+        views_per_step: how many of the k views each step draws at random and compares; None takes all of
+            them, or with the loss m3g as many as its exact solver, whose cost is n ** k, takes quickly
         seed: fixes every random choice: a run on CPU is repeated bit for bit
     """
 
@@ -133,6 +135,7 @@ class Config:
     teacher: TeacherSettings = field(default_factory=TeacherSettings)
     optim: OptimSettings = field(default_factory=OptimSettings)
     loop: LoopSettings = field(default_factory=LoopSettings)
+    views_per_step: int | None = None
     seed: int = 0
 
     def to_dict(self) -> dict[str, Any]:
@@ -157,9 +160,7 @@ class Config:
         try:
             content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
         except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise ValueError(
-                f"{path} takes YAML, but it cannot be read: {' '.join(str(error).split())}."
-            ) from error
+            raise ValueError(f"{path} takes YAML, but it cannot be read: {' '.join(str(error).split())}.") from error
         return cls.from_dict(content, source=str(path))
 
 
@@ -179,9 +180,7 @@ def _build(kind: Any, content: Any, source: str) -> Any:
     if unknown:
         raise ValueError(f"{source} takes the names {', '.join(sorted(known))}, got {', '.join(unknown)}.")
     values = {
-        name: _build(_NESTED[name], value, f"{source}: {name}")
-        if kind is Config and name in _NESTED
-        else value
+        name: _build(_NESTED[name], value, f"{source}: {name}") if kind is Config and name in _NESTED else value
         for name, value in content.items()
     }
     if "betas" in values:

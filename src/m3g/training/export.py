@@ -53,7 +53,14 @@ def save_network(
     tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in net.state_dict().items()}
     with atomic(run.weights) as file:
         file.write(bytes_of(tensors))
-    write_json(run.model, {"format": FORMAT, "view_names": view_names, **_recipe(config, view_shapes)})
+    recipe = _recipe(config, view_shapes)
+    backbone = getattr(net.encoders[0], "backbone", None)
+    if config.encoder == "transformers" and backbone is not None:
+        # the whole configuration instead of a name on the hub: reading the network back needs no connection
+        settings = json.loads(backbone.config.to_json_string(use_diff=True))
+        kind = settings.pop("model_type")
+        recipe["encoder"] |= {"model": kind, "config": settings, "pretrained": False}
+    write_json(run.model, {"format": FORMAT, "view_names": view_names, **recipe})
 
 
 def load(folder: str | os.PathLike[str], *, trust: bool = False) -> MultiViewNet:
@@ -67,24 +74,7 @@ def load(folder: str | os.PathLike[str], *, trust: bool = False) -> MultiViewNet
         trust: allow encoder classes from anywhere; their code is then imported and run.
     """
     run = Run(folder)
-    for path in (run.model, run.weights):
-        if not path.is_file():
-            raise ValueError(
-                f"run takes the folder of a finished run, but {Path(folder)} has no {path.name}: "
-                "finish the training first, with m3g train --resume."
-            )
-    try:
-        recipe = json.loads(run.model.read_text(encoding="utf-8"))
-        # a network is built from these names and nothing else a foreign file may hold
-        names = ("view_shapes", "encoder", "shared", "projector", "predictor")
-        recipe = {name: recipe[name] for name in names} | {"view_names": list(recipe["view_names"])}
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(
-            f"{run.model} takes what m3g train wrote, but it is damaged or foreign ({error})."
-        ) from error
-    if isinstance(recipe["encoder"], dict) and recipe["encoder"].get("kind") == "transformers":
-        recipe["encoder"]["pretrained"] = False  # the weights are here; no hub is needed
-    view_names = recipe.pop("view_names")
+    recipe = read_recipe(folder)
     net = build_net(**recipe, trust=trust)
     try:
         net.load_state_dict(tensors_from(run.weights.read_bytes()))
@@ -94,9 +84,23 @@ def load(folder: str | os.PathLike[str], *, trust: bool = False) -> MultiViewNet
             f"{run.weights} takes the weights of {run.model.name}, but it is damaged or belongs to another "
             f"network ({reason})."
         ) from error
-    net.view_names = view_names
-    net.view_shapes = [tuple(shape) for shape in recipe["view_shapes"]]
     return net.eval()
+
+
+def read_recipe(folder: str | os.PathLike[str]) -> dict[str, Any]:
+    """How to build the network of a finished run: the arguments of `build_net`, and nothing else."""
+    run = Run(folder)
+    for path in (run.model, run.weights):
+        if not path.is_file():
+            raise ValueError(
+                f"run takes the folder of a finished run, but {Path(folder)} has no {path.name}: "
+                "finish the training first, with m3g train --resume."
+            )
+    try:
+        content = json.loads(run.model.read_text(encoding="utf-8"))
+        return {name: content[name] for name in ("view_shapes", "encoder", "shared", "projector", "predictor")}
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{run.model} takes what m3g train wrote, but it is damaged or foreign ({error}).") from error
 
 
 def push_to_hub(folder: str | os.PathLike[str], repository: str, *, private: bool = True) -> str:

@@ -26,6 +26,8 @@ from m3g.training.export import network, save_network
 from m3g.training.module import MultiViewModule, NonFiniteLoss, seed_everything
 from m3g.training.run import Run
 
+QUICK_TUPLES = 2e7  # n ** k up to which the exact solver of M3G takes some tens of milliseconds
+
 
 def build_data(config: Config) -> data_sets.ViewsData:
     """The data module of a configuration; the run's seed also fixes its order unless the options do."""
@@ -35,10 +37,11 @@ def build_data(config: Config) -> data_sets.ViewsData:
 
 def build_module(config: Config, data: data_sets.ViewsData, *, trust: bool = False) -> MultiViewModule:
     """Network, loss and training settings, with weights drawn from the run's seed."""
+    shown = views_shown(config, data)
     students = config.teacher.student_views
-    if students is not None and not (config.teacher.enabled and 1 <= students < data.k):
+    if students is not None and not (config.teacher.enabled and 1 <= students < shown):
         raise ValueError(
-            f"teacher.student_views takes None, or with teacher.enabled a number from 1 to {data.k - 1}, "
+            f"teacher.student_views takes None, or with teacher.enabled a number from 1 to {shown - 1}, "
             f"got {students!r} with teacher.enabled {config.teacher.enabled}."
         )
     shared = data.shared_encoder if config.shared is None else config.shared
@@ -51,7 +54,33 @@ def build_module(config: Config, data: data_sets.ViewsData, *, trust: bool = Fal
             f"teacher.enabled takes a loss with a student–teacher form, got {config.loss!r}: "
             "set teacher.student_views, which works with every loss, or choose another loss."
         )
-    return MultiViewModule(net, loss, optim=config.optim, teacher=config.teacher, seed=config.seed)
+    return MultiViewModule(
+        net,
+        loss,
+        optim=config.optim,
+        teacher=config.teacher,
+        views_per_step=None if shown == data.k else shown,
+        seed=config.seed,
+    )
+
+
+def views_shown(config: Config, data: data_sets.ViewsData) -> int:
+    """How many views a step compares: what the settings say, or as many as are quick."""
+    if config.views_per_step is not None:
+        if not 2 <= config.views_per_step <= data.k:
+            raise ValueError(
+                f"views_per_step takes None or a number from 2 to {data.k}, got {config.views_per_step!r}."
+            )
+        return config.views_per_step
+    if config.loss != "m3g":
+        return data.k
+    n = data.batch_size * (processes() if config.loss_options.get("gather") else 1)
+    return max([2, *(k for k in range(2, data.k + 1) if n**k <= QUICK_TUPLES)])
+
+
+def processes() -> int:
+    """How many processes torchrun has started, 1 without it."""
+    return int(os.environ.get("WORLD_SIZE", 1))
 
 
 def train(
@@ -83,11 +112,18 @@ def train(
     data = build_data(config)
     module = build_module(config, data, trust=trust)
     with _quiet():
-        trainer = _trainer(config, folder, callbacks or [])
+        trainer = _trainer(config, folder, callbacks or [], partial=module.views_per_step is not None)
     if first and resume:
         _rewind(folder)
     elif first:
         folder.create(config)
+    if first:
+        drawn = "" if module.views_per_step is None else f", {module.views_per_step} of them drawn in each step"
+        print(
+            f"{config.loss} on {data.num_rows('train')} rows of {data.k} views ({', '.join(data.view_names)}){drawn}"
+            f"\nrun folder {folder.path}",
+            flush=True,
+        )
     try:
         with _quiet():
             trainer.fit(module, data, ckpt_path=folder.checkpoint if resume else None, weights_only=True)
@@ -100,9 +136,7 @@ def train(
     if trainer.interrupted:
         raise KeyboardInterrupt
     if first:
-        save_network(
-            module.net, config, folder.path, view_shapes=data.view_shapes, view_names=list(data.view_names)
-        )
+        save_network(module.net, config, folder.path, view_shapes=data.view_shapes, view_names=list(data.view_names))
     return folder
 
 
@@ -112,23 +146,19 @@ def check(config: Config) -> None:
     for name in ("epochs", "accumulate", "devices", "checkpoint_every", "log_every"):
         checks.positive_int(f"loop.{name}", getattr(loop, name))
     if loop.evaluate_every < 0:
-        raise ValueError(
-            f"loop.evaluate_every takes a whole number of at least 0, got {loop.evaluate_every!r}."
-        )
+        raise ValueError(f"loop.evaluate_every takes a whole number of at least 0, got {loop.evaluate_every!r}.")
     for name in ("learning_rate", "eps"):
         checks.positive(f"optim.{name}", getattr(config.optim, name))
     for name in ("min_learning_rate", "warmup_epochs", "weight_decay"):
         if not getattr(config.optim, name) >= 0:
-            raise ValueError(
-                f"optim.{name} takes a number of at least 0, got {getattr(config.optim, name)!r}."
-            )
+            raise ValueError(f"optim.{name} takes a number of at least 0, got {getattr(config.optim, name)!r}.")
     if not all(0 <= beta < 1 for beta in config.optim.betas):
         raise ValueError(f"optim.betas takes two numbers in [0, 1), got {config.optim.betas}.")
     if config.optim.reference_batch is not None:
         checks.positive_int("optim.reference_batch", config.optim.reference_batch)
 
 
-def _trainer(config: Config, folder: Run, callbacks: list[Callback]) -> Trainer:
+def _trainer(config: Config, folder: Run, callbacks: list[Callback], *, partial: bool) -> Trainer:
     loop = config.loop
     # torchrun has started the processes already and says so in the environment
     started = "TORCHELASTIC_RUN_ID" in os.environ
@@ -137,8 +167,8 @@ def _trainer(config: Config, folder: Run, callbacks: list[Callback]) -> Trainer:
     several = devices * nodes > 1
     strategy = loop.strategy
     if several and strategy == "auto":
-        # with a split, the encoders of the teacher's views get no gradient in that step
-        unused = config.teacher.enabled and config.teacher.student_views is not None
+        # encoders of views that a step does not draw, or that come from the teacher, get no gradient in it
+        unused = partial or config.teacher.student_views is not None
         strategy = "ddp_find_unused_parameters_true" if unused else "ddp"
     return Trainer(
         max_epochs=loop.epochs,
@@ -157,9 +187,7 @@ def _trainer(config: Config, folder: Run, callbacks: list[Callback]) -> Trainer:
             logs.progress(),
             logs.MetricsFile(folder.path, every=loop.log_every),
             *callbacks,
-            checkpoint.SaveCheckpoints(
-                folder.checkpoints, every=loop.checkpoint_every
-            ),  # last: what it saves is done
+            checkpoint.SaveCheckpoints(folder.checkpoints, every=loop.checkpoint_every),  # last: what it saves is done
         ],
         plugins=[checkpoint.AtomicCheckpoints()],
         enable_checkpointing=False,
@@ -207,12 +235,8 @@ def _quiet() -> Iterator[None]:
 
 
 def _ignore_known_warnings() -> None:
-    warnings.filterwarnings(
-        "ignore", message=".*your dataloader is not resumable.*"
-    )  # ours is: it skips by itself
+    warnings.filterwarnings("ignore", message=".*your dataloader is not resumable.*")  # ours is: it skips by itself
     warnings.filterwarnings("ignore", message=".*does not have many workers.*")  # arrays in memory need none
     warnings.filterwarnings("ignore", message=".*in eval mode at the start of training.*")  # the teacher
     warnings.filterwarnings("ignore", message=".*have no `validation_step`.*")  # callbacks evaluate
-    warnings.filterwarnings(
-        "ignore", message=".*isinstance.treespec, LeafSpec.*"
-    )  # between Lightning and torch
+    warnings.filterwarnings("ignore", message=".*isinstance.treespec, LeafSpec.*")  # between Lightning and torch

@@ -29,9 +29,7 @@ class Table:
         if self.columns is None:
             self.columns = list(row)
         with open(self.path, "a", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(
-                file, self.columns, restval="", extrasaction="ignore", lineterminator="\n"
-            )
+            writer = csv.DictWriter(file, self.columns, restval="", extrasaction="ignore", lineterminator="\n")
             if new:
                 writer.writeheader()
             writer.writerow(row)
@@ -41,9 +39,7 @@ class Table:
         if not self.path.exists():
             return []
         with open(self.path, newline="", encoding="utf-8") as file:
-            return [
-                {name: float(value) for name, value in row.items() if value} for row in csv.DictReader(file)
-            ]
+            return [{name: float(value) for name, value in row.items() if value} for row in csv.DictReader(file)]
 
     def forget_after(self, step: int) -> None:
         """Drop what a killed run wrote after the checkpoint it is resumed from, and a half-written row."""
@@ -92,9 +88,7 @@ class EpochLines(Callback):
         began = getattr(self, "_began", None)  # an epoch that was resumed half way has no beginning here
         seconds = "" if began is None else f"  {time.perf_counter() - began:.1f} s"
         shown = "  ".join(
-            f"{name} {float(trainer.callback_metrics[name]):.4g}"
-            for name in SHOWN
-            if name in trainer.callback_metrics
+            f"{name} {float(trainer.callback_metrics[name]):.4g}" for name in SHOWN if name in trainer.callback_metrics
         )
         print(f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}  {shown}{seconds}", flush=True)
 

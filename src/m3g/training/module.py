@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import lightning.pytorch as pl
@@ -30,6 +31,7 @@ class MultiViewModule(pl.LightningModule):
         loss: `loss(views, *, mask=None, teacher=None)`.
         optim: the optimiser and its schedules.
         teacher: the teacher; by default there is none.
+        views_per_step: how many of the k views a step draws at random and compares; None takes all.
         seed: fixes what each step draws at random (dropout, augmentations, the split into student and
             teacher).
 
@@ -47,6 +49,7 @@ class MultiViewModule(pl.LightningModule):
         *,
         optim: OptimSettings | None = None,
         teacher: TeacherSettings | None = None,
+        views_per_step: int | None = None,
         seed: int = 0,
     ) -> None:
         super().__init__()
@@ -55,6 +58,7 @@ class MultiViewModule(pl.LightningModule):
         self.optim_settings = optim or OptimSettings()
         self.teacher_settings = teacher or TeacherSettings()
         self.teacher = Teacher(net) if self.teacher_settings.enabled else None
+        self.views_per_step = views_per_step
         self.seed = seed
         self.kappa = 1.0  # this run's batch over the reference batch; known once the trainer is
 
@@ -64,12 +68,19 @@ class MultiViewModule(pl.LightningModule):
     # ---------------------------------------------------------------- one step
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        embeddings, teacher = self.embed(batch["views"])
+        views, mask = batch["views"], batch.get("mask")
+        shown = self.draw_views(len(views))
+        embeddings, teacher = self.embed(views, shown)
         if not bool(torch.isfinite(embeddings).all()):
             raise NonFiniteLoss(self._stopped("the embeddings are not finite", batch))
         extra = {} if teacher is None else {"teacher": teacher}
+        if mask is not None:
+            mask = mask[shown]
+            seen = mask.any(0)  # a point that has none of the views shown sits this step out
+            embeddings, mask = embeddings[:, seen], mask[:, seen]
+            extra = {name: value[:, seen] for name, value in extra.items()}
         try:
-            loss = self.loss(embeddings, mask=batch.get("mask"), **extra)
+            loss = self.loss(embeddings, mask=mask, **extra)
         except FloatingPointError as error:
             raise NonFiniteLoss(self._stopped(str(error), batch)) from error
         if not bool(torch.isfinite(loss)):
@@ -78,23 +89,27 @@ class MultiViewModule(pl.LightningModule):
         self.report(loss, batch)
         return loss
 
-    def embed(self, views: list[Tensor]) -> tuple[Tensor, Tensor | None]:
-        """What the loss sees: embeddings (k, n, d) and, for the leave-one-out form, those of the teacher."""
+    def embed(self, views: list[Tensor], shown: list[int]) -> tuple[Tensor, Tensor | None]:
+        """What the loss sees: embeddings of the views `shown`; to leave one out, also the teacher's."""
         if self.teacher is None:
-            return self.net(views), None
+            return _stack(dict.fromkeys(shown, self.net), views), None
         students = self.teacher_settings.student_views
         if students is None:
-            return self.net(views), self.teacher(views)
-        # teacher views are computed without gradient, so their activations are dropped at once
-        chosen = self._student_views(len(views), students)
-        return torch.stack(
-            [(self.net if l in chosen else self.teacher).embed_view(view, l) for l, view in enumerate(views)]
-        ), None
+            student, teacher = dict.fromkeys(shown, self.net), dict.fromkeys(shown, self.teacher)
+            return _stack(student, views), _stack(teacher, views)
+        # the teacher computes without gradient, so the activations of its views are dropped at once
+        chosen = self._draw(2, shown, students)
+        return _stack({l: self.net if l in chosen else self.teacher for l in shown}, views), None
 
-    def _student_views(self, k: int, students: int) -> set[int]:
-        # not from the process's own random numbers: all processes must split alike
-        draw = np.random.default_rng([self.seed, self.global_step, students])
-        return set(draw.permutation(k)[:students].tolist())
+    def draw_views(self, k: int) -> list[int]:
+        """The views of this step: all of them, or as many as the settings ask for."""
+        return list(range(k)) if self.views_per_step is None else self._draw(1, range(k), self.views_per_step)
+
+    def _draw(self, purpose: int, views: Sequence[int], size: int) -> list[int]:
+        # not from the process's own random numbers: all processes must draw alike
+        batch = self.trainer.fit_loop.epoch_loop.total_batch_idx
+        draw = np.random.default_rng([self.seed, batch, purpose])
+        return sorted(draw.permutation(list(views))[:size].tolist())
 
     def report(self, loss: Tensor, batch: Batch) -> None:
         """What the progress bar shows and the logs keep."""
@@ -107,9 +122,7 @@ class MultiViewModule(pl.LightningModule):
             self.log(name, value, prog_bar=True, **together)
         self.log("learning_rate", self.learning_rate(self.global_step), **together)
 
-    def optimizer_step(
-        self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Any = None
-    ) -> None:
+    def optimizer_step(self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Any = None) -> None:
         """Set this step's learning rate and weight decay, step, and let the teacher follow: once per step."""
         step = self.global_step
         for group in optimizer.param_groups:
@@ -153,9 +166,7 @@ class MultiViewModule(pl.LightningModule):
         settings = self.optim_settings
         if settings.end_weight_decay is None:
             return settings.weight_decay
-        return cosine(
-            step, total=self.total_steps, start=settings.weight_decay, end=settings.end_weight_decay
-        )
+        return cosine(step, total=self.total_steps, start=settings.weight_decay, end=settings.end_weight_decay)
 
     def teacher_momentum(self, step: int) -> float:
         base = optim.scale_momentum(self.teacher_settings.momentum, self.kappa)
@@ -185,16 +196,18 @@ class MultiViewModule(pl.LightningModule):
         seed_everything(self.seed, 1 + self.trainer.fit_loop.epoch_loop.total_batch_idx, self.global_rank)
 
 
+def _stack(networks: dict[int, Any], views: list[Tensor]) -> Tensor:
+    """Embeddings of the views l, each by its network."""
+    return torch.stack([net.embed_view(views[l], l) for l, net in networks.items()])
+
+
 def diagnostics(loss: nn.Module, value: Tensor) -> dict[str, float]:
     """What a loss that solves a transport problem tells about its last call."""
-    solve = getattr(loss, "last", None)
+    solve: Any = getattr(loss, "last", None)
     if solve is None:
         return {}
-    return {
-        "gap": float(value.detach()),
-        "solver_steps": float(solve.num_steps),
-        "epsilon": float(loss.epsilon),
-    }  # type: ignore[arg-type]
+    epsilon: Any = loss.epsilon
+    return {"gap": float(value.detach()), "solver_steps": float(solve.num_steps), "epsilon": float(epsilon)}
 
 
 def seed_everything(seed: int, step: int, rank: int = 0) -> None:

@@ -16,7 +16,7 @@ from m3g.evaluation import METRICS, Embedded, Report, evaluate
 from m3g.evaluation.plots import plot_curves, plot_map, plot_matrix
 from m3g.nets import MultiViewNet
 from m3g.training.config import Config
-from m3g.training.export import load
+from m3g.training.export import load, read_recipe
 from m3g.training.files import write_json
 from m3g.training.fit import build_data
 from m3g.training.logs import Table
@@ -69,15 +69,11 @@ class Probe(Callback):
         if (trainer.current_epoch + 1) % self.every or split is None or not trainer.is_global_zero:
             return
         net: Any = pl_module.net
-        report = evaluate(
-            embed(net, data, "train"), embed(net, data, split), transfer=False, polymatching=False
-        )
+        report = evaluate(embed(net, data, "train"), embed(net, data, split), transfer=False, polymatching=False)
         row = {name: report.numbers[name] for name in QUICK if name in report.numbers}
         self.table.append({"step": trainer.global_step, "epoch": trainer.current_epoch + 1, **row})
         for logger in trainer.loggers:
-            logger.log_metrics(
-                {f"probe/{name}": value for name, value in row.items()}, step=trainer.global_step
-            )
+            logger.log_metrics({f"probe/{name}": value for name, value in row.items()}, step=trainer.global_step)
 
 
 def watch(config: Config, folder: str | os.PathLike[str]) -> list[Callback]:
@@ -93,11 +89,9 @@ def evaluate_run(
     config = folder.open()
     net = load(folder.path, trust=trust)
     data = build_data(config)
-    if [tuple(shape) for shape in data.view_shapes] != net.view_shapes:  # type: ignore[operator]
-        raise ValueError(
-            f"data takes views of the shapes {net.view_shapes} that the network was trained on, "
-            f"got {data.view_shapes}."
-        )
+    trained, given = read_recipe(folder.path)["view_shapes"], [list(shape) for shape in data.view_shapes]
+    if trained != given:
+        raise ValueError(f"data takes views of the shapes {trained} of the run, got {given}.")
     if "test" not in data.datasets or data.num_rows("test") < 2:
         raise ValueError(
             "data_options.test takes a fraction that leaves at least 2 rows for the evaluation, got fewer: "
@@ -105,9 +99,7 @@ def evaluate_run(
         )
     test = embed(net, data, "test")
     report = evaluate(embed(net, data, "train"), test, paper_probe=paper_probe)
-    write_json(
-        folder.results, {"numbers": report.numbers, "matrices": report.matrices, "views": data.view_names}
-    )
+    write_json(folder.results, {"numbers": report.numbers, "matrices": report.matrices, "views": data.view_names})
     return report, draw(folder, report, test, data)
 
 
@@ -119,9 +111,7 @@ def draw(folder: Run, report: Report, test: Embedded, data: ViewsData) -> list[P
         pictures.append(plot_curves(curves, folder.plots / "curves.png"))
     names = list(data.view_names)
     pictures.append(
-        plot_matrix(
-            report.matrices["recall_at_1"], names, folder.plots / "retrieval.png", title="Partner found first"
-        )
+        plot_matrix(report.matrices["recall_at_1"], names, folder.plots / "retrieval.png", title="Partner found first")
     )
     if "transfer" in report.matrices:
         pictures.append(

@@ -1,0 +1,91 @@
+"""`m3g bench`: what the loss costs on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from m3g import _checks as checks
+
+USAGE = {"bench": "overhead|memory [options]"}
+DESCRIPTION = {
+    "bench": """Measure on this machine, with ViT-B/16 as the encoder:
+
+  m3g bench overhead   the share of a training step that the M3G loss takes, against the number of views
+  m3g bench memory     what must be kept for the backward pass when s of k views come from the student"""
+}
+
+
+def arguments(parser: Any, name: str) -> None:
+    parser.add_argument("what", type=str, help="overhead or memory")
+    parser.add_argument("--n", type=int, default=64, help="points per view in the loss (overhead)")
+    parser.add_argument("--d", type=int, default=256, help="features of the embeddings in the loss (overhead)")
+    parser.add_argument("--max_k", type=int, default=4, help="measure 2, ..., max_k views")
+    parser.add_argument("--epsilon", type=float, default=0.05, help="entropy of the loss (overhead)")
+    parser.add_argument("--images", type=int, default=2, help="images per view on which the network is measured")
+    parser.add_argument("--repeats", type=int, default=3, help="timings, of which the median counts (overhead)")
+    parser.add_argument("--out", type=str, default="bench", help="folder for the numbers and the picture")
+
+
+def run(args: Any, name: str) -> int:
+    checks.one_of("bench", args.what, ("overhead", "memory"))
+    for option in ("n", "d", "images", "repeats"):
+        checks.positive_int(f"--{option}", getattr(args, option))
+    if args.max_k < 2:
+        raise ValueError(f"--max_k takes a whole number of at least 2, got {args.max_k}.")
+    out = Path(args.out)
+    out.mkdir(parents=True, exist_ok=True)
+    return _overhead(args, out) if args.what == "overhead" else _memory(args, out)
+
+
+def _overhead(args: Any, out: Path) -> int:
+    from m3g.cli.listing import print_table
+    from m3g.evaluation.plots import plot_curves
+    from m3g.experiments.overhead import overhead
+    from m3g.training.files import write_json
+    from m3g.training.run import environment
+
+    ks = list(range(2, args.max_k + 1))
+    print(f"measuring ViT-B/16 on {2 * args.images} images and M3G on n = {args.n}, d = {args.d} ...", flush=True)
+    rows = overhead(n=args.n, d=args.d, ks=ks, epsilon=args.epsilon, images=args.images, repeats=args.repeats)
+    print_table(
+        ["k", "loss (ms)", "ViT-B/16, student and teacher (s)", "share of the step"],
+        [(r["k"], f"{1e3 * r['loss']:.1f}", f"{r['network']:.0f}", f"{100 * r['share']:.3f} %") for r in rows],
+    )
+    print(
+        f"The loss is measured, forward and backward, student-teacher form, {torch.get_num_threads()} threads. The "
+        f"network is measured on {2 * args.images} images and scaled linearly to n k = {args.n} k images."
+    )
+    write_json(out / "overhead.json", {"rows": rows, "settings": vars(args), "environment": environment()})
+    share = {"measured": (ks, [100 * r["share"] for r in rows])}
+    picture = plot_curves({"M3G's share of a step of ViT-B/16, %": share}, out / "overhead.png", x_label="k views")
+    print(f"numbers   {out / 'overhead.json'}\npicture   {picture}")
+    return 0
+
+
+def _memory(args: Any, out: Path) -> int:
+    from m3g.cli.listing import print_table
+    from m3g.experiments.overhead import memory
+    from m3g.training.files import write_json
+    from m3g.training.run import environment
+
+    rows = memory(k=args.max_k, n=args.images)
+    full = rows[-1]["bytes"]
+    print_table(
+        ["student views", "teacher views", "kept for backward (MiB)", "of all-student"],
+        [
+            (
+                int(r["students"]),
+                args.max_k - int(r["students"]),
+                f"{r['bytes'] / 2**20:.0f}",
+                f"{100 * r['bytes'] / full:.0f} %",
+            )
+            for r in rows
+        ],
+    )
+    print(f"ViT-B/16, {args.images} images per view; parameters, gradients and optimiser state are not counted.")
+    write_json(out / "memory.json", {"rows": rows, "settings": vars(args), "environment": environment()})
+    print(f"numbers   {out / 'memory.json'}")
+    return 0

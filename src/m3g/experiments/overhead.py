@@ -1,0 +1,106 @@
+"""How much of a training step the loss takes, and how much memory teacher views save.
+
+`m3g bench overhead` and `m3g bench memory`, with ViT-B/16 as the encoder. A full step on a CPU takes minutes, so
+the network is measured on a few images and scaled linearly with their number; the loss is measured as it is.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from m3g.losses.m3g import M3GLoss
+from m3g.nets import MultiViewNet, Teacher, build_net
+
+VIT_B16 = {"kind": "transformers", "model": "vit", "config": {"patch_size": 16}}
+
+
+def vit(*, views: int, predictor: bool = True) -> MultiViewNet:
+    """ViT-B/16 for images of 224 pixels with the paper's heads, shared by all views, from its configuration."""
+    return build_net(
+        [(3, 224, 224)] * views,
+        encoder=VIT_B16,
+        shared=True,
+        projector={"hidden": 4096, "out_features": 256},
+        predictor={"hidden": 4096} if predictor else None,
+    )
+
+
+def seconds(function: Callable[[], Any], *, repeats: int) -> float:
+    """Median time of a call, after one that does not count."""
+    function()
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        function()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+def loss_seconds(k: int, *, n: int, d: int, epsilon: float, repeats: int) -> float:
+    """Forward and backward pass of M3G in its student–teacher form, on views that are half learned."""
+    torch.manual_seed(0)
+    objects = torch.randn(1, n, d)
+    student = (objects + torch.randn(k, n, d)).requires_grad_()
+    teacher = objects + torch.randn(k, n, d)
+    loss = M3GLoss(epsilon=epsilon)
+    return seconds(lambda: loss(student, teacher=teacher).backward(), repeats=repeats)
+
+
+def network_seconds(*, images: int, repeats: int) -> tuple[float, float]:
+    """Per image: forward and backward pass of the student, forward pass of the teacher."""
+    torch.manual_seed(0)
+    student = vit(views=2)
+    teacher = Teacher(student)
+    views = [torch.randn(images, 3, 224, 224)] * 2
+    student_time = seconds(lambda: student(views).square().mean().backward(), repeats=repeats)
+    teacher_time = seconds(lambda: teacher(views), repeats=repeats)
+    return student_time / (2 * images), teacher_time / (2 * images)
+
+
+def overhead(*, n: int, d: int, ks: list[int], epsilon: float, images: int, repeats: int) -> list[dict[str, float]]:
+    """One row per k: seconds of the loss, of the rest of a step, and the share of the loss in their sum."""
+    per_student, per_teacher = network_seconds(images=images, repeats=repeats)
+    rows = []
+    for k in ks:
+        loss = loss_seconds(k, n=n, d=d, epsilon=epsilon, repeats=repeats)
+        network = k * n * (per_student + per_teacher)
+        rows.append({"k": k, "loss": loss, "network": network, "share": loss / (loss + network)})
+    return rows
+
+
+def saved_bytes(function: Callable[[], Any]) -> int:
+    """Memory that a forward pass keeps for the backward pass, each tensor counted once; parameters are not."""
+    seen: dict[int, int] = {}
+
+    def note(tensor: torch.Tensor) -> torch.Tensor:
+        if not isinstance(tensor, nn.Parameter):
+            storage = tensor.untyped_storage()
+            seen[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        result = function()
+    del result
+    return sum(seen.values())
+
+
+def memory(*, k: int, n: int) -> list[dict[str, float]]:
+    """One row per number s of student views: bytes kept for the backward pass, M3G included."""
+    torch.manual_seed(0)
+    student = vit(views=k)
+    teacher = Teacher(student)
+    loss = M3GLoss()
+    views = [torch.randn(n, 3, 224, 224) for _ in range(k)]
+
+    def step(students: int) -> torch.Tensor:
+        parts = [(student if l < students else teacher).embed_view(view, l) for l, view in enumerate(views)]
+        return loss(torch.stack(parts))
+
+    return [{"students": s, "bytes": float(saved_bytes(partial(step, s)))} for s in range(1, k + 1)]
