@@ -174,6 +174,15 @@ def test_training_batches_are_full_and_evaluation_complete(size):
     assert sum(len(batch["index"]) for batch in data.loader("test")) == 400
 
 
+def test_an_empty_split_is_said_to_be_empty():
+    data = MultipleFeatures(val=0.0)
+    assert data.num_rows("val") == 0
+    with pytest.raises(ValueError, match="'val' which has none"):
+        data.arrays("val")
+    with pytest.raises(ValueError, match="split takes one of"):
+        data.arrays("training")
+
+
 def test_creating_a_loader_leaves_the_random_state_alone():
     data = MultipleFeatures()
     state = torch.random.get_rng_state()

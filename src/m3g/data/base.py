@@ -107,6 +107,8 @@ class ViewsData(LightningDataModule):
 
     def arrays(self, split: Split) -> tuple[list[Tensor], Tensor | None, Tensor | None]:
         """A whole split at once: k tensors (n, ...), mask (k, n) or None, labels (n,) or None."""
+        if self.num_rows(split) == 0:
+            raise ValueError(f"split takes one that has rows, got {split!r} which has none: raise its fraction.")
         batches: list[Batch] = list(self.loader(split))
         views = [torch.cat(parts) for parts in zip(*(batch["views"] for batch in batches))]
         return views, _join([b["mask"] for b in batches], dim=1), _join([b["label"] for b in batches])

@@ -72,17 +72,14 @@ class Domains(ImageData):
         if self.k < 2:
             raise ValueError(f"domains takes at least 2 that are not held out, got {self.k}: {self.view_names}.")
         self._setup_images([stack] * self.k, size, augment_on)
-        self.files: list[Path] = []
+        self.files = []
         self.labels, self.members = self._read(Path(root), names, val=val, test=test, split_seed=split_seed)
         train = [self._by_class("train", name) for name in self.view_names]
         self.points_per_epoch = (
             points_per_epoch or sum(len(files) for domain in train for files in domain.values()) // self.k
         )
         for split in SPLITS:
-            self.datasets[split] = self._rows(
-                self.files, self._pairing(split), self.labels, seed if split == "train" else None,
-                training=split == "train",
-            )  # fmt: skip
+            self.datasets[split] = self._training_rows(self._pairing(split))
         self._train_members = train
 
     def sampler(self) -> ClassAlignedSampler:
@@ -95,7 +92,7 @@ class Domains(ImageData):
         _checks.one_of("domain", domain, [*self.view_names, *self.held_out])
         _checks.one_of("split", split, SPLITS)
         points = [(int(i),) for i in self.members[domain, split]]
-        return self._rows(self.files, points, self.labels, None)
+        return self._evaluation_rows(points)
 
     def domain_loader(self, domain: str, split: Split) -> DataLoader:
         """Batches of one domain, one view each, in a fixed order: for probes on seen and held-out domains."""
@@ -128,6 +125,7 @@ class Domains(ImageData):
 
     def _by_class(self, split: Split, domain: str) -> dict[int, list[int]]:
         groups: dict[int, list[int]] = {}
+        assert self.labels is not None
         for i in self.members[domain, split]:
             groups.setdefault(int(self.labels[i]), []).append(int(i))
         return groups

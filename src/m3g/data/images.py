@@ -120,6 +120,10 @@ class ImageData(ViewsData):
 
     shared_encoder: ClassVar[bool] = True
 
+    files: list[Path]
+    labels: Tensor | None
+    evaluation_seed: int | None = None  # None: plain views
+
     def _setup_images(self, stacks: Sequence[str], size: int, augment_on: str) -> None:
         self.size = _checks.positive_int("size", size)
         self.side = round(size * 256 / 224)
@@ -127,18 +131,20 @@ class ImageData(ViewsData):
         self.in_worker = _checks.one_of("augment_on", augment_on, ("worker", "device")) == "worker"
         self.view_shapes = [(3, size, size)] * len(stacks)
 
-    def _rows(
-        self,
-        files: Sequence[Path],
-        points: Sequence[tuple[int, ...]],
-        labels: Tensor | None,
-        seed: int | None,
-        *,
-        training: bool = False,
-    ) -> ImageRows:
-        # Only training waits for the device: the other splits are also read outside a trainer.
-        transform = None if training and not self.in_worker else self.transform
-        return ImageRows(files, points, labels, side=self.side, transform=transform, seed=seed)
+    def _training_rows(self, points: Sequence[tuple[int, ...]]) -> ImageRows:
+        transform = self.transform if self.in_worker else None
+        return ImageRows(self.files, points, self.labels, side=self.side, transform=transform, seed=self.seed)
+
+    def _evaluation_rows(self, points: Sequence[tuple[int, ...]]) -> ImageRows:
+        # Always finished in the worker: evaluation also reads outside a trainer.
+        return ImageRows(
+            self.files, points, self.labels,
+            side=self.side, transform=self.transform, seed=self.evaluation_seed,
+        )  # fmt: skip
+
+    def evaluation_dataset(self, split: Split) -> Dataset:
+        """A split as evaluation sees it, the training split included."""
+        return self._evaluation_rows(super().evaluation_dataset(split).points)  # type: ignore[attr-defined]
 
     def on_after_batch_transfer(self, batch: dict[str, Any], dataloader_idx: int) -> dict[str, Any]:
         """Lightning calls this when a batch is on its device: here it is augmented if not in the worker."""
@@ -161,7 +167,7 @@ class ImageFolders(ImageData):
         val, test: fractions held out where there are no folders for them.
         split_seed: decides which images are held out.
         seed: decides the order of training and the augmentations.
-        evaluation_views: `augmented` gives validation and test k fixed augmentations, so that retrieval
+        evaluation_views: `augmented` gives evaluation k fixed augmentations of each image, so that retrieval
             between views asks something; `plain` the resized, cropped image k times (the paper's probe).
         augment_on: `worker` augments where images are read; `device` on the accelerator, after the transfer,
             which needs a Lightning trainer.
@@ -193,19 +199,16 @@ class ImageFolders(ImageData):
             raise ValueError(f"stacks takes k >= 2 names, one per view, got {len(stacks)}.")
         _checks.one_of("evaluation_views", evaluation_views, ("augmented", "plain"))
         self._setup_images(stacks, size, augment_on)
+        self.evaluation_seed = seed if evaluation_views == "augmented" else None
         self.view_names = [f"{l}: {stack}" for l, stack in enumerate(stacks)]
-        files, classes, rows = find_images(Path(root), val=val, test=test, split_seed=split_seed)
+        self.files, classes, rows = find_images(Path(root), val=val, test=test, split_seed=split_seed)
         self.class_names = sorted(set(classes)) if classes is not None else None
-        labels = None
+        self.labels = None
         if classes is not None and self.class_names is not None:
             code = {name: c for c, name in enumerate(self.class_names)}
-            labels = torch.tensor([code[name] for name in classes])
+            self.labels = torch.tensor([code[name] for name in classes])
         for split in SPLITS:
-            augmented = split == "train" or evaluation_views == "augmented"
-            points = [(int(i),) * len(stacks) for i in rows[split]]
-            self.datasets[split] = self._rows(
-                files, points, labels, seed if augmented else None, training=split == "train"
-            )
+            self.datasets[split] = self._training_rows([(int(i),) * len(stacks) for i in rows[split]])
 
 
 def find_images(
