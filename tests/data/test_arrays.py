@@ -72,6 +72,19 @@ def test_rows_stay_together(tmp_path):
         assert torch.equal(batch["label"], batch["index"] % 5)
 
 
+def test_labels_may_be_words_or_numbers_in_a_table(tmp_path):
+    a, b = save(tmp_path, a=GOOD, b=GOOD)
+    pandas.DataFrame({"kind": ["dog", "cat"] * 10}).to_csv(tmp_path / "words.csv", index=False)
+    pandas.DataFrame({"kind": ["dog", "cat"] * 10}).to_parquet(tmp_path / "words.parquet")
+    for name in ("words.csv", "words.parquet"):
+        data = Arrays([a, b], labels=tmp_path / name, batch_size=4)
+        assert data.class_names == ["cat", "dog"]
+        assert torch.equal(data.arrays("train")[2], 1 - data.datasets["train"].index % 2)
+    pandas.DataFrame({"kind": [1.0, None] * 10}).to_csv(tmp_path / "holes.csv", index=False)
+    with pytest.raises(ValueError, match="labels takes a class for every row, got NaN in row 1"):
+        Arrays([a, b], labels=tmp_path / "holes.csv")
+
+
 def test_missing_rows_as_nan_or_as_mask_are_the_same(tmp_path):
     random = np.random.default_rng(1)
     views = [random.normal(size=(30, 3)) for _ in range(2)]
@@ -136,7 +149,12 @@ def test_other_bad_input_is_one_sentence(tmp_path):
     a, b, short, objects = paths
     (tmp_path / "text.npy").write_text("no array")
     (tmp_path / "words.csv").write_text("x,y\n1,two\n")
+    (tmp_path / "headless.csv").write_text("1.5,1.5\n2.5,3.5\n")
+    (tmp_path / "index.csv").write_text(",x\n0,2.5\n1,3.5\n")
+    (tmp_path / "empty.csv").write_text("")
+    (tmp_path / "damaged.parquet").write_bytes(b"PAR1 and nothing more")
     np.savez(tmp_path / "two.npz", x=GOOD, y=GOOD)
+    (tmp_path / "damaged.npz").write_bytes((tmp_path / "two.npz").read_bytes()[:-30])
     rows_without_views = GOOD.copy()
     rows_without_views[2] = np.nan
     np.save(tmp_path / "gap.npy", rows_without_views)
@@ -145,8 +163,13 @@ def test_other_bad_input_is_one_sentence(tmp_path):
         ({"paths": str(a)}, "k >= 2 files"),
         ({"paths": [a, tmp_path / "none.npy"]}, "files that exist, got .*none.npy"),
         ({"paths": [a, tmp_path / "b.xlsx"]}, "files that end in"),
-        ({"paths": [a, objects]}, "without pickled objects"),
-        ({"paths": [a, tmp_path / "text.npy"]}, "takes arrays of numbers|readable"),
+        ({"paths": [a, objects]}, "read without pickle"),
+        ({"paths": [a, tmp_path / "text.npy"]}, "read without pickle"),
+        ({"paths": [a, tmp_path / "headless.csv"]}, "line of column names first"),
+        ({"paths": [a, tmp_path / "index.csv"]}, "probably an index"),
+        ({"paths": [a, tmp_path / "empty.csv"]}, "read without pickle"),
+        ({"paths": [a, tmp_path / "damaged.parquet"]}, "read without pickle"),
+        ({"paths": [a, tmp_path / "damaged.npz"]}, "read without pickle"),
         ({"paths": [a, tmp_path / "words.csv"]}, "numbers"),
         ({"paths": [a, tmp_path / "two.npz"]}, "one array per file"),
         ({"paths": [a, f"{tmp_path / 'two.npz'}:z"]}, "takes one of x, y"),

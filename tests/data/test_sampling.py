@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import distributed
 
 from m3g.data import ClassAlignedSampler, EpochSampler
 
@@ -69,6 +70,14 @@ def test_left_out_rows_are_reported(caplog):
         sampler = EpochSampler(10, batch_size=4)
     assert sampler.left_out == 2
     assert "leaves 2 of 10 rows out" in caplog.text
+
+
+def test_rank_and_number_of_processes_come_from_torch(monkeypatch):
+    monkeypatch.setattr(distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(distributed, "get_world_size", lambda: 2)
+    monkeypatch.setattr(distributed, "get_rank", lambda: 1)
+    expected = list(EpochSampler(20, batch_size=3, rank=1, world=2))
+    assert list(EpochSampler(20, batch_size=3)) == expected
 
 
 def domains(num_classes, per_class):

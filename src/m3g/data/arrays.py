@@ -45,7 +45,7 @@ class Arrays(ViewsData):
 
     Args:
         paths: k >= 2 files.
-        labels: file of n class labels (numbers or, in `.npy`, strings); only evaluation uses them.
+        labels: file of n class labels, numbers or words; only evaluation uses them.
         mask: file of a (k, n) or (n, k) array, true where a point has a view. Without it a row that is NaN
             throughout is absent.
         view_names: by default the names of the files.
@@ -84,7 +84,7 @@ class Arrays(ViewsData):
         self._prepare(
             [read_array(path) for path in paths],
             names,
-            None if labels is None else read_array(labels, name="labels").squeeze(),
+            None if labels is None else read_array(labels, name="labels", text=True).squeeze(),
             None if mask is None else read_array(mask, name="mask"),
             val=val,
             test=test,
@@ -110,6 +110,9 @@ class Arrays(ViewsData):
         if labels is not None:
             if labels.shape != (n,):
                 raise ValueError(f"labels takes {n} entries, one per row of the views, got shape {labels.shape}.")
+            if np.issubdtype(labels.dtype, np.floating) and np.isnan(labels).any():
+                row = int(np.flatnonzero(np.isnan(labels))[0])
+                raise ValueError(f"labels takes a class for every row, got NaN in row {row}.")
             kinds, codes = np.unique(labels, return_inverse=True)
             self.class_names, label = [str(kind) for kind in kinds], torch.from_numpy(codes.astype(np.int64))
         rows = split_rows(n, val=val, test=test, seed=split_seed, labels=None if label is None else label.numpy())

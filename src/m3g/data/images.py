@@ -156,7 +156,8 @@ class ImageFolders(ImageData):
 
     Layouts: `root/train/<class>/*.jpg` with `root/val` (and `root/test`; without it `val` serves as both);
     `root/<class>/*.jpg`, split by the seed; or `root/*.jpg` without classes. The augmentations depend only on
-    the seed, the epoch and the place in the epoch's order, so a resumed run sees the same pictures.
+    the seed, the epoch and the place in the epoch's order, so a resumed run sees the same pictures (with several
+    processes the order is shared, the augmentations are drawn by each for its own images).
 
     Args:
         root: the folder.

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import zipfile
+import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -11,52 +14,85 @@ from m3g import _checks
 SUFFIXES = (".npy", ".npz", ".csv", ".parquet")
 
 
-def read_array(path: str | Path, *, name: str = "paths") -> np.ndarray:
+def read_array(path: str | Path, *, name: str = "paths", text: bool = False) -> np.ndarray:
     """One array from an `.npy`, `.npz` (with one array), `.csv` (with a header line) or `.parquet` file.
 
-    `file.npz:key` picks one array of several.
+    `file.npz:key` picks one array of several. With `text` a column of words will do as well as numbers.
     """
-    text, key = str(path), None
-    if ".npz:" in text:
-        text, key = text.rsplit(":", 1)
-    file = Path(text)
+    given, key = str(path), None
+    if ".npz:" in given:
+        given, key = given.rsplit(":", 1)
+    file = Path(given)
     if file.suffix not in SUFFIXES:
-        raise ValueError(f"{name} takes files that end in {', '.join(SUFFIXES)}, got {text!r}.")
+        raise ValueError(f"{name} takes files that end in {', '.join(SUFFIXES)}, got {given!r}.")
     if not file.is_file():
-        raise ValueError(f"{name} takes files that exist, got {text!r}: check the path.")
+        raise ValueError(f"{name} takes files that exist, got {given!r}: check the path.")
     try:
-        if file.suffix in (".npy", ".npz"):
-            array = _read_numpy(file, key, name)
-        else:
-            pandas = _checks.extra("pandas", "train")
-            table = pandas.read_csv(file) if file.suffix == ".csv" else pandas.read_parquet(file)
-            array = table.to_numpy()
-    except (OSError, EOFError) as error:
-        raise ValueError(f"{name} takes readable files, got {text!r} ({error}).") from error
+        loaded = _open(file)
+    except (OSError, EOFError, ValueError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+        raise ValueError(f"{name} takes files that can be read without pickle, got {given!r} ({reason}).") from error
+    if isinstance(loaded, np.lib.npyio.NpzFile):
+        with loaded:
+            array = _pick(loaded, key, file, name)
+    elif isinstance(loaded, np.ndarray):
+        array = loaded
+    else:
+        _check_header(loaded, file, name)
+        array = loaded.to_numpy()
+    if text and array.dtype == object and all(isinstance(entry, str) for entry in array.flat):
+        return array.astype(str)
     if array.dtype == object:
-        raise ValueError(f"{name} takes numbers only, got a column of another kind in {text!r}: remove or encode it.")
+        raise ValueError(f"{name} takes numbers only, got a column of another kind in {given!r}: remove or encode it.")
     return array
 
 
-def _read_numpy(file: Path, key: str | None, name: str) -> np.ndarray:
-    try:
-        loaded = np.load(file, allow_pickle=False)
-        if isinstance(loaded, np.ndarray):
-            return loaded
-        with loaded:
-            if key is None and len(loaded.files) != 1:
-                raise ValueError(
-                    f"{name} takes one array per file, got {', '.join(loaded.files)} in {str(file)!r}: "
-                    f"choose with '{file}:{(loaded.files or ['key'])[0]}'."
-                )
-            if key is not None and key not in loaded.files:
-                raise ValueError(f"{name} takes one of {', '.join(loaded.files)} of {str(file)!r}, got {key!r}.")
-            return loaded[key or loaded.files[0]]
-    except ValueError as error:
-        if str(error).startswith(name):
-            raise
-        # Pickled objects, or a file that is not what its name says.
+def _open(file: Path) -> Any:
+    """A numpy array, an archive of them, or a pandas table."""
+    if file.suffix == ".npz" and not zipfile.is_zipfile(file):
+        raise ValueError("it is damaged or no .npz archive")
+    if file.suffix in (".npy", ".npz"):
+        return np.load(file, allow_pickle=False)
+    pandas = _checks.extra("pandas", "train")
+    return pandas.read_csv(file) if file.suffix == ".csv" else pandas.read_parquet(file)
+
+
+def _pick(stored: Any, key: str | None, file: Path, name: str) -> np.ndarray:
+    held = ", ".join(stored.files)
+    if key is None and len(stored.files) != 1:
         raise ValueError(
-            f"{name} takes arrays of numbers without pickled objects, got {str(file)!r} which numpy refuses "
-            f"({str(error).splitlines()[0].rstrip('.')})."
-        ) from error
+            f"{name} takes one array per file, got {held or 'none'} in {str(file)!r}: "
+            f"choose with '{file}:{(stored.files or ['key'])[0]}'."
+        )
+    if key is not None and key not in stored.files:
+        raise ValueError(f"{name} takes one of {held} of {str(file)!r}, got {key!r}.")
+    try:
+        return stored[key or stored.files[0]]
+    except (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+        raise ValueError(f"{name} takes files that can be read without pickle, got {str(file)!r} ({error}).") from error
+
+
+def _check_header(table: Any, file: Path, name: str) -> None:
+    """Refuse a csv file whose first line is data (it would be lost) or that holds a nameless index column."""
+    if file.suffix != ".csv":
+        return
+    columns = [str(column) for column in table.columns]
+    if columns[0] == "Unnamed: 0":
+        raise ValueError(
+            f"{name} takes named columns only, got one without a name in {str(file)!r}: "
+            "it is probably an index, write the file without it."
+        )
+    counted = columns == [str(c) for c in range(len(columns))]
+    if not counted and all(_is_number(column) for column in columns):
+        raise ValueError(
+            f"{name} takes .csv files with a line of column names first, got numbers in {str(file)!r}: add it."
+        )
+
+
+def _is_number(word: str) -> bool:
+    try:
+        float(word)
+    except ValueError:
+        # pandas tells equal names apart by a suffix: "1.5" and "1.5.1"
+        return word.count(".") > 1 and _is_number(word.rpartition(".")[0])
+    return True

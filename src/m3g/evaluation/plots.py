@@ -135,10 +135,13 @@ def _scatter(axis: Any, places: Tensor, code: Tensor, names: Sequence[str], titl
     colormaps = _checks.extra("matplotlib", "plot").colormaps
     many = len(names) > 20
     colours = colormaps["turbo" if many else ("tab10" if len(names) <= 10 else "tab20")]
-    for c, name in enumerate(names):
-        x, y = places[code == c].T
-        colour = colours(c / (len(names) - 1)) if many else colours(c)
-        axis.scatter(x, y, s=7, alpha=0.6, color=[colour], label=name, linewidths=0)
+    palette = [colours(c / (len(names) - 1) if many else c) for c in range(len(names))]
+    # In random order, so that no class hides another because it comes later.
+    order = torch.randperm(len(places), generator=torch.Generator().manual_seed(0))
+    x, y = places[order].T
+    axis.scatter(x, y, s=7, alpha=0.6, color=[palette[c] for c in code[order].tolist()], linewidths=0)
+    for colour, name in zip(palette, names):
+        axis.scatter([], [], s=7, alpha=0.8, color=[colour], label=name, linewidths=0)
     axis.set(title=title)
     axis.spines[["top", "right"]].set_visible(False)
     if many:
