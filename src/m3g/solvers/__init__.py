@@ -10,6 +10,7 @@ from torch import Tensor
 from m3g import _checks
 from m3g.costs import DenseProblem, Problem
 from m3g.solvers.auto import Auto, Estimate, estimate
+from m3g.solvers.danskin import differentiable_value
 from m3g.solvers.exact import Exact
 from m3g.solvers.factored import Factored
 from m3g.solvers.sinkhorn import Sinkhorn
@@ -50,6 +51,7 @@ def solve(
     tol: float = 1e-3,
     solver: str | Solver = "auto",
     weights: Sequence[Tensor] | None = None,
+    differentiable: bool = False,
 ) -> Solution:
     """Find the entropic optimal coupling of k marginals.
 
@@ -61,6 +63,8 @@ def solve(
         tol: the solution is found when Σ_l |m_l(P) - a_l|_1 is at most this.
         solver: "auto", "factored", "sinkhorn", "exact", or a configured object such as `Factored(newton=False)`.
         weights: k tensors a_l (n_l) with one common sum; uniform with sum 1 if left out.
+        differentiable: let `value`, `pair_marginal` and `coupling` carry gradients to the cost, the last two by
+            the implicit function theorem, which holds to the accuracy of `tol`.
 
     Returns:
         A `Solution`; look at `converged` before you trust it.
@@ -88,12 +92,16 @@ def solve(
     _checks.positive("tol", tol)
     for tensor in problem.tensors:
         _checks.finite_tensor("problem", tensor.detach())
-    return chosen.solve(
+    solution = chosen.solve(
         problem,
         epsilon=check_epsilon(epsilon, chosen),
         tol=tol,
         weights=_checks.marginal_weights(weights, problem.sizes, problem.tensors[0]),
     )
+    if differentiable:
+        solution.differentiable = True
+        solution.value = differentiable_value(solution).reshape(problem.batch)
+    return solution
 
 
 __all__ = [

@@ -27,7 +27,7 @@ from m3g.costs import Coupling, PairwiseProblem, all_edges, along, block_matrix
 from m3g.costs.problem import Edge
 from m3g.solvers.kernels import SINGLE_RANGE
 from m3g.solvers.newton import solve_newton
-from m3g.solvers.precision import full_precision
+from m3g.solvers.precision import full_precision, vector_dtype
 
 if TYPE_CHECKING:
     from m3g.solvers.solution import Solution
@@ -183,9 +183,10 @@ def log_kernels(solution: Solution) -> dict[Edge, Tensor]:
     """Matrices whose sum over the edges is log P: each potential is shared out among the edges of its view."""
     problem, epsilon = solution.problem, solution.epsilon
     assert isinstance(problem, PairwiseProblem)
-    exponents = problem.log_kernels(epsilon, torch.float64)
+    wide = vector_dtype(problem.device)
+    exponents = problem.log_kernels(epsilon, wide)
     matrices = [matrix for group in exponents.groups for matrix in group.unbind(1)]
-    scalings = (solution.flat_potentials.double() / epsilon - exponents.shift).split(list(problem.sizes), 1)
+    scalings = (solution.flat_potentials.to(wide) / epsilon - exponents.shift).split(list(problem.sizes), 1)
     shares = [part / sum(l in edge for edge in problem.edges) for l, part in enumerate(scalings)]
     logs = {
         (l, m): matrix + shares[l].unsqueeze(-1) + shares[m].unsqueeze(-2)
@@ -193,7 +194,7 @@ def log_kernels(solution: Solution) -> dict[Edge, Tensor]:
     }
     # Products over the edges must stay in range on the way to entries of P, which are at most 1.
     reach = float(torch.stack([log.amax((-2, -1)).clamp(min=0) for log in logs.values()]).sum(0).max())
-    dtype = problem.dtype if reach < SINGLE_RANGE / 2 else torch.float64
+    dtype = problem.dtype if reach < SINGLE_RANGE / 2 else wide
     return {edge: log.detach().to(dtype) for edge, log in logs.items()}
 
 

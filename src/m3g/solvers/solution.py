@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from m3g import _checks
-from m3g.costs import Coupling, Problem
+from m3g.costs import Coupling, Problem, all_edges
+from m3g.costs.problem import Edge
+from m3g.solvers.implicit import differentiable_marginals
 from m3g.solvers.memory import memory_limit
 
 
@@ -25,6 +27,7 @@ class Solution:
         num_steps: sweeps, Newton steps or pivots taken, as the solver counts them.
         tol: the tolerance asked for.
         solver: name of the solver that found it.
+        differentiable: whether `pair_marginal` and `coupling` carry gradients to the problem's tensors.
     """
 
     problem: Problem
@@ -36,11 +39,14 @@ class Solution:
     tol: float
     solver: str
     coupling_form: Coupling
+    differentiable: bool = False
+    _pairs: dict[Edge, Tensor] = field(default_factory=dict, repr=False)
 
     @property
     def potentials(self) -> list[Tensor]:
         """f_1 … f_k, tensors (..., n_l)."""
-        return [self._shaped(part) for part in self.flat_potentials.split(list(self.problem.sizes), 1)]
+        parts = self.flat_potentials.to(self.problem.dtype).split(list(self.problem.sizes), 1)
+        return [self._shaped(part) for part in parts]
 
     @property
     def converged(self) -> bool:
@@ -60,14 +66,24 @@ class Solution:
         l, m = _checks.view_index("l", l, k), _checks.view_index("m", m, k)
         if l == m:
             raise ValueError(f"m takes a view other than l = {l}, got {m}.")
-        pair = self.coupling_form.pair(min(l, m), max(l, m))
+        pair = self._pair(min(l, m), max(l, m))
         return self._shaped(pair if l < m else pair.transpose(-1, -2))
+
+    def _pair(self, l: int, m: int) -> Tensor:
+        if not self.differentiable:
+            return self.coupling_form.pair(l, m)
+        if not self._pairs:
+            edges = all_edges(self.problem.k)
+            self._pairs = dict(zip(edges, differentiable_marginals(self, edges)))
+        return self._pairs[l, m]
 
     def coupling(self, *, limit: int | None = None) -> Tensor:
         """The full tensor (..., n_1, …, n_k), if it fits in `limit` bytes (default: half the memory)."""
         size = self.problem.num_batch * self.problem.num_tuples * self.problem.dtype.itemsize
         limit = memory_limit(self.problem.device) if limit is None else limit
         _checks.fits("the full coupling", size, limit, "use pair_marginal(l, m), or raise limit")
+        if self.differentiable:
+            return self._shaped(*differentiable_marginals(self, [tuple(range(self.problem.k))]))
         return self._shaped(torch.cat([slab for _, slab in self.coupling_form.rows()], dim=1))
 
     def __repr__(self) -> str:
