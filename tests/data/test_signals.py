@@ -67,6 +67,9 @@ def test_bad_signals_are_one_sentence(recordings, tmp_path):
         Signals([])
     with pytest.raises(ValueError, match="files that exist"):
         Signals(tmp_path / "none.npz")
+    (tmp_path / "damaged.npz").write_bytes(recordings.read_bytes()[:-40])
+    with pytest.raises(ValueError, match="damaged"):
+        Signals(tmp_path / "damaged.npz")
     with pytest.raises(ValueError, match="channels takes some of F3, F4, C3, C4, got 'Cz'"):
         Signals(recordings, channels=["F3", "Cz"])
     with pytest.raises(ValueError, match="k >= 2, got 1"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
@@ -101,6 +102,8 @@ def _read(
     """One file as windows (n, channels, time), their subjects and labels, and the channels' names."""
     if file.suffix != ".npz" or not file.is_file():
         raise ValueError(f"paths takes .npz files that exist, got {str(file)!r}: check the path.")
+    if not zipfile.is_zipfile(file):
+        raise ValueError(f"paths takes .npz archives, got {str(file)!r} which is damaged or none.")
     try:
         with np.load(file, allow_pickle=False) as stored:
             arrays = {name: stored[name] for name in (signals, "channels", subject, label) if name in stored.files}
