@@ -143,19 +143,25 @@ def presence(mask: Tensor | None, views: Tensor) -> Tensor | None:
     return mask.expand(views.shape[:-1])
 
 
-def usable(views: Tensor, mask: Tensor | None, *, normalize: bool, name: str = "views") -> Tensor:
-    """The views a loss works on: absent points zero, the others finite and, if asked, of unit length."""
+def usable(views: Tensor, mask: Tensor | None, *, normalize: bool, name: str = "views", look: bool = True) -> Tensor:
+    """The views a loss works on: absent points zero, the others finite and, if asked, of unit length.
+
+    Without `look` entries that will not do are passed on, as NaN or inf.
+    """
     if mask is not None:
         views = torch.where(mask.unsqueeze(-1), views, 0.0)
+    elif not (look or normalize):
+        return views
     norms = torch.linalg.vector_norm(views, dim=-1, keepdim=True)
     if mask is not None:
         norms = torch.where(mask.unsqueeze(-1), norms, 1.0)
-    with torch.no_grad():
-        # NaN compares as false, so one comparison of the extremes finds every entry that will not do.
-        smallest, largest = norms.aminmax()
-        if not (bool(smallest > 0 if normalize else smallest >= 0) and bool(largest < math.inf)):
-            fine = (norms > 0) & (norms < math.inf) if normalize else norms < math.inf
-            _explain(views, fine.squeeze(-1), name)
+    if look:
+        with torch.no_grad():
+            # NaN compares as false, so the extremes tell of every entry that will not do.
+            smallest, largest = norms.aminmax()
+            if not (bool(smallest > 0 if normalize else smallest >= 0) and bool(largest < math.inf)):
+                fine = (norms > 0) & (norms < math.inf) if normalize else norms < math.inf
+                _explain(views, fine.squeeze(-1), name)
     return views / norms if normalize else views
 
 

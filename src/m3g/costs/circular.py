@@ -106,36 +106,38 @@ class CircularVarianceProblem(PairwiseProblem):
         self.factor = factor
 
     def log_kernels(self, epsilon: float, dtype: torch.dtype) -> LogKernels:
-        """With every view centred: r_l = x_l - mean, and μ the sum of the k means,
-
-        |Σ x|² = 2 Σ_{l<m} ⟨r_l, r_m⟩ + Σ_l ⟨r_l, r_l + 2μ⟩ + |μ|².
-        """
+        """Exponents s (⟨x_l, x_m⟩ - 1) with s = 2 · factor / (k² eps): on the sphere at most 0."""
         points = self.tensors[0].detach().to(dtype)
-        k, scale = self.k, 2 * self.factor / (self.k**2 * epsilon)
+        b, k, num_edges = points.shape[0], self.k, len(self.edges)
+        scale = 2 * self.factor / (k**2 * epsilon)
+        offset = points.new_full((1, 1, 1), -scale)
         if len(set(self.sizes)) == 1:
-            views = points.unflatten(1, (k, -1))
-            means = views.mean(2, keepdim=True)
-            centred = views - means
-            mean = means.sum(1)
+            n = self.sizes[0]
+            views = points.view(b, k, n, -1)
             left, right = edge_index(k, points.device)
-            pairs = torch.bmm(
-                (centred * scale).index_select(1, left).flatten(0, 1),
-                centred.index_select(1, right).flatten(0, 1).transpose(1, 2),
+            pairs = torch.baddbmm(
+                offset,
+                views.index_select(1, left).view(b * num_edges, n, -1),
+                views.index_select(1, right).view(b * num_edges, n, -1).transpose(1, 2),
+                alpha=scale,
             )
-            groups = [pairs.unflatten(0, (-1, len(self.edges)))]
-            flat = centred.flatten(1, 2)
+            groups = [pairs.view(b, num_edges, n, n)]
         else:
-            parts = [part - part.mean(1, keepdim=True) for part in points.split(list(self.sizes), 1)]
-            flat = torch.cat(parts, 1)
-            mean = torch.stack([part.mean(1, keepdim=True) for part in points.split(list(self.sizes), 1)]).sum(0)
-            groups = [scale * torch.bmm(parts[l], parts[m].transpose(1, 2)).unsqueeze(1) for l, m in self.edges]
-        unary = (flat * torch.add(flat, mean, alpha=2)).sum(-1)
-        constant = (mean.square().sum(-1) * (scale / 2) - self.factor / epsilon) / k
-        return LogKernels(groups, unary.mul_(-scale / 2).sub_(constant))
+            parts = points.split(list(self.sizes), 1)
+            groups = [
+                torch.baddbmm(offset, parts[l], parts[m].transpose(1, 2), alpha=scale).unsqueeze(1)
+                for l, m in self.edges
+            ]
+        # -C / eps = (s/2) |Σ x|² - factor / eps, and |Σ x|² = 2 Σ_{l<m} ⟨x_l, x_m⟩ + Σ_l |x_l|².
+        constant = scale * num_edges - self.factor / epsilon
+        unary = torch.linalg.vector_norm(points, dim=-1).square_()
+        return LogKernels(groups, unary.mul_(-scale / 2).sub_(constant / k))
 
     def matched(self) -> Tensor:
-        mean = self.tensors[0].unflatten(1, (self.k, -1)).mean(1)
-        return self.factor * (1 - mean.square().sum(-1).mean(-1))
+        points = self.tensors[0]
+        mean = points.view(points.shape[0], self.k, -1, points.shape[-1]).mean(1)
+        squared = torch.linalg.vector_norm(mean, dim=(1, 2)).square()
+        return self.factor - squared * (self.factor / self.sizes[0])
 
     def gradient(self, coupling: Coupling) -> tuple[Tensor, ...]:
         return (coupling.pull(self.tensors[0]).mul_(-2 * self.factor / self.k**2),)

@@ -150,20 +150,27 @@ class M3GLoss(ViewLoss):
         if teacher is not None:
             views = leave_one_out(views, teacher)
             mask = mask if mask is None else mask.unsqueeze(-3).expand(views.shape[:-1])
-        points = _checks.usable(views, mask, normalize=self.normalize)
+        points = _checks.usable(views, mask, normalize=self.normalize, look=False)
         gap, solution = solved_gap(points, mask, epsilon=self.epsilon, cost=self.cost, solver=self.solver, tol=self.tol)
         self.last = SolveReport(solution.num_steps, solution.error, solution.solver)
-        _complain(solution, fixed=getattr(self.solver, "fixed_steps", None) is not None)
-        return gap if teacher is None else gap.mean(-1)
+        # With a fixed number of steps the host must not wait for the error.
+        if getattr(self.solver, "fixed_steps", None) is None and not solution.converged:
+            # What may be wrong with the views is looked for only now: looking costs a pass over them.
+            _checks.usable(views, mask, normalize=self.normalize)
+            _complain(solution)
+        value = self.value(gap, solution)
+        return value if teacher is None else value.mean(-1)
+
+    def value(self, gap: Tensor, solution: Solution) -> Tensor:
+        """What the loss makes of a solve: the gap (another member of the family may take the coupling)."""
+        return gap
 
     def extra_repr(self) -> str:
         return f"epsilon={self.epsilon}, cost={self.cost!r}, solver={self.solver!r}, tol={self.tol}"
 
 
-def _complain(solution: Solution, *, fixed: bool = False) -> None:
-    """A solve that failed raises, one that stopped early warns; with fixed steps the host must not wait to look."""
-    if fixed or solution.converged:
-        return
+def _complain(solution: Solution) -> None:
+    """A solve that failed raises, one that stopped early warns."""
     if not bool(torch.isfinite(solution.error).all()):
         raise FloatingPointError(
             f"solver {solution.solver!r} left the range of its numbers at epsilon={solution.epsilon:g}: "

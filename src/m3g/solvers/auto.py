@@ -17,6 +17,8 @@ from m3g.solvers.solution import Solution
 
 # Operations of one step past which a solve is refused: minutes a step on a laptop.
 MOST_FLOPS = 3e13
+# Problems of so few tuples need no second thought.
+SMALL = 10**8
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ def choose(problem: Problem) -> Factored | Sinkhorn | Exact:
     """The solver for a problem; refuses one that no solver could finish, saying how large it is."""
     if not isinstance(problem, PairwiseProblem):
         return Sinkhorn()
-    if not problem.complete:
+    if not problem.complete or problem.num_batch * problem.num_tuples < SMALL:
         return Factored()
     need = estimate(problem)
     shape = " x ".join(map(str, problem.sizes))

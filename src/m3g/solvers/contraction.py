@@ -47,7 +47,8 @@ class CompleteContraction:
         self.num_batch = example.shape[0]
         rows = math.prod(sizes[l] for l in self.group_a[1:])
         per_lead = self.num_batch * rows * math.prod(sizes[m] for m in self.group_b) * example.element_size()
-        self.slab = max(1, min(sizes[self.lead], SLAB_BYTES // per_lead))
+        n, step = sizes[self.lead], max(1, min(sizes[self.lead], SLAB_BYTES // per_lead))
+        self.slabs = [(start, min(start + step, n)) for start in range(0, n, step)]
         self._kept: dict[int, Tensor] | None = {} if per_lead * sizes[self.lead] <= KEEP_BYTES else None
 
     def kernel(self, l: int, m: int) -> Tensor:
@@ -71,7 +72,7 @@ class CompleteContraction:
         out = None
         for l in self.group_a:
             part = [self.kernel(l, m) for m in self.group_b]
-            if l == self.lead:
+            if l == self.lead and len(self.slabs) > 1:
                 part = [kernel[:, start:stop] for kernel in part]
             row = part[0]
             for kernel in part[1:]:
@@ -93,58 +94,53 @@ class CompleteContraction:
             {(l, m): (b, n_l, n_m)} for l < m, the k marginals (b, n_l), and the factor (b, n) by which the leading
             scaling was multiplied.
         """
-        shape_a = [self.sizes[l] for l in self.group_a]
-        shape_b = [self.sizes[m] for m in self.group_b]
-        scale_a = outer([scalings[l] for l in self.group_a])
-        scale_b = outer([scalings[m] for m in self.group_b])
         if self.pivot is None:
-            left = right = None
-        else:
-            left = self.left * (scale_a.unsqueeze(-1) * scalings[self.pivot].unsqueeze(1))
-            right = self.right * scale_b.unsqueeze(-1)
-        per_lead = math.prod(shape_a[1:])
+            return self._two_views(scalings, target)
+        b, sizes = self.num_batch, self.sizes
+        shape_a = [sizes[l] for l in self.group_a]
+        shape_b = [sizes[m] for m in self.group_b]
+        scale_a = outer([scalings[l] for l in self.group_a]).unsqueeze(-1)
+        left = self.left * (scale_a * scalings[self.pivot].unsqueeze(1))
+        right = self.right * outer([scalings[m] for m in self.group_b]).unsqueeze(-1)
+        right_transposed = right.transpose(1, 2)
+        per_lead = left.shape[1] // sizes[self.lead]
         found: list[dict[Edge, Tensor]] = []
         with_pivot: list[Tensor] = []
         factors: list[Tensor] = []
         pull_right: Tensor | None = None
-        for start in range(0, self.sizes[self.lead], self.slab):
-            stop = min(start + self.slab, self.sizes[self.lead])
+        for start, stop in self.slabs:
             between = self._between(start, stop)
-            rows = slice(start * per_lead, stop * per_lead)
-            if left is None or right is None:
-                joint = between * scale_a[:, rows].unsqueeze(-1) * scale_b.unsqueeze(1)
-            else:
-                joint = torch.bmm(left[:, rows], right.transpose(1, 2)).mul_(between)
-            joint = joint.view(self.num_batch, stop - start, -1)
-            factor = target[:, start:stop] / joint.sum(-1)
-            factors.append(factor)
-            joint *= factor.unsqueeze(-1)
-            if left is not None and right is not None:
-                scaled = (left[:, rows].unflatten(1, (stop - start, -1)) * factor[..., None, None]).flatten(1, 2)
-                with_pivot.append(scaled * torch.bmm(between, right))
-                pull = torch.bmm(between.transpose(1, 2), scaled)
-                pull_right = pull if pull_right is None else pull_right.add_(pull)
-            sums: dict[Edge, Tensor] = {}
-            pair_sums(
-                joint.view(self.num_batch, stop - start, *shape_a[1:], *shape_b),
-                self.group_a + self.group_b,
-                sums,
-            )
-            found.append(sums)
-        marginals = {edge: self._gather_slabs(edge, [part[edge] for part in found]) for edge in found[0]}
-        if self.pivot is not None and right is not None and pull_right is not None:
-            joint_a = join(with_pivot).unflatten(1, shape_a)
-            joint_b = (right * pull_right).unflatten(1, shape_b)
-            for group, joint in ((self.group_a, joint_a), (self.group_b, joint_b)):
-                for i, l in enumerate(group):
-                    rest = [j + 1 for j in range(len(group)) if j != i]
-                    marginals[l, self.pivot] = joint.sum(rest) if rest else joint
-        ordered = {(l, m) if l < m else (m, l): P if l < m else P.transpose(1, 2) for (l, m), P in marginals.items()}
-        singles = [ordered[0, 1].sum(2)] + [ordered[0, l].sum(1) for l in range(1, len(self.sizes))]
-        return ordered, singles, join(factors)
+            rows = left if len(self.slabs) == 1 else left[:, start * per_lead : stop * per_lead]
+            joint = torch.bmm(rows, right_transposed).mul_(between).view(b, stop - start, -1)
+            factor = (target[:, start:stop] / joint.sum(-1)).unsqueeze(-1)
+            joint *= factor
+            rows = (rows.reshape(b, stop - start, -1) * factor).view(rows.shape)
+            with_pivot.append(torch.bmm(between, right).mul_(rows))
+            pull = torch.bmm(between.transpose(1, 2), rows)
+            pull_right = pull if pull_right is None else pull_right.add_(pull)
+            factors.append(factor.squeeze(-1))
+            found.append(pair_sums(joint.view(b, stop - start, *shape_a[1:], *shape_b), self.group_a + self.group_b))
+        assert pull_right is not None
+        pairs = {edge: self._gather_slabs(edge, [part[edge] for part in found]) for edge in found[0]}
+        joint_a = join(with_pivot).view(b, *shape_a, -1)
+        joint_b = pull_right.mul_(right).view(b, *shape_b, -1)
+        for group, joint in ((self.group_a, joint_a), (self.group_b, joint_b)):
+            for i, l in enumerate(group):
+                rest = [j + 1 for j in range(len(group)) if j != i]
+                pairs[l, self.pivot] = joint.sum(rest) if rest else joint
+        if self.pivot < len(sizes) - 1:
+            pairs = {(l, m) if l < m else (m, l): P if l < m else P.transpose(1, 2) for (l, m), P in pairs.items()}
+        singles = [pairs[0, 1].sum(2)] + [pairs[0, l].sum(1) for l in range(1, len(sizes))]
+        return pairs, singles, join(factors)
+
+    def _two_views(self, scalings: Sequence[Tensor], target: Tensor) -> tuple[dict[Edge, Tensor], list[Tensor], Tensor]:
+        joint = self.kernels[0, 1] * scalings[1].unsqueeze(1)
+        factor = target / joint.sum(2)
+        joint *= factor.unsqueeze(2)
+        return {(0, 1): joint}, [target, joint.sum(1)], factor.div_(scalings[0])
 
     def pair(self, scalings: Sequence[Tensor], l: int, m: int) -> Tensor:
-        raise AssertionError("every pair of a complete graph is found by evaluate")
+        raise AssertionError("evaluate finds every pair of a complete graph")
 
     def _gather_slabs(self, edge: Edge, parts: list[Tensor]) -> Tensor:
         """Slabs run along the leading view: its pairs are joined, those of other views added."""
@@ -171,15 +167,15 @@ def khatri_rao(matrices: Sequence[Tensor]) -> Tensor:
     return out
 
 
-def pair_sums(joint: Tensor, views: list[int], into: dict[Edge, Tensor]) -> None:
+def pair_sums(joint: Tensor, views: list[int]) -> dict[Edge, Tensor]:
     """Every two-view marginal of a joint tensor (b, n_1, …, n_j), with three passes over the whole of it."""
     if len(views) == 2:
-        into[views[0], views[1]] = joint
-        return
-    pair_sums(joint.sum(-1), views[:-1], into)
+        return {(views[0], views[1]): joint}
+    found = pair_sums(joint.sum(-1), views[:-1])
     *rest, last = views
     while len(rest) > 1:
-        into[rest[-1], last] = joint.sum(list(range(1, joint.ndim - 2)))
+        found[rest[-1], last] = joint.sum(list(range(1, joint.ndim - 2)))
         joint = joint.sum(-2)
         rest.pop()
-    into[rest[0], last] = joint
+    found[rest[0], last] = joint
+    return found

@@ -78,17 +78,18 @@ class PairwiseCoupling(Coupling):
         return self.problem.sizes
 
     def marginal(self, l: int) -> Tensor:
-        return self.marginals.split(list(self.sizes), 1)[l]
+        return self.marginals.split(list(self.sizes), 1)[l].to(self.problem.dtype)
 
     def pair(self, l: int, m: int) -> Tensor:
         if (l, m) not in self.pairs:
-            self.pairs[l, m] = self.missing(l, m).to(self.marginals.dtype)
-        return self.pairs[l, m]
+            self.pairs[l, m] = self.missing(l, m)
+        return self.pairs[l, m].to(self.problem.dtype)
 
     def pull(self, points: Tensor) -> Tensor:
         if not self.problem.complete:
             return super().pull(points)
-        return torch.bmm(block_matrix(self.pairs, self.marginals, self.sizes), points)
+        matrix = block_matrix(self.pairs, self.marginals, self.sizes)
+        return torch.bmm(matrix.to(points.dtype), points)
 
     def rows(self) -> Iterator[tuple[slice, Tensor]]:
         problem = self.problem

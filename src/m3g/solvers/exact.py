@@ -42,7 +42,7 @@ class Exact:
                     f"solver='exact' takes at most {self.max_tuples} tuples for k >= 3, got {problem.num_tuples}: "
                     "use fewer points, or an entropic solver with a small epsilon."
                 )
-            target = concatenated_weights(problem, weights)[0].cpu().numpy()
+            target = concatenated_weights(problem, weights)[0][0].cpu().numpy()
             tuples, mass, potentials = linear_programme(cost, target)
         value = float((cost[tuple(tuples.T)] * mass).sum())
         mass_tensor = torch.as_tensor(mass, dtype=problem.dtype, device=problem.device)

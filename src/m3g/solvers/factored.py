@@ -10,7 +10,9 @@ The pair marginals of the last contraction are also the gradient: a backward pas
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -67,8 +69,8 @@ class Factored:
         if self.newton and not problem.complete:
             raise ValueError("newton takes None or False where some pairs of views carry no cost, got True.")
         with full_precision(problem.device):
-            target = concatenated_weights(problem, weights)
-            kernels = pair_kernels(problem, target, epsilon=epsilon, tol=tol, look=self.fixed_steps is None)
+            target, log_target = concatenated_weights(problem, weights)
+            kernels = pair_kernels(problem, log_target, epsilon=epsilon, tol=tol, look=self.fixed_steps is None)
             ascent = _Ascent(problem, kernels, target)
             self._run(ascent, tol, newton=problem.complete if self.newton is None else self.newton)
             return ascent.solution(epsilon, tol)
@@ -82,8 +84,9 @@ class Factored:
             if step == last:
                 return
             if self.fixed_steps is None and step % every == 0:
-                # An error that is not a number comes from a step too far, and is taken back like one.
-                if float(ascent.error.max()) <= tol:
+                worst = float(ascent.error if ascent.error.numel() == 1 else ascent.error.max())
+                # An error that is not a number comes from the input, or from a step too far and is taken back like one.
+                if worst <= tol or (step == 1 and worst != worst):
                     return
                 if ascent.retreat():
                     retreats += 1
@@ -106,36 +109,33 @@ class _Ascent:
             CompleteContraction if problem.complete else GraphContraction
         )(kernels.matrices, self.sizes)
         self.dtype = kernels.matrices[problem.edges[0]].dtype
+        self.target_here = target.to(self.dtype)
         start = sum(self.sizes[: self.contraction.lead])
         self.lead = slice(start, start + self.sizes[self.contraction.lead])
-        self.lead_target = target[:, self.lead].to(self.dtype)
         self.log_scaling = kernels.start
-        self.accepted: Tensor | None = None  # where the last step began
-        self.step = self.length = target.new_zeros(())
-        self.height: Tensor | None = None
+        # The last step: where it began, its direction and length, and the dual value before it.
+        self.accepted = self.step = self.length = self.height = torch.empty(0)
         self.num_steps = 0
 
-    def scalings(self) -> list[Tensor]:
-        return list(self.log_scaling.exp().to(self.dtype).split(self.sizes, 1))
+    def scalings(self) -> Sequence[Tensor]:
+        return self.log_scaling.exp().to(self.dtype).split(self.sizes, 1)
 
     def evaluate(self) -> None:
         """All pair marginals at the current scalings, the leading view being scaled to its weights on the way."""
         self.num_steps += 1
-        self.pairs, singles, factor = self.contraction.evaluate(self.scalings(), self.lead_target)
-        self.log_scaling[:, self.lead] += factor.log()
+        scalings = self.scalings()
+        self.pairs, singles, factor = self.contraction.evaluate(scalings, self.target_here[:, self.lead])
+        self.log_scaling[:, self.lead] += factor.log_()
         self.marginals = torch.cat(singles, 1)
-        self.residual = self.target - self.marginals
-        self.error = self.residual.abs().sum(1)
+        self.residual = self.target_here - self.marginals
+        self.error = torch.linalg.vector_norm(self.residual, ord=1, dim=1)
 
     def retreat(self) -> bool:
         """Go back a part of the last step where it lost ground; whether that was so for any problem."""
         # The leading marginal is met, so the mass is right and the dual value needs no contraction.
         reached = (self.log_scaling * self.target).sum(1, keepdim=True)
-        if self.height is None or self.accepted is None:
-            self.height = reached
-            return False
-        lost = ~(reached >= self.height - LOSS_ALLOWED)
-        if not bool(lost.any()):
+        lost = None if not self.accepted.numel() else ~(reached >= self.height - LOSS_ALLOWED)
+        if lost is None or not bool(lost.any()):
             self.height = reached
             return False
         self.length = torch.where(lost, self.length / 4, 0.0)
@@ -158,24 +158,21 @@ class _Ascent:
         self.log_scaling = self.accepted + length * step
 
     def solution(self, epsilon: float, tol: float) -> Solution:
-        problem = self.problem
-        potentials = (self.log_scaling + self.shift).mul_(epsilon)
-        value = (potentials * self.target).sum(1) - epsilon * self.lead_target.sum(1)
-        contraction, scalings = self.contraction, self.scalings()
-        coupling = PairwiseCoupling(
-            problem=problem,
-            potentials=potentials,
-            epsilon=epsilon,
-            marginals=self.marginals.to(problem.dtype),
-            pairs={edge: pair.to(problem.dtype) for edge, pair in self.pairs.items()},
-            missing=lambda l, m: contraction.pair(scalings, l, m),
-        )
+        problem, sizes, contraction = self.problem, self.sizes, self.contraction
+        log_scaling, dtype = self.log_scaling, self.dtype
+        potentials = (log_scaling + self.shift).mul_(epsilon)
+        value = torch.linalg.vecdot(potentials - epsilon / problem.k, self.target)
+
+        def missing(l: int, m: int) -> Tensor:
+            return contraction.pair(log_scaling.exp().to(dtype).split(sizes, 1), l, m)
+
+        coupling = PairwiseCoupling(problem, potentials, epsilon, self.marginals, self.pairs, missing)
         return Solution(
             problem=problem,
             epsilon=epsilon,
-            value=value.to(problem.dtype).reshape(problem.batch),
-            flat_potentials=potentials.to(problem.dtype),
-            error=self.error.to(problem.dtype).reshape(problem.batch),
+            value=value.to(problem.dtype).view(problem.batch),
+            flat_potentials=potentials,
+            error=self.error.view(problem.batch),
             num_steps=self.num_steps,
             tol=tol,
             solver=Factored.name,
@@ -183,12 +180,18 @@ class _Ascent:
         )
 
 
-def concatenated_weights(problem: Problem, weights: list[Tensor] | None) -> Tensor:
-    """The k marginals a_l, one after the other: (b, N)."""
-    dtype, b = vector_dtype(problem.device), problem.num_batch
+def concatenated_weights(problem: Problem, weights: list[Tensor] | None) -> tuple[Tensor, Tensor]:
+    """The k marginals a_l, one after the other (b, N), and their logarithms. Not to be written to."""
     if weights is None:
-        if len(set(problem.sizes)) == 1:
-            shape = (b, sum(problem.sizes))
-            return torch.full(shape, 1 / problem.sizes[0], dtype=dtype, device=problem.device)
-        weights = [torch.full((n,), 1 / n, dtype=dtype, device=problem.device) for n in problem.sizes]
-    return torch.cat([part.to(dtype).reshape(-1, n).expand(b, n) for part, n in zip(weights, problem.sizes)], 1)
+        return _uniform(problem.num_batch, problem.sizes, problem.device)
+    b, dtype = problem.num_batch, vector_dtype(problem.device)
+    parts = [part.to(dtype).reshape(-1, n).expand(b, n) for part, n in zip(weights, problem.sizes)]
+    target = torch.cat(parts, 1)
+    return target, target.log()
+
+
+@lru_cache(maxsize=16)
+def _uniform(num_batch: int, sizes: tuple[int, ...], device: torch.device) -> tuple[Tensor, Tensor]:
+    parts = [torch.full((num_batch, n), 1 / n, dtype=vector_dtype(device), device=device) for n in sizes]
+    target = torch.cat(parts, 1)
+    return target, target.log()

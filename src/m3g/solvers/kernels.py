@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from m3g.costs import PairwiseProblem
+from m3g.costs.circular import edge_index
 from m3g.costs.problem import Edge
 from m3g.solvers.precision import vector_dtype
 
@@ -15,13 +16,16 @@ from m3g.solvers.precision import vector_dtype
 SINGLE_RANGE, DOUBLE_RANGE = 60.0, 500.0
 # float32 sums of n² entries do not settle below this error.
 SINGLE_TOLERANCE = 5e-6
-BALANCING_STEPS = 2
 
 
 @dataclass(frozen=True)
 class Kernels:
-    """Kernels {(l, m): (b, n_l, n_m)}, the logarithms of scalings to start from (b, N), and the shift (b, N) that
-    turns log scalings into potentials / eps.
+    """What the ascent starts from.
+
+    Attributes:
+        matrices: kernels {(l, m): (b, n_l, n_m)}.
+        start: logarithms of the first scalings: (b, N).
+        shift: (b, N), turns log scalings into potentials / eps.
     """
 
     matrices: dict[Edge, Tensor]
@@ -29,7 +33,7 @@ class Kernels:
     shift: Tensor
 
 
-def pair_kernels(problem: PairwiseProblem, target: Tensor, *, epsilon: float, tol: float, look: bool) -> Kernels:
+def pair_kernels(problem: PairwiseProblem, log_target: Tensor, *, epsilon: float, tol: float, look: bool) -> Kernels:
     """The kernels of a problem, each balanced on its own for a first guess of the scalings.
 
     With `look` the range of the exponents decides between float32 and float64; without, the problem's type stays.
@@ -39,8 +43,9 @@ def pair_kernels(problem: PairwiseProblem, target: Tensor, *, epsilon: float, to
     if narrow and tol < SINGLE_TOLERANCE:
         dtype = torch.float64
     exponents = problem.log_kernels(epsilon, dtype)
+    balancing_steps = 3
     if look:
-        reach = float(torch.stack([spread(group).sum(1) for group in exponents.groups]).sum(0).max())
+        reach = max(float(farthest(group)) for group in exponents.groups) * len(problem.edges)
         if reach > DOUBLE_RANGE:
             raise ValueError(
                 f"epsilon takes at least {epsilon * reach / DOUBLE_RANGE:.2g} with solver='factored' on these costs, "
@@ -48,35 +53,57 @@ def pair_kernels(problem: PairwiseProblem, target: Tensor, *, epsilon: float, to
             )
         if narrow and dtype == torch.float32 and reach > SINGLE_RANGE:
             exponents = problem.log_kernels(epsilon, torch.float64)
+        # Nearly flat kernels are balanced at once.
+        balancing_steps = 1 if reach < 20 else 3
+    return Kernels(
+        *balanced(problem, exponents.groups, log_target, balancing_steps),
+        exponents.shift.to(vector_dtype(problem.device)),
+    )
+
+
+def balanced(
+    problem: PairwiseProblem, groups: list[Tensor], log_target: Tensor, steps: int
+) -> tuple[dict[Edge, Tensor], Tensor]:
+    """Kernels by edge, and log scalings (b, N) that balance each of them as if it stood alone."""
+    start = log_target.clone()
     matrices: dict[Edge, Tensor] = {}
-    start = target.log()
+    if len(groups) == 1 and groups[0].shape[1] > 1:
+        kernels = groups[0].exp_()
+        for edge, kernel in zip(problem.edges, kernels.unbind(1)):
+            matrices[edge] = kernel
+        left, right = balance(kernels, steps)
+        by_view = start.view(start.shape[0], problem.k, -1)
+        if problem.complete:
+            rows, columns = edge_index(problem.k, start.device)
+        else:
+            rows, columns = (torch.tensor(ends, device=start.device) for ends in zip(*problem.edges))
+        by_view.index_add_(1, rows, left.to(start.dtype))
+        by_view.index_add_(1, columns, right.to(start.dtype))
+        return matrices, start
     parts = start.split(list(problem.sizes), 1)
-    edges = iter(problem.edges)
-    for group in exponents.groups:
-        kernels = group.exp_()
-        left, right = balance(kernels)
-        for i, kernel in enumerate(kernels.unbind(1)):
-            l, m = next(edges)
-            matrices[l, m] = kernel
-            parts[l].add_(left[:, i])
-            parts[m].add_(right[:, i])
-    return Kernels(matrices, start, exponents.shift.to(vector_dtype(problem.device)))
+    for (l, m), group in zip(problem.edges, groups):
+        kernel = group.exp_()
+        left, right = balance(kernel, steps)
+        matrices[l, m] = kernel[:, 0]
+        parts[l].add_(left[:, 0])
+        parts[m].add_(right[:, 0])
+    return matrices, start
 
 
-def balance(kernels: Tensor) -> tuple[Tensor, Tensor]:
+def balance(kernels: Tensor, steps: int) -> tuple[Tensor, Tensor]:
     """log u (b, e, n) and log v (b, e, m) such that rows and columns of u K v average about 1: two-view Sinkhorn."""
-    flat = kernels.flatten(0, 1)
-    rows, columns = flat.shape[1:]
-    left = flat.sum(2, keepdim=True).reciprocal_()
-    for _ in range(BALANCING_STEPS - 1):
-        right = torch.bmm(left.transpose(1, 2), flat).reciprocal_()
+    b, e, n, m = kernels.shape
+    flat = kernels.view(b * e, n, m)
+    left = flat.mean(2, keepdim=True).reciprocal_()
+    right = torch.bmm(left.transpose(1, 2), flat).reciprocal_()
+    for _ in range(steps - 1):
         left = torch.bmm(flat, right.transpose(1, 2)).reciprocal_()
-    right = torch.bmm(left.transpose(1, 2), flat).reciprocal_().mul_(rows)
-    shape = kernels.shape[:2]
-    return left.mul_(columns).log_().reshape(*shape, rows), right.div_(columns).log_().reshape(*shape, columns)
+        right = torch.bmm(left.transpose(1, 2), flat).reciprocal_()
+    # A constant factor is left over, which the first scaling of the leading view puts right.
+    return left.log_().view(b, e, n), right.log_().view(b, e, m)
 
 
-def spread(matrices: Tensor) -> Tensor:
-    """Largest minus smallest entry of each matrix in (..., n, m)."""
-    low, high = matrices.flatten(-2).aminmax(dim=-1)
-    return high - low
+def farthest(exponents: Tensor) -> Tensor:
+    """The largest exponent in absolute value, of the whole group."""
+    low, high = exponents.aminmax()
+    return torch.maximum(-low, high)

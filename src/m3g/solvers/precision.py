@@ -11,10 +11,7 @@ import torch
 # names are there since torch 2.9; before, one global setting stands for all.
 _BACKENDS = [
     backend
-    for backend in (
-        getattr(torch.backends.cuda, "matmul", None),
-        getattr(torch.backends.mkldnn, "matmul", None),
-    )
+    for backend in (getattr(torch.backends.cuda, "matmul", None), getattr(torch.backends.mkldnn, "matmul", None))
     if backend is not None and hasattr(backend, "fp32_precision")
 ]
 
@@ -22,24 +19,43 @@ _BACKENDS = [
 @contextlib.contextmanager
 def full_precision(device: torch.device) -> Iterator[None]:
     """Matrix products in full float32 or better whatever was set; without autocast, without a graph."""
-    with torch.no_grad(), torch.autocast(device.type, enabled=False):
-        if _BACKENDS:
-            before = [backend.fp32_precision for backend in _BACKENDS]
-            reduced = [(b, value) for b, value in zip(_BACKENDS, before) if value not in ("none", "ieee")]
-            for backend, _ in reduced:
-                backend.fp32_precision = "ieee"
-            try:
-                yield
-            finally:
-                for backend, value in reduced:
-                    backend.fp32_precision = value
-        else:
-            setting = torch.get_float32_matmul_precision()
-            torch.set_float32_matmul_precision("highest")
-            try:
-                yield
-            finally:
-                torch.set_float32_matmul_precision(setting)
+    with torch.no_grad(), contextlib.ExitStack() as stack:
+        if torch.is_autocast_enabled(device.type):
+            stack.enter_context(torch.autocast(device.type, enabled=False))
+        if not _already_full():
+            stack.enter_context(_full_matmul())
+        yield
+
+
+def _already_full() -> bool:
+    try:
+        return torch.get_float32_matmul_precision() == "highest" and _global_setting() in ("none", "ieee")
+    except RuntimeError:  # torch refuses to answer where old and new settings were mixed
+        return False
+
+
+def _global_setting() -> str:
+    return getattr(torch.backends, "fp32_precision", "none")
+
+
+@contextlib.contextmanager
+def _full_matmul() -> Iterator[None]:
+    if _BACKENDS:
+        before = [backend.fp32_precision for backend in _BACKENDS]
+        for backend in _BACKENDS:
+            backend.fp32_precision = "ieee"
+        try:
+            yield
+        finally:
+            for backend, value in zip(_BACKENDS, before):
+                backend.fp32_precision = value
+    else:
+        setting = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision("highest")
+        try:
+            yield
+        finally:
+            torch.set_float32_matmul_precision(setting)
 
 
 def vector_dtype(device: torch.device) -> torch.dtype:
