@@ -27,9 +27,7 @@ def log_share(own, others):
 
 def infonce(a, b, t):
     n = len(a)
-    return mean(
-        log_share(dot(a[i], b[i]) / t, [dot(a[i], b[j]) / t for j in range(n) if j != i]) for i in range(n)
-    )
+    return mean(log_share(dot(a[i], b[i]) / t, [dot(a[i], b[j]) / t for j in range(n) if j != i]) for i in range(n))
 
 
 def byol(a, b):
@@ -162,9 +160,7 @@ def polyview(z, mask, t):
 def _own(z, mask, t, i):
     k = len(z)
     return sum(
-        math.exp(dot(z[l, i], z[m, i]) / t)
-        for l, m in itertools.permutations(range(k), 2)
-        if mask[l, i] and mask[m, i]
+        math.exp(dot(z[l, i], z[m, i]) / t) for l, m in itertools.permutations(range(k), 2) if mask[l, i] and mask[m, i]
     )
 
 

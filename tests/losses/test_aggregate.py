@@ -44,9 +44,9 @@ def test_any_pair_loss_with_a_teacher(pair, mask, views, teacher):
     assert losses.pairwise(views, fast, mask=mask, teacher=teacher, least_points=2).item() == pytest.approx(
         literal.pairwise(z, seen, slow, pairs=ordered, target=t, least=2)
     )
-    assert losses.average_of_rest(
-        views, fast, mask=mask, teacher=teacher, least_points=2
-    ).item() == pytest.approx(literal.average_of_rest(z, seen, slow, target=t, least=2))
+    assert losses.average_of_rest(views, fast, mask=mask, teacher=teacher, least_points=2).item() == pytest.approx(
+        literal.average_of_rest(z, seen, slow, target=t, least=2)
+    )
 
 
 @pytest.mark.parametrize("aggregate", [losses.Pairwise, losses.AverageOfRest])

@@ -40,9 +40,7 @@ CASES = {
     ),
     "infonce-ave to the letter": (
         partial(losses.build, "infonce-ave", temperature=0.3, renormalize=False),
-        lambda z, mask: literal.average_of_rest(
-            z, mask, partial(literal.infonce, t=0.3), least=2, renormalize=False
-        ),
+        lambda z, mask: literal.average_of_rest(z, mask, partial(literal.infonce, t=0.3), least=2, renormalize=False),
     ),
     "byol-pwe": (
         partial(losses.build, "byol-pwe"),
@@ -128,9 +126,7 @@ def test_agrees_with_its_formula(case, batch):
     # A learned temperature is a float32 parameter, so a few of its digits are lost in float64.
     tight = {"rtol": 2e-6, "atol": 2e-7}
     with torch.no_grad():
-        assert torch.isclose(
-            build()(views), torch.tensor(formula(unit, everyone), dtype=views.dtype), **tight
-        )
+        assert torch.isclose(build()(views), torch.tensor(formula(unit, everyone), dtype=views.dtype), **tight)
         expected = torch.tensor(formula(unit, mask), dtype=views.dtype)
         assert torch.isclose(build()(views, mask=mask), expected, **tight)
 
@@ -144,9 +140,7 @@ def test_gradcheck(case, masked):
     assert torch.autograd.gradcheck(lambda x: build()(x, mask=mask), views.requires_grad_())
 
 
-@pytest.mark.parametrize(
-    "name", ["infonce-pwe", "symile", "gram", "triangle", "polyview", "mv-infonce", "mv-dhel"]
-)
+@pytest.mark.parametrize("name", ["infonce-pwe", "symile", "gram", "triangle", "polyview", "mv-infonce", "mv-dhel"])
 def test_learned_temperature_gets_its_gradient(name):
     views = torch.randn(3, 6, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
 

@@ -61,6 +61,7 @@ def cases():
         if losses.build(name).takes_teacher:
             yield name, {}, True, True
     yield "symile", {"negatives": "n_squared"}, True, False
+    yield "kl", {"of": "pairs"}, True, True
     yield "infonce-ave", {"learn_temperature": True}, False, True
 
 

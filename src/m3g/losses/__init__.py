@@ -19,6 +19,8 @@ from m3g.losses.byol import byol
 from m3g.losses.gather import gather_views
 from m3g.losses.gram import Gram, gram
 from m3g.losses.infonce import InfoNCE, infonce
+from m3g.losses.kl import KLLoss, matching_divergence
+from m3g.losses.m3g import M3GLoss, leave_one_out, matching_gap
 from m3g.losses.mmcr import MMCR, mmcr
 from m3g.losses.mv_dhel import MVDHEL, mv_dhel
 from m3g.losses.mv_infonce import MVInfoNCE, mv_infonce
@@ -39,6 +41,8 @@ __all__ = [
     "InfoNCE",
     "InfoNCEAverage",
     "InfoNCEPairwise",
+    "KLLoss",
+    "M3GLoss",
     "MVInfoNCE",
     "Pairwise",
     "PolyView",
@@ -55,6 +59,9 @@ __all__ = [
     "gather_views",
     "gram",
     "infonce",
+    "leave_one_out",
+    "matching_divergence",
+    "matching_gap",
     "mmcr",
     "mv_dhel",
     "mv_infonce",

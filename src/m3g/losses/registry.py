@@ -10,6 +10,7 @@ from m3g._checks import one_of
 from m3g.losses.aggregate import BYOLAverage, BYOLPairwise, InfoNCEAverage, InfoNCEPairwise
 from m3g.losses.base import ViewLoss
 from m3g.losses.gram import Gram
+from m3g.losses.kl import KLLoss
 from m3g.losses.m3g import M3GLoss
 from m3g.losses.mmcr import MMCR
 from m3g.losses.mv_dhel import MVDHEL
@@ -30,6 +31,7 @@ class LossEntry(NamedTuple):
 
 _LOSSES = {
     "m3g": LossEntry(M3GLoss, "gap between the true matching of k views and the best polymatching", "n^k"),
+    "kl": LossEntry(KLLoss, "divergence of the true matching from the best: m3g / epsilon, or that of pairs", "n^k"),
     "infonce-pwe": LossEntry(InfoNCEPairwise, "InfoNCE, mean over the pairs of views", "k² n² d"),
     "infonce-ave": LossEntry(InfoNCEAverage, "InfoNCE, each view against the average of the rest", "k n² d"),
     "byol-pwe": LossEntry(BYOLPairwise, "BYOL, mean over the pairs of views; needs a teacher", "k² n d"),
