@@ -34,9 +34,7 @@ def test_leftovers_of_a_killed_process_are_removed(tmp_path):
 
 
 def test_json_has_no_nan(tmp_path):
-    write_json(
-        tmp_path / "a.json", {"a": float("nan"), "b": torch.tensor([1.0, float("inf")]), "c": (1, "x")}
-    )
+    write_json(tmp_path / "a.json", {"a": float("nan"), "b": torch.tensor([1.0, float("inf")]), "c": (1, "x")})
     assert json.loads((tmp_path / "a.json").read_text()) == {"a": None, "b": [1.0, None], "c": [1, "x"]}
 
 

@@ -87,7 +87,7 @@ def test_a_run_killed_at_a_random_moment_and_resumed_by_the_command(tmp_path):
     command = [sys.executable, "-m", "m3g", "train"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(
-        [*command, "--config", str(settings), "--run", str(killed)],
+        [*command, "--config", str(settings), "--out", str(killed)],
         env=environment,
         stdout=subprocess.DEVNULL,
     )
@@ -100,9 +100,7 @@ def test_a_run_killed_at_a_random_moment_and_resumed_by_the_command(tmp_path):
     assert not (killed / "model.safetensors").exists()
     step = checkpoint.read_checkpoint(killed / "checkpoints" / "last.ckpt")["global_step"]
     assert step >= victim - 3
-    subprocess.run(
-        [*command, "--resume", str(killed)], env=environment, check=True, stdout=subprocess.DEVNULL
-    )
+    subprocess.run([*command, "--resume", str(killed)], env=environment, check=True, stdout=subprocess.DEVNULL)
     assert (killed / "model.safetensors").read_bytes() == whole.weights.read_bytes(), f"killed near {victim}"
     assert (killed / "metrics.csv").read_bytes() == (whole.path / "metrics.csv").read_bytes()
 

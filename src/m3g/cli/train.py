@@ -24,7 +24,7 @@ Everything is written to one folder, by default the next free runs/LOSS-NUMBER."
 
 def arguments(parser: Any, name: str) -> None:
     parser.add_argument("--config", action="config", help="a YAML file of settings; later options change it")
-    parser.add_argument("--run", type=str, default=None, help="the folder to write; it must not exist yet")
+    parser.add_argument("--out", type=str, default=None, help="the folder to write; it must not exist yet")
     parser.add_argument(
         "--resume",
         type=str,
@@ -49,7 +49,7 @@ def settings(args: Any) -> Config:
     """The configuration that the arguments of `m3g train` describe."""
     content = args.clone().as_dict()
     views, labels = content.pop("views"), content.pop("labels")
-    for name in ("config", "run", "resume", "trust", "__path__"):
+    for name in ("config", "out", "resume", "trust", "__path__"):
         content.pop(name, None)
     config = Config.from_dict(content)
     if views is not None:
@@ -72,7 +72,7 @@ def run(args: Any, name: str) -> int:
         folder = Path(args.resume) if args.resume else newest_run(Path("runs"))
         from m3g.training.run import Run
 
-        if settings(args) != Config() or args.run is not None:
+        if settings(args) != Config() or args.out is not None:
             raise ValueError(
                 "--resume takes no other settings, because a run continues with its own: leave them out, or "
                 "start a new run."
@@ -81,7 +81,7 @@ def run(args: Any, name: str) -> int:
         resume = True
     else:
         config = settings(args)
-        folder = Path(args.run) if args.run is not None else next_run(Path("runs"), config.loss)
+        folder = Path(args.out) if args.out is not None else next_run(Path("runs"), config.loss)
         resume = False
     done = train(config, folder, resume=resume, trust=args.trust, callbacks=watch(config, folder))
     finish(done, trust=args.trust)

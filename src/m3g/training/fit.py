@@ -11,6 +11,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from lightning.pytorch import Callback, Trainer
@@ -110,9 +111,11 @@ def train(
     elif first and folder.path.exists():
         folder.create(config)  # which explains what to do about it
     data = build_data(config)
+    data.sampler()  # refuses a batch larger than the data before anything is written
     module = build_module(config, data, trust=trust)
     with _quiet():
         trainer = _trainer(config, folder, callbacks or [], partial=module.views_per_step is not None)
+    made = [path for path in (folder.path, *folder.path.parents) if not path.exists()]
     if first and resume:
         _rewind(folder)
     elif first:
@@ -131,7 +134,7 @@ def train(
         raise ValueError(f"{error}; the last good checkpoint is {folder.checkpoint}.") from error
     except BaseException:
         if first and not folder.checkpoint.exists():
-            shutil.rmtree(folder.path, ignore_errors=True)  # nothing to resume from: leave nothing behind
+            _discard(made)  # nothing to resume from: leave nothing behind
         raise
     if trainer.interrupted:
         raise KeyboardInterrupt
@@ -197,6 +200,15 @@ def _trainer(config: Config, folder: Run, callbacks: list[Callback], *, partial:
         limit_val_batches=0,
         num_sanity_val_steps=0,
     )
+
+
+def _discard(made: list[Path]) -> None:
+    """Remove a run folder that never had a checkpoint, and the folders above it that were made for it."""
+    for path in made[:1]:
+        shutil.rmtree(path, ignore_errors=True)
+    for path in made[1:]:
+        with contextlib.suppress(OSError):  # something else lives there by now
+            path.rmdir()
 
 
 def _rewind(folder: Run) -> None:

@@ -51,8 +51,7 @@ class Run:
         """Make the folder with its configuration; an existing one is never touched."""
         if self.path.exists():
             raise ValueError(
-                f"run takes a folder that does not exist yet, but {self.path} does: choose another name "
-                f"with --run, "
+                f"--out takes a folder that does not exist yet, but {self.path} does: choose another name, "
                 f"continue it with --resume {self.path}, or delete it."
             )
         # built under another name and renamed, so that a folder of this name is always complete

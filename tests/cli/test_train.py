@@ -1,0 +1,123 @@
+"""From a user's own files to a representation, through the command line alone."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+import yaml
+
+import m3g
+from m3g.cli import main
+from m3g.training.logs import Table
+
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+def three_files(folder):
+    """Three views of 200 objects of 4 kinds, as random maps of what they share."""
+    rng = np.random.default_rng(0)
+    labels = rng.permutation(np.arange(200) % 4)
+    objects = 2 * np.eye(4)[labels] + 0.5 * rng.standard_normal((200, 4))
+    for name, width in (("sound", 6), ("shape", 9), ("colour", 5)):
+        view = np.tanh(objects @ rng.standard_normal((4, width))) + 0.1 * rng.standard_normal((200, width))
+        np.save(folder / f"{name}.npy", view.astype(np.float32))
+    np.save(folder / "kind.npy", np.array(["red", "green", "blue", "grey"])[labels])
+    return [str(folder / f"{name}.npy") for name in ("sound", "shape", "colour")]
+
+
+def test_three_files_end_to_end(tmp_path, monkeypatch, capsys):
+    views = three_files(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    options = ["--data_options.batch_size", "30", "--encoder_options.width", "32", "--loop.epochs", "12"]
+    assert main(["train", "--views", *views, "--labels", "kind.npy", *options]) == 0
+    output = capsys.readouterr().out
+    assert "m3g on 140 rows of 3 views (sound, shape, colour)" in output
+    assert "linear_mean" in output
+    run = tmp_path / "runs" / "m3g-1"
+    numbers = json.loads((run / "results.json").read_text())["numbers"]
+    assert numbers["linear_mean"] > 0.9
+    assert numbers["recall_at_1"] > 4 / 40  # ten times what chance finds among 40 test rows
+    assert {path.name for path in (run / "plots").iterdir()} == {
+        "curves.png", "retrieval.png", "transfer.png", "map.png",
+    }  # fmt: skip
+    assert yaml.safe_load((run / "config.yaml").read_text())["data_options"]["paths"] == views
+    assert len(Table(run / "metrics.csv").rows()) == 48
+    assert [row["epoch"] for row in Table(run / "probes.csv").rows()] == [5, 10]
+    assert json.loads((run / "environment.json").read_text())["versions"]["torch"] == torch.__version__
+
+    # everything again from the folder alone
+    (run / "results.json").unlink()
+    assert main(["evaluate", str(run)]) == 0
+    assert json.loads((run / "results.json").read_text())["numbers"] == numbers
+    assert main(["embed", str(run), "--out", "emb.npz"]) == 0
+    with np.load("emb.npz") as stored:
+        assert stored["embeddings"].shape == (3, 200, 64)
+        assert sorted(stored["index"]) == list(range(200))
+        assert list(stored["views"]) == ["sound", "shape", "colour"]
+        assert (stored["split"] == "test").sum() == 40
+    assert m3g.load(run).encoders[0].in_features == 6
+
+    # a second run takes the next name, and its settings from the first one's file
+    assert main(["train", "--config", str(run / "config.yaml"), "--loop.epochs", "1"]) == 0
+    assert (tmp_path / "runs" / "m3g-2" / "results.json").exists()
+
+
+def test_labels_are_optional(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "--views", *three_files(tmp_path), "--loop.epochs", "1"]) == 0
+    assert "recall_at_1" in capsys.readouterr().out
+    assert main(["embed", "runs/m3g-1", "--out", "emb.npz", "--split", "test"]) == 0
+    with np.load("emb.npz") as stored:
+        assert "labels" not in stored
+        assert stored["mean"].shape == (40, 64)
+
+
+def test_print_config_is_a_config(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit):
+        main(["train", "--print_config", "--loss_options.epsilon", "0.2"])
+    printed = capsys.readouterr().out
+    assert yaml.safe_load(printed)["loss_options"] == {"epsilon": 0.2}
+    (tmp_path / "my.yaml").write_text(printed)
+    with pytest.raises(SystemExit):
+        main(["train", "--config", "my.yaml", "--print_config"])
+    assert capsys.readouterr().out == printed
+
+
+def test_a_full_disk(tmp_path):
+    """A limit on the size of files stands for a disk on which the first checkpoint does not fit."""
+    limited = (
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (30000, 30000)); "
+        "from m3g.cli import main; sys.exit(main(['train', '--out', 'deep/run']))"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", limited], cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True
+    )
+    assert result.returncode == 2
+    assert len(result.stderr.strip().splitlines()) == 1
+    assert "disk is full or the file is too large" in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_two_processes_train_like_one_with_the_full_batch(tmp_path):
+    common = ["train", "--loop.max_steps", "20", "--loop.evaluate_every", "0", "--loop.accelerator", "cpu"]
+    common += ["--loss_options.gather", "true", "--encoder_options.width", "32", "--views_per_step", "3"]
+    one = ["-m", "m3g", *common, "--out", "one", "--data_options.batch_size", "64"]
+    two = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29517"]
+    two += ["-m", "m3g", *common, "--out", "two", "--data_options.batch_size", "32"]
+    for command in (one, two):
+        result = subprocess.run(
+            [sys.executable, *command], cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, timeout=300
+        )
+        assert result.returncode == 0, result.stderr
+    alone, together = (
+        [row["loss"] for row in Table(tmp_path / name / "metrics.csv").rows()] for name in ("one", "two")
+    )
+    assert len(alone) == 20
+    assert together == pytest.approx(alone, abs=1e-4)
+    assert (tmp_path / "two" / "results.json").exists()

@@ -1,0 +1,189 @@
+"""The training step: teacher, accumulation, schedules, and stopping when numbers run away."""
+
+import copy
+import json
+
+import lightning.pytorch as pl
+import pytest
+import torch
+
+import m3g
+from m3g.training import fit
+from m3g.training.config import Config
+from m3g.training.files import write_text
+from m3g.training.logs import Table
+from m3g.training.module import NonFiniteLoss
+
+
+def small(**changes):
+    content = {
+        "data_options": {"batch_size": 200, "views": ["fourier", "zernike", "morphology"]},
+        "encoder_options": {"width": 16},
+        "heads": {"width": 8, "hidden": 16},
+        "loss": "infonce-pwe",
+        "loop": {"epochs": 2, "evaluate_every": 0, "accelerator": "cpu"},
+    }
+    for name, value in changes.items():
+        content[name] = {**content.get(name, {}), **value} if isinstance(value, dict) else value
+    return Config.from_dict(content)
+
+
+class Watch(pl.Callback):
+    """What every step did."""
+
+    def __init__(self):
+        self.rates, self.decays, self.teachers, self.weights = [], [], [], []
+
+    def on_train_batch_end(self, trainer, module, *_):
+        decaying, exempt = trainer.optimizers[0].param_groups
+        self.rates.append(decaying["lr"])
+        self.decays.append((decaying["weight_decay"], exempt["weight_decay"]))
+        self.weights.append(copy.deepcopy(module.net.encoders[0].state_dict()))
+        if module.teacher is not None:
+            self.teachers.append(copy.deepcopy(module.teacher.net.encoders[0].state_dict()))
+
+
+def test_the_teacher_moves_once_per_optimiser_step(tmp_path):
+    watch = Watch()
+    config = small(teacher={"enabled": True, "momentum": 0.9}, loop={"accumulate": 2})
+    fit.train(config, tmp_path / "run", callbacks=[watch])
+    moved = [
+        any(not torch.equal(a, b) for a, b in zip(one.values(), two.values()))
+        for one, two in zip(watch.teachers, watch.teachers[1:])
+    ]
+    stepped = [
+        any(not torch.equal(a, b) for a, b in zip(one.values(), two.values()))
+        for one, two in zip(watch.weights, watch.weights[1:])
+    ]
+    # 7 batches per epoch: steps after batches 2, 4, 6 and the last
+    assert stepped == [True, False, True, False, True, True, False, True, False, True, False, True, True]
+    assert moved == stepped
+
+
+def test_schedules_reach_the_optimiser(tmp_path):
+    watch = Watch()
+    config = small(
+        optim={
+            "learning_rate": 0.01,
+            "min_learning_rate": 0.001,
+            "warmup_epochs": 1.0,
+            "weight_decay": 0.04,
+            "end_weight_decay": 0.4,
+        }
+    )
+    fit.train(config, tmp_path / "run", callbacks=[watch])
+    assert watch.rates[:7] == pytest.approx([0.01 * (t + 1) / 7 for t in range(7)])
+    assert watch.rates[7] == pytest.approx(0.01)
+    assert 0.001 < watch.rates[-1] < 0.002
+    assert watch.decays[0] == pytest.approx((0.04, 0.0))
+    assert 0.38 < watch.decays[-1][0] < 0.4
+
+
+def test_the_scaling_rules_use_the_batch_of_all_accumulated_batches(tmp_path):
+    watch = Watch()
+    config = small(
+        optim={"learning_rate": 0.01, "reference_batch": 100, "warmup_epochs": 0.0},
+        loop={"accumulate": 2, "epochs": 1},
+    )
+    fit.train(config, tmp_path / "run", callbacks=[watch])
+    assert watch.rates[1] == pytest.approx(0.01 * 4**0.5)
+
+
+def test_a_batch_too_large_for_the_rule_is_refused_and_nothing_is_left(tmp_path):
+    config = small(optim={"reference_batch": 10})
+    with pytest.raises(ValueError, match="ratio of 20"):
+        fit.train(config, tmp_path / "run")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"loss": "m3g", "data_options": {"batch_size": 32}},
+        {"loss": "m3g", "teacher": {"enabled": True}, "heads": {"predictor": True}},
+        {"loss": "m3g", "teacher": {"enabled": True, "student_views": 1}},
+        {"loss": "m3g", "views_per_step": 2},
+        {"loss": "m3g", "loop": {"precision": "bf16-mixed"}},
+        {"loss": "byol-pwe", "teacher": {"enabled": True}, "heads": {"predictor": True}},
+    ],
+    ids=["single", "leave-one-out", "split", "some views", "bfloat16", "byol"],
+)
+def test_every_form_learns(tmp_path, changes):
+    loop = {"epochs": 3, **changes.pop("loop", {})}
+    run = fit.train(small(loop=loop, **changes), tmp_path / "run")
+    losses = [row["loss"] for row in Table(run.path / "metrics.csv").rows()]
+    assert sum(losses[-5:]) < sum(losses[:5])
+    embeddings = m3g.load(run.path)([torch.randn(4, 76), torch.randn(4, 47), torch.randn(4, 6)])
+    assert embeddings.shape == (3, 4, 8)
+
+
+def test_absent_views_are_trained_around(tmp_path):
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+    paths = []
+    for l in range(3):
+        view = rng.standard_normal((120, 4 + l)).astype(np.float32)
+        view[rng.permutation(120)[:20] if l else []] = np.nan
+        np.save(tmp_path / f"{l}.npy", view)
+        paths.append(str(tmp_path / f"{l}.npy"))
+    config = small(data="Arrays", loss="m3g", views_per_step=2)
+    config.data_options = {"paths": paths, "batch_size": 20}
+    fit.train(config, tmp_path / "run")
+
+
+class Explode(pl.Callback):
+    """Spoil the weights, a batch or the gradient at a given step."""
+
+    def __init__(self, what, step):
+        self.what, self.step = what, step
+
+    def on_train_batch_start(self, trainer, module, batch, batch_idx):
+        if trainer.global_step == self.step:
+            if self.what == "batch":
+                batch["views"][1][3] = float("inf")
+            elif self.what == "weights":
+                next(module.net.parameters()).data[0, 0] = float("nan")
+
+    def on_after_backward(self, trainer, module):
+        if trainer.global_step == self.step and self.what == "gradient":
+            next(module.net.parameters()).grad[0, 0] = float("nan")
+
+
+@pytest.mark.parametrize("what", ["batch", "weights", "gradient"])
+def test_numbers_that_run_away_stop_the_run_with_step_indices_and_checkpoint(tmp_path, what):
+    config = small(loss="m3g", loop={"epochs": 3, "checkpoint_every": 2})
+    with pytest.raises(ValueError, match=r"stopped at step 9: .*indices \[\d+, .*last\.ckpt"):
+        fit.train(config, tmp_path / "run", callbacks=[Explode(what, 9)])
+    assert not (tmp_path / "run" / "model.safetensors").exists()
+    # the run can go on from the checkpoint, which was good
+    fit.train(config, tmp_path / "run", resume=True)
+    assert len(Table(tmp_path / "run" / "metrics.csv").rows()) == 21
+    assert issubclass(NonFiniteLoss, ValueError)
+
+
+def test_class_paths_in_a_run_are_limited(tmp_path):
+    run = fit.train(small(loop={"epochs": 1}), tmp_path / "run")
+    content = json.loads(run.model.read_text())
+    content["encoder"] = {"class_path": "os.system", "init_args": {"command": f"touch {tmp_path / 'trace'}"}}
+    write_text(run.model, json.dumps(content))
+    with pytest.raises(ValueError, match=r"class_path takes a class of .*trust=True"):
+        m3g.load(run.path)
+    with pytest.raises(ValueError, match="class_path takes"):
+        m3g.load(run.path, trust=True)
+    assert not (tmp_path / "trace").exists()
+
+
+def test_damaged_and_foreign_models_are_refused(tmp_path):
+    run = fit.train(small(loop={"epochs": 1}), tmp_path / "run")
+    whole = run.weights.read_bytes()
+    run.weights.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ValueError, match="damaged or belongs to another network"):
+        m3g.load(run.path)
+    run.weights.write_bytes(whole)
+    run.model.write_text("{}")
+    with pytest.raises(ValueError, match="damaged or foreign"):
+        m3g.load(run.path)
+    run.model.unlink()
+    with pytest.raises(ValueError, match="finish the training first"):
+        m3g.load(run.path)
