@@ -121,3 +121,22 @@ def test_two_processes_train_like_one_with_the_full_batch(tmp_path):
     assert len(alone) == 20
     assert together == pytest.approx(alone, abs=1e-4)
     assert (tmp_path / "two" / "results.json").exists()
+
+
+@pytest.mark.parametrize("name", ["imagenet", "domainnet", "eeg"])
+def test_shipped_settings_are_known_by_name(capsys, name):
+    with pytest.raises(SystemExit):
+        main(["train", "--config", name, "--print_config"])
+    assert yaml.safe_load(capsys.readouterr().out)["loss"] == "m3g"
+
+
+def test_eeg_settings_train_on_a_users_recordings(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    for night in range(4):
+        np.savez(f"{night}.npz", signals=rng.standard_normal((3, 400)).astype(np.float32))
+    files = "[0.npz, 1.npz, 2.npz, 3.npz]"
+    options = ["--data_options.paths", files, "--data_options.window", "50", "--data_options.val", "0.25"]
+    options += ["--data_options.test", "0.25", "--data_options.batch_size", "8", "--loop.epochs", "1"]
+    assert main(["train", "--config", "eeg", *options]) == 0
+    assert "3 views" in capsys.readouterr().out

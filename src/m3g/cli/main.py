@@ -79,7 +79,8 @@ def _dispatch(arguments: list[str]) -> int:
     module, summary = COMMANDS[name]
     command: Any = importlib.import_module(f"m3g.cli.{module}")
     parser = _parser(name, command, summary)
-    return int(command.run(parser.parse_args(arguments[1:]), name) or 0)
+    given = command.prepare(arguments[1:]) if hasattr(command, "prepare") else arguments[1:]
+    return int(command.run(parser.parse_args(given), name) or 0)
 
 
 def _parser(name: str, command: ModuleType, summary: str) -> Any:

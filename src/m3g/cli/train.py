@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ DESCRIPTION = {
 
   m3g train                                     the six-view digits that ship with the package
   m3g train --views a.npy b.npy c.npy           your own files (.npy .npz .csv .parquet), one per view
-  m3g train --loss infonce --loss_options.temperature 0.1
+  m3g train --loss infonce-pwe --loss_options.temperature 0.1
   m3g train --config my.yaml --loop.epochs 50   a file of settings, and what to change in it
+  m3g train --config eeg --data_options.paths '[a.npz]'   the paper's settings: eeg, imagenet, domainnet
   m3g train --print_config > my.yaml            such a file, with every setting and its default
   m3g train --resume runs/m3g-1                 continue after an interruption
 
@@ -23,7 +25,7 @@ Everything is written to one folder, by default the next free runs/LOSS-NUMBER."
 
 
 def arguments(parser: Any, name: str) -> None:
-    parser.add_argument("--config", action="config", help="a YAML file of settings; later options change it")
+    parser.add_argument("--config", action="config", help="a YAML file of settings, or imagenet, domainnet, eeg")
     parser.add_argument("--out", type=str, default=None, help="the folder to write; it must not exist yet")
     parser.add_argument(
         "--resume",
@@ -43,6 +45,16 @@ def arguments(parser: Any, name: str) -> None:
         help="allow encoder classes from outside m3g, torch.nn and transformers",
     )
     parser.add_class_arguments(Config)
+
+
+def prepare(arguments: list[str]) -> list[str]:
+    """Let --config take the name of a configuration that ships with the package."""
+    folder = resources.files("m3g") / "configs"
+    shipped = {Path(file.name).stem: str(file) for file in folder.iterdir() if file.name.endswith(".yaml")}
+    return [
+        shipped.get(argument, argument) if before == "--config" else argument
+        for before, argument in zip(["", *arguments], arguments)
+    ]
 
 
 def settings(args: Any) -> Config:

@@ -45,9 +45,8 @@ def build_module(config: Config, data: data_sets.ViewsData, *, trust: bool = Fal
             f"teacher.student_views takes None, or with teacher.enabled a number from 1 to {shown - 1}, "
             f"got {students!r} with teacher.enabled {config.teacher.enabled}."
         )
-    shared = data.shared_encoder if config.shared is None else config.shared
     seed_everything(config.seed, 0)
-    net = network(replace(config, shared=shared), data.view_shapes, trust=trust)
+    net = network(settled(config, data), data.view_shapes, trust=trust)
     checks.one_of("loss", config.loss, losses.available())
     loss = _call(f"loss_options of {config.loss}", losses.build, dict(config.loss_options), config.loss)
     if config.teacher.enabled and students is None and not getattr(loss, "takes_teacher", False):
@@ -63,6 +62,11 @@ def build_module(config: Config, data: data_sets.ViewsData, *, trust: bool = Fal
         views_per_step=None if shown == data.k else shown,
         seed=config.seed,
     )
+
+
+def settled(config: Config, data: data_sets.ViewsData) -> Config:
+    """The settings with what they leave to the data set filled in."""
+    return replace(config, shared=data.shared_encoder) if config.shared is None else config
 
 
 def views_shown(config: Config, data: data_sets.ViewsData) -> int:
@@ -111,6 +115,7 @@ def train(
     elif first and folder.path.exists():
         folder.create(config)  # which explains what to do about it
     data = build_data(config)
+    config = settled(config, data)
     data.sampler()  # refuses a batch larger than the data before anything is written
     module = build_module(config, data, trust=trust)
     with _quiet():
