@@ -87,3 +87,17 @@ def test_an_exact_coupling_moves_in_jumps():
     solution = m3g.solve(problem, epsilon=0, solver="exact", differentiable=True)
     with pytest.raises(ValueError, match=r"differentiable takes epsilon > 0"):
         solution.pair_marginal(0, 1)
+
+
+@pytest.mark.parametrize("sizes", [(2, 4, 3), (4, 2, 3, 2), (2, 2, 3, 2, 2)])
+def test_views_of_different_sizes(sizes):
+    """Whichever view the contraction eliminates, and however it groups the others."""
+    generator = torch.Generator().manual_seed(0)
+    views = [torch.randn(n, 3, generator=generator, dtype=torch.float64).requires_grad_() for n in sizes]
+
+    def function(*parts):
+        problem = m3g.PairwiseCost("cosine")(list(parts))
+        solution = m3g.solve(problem, epsilon=0.5, tol=1e-10, differentiable=True)
+        return weighted_sum([solution.pair_marginal(l, m) for l, m in combinations(range(len(sizes)), 2)])
+
+    assert torch.autograd.gradcheck(function, views, atol=1e-5)

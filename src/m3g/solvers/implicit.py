@@ -7,18 +7,15 @@ function L of marginals of P, with Ĝ the tensor that broadcasts and adds up its
     dL/dC = Q = P ∘ (⊕v - Ĝ) / eps,      H v = m(P ∘ Ĝ)
 
 a signed tensor whose one-view marginals vanish; `Problem.gradient` takes it like a coupling. For a cost by pairs
-the n^k tensor is never built: pair marginals are derivatives of the total mass in the log kernels, so those of P ∘ Ĝ
-and P ∘ ⊕v are products with its second derivative.
+only the pair marginals of P ∘ Ĝ and P ∘ ⊕v are needed (weighted.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-import opt_einsum
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
@@ -28,6 +25,7 @@ from m3g.costs.problem import Edge
 from m3g.solvers.kernels import SINGLE_RANGE
 from m3g.solvers.newton import solve_newton
 from m3g.solvers.precision import full_precision, vector_dtype
+from m3g.solvers.weighted import WeightedComplete, WeightedGraph
 
 if TYPE_CHECKING:
     from m3g.solvers.solution import Solution
@@ -137,33 +135,21 @@ def _dense(solution: Solution, given: dict[tuple[int, ...], Tensor]) -> SignedTe
 def _by_pairs(solution: Solution, given: dict[tuple[int, ...], Tensor]) -> SignedPairs:
     problem, epsilon = solution.problem, solution.epsilon
     assert isinstance(problem, PairwiseProblem)
-    # A pair without a cost of its own, whose marginal is used, enters with a kernel of ones.
-    extra = [edge for edge in given if edge not in problem.edges]
     logs = log_kernels(solution)
-    for l, m in extra:
-        logs[l, m] = torch.zeros_like(given[l, m], dtype=next(iter(logs.values())).dtype)
-    leaves = [log.requires_grad_() for log in logs.values()]
-    with torch.enable_grad():
-        mass = total_mass({edge: log.exp() for edge, log in logs.items()}, problem.sizes).sum()
-        pairs = torch.autograd.grad(mass, leaves, create_graph=True)
-
-    def weighted(directions: dict[Edge, Tensor]) -> dict[Edge, Tensor]:
-        """Pair marginals of P ∘ D for the sum D of these matrices, broadcast."""
-        used = [i for i, edge in enumerate(logs) if edge in directions]
-        found = torch.autograd.grad(
-            [pairs[i] for i in used],
-            leaves,
-            [directions[edge].to(pairs[0].dtype) for edge in logs if edge in directions],
-            retain_graph=True,
-        )
-        return dict(zip(logs, found))
+    dtype = logs[problem.edges[0]].dtype
+    kernels = {edge: log.exp_() for edge, log in logs.items()}
+    given = {edge: grad.to(dtype) for edge, grad in given.items()}
+    # A pair without a cost of its own, whose marginal is used, enters with a kernel of ones.
+    kernels |= {edge: torch.ones_like(grad) for edge, grad in given.items() if edge not in kernels}  # type: ignore
+    complete = len(kernels) == len(all_edges(problem.k))
+    weighted = (WeightedComplete if complete else WeightedGraph)(kernels, problem.sizes)
 
     outer = weighted(given)  # type: ignore[arg-type]
     response = _response(solution, _marginals_of(outer, problem.k))
     lifted: dict[Edge, Tensor] = {}
     for l, part in enumerate(response):
         edge = next(edge for edge in problem.edges if l in edge)
-        shaped = part.unsqueeze(-1 if edge[0] == l else -2).expand(logs[edge].shape)
+        shaped = part.unsqueeze(-1 if edge[0] == l else -2).expand_as(kernels[edge])
         lifted[edge] = lifted[edge] + shaped if edge in lifted else shaped
     inner = weighted(lifted)
     signed = {edge: ((inner[edge] - outer[edge]) / epsilon).to(problem.dtype) for edge in problem.edges}
@@ -196,19 +182,3 @@ def log_kernels(solution: Solution) -> dict[Edge, Tensor]:
     reach = float(torch.stack([log.amax((-2, -1)).clamp(min=0) for log in logs.values()]).sum(0).max())
     dtype = problem.dtype if reach < SINGLE_RANGE / 2 else wide
     return {edge: log.detach().to(dtype) for edge, log in logs.items()}
-
-
-def total_mass(kernels: dict[Edge, Tensor], sizes: Sequence[int]) -> Tensor:
-    """Σ over all tuples of the product of the kernels: (b,), twice differentiable."""
-    first = next(iter(kernels.values()))
-    expression = _expression(tuple(kernels), tuple(sizes), first.shape[0])
-    return expression(*kernels.values(), backend="torch")
-
-
-@lru_cache(maxsize=64)
-def _expression(edges: tuple[Edge, ...], sizes: tuple[int, ...], num_batch: int) -> Any:
-    letters = [opt_einsum.get_symbol(l + 1) for l in range(len(sizes))]
-    batch = opt_einsum.get_symbol(0)
-    inputs = ",".join(batch + letters[l] + letters[m] for l, m in edges)
-    shapes = [(num_batch, sizes[l], sizes[m]) for l, m in edges]
-    return opt_einsum.contract_expression(f"{inputs}->{batch}", *shapes, optimize="auto")

@@ -1,0 +1,130 @@
+"""Pair marginals of P ∘ D, for P a product of pair kernels and D a sum of matrices D_lm[i_l, i_m], broadcast.
+
+They are the derivative of the pair marginals of P when the log kernels move along D, so each contraction is
+differentiated once, by the product rule; the n^k tensor is never built, a tensor of n^(k-1) entries is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import combinations
+from typing import Any
+
+import opt_einsum
+import torch
+from torch import Tensor
+
+from m3g.costs.problem import Edge, along
+from m3g.solvers.contraction import CompleteContraction, pair_sums
+
+
+class WeightedComplete:
+    """Where every pair of views has a kernel: the matrix products of contraction.py and their derivative."""
+
+    def __init__(self, kernels: dict[Edge, Tensor], sizes: Sequence[int]):
+        self.contraction = c = CompleteContraction(kernels, sizes)
+        self.kernels, self.sizes = kernels, list(sizes)
+        if c.pivot is not None:
+            self.between = c._between(0, sizes[c.lead])
+            self.joint = torch.bmm(c.left, c.right.transpose(1, 2))
+            self.pull_left = torch.bmm(self.between, c.right)
+            self.pull_right = torch.bmm(self.between.transpose(1, 2), c.left)
+
+    def __call__(self, directions: dict[Edge, Tensor]) -> dict[Edge, Tensor]:
+        c = self.contraction
+        if c.pivot is None:
+            return {(0, 1): self.kernels[0, 1] * directions[0, 1]}
+        a, b = c.group_a, c.group_b
+        left = self._towards_pivot(a, directions, c.left)
+        right = self._towards_pivot(b, directions, c.right)
+        across = self._sum(directions, [(l, m) for l in a for m in b], a + b)
+        moved = None if across is None else across.reshape_as(self.between) * self.between
+        # The product rule; a factor that does not move has derivative None, and costs nothing.
+        joint = _add(
+            _times(
+                _add(_product("zac,zbc->zab", left, c.right), _product("zac,zbc->zab", c.left, right)), self.between
+            ),
+            _times(moved, self.joint),
+        )
+        pull_left = _add(_product("zab,zbc->zac", moved, c.right), _product("zab,zbc->zac", self.between, right))
+        pull_right = _add(_product("zab,zac->zbc", moved, c.left), _product("zab,zac->zbc", self.between, left))
+        joint_a = _add(_times(left, self.pull_left), _times(pull_left, c.left))
+        joint_b = _add(_times(right, self.pull_right), _times(pull_right, c.right))
+        assert joint is not None, "some direction is given"
+        assert joint_a is not None
+        assert joint_b is not None
+        found = pair_sums(joint.reshape(-1, *(self.sizes[l] for l in a + b)), a + b)
+        for group, with_pivot in ((a, joint_a), (b, joint_b)):
+            shaped = with_pivot.unflatten(1, [self.sizes[l] for l in group])
+            for i, l in enumerate(group):
+                rest = [j + 1 for j in range(len(group)) if j != i]
+                found[l, c.pivot] = shaped.sum(rest) if rest else shaped
+        return {(l, m) if l < m else (m, l): Q if l < m else Q.transpose(1, 2) for (l, m), Q in found.items()}
+
+    def _towards_pivot(self, group: list[int], directions: dict[Edge, Tensor], kernel: Tensor) -> Tensor | None:
+        """The derivative of `left` or `right`."""
+        pivot = self.contraction.pivot
+        assert pivot is not None
+        views = [*group, pivot]
+        moved = self._sum(directions, list(combinations(views, 2)), views)
+        return None if moved is None else moved.reshape_as(kernel) * kernel
+
+    def _sum(self, directions: dict[Edge, Tensor], edges: list[Edge], views: list[int]) -> Tensor | None:
+        """The directions on some edges, added up over the axes of `views`."""
+        total = None
+        for l, m in edges:
+            edge = (min(l, m), max(l, m))
+            if edge in directions:
+                matrix = directions[edge] if l < m else directions[edge].transpose(1, 2)
+                # The axes of `views` are in the order in which l comes before m.
+                term = along(matrix, (views.index(l), views.index(m)), len(views))
+                total = term if total is None else total + term
+        if total is None:
+            return None
+        return total.expand(total.shape[0], *(self.sizes[l] for l in views))
+
+
+def _product(equation: str, x: Tensor | None, y: Tensor | None) -> Tensor | None:
+    return None if x is None or y is None else torch.einsum(equation, x, y)
+
+
+def _times(x: Tensor | None, y: Tensor) -> Tensor | None:
+    return None if x is None else x * y
+
+
+def _add(x: Tensor | None, y: Tensor | None) -> Tensor | None:
+    if x is None or y is None:
+        return y if x is None else x
+    return x.add_(y)
+
+
+class WeightedGraph:
+    """Where some pairs have none: pair marginals are first derivatives of the total mass in the log kernels, found
+    by the cheapest contraction, so these are second ones.
+    """
+
+    def __init__(self, kernels: dict[Edge, Tensor], sizes: Sequence[int]):
+        self.edges = list(kernels)
+        self.logs = [kernel.log().requires_grad_() for kernel in kernels.values()]
+        with torch.enable_grad():
+            operands = [log.exp() for log in self.logs]
+            contract = _expression(tuple(kernels), tuple(sizes), operands[0].shape[0])
+            mass = contract(*operands, backend="torch").sum()
+            self.pairs = torch.autograd.grad(mass, self.logs, create_graph=True)
+
+    def __call__(self, directions: dict[Edge, Tensor]) -> dict[Edge, Tensor]:
+        used = [pair for edge, pair in zip(self.edges, self.pairs) if edge in directions]
+        along_them = [directions[edge] for edge in self.edges if edge in directions]
+        found = torch.autograd.grad(used, self.logs, along_them, retain_graph=True)
+        return dict(zip(self.edges, found))
+
+
+@lru_cache(maxsize=64)
+def _expression(edges: tuple[Edge, ...], sizes: tuple[int, ...], num_batch: int) -> Any:
+    """The contraction of kernels on these edges to the total mass (b,)."""
+    letters = [opt_einsum.get_symbol(l + 1) for l in range(len(sizes))]
+    batch = opt_einsum.get_symbol(0)
+    inputs = ",".join(batch + letters[l] + letters[m] for l, m in edges)
+    shapes = [(num_batch, sizes[l], sizes[m]) for l, m in edges]
+    return opt_einsum.contract_expression(f"{inputs}->{batch}", *shapes, optimize="auto")
