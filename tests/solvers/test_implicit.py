@@ -97,7 +97,7 @@ def test_views_of_different_sizes(sizes):
 
     def function(*parts):
         problem = m3g.PairwiseCost("cosine")(list(parts))
-        solution = m3g.solve(problem, epsilon=0.5, tol=1e-10, differentiable=True)
+        solution = m3g.solve(problem, epsilon=0.5, tol=1e-13, differentiable=True)
         return weighted_sum([solution.pair_marginal(l, m) for l, m in combinations(range(len(sizes)), 2)])
 
     assert torch.autograd.gradcheck(function, views, atol=1e-5)
