@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -75,13 +75,14 @@ def overhead(*, n: int, d: int, ks: list[int], epsilon: float, images: int, repe
     return rows
 
 
-def saved_bytes(function: Callable[[], Any]) -> int:
-    """Memory that a forward pass keeps for the backward pass, each tensor counted once; parameters are not."""
+def saved_bytes(function: Callable[[], Any], parameters: Iterable[nn.Parameter]) -> int:
+    """Memory that a forward pass keeps for the backward pass, each storage once, parameters left out."""
+    known = {parameter.untyped_storage().data_ptr() for parameter in parameters}
     seen: dict[int, int] = {}
 
     def note(tensor: torch.Tensor) -> torch.Tensor:
-        if not isinstance(tensor, nn.Parameter):
-            storage = tensor.untyped_storage()
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in known:
             seen[storage.data_ptr()] = storage.nbytes()
         return tensor
 
@@ -103,4 +104,5 @@ def memory(*, k: int, n: int) -> list[dict[str, float]]:
         parts = [(student if l < students else teacher).embed_view(view, l) for l, view in enumerate(views)]
         return loss(torch.stack(parts))
 
-    return [{"students": s, "bytes": float(saved_bytes(partial(step, s)))} for s in range(1, k + 1)]
+    known = list(student.parameters())
+    return [{"students": s, "bytes": float(saved_bytes(partial(step, s), known))} for s in range(1, k + 1)]
