@@ -34,7 +34,7 @@ def test_gradients_agree_with_finite_differences(cost, what):
     epsilon = 2.0 if cost == "chain" else 0.4
 
     def function(x):
-        solution = m3g.solve(COSTS[cost](x), epsilon=epsilon, tol=1e-9, differentiable=True)
+        solution = m3g.solve(COSTS[cost](x), epsilon=epsilon, tol=1e-12, differentiable=True)
         assert solution.converged
         if what == "coupling":
             return weighted_sum([solution.coupling()])
@@ -48,7 +48,7 @@ def test_a_dense_cost_with_views_of_different_sizes_and_weights():
     weights = [torch.tensor([0.3, 0.7]), torch.tensor([0.2, 0.3, 0.5]), torch.full((4,), 0.25)]
 
     def function(c):
-        solution = m3g.solve(c, epsilon=0.2, tol=1e-10, weights=weights, differentiable=True)
+        solution = m3g.solve(c, epsilon=0.2, tol=1e-12, weights=weights, differentiable=True)
         return weighted_sum([solution.pair_marginal(2, 0), solution.coupling()]), solution.value
 
     assert torch.autograd.gradcheck(function, cost.requires_grad_(), atol=1e-5)
@@ -58,7 +58,7 @@ def test_a_batch_of_problems_with_four_views():
     views = torch.stack([points(4, 3), points(4, 3, seed=5)])
 
     def function(x):
-        solution = m3g.solve(m3g.CircularVariance()(x), epsilon=0.3, tol=1e-10, differentiable=True)
+        solution = m3g.solve(m3g.CircularVariance()(x), epsilon=0.3, tol=1e-12, differentiable=True)
         return weighted_sum([solution.pair_marginal(1, 3), solution.pair_marginal(2, 0)])
 
     assert torch.autograd.gradcheck(function, views.requires_grad_(), atol=1e-5)
