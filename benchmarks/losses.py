@@ -1,0 +1,179 @@
+"""Time and memory of one forward and backward pass of every loss; and the divergence beside the gap.
+
+    python -m benchmarks.losses            writes results/losses.json and results/losses.md
+
+Each measurement is a process of its own, so that its peak memory is its own and one that does not fit, or takes
+too long, is recorded as such and stops nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import platform
+import resource
+import sys
+import time
+from multiprocessing.connection import Connection
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+
+from m3g import losses
+
+VIEWS = (3, 4, 6)
+POINTS = (64, 256, 1024)
+FEATURES = 128
+SECONDS_AT_MOST = 90.0
+CONTEST = ((64, 3), (64, 4))
+# Losses with an option that changes their cost are measured twice.
+VARIANTS: list[tuple[str, dict[str, Any]]] = [
+    *((name, {}) for name in losses.available()),
+    ("kl", {"of": "pairs"}),
+    ("symile", {"negatives": "n_squared"}),
+]
+
+
+def label(name: str, options: dict[str, Any]) -> str:
+    return name if not options else f"{name} ({', '.join(f'{k}={v}' for k, v in options.items())})"
+
+
+def noisy_views(k: int, n: int) -> torch.Tensor:
+    """k noisy views of n points, as in the middle of training."""
+    generator = torch.Generator().manual_seed(0)
+    points = torch.randn(1, n, FEATURES, generator=generator)
+    return points + torch.randn(k, n, FEATURES, generator=generator)
+
+
+def step(loss: losses.ViewLoss, views: torch.Tensor) -> float:
+    """Seconds of one forward and backward pass."""
+    views = views.clone().requires_grad_()
+    start = time.perf_counter()
+    loss(views).backward()
+    return time.perf_counter() - start
+
+
+def peak_bytes() -> int:
+    """The most memory this process has held."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def measure(name: str, options: dict[str, Any], k: int, n: int, budget: float) -> dict[str, float]:
+    """Median seconds of a pass, and the memory it adds to inputs and libraries."""
+    loss, views = losses.build(name, **options), noisy_views(k, n)
+    step(loss, views[:, :8])  # what is set up once, such as threads, is not the loss's
+    before = peak_bytes()
+    first = step(loss, views)
+    peak = peak_bytes() - before
+    repeats = max(1 if first > budget else 5, min(50, int(budget / first)))
+    return {"seconds": median(step(loss, views) for _ in range(repeats)), "bytes": peak, "repeats": repeats}
+
+
+def contest(n: int, k: int, budget: float) -> dict[str, float]:
+    """The gap and the divergences in turns, at one tolerance: seconds of a pass each."""
+    views = noisy_views(k, n)
+    rivals = {
+        "gap": losses.build("m3g"),
+        "kl": losses.build("kl"),
+        "kl (of=pairs)": losses.build("kl", of="pairs"),
+    }
+    for loss in rivals.values():
+        step(loss, views)
+    times: dict[str, list[float]] = {name: [] for name in rivals}
+    end = time.perf_counter() + budget
+    while time.perf_counter() < end or len(times["gap"]) < 3:
+        for name, loss in rivals.items():
+            times[name].append(step(loss, views))
+    return {name: median(seconds) for name, seconds in times.items()}
+
+
+def _child(connection: Connection, function: str, arguments: tuple[Any, ...]) -> None:
+    try:
+        connection.send(globals()[function](*arguments))
+    except ValueError as refusal:
+        connection.send({"refused": str(refusal)})
+    except (RuntimeError, MemoryError) as failure:
+        connection.send({"refused": str(failure).splitlines()[0]})
+
+
+def in_a_process(function: str, *arguments: Any) -> dict[str, Any]:
+    """The result of a function of this file, run in a fresh process for a limited time."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["m3g.losses"])
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_child, args=(sender, function, arguments))
+    process.start()
+    sender.close()
+    try:
+        if not receiver.poll(SECONDS_AT_MOST):
+            return {"refused": f"more than {SECONDS_AT_MOST:g} s"}
+        return receiver.recv()
+    except EOFError:
+        return {"refused": "out of memory"}
+    finally:
+        process.kill()
+        process.join()
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Milliseconds / MiB, a loss per line."""
+    shapes = sorted({(row["k"], row["n"]) for row in rows})
+    cells = {(row["loss"], row["k"], row["n"]): row for row in rows}
+
+    def cell(row: dict[str, Any]) -> str:
+        return "–" if "refused" in row else f"{1e3 * row['seconds']:.1f} / {row['bytes'] / 2**20:.0f}"
+
+    lines = [
+        "| ms / MiB | " + " | ".join(f"k={k} n={n}" for k, n in shapes) + " |",
+        "| --- |" + " ---: |" * len(shapes),
+    ]
+    for name in dict.fromkeys(row["loss"] for row in rows):
+        lines.append(f"| {name} | " + " | ".join(cell(cells[name, k, n]) for k, n in shapes) + " |")
+    return "\n".join(lines)
+
+
+def run(
+    results_dir: Path,
+    *,
+    views: tuple[int, ...] = VIEWS,
+    points: tuple[int, ...] = POINTS,
+    budget: float = 1.0,
+) -> None:
+    """Measure everything and write losses.json and losses.md into `results_dir`."""
+    rows = []
+    for name, options in VARIANTS:
+        for k in views:
+            for n in points:
+                result = in_a_process("measure", name, options, k, n, budget)
+                rows.append({"loss": label(name, options), "k": k, "n": n, "d": FEATURES, **result})
+                print(rows[-1], flush=True)
+    duels = []
+    for n, k in CONTEST:
+        seconds = in_a_process("contest", n, k, 5 * budget)
+        ratios = {f"{name} / gap": value / seconds["gap"] for name, value in seconds.items() if name != "gap"}
+        duels.append({"n": n, "k": k, "seconds": seconds, **ratios})
+        print(duels[-1], flush=True)
+    machine = {
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+        "processor": platform.processor() or platform.machine(),
+    }
+    report = {"machine": machine, "losses": rows, "divergence against gap": duels}
+    results_dir.mkdir(parents=True, exist_ok=True)
+    (results_dir / "losses.json").write_text(json.dumps(report, indent=1) + "\n")
+    summary = "\n".join(
+        f"- n = {duel['n']}, k = {duel['k']}: "
+        + ", ".join(f"{key} {value:.2f}" for key, value in duel.items() if "/" in key)
+        for duel in duels
+    )
+    (results_dir / "losses.md").write_text(
+        f"One forward and backward pass, float32, d = {FEATURES}, {machine['threads']} threads, torch "
+        f"{machine['torch']}. A dash: refused, out of memory or more than {SECONDS_AT_MOST:g} s (the reason is in "
+        f"losses.json).\n\n{table(rows)}\n\nTime of a divergence over that of the gap:\n\n{summary}\n"
+    )
+
+
+if __name__ == "__main__":
+    run(Path(__file__).parent / "results")
