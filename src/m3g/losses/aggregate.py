@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import normalize as to_unit_length
 
 from m3g._checks import Views, positive_int, same_shape, shape_of
-from m3g.losses.base import ViewLoss, clean, full_precision
+from m3g.losses.base import ViewLoss, clean, outside_autocast
 from m3g.losses.byol import byol
 from m3g.losses.contrast import enough_points
 from m3g.losses.infonce import InfoNCE
@@ -17,7 +17,7 @@ from m3g.losses.infonce import InfoNCE
 PairLoss = Callable[[Tensor, Tensor], Tensor]
 
 
-@full_precision
+@outside_autocast
 def pairwise(
     views: Views,
     pair_loss: PairLoss,
@@ -70,7 +70,7 @@ def pairwise(
     return _mean(pair_loss, sides, least_points)
 
 
-@full_precision
+@outside_autocast
 def average_of_rest(
     views: Views,
     pair_loss: PairLoss,
@@ -127,9 +127,7 @@ def _sides(
     return points, targets.detach().to(points.dtype), present
 
 
-def _mean(
-    pair_loss: PairLoss, sides: Iterable[tuple[Tensor, Tensor, Tensor | None]], least_points: int
-) -> Tensor:
+def _mean(pair_loss: PairLoss, sides: Iterable[tuple[Tensor, Tensor, Tensor | None]], least_points: int) -> Tensor:
     """The mean of the pair loss over the sides, each weighing as many points as are seen on both."""
     total, weight = None, 0
     for a, b, seen in sides:
@@ -139,9 +137,7 @@ def _mean(
             continue
         value = pair_loss(a, b)
         if not isinstance(value, Tensor) or value.ndim > 0:
-            got = (
-                f"a tensor of shape {shape_of(value)}" if isinstance(value, Tensor) else type(value).__name__
-            )
+            got = f"a tensor of shape {shape_of(value)}" if isinstance(value, Tensor) else type(value).__name__
             raise ValueError(f"pair_loss takes a function that returns a scalar tensor, got {got}.")
         total = len(a) * value if total is None else total + len(a) * value
         weight += len(a)
@@ -244,9 +240,7 @@ class InfoNCEAverage(AverageOfRest):
         gather: bool = False,
     ) -> None:
         pair_loss = InfoNCE(temperature=temperature, learn_temperature=learn_temperature)
-        super().__init__(
-            pair_loss, renormalize=renormalize, least_points=2, normalize=normalize, gather=gather
-        )
+        super().__init__(pair_loss, renormalize=renormalize, least_points=2, normalize=normalize, gather=gather)
 
 
 class BYOLPairwise(Pairwise):

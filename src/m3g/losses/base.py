@@ -56,7 +56,7 @@ class ViewLoss(nn.Module):
         raise NotImplementedError
 
 
-def full_precision(function: Callable[P, R]) -> Callable[P, R]:
+def outside_autocast(function: Callable[P, R]) -> Callable[P, R]:
     """Run a function of tensors outside autocast, so that what it upcasts stays upcast."""
 
     @functools.wraps(function)
@@ -76,9 +76,7 @@ def _device(*values: object) -> torch.device:
     return torch.device("cpu")  # no tensor: the function will say what is wrong with its arguments
 
 
-def clean(
-    views: Views, mask: Tensor | None, *, normalize: bool, name: str = "views"
-) -> tuple[Tensor, Tensor | None]:
+def clean(views: Views, mask: Tensor | None, *, normalize: bool, name: str = "views") -> tuple[Tensor, Tensor | None]:
     """One batch (k, n, d) and its mask (k, n), checked; absent points zero, others normalised if asked."""
     views = aligned_views(views, name=name)
     if views.ndim != 3:

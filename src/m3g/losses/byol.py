@@ -5,10 +5,10 @@ from __future__ import annotations
 from torch import Tensor
 
 from m3g._checks import aligned_views
-from m3g.losses.base import full_precision
+from m3g.losses.base import outside_autocast
 
 
-@full_precision
+@outside_autocast
 def byol(a: Tensor, b: Tensor) -> Tensor:
     r"""Each point of `a` meets its own partner in `b`: the mean squared distance of unit vectors.
 

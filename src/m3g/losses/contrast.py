@@ -11,9 +11,7 @@ from m3g._checks import shape_of
 
 def enough_points(views: Tensor, *, least: int = 2) -> None:
     if views.shape[-2] < least:
-        raise ValueError(
-            f"views takes at least {least} points per view for this loss, got {shape_of(views)}."
-        )
+        raise ValueError(f"views takes at least {least} points per view for this loss, got {shape_of(views)}.")
 
 
 def some_object(wanted: Tensor, *, has: str) -> None:

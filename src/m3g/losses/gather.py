@@ -46,14 +46,8 @@ def gather_views(
         return views, mask, teacher
     masked = _agree(views, mask, teacher)
     if masked:
-        present = (
-            torch.ones(views.shape[:-1], dtype=torch.bool, device=views.device) if mask is None else mask
-        )
-        mask = (
-            _GatherRows.apply(present.expand(views.shape[:-1]).to(torch.uint8).unsqueeze(-1))
-            .squeeze(-1)
-            .bool()
-        )
+        present = torch.ones(views.shape[:-1], dtype=torch.bool, device=views.device) if mask is None else mask
+        mask = _GatherRows.apply(present.expand(views.shape[:-1]).to(torch.uint8).unsqueeze(-1)).squeeze(-1).bool()
     if teacher is not None:
         teacher = _GatherRows.apply(teacher)
     return _GatherRows.apply(views), mask, teacher

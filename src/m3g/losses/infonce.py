@@ -7,12 +7,12 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from m3g._checks import aligned_views
-from m3g.losses.base import full_precision
+from m3g.losses.base import outside_autocast
 from m3g.losses.contrast import enough_points
 from m3g.losses.temperature import Temperature, check_temperature
 
 
-@full_precision
+@outside_autocast
 def infonce(a: Tensor, b: Tensor, *, temperature: Tensor | float = 0.1) -> Tensor:
     r"""Each point of `a` finds its own partner among the points of `b`.
 

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from m3g._checks import Views, non_negative
-from m3g.losses.base import ViewLoss, clean, full_precision
+from m3g.losses.base import ViewLoss, clean, outside_autocast
 
 
-@full_precision
+@outside_autocast
 def mmcr(
     views: Views,
     *,

@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 
 from m3g._checks import Views
-from m3g.losses.base import ViewLoss, clean, full_precision
+from m3g.losses.base import ViewLoss, clean, outside_autocast
 from m3g.losses.contrast import enough_points, logsumexp_where, mean_where, some_object
 from m3g.losses.temperature import Temperature, check_temperature
 
 
-@full_precision
+@outside_autocast
 def mv_dhel(
     views: Views,
     *,
@@ -53,9 +53,7 @@ def mv_dhel(
     energy = torch.where(present & neighbours.any(-1), energies, 0.0).sum(0)
 
     own = torch.einsum("lid,mid->lmi", views, views) / temperature
-    own_pairs = (
-        present.unsqueeze(1) & present & ~torch.eye(k, dtype=torch.bool, device=views.device).unsqueeze(-1)
-    )
+    own_pairs = present.unsqueeze(1) & present & ~torch.eye(k, dtype=torch.bool, device=views.device).unsqueeze(-1)
     alignment = logsumexp_where(own, own_pairs, (0, 1))
     objects = own_pairs.any(0).any(0)
     if mask is not None:

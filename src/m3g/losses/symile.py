@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from m3g._checks import Views, fits, one_of
-from m3g.losses.base import ViewLoss, clean, full_precision
+from m3g.losses.base import ViewLoss, clean, outside_autocast
 from m3g.losses.contrast import enough_points, some_object
 from m3g.losses.gather import shared_seed
 from m3g.losses.temperature import Temperature, check_temperature
@@ -17,7 +17,7 @@ LARGEST_TENSOR = 4 * 2**30
 """Bytes up to which the scores of all tuples may be stored for `negatives="n_squared"`."""
 
 
-@full_precision
+@outside_autocast
 def symile(
     views: Views,
     *,

@@ -5,12 +5,12 @@ from __future__ import annotations
 from torch import Tensor
 
 from m3g._checks import Views, fraction
-from m3g.losses.base import ViewLoss, clean, full_precision
+from m3g.losses.base import ViewLoss, clean, outside_autocast
 from m3g.losses.contrast import enough_points, some_object, two_way_cross_entropy
 from m3g.losses.temperature import Temperature, check_temperature
 
 
-@full_precision
+@outside_autocast
 def triangle(
     views: Views,
     *,

@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 
 from m3g._checks import Views, non_negative
-from m3g.losses.base import ViewLoss, clean, full_precision
+from m3g.losses.base import ViewLoss, clean, outside_autocast
 from m3g.losses.contrast import enough_points, some_object
 
 
-@full_precision
+@outside_autocast
 def vicreg(
     views: Views,
     *,
