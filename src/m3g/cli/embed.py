@@ -49,7 +49,7 @@ def run(args: Any, name: str) -> int:
     if not out.parent.is_dir():
         raise ValueError(f"--out takes a file in an existing folder, but there is no folder {out.parent}.")
     config = Run(args.run).open()
-    net = load(args.run, trust=args.trust)
+    net = load(args.run, trust=args.trust, scaled=True)
     data = build_data(config)
     splits: list[Any] = [split for split in data.datasets if args.split in ("all", split) and data.num_rows(split)]
     if not splits:

@@ -118,7 +118,7 @@ class Arrays(ViewsData):
         rows = split_rows(n, val=val, test=test, seed=split_seed, labels=None if label is None else label.numpy())
         for l, view in enumerate(views):
             if standardize:
-                scale(view, present[l], rows["train"])
+                self.scaling.append(scale(view, present[l], rows["train"]))
             view[~present[l]] = 0.0
         self.view_names = names
         self.view_shapes = [tuple(view.shape[1:]) for view in views]
@@ -184,14 +184,20 @@ def _check_values(table: np.ndarray, name: str, here: np.ndarray) -> None:
         )
 
 
-def scale(view: np.ndarray, here: np.ndarray, train: np.ndarray) -> None:
-    """Standardise every feature in place with the statistics of the training rows; constant ones become 0."""
+def scale(view: np.ndarray, here: np.ndarray, train: np.ndarray) -> tuple[Tensor, Tensor]:
+    """Standardise every feature in place with the statistics of the training rows; constant ones become 0.
+
+    Returns what was subtracted and what was divided by.
+    """
     known = view[train][here[train]].astype(np.float64)
     if len(known) == 0:
         raise ValueError("every view takes at least one training row that is present, got none: use more rows.")
     deviation = known.std(0)
-    view -= known.mean(0).astype(np.float32)
-    view /= np.where(deviation > 0, deviation, 1.0).astype(np.float32)
+    mean = known.mean(0).astype(np.float32)
+    divisor = np.where(deviation > 0, deviation, 1.0).astype(np.float32)
+    view -= mean
+    view /= divisor
+    return torch.from_numpy(mean), torch.from_numpy(divisor)
 
 
 class MultipleFeatures(Arrays):

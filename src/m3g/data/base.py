@@ -53,6 +53,8 @@ class ViewsData(LightningDataModule):
         view_shapes: the shape of one sample of each view.
         num_classes: number of classes, None for unlabelled data.
         class_names: names of the classes, None for unlabelled data.
+        scaling: per view, what was subtracted from its features and what they were divided by; empty if they
+            are as the user gave them.
     """
 
     view_names: list[str]
@@ -66,6 +68,7 @@ class ViewsData(LightningDataModule):
         self.seed = seed
         self.num_workers = num_workers
         self.datasets: dict[Split, Dataset] = {}
+        self.scaling: list[tuple[Tensor, Tensor]] = []
 
     @property
     def k(self) -> int:

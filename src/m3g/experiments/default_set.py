@@ -47,7 +47,7 @@ def settings(loss: str, *, value: float | None = None, learning_rate: float | No
 def measure(config: Config, folder: Path, split: Any, *, polymatching: bool = True) -> Report:
     """Train, and evaluate on a split."""
     run = train(config, folder)
-    data, net = build_data(config), load(run.path)
+    data, net = build_data(config), load(run.path, scaled=True)
     return evaluate(embed(net, data, "train"), embed(net, data, split), polymatching=polymatching)
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
 from safetensors.torch import load as tensors_from
 from safetensors.torch import save as bytes_of
+from torch import Tensor, nn
 
 from m3g.nets import MultiViewNet, build_net
 from m3g.training.config import Config
@@ -17,6 +19,7 @@ from m3g.training.files import atomic, write_json
 from m3g.training.run import Run
 
 FORMAT = 1
+SCALING = "scaling."
 
 
 def network(config: Config, view_shapes: list[tuple[int, ...]], *, trust: bool = False) -> MultiViewNet:
@@ -46,11 +49,14 @@ def save_network(
     *,
     view_shapes: list[tuple[int, ...]],
     view_names: list[str],
+    scaling: Sequence[tuple[Tensor, Tensor]] = (),
 ) -> None:
-    """Write `model.safetensors` and `model.json` into a run folder."""
+    """Write `model.safetensors` and `model.json` into a run folder, with what its inputs are scaled by."""
     run = Run(folder)
     # contiguous copies under every name: modules may share storage, which safetensors refuses
     tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in net.state_dict().items()}
+    for l, (mean, divisor) in enumerate(scaling):
+        tensors |= {f"{SCALING}{l}.mean": mean, f"{SCALING}{l}.divisor": divisor}
     with atomic(run.weights) as file:
         file.write(bytes_of(tensors))
     recipe = _recipe(config, view_shapes)
@@ -63,7 +69,7 @@ def save_network(
     write_json(run.model, {"format": FORMAT, "view_names": view_names, **recipe})
 
 
-def load(folder: str | os.PathLike[str], *, trust: bool = False) -> MultiViewNet:
+def load(folder: str | os.PathLike[str], *, trust: bool = False, scaled: bool = False) -> MultiViewNet:
     """The trained network of a run folder, ready to use: `load(run)(views)` gives embeddings (k, n, d).
 
     Nothing in the folder is executed: weights are safetensors, the rest is JSON, and an encoder named by its
@@ -72,19 +78,44 @@ def load(folder: str | os.PathLike[str], *, trust: bool = False) -> MultiViewNet
     Args:
         folder: a run folder, or any folder with `model.safetensors` and `model.json`.
         trust: allow encoder classes from anywhere; their code is then imported and run.
+        scaled: whether inputs come scaled, as the run's data module gives them; by default they come as they
+            are in the user's files, and the network scales them as in training.
     """
     run = Run(folder)
     recipe = read_recipe(folder)
     net = build_net(**recipe, trust=trust)
     try:
-        net.load_state_dict(tensors_from(run.weights.read_bytes()))
+        tensors = tensors_from(run.weights.read_bytes())
+        net.load_state_dict({name: t for name, t in tensors.items() if not name.startswith(SCALING)})
     except (SafetensorError, RuntimeError) as error:
         reason = str(error).splitlines()[0]
         raise ValueError(
             f"{run.weights} takes the weights of {run.model.name}, but it is damaged or belongs to another "
             f"network ({reason})."
         ) from error
+    if f"{SCALING}0.mean" in tensors and not scaled:
+        k = len(recipe["view_shapes"])
+        net.encoders = nn.ModuleList(
+            nn.Sequential(
+                Scale(tensors[f"{SCALING}{l}.mean"], tensors[f"{SCALING}{l}.divisor"]),
+                net.encoders[l % len(net.encoders)],
+            )
+            for l in range(k)
+        )
     return net.eval()
+
+
+class Scale(nn.Module):
+    """`(x - mean) / divisor`, feature by feature: what training did to its inputs."""
+
+    def __init__(self, mean: Tensor, divisor: Tensor) -> None:
+        super().__init__()
+        self.mean = nn.Buffer(mean)
+        self.divisor = nn.Buffer(divisor)
+
+    def forward(self, view: Tensor) -> Tensor:
+        # a one-dimensional file has one feature per row
+        return (view.reshape(len(view), *self.mean.shape) - self.mean) / self.divisor
 
 
 def read_recipe(folder: str | os.PathLike[str]) -> dict[str, Any]:

@@ -77,7 +77,7 @@ def views_shown(config: Config, data: data_sets.ViewsData) -> int:
                 f"views_per_step takes None or a number from 2 to {data.k}, got {config.views_per_step!r}."
             )
         return config.views_per_step
-    if config.loss != "m3g":
+    if config.loss != "m3g" or config.loss_options.get("solver") == "sampled":
         return data.k
     n = data.batch_size * (processes() if config.loss_options.get("gather") else 1)
     return max([2, *(k for k in range(2, data.k + 1) if n**k <= QUICK_TUPLES)])
@@ -144,7 +144,14 @@ def train(
     if trainer.interrupted:
         raise KeyboardInterrupt
     if first:
-        save_network(module.net, config, folder.path, view_shapes=data.view_shapes, view_names=list(data.view_names))
+        save_network(
+            module.net,
+            config,
+            folder.path,
+            view_shapes=data.view_shapes,
+            view_names=list(data.view_names),
+            scaling=data.scaling,
+        )
     return folder
 
 

@@ -87,7 +87,7 @@ def evaluate_run(
     """Measure a finished run on its test split; writes `results.json` and the pictures into its folder."""
     folder = Run(run)
     config = folder.open()
-    net = load(folder.path, trust=trust)
+    net = load(folder.path, trust=trust, scaled=True)
     data = build_data(config)
     trained, given = read_recipe(folder.path)["view_shapes"], [list(shape) for shape in data.view_shapes]
     if trained != given:
