@@ -86,3 +86,12 @@ def test_a_process_without_a_mask_is_fully_present(ranks):
     for results in ranks:
         close(results["mask on one process"][0], loss)
         close(results["mask on one process"][1], gradients)
+
+
+def test_a_solver_that_draws_at_random_draws_the_same_on_all_processes(ranks):
+    assert torch.equal(ranks[0]["random solver"], ranks[1]["random solver"])
+    halves = [two.share(two.data(False, False), rank) for rank in range(two.WORLD)]
+    alone = [
+        two.model("m3g", {"solver": two.RandomTilt(seed=seed)}, 0)(*halves[0]).detach() for seed in range(two.WORLD)
+    ]
+    assert not torch.equal(*alone)

@@ -82,10 +82,10 @@ def test_without_asking_nothing_carries_a_gradient():
     assert not solution.value.requires_grad
 
 
-def test_an_exact_coupling_moves_in_jumps():
+def test_an_exact_coupling_moves_in_jumps_and_is_refused():
     problem = m3g.CircularVariance()(points(3, 3).requires_grad_())
     solution = m3g.solve(problem, epsilon=0, solver="exact", differentiable=True)
-    with pytest.raises(ValueError, match=r"differentiable takes epsilon > 0"):
+    with pytest.raises(ValueError, match=r"differentiable takes solver='factored' or 'sinkhorn', got 'exact'"):
         solution.pair_marginal(0, 1)
 
 

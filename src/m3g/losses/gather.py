@@ -9,6 +9,9 @@ loss and the gradient of one process with the full batch, and the backward pass 
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -80,8 +83,15 @@ def _agree(views: Tensor, mask: Tensor | None, teacher: Tensor | None) -> bool:
 
 def shared_seed(generator: torch.Generator | None, *, device: torch.device) -> int:
     """A random seed drawn from `generator` (None: torch's own), that of rank 0 on all processes."""
-    seed = torch.randint(2**62, (), generator=generator)
+    seed = torch.randint(2**62, (), generator=generator, device=generator.device if generator else None)
     if distributed():
         seed = seed.to(device)
         dist.broadcast(seed, src=0)
     return int(seed)
+
+
+def shared_draws(solver: Any, *, device: torch.device) -> Any:
+    """A solver that draws at random, made to draw the same on all processes; any other as it is."""
+    if not distributed() or getattr(solver, "seed", 0) is not None:
+        return solver
+    return replace(solver, seed=shared_seed(solver.generator, device=device), generator=None)

@@ -14,6 +14,7 @@ from m3g import _checks
 from m3g._checks import Views
 from m3g.costs import apply_cost, as_cost
 from m3g.losses.base import ViewLoss
+from m3g.losses.gather import shared_draws
 from m3g.solvers import Solver, as_solver, check_epsilon
 from m3g.solvers.danskin import differentiable_value
 from m3g.solvers.solution import Solution
@@ -151,7 +152,8 @@ class M3GLoss(ViewLoss):
             views = leave_one_out(views, teacher)
             mask = mask if mask is None else mask.unsqueeze(-3).expand(views.shape[:-1])
         points = _checks.usable(views, mask, normalize=self.normalize, look=False)
-        gap, solution = solved_gap(points, mask, epsilon=self.epsilon, cost=self.cost, solver=self.solver, tol=self.tol)
+        solver = shared_draws(self.solver, device=views.device) if self.gather else self.solver
+        gap, solution = solved_gap(points, mask, epsilon=self.epsilon, cost=self.cost, solver=solver, tol=self.tol)
         self.last = SolveReport(solution.num_steps, solution.error, solution.solver)
         # With a fixed number of steps the host must not wait for the error.
         if getattr(self.solver, "fixed_steps", None) is None and not solution.converged:

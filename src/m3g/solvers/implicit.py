@@ -38,8 +38,9 @@ def differentiable_marginals(solution: Solution, kept: Sequence[tuple[int, ...]]
 
     Ask for all that one loss needs in one call: they share the backward pass.
     """
-    if solution.epsilon == 0:
-        raise ValueError("differentiable takes epsilon > 0: the coupling of solver='exact' moves in jumps.")
+    if solution.solver in ("exact", "sampled"):
+        # An exact coupling moves in jumps; that of a sample is no function of its potentials and the cost alone.
+        raise ValueError(f"differentiable takes solver='factored' or 'sinkhorn', got {solution.solver!r}.")
     return _Marginals.apply(solution, tuple(kept), *solution.problem.tensors)
 
 
