@@ -1,0 +1,98 @@
+"""Every cost against its formula, tuple by tuple."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import m3g
+import reference
+from m3g.costs import apply_cost
+
+SHAPES = st.tuples(st.integers(2, 4), st.integers(1, 4), st.integers(1, 5), st.integers(0, 100))
+
+
+def pairwise(ground):
+    def cost(*z):
+        return sum(ground(z[l], z[m]) for l in range(len(z)) for m in range(l + 1, len(z)))
+
+    return cost
+
+
+LITERAL = {
+    "cv": reference.circular_variance,
+    "cv-algorithm2": reference.algorithm_2,
+    "csd": reference.circular_std,
+    "sqeuclidean": pairwise(lambda x, y: (x - y).square().sum()),
+    "cosine": pairwise(lambda x, y: 1 - (x @ y) / (x.norm() * y.norm())),
+    "coulomb": pairwise(lambda x, y: 1 / (x - y).norm().clamp(min=1e-3)),
+}
+
+
+@pytest.mark.parametrize("name", LITERAL)
+@settings(max_examples=15, deadline=None)
+@given(shape=SHAPES)
+def test_dense_tensor_is_the_formula(name, shape):
+    k, n, d, seed = shape
+    views = reference.noisy_views(k, n, d, seed=seed)
+    torch.testing.assert_close(apply_cost(name, views).dense()[0], reference.cost_tensor(LITERAL[name], views))
+
+
+@pytest.mark.parametrize("name", LITERAL)
+def test_matched_is_the_mean_of_the_diagonal(name):
+    views = reference.noisy_views(3, 5, 4)
+    problem = apply_cost(name, views)
+    diagonal = problem.dense()[0][(torch.arange(5),) * 3]
+    torch.testing.assert_close(problem.matched()[0], diagonal.mean())
+
+
+def test_a_function_of_k_tensors_is_a_cost():
+    views = reference.noisy_views(3, 4, 5)
+    problem = apply_cost(lambda x, y, z: (x * y * z).sum(-1), views)
+    expected = torch.einsum("id,jd,kd->ijk", *views)
+    torch.testing.assert_close(problem.dense()[0], expected)
+
+
+def test_circular_variance_of_vectors_off_the_sphere_is_the_definition():
+    views = 3 * torch.randn(3, 4, 5, dtype=torch.float64)
+    expected = reference.cost_tensor(reference.circular_variance, views)
+    torch.testing.assert_close(m3g.CircularVariance()(views).dense()[0], expected)
+
+
+def test_views_of_different_sizes():
+    views = [torch.randn(n, 3, dtype=torch.float64) for n in (2, 4, 3)]
+    problem = m3g.CircularVariance()(views)
+    torch.testing.assert_close(problem.dense()[0], reference.cost_tensor(reference.circular_variance, views))
+
+
+def test_weights_choose_the_graph():
+    views = reference.noisy_views(3, 3, 4)
+    cost = m3g.PairwiseCost("sqeuclidean", weights={(0, 1): 2.0, (1, 2): 0.5, (0, 2): 0.0})
+    expected = reference.cost_tensor(lambda x, y, z: 2 * (x - y).square().sum() + 0.5 * (y - z).square().sum(), views)
+    torch.testing.assert_close(cost(views).dense()[0], expected)
+
+
+def test_an_absent_point_of_a_pairwise_cost_is_orthogonal_to_all():
+    views = reference.noisy_views(2, 3, 4)
+    mask = torch.tensor([[True, False, True], [True, True, True]])
+    dense = m3g.PairwiseCost("sqeuclidean")(views, mask=mask).dense()[0]
+    torch.testing.assert_close(dense[1], torch.full((3,), 2.0, dtype=torch.float64))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: m3g.CircularVariance(scale="x"), "scale takes one of 'algorithm2', 'definition', got 'x'"),
+        (lambda: m3g.PairwiseCost("x"), "ground takes one of 'cosine', 'coulomb', 'sqeuclidean', got 'x'"),
+        (lambda: m3g.PairwiseCost(weights={(1, 0): 1.0}), r"weights takes keys \(l, m\) with 0 <= l < m"),
+        (lambda: m3g.PairwiseCost(weights={(0, 1): -1.0}), "weights takes non-negative finite numbers"),
+        (lambda: m3g.PairwiseCost(weights={(0, 5): 1.0})(torch.rand(3, 2, 2)), "weights takes views from 0 to 2"),
+        (lambda: m3g.PairwiseCost(weights={(0, 1): 0.0})(torch.rand(3, 2, 2)), "at least one positive weight"),
+        (lambda: m3g.PairwiseCost(lambda x, y: x)(torch.rand(3, 2, 4)), "ground takes a function that returns costs"),
+        (lambda: apply_cost(lambda x, y: x, torch.rand(2, 3, 4)).dense(), "cost takes a function of 2 broadcastable"),
+        (lambda: apply_cost("x", torch.rand(2, 3, 4)), "cost takes one of 'cosine', 'coulomb'"),
+    ],
+)
+def test_wrong_arguments_are_named(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -1,0 +1,94 @@
+"""The paper's algorithms, literally and slowly, in float64: what the fast code is checked against."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+def noisy_views(k: int, n: int, d: int = 16, *, noise: float = 1.0, seed: int = 0, dtype=torch.float64) -> Tensor:
+    """Views (k, n, d) of n objects: a shared base plus noise, on the sphere."""
+    generator = torch.Generator().manual_seed(seed)
+    base = torch.randn(1, n, d, generator=generator, dtype=torch.float64)
+    views = base + noise * torch.randn(k, n, d, generator=generator, dtype=torch.float64)
+    return (views / views.norm(dim=-1, keepdim=True)).to(dtype)
+
+
+def cost_tensor(cost, views) -> Tensor:
+    """Every entry by itself: cost(z_1, …, z_k) of k vectors, for every k-tuple."""
+    sizes = [len(view) for view in views]
+    out = torch.empty(sizes, dtype=views[0].dtype)
+    for index in itertools.product(*map(range, sizes)):
+        out[index] = cost(*[view[i] for view, i in zip(views, index)])
+    return out
+
+
+def circular_variance(*z: Tensor) -> Tensor:
+    return 1 - (sum(z) / len(z)).square().sum()
+
+
+def algorithm_2(*z: Tensor) -> Tensor:
+    """The scale of the paper's Algorithm 2."""
+    k = len(z)
+    return (2 / (k - 1)) ** 2 * sum((z[l] - z[m]).square().sum() for l in range(k) for m in range(l + 1, k))
+
+
+def circular_std(*z: Tensor) -> Tensor:
+    return -(sum(z) / len(z)).square().sum().clamp(min=1e-6).log()
+
+
+def algorithm_1(cost: Tensor, epsilon: float, tol: float, weights: list[Tensor] | None = None):
+    """Multi-marginal Sinkhorn on a dense tensor; returns the coupling, its entropic cost, the potentials."""
+    k = cost.ndim
+    if weights is None:
+        weights = [torch.full((n,), 1 / n, dtype=cost.dtype) for n in cost.shape]
+    potentials = [torch.zeros(n, dtype=cost.dtype) for n in cost.shape]
+
+    def exponent() -> Tensor:
+        total = -cost
+        for l, f in enumerate(potentials):
+            total = total + f.reshape([-1 if a == l else 1 for a in range(k)])
+        return total / epsilon
+
+    for _ in range(100_000):
+        for l in range(k):
+            rest = [a for a in range(k) if a != l]
+            potentials[l] = potentials[l] - epsilon * (exponent().logsumexp(rest) - weights[l].log())
+        coupling = exponent().exp()
+        error = sum((coupling.sum([a for a in range(k) if a != l]) - weights[l]).abs().sum() for l in range(k))
+        if error < tol:
+            break
+    value = sum((f * a).sum() for f, a in zip(potentials, weights)) - epsilon * coupling.sum()
+    return coupling, value, potentials
+
+
+def objective(coupling: Tensor, cost: Tensor, epsilon: float) -> Tensor:
+    """h(P, C) = ⟨P, C⟩ + eps ⟨P, log P - 1⟩."""
+    return (coupling * cost).sum() + epsilon * (torch.xlogy(coupling, coupling) - coupling).sum()
+
+
+def truth(n: int, k: int) -> Tensor:
+    """J: 1/n on the diagonal."""
+    out = torch.zeros((n,) * k, dtype=torch.float64)
+    out[(torch.arange(n),) * k] = 1 / n
+    return out
+
+
+def gap(cost: Tensor, epsilon: float, tol: float = 1e-10) -> Tensor:
+    """Definition of the loss: the objective of the truth minus the least objective, each by its formula."""
+    coupling, _, _ = algorithm_1(cost, epsilon, tol)
+    return objective(truth(cost.shape[0], cost.ndim), cost, epsilon) - objective(coupling, cost, epsilon)
+
+
+def best_polymatching(cost: Tensor) -> float:
+    """min over all k-tuples of permutations of the mean matched cost, by trying them all."""
+    n, k = cost.shape[0], cost.ndim
+    table = cost.numpy()
+    best = math.inf
+    for permutations in itertools.product(itertools.permutations(range(n)), repeat=k - 1):
+        best = min(best, float(np.mean(table[(np.arange(n), *map(list, permutations))])))
+    return best
