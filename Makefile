@@ -1,6 +1,7 @@
-# make demo   train on the embedded six-view data set, evaluate, draw the result
-# make test   set everything up and run every test
-# make lint, make bench, make docs
+# make demo    train on the embedded six-view data set, evaluate, draw the result
+# make test    set everything up and run every test
+# make fast    the tests without the slow ones
+# make lint, make bench, make docs, make clean
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
@@ -11,19 +12,19 @@ INSTALL = $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.
 # One marker file per set of extras: an install is repeated only when the requirements change.
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
+
 $(VENV)/.installed-%: pyproject.toml constraints.txt | $(BIN)/python
-	$(INSTALL) torch numpy
 	$(INSTALL) -e '.[$*]'
 	@touch $@
 
-demo: $(VENV)/.installed-plot
-	$(BIN)/python examples/free_points.py
+demo: $(VENV)/.installed-train
+	$(BIN)/m3g demo
 
-test: $(VENV)/.installed-test,train,plot
+test: $(VENV)/.installed-test,train
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest
 
-fast: $(VENV)/.installed-test,train,plot
+fast: $(VENV)/.installed-test,train
 	$(BIN)/python -m pytest -m "not slow"
 
 lint: $(VENV)/.installed-test,train,dev

@@ -149,9 +149,14 @@ class _Ascent:
         self._go(step, (LONGEST_STEP / longest).clamp_(max=1.0).unsqueeze(1))
 
     def sinkhorn_step(self) -> None:
-        """The mean of the k - 1 exact updates of one view each: the dual is concave, so it never loses ground."""
-        step = (self.target / self.marginals).log()
-        self._go(step, torch.full_like(step[:, :1], 1 / (self.problem.k - 1)))
+        """A sweep over the views where a contraction is cheap; else the mean of the k - 1 exact updates of one view
+        each, which never loses ground because the dual is concave."""
+        if isinstance(self.contraction, GraphContraction):
+            swept = self.contraction.sweep(self.scalings(), self.target_here.split(self.sizes, 1))
+            step, length = torch.cat(swept, 1).log() - self.log_scaling, 1.0
+        else:
+            step, length = (self.target / self.marginals).log(), 1 / (self.problem.k - 1)
+        self._go(step, torch.full_like(step[:, :1], length))
 
     def _go(self, step: Tensor, length: Tensor) -> None:
         self.accepted, self.step, self.length = self.log_scaling, step, length

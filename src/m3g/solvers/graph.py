@@ -44,6 +44,13 @@ class GraphContraction:
     def marginal(self, scalings: Sequence[Tensor], l: int) -> Tensor:
         return self._contract((l,), [*scalings, *self.kernels.values()])
 
+    def sweep(self, scalings: Sequence[Tensor], targets: Sequence[Tensor]) -> list[Tensor]:
+        """The scalings after each view in turn has been scaled to its target: one sweep of Algorithm 1."""
+        scalings = list(scalings)
+        for l, target in enumerate(targets):
+            scalings[l] = scalings[l] * (target / self.marginal(scalings, l))
+        return scalings
+
     def evaluate(self, scalings: Sequence[Tensor], target: Tensor) -> tuple[dict[Edge, Tensor], list[Tensor], Tensor]:
         """Pair marginals on the edges, all marginals, and the factor that scales view 0 to its target."""
         factor = target / self.marginal(scalings, self.lead)
