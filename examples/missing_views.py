@@ -1,0 +1,80 @@
+"""Objects that lack some of their views: say which with a mask, and lose nothing of the rest.
+
+Two trainings from the same start on the same data, in which half of the entries is missing at random. One keeps
+the objects that have every view; the other keeps all and passes the mask.
+
+    python examples/missing_views.py
+"""
+
+import argparse
+
+import torch
+from torch import nn
+
+import m3g
+from m3g.evaluation import retrieval
+
+K, WIDTH = 4, 16
+
+
+def make_views(n: int, generator: torch.Generator) -> torch.Tensor:
+    """(k, n, width): each view is another fixed rotation of a hidden vector, with noise."""
+    rotations, _ = torch.linalg.qr(torch.randn(K, WIDTH, WIDTH, generator=torch.Generator().manual_seed(1)))
+    hidden = torch.randn(n, WIDTH, generator=generator)
+    return hidden @ rotations + 0.3 * torch.randn(K, n, WIDTH, generator=generator)
+
+
+def make_mask(n: int, share: float, generator: torch.Generator) -> torch.Tensor:
+    """bool (k, n), true where a view is there; every object keeps at least one."""
+    mask = torch.rand(K, n, generator=generator) >= share
+    mask[0] |= ~mask.any(0)
+    return mask
+
+
+def train(views: torch.Tensor, mask: torch.Tensor, *, steps: int, batch_size: int) -> nn.ModuleList:
+    torch.manual_seed(0)
+    networks = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(K))
+    optimizer = torch.optim.Adam(networks.parameters(), lr=1e-2)
+    loss = m3g.M3GLoss(epsilon=0.05)
+    for _ in range(steps):
+        rows = torch.randperm(views.shape[1])[:batch_size]
+        # What stands at an absent entry changes neither the loss nor a gradient, not even NaN.
+        gap = loss(embed(networks, views[:, rows]), mask=mask[:, rows])
+        optimizer.zero_grad()
+        gap.backward()
+        optimizer.step()
+    return networks
+
+
+def embed(networks: nn.ModuleList, views: torch.Tensor) -> torch.Tensor:
+    return torch.stack([network(view) for network, view in zip(networks, views)])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--n", type=int, default=200, help="objects")
+    parser.add_argument("--missing", type=float, default=0.5, help="share of the entries that is missing")
+    parser.add_argument("--steps", type=int, default=200)
+    args = parser.parse_args()
+
+    generator = torch.Generator().manual_seed(0)
+    views, test = make_views(args.n, generator), make_views(500, generator)
+    mask = make_mask(args.n, args.missing, generator)
+    complete = mask.all(0)
+    print(
+        f"{args.n} objects, {int(complete.sum())} with all {K} views; {mask.float().mean():.0%} of all views are there"
+    )
+    everything = torch.ones(K, int(complete.sum()), dtype=torch.bool)
+    for name, part, present in [
+        ("complete objects only", views[:, complete], everything),
+        ("all objects, with a mask", views, mask),
+    ]:
+        networks = train(part, present, steps=args.steps, batch_size=32)
+        with torch.no_grad():
+            recall = retrieval(embed(networks, test)).recall[1]  # (k, k), one on the diagonal
+        score = float(recall[~torch.eye(K, dtype=torch.bool)].mean())
+        print(f"{name:26s} found first among 500 new objects: {100 * score:.1f} %")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+"""Every example runs, quickly, and shows what it says it shows."""
+
+import re
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Run an example as a program; returns what it printed."""
+
+    def call(name, *arguments):
+        monkeypatch.setattr(sys, "argv", [name, *map(str, arguments)])
+        runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+        return capsys.readouterr().out
+
+    return call
+
+
+def numbers(pattern, text):
+    return [float(found) for found in re.findall(pattern, text)]
+
+
+@pytest.mark.parametrize("n", [4, 6])
+def test_free_points_end_where_the_true_matching_is_the_best(run, tmp_path, n):
+    picture = tmp_path / "new" / "points.png"
+    gaps = numbers(r"gap ([\d.]+)", run("free_points.py", "--n", n, "--out", picture))
+    assert gaps[0] > 0.1
+    assert gaps[-1] < 1e-3 * gaps[0]
+    assert gaps == sorted(gaps, reverse=True)
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_free_points_say_when_they_have_not_arrived(run, tmp_path):
+    with pytest.raises(SystemExit, match="not the best one after 1 steps"):
+        run("free_points.py", "--steps", 1, "--out", tmp_path / "points.png")
+
+
+def test_own_loop_learns_to_find_an_object_in_another_view(run):
+    out = run("own_loop.py", "--epochs", 2)
+    gaps, found = numbers(r"gap ([\d.]+)", out), numbers(r"found first +([\d.]+)", out)
+    assert gaps[1] < gaps[0]
+    assert len(found) == 3
+    assert found[0] < 2
+    assert found[2] > found[1] > 5 * found[0]
+
+
+def test_a_mask_makes_use_of_incomplete_objects(run):
+    complete_only, masked = numbers(r"new objects: ([\d.]+)", run("missing_views.py", "--steps", 60))
+    assert masked > 2 * complete_only
+
+
+def test_a_third_view_helps_the_coupling_of_two(run):
+    two, three, chain_next, chain_end = numbers(r"(\d+)% of view", run("coupling.py", "--n", 48))
+    assert two < three
+    assert chain_next > chain_end > 100 / 48
+
+
+def test_every_example_is_short_and_tested():
+    tested = set(re.findall(r'run\("(\w+\.py)"', Path(__file__).read_text()))
+    assert {path.name for path in EXAMPLES.glob("*.py")} == tested
+    for path in EXAMPLES.glob("*.py"):
+        assert len(path.read_text().splitlines()) < 100, path
