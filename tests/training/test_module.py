@@ -103,10 +103,12 @@ def test_a_batch_too_large_for_the_rule_is_refused_and_nothing_is_left(tmp_path)
         {"loss": "m3g", "teacher": {"enabled": True}, "heads": {"predictor": True}},
         {"loss": "m3g", "teacher": {"enabled": True, "student_views": 1}},
         {"loss": "m3g", "views_per_step": 2},
+        {"loss": "m3g", "views_per_step": 2, "subsets_per_step": 1, "teacher": {"enabled": True}},
+        {"loss": "infonce-pwe", "views_per_step": 2, "subsets_per_step": 2},
         {"loss": "m3g", "loop": {"precision": "bf16-mixed"}},
         {"loss": "byol-pwe", "teacher": {"enabled": True}, "heads": {"predictor": True}},
     ],
-    ids=["single", "leave-one-out", "split", "some views", "bfloat16", "byol"],
+    ids=["single", "leave-one-out", "split", "pairs", "one pair", "pairwise pairs", "bfloat16", "byol"],
 )
 def test_every_form_learns(tmp_path, changes):
     loop = {"epochs": 3, **changes.pop("loop", {})}
@@ -187,3 +189,28 @@ def test_damaged_and_foreign_models_are_refused(tmp_path):
     run.model.unlink()
     with pytest.raises(ValueError, match="finish the training first"):
         m3g.load(run.path)
+
+
+def test_subsets_solved_together_are_the_mean_of_the_subsets():
+    data = fit.build_data(small())
+    module = fit.build_module(small(loss="m3g"), data)
+    embeddings, teacher = torch.randn(2, 4, 10, 8)
+    pairs = [[0, 1], [0, 3], [2, 3]]
+    for taught in (None, teacher):
+        parts = [module.loss(embeddings[pair], teacher=None if taught is None else taught[pair]) for pair in pairs]
+        together = module.compare(embeddings, taught, None, pairs)
+        torch.testing.assert_close(together, torch.stack(parts).mean())
+    present = torch.ones(4, 10, dtype=torch.bool)
+    torch.testing.assert_close(
+        module.compare(embeddings, None, present, pairs), module.compare(embeddings, None, None, pairs)
+    )
+
+
+def test_how_many_subsets_are_quick():
+    sizes = {}
+    for batch in (16, 64, 128, 256):
+        config = small(data_options={"batch_size": batch, "views": None}, loss="m3g")
+        sizes[batch] = fit.subsets(config, fit.build_data(config))
+    assert sizes == {16: (6, 1), 64: (3, 20), 128: (3, 9), 256: (3, 1)}
+    config = small(data_options={"views": None})
+    assert fit.subsets(config, fit.build_data(config)) == (6, 1)

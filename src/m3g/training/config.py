@@ -119,8 +119,10 @@ class Config:
         teacher: the teacher
         optim: the optimiser
         loop: the training loop
-        views_per_step: how many of the k views each step draws at random and compares; None takes all of
-            them, or with the loss m3g as many as its exact solver, whose cost is n ** k, takes quickly
+        views_per_step: how many of the k views are compared at a time; None takes all of them, or three with
+            the loss m3g where its exact solver, whose cost is n ** k, would be slow
+        subsets_per_step: of how many random subsets of that size a step takes the mean; None takes as many as
+            are quick
         seed: fixes every random choice: a run on CPU is repeated bit for bit
     """
 
@@ -136,6 +138,7 @@ class Config:
     optim: OptimSettings = field(default_factory=OptimSettings)
     loop: LoopSettings = field(default_factory=LoopSettings)
     views_per_step: int | None = None
+    subsets_per_step: int | None = None
     seed: int = 0
 
     def to_dict(self) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import logging
+import math
 import os
 import shutil
 import sys
@@ -38,7 +39,7 @@ def build_data(config: Config) -> data_sets.ViewsData:
 
 def build_module(config: Config, data: data_sets.ViewsData, *, trust: bool = False) -> MultiViewModule:
     """Network, loss and training settings, with weights drawn from the run's seed."""
-    shown = views_shown(config, data)
+    shown, number = subsets(config, data)
     students = config.teacher.student_views
     if students is not None and not (config.teacher.enabled and 1 <= students < shown):
         raise ValueError(
@@ -60,6 +61,7 @@ def build_module(config: Config, data: data_sets.ViewsData, *, trust: bool = Fal
         optim=config.optim,
         teacher=config.teacher,
         views_per_step=None if shown == data.k else shown,
+        subsets_per_step=number,
         seed=config.seed,
     )
 
@@ -69,18 +71,25 @@ def settled(config: Config, data: data_sets.ViewsData) -> Config:
     return replace(config, shared=data.shared_encoder) if config.shared is None else config
 
 
-def views_shown(config: Config, data: data_sets.ViewsData) -> int:
-    """How many views a step compares: what the settings say, or as many as are quick."""
-    if config.views_per_step is not None:
-        if not 2 <= config.views_per_step <= data.k:
-            raise ValueError(
-                f"views_per_step takes None or a number from 2 to {data.k}, got {config.views_per_step!r}."
-            )
-        return config.views_per_step
-    if config.loss != "m3g" or config.loss_options.get("solver") == "sampled":
-        return data.k
+def subsets(config: Config, data: data_sets.ViewsData) -> tuple[int, int]:
+    """How many views are compared at a time, and how many such subsets a step takes the mean of."""
+    size, number = config.views_per_step, config.subsets_per_step
+    if size is not None and not 2 <= size <= data.k:
+        raise ValueError(f"views_per_step takes None or a number from 2 to {data.k}, got {size!r}.")
+    exact = config.loss == "m3g" and config.loss_options.get("solver") != "sampled"
     n = data.batch_size * (processes() if config.loss_options.get("gather") else 1)
-    return max([2, *(k for k in range(2, data.k + 1) if n**k <= QUICK_TUPLES)])
+    if size is None:
+        size = 3 if exact and data.k > 3 and n**data.k > QUICK_TUPLES else data.k
+    most = math.comb(data.k, size)
+    if number is None:
+        quick = max(1, int(QUICK_TUPLES / n**size)) if exact else most
+        number = min(most, quick, 20)
+    elif not 1 <= number <= most:
+        raise ValueError(
+            f"subsets_per_step takes None or a number from 1 to {most}, the subsets of {size} out of {data.k} "
+            f"views, got {number!r}."
+        )
+    return size, number
 
 
 def processes() -> int:
@@ -126,12 +135,7 @@ def train(
     elif first:
         folder.create(config)
     if first:
-        drawn = "" if module.views_per_step is None else f", {module.views_per_step} of them drawn in each step"
-        print(
-            f"{config.loss} on {data.num_rows('train')} rows of {data.k} views ({', '.join(data.view_names)}){drawn}"
-            f"\nrun folder {folder.path}",
-            flush=True,
-        )
+        print(_headline(config, data, module), f"run folder {folder.path}", sep="\n", flush=True)
     try:
         with _quiet():
             trainer.fit(module, data, ckpt_path=folder.checkpoint if resume else None, weights_only=True)
@@ -212,6 +216,13 @@ def _trainer(config: Config, folder: Run, callbacks: list[Callback], *, partial:
         limit_val_batches=0,
         num_sanity_val_steps=0,
     )
+
+
+def _headline(config: Config, data: data_sets.ViewsData, module: MultiViewModule) -> str:
+    line = f"{config.loss} on {data.num_rows('train')} rows of {data.k} views ({', '.join(data.view_names)})"
+    if module.views_per_step is None:
+        return line
+    return f"{line}\neach step compares {module.subsets_per_step} subsets of {module.views_per_step} views"
 
 
 def _discard(made: list[Path]) -> None:

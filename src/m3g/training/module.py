@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
 import random
-from collections.abc import Sequence
 from typing import Any
 
 import lightning.pytorch as pl
@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from m3g.losses.m3g import M3GLoss
 from m3g.nets import MultiViewNet, Teacher, momentum_at
 from m3g.training import optim
 from m3g.training.config import OptimSettings, TeacherSettings
@@ -31,7 +32,8 @@ class MultiViewModule(pl.LightningModule):
         loss: `loss(views, *, mask=None, teacher=None)`.
         optim: the optimiser and its schedules.
         teacher: the teacher; by default there is none.
-        views_per_step: how many of the k views a step draws at random and compares; None takes all.
+        views_per_step: how many of the k views are compared at a time; None takes all.
+        subsets_per_step: of how many random subsets of that size a step takes the mean.
         seed: fixes what each step draws at random (dropout, augmentations, the split into student and
             teacher).
 
@@ -50,6 +52,7 @@ class MultiViewModule(pl.LightningModule):
         optim: OptimSettings | None = None,
         teacher: TeacherSettings | None = None,
         views_per_step: int | None = None,
+        subsets_per_step: int = 1,
         seed: int = 0,
     ) -> None:
         super().__init__()
@@ -59,6 +62,7 @@ class MultiViewModule(pl.LightningModule):
         self.teacher_settings = teacher or TeacherSettings()
         self.teacher = Teacher(net) if self.teacher_settings.enabled else None
         self.views_per_step = views_per_step
+        self.subsets_per_step = subsets_per_step
         self.seed = seed
         self.kappa = 1.0  # this run's batch over the reference batch; known once the trainer is
 
@@ -69,18 +73,14 @@ class MultiViewModule(pl.LightningModule):
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         views, mask = batch["views"], batch.get("mask")
-        shown = self.draw_views(len(views))
+        subsets = self.draw_subsets(len(views))
+        shown = sorted({l for subset in subsets for l in subset})
         embeddings, teacher = self.embed(views, shown)
         if not bool(torch.isfinite(embeddings).all()):
             raise NonFiniteLoss(self._stopped("the embeddings are not finite", batch))
-        extra = {} if teacher is None else {"teacher": teacher}
-        if mask is not None:
-            mask = mask[shown]
-            seen = mask.any(0)  # a point that has none of the views shown sits this step out
-            embeddings, mask = embeddings[:, seen], mask[:, seen]
-            extra = {name: value[:, seen] for name, value in extra.items()}
+        places = [[shown.index(l) for l in subset] for subset in subsets]
         try:
-            loss = self.loss(embeddings, mask=mask, **extra)
+            loss = self.compare(embeddings, teacher, None if mask is None else mask[shown], places)
         except FloatingPointError as error:
             raise NonFiniteLoss(self._stopped(str(error), batch)) from error
         if not bool(torch.isfinite(loss)):
@@ -90,7 +90,7 @@ class MultiViewModule(pl.LightningModule):
         return loss
 
     def embed(self, views: list[Tensor], shown: list[int]) -> tuple[Tensor, Tensor | None]:
-        """What the loss sees: embeddings of the views `shown`; to leave one out, also the teacher's."""
+        """Embeddings (k, n, d) of the views `shown`; to leave one out, also the teacher's."""
         if self.teacher is None:
             return _stack(dict.fromkeys(shown, self.net), views), None
         students = self.teacher_settings.student_views
@@ -98,18 +98,40 @@ class MultiViewModule(pl.LightningModule):
             student, teacher = dict.fromkeys(shown, self.net), dict.fromkeys(shown, self.teacher)
             return _stack(student, views), _stack(teacher, views)
         # the teacher computes without gradient, so the activations of its views are dropped at once
-        chosen = self._draw(2, shown, students)
+        chosen = self._random(2).permutation(shown)[:students]
         return _stack({l: self.net if l in chosen else self.teacher for l in shown}, views), None
 
-    def draw_views(self, k: int) -> list[int]:
-        """The views of this step: all of them, or as many as the settings ask for."""
-        return list(range(k)) if self.views_per_step is None else self._draw(1, range(k), self.views_per_step)
+    def compare(
+        self, embeddings: Tensor, teacher: Tensor | None, mask: Tensor | None, subsets: list[list[int]]
+    ) -> Tensor:
+        """The mean of the loss over subsets of the views; usually there is one, of all views."""
+        if len(subsets) > 1 and mask is None and isinstance(self.loss, M3GLoss):
+            # problems of one shape are solved together
+            chosen = torch.tensor(subsets, device=embeddings.device)
+            taught = None if teacher is None else teacher[chosen]
+            return self.loss(embeddings[chosen], teacher=taught).mean()
+        losses = []
+        for subset in subsets:
+            part, present = embeddings[subset], None if mask is None else mask[subset]
+            extra = {} if teacher is None else {"teacher": teacher[subset]}
+            if present is not None:
+                seen = present.any(0)  # a point that has none of these views sits them out
+                part, present = part[:, seen], present[:, seen]
+                extra = {name: value[:, seen] for name, value in extra.items()}
+            losses.append(self.loss(part, mask=present, **extra))
+        return torch.stack(losses).mean()
 
-    def _draw(self, purpose: int, views: Sequence[int], size: int) -> list[int]:
-        # not from the process's own random numbers: all processes must draw alike
-        batch = self.trainer.fit_loop.epoch_loop.total_batch_idx
-        draw = np.random.default_rng([self.seed, batch, purpose])
-        return sorted(draw.permutation(list(views))[:size].tolist())
+    def draw_subsets(self, k: int) -> list[list[int]]:
+        """Which views this step compares with each other."""
+        if self.views_per_step is None:
+            return [list(range(k))]
+        every = list(itertools.combinations(range(k), self.views_per_step))
+        chosen = self._random(1).permutation(len(every))[: self.subsets_per_step]
+        return [list(every[i]) for i in sorted(chosen)]
+
+    def _random(self, purpose: int) -> np.random.Generator:
+        # not the process's own random numbers: all processes must draw alike
+        return np.random.default_rng([self.seed, self.trainer.fit_loop.epoch_loop.total_batch_idx, purpose])
 
     def report(self, loss: Tensor, batch: Batch) -> None:
         """What the progress bar shows and the logs keep."""
