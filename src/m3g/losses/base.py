@@ -47,10 +47,11 @@ class ViewLoss(nn.Module):
             same_shape(views, teacher)
         if self.gather:
             views, mask, teacher = gather_views(views, mask, teacher)
+        inputs = (views, mask) if teacher is None else (views, mask, teacher)
+        if not torch.is_autocast_enabled(views.device.type):
+            return self.compute(*inputs)
         with torch.autocast(views.device.type, enabled=False):
-            if teacher is None:
-                return self.compute(views, mask)
-            return self.compute(views, mask, teacher)
+            return self.compute(*inputs)
 
     def compute(self, views: Tensor, mask: Tensor | None, teacher: Tensor | None = None) -> Tensor:
         raise NotImplementedError

@@ -125,7 +125,7 @@ class _Ascent:
         self.num_steps += 1
         scalings = self.scalings()
         self.pairs, singles, factor = self.contraction.evaluate(scalings, self.target_here[:, self.lead])
-        self.log_scaling[:, self.lead] += factor.log_()
+        self.log_scaling[:, self.lead].add_(factor.log_())
         self.marginals = torch.cat(singles, 1)
         self.residual = self.target_here - self.marginals
         self.error = torch.linalg.vector_norm(self.residual, ord=1, dim=1)
@@ -149,8 +149,10 @@ class _Ascent:
         self._go(step, (LONGEST_STEP / longest).clamp_(max=1.0).unsqueeze(1))
 
     def sinkhorn_step(self) -> None:
-        """A sweep over the views where a contraction is cheap; else the mean of the k - 1 exact updates of one view
-        each, which never loses ground because the dual is concave."""
+        """A sweep over the views where a contraction is cheap, else a mean of the k - 1 exact updates of one view each.
+
+        The mean never loses ground because the dual is concave.
+        """
         if isinstance(self.contraction, GraphContraction):
             swept = self.contraction.sweep(self.scalings(), self.target_here.split(self.sizes, 1))
             step, length = torch.cat(swept, 1).log() - self.log_scaling, 1.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 
@@ -16,15 +17,26 @@ _BACKENDS = [
 ]
 
 
-@contextlib.contextmanager
-def full_precision(device: torch.device) -> Iterator[None]:
-    """Matrix products in full float32 or better whatever was set; without autocast, without a graph."""
-    with torch.no_grad(), contextlib.ExitStack() as stack:
+class full_precision:  # noqa: N801 - used as a function is
+    """Matrix products in full float32 or better whatever was set; without autocast, without a graph.
+
+    A class and not a generator because small problems are solved in the time a few context managers take.
+    """
+
+    def __init__(self, device: torch.device):
+        self.contexts: list[contextlib.AbstractContextManager] = [torch.no_grad()]
         if torch.is_autocast_enabled(device.type):
-            stack.enter_context(torch.autocast(device.type, enabled=False))
+            self.contexts.append(torch.autocast(device.type, enabled=False))
         if not _already_full():
-            stack.enter_context(_full_matmul())
-        yield
+            self.contexts.append(_full_matmul())
+
+    def __enter__(self) -> None:
+        for context in self.contexts:
+            context.__enter__()
+
+    def __exit__(self, *raised: Any) -> None:
+        for context in reversed(self.contexts):
+            context.__exit__(*raised)
 
 
 def _already_full() -> bool:
