@@ -1,0 +1,38 @@
+"""Sphinx settings: `make docs` builds these pages, and every warning is an error."""
+
+import re
+from importlib.metadata import version as installed_version
+
+project = "m3g"
+author = "the m3g developers"
+release = version = installed_version("m3g")
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+exclude_patterns = ["_build"]
+html_theme = "furo"
+html_title = f"m3g {release}"
+
+myst_enable_extensions = ["amsmath", "deflist", "dollarmath"]
+myst_heading_anchors = 3
+
+# Docstrings quote code with single backticks and write shapes as they are.
+default_role = "code"
+autodoc_typehints = "none"
+autodoc_member_order = "bysource"
+autodoc_inherit_docstrings = False
+napoleon_use_rtype = False
+napoleon_use_ivar = True
+
+
+def keep_formulas(app, what, name, obj, options, lines):
+    """In a docstring |x| is a norm and *shape unpacks, where reStructuredText would see a substitution and emphasis."""
+    for i, line in enumerate(lines):
+        if not line.lstrip().startswith((">>>", "...")):
+            quoted = re.split(r"(`[^`]*`)", line)
+            quoted[::2] = [re.sub(r"(\||_(?=\W|$)|\*(?=\w+[,)]))", r"\\\1", part) for part in quoted[::2]]
+            lines[i] = "".join(quoted)
+
+
+def setup(app):
+    # Before napoleon, which adds markup of its own.
+    app.connect("autodoc-process-docstring", keep_formulas, priority=100)
