@@ -4,7 +4,7 @@ from typing import Any
 
 from m3g.costs import CircularStd, CircularVariance, PairwiseCost
 from m3g.losses.m3g import M3GLoss, leave_one_out, matching_gap
-from m3g.solvers import Exact, Factored, Sinkhorn, Solution, estimate, solve
+from m3g.solvers import Exact, Factored, Sampled, Sinkhorn, Solution, estimate, solve
 
 __version__ = "0.1.0"
 
@@ -15,6 +15,7 @@ __all__ = [
     "Factored",
     "M3GLoss",
     "PairwiseCost",
+    "Sampled",
     "Sinkhorn",
     "Solution",
     "estimate",

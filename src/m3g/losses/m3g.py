@@ -45,7 +45,7 @@ def matching_gap(
         epsilon: strength of the entropy, > 0 (0 with solver="exact").
         cost: "cv" (circular variance), "cv-algorithm2", "csd", "sqeuclidean", "cosine", "coulomb", a cost object,
             or a function of k broadcastable tensors (..., d).
-        solver: "auto", "factored", "sinkhorn", "exact", or a configured solver.
+        solver: "auto", "factored", "sampled", "sinkhorn", "exact", or a configured solver.
         tol: error of the marginals at which the solve stops.
         mask: bool (k, n), False where a point has no such view. An absent point enters as the zero vector, with
             similarity 0 to everything; it gets no gradient.
@@ -96,11 +96,13 @@ def leave_one_out(student: Tensor, teacher: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class SolveReport:
-    """How the last solve went, for logs."""
+    """How the last solve went, for logs; the two standard errors are None where nothing was sampled."""
 
     num_steps: int
     error: Tensor
     solver: str
+    standard_error: Tensor | None = None
+    gradient_error: Tensor | None = None
 
 
 class M3GLoss(ViewLoss):
@@ -115,7 +117,7 @@ class M3GLoss(ViewLoss):
         normalize: scale every vector to unit length first.
         gather: compute the gap on the points of all processes.
 
-    `last` tells how the last solve went: `num_steps`, `error`, `solver`.
+    `last` tells how the last solve went: `num_steps`, `error`, `solver`, and the standard errors where it sampled.
 
     Example:
         >>> import torch, m3g
@@ -154,7 +156,9 @@ class M3GLoss(ViewLoss):
         points = _checks.usable(views, mask, normalize=self.normalize, look=False)
         solver = shared_draws(self.solver, device=views.device) if self.gather else self.solver
         gap, solution = solved_gap(points, mask, epsilon=self.epsilon, cost=self.cost, solver=solver, tol=self.tol)
-        self.last = SolveReport(solution.num_steps, solution.error, solution.solver)
+        self.last = SolveReport(
+            solution.num_steps, solution.error, solution.solver, solution.standard_error, solution.gradient_error
+        )
         # With a fixed number of steps the host must not wait for the error.
         if getattr(self.solver, "fixed_steps", None) is None and not solution.converged:
             # What may be wrong with the views is looked for only now: looking costs a pass over them.

@@ -9,14 +9,21 @@ from torch import Tensor
 
 from m3g import _checks
 from m3g.costs import DenseProblem, Problem
-from m3g.solvers.auto import Auto, Estimate, estimate
+from m3g.solvers.auto import Auto, Estimate, EstimatedWarning, estimate
 from m3g.solvers.danskin import differentiable_value
 from m3g.solvers.exact import Exact
 from m3g.solvers.factored import Factored
+from m3g.solvers.sampled import Sampled, SamplingWarning
 from m3g.solvers.sinkhorn import Sinkhorn
 from m3g.solvers.solution import Solution
 
-SOLVERS: dict[str, Any] = {"auto": Auto, "sinkhorn": Sinkhorn, "factored": Factored, "exact": Exact}
+SOLVERS: dict[str, Any] = {
+    "auto": Auto,
+    "sinkhorn": Sinkhorn,
+    "factored": Factored,
+    "sampled": Sampled,
+    "exact": Exact,
+}
 
 
 class Solver(Protocol):
@@ -61,7 +68,7 @@ def solve(
         problem: a cost applied to views, or a dense cost tensor (n_1, …, n_k).
         epsilon: strength of the entropy, > 0 (0 with solver="exact").
         tol: the solution is found when Σ_l |m_l(P) - a_l|_1 is at most this.
-        solver: "auto", "factored", "sinkhorn", "exact", or a configured object such as `Factored(newton=False)`.
+        solver: "auto", "factored", "sampled", "sinkhorn", "exact", or an object such as `Factored(newton=False)`.
         weights: k tensors a_l (n_l) with one common sum; uniform with sum 1 if left out.
         differentiable: let `value`, `pair_marginal` and `coupling` carry gradients to the cost, the last two by
             the implicit function theorem, which holds to the accuracy of `tol`.
@@ -108,8 +115,11 @@ __all__ = [
     "SOLVERS",
     "Auto",
     "Estimate",
+    "EstimatedWarning",
     "Exact",
     "Factored",
+    "Sampled",
+    "SamplingWarning",
     "Sinkhorn",
     "Solution",
     "Solver",

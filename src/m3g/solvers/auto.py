@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import dataclass
 
 from torch import Tensor
 
 from m3g import _checks
 from m3g.costs import PairwiseProblem, Problem
-from m3g.solvers.exact import Exact
 from m3g.solvers.factored import Factored
 from m3g.solvers.memory import memory_limit
+from m3g.solvers.sampled import Sampled
 from m3g.solvers.sinkhorn import Sinkhorn
 from m3g.solvers.solution import Solution
 
-# Operations of one step past which a solve is refused: minutes a step on a laptop.
+# Operations of one step past which a solve is left to sampling: minutes a step on a laptop.
 MOST_FLOPS = 3e13
 # Problems of so few tuples need no second thought.
 SMALL = 10**8
@@ -68,9 +69,16 @@ def estimate(problem: Problem, *, solver: str = "auto") -> Estimate:
     return Estimate("factored", batch * float(flops), batch * float(entries) * itemsize)
 
 
+class EstimatedWarning(UserWarning):
+    """solver="auto" took the sampled solver, because the exact one was past its budget."""
+
+
 @dataclass(frozen=True)
 class Auto:
-    """Takes "factored" for every cost that is a sum over pairs of views, "sinkhorn" for the others."""
+    """Takes "factored" for every cost that is a sum over pairs of views, "sinkhorn" for the others.
+
+    Where "factored" would be past its budget of memory or operations, "sampled" takes over, with a warning.
+    """
 
     name = "auto"
 
@@ -78,23 +86,20 @@ class Auto:
         return choose(problem).solve(problem, epsilon=epsilon, tol=tol, weights=weights)
 
 
-def choose(problem: Problem) -> Factored | Sinkhorn | Exact:
-    """The solver for a problem; refuses one that no solver could finish, saying how large it is."""
+def choose(problem: Problem) -> Factored | Sampled | Sinkhorn:
+    """The solver for a problem."""
     if not isinstance(problem, PairwiseProblem):
         return Sinkhorn()
     if not problem.complete or problem.num_batch * problem.num_tuples < SMALL:
         return Factored()
     need = estimate(problem)
-    shape = " x ".join(map(str, problem.sizes))
-    _checks.fits(
-        f"solving {shape} tuples exactly",
-        need.bytes,
-        memory_limit(problem.device),
-        "use fewer points or views",
+    if need.bytes <= memory_limit(problem.device) and need.flops <= MOST_FLOPS:
+        return Factored()
+    # Warned from one line with one text per shape: Python's default filter shows it once.
+    warnings.warn(
+        f"solving {' x '.join(map(str, problem.sizes))} tuples exactly is past the budget: solver='auto' estimates the "
+        "solution by sampling, see Solution.standard_error; solver='sampled' does so without this warning.",
+        EstimatedWarning,
+        stacklevel=2,
     )
-    if need.flops > MOST_FLOPS:
-        raise ValueError(
-            f"solving {shape} tuples exactly takes {need.flops:.1e} operations a step, past the limit of "
-            f"{MOST_FLOPS:.0e}: use fewer points or fewer views."
-        )
-    return Factored()
+    return Sampled()

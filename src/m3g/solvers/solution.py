@@ -20,13 +20,15 @@ class Solution:
 
     Attributes:
         value: OT_eps, the entropic cost `min ⟨P, C⟩ + eps ⟨P, log P - 1⟩` (batch shape of the problem). It is the
-            dual value at the potentials found, so never above the optimum.
+            dual value at the potentials found, so never above the optimum; with solver="sampled" an estimate.
         flat_potentials: (b, N), behind `potentials`, a list of k tensors (..., n_l) with
             P = exp((f_1 ⊕ … ⊕ f_k - C) / eps).
         error: Σ_l |m_l(P) - a_l|_1, the distance of the marginals from the weights (batch shape).
         num_steps: sweeps, Newton steps or pivots taken, as the solver counts them.
         tol: the tolerance asked for.
         solver: name of the solver that found it.
+        standard_error: of `value`, and so of the loss (batch shape), where the solver samples; else None.
+        gradient_error: standard error of the gradient of the loss relative to its length, likewise.
         differentiable: whether `pair_marginal` and `coupling` carry gradients to the problem's tensors.
     """
 
@@ -39,6 +41,8 @@ class Solution:
     tol: float
     solver: str
     coupling_form: Coupling
+    standard_error: Tensor | None = None
+    gradient_error: Tensor | None = None
     differentiable: bool = False
     _pairs: dict[Edge, Tensor] = field(default_factory=dict, repr=False)
 

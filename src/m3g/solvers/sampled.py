@@ -1,0 +1,225 @@
+"""A solver linear in the number of views: the exact kernel on a sampled list of tuples.
+
+1. Components of a proposal: true and random tuples at first, then tuples drawn from the last coupling (proposals.py).
+2. Draw tuples from it and list them with their importance weights, beside the true tuples and all their neighbours,
+   which need no sampling (tuples.py).
+3. Solve the dual on the list by Newton steps; back to 1 for the next round.
+
+A list is a finite set of tuples with their true costs, so with the list held fixed Danskin's theorem gives the exact
+gradient of the estimate: nothing is differentiated through the sampling.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from m3g import _checks
+from m3g.costs import PairwiseProblem, Problem
+from m3g.solvers.energies import Energies, ResultantEnergies, energies
+from m3g.solvers.factored import concatenated_weights
+from m3g.solvers.list_ascent import ListAscent
+from m3g.solvers.memory import memory_limit
+from m3g.solvers.precision import full_precision
+from m3g.solvers.products import ProductList, draw_fields
+from m3g.solvers.proposals import Mixture, random_tuples, true_tuples
+from m3g.solvers.sampling_error import SamplingError, sampling_error
+from m3g.solvers.solution import Solution
+from m3g.solvers.tuples import TupleList
+
+# Draws of one component; half of them go to each half of the samples.
+DRAWS_EACH = 4
+# Marginal error at which the rounds before the last stop.
+LOOSE = 0.05
+# Relative standard error of the gradient up to which a kernel of products is good enough.
+FINE = 0.03
+# Relative standard error of the gradient past which an answer is not to be trusted.
+UNTRUSTED = 0.5
+
+
+class SamplingWarning(UserWarning):
+    """A sampled solution whose own estimate of its error is too large to trust it."""
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """Linear in k and in n at a fixed rank; an estimate, which says how good it is.
+
+    Works for every cost that is a sum over pairs of views. For the circular variance a tuple enters through the sum
+    of its vectors, and a sweep costs O(k n rank); for other pairwise costs O(k² n rank) to set up.
+
+    Args:
+        rank: tuples drawn in the last round; each is used with every view left open in turn.
+        rounds: times the proposal is drawn, the later ones from the coupling found before.
+        rtol: relative standard error of the gradient to reach, by a rank up to `max_rank`; None keeps `rank`.
+        max_rank: the budget of `rtol`.
+        seed: the same draws in every solve. None takes fresh ones from `generator`, or torch's own generator.
+        generator: a `torch.Generator` on the device of the views.
+        max_steps: Newton steps of a round before it gives up.
+
+    Example:
+        >>> import torch, m3g
+        >>> _ = torch.manual_seed(0)
+        >>> views = torch.nn.functional.normalize(torch.randn(8, 1, 32) + torch.randn(64, 32), dim=-1)
+        >>> solution = m3g.solve(m3g.CircularVariance()(views), epsilon=0.05, solver=m3g.Sampled(rank=1024, seed=0))
+        >>> solution.converged, bool(solution.standard_error < 0.01)
+        (True, True)
+    """
+
+    rank: int = 4096
+    rounds: int = 2
+    form: str = "auto"
+    rtol: float | None = None
+    max_rank: int = 65536
+    seed: int | None = None
+    generator: torch.Generator | None = None
+    max_steps: int = 60
+
+    name = "sampled"
+
+    def __post_init__(self) -> None:
+        for field in ("rank", "rounds", "max_rank", "max_steps"):
+            _checks.positive_int(field, getattr(self, field))
+        _checks.one_of("form", self.form, ("auto", "products", "tuples"))
+        if self.rtol is not None:
+            _checks.positive("rtol", self.rtol)
+        if self.seed is not None and self.generator is not None:
+            raise ValueError("seed takes None where a generator is given, got both.")
+
+    def solve(self, problem: Problem, *, epsilon: float, tol: float, weights: list[Tensor] | None) -> Solution:
+        if not isinstance(problem, PairwiseProblem):
+            raise ValueError(
+                "solver='sampled' takes a cost that is a sum over pairs of views, "
+                f"got {type(problem).__name__}: use solver='sinkhorn'."
+            )
+        with full_precision(problem.device):
+            target, log_target = concatenated_weights(problem, weights)
+            run = _Run(self, problem, energies(problem, epsilon), target)
+            found = run.solve(log_target, tol)
+            if self.rtol is not None:
+                wanted = self.rank * (float(found.error.gradient.max()) / self.rtol) ** 2
+                if wanted > self.rank and self.rank < self.max_rank:
+                    found = run.refine(found, min(self.max_rank, math.ceil(wanted)), tol)
+            self._warn(found.error)
+            return run.solution(found, epsilon, tol)
+
+    def _warn(self, error: SamplingError) -> None:
+        worst = float(error.gradient.max())
+        if not worst <= UNTRUSTED:
+            warnings.warn(
+                f"solver 'sampled' puts the relative standard error of its gradient at {worst:.2g}: "
+                "not to be trusted; use a higher rank or a larger epsilon.",
+                SamplingWarning,
+                stacklevel=4,
+            )
+
+
+@dataclass
+class _Found:
+    """A list solved, and how good it is."""
+
+    ascent: ListAscent
+    error: SamplingError
+
+
+class _Run:
+    """The rounds of one solve."""
+
+    def __init__(self, settings: Sampled, problem: PairwiseProblem, energy: Energies, target: Tensor):
+        self.settings = settings
+        self.problem = problem
+        self.energy = energy
+        self.target = target
+        self.generator = settings.generator
+        if settings.seed is not None:
+            self.generator = torch.Generator(device=problem.device).manual_seed(settings.seed)
+        self.num_steps = 0
+
+    def solve(self, log_scaling: Tensor, tol: float) -> _Found:
+        rank, rounds = self.settings.rank, self.settings.rounds
+        products = self.problem.k > 2 and isinstance(self.energy, ResultantEnergies) and self.settings.form != "tuples"
+        draw = self.products if products else self.tuples
+        ascent = None
+        for turn in range(rounds):
+            last = turn == rounds - 1
+            ascent = draw(rank if last else rank // 2, log_scaling, ascent, tol if last else LOOSE)
+            log_scaling = ascent.log_scaling
+        assert ascent is not None
+        found = self.judged(ascent)
+        if not products or self.settings.form == "products" or bool((found.error.gradient <= FINE).all()):
+            return found
+        other = self.judged(self.tuples(rank, log_scaling, ascent, tol))
+        return min(found, other, key=lambda one: float(one.error.gradient.max()))
+
+    def refine(self, found: _Found, rank: int, tol: float) -> _Found:
+        """The same form of list once more, longer."""
+        draw = self.products if isinstance(found.ascent.listed, ProductList) else self.tuples
+        return self.judged(draw(rank, found.ascent.log_scaling, found.ascent, tol))
+
+    def judged(self, ascent: ListAscent) -> _Found:
+        return _Found(ascent, sampling_error(ascent, self.problem, DRAWS_EACH))
+
+    def centres(self, count: int, last: ListAscent | None) -> Tensor:
+        """Half true, half random tuples at first; then a quarter true ones, the others from the last coupling."""
+        if last is None:
+            true = count // 2
+            rest = random_tuples(self.energy.sizes, count - true, **self._where())
+        else:
+            true = count // 4
+            rest = last.coupling.draw(count - true, self.generator)
+        return torch.cat([true_tuples(self.energy.sizes, true, **self._where()), rest], 1)
+
+    def _where(self) -> dict[str, Any]:
+        return {"b": self.target.shape[0], "generator": self.generator, "device": self.target.device}
+
+    def products(self, rank: int, log_scaling: Tensor, last: ListAscent | None, tol: float) -> ListAscent:
+        """A kernel of products around the last coupling, solved."""
+        assert isinstance(self.energy, ResultantEnergies)
+        self._check(rank, 0)
+        centres = self.centres(max(1, -(-rank // DRAWS_EACH)), last)
+        fields, log_weights = draw_fields(self.energy, centres, DRAWS_EACH, self.generator)
+        return self._climb(ProductList(self.energy, fields, log_weights), log_scaling, tol)
+
+    def tuples(self, rank: int, log_scaling: Tensor, last: ListAscent | None, tol: float) -> ListAscent:
+        """A list of tuples around the last coupling, solved."""
+        self._check(rank, max(self.energy.sizes))
+        centres = self.centres(max(1, -(-rank // DRAWS_EACH)), last)
+        mixture = Mixture(self.energy, centres, log_scaling)
+        tuples = mixture.draw(DRAWS_EACH, self.generator)
+        log_counts = mixture.log_density(tuples) + math.log(tuples.shape[1])
+        return self._climb(TupleList(self.energy, tuples, log_counts), log_scaling, tol)
+
+    def _check(self, rank: int, more: int) -> None:
+        sizes = self.energy.sizes
+        need = 8.0 * self.target.shape[0] * sum(sizes) * (rank + more)
+        _checks.fits(f"rank={rank} here", need, memory_limit(self.target.device), "use a smaller rank")
+
+    def _climb(self, listed: TupleList | ProductList, log_scaling: Tensor, tol: float) -> ListAscent:
+        ascent = ListAscent(listed, self.target, log_scaling)
+        ascent.run(tol, self.settings.max_steps)
+        self.num_steps += ascent.num_steps
+        return ascent
+
+    def solution(self, found: _Found, epsilon: float, tol: float) -> Solution:
+        problem, ascent, error = self.problem, found.ascent, found.error
+        potentials = (ascent.log_scaling + self.energy.shift) * epsilon
+        value = ((potentials - epsilon / problem.k) * self.target).sum(1) - epsilon * error.bias
+        dtype = problem.dtype
+        return Solution(
+            problem=problem,
+            epsilon=epsilon,
+            value=value.to(dtype).view(problem.batch),
+            flat_potentials=potentials,
+            error=ascent.error.to(dtype).view(problem.batch),
+            num_steps=self.num_steps,
+            tol=tol,
+            solver=Sampled.name,
+            coupling_form=ascent.coupling,
+            standard_error=(epsilon * error.value).to(dtype).view(problem.batch),
+            gradient_error=error.gradient.to(dtype).view(problem.batch),
+        )
