@@ -26,11 +26,13 @@ napoleon_use_ivar = True
 
 def keep_formulas(app, what, name, obj, options, lines):
     """In a docstring |x| is a norm and *shape unpacks, where reStructuredText would see a substitution and emphasis."""
-    for i, line in enumerate(lines):
-        if not line.lstrip().startswith((">>>", "...")):
-            quoted = re.split(r"(`[^`]*`)", line)
-            quoted[::2] = [re.sub(r"(\||_(?=\W|$)|\*(?=\w+[,)]))", r"\\\1", part) for part in quoted[::2]]
-            lines[i] = "".join(quoted)
+    paragraphs = "\n".join(lines).split("\n\n")
+    for i, paragraph in enumerate(paragraphs):
+        if ".. math::" not in paragraph and ">>>" not in paragraph:
+            parts = re.split(r"(`[^`]*`)", paragraph)
+            parts[::2] = [re.sub(r"(\||_(?=\W|$)|\*(?=\w+[,)]))", r"\\\1", part) for part in parts[::2]]
+            paragraphs[i] = "".join(parts)
+    lines[:] = "\n\n".join(paragraphs).split("\n")
 
 
 def setup(app):
