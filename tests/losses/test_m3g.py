@@ -16,7 +16,7 @@ from m3g.losses.m3g import ConvergenceWarning
 
 SHAPES = st.tuples(st.integers(2, 6), st.integers(1, 4), st.integers(2, 6), st.integers(0, 1000))
 COSTS = ["cv", "cv-algorithm2", "csd", "sqeuclidean", "cosine", "coulomb"]
-EPSILON = {"cv-algorithm2": 2.0, "sqeuclidean": 3.0, "cosine": 1.0, "coulomb": 3.0}
+EPSILON = {"cv-algorithm2": 2.0, "csd": 2.0, "sqeuclidean": 3.0, "cosine": 1.0, "coulomb": 3.0}
 
 
 def random_mask(k, n, seed):
@@ -89,11 +89,11 @@ def test_the_gradient_for_every_k_and_in_a_batch(k, normalize):
 
 
 def test_the_gradient_of_graphs_and_functions():
-    views = reference.noisy_views(4, 3, 3).requires_grad_()
-    chain = m3g.PairwiseCost("sqeuclidean", weights={(0, 1): 1.0, (1, 2): 1.0, (2, 3): 1.0})
-    for cost in (chain, lambda w, x, y, z: (w * x - y * z).square().sum(-1)):
+    views = reference.noisy_views(3, 3, 2).requires_grad_()
+    chain = m3g.PairwiseCost("sqeuclidean", weights={(0, 1): 1.0, (1, 2): 1.0})
+    for cost in (chain, lambda x, y, z: (x - y * z).square().sum(-1)):
         assert torch.autograd.gradcheck(
-            lambda v, cost=cost: m3g.matching_gap(v, epsilon=0.5, cost=cost, tol=1e-11), views, atol=1e-5
+            lambda v, cost=cost: m3g.matching_gap(v, epsilon=2.0, cost=cost, tol=1e-11), views, atol=1e-5
         )
 
 
@@ -110,8 +110,8 @@ def test_gradient_descent_closes_the_gap():
     torch.manual_seed(0)
     points = torch.randn(3, 8, 2, requires_grad=True)
     loss = m3g.M3GLoss(epsilon=0.02)
-    optimizer = torch.optim.Adam([points], lr=0.05)
-    for _ in range(150):
+    optimizer = torch.optim.Adam([points], lr=0.1)
+    for _ in range(80):
         optimizer.zero_grad()
         value = loss(points)
         value.backward()
@@ -166,7 +166,7 @@ def test_degenerate_but_legal(views, cost):
     views = views.clone().requires_grad_()
     gap = m3g.matching_gap(views, cost=cost, epsilon=0.2)
     gap.backward()
-    assert float(gap) >= -1e-6
+    assert gap.item() >= -1e-6
     assert bool(views.grad.isfinite().all())
 
 

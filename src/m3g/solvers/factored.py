@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from m3g import _checks
-from m3g.costs import PairwiseProblem, Problem, block_matrix
+from m3g.costs import PairwiseProblem, Problem
 from m3g.solvers.contraction import CompleteContraction
 from m3g.solvers.couplings import PairwiseCoupling
 from m3g.solvers.graph import GraphContraction
@@ -143,10 +143,21 @@ class _Ascent:
         return True
 
     def newton_step(self) -> None:
-        matrix = block_matrix(self.pairs, self.marginals, self.sizes)
-        step = solve_newton(matrix, self.residual, rtol=0.05)
+        step = solve_newton(self.pairs, self.marginals, self._equation(), self.sizes, rtol=0.05)
         longest = torch.stack([part.abs().amax(1) for part in step.split(self.sizes, 1)]).sum(0)
         self._go(step, (LONGEST_STEP / longest).clamp_(max=1.0).unsqueeze(1))
+
+    def _equation(self) -> Tensor:
+        """What a Newton step brings to zero: log(a / m) where that is small, for it is nearly linear; else a - m."""
+        ratio = (self.target_here / self.marginals).log_()
+        gentle = ratio.abs().amax(1, keepdim=True) < 1
+        weighted = ratio.mul_(self.marginals)
+        # The null directions of the system must not see it: no view may gain mass.
+        parts = zip(weighted.split(self.sizes, 1), self.marginals.split(self.sizes, 1))
+        balanced = [
+            part - marginal * part.sum(1, keepdim=True) / marginal.sum(1, keepdim=True) for part, marginal in parts
+        ]
+        return torch.where(gentle, torch.cat(balanced, 1), self.residual)
 
     def sinkhorn_step(self) -> None:
         """A sweep over the views where a contraction is cheap, else a mean of the k - 1 exact updates of one view each.

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from m3g.costs import Coupling, PairwiseProblem, all_edges, along, block_matrix
+from m3g.costs import Coupling, PairwiseProblem, all_edges, along
 from m3g.costs.problem import Edge
 from m3g.solvers.kernels import SINGLE_RANGE
 from m3g.solvers.newton import solve_newton
@@ -118,8 +118,7 @@ def _response(solution: Solution, right: Sequence[Tensor]) -> list[Tensor]:
     dtype = right[0].dtype
     pairs = {edge: form.pair(*edge).to(dtype) for edge in all_edges(problem.k)}
     marginals = torch.cat([form.marginal(l).to(dtype) for l in range(problem.k)], 1)
-    matrix = block_matrix(pairs, marginals, problem.sizes)
-    found = solve_newton(matrix, torch.cat(list(right), 1), rtol=RESIDUAL)
+    found = solve_newton(pairs, marginals, torch.cat(list(right), 1), problem.sizes, rtol=RESIDUAL)
     return [part.to(dtype) for part in found.split(list(problem.sizes), 1)]
 
 

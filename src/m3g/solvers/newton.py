@@ -6,46 +6,69 @@ every right-hand side that arises here vanishes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
+from m3g.costs import block_matrix
+from m3g.costs.problem import Edge
+from m3g.solvers.precision import vector_dtype
+
 # Below this size a factorisation is quicker than a handful of iterations.
-DIRECT_SIZE = 160
+DIRECT_SIZE = 260
 
 
-def solve_newton(matrix: Tensor, right: Tensor, *, rtol: float) -> Tensor:
-    """x with H x = right (b, N), to a residual of rtol: conjugate gradients, or a factorisation where they stall."""
-    size = right.shape[-1]
+def solve_newton(
+    pairs: dict[Edge, Tensor], marginals: Tensor, right: Tensor, sizes: Sequence[int], *, rtol: float
+) -> Tensor:
+    """x (b, N) with H x = right, to a residual of rtol: by iteration where H is large, else by factorisation.
+
+    Args:
+        pairs: {(l, m): (b, n_l, n_m)} for every l < m.
+        marginals: (b, N), the views one after the other.
+    """
+    size = marginals.shape[1]
     if size > DIRECT_SIZE:
+        matrix = block_matrix(pairs, marginals, sizes)
         solution, fine = conjugate_gradients(
             lambda v: torch.bmm(matrix, v.unsqueeze(-1)).squeeze(-1),
             right.to(matrix.dtype),
-            matrix.diagonal(dim1=1, dim2=2),
+            marginals,
             rtol=rtol,
             max_steps=min(60, size // 16),
         )
         if fine:
-            return solution.to(right.dtype)
-    return factorise(matrix, right)
+            return solution
+    return factorise(pairs, marginals, right, sizes)
 
 
-def factorise(matrix: Tensor, right: Tensor) -> Tensor:
-    """By Cholesky in float64, with a ridge at the rounding error of the matrix to fix the null directions."""
-    double = torch.float32 if matrix.device.type == "mps" else torch.float64
-    rounding = torch.finfo(matrix.dtype).eps
-    scale = matrix.diagonal(dim1=1, dim2=2).mean(-1)[:, None, None].to(double)
-    identity = torch.eye(matrix.shape[-1], dtype=double, device=matrix.device)
-    system = matrix.to(double)
+def factorise(pairs: dict[Edge, Tensor], marginals: Tensor, right: Tensor, sizes: Sequence[int]) -> Tensor:
+    """By Cholesky in float64, the last view (whose block is diagonal) being eliminated first.
+
+    A ridge at the rounding error of the entries fixes the null directions.
+    """
+    double = vector_dtype(marginals.device)
+    last, rest = len(sizes) - 1, sum(sizes[:-1])
+    inner = {edge: pair for edge, pair in pairs.items() if edge[1] != last}
+    to_last = torch.cat([pairs[l, last] for l in range(last)], 1).to(double)
+    marginals, right = marginals.to(double), right.to(double)
+    ridge = float(8 * torch.finfo(pairs[0, 1].dtype).eps / max(sizes))
+    diagonal = marginals[:, rest:] + ridge
+    scaled = to_last / diagonal.unsqueeze(1)
+    schur = block_matrix(inner, marginals[:, :rest], sizes[:-1])
+    schur.baddbmm_(scaled, to_last.transpose(1, 2), alpha=-1)
+    first = torch.baddbmm(right[:, :rest, None], scaled, right[:, rest:, None], alpha=-1)
     for power in range(5):
-        ridge = scale * (8 * rounding * 30**power)
-        factor, info = torch.linalg.cholesky_ex(system + ridge * identity)
+        schur.diagonal(dim1=1, dim2=2).add_(ridge * 30**power)
+        factor, info = torch.linalg.cholesky_ex(schur)
         if not bool(info.any()):
             break
     else:
         raise RuntimeError("the Newton system could not be factorised: its entries are not those of a coupling")
-    return torch.cholesky_solve(right.to(double).unsqueeze(-1), factor).squeeze(-1)
+    first = torch.cholesky_solve(first, factor)
+    second = right[:, rest:, None] - torch.bmm(to_last.transpose(1, 2), first)
+    return torch.cat([first.squeeze(-1), second.squeeze(-1) / diagonal], 1)
 
 
 def conjugate_gradients(

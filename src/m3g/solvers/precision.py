@@ -17,7 +17,7 @@ _BACKENDS = [
 ]
 
 
-class full_precision:  # noqa: N801 - used as a function is
+class full_precision:
     """Matrix products in full float32 or better whatever was set; without autocast, without a graph.
 
     A class and not a generator because small problems are solved in the time a few context managers take.
