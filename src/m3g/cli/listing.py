@@ -55,7 +55,7 @@ def print_table(head: list[str], rows: list[Any]) -> None:
 
     grid = Table()
     for title in head:
-        grid.add_column(title)
+        grid.add_column(title, no_wrap=title == head[0])
     for row in rows:
         grid.add_row(*map(str, row))
     Console().print(grid)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ def arguments(parser: Any, name: str) -> None:
 
 
 def run(args: Any, name: str) -> int:
+    from m3g.cli.listing import print_table
     from m3g.experiments.default_set import COLUMNS, compare
     from m3g.training.files import write_json
     from m3g.training.run import environment
@@ -34,20 +36,17 @@ def run(args: Any, name: str) -> int:
     out = Path(args.out)
     if out.exists():
         raise ValueError(f"--out takes a folder that does not exist yet, but {out} does.")
-    quiet = contextlib.redirect_stdout(io.StringIO())
-    import sys
-
+    out.mkdir(parents=True)
     terminal = sys.stdout
-    with quiet:
+    with contextlib.redirect_stdout(io.StringIO()):  # what each of the many trainings says about itself
         result = compare(out, seeds=range(args.seeds), tell=lambda line: print(line, file=terminal, flush=True))
     write_json(out / "default_set.json", {**result, "environment": environment()})
-    from m3g.cli.listing import print_table
-
     rows = [
         (method, *(f"{100 * row['mean'][c]:.2f} ± {100 * row['deviation'][c]:.2f}" for c in COLUMNS))
         for method, row in result["methods"].items()
     ]
-    rows.append(("raw features", *(f"{100 * result['raw'][c]:.2f}" if c in result["raw"] else "—" for c in COLUMNS)))
+    raw = result["raw"]
+    rows.append(("raw features", *(f"{100 * raw[c]:.2f}" if c in raw else "—" for c in COLUMNS)))
     print_table(["%", *COLUMNS.values()], rows)
     print(f"numbers   {out / 'default_set.json'}")
     return 0

@@ -65,6 +65,8 @@ def settings(args: Any) -> Config:
         content.pop(name, None)
     config = Config.from_dict(content)
     if views is not None:
+        if len(views) < 2:
+            raise ValueError(f"--views takes k >= 2 files, one per view, got {len(views)}.")
         if config.data not in ("Arrays", Config().data):
             raise ValueError(f"--views takes the data set Arrays, got --data {config.data}: leave one of them out.")
         config.data = "Arrays"

@@ -88,7 +88,7 @@ class LoopSettings:
         log_every: optimiser steps between two rows of metrics.csv
     """
 
-    epochs: int = 30
+    epochs: int = 20
     max_steps: int | None = None
     precision: str = "32-true"
     accumulate: int = 1
