@@ -49,6 +49,7 @@ class CompleteContraction:
         per_lead = self.num_batch * rows * math.prod(sizes[m] for m in self.group_b) * example.element_size()
         n, step = sizes[self.lead], max(1, min(sizes[self.lead], SLAB_BYTES // per_lead))
         self.slabs = [(start, min(start + step, n)) for start in range(0, n, step)]
+        self._buffers: dict[str, Tensor] = {}
         self._kept: dict[int, Tensor] | None = {} if per_lead * sizes[self.lead] <= KEEP_BYTES else None
 
     def kernel(self, l: int, m: int) -> Tensor:
@@ -101,26 +102,28 @@ class CompleteContraction:
         shape_b = [sizes[m] for m in self.group_b]
         scale_a = outer([scalings[l] for l in self.group_a]).unsqueeze(-1)
         left = self.left * (scale_a * scalings[self.pivot].unsqueeze(1))
-        right = self.right * outer([scalings[m] for m in self.group_b]).unsqueeze(-1)
+        right = self._buffer("right", self.right.shape)
+        torch.mul(self.right, outer([scalings[m] for m in self.group_b]).unsqueeze(-1), out=right)
         right_transposed = right.transpose(1, 2)
         per_lead = left.shape[1] // sizes[self.lead]
         found: list[dict[Edge, Tensor]] = []
         with_pivot: list[Tensor] = []
         factors: list[Tensor] = []
-        pull_right: Tensor | None = None
+        pull_right = self._buffer("pull", self.right.shape)
         for start, stop in self.slabs:
             between = self._between(start, stop)
             rows = left if len(self.slabs) == 1 else left[:, start * per_lead : stop * per_lead]
-            joint = torch.bmm(rows, right_transposed).mul_(between).view(b, stop - start, -1)
+            # With three views the slab is itself a part of the answer, and must outlive the next one.
+            joint = self._buffer(f"joint {start}" if len(sizes) == 3 else "joint", between.shape)
+            torch.bmm(rows, right_transposed, out=joint)
+            joint = joint.mul_(between).view(b, stop - start, -1)
             factor = (target[:, start:stop] / joint.sum(-1)).unsqueeze(-1)
             joint *= factor
             rows = (rows.reshape(b, stop - start, -1) * factor).view(rows.shape)
             with_pivot.append(torch.bmm(between, right).mul_(rows))
-            pull = torch.bmm(between.transpose(1, 2), rows)
-            pull_right = pull if pull_right is None else pull_right.add_(pull)
+            torch.baddbmm(pull_right, between.transpose(1, 2), rows, beta=int(start > 0), out=pull_right)
             factors.append(factor.squeeze(-1))
             found.append(pair_sums(joint.view(b, stop - start, *shape_a[1:], *shape_b), self.group_a + self.group_b))
-        assert pull_right is not None
         pairs = {edge: self._gather_slabs(edge, [part[edge] for part in found]) for edge in found[0]}
         joint_a = join(with_pivot).view(b, *shape_a, -1)
         joint_b = pull_right.mul_(right).view(b, *shape_b, -1)
@@ -132,6 +135,12 @@ class CompleteContraction:
             pairs = {(l, m) if l < m else (m, l): P if l < m else P.transpose(1, 2) for (l, m), P in pairs.items()}
         singles = [pairs[0, 1].sum(2)] + [pairs[0, l].sum(1) for l in range(1, len(sizes))]
         return pairs, singles, join(factors)
+
+    def _buffer(self, name: str, shape: torch.Size) -> Tensor:
+        """Memory that is written anew at every step: fresh pages for a large tensor cost as much as filling it."""
+        if name not in self._buffers or self._buffers[name].shape != shape:
+            self._buffers[name] = self.right.new_empty(shape)
+        return self._buffers[name]
 
     def _two_views(self, scalings: Sequence[Tensor], target: Tensor) -> tuple[dict[Edge, Tensor], list[Tensor], Tensor]:
         joint = self.kernels[0, 1] * scalings[1].unsqueeze(1)
