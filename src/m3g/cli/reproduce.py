@@ -42,11 +42,11 @@ def run(args: Any, name: str) -> int:
         result = compare(out, seeds=range(args.seeds), tell=lambda line: print(line, file=terminal, flush=True))
     write_json(out / "default_set.json", {**result, "environment": environment()})
     rows = [
-        (method, *(f"{100 * row['mean'][c]:.2f} ± {100 * row['deviation'][c]:.2f}" for c in COLUMNS))
+        (method, *(f"{100 * row['mean'][c]:.1f} ± {100 * row['deviation'][c]:.1f}" for c in COLUMNS))
         for method, row in result["methods"].items()
     ]
     raw = result["raw"]
-    rows.append(("raw features", *(f"{100 * raw[c]:.2f}" if c in raw else "—" for c in COLUMNS)))
+    rows.append(("raw features", *(f"{100 * raw[c]:.1f}" if c in raw else "—" for c in COLUMNS)))
     print_table(["%", *COLUMNS.values()], rows)
     print(f"numbers   {out / 'default_set.json'}")
     return 0
