@@ -20,7 +20,7 @@ from m3g.losses.gather import gather_views
 from m3g.losses.gram import Gram, gram
 from m3g.losses.infonce import InfoNCE, infonce
 from m3g.losses.kl import KLLoss, matching_divergence
-from m3g.losses.m3g import M3GLoss, leave_one_out, matching_gap
+from m3g.losses.m3g import ConvergenceWarning, M3GLoss, leave_one_out, matching_gap
 from m3g.losses.mmcr import MMCR, mmcr
 from m3g.losses.mv_dhel import MVDHEL, mv_dhel
 from m3g.losses.mv_infonce import MVInfoNCE, mv_infonce
@@ -37,6 +37,7 @@ __all__ = [
     "AverageOfRest",
     "BYOLAverage",
     "BYOLPairwise",
+    "ConvergenceWarning",
     "Gram",
     "InfoNCE",
     "InfoNCEAverage",
