@@ -3,6 +3,9 @@
 Each component belongs to a tuple c, a guess at where the coupling has its mass, and redraws every view given the
 other entries of c: q_c(t) = Π_m p_m(t_m | c without m), p_m being the exact conditional at the current potentials.
 If c came from the coupling, each view of the draw does too.
+
+Every other component is warmer: its conditionals are raised to the power WARM. They reach tuples several steps from c,
+which the others hardly ever draw, and keep the importance weights bounded.
 """
 
 from __future__ import annotations
@@ -15,6 +18,8 @@ from torch import Tensor
 
 from m3g.solvers.energies import Energies, pick
 
+# Of nearly solved batches, nearly all draws at power 1 are true tuples; 0.5 halves the error there, or better.
+WARM = 0.5
 # Bytes of the table (draws x components) that densities are summed from, a chunk at a time.
 CHUNK_BYTES = 2**25
 
@@ -28,6 +33,7 @@ class Mixture:
         for m, scaling in enumerate(log_scaling.split(list(energies.sizes), 1)):
             logits = energies.conditional(m, centres)
             logits += scaling.to(logits.dtype).unsqueeze(1)
+            logits[:, ::2] *= WARM
             self.logs.append(logits.log_softmax(2))
 
     def draw(self, each: int, generator: torch.Generator | None) -> Tensor:
