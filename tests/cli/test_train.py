@@ -143,3 +143,21 @@ def test_eeg_settings_train_on_a_users_recordings(tmp_path, monkeypatch, capsys)
     options += ["--data_options.test", "0.25", "--data_options.batch_size", "8", "--loop.epochs", "1"]
     assert main(["train", "--config", "eeg", *options]) == 0
     assert "3 views" in capsys.readouterr().out
+
+
+def test_ctrl_c_says_how_to_go_on(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    append = Table.append
+
+    def interrupt(table, row):
+        append(table, row)
+        if row["step"] == 6:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Table, "append", interrupt)
+    options = ["--views", *three_files(tmp_path), "--loop.epochs", "4", "--loop.evaluate_every", "0"]
+    assert main(["train", *options, "--out", "run"]) == 130
+    assert "interrupted; continue with m3g train --resume run" in capsys.readouterr().err
+    monkeypatch.setattr(Table, "append", append)
+    assert main(["train", "--resume", "run"]) == 0
+    assert len(Table(tmp_path / "run" / "metrics.csv").rows()) == 8

@@ -47,8 +47,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = [argument for argument in arguments if argument != "--debug"]
     try:
         return _dispatch(arguments)
-    except KeyboardInterrupt:
-        return _fail("interrupted; m3g train --resume continues from the last checkpoint", debug, code=130)
+    except KeyboardInterrupt as error:
+        return _fail(f"interrupted; {error}" if str(error) else "interrupted", debug, code=130)
     except BrokenPipeError:
         # the reader of our output, `head` say, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

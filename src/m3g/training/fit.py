@@ -8,6 +8,7 @@ import logging
 import math
 import os
 import shutil
+import signal
 import sys
 import warnings
 from collections.abc import Iterator
@@ -141,12 +142,13 @@ def train(
             trainer.fit(module, data, ckpt_path=folder.checkpoint if resume else None, weights_only=True)
     except NonFiniteLoss as error:
         raise ValueError(f"{error}; the last good checkpoint is {folder.checkpoint}.") from error
+    except SystemExit as error:  # how Lightning ends after Ctrl-C or SIGTERM; it leaves Ctrl-C disabled
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        raise KeyboardInterrupt(f"continue with m3g train --resume {folder.path}") from error
     except BaseException:
         if first and not folder.checkpoint.exists():
             _discard(made)  # nothing to resume from: leave nothing behind
         raise
-    if trainer.interrupted:
-        raise KeyboardInterrupt
     if first:
         save_network(
             module.net,
