@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from m3g import _checks
-from m3g.costs import PairwiseProblem, Problem
+from m3g.costs import CircularVarianceProblem, PairwiseProblem, Problem
 from m3g.solvers.energies import Energies, ResultantEnergies, energies
 from m3g.solvers.factored import concatenated_weights
 from m3g.solvers.list_ascent import ListAscent
@@ -36,10 +36,14 @@ from m3g.solvers.tuples import TupleList
 DRAWS_EACH = 4
 # Marginal error at which the rounds before the last stop.
 LOOSE = 0.05
-# Relative standard error of the gradient up to which a kernel of products is good enough.
+# Error (`_Found.worst`) up to which a kernel of products is good enough, and no list of tuples is tried.
 FINE = 0.03
-# Relative standard error of the gradient past which an answer is not to be trusted.
-UNTRUSTED = 0.5
+# Past these an answer is not to be trusted: relative standard error of the gradient; the bias found in the value, in
+# units of epsilon, because where it is large the potentials fit the sample and not the problem, and first-order errors
+# tell nothing; tuples per point, because fewer leave points with nothing but the true tuples around them.
+UNTRUSTED = 0.3
+UNTRUSTED_BIAS = 0.06
+TUPLES_PER_POINT = 4
 
 
 class SamplingWarning(UserWarning):
@@ -97,6 +101,8 @@ class Sampled:
                 "solver='sampled' takes a cost that is a sum over pairs of views, "
                 f"got {type(problem).__name__}: use solver='sinkhorn'."
             )
+        if self.form == "products" and not isinstance(problem, CircularVarianceProblem):
+            raise ValueError("form takes 'auto' or 'tuples' for this cost, got 'products'.")
         with full_precision(problem.device):
             target, log_target = concatenated_weights(problem, weights)
             run = _Run(self, problem, energies(problem, epsilon), target)
@@ -105,15 +111,23 @@ class Sampled:
                 wanted = self.rank * (float(found.error.gradient.max()) / self.rtol) ** 2
                 if wanted > self.rank and self.rank < self.max_rank:
                     found = run.refine(found, min(self.max_rank, math.ceil(wanted)), tol)
-            self._warn(found.error)
+            self._warn(found)
             return run.solution(found, epsilon, tol)
 
-    def _warn(self, error: SamplingError) -> None:
-        worst = float(error.gradient.max())
-        if not worst <= UNTRUSTED:
+    def _warn(self, found: _Found) -> None:
+        error, reasons = found.error, []
+        gradient, bias = float(error.gradient.max()), float(error.bias.max())
+        if not gradient <= UNTRUSTED:
+            reasons.append(f"the relative standard error of its gradient is {gradient:.2g}")
+        if not bias <= UNTRUSTED_BIAS:
+            reasons.append(f"its value is biased by about {bias:.2g} epsilon")
+        listed = found.ascent.listed
+        if isinstance(listed, TupleList) and listed.k > 2 and listed.num_samples < TUPLES_PER_POINT * max(listed.sizes):
+            reasons.append(f"it has {listed.num_samples} tuples for {max(listed.sizes)} points")
+        if reasons:
             warnings.warn(
-                f"solver 'sampled' puts the relative standard error of its gradient at {worst:.2g}: "
-                "not to be trusted; use a higher rank or a larger epsilon.",
+                f"solver 'sampled' does not trust its answer: {', and '.join(reasons)}; "
+                "use a higher rank or a larger epsilon.",
                 SamplingWarning,
                 stacklevel=4,
             )
@@ -125,6 +139,10 @@ class _Found:
 
     ascent: ListAscent
     error: SamplingError
+
+    def worst(self) -> float:
+        """One number to choose by: errors of first order, and the sign that they are not all."""
+        return float((self.error.gradient + self.error.bias).max())
 
 
 class _Run:
@@ -151,10 +169,9 @@ class _Run:
             log_scaling = ascent.log_scaling
         assert ascent is not None
         found = self.judged(ascent)
-        if not products or self.settings.form == "products" or bool((found.error.gradient <= FINE).all()):
+        if not products or self.settings.form == "products" or found.worst() <= FINE:
             return found
-        other = self.judged(self.tuples(rank, log_scaling, ascent, tol))
-        return min(found, other, key=lambda one: float(one.error.gradient.max()))
+        return min(found, self.judged(self.tuples(rank, log_scaling, ascent, tol)), key=_Found.worst)
 
     def refine(self, found: _Found, rank: int, tol: float) -> _Found:
         """The same form of list once more, longer."""

@@ -55,6 +55,7 @@ class TupleList:
         self.k = len(self.sizes)
         self.starts = [sum(self.sizes[:l]) for l in range(self.k)]
         self.total = sum(self.sizes)
+        self.num_samples = samples.shape[1]
         device = samples.device
         self.wide = vector_dtype(device)
         self.base = torch.zeros(samples.shape[0], self.total, dtype=self.wide, device=device)

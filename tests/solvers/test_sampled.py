@@ -1,0 +1,219 @@
+import math
+import warnings
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import m3g
+from m3g.losses.m3g import solved_gap
+from m3g.solvers import EstimatedWarning, SamplingWarning, auto
+
+
+def noisy_views(k, n, noise, *, d=64, seed=0, batch=(), dtype=torch.float32):
+    generator = torch.Generator().manual_seed(seed)
+    base = torch.randn(*batch, 1, n, d, generator=generator)
+    views = base + noise * torch.randn(*batch, k, n, d, generator=generator)
+    return torch.nn.functional.normalize(views, dim=-1).to(dtype)
+
+
+def gap_and_gradient(views, epsilon, solver, tol=1e-3):
+    leaf = views.clone().requires_grad_()
+    gap, solution = solved_gap(leaf, None, epsilon=epsilon, cost=m3g.CircularVariance(), solver=solver, tol=tol)
+    (gradient,) = torch.autograd.grad(gap.sum(), leaf)
+    return gap.detach(), gradient, solution
+
+
+@pytest.mark.parametrize(
+    ("k", "n", "noise", "epsilon", "cosine"),
+    [
+        (3, 64, 1.0, 0.2, 0.999),
+        (3, 64, 0.3, 0.05, 0.99),
+        (3, 64, 2.0, 0.05, 0.99),
+        (4, 24, 0.3, 0.05, 0.99),
+        (4, 24, 1.0, 0.02, 0.98),
+        (5, 12, 2.0, 0.2, 0.999),
+        (6, 8, 1.0, 0.05, 0.99),
+    ],
+)
+def test_agrees_with_the_exact_solver_within_its_own_error(k, n, noise, epsilon, cosine):
+    views = noisy_views(k, n, noise)
+    exact, true_gradient, _ = gap_and_gradient(views.double(), epsilon, m3g.Factored(), 1e-7)
+    gap, gradient, solution = gap_and_gradient(views, epsilon, m3g.Sampled(seed=0))
+    assert solution.converged
+    assert abs(float(gap - exact)) < 4 * float(solution.standard_error)
+    assert float(solution.standard_error) < 0.01 * float(exact) + 0.001
+    gradient = gradient.double()
+    assert float(torch.cosine_similarity(gradient.flatten(), true_gradient.flatten(), dim=0)) > cosine
+    off = float((gradient - true_gradient).norm() / true_gradient.norm())
+    assert off < 2 * float(solution.gradient_error)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("noise", "epsilon"), [(0.3, 0.05), (1.0, 0.05), (1.0, 0.2)])
+def test_two_standard_errors_cover_nine_draws_in_ten(noise, epsilon):
+    views = noisy_views(4, 12, noise, d=16)
+    exact = float(m3g.matching_gap(views.double(), epsilon=epsilon, tol=1e-7))
+    scores = []
+    for seed in range(200):
+        gap, _, solution = gap_and_gradient(views, epsilon, m3g.Sampled(rank=1024, seed=seed))
+        scores.append(float(gap - exact) / float(solution.standard_error))
+    assert sum(abs(score) <= 2 for score in scores) >= 180
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    k=st.integers(2, 5),
+    n=st.integers(1, 12),
+    noise=st.sampled_from([0.0, 0.3, 2.0]),
+    epsilon=st.sampled_from([0.05, 0.2, 1.0]),
+    seed=st.integers(0, 10),
+)
+def test_the_gap_is_not_negative_beyond_its_error(k, n, noise, epsilon, seed):
+    views = noisy_views(k, n, noise, d=8, seed=seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SamplingWarning)
+        gap, gradient, solution = gap_and_gradient(views, epsilon, m3g.Sampled(rank=256, seed=seed))
+    assert solution.converged
+    assert bool(torch.isfinite(gradient).all())
+    assert float(gap) >= -3 * float(solution.standard_error) - 1e-5
+
+
+def test_the_same_seed_gives_the_same_result():
+    views = noisy_views(4, 16, 1.0)
+    first, gradient, _ = gap_and_gradient(views, 0.05, m3g.Sampled(rank=256, seed=3))
+    again, gradient_again, _ = gap_and_gradient(views, 0.05, m3g.Sampled(rank=256, seed=3))
+    other, _, _ = gap_and_gradient(views, 0.05, m3g.Sampled(rank=256, seed=4))
+    assert torch.equal(first, again)
+    assert torch.equal(gradient, gradient_again)
+    assert not torch.equal(first, other)
+
+
+def test_without_a_seed_every_solve_draws_afresh_from_the_generator():
+    views = noisy_views(4, 16, 1.0)
+    values = []
+    for make in (lambda: torch.Generator().manual_seed(5), lambda: torch.manual_seed(5)):
+        generator = make()
+        solver = m3g.Sampled(rank=256, generator=None if generator is torch.default_generator else generator)
+        values.append([float(gap_and_gradient(views, 0.05, solver)[0]) for _ in range(2)])
+    assert values[0] == values[1]
+    assert values[0][0] != values[0][1]
+
+
+@pytest.mark.parametrize("form", ["products", "tuples"])
+def test_a_batch_is_solved_as_one_and_each_member_rightly(form):
+    views = noisy_views(3, 10, 1.0, batch=(2, 2))
+    exact = m3g.matching_gap(views, epsilon=0.1, tol=1e-6)
+    gap, _, solution = gap_and_gradient(views, 0.1, m3g.Sampled(rank=2048, seed=0, form=form))
+    assert gap.shape == solution.standard_error.shape == (2, 2)
+    assert bool(((gap - exact).abs() < 4 * solution.standard_error).all())
+    assert solution.pair_marginal(0, 2).shape == (2, 2, 10, 10)
+
+
+def test_two_views_need_no_samples():
+    views = noisy_views(2, 20, 1.0, dtype=torch.float64)
+    exact, gradient, _ = gap_and_gradient(views, 0.05, m3g.Factored(), 1e-9)
+    gap, same, solution = gap_and_gradient(views, 0.05, m3g.Sampled(rank=16, seed=0), 1e-9)
+    assert float(solution.standard_error) == 0
+    torch.testing.assert_close(gap, exact, atol=1e-8, rtol=0)
+    torch.testing.assert_close(same, gradient, atol=1e-8, rtol=1e-6)
+
+
+def test_sizes_may_differ_and_weights_too():
+    generator = torch.Generator().manual_seed(0)
+    views = [torch.nn.functional.normalize(torch.randn(n, 8, generator=generator), dim=-1) for n in (7, 9, 6)]
+    weights = [torch.rand(n, generator=generator) + 0.5 for n in (7, 9, 6)]
+    weights = [weight / weight.sum() * 2 for weight in weights]
+    problem = m3g.CircularVariance()(views)
+    exact = m3g.solve(problem, epsilon=0.1, tol=1e-6, weights=weights)
+    for form in ("products", "tuples"):
+        found = m3g.solve(problem, epsilon=0.1, weights=weights, solver=m3g.Sampled(form=form, seed=1))
+        assert found.converged
+        assert abs(float(found.value - exact.value)) < 4 * float(found.standard_error)
+        for l in range(3):
+            torch.testing.assert_close(found.marginal(l), weights[l], atol=1e-3, rtol=0)
+        # A constant may move between views, so potentials are compared by their sum over a tuple.
+        assert abs(float(sum(f[0] for f in found.potentials) - sum(f[0] for f in exact.potentials))) < 0.05
+
+
+@pytest.mark.parametrize("weights", [None, {(0, 1): 1.0, (1, 2): 0.5, (2, 3): 1.0}])
+def test_any_cost_by_pairs_of_views_can_be_sampled(weights):
+    views = noisy_views(4, 12, 1.0)
+    problem = m3g.PairwiseCost("sqeuclidean", weights=weights)(views)
+    exact = m3g.solve(problem, epsilon=0.5, tol=1e-6)
+    found = m3g.solve(problem, epsilon=0.5, solver=m3g.Sampled(seed=0))
+    assert abs(float(found.value - exact.value)) < 4 * float(found.standard_error)
+    for l, m in problem.edges:
+        assert float((found.pair_marginal(l, m) - exact.pair_marginal(l, m)).abs().sum()) < 0.2
+
+
+def test_rtol_raises_the_rank():
+    views = noisy_views(3, 32, 2.0)
+    _, _, coarse = gap_and_gradient(views, 0.05, m3g.Sampled(rank=512, seed=0))
+    _, _, fine = gap_and_gradient(views, 0.05, m3g.Sampled(rank=512, rtol=0.05, seed=0))
+    assert float(coarse.gradient_error) > 0.07
+    assert float(fine.gradient_error) < 0.06
+
+
+@pytest.mark.parametrize(
+    ("rank", "epsilon", "reason"),
+    [(64, 0.02, "64 tuples for 64 points"), (256, 0.02, "biased by about"), (256, 0.05, "biased by about")],
+)
+def test_too_few_samples_are_not_trusted(rank, epsilon, reason):
+    views = noisy_views(3, 64, 2.0)
+    with pytest.warns(SamplingWarning, match=f"does not trust its answer: .*{reason}"):
+        m3g.matching_gap(views, epsilon=epsilon, solver=m3g.Sampled(rank=rank, seed=0))
+
+
+def test_auto_samples_past_the_budget_and_says_so(monkeypatch):
+    views = noisy_views(4, 40, 1.0)
+    exact = m3g.matching_gap(views, epsilon=0.1, tol=1e-6)
+    monkeypatch.setattr(auto, "MOST_FLOPS", 1e5)
+    monkeypatch.setattr(auto, "SMALL", 1)
+    loss = m3g.M3GLoss(epsilon=0.1)
+    torch.manual_seed(0)
+    with pytest.warns(EstimatedWarning, match="40 x 40 x 40 x 40"):
+        gap = loss(views)
+    assert loss.last.solver == "sampled"
+    assert abs(float(gap - exact)) < 4 * float(loss.last.standard_error)
+    assert float(loss.last.gradient_error) < 0.1
+
+
+def test_a_teacher_makes_k_problems_of_one_batch():
+    student, teacher = noisy_views(3, 10, 1.0, batch=(2,))
+    exact = m3g.M3GLoss(epsilon=0.2, tol=1e-6)(student, teacher=teacher)
+    loss = m3g.M3GLoss(epsilon=0.2, solver=m3g.Sampled(seed=0))
+    assert abs(float(loss(student, teacher=teacher) - exact)) < 4 * float(loss.last.standard_error.mean())
+
+
+def test_more_views_than_any_tensor_could_hold():
+    views = noisy_views(20, 30, 1.0)
+    gap, gradient, solution = gap_and_gradient(views, 0.05, m3g.Sampled(rank=1024, seed=0))
+    again, other, _ = gap_and_gradient(views, 0.05, m3g.Sampled(rank=1024, seed=1))
+    assert abs(float(gap - again)) < 4 * math.sqrt(2) * float(solution.standard_error)
+    assert float(torch.cosine_similarity(gradient.flatten(), other.flatten(), dim=0)) > 0.99
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"rank": 0}, "rank takes a whole number of at least 1, got 0"),
+        ({"rounds": 1.5}, "rounds takes a whole number of at least 1, got 1.5"),
+        ({"rtol": -1.0}, "rtol takes a positive finite number, got -1.0"),
+        ({"form": "sums"}, "form takes one of 'auto', 'products', 'tuples', got 'sums'"),
+        ({"seed": 1, "generator": torch.Generator()}, "seed takes None where a generator is given"),
+    ],
+)
+def test_wrong_settings_are_named(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        m3g.Sampled(**arguments)
+
+
+def test_costs_it_cannot_sample_are_named():
+    views = noisy_views(3, 4, 1.0)
+    with pytest.raises(ValueError, match=r"solver='sampled' takes a cost that is a sum over pairs of views"):
+        m3g.solve(m3g.CircularStd()(views), epsilon=0.1, solver="sampled")
+    problem = m3g.PairwiseCost("sqeuclidean")(views)
+    with pytest.raises(ValueError, match=r"form takes 'auto' or 'tuples' for this cost, got 'products'"):
+        m3g.solve(problem, epsilon=0.1, solver=m3g.Sampled(form="products"))

@@ -1,0 +1,144 @@
+"""The two forms of the sampled kernel: unbiased, consistent with themselves, and with exact gradients."""
+
+import pytest
+import torch
+
+import m3g
+from m3g.costs import Coupling, all_edges
+from m3g.solvers.energies import PairEnergies, ResultantEnergies, energies
+from m3g.solvers.list_ascent import ListAscent
+from m3g.solvers.products import ProductList, draw_fields
+from m3g.solvers.proposals import Mixture, random_tuples
+from m3g.solvers.tuples import TupleList
+
+EPSILON = 0.2
+
+
+def problem_of(sizes, *, b=1, d=6, seed=0, dtype=torch.float64):
+    generator = torch.Generator().manual_seed(seed)
+    views = [torch.randn(b, n, d, generator=generator, dtype=dtype) for n in sizes]
+    return m3g.CircularVariance()([torch.nn.functional.normalize(view, dim=-1) for view in views])
+
+
+def kernel_list(form, energy, generator, rank=32, b=1):
+    centres = random_tuples(energy.sizes, rank // 4, b=b, generator=generator, device=torch.device("cpu"))
+    if form == "products":
+        return ProductList(energy, *draw_fields(energy, centres, 4, generator))
+    mixture = Mixture(energy, centres, torch.zeros_like(energy.shift))
+    tuples = mixture.draw(4, generator)
+    log_counts = mixture.log_density(tuples) + torch.tensor(float(tuples.shape[1])).log()
+    return TupleList(energy, tuples, log_counts)
+
+
+def coupling_of(listed):
+    zero = torch.zeros(listed_batch(listed), listed.total, dtype=torch.float64)
+    listed.rebase(zero)
+    return listed.at(zero, torch.ones(listed_batch(listed), 1, dtype=torch.float64))
+
+
+def listed_batch(listed):
+    return (listed.fields if isinstance(listed, ProductList) else listed.base).shape[0]
+
+
+@pytest.mark.parametrize("sizes", [(3, 3, 3), (4, 3, 5), (2, 2, 2, 2), (3, 4)])
+def test_both_ways_of_computing_log_kernels_give_the_cost(sizes):
+    problem = problem_of(sizes, b=2)
+    grids = torch.meshgrid(*[torch.arange(n) for n in sizes], indexing="ij")
+    tuples = torch.stack([grid.reshape(-1) for grid in grids], -1).expand(2, -1, -1)
+    for kind in (ResultantEnergies, PairEnergies):
+        energy = kind(problem, EPSILON)
+        shift = sum(part.gather(1, tuples[..., l]) for l, part in enumerate(energy.shift.split(list(sizes), 1)))
+        cost = (shift - energy.log_kernel(tuples)) * EPSILON
+        torch.testing.assert_close(cost.reshape(2, *sizes), problem.dense(), atol=1e-10, rtol=0)
+        for l in range(len(sizes)):
+            own = energy.conditional(l, tuples).gather(2, tuples[..., l : l + 1]).squeeze(2)
+            moved = tuples.clone()
+            moved[..., l] = 0
+            there = energy.conditional(l, moved)[..., 0]
+            torch.testing.assert_close(own - there, energy.log_kernel(tuples) - energy.log_kernel(moved))
+
+
+@pytest.mark.parametrize("form", ["products", "tuples"])
+@pytest.mark.parametrize("sizes", [(4, 4, 4), (3, 3, 3, 3), (2, 4, 3)])
+def test_the_kernel_is_estimated_without_bias(form, sizes):
+    problem = problem_of(sizes)
+    energy = energies(problem, EPSILON)
+    generator = torch.Generator().manual_seed(0)
+    draws = []
+    for _ in range(400):
+        coupling = coupling_of(kernel_list(form, energy, generator))
+        ((_, tensor),) = coupling.rows()
+        draws.append(tensor * (-coupling.log_factor).exp().reshape(-1, *[1] * len(sizes)))
+    draws = torch.cat(draws)
+    shift = torch.zeros(1, *[1] * len(sizes), dtype=torch.float64)
+    for l, part in enumerate(energy.shift.split(list(sizes), 1)):
+        shift = shift + part.reshape([1] + [-1 if m == l else 1 for m in range(len(sizes))])
+    true = (shift - problem.dense() / EPSILON).exp()
+    scatter = draws.std(0) / len(draws) ** 0.5
+    score = (draws.mean(0) - true[0]).abs() / (scatter + 1e-9 * true[0])
+    assert float(score.max()) < 5
+    assert abs(float(draws.mean(0).sum() / true.sum()) - 1) < 0.05
+
+
+@pytest.mark.parametrize("form", ["products", "tuples"])
+@pytest.mark.parametrize("sizes", [(5, 5, 5), (3, 6, 4), (3, 3, 3, 3), (4, 5)])
+def test_marginals_pairs_pull_and_the_full_tensor_agree(form, sizes):
+    problem = problem_of(sizes, b=2)
+    listed = kernel_list(form, energies(problem, EPSILON), torch.Generator().manual_seed(1), b=2)
+    coupling = coupling_of(listed)
+    ((_, tensor),) = coupling.rows()
+    k = len(sizes)
+    torch.testing.assert_close(tensor.flatten(1).sum(1), torch.ones(2, dtype=torch.float64))
+    for l in range(k):
+        gone = [m + 1 for m in range(k) if m != l]
+        torch.testing.assert_close(coupling.marginal(l), tensor.sum(gone))
+    for l, m in all_edges(k):
+        gone = [other + 1 for other in range(k) if other not in (l, m)]
+        torch.testing.assert_close(coupling.pair(l, m), tensor.sum(gone) if gone else tensor)
+    points = problem.tensors[0]
+    torch.testing.assert_close(coupling.pull(points), Coupling.pull(coupling, points))
+
+
+@pytest.mark.parametrize("form", ["products", "tuples"])
+def test_a_changed_coupling_is_the_derivative(form):
+    problem = problem_of((4, 3, 5))
+    listed = kernel_list(form, energies(problem, EPSILON), torch.Generator().manual_seed(2))
+    direction = torch.randn(1, 12, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+    coupling = coupling_of(listed)
+    changed = coupling.changed(direction, None)
+    points = problem.tensors[0]
+
+    def moved(step):
+        there = listed.at(step * direction, torch.ones(1, 1, dtype=torch.float64))
+        return there, (-there.log_factor + coupling.log_factor).exp()
+
+    (ahead, grown), (behind, shrunk) = moved(1e-5), moved(-1e-5)
+    for measure in (lambda c: c.marginals(), lambda c: c.pull(points)):
+        difference = (measure(ahead) * grown.reshape(-1) - measure(behind) * shrunk.reshape(-1)) / 2e-5
+        torch.testing.assert_close(measure(changed), difference, atol=1e-7, rtol=1e-5)
+
+
+def test_the_gradient_is_exact_with_the_tuples_held_fixed():
+    sizes = (6, 6, 6)
+    problem = problem_of(sizes)
+    listed = kernel_list("tuples", energies(problem, EPSILON), torch.Generator().manual_seed(4))
+    samples = listed.blocks[0].tuples[:, 6:]
+    counts = torch.zeros(*samples.shape, dtype=torch.float64)
+    target = torch.full((1, 18), 1 / 6, dtype=torch.float64)
+
+    def solved(points):
+        other = m3g.CircularVariance()(points.reshape(3, 6, 6))
+        energy = energies(other, EPSILON)
+        ascent = ListAscent(TupleList(energy, samples, counts), target, torch.zeros_like(target))
+        ascent.run(1e-11, 100)
+        assert float(ascent.error) < 1e-10
+        value = (((ascent.log_scaling + energy.shift) * EPSILON - EPSILON / 3) * target).sum()
+        return value, other.gradient(ascent.coupling)[0]
+
+    points = problem.tensors[0].detach()
+    _, gradient = solved(points)
+    generator = torch.Generator().manual_seed(5)
+    for _ in range(3):
+        direction = torch.randn(points.shape, dtype=torch.float64, generator=generator)
+        ahead, behind = solved(points + 1e-5 * direction)[0], solved(points - 1e-5 * direction)[0]
+        assert float((ahead - behind) / 2e-5) == pytest.approx(float((gradient * direction).sum()), rel=1e-6)
