@@ -208,9 +208,9 @@ def test_subsets_solved_together_are_the_mean_of_the_subsets():
 
 def test_how_many_subsets_are_quick():
     sizes = {}
-    for batch in (16, 64, 128, 256):
+    for batch in (16, 32, 64, 128, 256):
         config = small(data_options={"batch_size": batch, "views": None}, loss="m3g")
         sizes[batch] = fit.subsets(config, fit.build_data(config))
-    assert sizes == {16: (6, 1), 64: (3, 20), 128: (3, 9), 256: (3, 1)}
+    assert sizes == {16: (6, 1), 32: (4, 15), 64: (4, 3), 128: (3, 20), 256: (3, 3)}
     config = small(data_options={"views": None})
     assert fit.subsets(config, fit.build_data(config)) == (6, 1)

@@ -119,8 +119,8 @@ class Config:
         teacher: the teacher
         optim: the optimiser
         loop: the training loop
-        views_per_step: how many of the k views are compared at a time; None takes all of them, or three with
-            the loss m3g where its exact solver, whose cost is n ** k, would be slow
+        views_per_step: how many of the k views are compared at a time; None takes all of them, or with the
+            loss m3g as many as its exact solver, whose cost is n ** k, takes quickly
         subsets_per_step: of how many random subsets of that size a step takes the mean; None takes as many as
             are quick
         seed: fixes every random choice: a run on CPU is repeated bit for bit

@@ -29,7 +29,9 @@ from m3g.training.export import network, save_network
 from m3g.training.module import MultiViewModule, NonFiniteLoss, seed_everything
 from m3g.training.run import Run
 
-QUICK_TUPLES = 2e7  # n ** k up to which the exact solver of M3G takes some tens of milliseconds
+# n ** k up to which the exact solver of M3G takes some tens of milliseconds, and in all subsets of a step together
+QUICK_TUPLES = 2e7
+QUICK_STEP = 6e7
 
 
 def build_data(config: Config) -> data_sets.ViewsData:
@@ -80,11 +82,11 @@ def subsets(config: Config, data: data_sets.ViewsData) -> tuple[int, int]:
     exact = config.loss == "m3g" and config.loss_options.get("solver") != "sampled"
     n = data.batch_size * (processes() if config.loss_options.get("gather") else 1)
     if size is None:
-        size = 3 if exact and data.k > 3 and n**data.k > QUICK_TUPLES else data.k
+        quick = [s for s in range(3, data.k) if n**s <= QUICK_TUPLES]
+        size = max([min(3, data.k), *quick]) if exact and n**data.k > QUICK_TUPLES else data.k
     most = math.comb(data.k, size)
     if number is None:
-        quick = max(1, int(QUICK_TUPLES / n**size)) if exact else most
-        number = min(most, quick, 20)
+        number = min(most, 20, max(1, int(QUICK_STEP / n**size)) if exact else most)
     elif not 1 <= number <= most:
         raise ValueError(
             f"subsets_per_step takes None or a number from 1 to {most}, the subsets of {size} out of {data.k} "
