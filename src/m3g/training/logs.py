@@ -97,7 +97,7 @@ class LiveBar(RichProgressBar):
     """Lightning's progress bar without its version number, and with whole numbers as such."""
 
     def get_metrics(self, trainer: Trainer, pl_module: LightningModule) -> dict[str, Any]:
-        items = super().get_metrics(trainer, pl_module)
+        items: dict[str, Any] = dict(super().get_metrics(trainer, pl_module))
         items.pop("v_num", None)
         return {name: int(value) if name == "solver_steps" else value for name, value in items.items()}
 
