@@ -20,12 +20,15 @@ $(VENV)/.installed-%: pyproject.toml constraints.txt | $(BIN)/python
 demo: $(VENV)/.installed-train
 	$(BIN)/m3g demo
 
+# One thread per worker: small tensors gain nothing from more, and the workers would fight for the cores.
+PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4
+
 test: $(VENV)/.installed-test,train
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest
+	$(PYTEST)
 
 fast: $(VENV)/.installed-test,train
-	$(BIN)/python -m pytest -m "not slow"
+	$(PYTEST) -m "not slow"
 
 lint: $(VENV)/.installed-test,train,dev
 	$(BIN)/ruff check .
