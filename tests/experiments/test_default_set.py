@@ -47,6 +47,6 @@ def test_reproduce_takes_the_best_setting_of_each_and_writes_the_numbers(tmp_pat
     for method in ("m3g", "infonce-pwe"):
         best = found["methods"][method]["best"]
         assert (best["value"], best["learning_rate"]) == (0.1, 2e-3)
-        assert len(found["methods"][method]["tried"]) == 3
+        assert len(found["methods"][method]["tried"]) == 6
         assert found["methods"][method]["mean"]["recall_at_1"] == pytest.approx(0.903)
     assert "90.3 ± 0.7" in capsys.readouterr().out

@@ -55,7 +55,7 @@ def _overhead(args: Any, out: Path) -> int:
         [(r["k"], f"{1e3 * r['loss']:.1f}", f"{r['network']:.0f}", f"{100 * r['share']:.3f} %") for r in rows],
     )
     print(
-        f"The loss is measured, forward and backward, student-teacher form, {torch.get_num_threads()} threads. The "
+        f"The loss is measured, forward and backward, student-teacher form, {torch.get_num_threads()} thread(s). The "
         f"network is measured on {2 * args.images} images and scaled linearly to n k = {args.n} k images."
     )
     write_json(out / "overhead.json", {"rows": rows, "settings": vars(args), "environment": environment()})

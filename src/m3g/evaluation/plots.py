@@ -39,6 +39,7 @@ def plot_curves(panels: Mapping[str, Series], path: str | Path, *, x_label: str 
             # A single point would be an invisible line.
             axis.plot(x, y, label=name, linewidth=1.8, marker="o" if len(x) < 30 else None, markersize=3.5)
         axis.set(title=title, xlabel=x_label)
+        axis.xaxis.get_major_locator().set_params(integer=True)  # steps, epochs, numbers of views
         axis.grid(alpha=0.3)
         axis.spines[["top", "right"]].set_visible(False)
         if series:
