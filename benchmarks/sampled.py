@@ -2,7 +2,8 @@
 
     python -m benchmarks sampled          writes results/sampled.{json,md,png}
 
-Views are a shared base plus noise, on the sphere, d = 64. The exact gap and gradient come from a float64 solve.
+Views are a shared base plus noise, on the sphere, d = 64. The exact gap and gradient come from a float64 solve. Where
+accuracy is measured at epsilon = 0.02, tol is 1e-6: the gradient of a solved batch is smaller than the default tol.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def compare(k: int, n: int, noise: float, epsilon: float, *, exact: dict | None 
     """One sampled solve beside the exact one."""
     views = noisy_views(k, n, noise)
     exact = exact or gap_and_gradient(views.double(), epsilon, m3g.Factored(), tol=1e-8)
-    found = gap_and_gradient(views, epsilon, m3g.Sampled(**settings))
+    found = gap_and_gradient(views, epsilon, m3g.Sampled(**settings), tol=1e-3 if epsilon > 0.02 else 1e-6)
     solution, true = found["solution"], exact["gradient"]
     return {
         "k": k,
