@@ -210,6 +210,15 @@ def test_wrong_settings_are_named(arguments, message):
         m3g.Sampled(**arguments)
 
 
+@pytest.mark.filterwarnings("ignore::m3g.solvers.SamplingWarning")
+@pytest.mark.parametrize("form", ["auto", "tuples"])
+def test_a_missing_number_is_found_and_not_returned(form):
+    views = noisy_views(3, 8, 1.0)
+    views[1, 2, 3] = torch.nan
+    with pytest.raises(ValueError, match="got NaN in view 1, point 2"):
+        m3g.M3GLoss(solver=m3g.Sampled(rank=64, form=form))(views)
+
+
 def test_costs_it_cannot_sample_are_named():
     views = noisy_views(3, 4, 1.0)
     with pytest.raises(ValueError, match=r"solver='sampled' takes a cost that is a sum over pairs of views"):

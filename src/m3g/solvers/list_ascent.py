@@ -46,7 +46,8 @@ class ListAscent:
 
     def run(self, tol: float, max_steps: int) -> None:
         """Newton steps, each shortened where it loses ground, until the marginals are within tol."""
-        while self.num_steps < max_steps and not bool((self.error <= tol).all()):
+        # An error that is not a number comes from the input; whoever asked for the solution finds it there.
+        while self.num_steps < max_steps and not bool((self.error <= tol).all() | self.error.isnan().any()):
             step = self.solve(self.residual, rtol=0.1)
             longest = torch.stack([part.abs().amax(1) for part in step.split(self.listed.sizes, 1)]).sum(0)
             length = (LONGEST_STEP / longest).clamp(max=1.0).unsqueeze(1)
@@ -61,6 +62,8 @@ class ListAscent:
     def solve(self, right: Tensor, *, rtol: float) -> Tensor:
         """x with H x = right (b, N), H being the derivative of the marginals with respect to the log scalings."""
         coupling, marginals = self.coupling, self.marginals.clamp_min(1e-12 / self.listed.total)
+        if not bool(torch.isfinite(right).all()):
+            return torch.full_like(right, torch.nan)
         small = self.listed.total <= BUILT_SIZE
         if not small or isinstance(self.listed, ProductList):
             # Pair marginals of products are n² rank each, a multiplication with H only n rank per view.

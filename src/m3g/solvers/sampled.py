@@ -1,12 +1,10 @@
-"""A solver linear in the number of views: the exact kernel on a sampled list of tuples.
+"""A solver linear in the number of views: a sampled kernel in place of the true one, and the dual solved on that.
 
-1. Components of a proposal: true and random tuples at first, then tuples drawn from the last coupling (proposals.py).
-2. Draw tuples from it and list them with their importance weights, beside the true tuples and all their neighbours,
-   which need no sampling (tuples.py).
-3. Solve the dual on the list by Newton steps; back to 1 for the next round.
-
-A list is a finite set of tuples with their true costs, so with the list held fixed Danskin's theorem gives the exact
-gradient of the estimate: nothing is differentiated through the sampling.
+1. Tuples that matter: true and random ones at first, then tuples drawn from the last coupling.
+2. A kernel of products around them (products.py), for the circular variance; where that is not accurate enough, and
+   for other costs, a weighted list of tuples (tuples.py) drawn near them (proposals.py).
+3. Newton steps on the dual of the sampled kernel (list_ascent.py); back to 1 for the next round.
+4. What the two halves of the samples say about the error (sampling_error.py).
 """
 
 from __future__ import annotations
@@ -54,12 +52,14 @@ class SamplingWarning(UserWarning):
 class Sampled:
     """Linear in k and in n at a fixed rank; an estimate, which says how good it is.
 
-    Works for every cost that is a sum over pairs of views. For the circular variance a tuple enters through the sum
-    of its vectors, and a sweep costs O(k n rank); for other pairwise costs O(k² n rank) to set up.
+    Works for every cost that is a sum over pairs of views: for the circular variance in O(k n d rank), for others in
+    O(k² n rank).
 
     Args:
-        rank: tuples drawn in the last round; each is used with every view left open in turn.
-        rounds: times the proposal is drawn, the later ones from the coupling found before.
+        rank: samples drawn in the last round, half as many in those before.
+        rounds: times the samples are drawn, the later ones around the coupling found before.
+        form: of the kernel. "products" (circular variance only) is best where couplings are spread out, "tuples" where
+            they are sharp; "auto" takes products, and tries tuples where products call their own error large.
         rtol: relative standard error of the gradient to reach, by a rank up to `max_rank`; None keeps `rank`.
         max_rank: the budget of `rtol`.
         seed: the same draws in every solve. None takes fresh ones from `generator`, or torch's own generator.
