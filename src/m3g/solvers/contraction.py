@@ -13,6 +13,7 @@ marginal, and nothing larger than a slab of M is held.
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Sequence
 from itertools import combinations
 
@@ -28,6 +29,30 @@ SLAB_BYTES = 2**23
 KEEP_BYTES = 2**26
 
 
+class _Buffers(threading.local):
+    """Memory that is written anew at every step: fresh pages for a large tensor cost as much as filling it."""
+
+    def __init__(self) -> None:
+        self.tensors: dict[str, Tensor] = {}
+
+    def take(self, name: str, shape: Sequence[int], like: Tensor) -> Tensor:
+        held = self.tensors.get(name)
+        if (
+            held is None
+            or held.shape != shape
+            or held.dtype != like.dtype
+            or held.is_inference() != like.is_inference()
+        ):
+            held = like.new_empty(shape)
+            if held.nbytes <= SLAB_BYTES:
+                self.tensors[name] = held
+        return held
+
+
+# One solve after the other in a thread, so they can use the same memory; what is too large to keep is not kept.
+_lent = _Buffers()
+
+
 class CompleteContraction:
     """Kernels {(l, m): (b, n_l, n_m)} for every l < m; see `evaluate`."""
 
@@ -41,15 +66,16 @@ class CompleteContraction:
         half = max(1, len(others) // 2)
         self.group_a, self.group_b = others[:half], others[half:]
         self.lead = self.group_a[0]
-        if self.pivot is not None:
-            self.left, self.right = self._towards_pivot(self.group_a), self._towards_pivot(self.group_b)
         example = kernels[0, 1]
         self.num_batch = example.shape[0]
+        # With three views buffers are a part of the answer, so they cannot be lent to the next solve.
+        self._buffers = _lent if k > 3 and example.device.type == "cpu" else _Buffers()
+        if self.pivot is not None:
+            self.left, self.right = self._towards_pivot(self.group_a), self._towards_pivot(self.group_b)
         rows = math.prod(sizes[l] for l in self.group_a[1:])
         per_lead = self.num_batch * rows * math.prod(sizes[m] for m in self.group_b) * example.element_size()
         n, step = sizes[self.lead], max(1, min(sizes[self.lead], SLAB_BYTES // per_lead))
         self.slabs = [(start, min(start + step, n)) for start in range(0, n, step)]
-        self._buffers: dict[str, Tensor] = {}
         self._kept: dict[int, Tensor] | None = {} if per_lead * sizes[self.lead] <= KEEP_BYTES else None
 
     def kernel(self, l: int, m: int) -> Tensor:
@@ -59,12 +85,14 @@ class CompleteContraction:
     def _towards_pivot(self, group: Sequence[int]) -> Tensor:
         """(b, Π n_l, n_c): all kernels inside the group and from it to the pivot."""
         assert self.pivot is not None
-        out = khatri_rao([self.kernel(l, self.pivot) for l in group])
+        out = self.kernel(group[0], self.pivot)
+        for l in group[1:]:
+            out = self._product(f"towards {l}", out.unsqueeze(2), self.kernel(l, self.pivot).unsqueeze(1)).flatten(1, 2)
         inside = None
         for i, j in combinations(range(len(group)), 2):
             factor = along(self.kernel(group[i], group[j]), (i, j), len(group))
             inside = factor if inside is None else inside * factor
-        return out if inside is None else out * inside.flatten(1).unsqueeze(-1)
+        return out if inside is None else out.mul_(inside.flatten(1).unsqueeze(-1))
 
     def _between(self, start: int, stop: int) -> Tensor:
         """W for points start:stop of the leading view: (b, α, β)."""
@@ -76,9 +104,12 @@ class CompleteContraction:
             if l == self.lead and len(self.slabs) > 1:
                 part = [kernel[:, start:stop] for kernel in part]
             row = part[0]
-            for kernel in part[1:]:
-                row = (row.unsqueeze(-1) * kernel.unsqueeze(-2)).flatten(2)
-            out = row if out is None else (out.unsqueeze(2) * row.unsqueeze(1)).flatten(1, 2)
+            for m, kernel in zip(self.group_b[1:], part[1:]):
+                row = self._product(f"{start}: {l} to {m}", row.unsqueeze(-1), kernel.unsqueeze(-2)).flatten(2)
+            if out is None:
+                out = row
+            else:
+                out = self._product(f"{start}: up to {l}", out.unsqueeze(2), row.unsqueeze(1)).flatten(1, 2)
         assert out is not None
         if self._kept is not None:
             self._kept[start] = out
@@ -102,19 +133,18 @@ class CompleteContraction:
         shape_b = [sizes[m] for m in self.group_b]
         scale_a = outer([scalings[l] for l in self.group_a]).unsqueeze(-1)
         left = self.left * (scale_a * scalings[self.pivot].unsqueeze(1))
-        right = self._buffer("right", self.right.shape)
-        torch.mul(self.right, outer([scalings[m] for m in self.group_b]).unsqueeze(-1), out=right)
+        right = self._product("right", self.right, outer([scalings[m] for m in self.group_b]).unsqueeze(-1))
         right_transposed = right.transpose(1, 2)
         per_lead = left.shape[1] // sizes[self.lead]
         found: list[dict[Edge, Tensor]] = []
         with_pivot: list[Tensor] = []
         factors: list[Tensor] = []
-        pull_right = self._buffer("pull", self.right.shape)
+        pull_right = self._buffers.take("pull", right.shape, right)
         for start, stop in self.slabs:
             between = self._between(start, stop)
             rows = left if len(self.slabs) == 1 else left[:, start * per_lead : stop * per_lead]
             # With three views the slab is itself a part of the answer, and must outlive the next one.
-            joint = self._buffer(f"joint {start}" if len(sizes) == 3 else "joint", between.shape)
+            joint = self._buffers.take(f"joint {start}" if len(sizes) == 3 else "joint", between.shape, right)
             torch.bmm(rows, right_transposed, out=joint)
             joint = joint.mul_(between).view(b, stop - start, -1)
             factor = (target[:, start:stop] / joint.sum(-1)).unsqueeze(-1)
@@ -136,11 +166,10 @@ class CompleteContraction:
         singles = [pairs[0, 1].sum(2)] + [pairs[0, l].sum(1) for l in range(1, len(sizes))]
         return pairs, singles, join(factors)
 
-    def _buffer(self, name: str, shape: torch.Size) -> Tensor:
-        """Memory that is written anew at every step: fresh pages for a large tensor cost as much as filling it."""
-        if name not in self._buffers or self._buffers[name].shape != shape:
-            self._buffers[name] = self.right.new_empty(shape)
-        return self._buffers[name]
+    def _product(self, name: str, x: Tensor, y: Tensor) -> Tensor:
+        """x * y, broadcast, in memory of that name."""
+        shape = torch.broadcast_shapes(x.shape, y.shape)
+        return torch.mul(x, y, out=self._buffers.take(name, shape, x))
 
     def _two_views(self, scalings: Sequence[Tensor], target: Tensor) -> tuple[dict[Edge, Tensor], list[Tensor], Tensor]:
         joint = self.kernels[0, 1] * scalings[1].unsqueeze(1)
@@ -165,14 +194,6 @@ def outer(vectors: Sequence[Tensor]) -> Tensor:
     out = vectors[0]
     for vector in vectors[1:]:
         out = (out.unsqueeze(-1) * vector.unsqueeze(1)).flatten(1)
-    return out
-
-
-def khatri_rao(matrices: Sequence[Tensor]) -> Tensor:
-    """(b, n_1, c), …, (b, n_j, c) -> (b, n_1 ⋯ n_j, c), column by column."""
-    out = matrices[0]
-    for matrix in matrices[1:]:
-        out = (out.unsqueeze(2) * matrix.unsqueeze(1)).flatten(1, 2)
     return out
 
 

@@ -29,6 +29,8 @@ from m3g.solvers.solution import Solution
 
 # The largest change of the exponent of a tuple in one Newton step.
 LONGEST_STEP = 6.0
+# What is added to the diagonal of the Newton system, relative to it and to the error.
+DAMPING = 0.03
 # A step is taken back, in part, where it lowers the dual by more than this (in units of epsilon).
 LOSS_ALLOWED = 1e-3
 MOST_RETREATS = 12
@@ -143,7 +145,9 @@ class _Ascent:
         return True
 
     def newton_step(self) -> None:
-        step = solve_newton(self.pairs, self.marginals, self._equation(), self.sizes, rtol=0.05)
+        # Sharp couplings leave directions in which the system is nearly singular; the error damps them, and fades.
+        damped = self.marginals * (1 + DAMPING * self.error.clamp(max=1.0).unsqueeze(1))
+        step = solve_newton(self.pairs, damped, self._equation(), self.sizes, rtol=0.05)
         longest = torch.stack([part.abs().amax(1) for part in step.split(self.sizes, 1)]).sum(0)
         self._go(step, (LONGEST_STEP / longest).clamp_(max=1.0).unsqueeze(1))
 

@@ -54,7 +54,7 @@ def pair_kernels(problem: PairwiseProblem, log_target: Tensor, *, epsilon: float
         if narrow and dtype == torch.float32 and reach > SINGLE_RANGE:
             exponents = problem.log_kernels(epsilon, torch.float64)
         # Nearly flat kernels are balanced at once; for two views balancing is all there is to do, and cheap.
-        balancing_steps = (2 if reach < 6 else 8) if problem.k == 2 else (1 if reach < 20 else 3)
+        balancing_steps = 1 if reach < (5 if problem.k == 2 else 20) else 8 if problem.k == 2 and reach < 20 else 3
     return Kernels(
         *balanced(problem, exponents.groups, log_target, balancing_steps),
         exponents.shift.to(vector_dtype(problem.device)),
