@@ -16,7 +16,7 @@ from m3g.solvers.sampled import Sampled
 from m3g.solvers.sinkhorn import Sinkhorn
 from m3g.solvers.solution import Solution
 
-# Operations of one step past which a solve is left to sampling: seconds a step on a laptop.
+# Operations of one step past which a solve is left to sampling: tens of seconds a step on a laptop.
 MOST_FLOPS = 1e12
 # Problems of so few tuples need no second thought.
 SMALL = 10**8
