@@ -293,7 +293,7 @@ ZERO[0, 3] = 0
         (torch.randn(3, 4, 5), {"mask": torch.zeros(3, 4, dtype=torch.bool)}, "got point 0 with none"),
         (torch.randn(3, 4, 5), {"cost": "x"}, "cost takes one of"),
         (torch.randn(3, 4, 5), {"solver": "x"}, "solver takes one of"),
-        (torch.randn(8, 100, 5), {"cost": "csd"}, "use a pairwise cost such as .cv. with solver=.factored."),
+        (torch.randn(8, 100, 5), {"cost": "csd", "solver": "sinkhorn"}, "use solver='sampled'"),
     ],
 )
 def test_wrong_arguments_are_named(views, options, message):

@@ -221,8 +221,23 @@ def test_a_missing_number_is_found_and_not_returned(form):
 
 def test_costs_it_cannot_sample_are_named():
     views = noisy_views(3, 4, 1.0)
-    with pytest.raises(ValueError, match=r"solver='sampled' takes a cost that is a sum over pairs of views"):
-        m3g.solve(m3g.CircularStd()(views), epsilon=0.1, solver="sampled")
+    with pytest.raises(ValueError, match=r"solver='sampled' takes a cost that is a sum over pairs .* got DenseProblem"):
+        m3g.solve(torch.rand(3, 3, 3), epsilon=0.1, solver="sampled")
     problem = m3g.PairwiseCost("sqeuclidean")(views)
-    with pytest.raises(ValueError, match=r"form takes 'auto' or 'tuples' for this cost, got 'products'"):
+    with pytest.raises(ValueError, match=r"form takes 'auto' or 'tuples' for a PairwiseProblem, got 'products'"):
         m3g.solve(problem, epsilon=0.1, solver=m3g.Sampled(form="products"))
+
+
+def test_estimate_tells_what_auto_would_take(monkeypatch):
+    cost = m3g.CircularVariance()
+    small, large = cost(torch.rand(3, 32, 8)), cost(torch.rand(8, 64, 8))
+    assert m3g.estimate(small).solver == auto.choose(small).name == "factored"
+    assert m3g.estimate(large).solver == "sampled"
+    with pytest.warns(EstimatedWarning):
+        assert auto.choose(large).name == "sampled"
+    assert m3g.estimate(large) == m3g.estimate(large, solver="sampled")
+    assert m3g.estimate(large).flops < 1e-3 * m3g.estimate(large, solver="factored").flops
+    # Linear in the number of points and in the number of problems.
+    assert m3g.estimate(cost(torch.rand(2, 8, 128, 8)), solver="sampled").bytes == 4 * m3g.estimate(large).bytes
+    with pytest.raises(ValueError, match="solver='sampled' takes a pairwise cost or 'csd', got FunctionProblem"):
+        m3g.estimate(m3g.costs.apply_cost(lambda x, y: (x * y).sum(-1), torch.rand(2, 3, 4)), solver="sampled")

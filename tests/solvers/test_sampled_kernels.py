@@ -5,19 +5,21 @@ import torch
 
 import m3g
 from m3g.costs import Coupling, all_edges
-from m3g.solvers.energies import PairEnergies, ResultantEnergies, energies
+from m3g.solvers.energies import LogResultantEnergies, PairEnergies, ResultantEnergies, energies
+from m3g.solvers.implicit import SignedTensor
 from m3g.solvers.list_ascent import ListAscent
 from m3g.solvers.products import ProductList, draw_fields
 from m3g.solvers.proposals import Mixture, random_tuples
+from m3g.solvers.sampling_error import _TrueMatching
 from m3g.solvers.tuples import TupleList
 
 EPSILON = 0.2
 
 
-def problem_of(sizes, *, b=1, d=6, seed=0, dtype=torch.float64):
+def problem_of(sizes, *, b=1, d=6, seed=0, dtype=torch.float64, cost=None):
     generator = torch.Generator().manual_seed(seed)
     views = [torch.randn(b, n, d, generator=generator, dtype=dtype) for n in sizes]
-    return m3g.CircularVariance()([torch.nn.functional.normalize(view, dim=-1) for view in views])
+    return (cost or m3g.CircularVariance())([torch.nn.functional.normalize(view, dim=-1) for view in views])
 
 
 def kernel_list(form, energy, generator, rank=32, b=1):
@@ -41,27 +43,27 @@ def listed_batch(listed):
 
 
 @pytest.mark.parametrize("sizes", [(3, 3, 3), (4, 3, 5), (2, 2, 2, 2), (3, 4)])
-def test_both_ways_of_computing_log_kernels_give_the_cost(sizes):
-    problem = problem_of(sizes, b=2)
+@pytest.mark.parametrize("kind", [ResultantEnergies, PairEnergies, LogResultantEnergies])
+def test_log_kernels_give_the_cost_whichever_view_is_open(kind, sizes):
+    cost = m3g.CircularStd() if kind is LogResultantEnergies else m3g.CircularVariance()
+    problem = problem_of(sizes, b=2, cost=cost)
     grids = torch.meshgrid(*[torch.arange(n) for n in sizes], indexing="ij")
     tuples = torch.stack([grid.reshape(-1) for grid in grids], -1).expand(2, -1, -1)
-    for kind in (ResultantEnergies, PairEnergies):
-        energy = kind(problem, EPSILON)
-        shift = sum(part.gather(1, tuples[..., l]) for l, part in enumerate(energy.shift.split(list(sizes), 1)))
-        cost = (shift - energy.log_kernel(tuples)) * EPSILON
-        torch.testing.assert_close(cost.reshape(2, *sizes), problem.dense(), atol=1e-10, rtol=0)
-        for l in range(len(sizes)):
-            own = energy.conditional(l, tuples).gather(2, tuples[..., l : l + 1]).squeeze(2)
-            moved = tuples.clone()
-            moved[..., l] = 0
-            there = energy.conditional(l, moved)[..., 0]
-            torch.testing.assert_close(own - there, energy.log_kernel(tuples) - energy.log_kernel(moved))
+    energy = kind(problem, EPSILON)
+    shift = sum(part.gather(1, tuples[..., l]) for l, part in enumerate(energy.shift.split(list(sizes), 1)))
+    for l in range(len(sizes)):
+        own = energy.conditional(l, tuples).gather(2, tuples[..., l : l + 1]).squeeze(2)
+        found = (shift - own - energy.rest(l, tuples)) * EPSILON
+        torch.testing.assert_close(found.reshape(2, *sizes), problem.dense(), atol=1e-10, rtol=0)
 
 
-@pytest.mark.parametrize("form", ["products", "tuples"])
+FORMS = [("products", m3g.CircularVariance()), ("tuples", m3g.CircularVariance()), ("tuples", m3g.CircularStd())]
+
+
+@pytest.mark.parametrize(("form", "cost"), FORMS)
 @pytest.mark.parametrize("sizes", [(4, 4, 4), (3, 3, 3, 3), (2, 4, 3)])
-def test_the_kernel_is_estimated_without_bias(form, sizes):
-    problem = problem_of(sizes)
+def test_the_kernel_is_estimated_without_bias(form, cost, sizes):
+    problem = problem_of(sizes, cost=cost)
     energy = energies(problem, EPSILON)
     generator = torch.Generator().manual_seed(0)
     draws = []
@@ -97,6 +99,24 @@ def test_marginals_pairs_pull_and_the_full_tensor_agree(form, sizes):
         torch.testing.assert_close(coupling.pair(l, m), tensor.sum(gone) if gone else tensor)
     points = problem.tensors[0]
     torch.testing.assert_close(coupling.pull(points), Coupling.pull(coupling, points))
+    if form == "tuples":
+        for measure in (coupling, coupling.changed(points.mean(-1), listed.halves())):
+            found = measure.weighted_pull(points, torch.exp)
+            torch.testing.assert_close(found, Coupling.weighted_pull(measure, points, torch.exp))
+    plain = Coupling.weighted_pull(coupling, points, torch.ones_like)
+    torch.testing.assert_close(plain, coupling.pull(points))
+
+
+def test_the_true_matching_is_pulled_as_the_full_tensor_would_be():
+    problem = problem_of((4, 4, 4), b=2)
+    matching = _TrueMatching(problem, torch.tensor([[1.0], [2.0]], dtype=torch.float64))
+    tensor = torch.zeros(2, 4, 4, 4, dtype=torch.float64)
+    for i in range(4):
+        tensor[:, i, i, i] = torch.tensor([0.25, 0.5])
+    points = problem.tensors[0]
+    torch.testing.assert_close(matching.pull(points), Coupling.pull(SignedTensor(tensor), points))
+    expected = Coupling.weighted_pull(SignedTensor(tensor), points, torch.exp)
+    torch.testing.assert_close(matching.weighted_pull(points, torch.exp), expected)
 
 
 @pytest.mark.parametrize("form", ["products", "tuples"])
@@ -118,16 +138,17 @@ def test_a_changed_coupling_is_the_derivative(form):
         torch.testing.assert_close(measure(changed), difference, atol=1e-7, rtol=1e-5)
 
 
-def test_the_gradient_is_exact_with_the_tuples_held_fixed():
+@pytest.mark.parametrize("cost", [m3g.CircularVariance(), m3g.CircularStd()])
+def test_the_gradient_is_exact_with_the_tuples_held_fixed(cost):
     sizes = (6, 6, 6)
-    problem = problem_of(sizes)
+    problem = problem_of(sizes, cost=cost)
     listed = kernel_list("tuples", energies(problem, EPSILON), torch.Generator().manual_seed(4))
     samples = listed.blocks[0].tuples[:, 6:]
     counts = torch.zeros(*samples.shape, dtype=torch.float64)
     target = torch.full((1, 18), 1 / 6, dtype=torch.float64)
 
     def solved(points):
-        other = m3g.CircularVariance()(points.reshape(3, 6, 6))
+        other = cost(points.reshape(3, 6, 6))
         energy = energies(other, EPSILON)
         ascent = ListAscent(TupleList(energy, samples, counts), target, torch.zeros_like(target))
         ascent.run(1e-11, 100)

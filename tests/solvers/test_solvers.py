@@ -265,7 +265,7 @@ def test_wrong_arguments_are_named(options, message):
             lambda: m3g.solve(PROBLEM, epsilon=0, solver=m3g.Exact(max_tuples=10)),
             "solver='exact' takes at most 10 tuples",
         ),
-        (lambda: m3g.estimate(PROBLEM, solver="x"), "solver takes one of 'auto', 'factored', 'sinkhorn'"),
+        (lambda: m3g.estimate(PROBLEM, solver="x"), "solver takes one of 'auto', 'factored', 'sampled', 'sinkhorn'"),
     ],
 )
 def test_what_a_solver_cannot_do_is_said(call, message):

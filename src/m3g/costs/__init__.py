@@ -9,7 +9,13 @@ from torch import Tensor
 
 from m3g import _checks
 from m3g._checks import Views
-from m3g.costs.circular import CircularStd, CircularVariance, CircularVarianceProblem, flatten_batch
+from m3g.costs.circular import (
+    CircularStd,
+    CircularStdProblem,
+    CircularVariance,
+    CircularVarianceProblem,
+    flatten_batch,
+)
 from m3g.costs.pairwise import PairwiseCost
 from m3g.costs.problem import (
     Coupling,
@@ -55,6 +61,7 @@ def apply_cost(cost: Any, views: Views, *, mask: Tensor | None = None) -> Proble
 __all__ = [
     "NAMED",
     "CircularStd",
+    "CircularStdProblem",
     "CircularVariance",
     "CircularVarianceProblem",
     "Coupling",

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from m3g import _checks
 from m3g._checks import Views
-from m3g.costs.problem import Coupling, LogKernels, PairwiseProblem, Problem, all_edges, block_matrix
+from m3g.costs.problem import Coupling, LogKernels, PairwiseProblem, Problem, all_edges, squared_means
 
 RESULTANT_FLOOR = 1e-6
 
@@ -52,7 +52,8 @@ class CircularStd:
     """c(z_1, …, z_k) = -log |mean_l z_l|², the circular standard deviation of the paper's ablation.
 
     It grows without bound as the mean vanishes, so the squared length is clamped from below at 1e-6 (a cost of at
-    most 13.8); where it is clamped the gradient is zero. Not a sum over pairs: needs a dense solver.
+    most 13.8); where it is clamped the gradient is zero. Not a sum over pairs, so solver="factored" does not take it:
+    "sinkhorn" does while n^k numbers fit into memory, "sampled" beyond.
 
     Example:
         >>> import torch, m3g
@@ -144,35 +145,26 @@ class CircularVarianceProblem(PairwiseProblem):
 
 
 class CircularStdProblem(Problem):
-    """-log |mean|²: one dense tensor built from the inner products between views, never n^k d."""
+    """-log |mean|². `tensors` is one tensor (b, N, d) with the points of all views, one view after the other."""
 
     def __init__(self, points: Tensor, *, sizes: tuple[int, ...], batch: tuple[int, ...]):
         self.tensors = (points,)
         self.sizes = sizes
         self.batch = batch
-        self._variance = CircularVarianceProblem(points, sizes=sizes, batch=batch, factor=1.0)
-
-    def _squared_resultant(self) -> Tensor:
-        return self._variance.dense().neg_().add_(1)
 
     def dense(self) -> Tensor:
-        return self._squared_resultant().clamp_(min=RESULTANT_FLOOR).log_().neg_()
+        squares = squared_means(self.tensors[0].detach(), self.sizes, slice(0, self.sizes[0]))
+        return squares.clamp_(min=RESULTANT_FLOOR).log_().neg_()
 
     def matched(self) -> Tensor:
         mean = self.tensors[0].unflatten(1, (self.k, -1)).mean(1)
         return -mean.square().sum(-1).clamp(min=RESULTANT_FLOOR).log().mean(-1)
 
     def gradient(self, coupling: Coupling) -> tuple[Tensor, ...]:
-        """d(-log R²) = -dR² / R², so the coupling divided by R² takes the place of the coupling in that of R²."""
-        ratio = self._squared_resultant()
-        for rows, slab in coupling.rows():
-            part = ratio[:, rows]
-            part.copy_(torch.where(part > RESULTANT_FLOOR, slab / part.clamp(min=RESULTANT_FLOOR), 0.0))
-        axes = range(1, self.k + 1)
-        pairs = {
-            (l, m): ratio.sum([a for a in axes if a not in (l + 1, m + 1)]) if self.k > 2 else ratio
-            for l, m in all_edges(self.k)
-        }
-        marginals = torch.cat([ratio.sum([a for a in axes if a != l + 1]) for l in range(self.k)], 1)
-        pull = torch.bmm(block_matrix(pairs, marginals, self.sizes), self.tensors[0])
-        return (pull.mul_(-2 / self.k**2),)
+        """d(-log R²) = -dR² / R² with R² = |mean|², and d R² / d x_l = (2/k²) Σ_m x_m."""
+        return (coupling.weighted_pull(self.tensors[0].detach(), _inverse).mul_(-2 / self.k**2),)
+
+
+def _inverse(squares: Tensor) -> Tensor:
+    """1 / R², and 0 where the cost is clamped."""
+    return torch.where(squares > RESULTANT_FLOOR, squares.clamp(min=RESULTANT_FLOOR).reciprocal(), 0.0)

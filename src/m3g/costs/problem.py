@@ -41,6 +41,23 @@ def block_matrix(pairs: dict[Edge, Tensor], marginals: Tensor, sizes: Sequence[i
     return out
 
 
+def squared_means(points: Tensor, sizes: Sequence[int], rows: slice) -> Tensor:
+    """|mean_m x_m[t_m]|² of the tuples with view 0 in `rows`: (b, rows, n_2, …, n_k), never n^k d.
+
+    `points` (b, N, d) are those of all views, one view after the other.
+    """
+    k = len(sizes)
+    parts = list((points / k).split(list(sizes), 1))
+    parts[0] = parts[0][:, rows]
+    shape = [points.shape[0], *(part.shape[1] for part in parts)]
+    total = torch.zeros(shape, dtype=points.dtype, device=points.device)
+    for l, part in enumerate(parts):
+        total += along(part.square().sum(-1), (l,), k)
+    for l, m in all_edges(k):
+        total += along(torch.bmm(2 * parts[l], parts[m].transpose(1, 2)), (l, m), k)
+    return total
+
+
 class Coupling(ABC):
     """A joint distribution P of the k views, known through its marginals."""
 
@@ -64,6 +81,22 @@ class Coupling(ABC):
         pairs = {edge: self.pair(*edge) for edge in all_edges(k)}
         marginals = torch.cat([self.marginal(l) for l in range(k)], 1)
         return torch.bmm(block_matrix(pairs, marginals, self.sizes), points)
+
+    def weighted_pull(self, points: Tensor, weight: Callable[[Tensor], Tensor]) -> Tensor:
+        """(b, N, d) -> (b, N, d): Σ_t P(t) w(|mean_m x_m[t_m]|²) Σ_m x_m[t_m] over the tuples t through each point.
+
+        With w = 1 that is `pull`. Here from the full tensor, slab by slab.
+        """
+        k = len(self.sizes)
+        sums: dict[tuple[int, ...], list[Tensor]] = {kept: [] for kept in [*all_edges(k), *((l,) for l in range(k))]}
+        for rows, slab in self.rows():
+            weighted = slab * weight(squared_means(points, self.sizes, rows))
+            for kept, found in sums.items():
+                gone = [l + 1 for l in range(k) if l not in kept]
+                found.append(weighted.sum(gone) if gone else weighted)
+        joined = {kept: torch.cat(s, 1) if kept[0] == 0 else torch.stack(s).sum(0) for kept, s in sums.items()}
+        marginals = torch.cat([joined.pop((l,)) for l in range(k)], 1)
+        return torch.bmm(block_matrix(joined, marginals, self.sizes), points)  # type: ignore[arg-type]
 
 
 class Problem(ABC):

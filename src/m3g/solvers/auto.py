@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from m3g import _checks
-from m3g.costs import PairwiseProblem, Problem
+from m3g.costs import CircularStdProblem, CircularVarianceProblem, PairwiseProblem, Problem
 from m3g.solvers.factored import Factored
 from m3g.solvers.memory import memory_limit
 from m3g.solvers.sampled import Sampled
@@ -34,39 +34,71 @@ class Estimate:
 def estimate(problem: Problem, *, solver: str = "auto") -> Estimate:
     """Operations of a step and bytes of memory that a solver would take, without solving.
 
+    Args:
+        problem: a cost applied to views.
+        solver: "factored", "sinkhorn", "sampled" (at its default rank), or "auto" for the one that "auto" would take.
+
     Example:
         >>> import torch, m3g
         >>> problem = m3g.CircularVariance()(torch.eye(128).expand(4, 128, 128))
         >>> cost = m3g.estimate(problem)
         >>> cost.solver, f"{cost.flops:.2g} operations a step, {cost.bytes / 2**20:.0f} MiB"
         ('factored', '1.6e+09 operations a step, 52 MiB')
+        >>> m3g.estimate(m3g.CircularVariance()(torch.eye(128).expand(8, 128, 128))).solver
+        'sampled'
     """
-    _checks.one_of("solver", solver, ("auto", "factored", "sinkhorn"))
-    if solver == "auto":
-        solver = "factored" if isinstance(problem, PairwiseProblem) else "sinkhorn"
-    tuples, itemsize, k = float(problem.num_tuples), problem.dtype.itemsize, problem.k
-    batch = problem.num_batch
-    if solver == "sinkhorn":
-        # Per view and entry: k additions, a maximum, an exponential (counted as ten), a sum.
-        return Estimate("sinkhorn", batch * tuples * k * (k + 12), batch * tuples * itemsize)
+    _checks.one_of("solver", solver, ("auto", *_NEEDS))
+    name = _decide(problem) if solver == "auto" else solver
+    flops, num_bytes = _NEEDS[name](problem)
+    return Estimate(name, problem.num_batch * flops, problem.num_batch * num_bytes)
+
+
+def _decide(problem: Problem) -> str:
+    """The name of the solver that "auto" takes."""
+    exact = "factored" if isinstance(problem, PairwiseProblem) else "sinkhorn"
+    # On a graph with missing edges an exact solve is cheap; costs of no known form cannot be sampled.
+    worth_sampling = (
+        problem.complete if isinstance(problem, PairwiseProblem) else isinstance(problem, CircularStdProblem)
+    )
+    if not worth_sampling or problem.num_batch * problem.num_tuples < SMALL:
+        return exact
+    need = estimate(problem, solver=exact)
+    within = need.bytes <= memory_limit(problem.device) and need.flops <= MOST_FLOPS
+    return exact if within else "sampled"
+
+
+def _sinkhorn(problem: Problem) -> tuple[float, float]:
+    tuples, k = float(problem.num_tuples), problem.k
+    # Per view and entry: k additions, a maximum, an exponential (counted as ten), a sum.
+    return tuples * k * (k + 12), tuples * problem.dtype.itemsize
+
+
+def _factored(problem: Problem) -> tuple[float, float]:
+    itemsize = problem.dtype.itemsize
     if not isinstance(problem, PairwiseProblem):
         raise ValueError(f"solver='factored' takes a pairwise cost, got {type(problem).__name__}.")
     if not problem.complete:
-        width = max(problem.sizes) ** 2
-        return Estimate(
-            "factored",
-            batch * 6.0 * len(problem.edges) * width,
-            batch * 6.0 * len(problem.edges) * width * itemsize,
-        )
+        entries = 6.0 * len(problem.edges) * max(problem.sizes) ** 2
+        return entries, entries * itemsize
     others = sorted(problem.sizes)[:-1]
     half = max(1, len(others) // 2)
-    largest = max(problem.sizes)
-    groups = (math.prod(others[:half]) + math.prod(others[half:])) * largest
+    groups = (math.prod(others[:half]) + math.prod(others[half:])) * max(problem.sizes)
     between = math.prod(others)
-    matrices = sum(problem.sizes) ** 2
-    entries = 4 * groups + 2 * min(between, 2**24) + 4 * matrices
-    flops = 6 * tuples if k > 2 else 6 * between
-    return Estimate("factored", batch * float(flops), batch * float(entries) * itemsize)
+    entries = float(4 * groups + 2 * min(between, 2**24) + 4 * sum(problem.sizes) ** 2)
+    return 6.0 * (problem.num_tuples if problem.k > 2 else between), entries * itemsize
+
+
+def _sampled(problem: Problem) -> tuple[float, float]:
+    entries = float(Sampled().rank) * sum(problem.sizes)
+    if not isinstance(problem, (PairwiseProblem, CircularStdProblem)):
+        raise ValueError(f"solver='sampled' takes a pairwise cost or 'csd', got {type(problem).__name__}.")
+    # Per entry of the tables: its terms (a product of d features, or one per other view), an exponential, two sums.
+    by_features = isinstance(problem, (CircularVarianceProblem, CircularStdProblem))
+    terms = 2 * problem.tensors[0].shape[-1] if by_features else problem.k
+    return entries * (terms + 14), entries * problem.dtype.itemsize
+
+
+_NEEDS = {"factored": _factored, "sampled": _sampled, "sinkhorn": _sinkhorn}
 
 
 class EstimatedWarning(UserWarning):
@@ -77,7 +109,8 @@ class EstimatedWarning(UserWarning):
 class Auto:
     """Takes "factored" for every cost that is a sum over pairs of views, "sinkhorn" for the others.
 
-    Where "factored" would be past its budget of memory or operations, "sampled" takes over, with a warning.
+    Where these would be past their budget of memory or operations, "sampled" takes over, with a warning, for all costs
+    it takes: sums over all pairs of views and the circular standard deviation.
     """
 
     name = "auto"
@@ -87,14 +120,10 @@ class Auto:
 
 
 def choose(problem: Problem) -> Factored | Sampled | Sinkhorn:
-    """The solver for a problem."""
-    if not isinstance(problem, PairwiseProblem):
-        return Sinkhorn()
-    if not problem.complete or problem.num_batch * problem.num_tuples < SMALL:
-        return Factored()
-    need = estimate(problem)
-    if need.bytes <= memory_limit(problem.device) and need.flops <= MOST_FLOPS:
-        return Factored()
+    """The solver for a problem, with a warning where it is not exact."""
+    name = _decide(problem)
+    if name != "sampled":
+        return Factored() if name == "factored" else Sinkhorn()
     # Warned from one line with one text per shape: Python's default filter shows it once.
     warnings.warn(
         f"solving {' x '.join(map(str, problem.sizes))} tuples exactly is past the budget: solver='auto' estimates the "

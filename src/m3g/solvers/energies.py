@@ -7,32 +7,42 @@ the gap: log scalings found for L plus `shift` are potentials / eps for C.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from m3g.costs import CircularVarianceProblem, PairwiseProblem
+from m3g.costs import CircularStdProblem, CircularVarianceProblem, PairwiseProblem, Problem
+from m3g.costs.circular import RESULTANT_FLOOR
 from m3g.solvers.precision import vector_dtype
 
 
 class Energies(ABC):
-    """Log kernels of tuples (b, s, k) of a problem."""
+    """Log kernels of tuples (b, s, k) of a problem: L(t) = conditional(l, t)[t_l] + rest(l, t) for every view l."""
 
     sizes: tuple[int, ...]
     shift: Tensor  # (b, N)
 
     @abstractmethod
-    def log_kernel(self, tuples: Tensor) -> Tensor:
-        """L(t): (b, s)."""
-
-    @abstractmethod
     def conditional(self, l: int, tuples: Tensor) -> Tensor:
         """The terms of L with view l in them, for all points of it and the other entries of t: (b, s, n_l), new."""
 
+    @abstractmethod
+    def rest(self, l: int, tuples: Tensor) -> Tensor:
+        """The terms of L without view l: (b, s), in float64."""
 
-def energies(problem: PairwiseProblem, epsilon: float) -> Energies:
-    kind = ResultantEnergies if isinstance(problem, CircularVarianceProblem) else PairEnergies
-    return kind(problem, epsilon)  # type: ignore[arg-type]
+
+def energies(problem: Problem, epsilon: float) -> Energies:
+    if isinstance(problem, CircularVarianceProblem):
+        return ResultantEnergies(problem, epsilon)
+    if isinstance(problem, CircularStdProblem):
+        return LogResultantEnergies(problem, epsilon)
+    if isinstance(problem, PairwiseProblem):
+        return PairEnergies(problem, epsilon)
+    raise ValueError(
+        "solver='sampled' takes a cost that is a sum over pairs of views, or the circular standard deviation, "
+        f"got {type(problem).__name__}: use solver='sinkhorn'."
+    )
 
 
 class ResultantEnergies(Energies):
@@ -64,21 +74,19 @@ class ResultantEnergies(Energies):
 
     def resultant(self, tuples: Tensor) -> Tensor:
         """Σ_l r_l of the tuples: (b, s, d)."""
-        total = pick(self.views[0], tuples[..., 0])
-        for m in range(1, len(self.views)):
-            total = total + pick(self.views[m], tuples[..., m])
-        return total
-
-    def log_kernel(self, tuples: Tensor) -> Tensor:
-        wide = vector_dtype(tuples.device)
-        squares = self.resultant(tuples).to(wide).square().sum(-1)
-        for m, view in enumerate(self.views):
-            squares = squares - pick(view.to(wide).square().sum(-1), tuples[..., m])
-        return squares * (self.strength / 2)
+        return resultant(self.views, tuples)
 
     def conditional(self, l: int, tuples: Tensor) -> Tensor:
-        others = self.resultant(tuples) - pick(self.views[l], tuples[..., l])
+        others = resultant(self.views, tuples, without=l)
         return torch.bmm(others.mul_(self.strength), self.views[l].transpose(1, 2))
+
+    def rest(self, l: int, tuples: Tensor) -> Tensor:
+        wide = vector_dtype(tuples.device)
+        squares = resultant(self.views, tuples, without=l).to(wide).square().sum(-1)
+        for m, view in enumerate(self.views):
+            if m != l:
+                squares -= pick(view.to(wide).square().sum(-1), tuples[..., m])
+        return squares * (self.strength / 2)
 
     def field_logits(self, l: int, fields: Tensor) -> Tensor:
         """√(2a) ⟨g, r_l⟩ - a |r_l|² for fields g (b, s, d): (b, s, n_l), new."""
@@ -96,13 +104,6 @@ class PairEnergies(Energies):
         self.exponents = dict(zip(problem.edges, matrices))
         self.shift = kernels.shift.to(vector_dtype(problem.device))
 
-    def log_kernel(self, tuples: Tensor) -> Tensor:
-        total = torch.zeros(tuples.shape[:2], dtype=vector_dtype(tuples.device), device=tuples.device)
-        for (l, m), matrix in self.exponents.items():
-            flat = tuples[..., l] * self.sizes[m] + tuples[..., m]
-            total += matrix.flatten(1).gather(1, flat)
-        return total
-
     def conditional(self, l: int, tuples: Tensor) -> Tensor:
         shape = (*tuples.shape[:2], self.sizes[l])
         total = torch.zeros(shape, dtype=next(iter(self.exponents.values())).dtype, device=tuples.device)
@@ -112,6 +113,51 @@ class PairEnergies(Energies):
             elif second == l:
                 total += pick(matrix, tuples[..., first])
         return total
+
+    def rest(self, l: int, tuples: Tensor) -> Tensor:
+        total = torch.zeros(tuples.shape[:2], dtype=vector_dtype(tuples.device), device=tuples.device)
+        for (first, second), matrix in self.exponents.items():
+            if l not in (first, second):
+                flat = tuples[..., first] * self.sizes[second] + tuples[..., second]
+                total += matrix.flatten(1).gather(1, flat)
+        return total
+
+
+class LogResultantEnergies(Energies):
+    """Circular standard deviation: L(t) = log(|mean_l x_l|²) / eps, clamped as the cost is.
+
+    No term of it is without view l. As for the variance, the other entries enter through their sum alone:
+    |y + x_i|² = |y|² + 2⟨y, x_i⟩ + |x_i|², one matrix product for all points i.
+    """
+
+    def __init__(self, problem: CircularStdProblem, epsilon: float):
+        self.sizes = problem.sizes
+        self.epsilon = epsilon
+        points = problem.tensors[0].detach() / problem.k
+        self.views = list(points.split(list(problem.sizes), 1))
+        self.shift = torch.zeros(points.shape[:2], dtype=vector_dtype(points.device), device=points.device)
+
+    def conditional(self, l: int, tuples: Tensor) -> Tensor:
+        squares = squared_sums(resultant(self.views, tuples, without=l), self.views[l])
+        return squares.clamp_(min=RESULTANT_FLOOR).log_().div_(self.epsilon)
+
+    def rest(self, l: int, tuples: Tensor) -> Tensor:
+        return torch.zeros(tuples.shape[:2], dtype=vector_dtype(tuples.device), device=tuples.device)
+
+
+def resultant(views: Sequence[Tensor], tuples: Tensor, *, without: int | None = None) -> Tensor:
+    """Σ_m x_m[t_m] of the tuples, over all views or all but one: (b, s, d), new."""
+    chosen = [m for m in range(len(views)) if m != without]
+    total = pick(views[chosen[0]], tuples[..., chosen[0]])
+    for m in chosen[1:]:
+        total += pick(views[m], tuples[..., m])
+    return total
+
+
+def squared_sums(left: Tensor, right: Tensor) -> Tensor:
+    """|y_s + x_i|² for y (b, s, d) and x (b, n, d): (b, s, n), new."""
+    out = torch.baddbmm(right.square().sum(-1).unsqueeze(1), left, right.transpose(1, 2), alpha=2)
+    return out.add_(left.square().sum(-1).unsqueeze(2))
 
 
 def pick(table: Tensor, index: Tensor) -> Tensor:

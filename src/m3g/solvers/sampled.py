@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from m3g import _checks
-from m3g.costs import CircularVarianceProblem, PairwiseProblem, Problem
+from m3g.costs import CircularVarianceProblem, Problem
 from m3g.solvers.energies import Energies, ResultantEnergies, energies
 from m3g.solvers.factored import concatenated_weights
 from m3g.solvers.list_ascent import ListAscent
@@ -52,8 +52,8 @@ class SamplingWarning(UserWarning):
 class Sampled:
     """Linear in k and in n at a fixed rank; an estimate, which says how good it is.
 
-    Works for every cost that is a sum over pairs of views: for the circular variance in O(k n d rank), for others in
-    O(k² n rank).
+    Works for the circular variance and the circular standard deviation in O(k n d rank), and for every other cost that
+    is a sum over pairs of views in O(k² n rank).
 
     Args:
         rank: samples drawn in the last round, half as many in those before.
@@ -96,16 +96,12 @@ class Sampled:
             raise ValueError("seed takes None where a generator is given, got both.")
 
     def solve(self, problem: Problem, *, epsilon: float, tol: float, weights: list[Tensor] | None) -> Solution:
-        if not isinstance(problem, PairwiseProblem):
-            raise ValueError(
-                "solver='sampled' takes a cost that is a sum over pairs of views, "
-                f"got {type(problem).__name__}: use solver='sinkhorn'."
-            )
         if self.form == "products" and not isinstance(problem, CircularVarianceProblem):
-            raise ValueError("form takes 'auto' or 'tuples' for this cost, got 'products'.")
+            raise ValueError(f"form takes 'auto' or 'tuples' for a {type(problem).__name__}, got 'products'.")
         with full_precision(problem.device):
+            energy = energies(problem, epsilon)
             target, log_target = concatenated_weights(problem, weights)
-            run = _Run(self, problem, energies(problem, epsilon), target)
+            run = _Run(self, problem, energy, target)
             found = run.solve(log_target, tol)
             if self.rtol is not None:
                 wanted = self.rank * (float(found.error.gradient.max()) / self.rtol) ** 2
@@ -148,7 +144,7 @@ class _Found:
 class _Run:
     """The rounds of one solve."""
 
-    def __init__(self, settings: Sampled, problem: PairwiseProblem, energy: Energies, target: Tensor):
+    def __init__(self, settings: Sampled, problem: Problem, energy: Energies, target: Tensor):
         self.settings = settings
         self.problem = problem
         self.energy = energy

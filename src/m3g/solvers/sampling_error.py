@@ -12,12 +12,13 @@ is the one found, s is +1 on the rows of the first half and -1 on those of the s
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from m3g.costs import Coupling, PairwiseProblem
+from m3g.costs import Coupling, Problem
 from m3g.solvers.list_ascent import ListAscent
 
 
@@ -33,7 +34,7 @@ class SamplingError:
 class _TrueMatching(Coupling):
     """J: row i of every view with row i of all others."""
 
-    def __init__(self, problem: PairwiseProblem, mass: Tensor):
+    def __init__(self, problem: Problem, mass: Tensor):
         self.sizes = problem.sizes
         n = problem.sizes[0]
         self.diagonal = (mass / n).to(problem.dtype).expand(-1, n)
@@ -49,11 +50,17 @@ class _TrueMatching(Coupling):
         total = points.unflatten(1, (k, -1)).sum(1) * self.diagonal.unsqueeze(-1)
         return total.repeat(1, k, 1)
 
+    def weighted_pull(self, points: Tensor, weight: Callable[[Tensor], Tensor]) -> Tensor:
+        k = len(self.sizes)
+        total = points.unflatten(1, (k, -1)).sum(1)
+        shares = self.diagonal * weight((total / k).square().sum(-1))
+        return (total * shares.unsqueeze(-1)).repeat(1, k, 1)
+
     def rows(self) -> list[tuple[slice, Tensor]]:
         raise NotImplementedError("the true matching is never built in full here")
 
 
-def sampling_error(ascent: ListAscent, problem: PairwiseProblem, draws_each: int) -> SamplingError:
+def sampling_error(ascent: ListAscent, problem: Problem, draws_each: int) -> SamplingError:
     listed, coupling = ascent.listed, ascent.coupling
     b = ascent.target.shape[0]
     zero = torch.zeros_like(ascent.target)

@@ -47,7 +47,7 @@ class Sinkhorn:
             f"the cost tensor of {shape} entries",
             size,
             limit,
-            "use a pairwise cost such as 'cv' with solver='factored', fewer points, or fewer views",
+            "use solver='sampled' (cost 'csd' or by pairs), solver='factored' (by pairs), fewer points, or fewer views",
         )
         with full_precision(problem.device):
             return self._solve(problem, epsilon, tol, *concatenated_weights(problem, weights))

@@ -15,14 +15,14 @@ mass, and it always admits the true matching.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from m3g.costs import Coupling
-from m3g.solvers.energies import Energies, pick
+from m3g.solvers.energies import Energies, pick, squared_sums
 from m3g.solvers.precision import vector_dtype
 from m3g.solvers.products import choose, transposed_times
 
@@ -68,9 +68,8 @@ class TupleList:
         matched[..., l].clamp_(max=self.sizes[l] - 1)
         # With two views every tuple is in both blocks, and nothing is left to sample.
         tuples = matched if k == 2 else torch.cat([matched, samples], 1)
-        own = tuples[..., l : l + 1]
         conditional = self.energies.conditional(l, tuples)
-        log_rest = self.energies.log_kernel(tuples) - conditional.gather(2, own).squeeze(2).to(self.wide)
+        log_rest = self.energies.rest(l, tuples)
         if k == 2:
             log_rest = log_rest - math.log(2)
         else:
@@ -274,6 +273,21 @@ class ListedCoupling(Coupling):
             for position in range(listed.k - 1):
                 add_rows(out, whole, block.columns[..., position])
             there = self._transposed_times(block, fixed) + self._transposed_times(block, None) * own
+            listed._part(out, block.l).add_(there)
+        return out
+
+    def weighted_pull(self, points: Tensor, weight: Callable[[Tensor], Tensor]) -> Tensor:
+        """As `pull`, every tuple times w(|mean|²) of its points."""
+        listed = self.listed
+        out = torch.zeros_like(points)
+        for block in listed.blocks:
+            own = listed._part(points, block.l)
+            fixed = pick(points, block.columns).sum(2)
+            entries = self.entries(block.l) * weight(squared_sums(fixed / listed.k, own / listed.k))
+            whole = torch.bmm(entries, own) + entries.sum(2, keepdim=True) * fixed
+            for position in range(listed.k - 1):
+                add_rows(out, whole, block.columns[..., position])
+            there = transposed_times(entries, fixed) + entries.sum(1).unsqueeze(2) * own
             listed._part(out, block.l).add_(there)
         return out
 

@@ -1,0 +1,139 @@
+"""The circular standard deviation, which is no sum over pairs, sampled as a list of tuples."""
+
+import pytest
+import torch
+
+import m3g
+from m3g.losses.m3g import solved_gap
+from m3g.solvers import EstimatedWarning, auto
+
+
+def noisy_views(k, n, noise=1.0, *, d=16, batch=(), dtype=torch.float32):
+    generator = torch.Generator().manual_seed(0)
+    base = torch.randn(*batch, 1, n, d, generator=generator)
+    views = base + noise * torch.randn(*batch, k, n, d, generator=generator)
+    return torch.nn.functional.normalize(views, dim=-1).to(dtype)
+
+
+def gap_and_gradient(views, epsilon, solver, tol=1e-3):
+    leaf = views.clone().requires_grad_()
+    gap, solution = solved_gap(leaf, None, epsilon=epsilon, cost=m3g.CircularStd(), solver=solver, tol=tol)
+    (gradient,) = torch.autograd.grad(gap.sum(), leaf)
+    return gap.detach(), gradient, solution
+
+
+@pytest.mark.parametrize(
+    ("k", "n", "noise", "epsilon", "dtype"),
+    [
+        (3, 32, 1.0, 0.05, torch.float32),
+        (3, 24, 0.3, 0.13, torch.float64),
+        (4, 12, 2.0, 0.3, torch.float32),
+        (5, 8, 1.0, 0.07, torch.float32),
+    ],
+)
+def test_agrees_with_the_dense_solver_within_its_own_error(k, n, noise, epsilon, dtype):
+    views = noisy_views(k, n, noise, dtype=dtype)
+    exact, true_gradient, _ = gap_and_gradient(views.double(), epsilon, m3g.Sinkhorn(), 1e-6)
+    gap, gradient, solution = gap_and_gradient(views, epsilon, m3g.Sampled(seed=1))
+    assert solution.converged
+    assert gap.dtype == gradient.dtype == dtype
+    assert abs(float(gap - exact)) < 3 * float(solution.standard_error)
+    assert float(solution.standard_error) < 0.01 * float(exact)
+    off = float((gradient.double() - true_gradient).norm() / true_gradient.norm())
+    assert off < 2 * float(solution.gradient_error)
+    assert float(solution.gradient_error) < 0.1
+
+
+def test_two_views_need_no_samples():
+    views = noisy_views(2, 20, dtype=torch.float64)
+    exact, gradient, _ = gap_and_gradient(views, 0.1, m3g.Sinkhorn(), 1e-9)
+    gap, same, solution = gap_and_gradient(views, 0.1, m3g.Sampled(rank=16, seed=0), 1e-9)
+    assert float(solution.standard_error) == 0
+    torch.testing.assert_close(gap, exact, atol=1e-8, rtol=0)
+    torch.testing.assert_close(same, gradient, atol=1e-8, rtol=1e-6)
+
+
+def test_sizes_may_differ_and_weights_too():
+    generator = torch.Generator().manual_seed(0)
+    views = [torch.nn.functional.normalize(torch.randn(n, 8, generator=generator), dim=-1) for n in (7, 9, 6)]
+    weights = [torch.rand(n, generator=generator) + 0.5 for n in (7, 9, 6)]
+    weights = [weight / weight.sum() * 2 for weight in weights]
+    problem = m3g.CircularStd()(views)
+    exact = m3g.solve(problem, epsilon=0.2, tol=1e-6, weights=weights, solver="sinkhorn")
+    found = m3g.solve(problem, epsilon=0.2, weights=weights, solver=m3g.Sampled(seed=1))
+    assert found.converged
+    assert abs(float(found.value - exact.value)) < 3 * float(found.standard_error)
+    for l in range(3):
+        torch.testing.assert_close(found.marginal(l), weights[l], atol=1e-3, rtol=0)
+    assert float((found.pair_marginal(0, 2) - exact.pair_marginal(0, 2)).abs().sum()) < 0.1
+
+
+def test_a_batch_is_solved_as_one_and_each_member_rightly():
+    views = noisy_views(3, 10, batch=(2, 2))
+    exact, true_gradient, _ = gap_and_gradient(views, 0.1, m3g.Sinkhorn(), 1e-5)
+    gap, gradient, solution = gap_and_gradient(views, 0.1, m3g.Sampled(rank=2048, seed=0))
+    assert gap.shape == solution.standard_error.shape == (2, 2)
+    assert bool(((gap - exact).abs() < 3 * solution.standard_error).all())
+    off = (gradient - true_gradient).flatten(2).norm(dim=2) / true_gradient.flatten(2).norm(dim=2)
+    assert bool((off < 2 * solution.gradient_error).all())
+
+
+def test_absent_points_are_orthogonal_to_all_and_get_no_gradient():
+    views = noisy_views(3, 12).requires_grad_()
+    mask = torch.ones(3, 12, dtype=torch.bool)
+    mask[0, 2] = mask[2, 5] = mask[1, 5] = False
+    exact = m3g.matching_gap(views, cost="csd", epsilon=0.1, mask=mask, solver="sinkhorn", tol=1e-5)
+    loss = m3g.M3GLoss(epsilon=0.1, cost="csd", solver=m3g.Sampled(seed=0))
+    gap = loss(views, mask=mask)
+    gap.backward()
+    assert abs(gap.item() - exact.item()) < 3 * float(loss.last.standard_error)
+    assert bool((views.grad[~mask] == 0).all())
+    assert bool((views.grad[mask].norm(dim=-1) > 0).all())
+
+
+def test_opposite_views_meet_the_clamp_and_stay_finite():
+    views = torch.nn.functional.normalize(torch.randn(1, 6, 5, generator=torch.Generator().manual_seed(0)), dim=-1)
+    views = torch.cat([views, -views, torch.zeros_like(views)])
+    gap, gradient, solution = gap_and_gradient(views, 0.5, m3g.Sampled(rank=512, seed=0))
+    exact, _, _ = gap_and_gradient(views, 0.5, m3g.Sinkhorn(), 1e-5)
+    assert bool(gradient.isfinite().all())
+    assert abs(float(gap - exact)) < 3 * float(solution.standard_error) + 1e-3
+
+
+def test_it_trains():
+    torch.manual_seed(0)
+    points = torch.randn(4, 24, 8) + 2 * torch.randn(24, 8)
+    nets = torch.nn.ModuleList(torch.nn.Linear(8, 6) for _ in range(4))
+    loss = m3g.M3GLoss(epsilon=0.2, cost="csd", solver=m3g.Sampled(rank=2048))
+    optimiser = torch.optim.Adam(nets.parameters(), lr=0.03)
+    values = []
+    for _ in range(12):
+        value = loss(torch.stack([net(view) for net, view in zip(nets, points)]))
+        optimiser.zero_grad()
+        value.backward()
+        optimiser.step()
+        values.append(value.item())
+    assert loss.last.solver == "sampled"
+    assert values[-1] < 0.7 * values[0]
+
+
+def test_auto_samples_past_the_budget_of_the_dense_solver(monkeypatch):
+    views = noisy_views(4, 12)
+    exact, _, _ = gap_and_gradient(views, 0.2, m3g.Sinkhorn(), 1e-5)
+    problem = m3g.CircularStd()(views)
+    assert m3g.estimate(problem).solver == "sinkhorn"
+    monkeypatch.setattr(auto, "SMALL", 1)
+    assert m3g.estimate(problem).solver == "sinkhorn"
+    monkeypatch.setattr(auto, "memory_limit", lambda device: 12**4)
+    assert m3g.estimate(problem).solver == "sampled"
+    loss = m3g.M3GLoss(epsilon=0.2, cost="csd")
+    torch.manual_seed(0)
+    with pytest.warns(EstimatedWarning, match="12 x 12 x 12 x 12"):
+        gap = loss(views)
+    assert loss.last.solver == "sampled"
+    assert abs(float(gap - exact)) < 3 * float(loss.last.standard_error)
+
+
+def test_products_are_refused():
+    with pytest.raises(ValueError, match="form takes 'auto' or 'tuples' for a CircularStdProblem, got 'products'"):
+        m3g.solve(m3g.CircularStd()(noisy_views(3, 4)), epsilon=1.0, solver=m3g.Sampled(form="products"))
