@@ -1,6 +1,7 @@
 """What a user may get wrong: one line, exit code 2, no traceback, nothing half-written."""
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,6 +26,7 @@ def here(tmp_path, monkeypatch):
     hollow[:, 2] = np.nan
     np.save(files / "hollow.npy", hollow)
     np.save(files / "pickle.npy", np.array([{"a": 1}] * 60, dtype=object), allow_pickle=True)
+    (files / "words.csv").write_text("x,name\n" + "1.0,one\n" * 60)
     (files / "bad.yaml").write_text("loop: {epochs: [")
     (files / "unknown.yaml").write_text("loss: m3g\nlearning_rte: 3\n")
     work = tmp_path / "work"
@@ -67,6 +69,16 @@ CASES = [
     (["--loop.epochs", "0"], "loop.epochs takes"),
     (["--loop.epochs", "many"], "loop.epochs"),
     (["--loop.precision", "3-bit"], "precision"),
+    (["--loop.accelerator", "gpu"], "got accelerator gpu"),
+    (["--loop.strategy", "nonsense"], "strategy nonsense"),
+    (["--loop.clip", "-1"], "loop.clip takes a positive"),
+    (["--seed", "-1"], "seed takes"),
+    (["--teacher.momentum", "2"], "teacher.momentum takes"),
+    (["--heads.width", "0"], "heads.width takes"),
+    (["--data", "ImageFolders"], "take root, got nothing: give it, as in --data_options.root VALUE"),
+    (["--encoder", "transformers"], "another shape than the view's"),
+    (["--views", "a.npy", "words.csv"], "got column 'name' of another kind"),
+    (["--out", "/proc/run"], "--out takes a folder that can be made"),
     (["--optim.learning_rate", "-1"], "optim.learning_rate takes"),
     (["--nonsense", "3"], "unrecognized arguments: --nonsense"),
     (["--config", "missing.yaml"], "missing.yaml"),
@@ -150,6 +162,65 @@ def test_help_is_shown(capsys, command):
 def test_the_overview_names_every_command(capsys):
     assert main([]) == 0
     assert "m3g train --views a.npy b.npy c.npy" in capsys.readouterr().out
+
+
+@pytest.fixture
+def run(here, capsys):
+    """A small finished run."""
+    views = ["--views", str(here / "a.npy"), str(here / "b.npy"), "--data_options.batch_size", "20"]
+    assert main(["train", *QUICK, *views, "--out", "run"]) == 0
+    capsys.readouterr()
+    return Path("run")
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "message"),
+    [
+        ("config.yaml", "width: 8", "width: 9", "belongs to another: net.encoders.0"),
+        ("config.yaml", "seed: 0", "seed: many", "config.yaml takes what m3g train wrote, but it is damaged"),
+        ("config.yaml", "encoder: mlp", "encoder: antigravity.Encoder", "pass trust=True"),
+        ("config.yaml", "seed: 0", "seed: !!python/object/apply:os.getcwd []", "could not determine a constructor"),
+    ],
+)
+def test_a_run_that_was_tampered_with_is_not_resumed(run, capsys, file, old, new, message):
+    content = (run / file).read_text()
+    assert old in content
+    (run / file).write_text(content.replace(old, new, 1))
+    assert message in fails(["train", "--resume", run], capsys)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('"view_shapes": [', '"view_shapes": 3, "old": [', "damaged or foreign"),
+        ('"encoder": {', '"encoder": 4, "old": {', "damaged or foreign"),
+        ('"kind": "mlp"', '"class_path": "antigravity.Encoder"', "pass trust=True"),
+        ('"format"', "format", "damaged or foreign"),
+    ],
+)
+def test_a_model_that_was_tampered_with_is_not_read(run, capsys, old, new, message):
+    content = (run / "model.json").read_text()
+    assert old in content
+    (run / "model.json").write_text(content.replace(old, new, 1))
+    for command in (["evaluate", run], ["embed", run, "--out", "emb.npz"]):
+        assert message in fails(command, capsys)
+
+
+def test_resuming_a_finished_run_measures_it_again(run, capsys):
+    (run / "results.json").unlink()
+    weights = (run / "model.safetensors").read_bytes()
+    assert main(["train", "--resume", str(run)]) == 0
+    assert "continuing after step 2" in capsys.readouterr().out
+    assert (run / "results.json").exists()
+    assert (run / "model.safetensors").read_bytes() == weights
+
+
+@pytest.mark.parametrize("name", ["m3g", "symile"])
+def test_the_options_of_a_loss_are_explained(capsys, name):
+    assert main(["losses", name]) == 0
+    output = capsys.readouterr().out
+    assert "--loss_options.NAME" in output
+    assert ">>>" not in output
 
 
 def test_a_checkpoint_with_a_pickle_inside_runs_nothing(here, capsys):

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from m3g.nets import MLP, EEGEncoder, Head, ModuleEncoder, build_encoder, build_encoders, build_net
+from m3g.nets.backbones import TransformersEncoder
 
 SMALL = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
 
@@ -65,7 +66,14 @@ def test_text_model_ignores_padding():
 )
 def test_only_models_with_a_class_token_are_read_there(model, pool):
     with torch.device("meta"):
-        assert build_encoder({"kind": "transformers", "model": model}, input_shape=(16,)).pool == pool
+        assert TransformersEncoder(model).pool == pool
+
+
+@pytest.mark.parametrize("shape", [(16,), (1, 16)])
+def test_a_model_of_images_refuses_rows_of_numbers(shape):
+    small = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 32}
+    with pytest.raises(ValueError, match=r"transformers 'vit' takes inputs of another shape than the view's \("):
+        build_encoder({"kind": "transformers", "config": small}, input_shape=shape)
 
 
 def test_maps_are_averaged():

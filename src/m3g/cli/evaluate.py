@@ -6,8 +6,8 @@ from typing import Any
 
 USAGE = {"evaluate": "RUN [options]"}
 DESCRIPTION = {
-    "evaluate": """Measure a trained run on its test split: probes, retrieval between views, polymatching, "
-    "geometry.
+    "evaluate": """Measure a trained run on its test split: probes, retrieval between views, polymatching,
+geometry.
 
   m3g evaluate runs/m3g-1
   m3g evaluate runs/m3g-1 --paper_probe true    also the paper's linear probe (SGD, learning rate sweep)

@@ -24,8 +24,10 @@ def run(args: Any, name: str) -> int:
             print_table(["loss", "what it does", "cost"], losses.describe())
             print("\nm3g losses NAME shows the options of a loss, m3g train --loss NAME uses it.")
         else:
-            print(f"--loss {args.name} takes --loss_options.NAME VALUE, where NAME is one of:")
-            print_table(["option", "default"], _defaults(type(losses.build(args.name))))
+            kind: type = type(losses.build(args.name))
+            print(_about(kind))
+            print(f"\n--loss {args.name} takes --loss_options.NAME VALUE, where NAME is one of:")
+            print_table(["option", "default"], _defaults(kind))
         return 0
     from m3g import _checks, data
 
@@ -34,10 +36,15 @@ def run(args: Any, name: str) -> int:
         print("\nm3g data NAME shows the options of a data set, m3g train --data NAME uses it.")
     else:
         kind = data.MODULES[_checks.one_of("name", args.name, data.MODULES)]
-        print(inspect.getdoc(kind))
+        print(_about(kind))
         print(f"\n--data {args.name} takes --data_options.NAME VALUE, where NAME is one of:")
         print_table(["option", "default"], _defaults(kind))
     return 0
+
+
+def _about(kind: type) -> str:
+    """The documentation of a class without its example, which is Python and not for the command line."""
+    return (inspect.getdoc(kind) or "").partition("\nExample:")[0].rstrip()
 
 
 def _defaults(kind: type) -> list[tuple[str, str]]:

@@ -6,6 +6,7 @@ import argparse
 import importlib
 import os
 import sys
+import time
 import traceback
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -38,6 +39,7 @@ OVERVIEW = """Learn one representation from k views of the same objects.
 """
 
 USER_ERROR = 2
+FIRST_SPEAKS = 2.0  # seconds
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -103,9 +105,13 @@ def _parser(name: str, command: ModuleType, summary: str) -> Any:
 def _fail(message: str, debug: bool, *, code: int = USER_ERROR) -> int:
     if debug:
         traceback.print_exc()
-    rank = os.environ.get("RANK", "0")
-    if rank == "0" or code != USER_ERROR:
-        print(f"m3g: error: {message}", file=sys.stderr)
+    rank = os.environ.get("RANK") or os.environ.get("LOCAL_RANK") or "0"
+    where = ""
+    if rank != "0":
+        # Usually all processes fail alike: the first tells, and the launcher ends the others while they wait here.
+        time.sleep(FIRST_SPEAKS)
+        where = f"process {rank}: "
+    print(f"m3g: error: {where}{message}", file=sys.stderr, flush=True)
     return code
 
 

@@ -39,11 +39,16 @@ def read_array(path: str | Path, *, name: str = "paths", text: bool = False) -> 
         array = loaded
     else:
         _check_header(loaded, file, name)
+        words = [str(column) for column, kind in loaded.dtypes.items() if kind.kind not in "biuf"]
+        if words and not text:
+            raise ValueError(
+                f"{name} takes numbers only, got column {words[0]!r} of another kind in {given!r}: remove or encode it."
+            )
         array = loaded.to_numpy()
     if text and array.dtype == object and all(isinstance(entry, str) for entry in array.flat):
         return array.astype(str)
     if array.dtype == object:
-        raise ValueError(f"{name} takes numbers only, got a column of another kind in {given!r}: remove or encode it.")
+        raise ValueError(f"{name} takes numbers only, got values of other kinds in {given!r}: encode them.")
     return array
 
 

@@ -41,8 +41,13 @@ def split_rows(
                 f"split by group takes at least {needed} different groups, got {len(names)}: "
                 "give more of them, or set val or test to 0."
             )
-        by_group = split_rows(len(names), val=val, test=test, seed=seed)
-        return {name: np.flatnonzero(np.isin(members, part)) for name, part in by_group.items()}
+        # Few groups are the rule: a split that is asked for gets at least one.
+        order = random.permutation(len(names))
+        ends = np.cumsum([max(round(part * len(names)), int(part > 0)) for part in (test, val)])
+        if ends[-1] >= len(names):
+            raise ValueError(f"val and test take fractions that leave a group to train on, got {val!r} and {test!r}.")
+        by_group = dict(zip(("test", "val", "train"), np.split(order, ends)))
+        return {name: np.flatnonzero(np.isin(members, by_group[name])) for name in SPLITS}
     # Each row gets a place in (0, 1) within its class; thresholds on it cut every class alike.
     kinds = np.zeros(n, dtype=int) if labels is None else labels
     place = np.empty(n)

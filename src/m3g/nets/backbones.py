@@ -88,11 +88,11 @@ def _load(model: str, pretrained: bool, changes: dict[str, Any]) -> Any:
             raise ValueError(
                 f"model takes a model type known to transformers, such as 'vit', 'bert' or 'wav2vec2', got {model!r}."
             ) from None
-        return transformers.AutoModel.from_config(config)
+        return transformers.AutoModel.from_config(config, trust_remote_code=False)
     try:
         config = transformers.AutoConfig.from_pretrained(model, trust_remote_code=False, **changes)
         if not pretrained:
-            return transformers.AutoModel.from_config(config)
+            return transformers.AutoModel.from_config(config, trust_remote_code=False)
         return transformers.AutoModel.from_pretrained(
             model, config=config, trust_remote_code=False, use_safetensors=True
         )
@@ -115,7 +115,7 @@ def import_module_class(class_path: str, *, trust: bool = False) -> type[nn.Modu
     if not trust and not any(f"{package}.".startswith(f"{known}.") for known in TRUSTED_PACKAGES):
         raise ValueError(
             f"class_path takes a class of {', '.join(TRUSTED_PACKAGES)}, got {class_path!r}: "
-            "pass trust=True if you know and trust its code."
+            "pass trust=True (--trust) if you know and trust its code."
         )
     try:
         found = getattr(importlib.import_module(package), name)
@@ -124,6 +124,22 @@ def import_module_class(class_path: str, *, trust: bool = False) -> type[nn.Modu
     if not (isinstance(found, type) and issubclass(found, nn.Module)):
         raise ValueError(f"class_path takes a subclass of torch.nn.Module, got {class_path!r}.")
     return found
+
+
+def width_on(encoder: nn.Module, input_shape: Sequence[int], *, name: str) -> int:
+    """The features an encoder gives for samples of a shape, found by trying two; a shape it refuses is an error."""
+    training = encoder.training
+    encoder.eval()
+    try:
+        with torch.no_grad():
+            return int(encoder(torch.zeros(2, *input_shape)).shape[-1])
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        raise ValueError(
+            f"encoder {name} takes inputs of another shape than the view's "
+            f"{tuple(input_shape)} ({(str(error).splitlines() or [type(error).__name__])[0]})."
+        ) from error
+    finally:
+        encoder.train(training)
 
 
 class ModuleEncoder(nn.Module):
@@ -137,17 +153,7 @@ class ModuleEncoder(nn.Module):
     def __init__(self, module: nn.Module, input_shape: Sequence[int]):
         super().__init__()
         self.module = module
-        training = module.training
-        module.eval()
-        try:
-            with torch.no_grad():
-                self.out_features = self(torch.zeros(2, *input_shape)).shape[-1]
-        except RuntimeError as error:
-            raise ValueError(
-                f"encoder {type(module).__name__} takes inputs of another shape than the view's "
-                f"{tuple(input_shape)} ({str(error).splitlines()[0]})."
-            ) from error
-        module.train(training)
+        self.out_features = width_on(self, input_shape, name=type(module).__name__)
 
     def forward(self, view: Tensor) -> Tensor:
         out = self.module(view)

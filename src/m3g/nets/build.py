@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from m3g import _checks
-from m3g.nets.backbones import ModuleEncoder, TransformersEncoder, import_module_class
+from m3g.nets.backbones import ModuleEncoder, TransformersEncoder, import_module_class, width_on
 from m3g.nets.encoders import MLP, EEGEncoder
 from m3g.nets.heads import Predictor, Projector
 from m3g.nets.multiview import MultiViewNet
@@ -58,7 +58,9 @@ def build_encoder(spec: Spec, *, input_shape: Sequence[int], trust: bool = False
         # Images: the model is built for the size of the data unless the user says otherwise.
         fitted = {"image_size": input_shape[-1], "num_channels": input_shape[0]}
         options["config"] = {**fitted, **(options.get("config") or {})}
-    return _call(TransformersEncoder, options)
+    encoder = _call(TransformersEncoder, options)
+    width_on(encoder, input_shape, name=f"transformers {options.get('model', 'vit')!r}")
+    return encoder
 
 
 def _call(cls: type[nn.Module], options: dict[str, Any]) -> nn.Module:

@@ -17,6 +17,7 @@ from m3g.training.files import atomic
 
 MARK = "m3g_checkpoint"
 VERSION = 1
+PARTS = ("state_dict", "optimizer_states", "loops", "global_step")
 
 
 class AtomicCheckpoints(CheckpointIO):
@@ -63,6 +64,23 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
             "use the m3g version that wrote it."
         )
     return dict(content)
+
+
+def check_fits(content: Mapping[str, Any], module: LightningModule, path: str | os.PathLike[str]) -> None:
+    """Refuse a checkpoint of another network than the module's, naming the first parameter that differs."""
+    missing = [name for name in PARTS if name not in content]
+    if missing:
+        raise ValueError(f"checkpoint takes a file written by m3g train, but {path} has no {missing[0]}.")
+    shapes, ours = (
+        {name: tuple(tensor.shape) for name, tensor in state.items()}
+        for state in (content["state_dict"], module.state_dict())
+    )
+    for name in {**ours, **shapes}:
+        if shapes.get(name) != ours.get(name):
+            raise ValueError(
+                f"{path} takes the weights of the network in config.yaml, but it belongs to another: {name} has shape "
+                f"{shapes.get(name)} in it, and {ours.get(name)} in the network."
+            )
 
 
 class SaveCheckpoints(Callback):

@@ -83,7 +83,10 @@ def load(folder: str | os.PathLike[str], *, trust: bool = False, scaled: bool = 
     """
     run = Run(folder)
     recipe = read_recipe(folder)
-    net = build_net(**recipe, trust=trust)
+    try:
+        net = build_net(**recipe, trust=trust)
+    except (TypeError, AttributeError, IndexError) as error:
+        raise _foreign(run.model, error) from error
     try:
         tensors = tensors_from(run.weights.read_bytes())
         net.load_state_dict({name: t for name, t in tensors.items() if not name.startswith(SCALING)})
@@ -131,7 +134,11 @@ def read_recipe(folder: str | os.PathLike[str]) -> dict[str, Any]:
         content = json.loads(run.model.read_text(encoding="utf-8"))
         return {name: content[name] for name in ("view_shapes", "encoder", "shared", "projector", "predictor")}
     except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{run.model} takes what m3g train wrote, but it is damaged or foreign ({error}).") from error
+        raise _foreign(run.model, error) from error
+
+
+def _foreign(path: Path, error: Exception) -> ValueError:
+    return ValueError(f"{path} takes what m3g train wrote, but it is damaged or foreign ({error}).")
 
 
 def push_to_hub(folder: str | os.PathLike[str], repository: str, *, private: bool = True) -> str:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import logging
 import math
 import os
 import shutil
 import signal
 import sys
-import warnings
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +16,7 @@ from typing import Any
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.utilities import rank_zero_only
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from m3g import _checks as checks
 from m3g import data as data_sets
@@ -122,25 +120,30 @@ def train(
     # the other processes write nothing, and must not stumble over what the first has made
     first = getattr(rank_zero_only, "rank", 0) == 0
     check(config)
+    kept = None
     if resume:
-        checkpoint.read_checkpoint(folder.checkpoint)  # a damaged one is an error before anything is touched
+        kept = checkpoint.read_checkpoint(folder.checkpoint)  # a damaged one is an error before anything is touched
     elif first and folder.path.exists():
         folder.create(config)  # which explains what to do about it
     data = build_data(config)
     config = settled(config, data)
     data.sampler()  # refuses a batch larger than the data before anything is written
     module = build_module(config, data, trust=trust)
-    with _quiet():
-        trainer = _trainer(config, folder, callbacks or [], partial=module.views_per_step is not None)
+    if kept is not None:
+        checkpoint.check_fits(kept, module, folder.checkpoint)
+    with logs.quiet():
+        trainer = _trainer(config, folder, callbacks or [], sometimes_unused=_sometimes_unused(config, data))
     made = [path for path in (folder.path, *folder.path.parents) if not path.exists()]
-    if first and resume:
-        _rewind(folder)
-    elif first:
-        folder.create(config)
     if first:
+        if kept is None:
+            folder.create(config)
+        else:
+            _rewind(folder, kept["global_step"])
         print(_headline(config, data, module), f"run folder {folder.path}", sep="\n", flush=True)
+        if kept is not None:
+            print(f"continuing after step {kept['global_step']}", flush=True)
     try:
-        with _quiet():
+        with logs.quiet():
             trainer.fit(module, data, ckpt_path=folder.checkpoint if resume else None, weights_only=True)
     except NonFiniteLoss as error:
         raise ValueError(f"{error}; the last good checkpoint is {folder.checkpoint}.") from error
@@ -168,6 +171,15 @@ def check(config: Config) -> None:
     loop = config.loop
     for name in ("epochs", "accumulate", "devices", "checkpoint_every", "log_every"):
         checks.positive_int(f"loop.{name}", getattr(loop, name))
+    for name, value in (("loop.max_steps", loop.max_steps), ("heads.hidden", config.heads.hidden)):
+        if value is not None:
+            checks.positive_int(name, value)
+    checks.positive_int("heads.width", config.heads.width)
+    if loop.clip is not None:
+        checks.positive("loop.clip", loop.clip)
+    if not 0 <= config.seed < 2**63:
+        raise ValueError(f"seed takes a whole number from 0 to 2**63 - 1, got {config.seed!r}.")
+    checks.fraction("teacher.momentum", config.teacher.momentum)
     if loop.evaluate_every < 0:
         raise ValueError(f"loop.evaluate_every takes a whole number of at least 0, got {loop.evaluate_every!r}.")
     for name in ("learning_rate", "eps"):
@@ -181,7 +193,15 @@ def check(config: Config) -> None:
         checks.positive_int("optim.reference_batch", config.optim.reference_batch)
 
 
-def _trainer(config: Config, folder: Run, callbacks: list[Callback], *, partial: bool) -> Trainer:
+def _sometimes_unused(config: Config, data: data_sets.ViewsData) -> bool:
+    """Whether a step may leave an encoder without a gradient: the view is not drawn, or comes from the teacher."""
+    if config.shared:
+        return False
+    size, number = subsets(config, data)
+    return number <= math.comb(data.k - 1, size) or config.teacher.student_views is not None
+
+
+def _trainer(config: Config, folder: Run, callbacks: list[Callback], *, sometimes_unused: bool) -> Trainer:
     loop = config.loop
     # torchrun has started the processes already and says so in the environment
     started = "TORCHELASTIC_RUN_ID" in os.environ
@@ -190,36 +210,43 @@ def _trainer(config: Config, folder: Run, callbacks: list[Callback], *, partial:
     several = devices * nodes > 1
     strategy = loop.strategy
     if several and strategy == "auto":
-        # encoders of views that a step does not draw, or that come from the teacher, get no gradient in it
-        unused = partial or config.teacher.student_views is not None
-        strategy = "ddp_find_unused_parameters_true" if unused else "ddp"
-    return Trainer(
-        max_epochs=loop.epochs,
-        max_steps=-1 if loop.max_steps is None else checks.positive_int("loop.max_steps", loop.max_steps),
-        precision=loop.precision,  # type: ignore[arg-type]
-        accumulate_grad_batches=loop.accumulate,
-        gradient_clip_val=loop.clip,
-        accelerator=loop.accelerator,
-        devices=devices,
-        num_nodes=nodes,
-        strategy=strategy,
-        sync_batchnorm=loop.sync_batchnorm,
-        log_every_n_steps=loop.log_every,
-        logger=TensorBoardLogger(folder.path, name="tensorboard", version=""),
-        callbacks=[
-            logs.progress(),
-            logs.MetricsFile(folder.path, every=loop.log_every),
-            *callbacks,
-            checkpoint.SaveCheckpoints(folder.checkpoints, every=loop.checkpoint_every),  # last: what it saves is done
-        ],
-        plugins=[checkpoint.AtomicCheckpoints()],
-        enable_checkpointing=False,
-        enable_progress_bar=sys.stdout.isatty(),
-        enable_model_summary=False,
-        use_distributed_sampler=False,  # the data modules split their order between processes themselves
-        limit_val_batches=0,
-        num_sanity_val_steps=0,
-    )
+        strategy = "ddp_find_unused_parameters_true" if sometimes_unused else "ddp"
+    try:
+        return Trainer(
+            max_epochs=loop.epochs,
+            max_steps=-1 if loop.max_steps is None else loop.max_steps,
+            precision=loop.precision,  # type: ignore[arg-type]
+            accumulate_grad_batches=loop.accumulate,
+            gradient_clip_val=loop.clip,
+            accelerator=loop.accelerator,
+            devices=devices,
+            num_nodes=nodes,
+            strategy=strategy,
+            sync_batchnorm=loop.sync_batchnorm,
+            log_every_n_steps=loop.log_every,
+            logger=TensorBoardLogger(folder.path, name="tensorboard", version=""),
+            callbacks=[
+                logs.progress(),
+                logs.MetricsFile(folder.path, every=loop.log_every),
+                *callbacks,
+                checkpoint.SaveCheckpoints(
+                    folder.checkpoints, every=loop.checkpoint_every
+                ),  # last: what it saves is done
+            ],
+            plugins=[checkpoint.AtomicCheckpoints()],
+            enable_checkpointing=False,
+            enable_progress_bar=sys.stdout.isatty(),
+            enable_model_summary=False,
+            use_distributed_sampler=False,  # the data modules split their order between processes themselves
+            limit_val_batches=0,
+            num_sanity_val_steps=0,
+        )
+    except (MisconfigurationException, ValueError) as error:
+        got = ", ".join(f"{name} {getattr(loop, name)}" for name in ("accelerator", "strategy", "precision"))
+        reason = " ".join(str(error).split()).rstrip(".")
+        raise ValueError(
+            f"loop takes an accelerator, strategy and precision that there are, got {got}: {reason}."
+        ) from error
 
 
 def _headline(config: Config, data: data_sets.ViewsData, module: MultiViewModule) -> str:
@@ -238,10 +265,9 @@ def _discard(made: list[Path]) -> None:
             path.rmdir()
 
 
-def _rewind(folder: Run) -> None:
-    """Forget what was written after the checkpoint, and what was only half written."""
+def _rewind(folder: Run, step: int) -> None:
+    """Forget what was written after the checkpoint's step, and what was only half written."""
     folder.clean()
-    step = checkpoint.read_checkpoint(folder.checkpoint)["global_step"]
     for name in ("metrics.csv", "probes.csv"):
         logs.Table(folder.path / name).forget_after(step)
 
@@ -249,33 +275,16 @@ def _rewind(folder: Run) -> None:
 def _call(what: str, function: Any, options: dict[str, Any], *args: Any) -> Any:
     """Call with a user's options; an option it does not know is a ValueError that lists those it does."""
     known = inspect.signature(function).parameters
+    missing = [p.name for p in list(known.values())[len(args) :] if p.default is p.empty and p.name not in options]
     if not any(p.kind is p.VAR_KEYWORD for p in known.values()):
         unknown = sorted(set(options) - set(known))
         if unknown:
             raise ValueError(f"{what} take {', '.join(known)}, got {', '.join(unknown)}.")
+        if missing:
+            raise ValueError(
+                f"{what} take {missing[0]}, got nothing: give it, as in --data_options.{missing[0]} VALUE."
+            )
     try:
         return function(*args, **options)
     except TypeError as error:
         raise ValueError(f"{what} take other values: {error}.") from error
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Leave out what Lightning says about matters that this package has settled."""
-    logger = logging.getLogger("lightning.pytorch")
-    before = logger.level
-    logger.setLevel(logging.WARNING)
-    try:
-        with warnings.catch_warnings():
-            _ignore_known_warnings()
-            yield
-    finally:
-        logger.setLevel(before)
-
-
-def _ignore_known_warnings() -> None:
-    warnings.filterwarnings("ignore", message=".*your dataloader is not resumable.*")  # ours is: it skips by itself
-    warnings.filterwarnings("ignore", message=".*does not have many workers.*")  # arrays in memory need none
-    warnings.filterwarnings("ignore", message=".*in eval mode at the start of training.*")  # the teacher
-    warnings.filterwarnings("ignore", message=".*have no `validation_step`.*")  # callbacks evaluate
-    warnings.filterwarnings("ignore", message=".*isinstance.treespec, LeafSpec.*")  # between Lightning and torch

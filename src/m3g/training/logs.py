@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import logging
 import sys
 import time
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -105,3 +109,26 @@ class LiveBar(RichProgressBar):
 def progress() -> Callback:
     """A live bar in a terminal, plain lines elsewhere."""
     return LiveBar(leave=False) if sys.stdout.isatty() else EpochLines()
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Leave out what Lightning says about matters that this package has settled."""
+    loggers = [logging.getLogger(f"lightning.{part}") for part in ("pytorch", "fabric")]
+    before = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            _ignore_known_warnings()
+            yield
+    finally:
+        for logger, level in zip(loggers, before):
+            logger.setLevel(level)
+
+
+def _ignore_known_warnings() -> None:
+    warnings.filterwarnings("ignore", message=".*does not have many workers.*")  # arrays in memory need none
+    warnings.filterwarnings("ignore", message=".*in eval mode at the start of training.*")  # the teacher
+    warnings.filterwarnings("ignore", message=".*have no `validation_step`.*")  # callbacks evaluate
+    warnings.filterwarnings("ignore", message=".*isinstance.treespec, LeafSpec.*")  # between Lightning and torch

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from jsonargparse import ArgumentError, ArgumentParser
 
 from m3g.training.config import Config
 from m3g.training.files import remove_leftovers, write_json, write_text
@@ -62,8 +63,12 @@ class Run:
             write_text(building / "config.yaml", config.to_yaml())
             write_json(building / "environment.json", environment())
             building.rename(self.path)
-        except BaseException:
+        except BaseException as error:
             shutil.rmtree(building, ignore_errors=True)
+            if isinstance(error, OSError):
+                raise ValueError(
+                    f"--out takes a folder that can be made, but {self.path} cannot ({error.strerror}): choose another."
+                ) from error
             raise
 
     def open(self) -> Config:
@@ -74,7 +79,15 @@ class Run:
             raise ValueError(
                 f"run takes a folder made by m3g train, but {self.path} has no config.yaml: check the name."
             )
-        return Config.read(self.config)
+        config = Config.read(self.config)
+        types = ArgumentParser(exit_on_error=False)
+        types.add_class_arguments(Config)
+        try:
+            types.parse_object(config.to_dict())
+        except (ArgumentError, TypeError) as error:
+            reason = " ".join(str(error).split())
+            raise ValueError(f"{self.config} takes what m3g train wrote, but it is damaged ({reason}).") from error
+        return config
 
     def clean(self) -> None:
         """Remove half-written files that a killed process left."""
