@@ -39,7 +39,7 @@ def coupling_of(listed):
 
 
 def listed_batch(listed):
-    return (listed.fields if isinstance(listed, ProductList) else listed.base).shape[0]
+    return (listed.fields if isinstance(listed, ProductList) else listed.blocks[0].tuples).shape[0]
 
 
 @pytest.mark.parametrize("sizes", [(3, 3, 3), (4, 3, 5), (2, 2, 2, 2), (3, 4)])

@@ -15,6 +15,7 @@ from m3g.solvers.memory import memory_limit
 from m3g.solvers.sampled import Sampled
 from m3g.solvers.sinkhorn import Sinkhorn
 from m3g.solvers.solution import Solution
+from m3g.solvers.tables import KEPT_PART
 
 # Operations of one step past which a solve is left to sampling: tens of seconds a step on a laptop.
 MOST_FLOPS = 1e12
@@ -95,7 +96,8 @@ def _sampled(problem: Problem) -> tuple[float, float]:
     # Per entry of the tables: its terms (a product of d features, or one per other view), an exponential, two sums.
     by_features = isinstance(problem, (CircularVarianceProblem, CircularStdProblem))
     terms = 2 * problem.tensors[0].shape[-1] if by_features else problem.k
-    return entries * (terms + 14), entries * problem.dtype.itemsize
+    kept = KEPT_PART * memory_limit(problem.device) / problem.num_batch
+    return entries * (terms + 14), min(entries * problem.dtype.itemsize, kept)
 
 
 _NEEDS = {"factored": _factored, "sampled": _sampled, "sinkhorn": _sinkhorn}

@@ -22,6 +22,8 @@ class Energies(ABC):
 
     sizes: tuple[int, ...]
     shift: Tensor  # (b, N)
+    itemsize: int  # bytes of a number in the tables
+    features: int  # d of the vectors added up on the way, 0 where there are none
 
     @abstractmethod
     def conditional(self, l: int, tuples: Tensor) -> Tensor:
@@ -54,6 +56,7 @@ class ResultantEnergies(Energies):
     def __init__(self, problem: CircularVarianceProblem, epsilon: float):
         self.sizes = problem.sizes
         self.strength = 2 * problem.factor / (problem.k**2 * epsilon)
+        self.itemsize, self.features = problem.dtype.itemsize, problem.tensors[0].shape[-1]
         views = problem.tensors[0].detach().split(list(problem.sizes), 1)
         means = [view.mean(1, keepdim=True) for view in views]
         self.views = [view - mean for view, mean in zip(views, means)]
@@ -99,6 +102,7 @@ class PairEnergies(Energies):
 
     def __init__(self, problem: PairwiseProblem, epsilon: float):
         self.sizes = problem.sizes
+        self.itemsize, self.features = problem.dtype.itemsize, 0
         kernels = problem.log_kernels(epsilon, problem.dtype)
         matrices = [matrix for group in kernels.groups for matrix in group.unbind(1)]
         self.exponents = dict(zip(problem.edges, matrices))
@@ -133,6 +137,7 @@ class LogResultantEnergies(Energies):
     def __init__(self, problem: CircularStdProblem, epsilon: float):
         self.sizes = problem.sizes
         self.epsilon = epsilon
+        self.itemsize, self.features = problem.dtype.itemsize, problem.tensors[0].shape[-1]
         points = problem.tensors[0].detach() / problem.k
         self.views = list(points.split(list(problem.sizes), 1))
         self.shift = torch.zeros(points.shape[:2], dtype=vector_dtype(points.device), device=points.device)

@@ -8,6 +8,7 @@ from torch import Tensor
 from m3g.costs import all_edges
 from m3g.solvers.newton import conjugate_gradients, solve_newton
 from m3g.solvers.products import ProductList
+from m3g.solvers.tables import can_be_kept
 from m3g.solvers.tuples import TupleList
 
 # The largest change of the exponent of a tuple in one Newton step.
@@ -15,8 +16,10 @@ LONGEST_STEP = 8.0
 # Log scalings further than this from those in the tables are taken into them.
 FARTHEST = 20.0
 MOST_RETREATS = 10
-# Number of points of all views up to which the Hessian is built, and not only multiplied with.
+# Number of points of all views up to which the Hessian is built, and not only multiplied with, if memory allows: its
+# blocks, the matrix, and in float64 its factors.
 BUILT_SIZE = 2048
+BUILT_BYTES = 32
 
 
 class ListAscent:
@@ -64,7 +67,8 @@ class ListAscent:
         coupling, marginals = self.coupling, self.marginals.clamp_min(1e-12 / self.listed.total)
         if not bool(torch.isfinite(right).all()):
             return torch.full_like(right, torch.nan)
-        small = self.listed.total <= BUILT_SIZE
+        size = self.listed.total
+        small = size <= BUILT_SIZE and can_be_kept(BUILT_BYTES * len(right) * size**2, right.device)
         if not small or isinstance(self.listed, ProductList):
             # Pair marginals of products are n² rank each, a multiplication with H only n rank per view.
             steps = 20 if small else 60

@@ -11,8 +11,9 @@ views are independent: every sum over tuples is a product of k sums over points,
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -20,6 +21,7 @@ from torch import Tensor
 from m3g.costs import Coupling
 from m3g.solvers.energies import ResultantEnergies
 from m3g.solvers.precision import vector_dtype
+from m3g.solvers.tables import Rows, choose_within, chunk_rows, rows_at_once, systematic, transposed_times
 
 
 def draw_fields(
@@ -29,17 +31,19 @@ def draw_fields(
 
     The proposal is the mixture of unit normals at √(2a) Σ_l r_l of the centres; weights are N(g; 0, 1) / (s q(g)).
     """
-    places = energies.resultant(centres) * math.sqrt(energies.strength)
+    places = energies.resultant(centres).mul_(math.sqrt(energies.strength))
     b, r, d = places.shape
-    noise = torch.randn(b, each, r, d, generator=generator, device=places.device, dtype=places.dtype)
-    fields = (places.unsqueeze(1) + noise).reshape(b, each * r, d)
+    fields = torch.randn(b, each, r, d, generator=generator, device=places.device, dtype=places.dtype)
+    fields = fields.add_(places.unsqueeze(1)).reshape(b, each * r, d)
     # log N(g; c) - log N(g; 0) = ⟨g, c⟩ - |c|² / 2: no difference of large squares.
-    ratio = torch.bmm(fields, places.transpose(1, 2)) - places.square().sum(-1).unsqueeze(1) / 2
-    return fields, math.log(r) - ratio.logsumexp(2).to(vector_dtype(places.device)) - math.log(each * r)
+    halves = places.square().sum(-1).unsqueeze(1) / 2
+    step = chunk_rows(b * r * places.element_size(), places.device)
+    ratios = [(torch.bmm(some, places.transpose(1, 2)) - halves).logsumexp(2) for some in fields.split(step, 1)]
+    return fields, math.log(r) - torch.cat(ratios, 1).to(vector_dtype(places.device)) - math.log(each * r)
 
 
 class ProductList:
-    """Samples g as rows, with the sums a solver needs; `tables` (b, s, n_l) hold p(i_l | g) at log scalings `base`."""
+    """Samples g as rows, with the sums a solver needs."""
 
     def __init__(self, energies: ResultantEnergies, fields: Tensor, log_weights: Tensor):
         self.energies = energies
@@ -49,33 +53,36 @@ class ProductList:
         self.k = len(self.sizes)
         self.total = sum(self.sizes)
         self.wide = vector_dtype(fields.device)
-        self.tables: list[Tensor] = []
 
     def rebase(self, log_scaling: Tensor) -> None:
         """Take these log scalings (b, N) into the tables, so that what is stored stays in the range of its type."""
         self.base = log_scaling
-        self.tables = []
-        self.log_scale = self.log_weights
-        for l, scaling in enumerate(log_scaling.split(self.sizes, 1)):
-            table = self.energies.field_logits(l, self.fields)
-            table += scaling.to(table.dtype).unsqueeze(1)
-            peak = table.amax(2, keepdim=True)
-            table.sub_(peak).exp_()
-            sums = table.sum(2, keepdim=True)
-            self.tables.append(table.div_(sums))
-            self.log_scale = self.log_scale + (peak.to(self.wide) + sums.to(self.wide).log()).squeeze(2)
+        self.tables: Rows[tuple[list[Tensor], Tensor]] | None = None  # the old ones are let go first
+        b, s, d = self.fields.shape
+        step = rows_at_once(
+            s,
+            row_bytes=b * self.fields.element_size() * max(self.total, self.k * d),
+            total_bytes=b * self.fields.element_size() * s * self.total,
+            device=self.fields.device,
+        )
+        make = partial(product_tables, self.energies, self.fields, log_scaling)
+        self.tables = Rows(make, count=s, step=step)
 
     def at(self, log_scaling: Tensor, mass: Tensor) -> ProductCoupling:
         """The coupling of these log scalings (b, N), scaled to the given mass (b, 1)."""
-        columns, sums, log = [], [], self.log_scale
-        for table, change in zip(self.tables, (log_scaling - self.base).split(self.sizes, 1)):
-            columns.append(change.exp().to(table.dtype))
-            sums.append(torch.bmm(table, columns[-1].unsqueeze(2)).squeeze(2))
-            log = log + sums[-1].to(self.wide).log()
+        assert self.tables is not None
+        changes = (log_scaling - self.base).split(self.sizes, 1)
+        columns = [change.exp().to(self.fields.dtype) for change in changes]
+        sums, logs = [], []
+        for rows, (tables, log_scale) in self.tables:
+            here = [torch.bmm(table, column.unsqueeze(2)) for table, column in zip(tables, columns)]
+            sums.append(torch.cat(here, 2))
+            logs.append(self.log_weights[:, rows] + log_scale + sums[-1].to(self.wide).log().sum(2))
+        log = torch.cat(logs, 1)
         peak = log.amax(1, keepdim=True)
-        rows = (log - peak).exp()
-        factor = mass / rows.sum(1, keepdim=True)
-        return ProductCoupling(self, rows * factor, columns, sums, log_factor=factor.log() - peak)
+        weights = (log - peak).exp()
+        factor = mass / weights.sum(1, keepdim=True)
+        return ProductCoupling(self, weights * factor, columns, torch.cat(sums, 1), log_factor=factor.log() - peak)
 
     def halves(self) -> list[Tensor]:
         """+1 on the first half of the samples, -1 on the second: one tensor (b, s)."""
@@ -84,9 +91,49 @@ class ProductList:
         return [sign]
 
 
+def product_tables(
+    energies: ResultantEnergies, fields: Tensor, base: Tensor, rows: slice
+) -> tuple[list[Tensor], Tensor]:
+    """p(i_l | g) of some samples at log scalings `base`, k tables (b, s, n_l), and the log of their divisors (b, s)."""
+    wide, tables, log_scale = base.dtype, [], torch.zeros(1, 1, dtype=base.dtype, device=base.device)
+    for l, scaling in enumerate(base.split(list(energies.sizes), 1)):
+        table = energies.field_logits(l, fields[:, rows])
+        table += scaling.to(table.dtype).unsqueeze(1)
+        peak = table.amax(2, keepdim=True)
+        table.sub_(peak).exp_()
+        sums = table.sum(2, keepdim=True)
+        tables.append(table.div_(sums))
+        log_scale = log_scale + (peak.to(wide) + sums.to(wide).log()).squeeze(2)
+    return tables, log_scale
+
+
+@dataclass
+class Samples:
+    """Some samples of a coupling: P(t) = Σ_s weights[s] Π_l p_l(t_l | s), p_l = tables_l · columns_l / sums_l."""
+
+    rows: slice
+    tables: list[Tensor]
+    columns: list[Tensor]
+    sums: Tensor  # (b, s, k)
+    weights: Tensor  # (b, s)
+
+    def mean(self, l: int, values: Tensor) -> Tensor:
+        """E[values(i_l) | s]: (b, n_l, d) -> (b, s, d)."""
+        return torch.bmm(self.tables[l], self.columns[l].unsqueeze(2) * values).div_(self.sums[..., l : l + 1])
+
+    def gather(self, l: int, values: Tensor) -> Tensor:
+        """Σ_s weights[s] p_l(i | s) values[s]: (b, s, d) -> (b, n_l, d)."""
+        share = (self.weights / self.sums[..., l]).to(values.dtype).unsqueeze(2)
+        return self.columns[l].unsqueeze(2) * transposed_times(self.tables[l], share * values)
+
+    def conditional(self, l: int) -> Tensor:
+        """p_l(i | s): (b, s, n_l)."""
+        return (self.tables[l] * self.columns[l].unsqueeze(1)).div_(self.sums[..., l : l + 1])
+
+
 @dataclass
 class ProductCoupling(Coupling):
-    """P(t) = Σ_s weights[s] Π_l p_l(t_l | s), p_l = tables_l · columns_l / sums_l; see `m3g.costs.Coupling`.
+    """The coupling of a `ProductList` at some log scalings, see `Samples`; and `m3g.costs.Coupling`.
 
     `tilt`, a factor per row and one per point (b, N), multiplies the terms by row factor + Σ_l point factor(t_l); it
     makes signed measures, the derivatives of couplings.
@@ -95,7 +142,7 @@ class ProductCoupling(Coupling):
     listed: ProductList
     row_weights: Tensor
     columns: list[Tensor]
-    sums: list[Tensor]
+    sums: Tensor
     log_factor: Tensor
     tilt: tuple[Tensor, list[Tensor]] | None = None
 
@@ -106,30 +153,31 @@ class ProductCoupling(Coupling):
     def sample_weights(self) -> Tensor:
         return self.row_weights
 
-    def _mean(self, l: int, values: Tensor) -> Tensor:
-        """E[values(i_l) | s]: (b, n_l, d) -> (b, s, d)."""
-        return torch.bmm(self.listed.tables[l], self.columns[l].unsqueeze(2) * values) / self.sums[l].unsqueeze(2)
-
-    def _gather(self, l: int, values: Tensor) -> Tensor:
-        """Σ_s weights[s] p_l(i | s) values[s]: (b, s, d) -> (b, n_l, d)."""
-        share = (self.row_weights / self.sums[l]).to(values.dtype).unsqueeze(2)
-        return self.columns[l].unsqueeze(2) * transposed_times(self.listed.tables[l], share * values)
+    def _samples(self) -> Iterator[Samples]:
+        """All samples, as many at a time as the list holds at once."""
+        assert self.listed.tables is not None
+        for rows, (tables, _) in self.listed.tables:
+            yield Samples(rows, tables, self.columns, self.sums[:, rows], self.row_weights[:, rows])
 
     def marginals(self) -> Tensor:
         """All marginals, one after the other: (b, N), in float64."""
-        dtype = self.columns[0].dtype
-        ones = torch.ones_like(self.sums[0]).unsqueeze(2)
+        out = torch.zeros_like(self.listed.base)
+        for samples in self._samples():
+            out += torch.cat(self._marginals_of(samples), 1).squeeze(2)
+        return out
+
+    def _marginals_of(self, samples: Samples) -> list[Tensor]:
+        ones = torch.ones_like(samples.sums[..., :1])
         if self.tilt is None:
-            parts = [self._gather(l, ones) for l in range(self.listed.k)]
-        else:
-            rows, points = self.tilt
-            means = [self._mean(l, points[l].unsqueeze(2)) for l in range(self.listed.k)]
-            total = rows.to(dtype).unsqueeze(2) + torch.stack(means).sum(0)
-            parts = []
-            for l, point in enumerate(points):
-                both = self._gather(l, torch.cat([total - means[l], ones], 2))
-                parts.append(both[..., :1] + both[..., 1:] * point.unsqueeze(2))
-        return torch.cat(parts, 1).squeeze(2).to(self.listed.wide)
+            return [samples.gather(l, ones) for l in range(self.listed.k)]
+        rows, points = self.tilt
+        means = [samples.mean(l, points[l].unsqueeze(2)) for l in range(self.listed.k)]
+        total = rows[:, samples.rows].to(ones.dtype).unsqueeze(2) + torch.stack(means).sum(0)
+        parts = []
+        for l, point in enumerate(points):
+            both = samples.gather(l, torch.cat([total - means[l], ones], 2))
+            parts.append(both[..., :1] + both[..., 1:] * point.unsqueeze(2))
+        return parts
 
     def derivative(self, log_change: Tensor) -> Tensor:
         """How the marginals answer to a small change (b, N) of the log scalings: the Hessian of the dual."""
@@ -144,70 +192,69 @@ class ProductCoupling(Coupling):
 
     def pull(self, points: Tensor) -> Tensor:
         """m_l x_l + Σ_{m ≠ l} P_lm x_m for the points of all views, in O(k s n d)."""
-        k, views = self.listed.k, points.split(self.sizes, 1)
-        means = [self._mean(l, view) for l, view in enumerate(views)]
+        views = points.split(self.sizes, 1)
+        out = torch.zeros_like(points)
+        for samples in self._samples():
+            marginals = torch.cat(self._marginals_of(samples), 1).to(points.dtype)
+            out += torch.cat(self._others_of(samples, views), 1).addcmul_(marginals, points)
+        return out
+
+    def _others_of(self, samples: Samples, views: Sequence[Tensor]) -> list[Tensor]:
+        """Σ_{m ≠ l} P_lm x_m for every l."""
+        means = [samples.mean(l, view) for l, view in enumerate(views)]
         mean = torch.stack(means).sum(0)
-        marginals = self.marginals().to(points.dtype).split(self.sizes, 1)
         if self.tilt is None:
-            sums = [self._gather(l, mean - means[l]) for l in range(k)]
-        else:
-            rows, factors = self.tilt
-            tilts = [self._mean(l, factor.unsqueeze(2)) for l, factor in enumerate(factors)]
-            covariances = [
-                self._mean(l, factors[l].unsqueeze(2) * view) - tilts[l] * means[l] for l, view in enumerate(views)
-            ]
-            total = rows.to(points.dtype).unsqueeze(2) + torch.stack(tilts).sum(0)
-            covariance = torch.stack(covariances).sum(0)
-            sums = []
-            for l in range(k):
-                others = mean - means[l]
-                plain = self._gather(l, (total - tilts[l]) * others + covariance - covariances[l])
-                sums.append(plain + factors[l].unsqueeze(2) * self._gather(l, others))
-        return torch.cat([s + m.unsqueeze(2) * view for s, m, view in zip(sums, marginals, views)], 1)
+            return [samples.gather(l, mean - means[l]) for l in range(len(views))]
+        rows, factors = self.tilt
+        tilts = [samples.mean(l, factor.unsqueeze(2)) for l, factor in enumerate(factors)]
+        covariances = [
+            samples.mean(l, factors[l].unsqueeze(2) * view) - tilts[l] * means[l] for l, view in enumerate(views)
+        ]
+        total = rows[:, samples.rows].to(mean.dtype).unsqueeze(2) + torch.stack(tilts).sum(0)
+        covariance = torch.stack(covariances).sum(0)
+        sums = []
+        for l, factor in enumerate(factors):
+            others = mean - means[l]
+            plain = samples.gather(l, (total - tilts[l]) * others + covariance - covariances[l])
+            sums.append(plain + factor.unsqueeze(2) * samples.gather(l, others))
+        return sums
 
     def marginal(self, l: int) -> Tensor:
         return self.marginals().split(self.sizes, 1)[l].to(self.columns[0].dtype)
-
-    def _conditional(self, l: int) -> Tensor:
-        """p_l(i | s): (b, s, n_l)."""
-        return self.listed.tables[l] * self.columns[l].unsqueeze(1) / self.sums[l].unsqueeze(2)
 
     def pair(self, l: int, m: int) -> Tensor:
         return self.pairs([(l, m)])[l, m]
 
     def pairs(self, edges: Sequence[tuple[int, int]]) -> dict[tuple[int, int], Tensor]:
         """Joint marginals (b, n_l, n_m) of the given pairs of views."""
-        out = {}
-        for l in sorted({l for l, _ in edges}):
-            weighted = self._conditional(l) * self.row_weights.to(self.columns[l].dtype).unsqueeze(2)
-            for m in (m for first, m in edges if first == l):
-                out[l, m] = torch.bmm(weighted.transpose(1, 2), self._conditional(m))
+        out: dict[tuple[int, int], Tensor] = {}
+        for samples in self._samples():
+            for l in sorted({l for l, _ in edges}):
+                weighted = samples.conditional(l) * samples.weights.to(self.columns[l].dtype).unsqueeze(2)
+                for m in (m for first, m in edges if first == l):
+                    found = torch.bmm(weighted.transpose(1, 2), samples.conditional(m))
+                    out[l, m] = out[l, m] + found if (l, m) in out else found
         return out
 
     def rows(self) -> list[tuple[slice, Tensor]]:
         """The full tensor, as one slab."""
-        b, out = self.row_weights.shape[0], self.row_weights.to(self.columns[0].dtype).unsqueeze(1)
-        for l in range(self.listed.k - 1):
-            out = (out.unsqueeze(2) * self._conditional(l).transpose(1, 2).unsqueeze(1)).flatten(1, 2)
-        return [(slice(0, self.sizes[0]), torch.bmm(out, self._conditional(self.listed.k - 1)).view(b, *self.sizes))]
+        k, b = self.listed.k, self.row_weights.shape[0]
+        total: Tensor | float = 0.0
+        for samples in self._samples():
+            out = samples.weights.to(self.columns[0].dtype).unsqueeze(1)
+            for l in range(k - 1):
+                out = (out.unsqueeze(2) * samples.conditional(l).transpose(1, 2).unsqueeze(1)).flatten(1, 2)
+            total = total + torch.bmm(out, samples.conditional(k - 1)).view(b, *self.sizes)
+        assert isinstance(total, Tensor)
+        return [(slice(0, self.sizes[0]), total)]
 
     def draw(self, count: int, generator: torch.Generator | None) -> Tensor:
         """Tuples (b, count, k) of the coupling."""
-        device = self.row_weights.device
-        steps = self.row_weights.cumsum(1)
-        offset = torch.rand(steps.shape[0], 1, generator=generator, device=device)
-        levels = (torch.arange(count, device=device) + offset) / count
-        place = torch.searchsorted(steps, levels.to(steps.dtype) * steps[:, -1:]).clamp_(max=steps.shape[1] - 1)
-        return torch.stack([choose(self._conditional(l), place, generator) for l in range(self.listed.k)], -1)
-
-
-def transposed_times(table: Tensor, values: Tensor) -> Tensor:
-    """Tᵀ V for (b, s, n) and (b, s, d), written as (Vᵀ T)ᵀ: with few columns ten times as fast on a CPU."""
-    return torch.bmm(values.transpose(1, 2), table).transpose(1, 2)
-
-
-def choose(tables: Tensor, rows: Tensor, generator: torch.Generator | None) -> Tensor:
-    """One point (b, c) from each of the given rows (b, c) of unnormalised distributions (b, s, n)."""
-    steps = tables.gather(1, rows.unsqueeze(2).expand(-1, -1, tables.shape[2])).cumsum(2)
-    level = torch.rand(*rows.shape, 1, generator=generator, device=rows.device).to(steps.dtype)
-    return torch.searchsorted(steps, level * steps[..., -1:]).clamp_(max=tables.shape[2] - 1).squeeze(2)
+        b, k = self.row_weights.shape[0], self.listed.k
+        place = systematic(self.row_weights, count, generator)
+        levels = [torch.rand(b, count, generator=generator, device=place.device) for _ in range(k)]
+        out = place.new_zeros(b, count, k)
+        for samples in self._samples():
+            for l, (table, column) in enumerate(zip(samples.tables, samples.columns)):
+                choose_within(out[..., l], table, column, place - samples.rows.start, levels[l])
+        return out

@@ -12,16 +12,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from m3g.solvers.energies import Energies, pick
+from m3g.solvers.tables import Rows, chunk_rows, rows_at_once
 
 # Of nearly solved batches, nearly all draws at power 1 are true tuples; 0.5 halves the error there, or better.
 WARM = 0.5
-# Bytes of the table (draws x components) that densities are summed from, a chunk at a time.
-CHUNK_BYTES = 2**25
 
 
 class Mixture:
@@ -29,12 +29,10 @@ class Mixture:
 
     def __init__(self, energies: Energies, centres: Tensor, log_scaling: Tensor):
         self.centres = centres
-        self.logs = []
-        for m, scaling in enumerate(log_scaling.split(list(energies.sizes), 1)):
-            logits = energies.conditional(m, centres)
-            logits += scaling.to(logits.dtype).unsqueeze(1)
-            logits[:, ::2] *= WARM
-            self.logs.append(logits.log_softmax(2))
+        b, r, self.k = centres.shape
+        row_bytes = b * energies.itemsize * sum(energies.sizes)
+        step = rows_at_once(r, row_bytes=row_bytes, total_bytes=row_bytes * r, device=centres.device)
+        self.components = Rows(partial(component_logs, energies, centres, log_scaling), count=r, step=step)
 
     def draw(self, each: int, generator: torch.Generator | None) -> Tensor:
         """`each` tuples (a multiple of 2) from every component: (b, r · each, k), the two halves independent.
@@ -42,30 +40,56 @@ class Mixture:
         Within a half the draws of a component are spread evenly over the distribution of each view, in random order.
         """
         b, r, k = self.centres.shape
-        per_half = each // 2
-        device = self.centres.device
-        out = []
-        for logs in self.logs:
-            noise = torch.rand(b, r, 2, per_half, generator=generator, device=device)
-            order = torch.rand(b, r, 2, per_half, generator=generator, device=device).argsort(-1)
-            levels = ((order + noise) / per_half).reshape(b, r, each)
-            steps = logs.exp().cumsum(2)
-            levels = levels.to(steps.dtype) * steps[..., -1:]
-            out.append(torch.searchsorted(steps, levels).clamp_(max=logs.shape[2] - 1))
-        # (b, r, each, k) -> halves first, so that a prefix of the draws has whole halves in it.
-        return torch.stack(out, -1).transpose(1, 2).reshape(b, r * each, k)
+        levels = [self._levels(each // 2, generator) for _ in range(k)]
+        out = self.centres.new_empty(b, r, each, k)
+        for rows, logs in self.components:
+            for m, log in enumerate(logs):
+                steps = log.exp().cumsum(2)
+                level = levels[m][:, rows].to(steps.dtype) * steps[..., -1:]
+                out[:, rows, :, m] = torch.searchsorted(steps, level).clamp_(max=log.shape[2] - 1)
+        # Halves first, so that a prefix of the draws has whole halves in it.
+        return out.transpose(1, 2).reshape(b, r * each, k)
+
+    def _levels(self, per_half: int, generator: torch.Generator | None) -> Tensor:
+        """Numbers between 0 and 1, evenly spread within each half: (b, r, 2 · per_half)."""
+        shape = (*self.centres.shape[:2], 2, per_half)
+        noise = torch.rand(*shape, generator=generator, device=self.centres.device)
+        order = torch.rand(*shape, generator=generator, device=self.centres.device).argsort(-1)
+        return ((order + noise) / per_half).flatten(2)
 
     def log_density(self, tuples: Tensor) -> Tensor:
         """log q of a tuple's entries without view l, for every l: (b, s, k)."""
         b, r = self.centres.shape[:2]
-        across = [logs.transpose(1, 2).contiguous() for logs in self.logs]
-        step = max(1, CHUNK_BYTES // (b * r * self.logs[0].element_size()))
-        parts = []
-        for chunk in tuples.split(step, 1):
-            picked = [pick(table, chunk[..., m]) for m, table in enumerate(across)]
-            total = torch.stack(picked).sum(0)
-            parts.append(torch.stack([(total - own).logsumexp(2) for own in picked], -1))
-        return torch.cat(parts, 1) - math.log(r)
+        found: Tensor | None = None
+        for _, logs in self.components:
+            across = [log.transpose(1, 2).contiguous() for log in logs]
+            # Draws x components, once for every view and for their sum.
+            step = chunk_rows(b * logs[0].shape[1] * (self.k + 2) * logs[0].element_size(), tuples.device)
+            here = torch.cat([_log_sums(across, chunk) for chunk in tuples.split(step, 1)], 1)
+            found = here if found is None else torch.logaddexp(found, here)
+        assert found is not None
+        return found - math.log(r)
+
+
+def component_logs(energies: Energies, centres: Tensor, log_scaling: Tensor, rows: slice) -> list[Tensor]:
+    """log p_m(i | c without m) for some components c and every view m: k tables (b, r, n_m)."""
+    logs = []
+    for m, scaling in enumerate(log_scaling.split(list(energies.sizes), 1)):
+        logits = energies.conditional(m, centres[:, rows])
+        logits += scaling.to(logits.dtype).unsqueeze(1)
+        # Every other component, whichever row comes first.
+        logits[:, rows.start % 2 :: 2] *= WARM
+        logs.append(logits.log_softmax(2))
+    return logs
+
+
+def _log_sums(across: list[Tensor], tuples: Tensor) -> Tensor:
+    """log Σ_c Π_{m ≠ l} p_m(t_m | c) from tables (b, n_m, r), for every l: (b, s, k)."""
+    picked = [pick(table, tuples[..., m]) for m, table in enumerate(across)]
+    total = picked[0].clone()
+    for own in picked[1:]:
+        total += own
+    return torch.stack([own.neg_().add_(total).logsumexp(2) for own in picked], -1)
 
 
 def true_tuples(

@@ -53,7 +53,8 @@ class Sampled:
     """Linear in k and in n at a fixed rank; an estimate, which says how good it is.
 
     Works for the circular variance and the circular standard deviation in O(k n d rank), and for every other cost that
-    is a sum over pairs of views in O(k² n rank).
+    is a sum over pairs of views in O(k² n rank). Tables of rank · n numbers per view are kept where they fit into the
+    memory limit, else made anew, some rows at a time, in every pass over them: slower, and bounded in memory.
 
     Args:
         rank: samples drawn in the last round, half as many in those before.
@@ -193,24 +194,27 @@ class _Run:
     def products(self, rank: int, log_scaling: Tensor, last: ListAscent | None, tol: float) -> ListAscent:
         """A kernel of products around the last coupling, solved."""
         assert isinstance(self.energy, ResultantEnergies)
-        self._check(rank, 0)
+        self._check(rank, 8 * (self.energy.features + len(self.energy.sizes)))
         centres = self.centres(max(1, -(-rank // DRAWS_EACH)), last)
         fields, log_weights = draw_fields(self.energy, centres, DRAWS_EACH, self.generator)
         return self._climb(ProductList(self.energy, fields, log_weights), log_scaling, tol)
 
     def tuples(self, rank: int, log_scaling: Tensor, last: ListAscent | None, tol: float) -> ListAscent:
         """A list of tuples around the last coupling, solved."""
-        self._check(rank, max(self.energy.sizes))
+        k = len(self.energy.sizes)
+        self._check(rank + max(self.energy.sizes), 8 * (2 * k * k + 10 * k))
         centres = self.centres(max(1, -(-rank // DRAWS_EACH)), last)
         mixture = Mixture(self.energy, centres, log_scaling)
         tuples = mixture.draw(DRAWS_EACH, self.generator)
         log_counts = mixture.log_density(tuples) + math.log(tuples.shape[1])
         return self._climb(TupleList(self.energy, tuples, log_counts), log_scaling, tol)
 
-    def _check(self, rank: int, more: int) -> None:
-        sizes = self.energy.sizes
-        need = 8.0 * self.target.shape[0] * sum(sizes) * (rank + more)
-        _checks.fits(f"rank={rank} here", need, memory_limit(self.target.device), "use a smaller rank")
+    def _check(self, num_rows: int, row_bytes: int) -> None:
+        """What is kept whatever the size of the views: the samples themselves, and vectors with one entry for each."""
+        need = float(self.target.shape[0] * num_rows * row_bytes)
+        _checks.fits(
+            f"solver='sampled' with {num_rows} rows", need, memory_limit(self.target.device), "use a smaller rank"
+        )
 
     def _climb(self, listed: TupleList | ProductList, log_scaling: Tensor, tol: float) -> ListAscent:
         ascent = ListAscent(listed, self.target, log_scaling)

@@ -1,0 +1,228 @@
+"""The coupling of a weighted list of tuples (tuples.py): its marginals, pair marginals, derivatives and draws."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from m3g.costs import Coupling
+from m3g.solvers.energies import pick, squared_sums
+from m3g.solvers.tables import choose_within, systematic, transposed_times
+
+if TYPE_CHECKING:
+    from m3g.solvers.tuples import Block, TupleList
+
+
+@dataclass
+class Piece:
+    """Some rows of a block of a coupling: entry (s, i) is row[s] · table[s, i] · column[i].
+
+    `tilt`, a factor per row and one per column, multiplies the entries by their sum.
+    """
+
+    rows: slice
+    table: Tensor  # (b, s, n)
+    row: Tensor  # (b, s, 1)
+    column: Tensor  # (b, n, 1)
+    sums: Tensor | None  # table @ column, where known
+    tilt: tuple[Tensor, Tensor] | None
+
+    def times(self, matrix: Tensor | None = None) -> Tensor:
+        """Entries @ matrix: (b, n, d) -> (b, s, d); None stands for ones."""
+        scaled = self.column if matrix is None else self.column * matrix
+        plain = self.sums if matrix is None and self.sums is not None else torch.bmm(self.table, scaled)
+        if self.tilt is None:
+            return self.row * plain
+        return self.row * (self.tilt[0] * plain + torch.bmm(self.table, self.tilt[1] * scaled))
+
+    def transposed_times(self, matrix: Tensor | None = None) -> Tensor:
+        """Entriesᵀ @ matrix: (b, s, d) -> (b, n, d); None stands for ones."""
+        scaled = self.row if matrix is None else self.row * matrix
+        if self.tilt is None:
+            return self.column * transposed_times(self.table, scaled)
+        both = transposed_times(self.table, torch.cat([self.tilt[0] * scaled, scaled], 2))
+        tilted, plain = both.chunk(2, 2)
+        return self.column * (tilted + self.tilt[1] * plain)
+
+    def entries(self) -> Tensor:
+        """In full: (b, s, n)."""
+        out = (self.table * self.row).mul_(self.column.transpose(1, 2))
+        return out if self.tilt is None else out.mul_(self.tilt[0] + self.tilt[1].transpose(1, 2))
+
+    def weighted(self, factors: Tensor) -> Piece:
+        """With every entry times a factor of its own (b, s, n), which is used up."""
+        return replace(self, table=factors.mul_(self.table), sums=None)
+
+
+@dataclass
+class ListedCoupling(Coupling):
+    """Entry (s, i) of block l is row_scales_l[s] · table_l[s, i] · column_scales_l[i]; see `m3g.costs.Coupling`.
+
+    `tilt` (one factor per row and per column of each block) multiplies the entries by row factor + column factor;
+    it makes signed measures, the derivatives of couplings.
+    """
+
+    listed: TupleList
+    row_scales: list[Tensor]
+    column_scales: list[Tensor]
+    row_sums: list[Tensor]
+    log_factor: Tensor
+    tilt: tuple[list[Tensor], list[Tensor]] | None = None
+
+    @property
+    def sizes(self) -> list[int]:  # type: ignore[override]
+        return self.listed.sizes
+
+    def _pieces(self, l: int) -> Iterator[Piece]:
+        """Block l, as many rows at a time as the list holds at once."""
+        column = self.column_scales[l].unsqueeze(2)
+        for rows, (table, _) in self.listed.tables[l]:
+            row, sums = self.row_scales[l][:, rows].unsqueeze(2), self.row_sums[l][:, rows].unsqueeze(2)
+            tilt = None
+            if self.tilt is not None:
+                tilt = (self.tilt[0][l][:, rows].unsqueeze(2), self.tilt[1][l].unsqueeze(2))
+            yield Piece(rows, table, row, column, sums, tilt)
+
+    def marginals(self) -> Tensor:
+        """All marginals, one after the other: (b, N), in float64."""
+        listed = self.listed
+        out = torch.zeros_like(listed.base)
+        for block in listed.blocks:
+            there = listed.part(out, block.l)
+            for piece in self._pieces(block.l):
+                add(out, piece.times().squeeze(2), block.columns[:, piece.rows])
+                there += piece.transposed_times().squeeze(2)
+        return out
+
+    def _totals(self, block: Block) -> Tensor:
+        """Total of every row (b, s), in float64."""
+        if self.tilt is None:
+            return (self.row_scales[block.l] * self.row_sums[block.l]).to(self.listed.wide)
+        return torch.cat([piece.times() for piece in self._pieces(block.l)], 1).squeeze(2).to(self.listed.wide)
+
+    def sample_weights(self) -> Tensor:
+        """Total of the rows of every sample, over all blocks: (b, s)."""
+        return torch.stack([self._totals(block)[:, block.num_matched :] for block in self.listed.blocks]).sum(0)
+
+    def derivative(self, log_change: Tensor) -> Tensor:
+        """How the marginals answer to a small change (b, N) of the log scalings: the Hessian of the dual."""
+        return self.changed(log_change, None).marginals()
+
+    def changed(self, log_change: Tensor, row_factors: Sequence[Tensor] | None) -> ListedCoupling:
+        """The derivative of the coupling in a direction of log scalings, and of weights of rows."""
+        listed, dtype = self.listed, self.row_scales[0].dtype
+        rows, columns = [], []
+        for block in listed.blocks:
+            fixed = pick(log_change, block.columns).sum(-1)
+            rows.append((fixed if row_factors is None else fixed + row_factors[block.l]).to(dtype))
+            columns.append(listed.part(log_change, block.l).to(dtype))
+        return replace(self, tilt=(rows, columns))
+
+    def marginal(self, l: int) -> Tensor:
+        return self.listed.part(self.marginals(), l).to(self.row_scales[0].dtype)
+
+    def pair(self, l: int, m: int) -> Tensor:
+        return self.pairs([(l, m)])[l, m]
+
+    def pairs(self, edges: Sequence[tuple[int, int]]) -> dict[tuple[int, int], Tensor]:
+        """Joint marginals (b, n_l, n_m) of the given pairs of views."""
+        listed, sizes = self.listed, self.listed.sizes
+        b, device = listed.base.shape[0], listed.base.device
+        out = {(l, m): torch.zeros(b, sizes[l] * sizes[m], dtype=listed.wide, device=device) for l, m in edges}
+        for block in listed.blocks:
+            totals = self._totals(block)
+            for l, m in edges:
+                if block.l not in (l, m):
+                    index = block.tuples[..., l] * sizes[m] + block.tuples[..., m]
+                    add(out[l, m], totals, index.unsqueeze(-1))
+            here = [edge for edge in edges if block.l in edge]
+            for piece in self._pieces(block.l) if here else ():
+                entries = piece.entries()
+                for l, m in here:
+                    other = m if block.l == l else l
+                    found = put(entries, block.tuples[:, piece.rows, other], sizes[other])
+                    out[l, m] += (found.transpose(1, 2) if block.l == l else found).reshape(out[l, m].shape)
+        dtype = self.row_scales[0].dtype
+        return {(l, m): flat.reshape(-1, sizes[l], sizes[m]).to(dtype) for (l, m), flat in out.items()}
+
+    def pull(self, points: Tensor) -> Tensor:
+        """m_l x_l + Σ_{m ≠ l} P_lm x_m = Σ_t P(t) Σ_m x_m[t_m] over the tuples through each point, in O(k s n d)."""
+        return self._pull(points, None)
+
+    def weighted_pull(self, points: Tensor, weight: Callable[[Tensor], Tensor]) -> Tensor:
+        """As `pull`, every tuple times w(|mean|²) of its points."""
+        return self._pull(points, weight)
+
+    def _pull(self, points: Tensor, weight: Callable[[Tensor], Tensor] | None) -> Tensor:
+        listed, k = self.listed, self.listed.k
+        out = torch.zeros_like(points)
+        for block in listed.blocks:
+            own, there = listed.part(points, block.l), listed.part(out, block.l)
+            for piece in self._pieces(block.l):
+                columns = block.columns[:, piece.rows]
+                fixed = pick(points, columns[..., 0])
+                for position in range(1, k - 1):
+                    fixed += pick(points, columns[..., position])
+                if weight is not None:
+                    piece = piece.weighted(weight(squared_sums(fixed / k, own / k)))
+                whole = piece.times(own) + piece.times() * fixed
+                for position in range(k - 1):
+                    add_rows(out, whole, columns[..., position])
+                there += piece.transposed_times(fixed) + piece.transposed_times() * own
+        return out
+
+    def draw(self, count: int, generator: torch.Generator | None) -> Tensor:
+        """Tuples (b, count, k) of the coupling, an equal share from each block."""
+        out = []
+        for block in self.listed.blocks:
+            share = count // self.listed.k + (block.l < count % self.listed.k)
+            place = systematic(self._totals(block), share, generator)
+            levels = torch.rand(place.shape, generator=generator, device=place.device)
+            tuples = pick(block.tuples, place)
+            for piece in self._pieces(block.l):
+                choose_within(
+                    tuples[..., block.l], piece.table, piece.column.squeeze(2), place - piece.rows.start, levels
+                )
+            out.append(tuples)
+        return torch.cat(out, 1)
+
+    def rows(self) -> list[tuple[slice, Tensor]]:
+        """The full tensor, as one slab."""
+        listed, sizes = self.listed, self.listed.sizes
+        b = listed.base.shape[0]
+        out = torch.zeros(b, math.prod(sizes), dtype=listed.wide, device=listed.base.device)
+        for block in listed.blocks:
+            for piece in self._pieces(block.l):
+                entries = piece.entries()
+                place = torch.zeros(entries.shape, dtype=torch.long, device=out.device)
+                for m, size in enumerate(sizes):
+                    here = block.tuples[:, piece.rows, m : m + 1]
+                    place = place * size + (torch.arange(size, device=out.device) if m == block.l else here)
+                out.scatter_add_(1, place.reshape(b, -1), entries.reshape(b, -1).to(out.dtype))
+        return [(slice(0, sizes[0]), out.reshape(b, *sizes).to(self.row_scales[0].dtype))]
+
+
+def add(out: Tensor, values: Tensor, index: Tensor) -> None:
+    """Add values (b, s) to out (b, N) at every place of index (b, s, j)."""
+    spread = values.to(out.dtype).unsqueeze(-1).expand(index.shape).reshape(index.shape[0], -1)
+    out.scatter_add_(1, index.reshape(index.shape[0], -1), spread)
+
+
+def add_rows(out: Tensor, values: Tensor, index: Tensor) -> None:
+    """Add rows (b, s, …) to out (b, N, …) at index (b, s)."""
+    b, size = out.shape[:2]
+    start = torch.arange(b, device=index.device).unsqueeze(1) * size
+    flat = out.view(b * size, *out.shape[2:])
+    flat.index_add_(0, (index + start).reshape(-1), values.reshape(-1, *values.shape[2:]))
+
+
+def put(values: Tensor, index: Tensor, size: int) -> Tensor:
+    """Sum rows (b, s, …) into (b, size, …) by index (b, s)."""
+    out = torch.zeros((values.shape[0], size, *values.shape[2:]), dtype=values.dtype, device=values.device)
+    add_rows(out, values, index)
+    return out

@@ -1,0 +1,146 @@
+"""Tables past the memory limit are made anew, some rows at a time: same answers, bounded memory."""
+
+import weakref
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+import m3g
+from m3g.losses.m3g import solved_gap
+from m3g.solvers import list_ascent, sampled, tables
+from m3g.solvers.tables import Rows
+
+COSTS = {"cv": m3g.CircularVariance(), "csd": m3g.CircularStd(), "pairs": m3g.PairwiseCost("sqeuclidean")}
+
+
+class LiveBytes(TorchDispatchMode):
+    """Counts the bytes of all tensors made inside that are still there; `peak` is the most there were at a time."""
+
+    def __init__(self):
+        super().__init__()
+        self.now = self.peak = 0
+        self.known = weakref.WeakSet()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        out = function(*args, **(kwargs or {}))
+        for tensor in tree_leaves(out):
+            if isinstance(tensor, torch.Tensor):
+                storage = tensor.untyped_storage()
+                if storage not in self.known:
+                    self.known.add(storage)
+                    self.now += storage.nbytes()
+                    weakref.finalize(storage, self._gone, storage.nbytes())
+        self.peak = max(self.peak, self.now)
+        return out
+
+    def _gone(self, num_bytes):
+        self.now -= num_bytes
+
+
+def noisy_views(k, n, *, d=16, batch=(), dtype=torch.float64):
+    generator = torch.Generator().manual_seed(0)
+    views = torch.randn(*batch, 1, n, d, generator=generator) + torch.randn(*batch, k, n, d, generator=generator)
+    return torch.nn.functional.normalize(views, dim=-1).to(dtype)
+
+
+def lower_limit(monkeypatch, limit):
+    for module in (tables, sampled):
+        monkeypatch.setattr(module, "memory_limit", lambda device: limit)
+
+
+def solved(views, cost, epsilon=0.1, tol=1e-8, **settings):
+    leaf = views.clone().requires_grad_()
+    solver = m3g.Sampled(**{"rank": 512, "seed": 0, **settings})
+    gap, solution = solved_gap(leaf, None, epsilon=epsilon, cost=COSTS[cost], solver=solver, tol=tol)
+    (gradient,) = torch.autograd.grad(gap.sum(), leaf)
+    return gap.detach(), gradient, solution
+
+
+def is_kept(solution):
+    found = solution.coupling_form.listed.tables
+    return all(rows.kept is not None for rows in (found if isinstance(found, list) else [found]))
+
+
+@pytest.mark.filterwarnings("ignore::m3g.solvers.SamplingWarning")
+@pytest.mark.parametrize(
+    ("cost", "form", "k", "n"),
+    [("cv", "products", 4, 11), ("cv", "tuples", 4, 11), ("csd", "auto", 3, 14), ("pairs", "auto", 3, 14)],
+)
+def test_a_streamed_solve_is_the_stored_one(monkeypatch, cost, form, k, n):
+    views = noisy_views(k, n, batch=(2,))
+    epsilon = 0.5 if cost == "pairs" else 0.1
+    gap, gradient, stored = solved(views, cost, form=form, epsilon=epsilon, rank=128)
+    monkeypatch.setattr(tables, "KEPT_PART", 0)
+    monkeypatch.setattr(tables, "CHUNK_BYTES", 2_600)
+    # Else Newton steps would be other ones, as good but not the same to rounding.
+    monkeypatch.setattr(list_ascent, "can_be_kept", lambda *_: True)
+    same_gap, same_gradient, streamed = solved(views, cost, form=form, epsilon=epsilon, rank=128)
+    assert is_kept(stored)
+    assert not is_kept(streamed)
+    assert streamed.converged
+    torch.testing.assert_close(same_gap, gap, atol=1e-8, rtol=0)
+    torch.testing.assert_close(same_gradient, gradient, atol=1e-7, rtol=1e-5)
+    torch.testing.assert_close(streamed.standard_error, stored.standard_error, atol=0, rtol=1e-6)
+    torch.testing.assert_close(streamed.gradient_error, stored.gradient_error, atol=0, rtol=1e-6)
+    torch.testing.assert_close(streamed.coupling(), stored.coupling(), atol=1e-7, rtol=0)
+    torch.testing.assert_close(streamed.pair_marginal(0, 2), stored.pair_marginal(0, 2), atol=1e-7, rtol=0)
+    draws = [s.coupling_form.draw(100, torch.Generator().manual_seed(1)) for s in (stored, streamed)]
+    assert torch.equal(*draws)
+
+
+@pytest.mark.parametrize(("cost", "form"), [("cv", "products"), ("cv", "tuples"), ("csd", "auto")])
+def test_memory_stays_below_the_limit_whatever_the_rank(monkeypatch, cost, form):
+    views = noisy_views(3, 160, dtype=torch.float32)
+    with LiveBytes() as stored:
+        gap, gradient, solution = solved(views, cost, rank=4096, form=form, tol=1e-3)
+    assert is_kept(solution)
+    limit = stored.peak // 3
+    lower_limit(monkeypatch, limit)
+    del solution
+    with LiveBytes() as streamed:
+        same_gap, same_gradient, solution = solved(views, cost, rank=4096, form=form, tol=1e-3)
+    assert not is_kept(solution)
+    assert streamed.peak < limit
+    assert abs(float(same_gap - gap)) < float(solution.standard_error)
+    assert float(torch.cosine_similarity(same_gradient.flatten(), gradient.flatten(), dim=0)) > 0.99
+
+
+def test_a_requested_accuracy_may_stream(monkeypatch):
+    lower_limit(monkeypatch, 2**20)
+    views = noisy_views(3, 32)
+    _, _, coarse = solved(views, "cv", rank=256, epsilon=0.05, tol=1e-3, form="tuples")
+    _, _, fine = solved(views, "cv", rank=256, epsilon=0.05, tol=1e-3, form="tuples", rtol=0.08)
+    assert is_kept(coarse)
+    assert not is_kept(fine)
+    assert float(fine.gradient_error) < 0.1 < float(coarse.gradient_error)
+
+
+@pytest.mark.parametrize(
+    ("limit", "message"),
+    [
+        (1000, "solver='sampled' with 256 rows would take .* GiB, past the limit of .*: use a smaller rank"),
+        (120_000, "one row of a table of solver='sampled' would take .* GiB, .*: use fewer points or smaller batches"),
+    ],
+)
+def test_what_cannot_be_cut_further_is_refused(monkeypatch, limit, message):
+    lower_limit(monkeypatch, limit)
+    views = noisy_views(3, 6000, d=2)
+    with pytest.raises(ValueError, match=message):
+        solved(views, "cv", form="products")
+
+
+def test_rows_are_made_once_if_kept_and_in_every_pass_if_not():
+    made = []
+
+    def make(rows):
+        made.append((rows.start, rows.stop))
+        return rows
+
+    kept, streamed = Rows(make, count=5, step=5), Rows(make, count=5, step=2)
+    assert made == [(0, 5)]
+    for rows in (kept, streamed):
+        for _ in range(2):
+            assert [piece for piece, _ in rows][-1].stop == 5
+    assert made == [(0, 5)] + 2 * [(0, 2), (2, 4), (4, 5)]
