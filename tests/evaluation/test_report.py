@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from m3g.evaluation import METRICS, Embedded, evaluate, mean_of_views
+from m3g.evaluation import METRICS, Embedded, evaluate, mean_of_views, plots
 from m3g.evaluation.plots import plot_curves, plot_map, plot_matrix
 
 
@@ -59,19 +59,43 @@ def size_of(path):
         return image.size
 
 
-@pytest.mark.parametrize("method", ["pca", "tsne"])
-def test_pictures_are_written(tmp_path, method):
-    data = points(60, 0, masked=True)
+def test_pictures_are_written(tmp_path):
     curves = plot_curves({"loss": {"train": ([1, 2], [3.0, 2.0])}, "probe": {}}, tmp_path / "new" / "curves.png")
     matrix = plot_matrix(torch.rand(3, 3), ["a", "b", "c"], tmp_path / "matrix.png", title="Recall")
     ranks = plot_matrix(torch.ones(3, 3), ["a", "b", "c"], tmp_path / "rank.png", title="Rank", percent=False)
-    places = plot_map(
-        data.embeddings, tmp_path / "map.png", labels=data.labels, mask=data.mask, method=method, limit=40
-    )
-    for path in (curves, matrix, ranks, places):
+    for path in (curves, matrix, ranks):
         assert min(size_of(path)) > 300
-    alone = plot_map(data.embeddings, tmp_path / "alone.png", view_names=["x", "y", "z"])
-    assert size_of(alone)[0] < size_of(places)[0]  # no panel for classes without labels
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+@pytest.mark.parametrize("masked", [True, False])
+def test_a_map_shows_every_present_view_of_a_point(tmp_path, monkeypatch, labelled, masked):
+    data = points(60, 0, masked=masked)
+    drawn = []
+    monkeypatch.setattr(plots, "_save", lambda figure, path: drawn.append(figure) or path)
+    plot_map(data.embeddings, tmp_path, labels=data.labels if labelled else None, mask=data.mask, limit=90)
+    (figure,) = drawn
+    whole, *views = figure.axes
+    assert [axis.get_title() for axis in views] == ["view 0", "view 1", "view 2"]
+    rows = torch.linspace(0, 59, 30).long()
+    present = torch.ones(3, 30) if data.mask is None else data.mask[:, rows]
+    # behind each view's points all points are shown in grey
+    assert [len(axis.collections[-1].get_offsets()) for axis in views] == present.sum(1).tolist()
+    assert len(whole.collections[0].get_offsets()) == present.sum()
+    assert len(figure.legends) == int(labelled)
+
+
+def test_a_map_puts_alike_points_together(tmp_path):
+    data = points(90, 0)
+    places = plots._tsne(data.embeddings[0].double())
+    centres = torch.stack([places[data.labels == c].mean(0) for c in range(3)])
+    assert (torch.cdist(places, centres).argmin(1) == data.labels).float().mean() > 0.8
+    assert torch.equal(places, plots._tsne(data.embeddings[0].double()))
+
+
+@pytest.mark.parametrize("width", [1, 4])
+def test_collapsed_embeddings_have_a_map_too(width):
+    assert torch.isfinite(plots._tsne(torch.ones(20, width))).all()
 
 
 def test_many_classes_get_no_legend_of_a_hundred_lines(tmp_path):
@@ -84,5 +108,3 @@ def test_wrong_pictures_are_refused(tmp_path):
         plot_matrix(torch.ones(3, 3), ["a", "b"], tmp_path / "m.png", title="")
     with pytest.raises(ValueError, match="at least one panel"):
         plot_curves({}, tmp_path / "c.png")
-    with pytest.raises(ValueError, match="method takes one of"):
-        plot_map(torch.randn(2, 5, 3), tmp_path / "p.png", method="umap")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from torch.nn.functional import normalize
 
 from m3g import _checks
 
+MOST_NAMES = 20  # more classes than this get no legend
 Series = Mapping[str, tuple[Sequence[float], Sequence[float]]]
 
 
@@ -86,66 +88,75 @@ def plot_map(
     class_names: Sequence[str] | None = None,
     view_names: Sequence[str] | None = None,
     mask: Tensor | None = None,
-    method: str = "pca",
-    limit: int = 1000,
+    limit: int = 1500,
     title: str = "Embeddings",
 ) -> Path:
-    """All views' embeddings (k, n, d) in two dimensions, coloured by view and, with labels, by class.
+    """All views' embeddings (k, n, d) on one map: together on the left, view by view on the right.
 
-    `method` is `"pca"` (first two principal components) or `"tsne"`. At most `limit` points, evenly spaced.
+    The map is t-SNE of the unit vectors, with a fixed seed; of more than `limit` of them, points evenly spaced
+    over the rows are shown. With labels the colour tells the class, without them the view.
     """
-    _checks.one_of("method", method, ("pca", "tsne"))
     embeddings = _checks.aligned_views(embeddings, name="embeddings")
     mask = _checks.presence(mask, embeddings)
     k, n = embeddings.shape[:2]
-    rows = torch.linspace(0, n - 1, min(n, limit)).long()
-    points = normalize(embeddings[:, rows].double(), dim=-1).cpu()
+    rows = torch.linspace(0, n - 1, min(n, max(limit // k, 1))).long()
     shown = torch.ones(k, len(rows), dtype=torch.bool) if mask is None else mask[:, rows].cpu()
-    places = _project(points[shown], method)
+    places = _tsne(normalize(embeddings[:, rows].double(), dim=-1).cpu()[shown])
     view_of = torch.arange(k)[:, None].expand(k, len(rows))[shown]
-    names = list(view_names) if view_names is not None else [f"view {l}" for l in range(k)]
-    figure, axes = _figure(1 if labels is None else 2, width=6.4, height=5.2)
-    _scatter(axes[-1], places, view_of, names, "colour: view")
-    if labels is not None:
+    views = list(view_names) if view_names is not None else [f"view {l}" for l in range(k)]
+    if labels is None:
+        code, names, what = view_of, views, "view"
+    else:
         kinds, codes = torch.unique(labels.cpu(), return_inverse=True)
-        class_of = codes[rows].expand(k, len(rows))[shown]
-        known = (
-            class_names if class_names is not None else [str(int(kind)) for kind in torch.arange(int(kinds.max()) + 1)]
-        )
-        _scatter(axes[0], places, class_of, [known[int(kind)] for kind in kinds], "colour: class")
-    for axis in axes:
-        unit = "principal component" if method == "pca" else "t-SNE axis"
-        axis.set(xlabel=f"{unit} 1", ylabel=f"{unit} 2")
-    figure.suptitle(title)
+        what = "class"
+        code = codes[rows].expand(k, len(rows))[shown]
+        names = [str(int(kind)) if class_names is None else class_names[int(kind)] for kind in kinds]
+    palette = _palette(len(names))
+    colour = [palette[c] for c in code.tolist()]
+
+    columns = max(1, math.ceil(k / 2)) if k <= 8 else math.ceil(k**0.5)
+    lines = math.ceil(k / columns)
+    side = 5.4
+    figure_class = _checks.extra("matplotlib.figure", "plot").Figure
+    figure = figure_class(figsize=(side * (1 + columns / lines), side + 0.9), layout="constrained", dpi=130)
+    figure.suptitle(f"{title}\nt-SNE: what the network finds alike lies close; colour is the {what}", fontsize=12)
+    grid = figure.add_gridspec(lines, columns + lines)
+    whole = figure.add_subplot(grid[:, :lines])
+    # In random order, so that no class hides another because it comes later.
+    order = torch.randperm(len(places), generator=torch.Generator().manual_seed(0)).tolist()
+    whole.scatter(*places[order].T, s=9, alpha=0.75, color=[colour[i] for i in order], linewidths=0)
+    whole.set_title("all views", fontsize=11)
+    for l, name in enumerate(views):
+        axis = figure.add_subplot(grid[l // columns, lines + l % columns], sharex=whole, sharey=whole)
+        chosen = (view_of == l).nonzero().flatten().tolist()
+        axis.scatter(*places.T, s=2, color="0.88", linewidths=0)
+        axis.scatter(*places[chosen].T, s=6, alpha=0.9, color=[colour[i] for i in chosen], linewidths=0)
+        axis.set_title(name, fontsize=10)
+    for axis in figure.axes:
+        axis.set(xticks=[], yticks=[], box_aspect=1)  # the axes of such a map have no unit
+        axis.spines[:].set_color("0.8")
+    if labels is not None and len(names) <= MOST_NAMES:
+        dots = [whole.scatter([], [], s=40, color=[tone], linewidths=0) for tone in palette]
+        figure.legend(dots, names, loc="outside lower center", ncols=min(len(names), 10), frameon=False)
     return _save(figure, path)
 
 
-def _project(points: Tensor, method: str) -> Tensor:
-    if method == "pca":
-        centred = points - points.mean(0)
-        _, _, directions = torch.linalg.svd(centred, full_matrices=False)
-        return centred @ directions[:2].T if len(directions) > 1 else torch.nn.functional.pad(centred, (0, 1))
+def _tsne(points: Tensor) -> Tensor:
+    """Places in the plane (n, 2), from the first two principal components on."""
     _checks.extra("sklearn", "train")
     from sklearn.manifold import TSNE
 
-    found = TSNE(perplexity=min(30, (len(points) - 1) / 3), random_state=0, init="pca").fit_transform(points.numpy())
-    return torch.from_numpy(found)
+    centred = points - points.mean(0)
+    _, _, directions = torch.linalg.svd(centred, full_matrices=False)
+    start = torch.nn.functional.pad(centred @ directions[:2].T, (0, max(0, 2 - len(directions))))
+    start = 1e-4 * start / start[:, 0].std().clamp_min(1e-12)  # collapsed embeddings have no extent
+    machine = TSNE(perplexity=min(30.0, (len(points) - 1) / 3), init=start.float().numpy(), random_state=0)
+    return torch.from_numpy(machine.fit_transform(points.float().numpy()))
 
 
-def _scatter(axis: Any, places: Tensor, code: Tensor, names: Sequence[str], title: str) -> None:
+def _palette(count: int) -> list[Any]:
+    """As many colours as there are names, told apart as well as their number allows."""
     colormaps = _checks.extra("matplotlib", "plot").colormaps
-    many = len(names) > 20
-    colours = colormaps["turbo" if many else ("tab10" if len(names) <= 10 else "tab20")]
-    palette = [colours(c / (len(names) - 1) if many else c) for c in range(len(names))]
-    # In random order, so that no class hides another because it comes later.
-    order = torch.randperm(len(places), generator=torch.Generator().manual_seed(0))
-    x, y = places[order].T
-    axis.scatter(x, y, s=7, alpha=0.6, color=[palette[c] for c in code[order].tolist()], linewidths=0)
-    for colour, name in zip(palette, names):
-        axis.scatter([], [], s=7, alpha=0.8, color=[colour], label=name, linewidths=0)
-    axis.set(title=title)
-    axis.spines[["top", "right"]].set_visible(False)
-    if many:
-        axis.annotate(f"{len(names)} classes", (0.02, 0.98), xycoords="axes fraction", va="top")
-    else:
-        axis.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, markerscale=2.5)
+    if count > MOST_NAMES:
+        return [colormaps["turbo"](c / (count - 1)) for c in range(count)]
+    return [colormaps["tab10" if count <= 10 else "tab20"](c) for c in range(count)]
