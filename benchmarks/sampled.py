@@ -1,4 +1,4 @@
-"""The sampled solver beside the exact one: accuracy, honesty of its errors, growth, and what no exact solver holds.
+"""The sampled solver beside the exact one: accuracy, honesty of its errors, growth, training, and what is out of reach.
 
     python -m benchmarks sampled          writes results/sampled.{json,md,png}
 
@@ -21,6 +21,7 @@ import torch
 
 import m3g
 from benchmarks.measurement import peak_bytes
+from benchmarks.sampled_training import training, training_table
 from m3g.losses.m3g import solved_gap
 from m3g.solvers import SamplingWarning
 
@@ -126,6 +127,11 @@ def best_of(count: int, views: torch.Tensor, solver: Any) -> float:
     return min(gap_and_gradient(views, 0.05, solver)["seconds"] for _ in range(count))
 
 
+def exact_operations(k: int, n: int) -> float:
+    """Of one step of the exact solver."""
+    return m3g.estimate(m3g.CircularVariance()(torch.ones(k, n, 1)), solver="factored").flops
+
+
 def growth() -> list[dict]:
     """Seconds of forward and backward at one rank, by k and by n; the exact solver's up to 1e11 operations a step."""
     rows = []
@@ -135,8 +141,7 @@ def growth() -> list[dict]:
             k, n = (value, 256) if axis == "k" else (4, value)
             views = noisy_views(k, n, 1.0)
             row = {"axis": axis, "k": k, "n": n, "seconds": best_of(3, views, m3g.Sampled(form="products", seed=0))}
-            need = m3g.estimate(m3g.CircularVariance()(views))
-            exact_ends = exact_ends or need.flops > 1e11
+            exact_ends = exact_ends or exact_operations(k, n) > 1e11
             row["exact_seconds"] = None if exact_ends else best_of(1, views, m3g.Factored())
             rows.append(row)
             print(f"  {axis}={value}: sampled {row['seconds']:.3f} s, exact {row['exact_seconds']}", flush=True)
@@ -164,7 +169,14 @@ def large() -> dict:
     }
 
 
-PARTS = {"large": large, "growth": growth, "accuracy": accuracy, "ranks": error_by_rank, "coverage": coverage}
+PARTS = {
+    "large": large,
+    "growth": growth,
+    "accuracy": accuracy,
+    "ranks": error_by_rank,
+    "coverage": coverage,
+    "training": training,
+}
 
 
 def run(results: Path, parts: Sequence[str] = tuple(PARTS)) -> None:
@@ -225,7 +237,8 @@ def tables(report: dict) -> str:
             f"| {row['k']} | {row['n']} | {row['epsilon']} | {row['noise']} | {row['draws']} | "
             f"{row['within_two']:.1%} |"
         )
-    return "\n".join(lines) + "\n"
+    table = "\n".join(lines) + "\n"
+    return f"{table}\n{training_table(report['training'])}" if "training" in report else table
 
 
 def plot(report: dict, path: Path) -> None:
@@ -253,10 +266,14 @@ def plot(report: dict, path: Path) -> None:
         axes.loglog([row[axis] for row in rows], [row["seconds"] for row in rows], "o-", label="sampled")
         done = [row for row in rows if row["exact_seconds"] is not None]
         axes.loglog([row[axis] for row in done], [row["exact_seconds"] for row in done], "s-", label="exact")
-        if done:
-            last = done[-1]
+        if 0 < len(done) < len(rows):
+            last, next_one = done[-1], rows[len(done)]
             axes.annotate(
-                "next: minutes a step", (last[axis], last["exact_seconds"]), xytext=(8, -12), textcoords="offset points"
+                f"{axis} = {next_one[axis]}: {exact_operations(next_one['k'], next_one['n']):.0e} operations a step",
+                (last[axis], last["exact_seconds"]),
+                xytext=(8, -12),
+                textcoords="offset points",
+                fontsize=8,
             )
         fixed = "n = 256" if axis == "k" else "k = 4"
         axes.set(xlabel=axis, ylabel="seconds, forward and backward", title=f"time by {axis} ({fixed}, rank 4096)")
