@@ -36,7 +36,7 @@ lint: $(VENV)/.installed-test,train,dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: $(VENV)/.installed-bench
+bench: $(VENV)/.installed-bench,train
 	$(BIN)/python -m benchmarks
 
 docs: $(VENV)/.installed-docs,train
