@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from m3g import _checks
+from m3g.nets import hub
 
 TRUSTED_PACKAGES = ("m3g", "torch.nn", "transformers")
 
@@ -89,13 +91,13 @@ def _load(model: str, pretrained: bool, changes: dict[str, Any]) -> Any:
                 f"model takes a model type known to transformers, such as 'vit', 'bert' or 'wav2vec2', got {model!r}."
             ) from None
         return transformers.AutoModel.from_config(config, trust_remote_code=False)
+    # Without a connection only what an earlier download left behind will do.
+    where = {"trust_remote_code": False, "local_files_only": not (Path(model).is_dir() or hub.reachable())}
     try:
-        config = transformers.AutoConfig.from_pretrained(model, trust_remote_code=False, **changes)
+        config = transformers.AutoConfig.from_pretrained(model, **where, **changes)
         if not pretrained:
             return transformers.AutoModel.from_config(config, trust_remote_code=False)
-        return transformers.AutoModel.from_pretrained(
-            model, config=config, trust_remote_code=False, use_safetensors=True
-        )
+        return transformers.AutoModel.from_pretrained(model, config=config, use_safetensors=True, **where)
     except (OSError, ValueError) as error:
         reason = str(error).strip().split("\n")[0]
         raise ValueError(

@@ -13,7 +13,7 @@ from safetensors.torch import load as tensors_from
 from safetensors.torch import save as bytes_of
 from torch import Tensor, nn
 
-from m3g.nets import MultiViewNet, build_net
+from m3g.nets import MultiViewNet, build_net, hub
 from m3g.training.config import Config
 from m3g.training.files import atomic, write_json
 from m3g.training.run import Run
@@ -149,6 +149,8 @@ def push_to_hub(folder: str | os.PathLike[str], repository: str, *, private: boo
     load(folder)  # refuses an unfinished or damaged run before anything is sent
     api = HfApi()
     try:
+        if not hub.reachable():
+            raise ConnectionError(f"no answer from {api.endpoint}")
         address = api.create_repo(repository, private=private, exist_ok=True)
         api.upload_folder(
             repo_id=repository,
