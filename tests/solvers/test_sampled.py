@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 import m3g
 from m3g.losses.m3g import solved_gap
 from m3g.solvers import EstimatedWarning, SamplingWarning, auto
+from m3g.solvers.sampling_error import fit_factor
 
 
 def noisy_views(k, n, noise, *, d=64, seed=0, batch=(), dtype=torch.float32):
@@ -48,6 +49,33 @@ def test_agrees_with_the_exact_solver_within_its_own_error(k, n, noise, epsilon,
     assert float(torch.cosine_similarity(gradient.flatten(), true_gradient.flatten(), dim=0)) > cosine
     off = float((gradient - true_gradient).norm() / true_gradient.norm())
     assert off < 2 * float(solution.gradient_error)
+
+
+@pytest.mark.filterwarnings("ignore::m3g.solvers.SamplingWarning")
+def test_potentials_that_fit_the_sample_do_not_make_the_error_look_small():
+    views = noisy_views(3, 64, 1.0)
+    _, true_gradient, _ = gap_and_gradient(views.double(), 0.05, m3g.Factored(), 1e-7)
+    true, told = 0.0, 0.0
+    for seed in range(6):
+        _, gradient, solution = gap_and_gradient(views, 0.05, m3g.Sampled(rank=1024, form="products", seed=seed), 1e-5)
+        true += float((gradient.double() - true_gradient).norm() / true_gradient.norm()) ** 2
+        told += float(solution.gradient_error) ** 2
+    assert 0.8 < (true / told) ** 0.5 < 1.2
+
+
+def test_the_factor_of_the_fit():
+    weights = torch.rand(3, 50, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    bias = torch.tensor([0.0, 0.05, 0.6], dtype=torch.float64) * weights.sum(1)
+    none, some, most = fit_factor(weights, bias).tolist()
+    assert none == 1
+    assert 1 / 0.9 < some < 1.3  # heavy samples have more leverage, and more of the error
+    assert 10 < most < 100
+    torch.testing.assert_close(fit_factor(7 * weights, 7 * bias), fit_factor(weights, bias))
+    assert (
+        fit_factor(torch.zeros(1, 5), torch.zeros(1)).item()
+        == fit_factor(torch.zeros(1, 0), torch.zeros(1)).item()
+        == 1
+    )
 
 
 @pytest.mark.slow

@@ -4,7 +4,8 @@ The samples are two independent halves. To first order each half would have foun
 is the one found, s is +1 on the rows of the first half and -1 on those of the second (0 on rows that are exact), and
 δ is the answer of the log scalings, which keep the marginals right: H δ = -(marginals of P s). So
 
-- P (s + δ), half the difference between the halves, is a draw of the error of P and, through it, of the gradient;
+- P (s + δ), half the difference between the halves, is a draw of the error of P and, through it, of the gradient, but
+  for what the log scalings take from it by fitting the sample (see `fit_factor`);
 - the value on a list is a maximum, so on average too high, by ½ ⟨δ, H δ⟩, twice that for the halves: it is taken off;
 - the noise left in the value is that of the mass at fixed log scalings, found from the scatter of the draws of each
   component of the proposal.
@@ -20,6 +21,9 @@ from torch import Tensor
 
 from m3g.costs import Coupling, Problem
 from m3g.solvers.list_ascent import ListAscent
+
+# Mean leverage past which the factor no longer grows; the answer is not trusted long before that.
+MOST_LEVERAGE = 0.95
 
 
 @dataclass(frozen=True)
@@ -69,14 +73,47 @@ def sampling_error(ascent: ListAscent, problem: Problem, draws_each: int) -> Sam
     answer = ascent.solve(-uneven, rtol=0.1)
     bias = -(answer * uneven).sum(1) / 2
     # Draws of one component of the proposal are a stride apart.
-    drawn = coupling.sample_weights().reshape(b, draws_each, -1)
+    weights = coupling.sample_weights()
+    drawn = weights.reshape(b, draws_each, -1)
     scatter = drawn.var(1).sum(1) * draws_each if drawn.numel() else zero[:, 0]
     half_difference = problem.gradient(coupling.changed(answer, signs))
     found = problem.gradient(coupling)
     if len(set(problem.sizes)) == 1:
         found = tuple(g - t for g, t in zip(found, problem.gradient(_TrueMatching(problem, ascent.mass))))
     length = _norm(found, b).clamp_min(torch.finfo(problem.dtype).tiny)
-    return SamplingError((scatter + bias.square() / 4).sqrt(), _norm(half_difference, b) / length, bias)
+    gradient = _norm(half_difference, b) / length * fit_factor(weights, bias)
+    return SamplingError((scatter + bias.square() / 4).sqrt(), gradient, bias)
+
+
+def fit_factor(weights: Tensor, bias: Tensor) -> Tensor:
+    """How much larger errors are than they look from the sample that the log scalings were fitted to: (b,), at least 1.
+
+    A sample with leverage h draws the log scalings towards itself, so that only 1 - h of its error is seen; dividing
+    by that is the jackknife. The mean of h over the mass is twice the bias of the value. How h is spread over samples
+    of weight w is taken from the leverage of independent ones, h = a w / (1 + a w), with a such that the mean is right:
+    the factor is √(Σ w² (1 + a w)² / Σ w²).
+
+    Args:
+        weights: of the samples in the coupling found (b, s).
+        bias: of the value / eps (b,).
+
+    Example:
+        >>> fit_factor(torch.full((1, 100), 0.01), torch.tensor([0.05]))  # of equal weights 1 / (1 - 2 bias)
+        tensor([1.1111])
+    """
+    total = weights.sum(1, keepdim=True).clamp_min(torch.finfo(weights.dtype).tiny)
+    weights = weights / total
+    mean = (2 * bias.unsqueeze(1) / total).clamp(min=0.0, max=MOST_LEVERAGE)
+    a = torch.zeros_like(mean)
+    # The mean leverage is concave in a: Newton steps climb to the root from below.
+    for _ in range(20):
+        grown = 1 + a * weights
+        slope = (weights / grown).square().sum(1, keepdim=True)
+        reached = (a * weights.square() / grown).sum(1, keepdim=True)
+        a = a + (mean - reached) / slope.clamp_min(torch.finfo(weights.dtype).tiny)
+    squares = weights.square().sum(1)
+    seen = (weights * (1 + a * weights)).square().sum(1)
+    return torch.where(squares > 0, seen / squares, torch.ones_like(seen)).sqrt()
 
 
 def _norm(parts: tuple[Tensor, ...], b: int) -> Tensor:
