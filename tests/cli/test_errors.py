@@ -72,6 +72,8 @@ CASES = [
     (["--loop.precision", "3-bit"], "precision"),
     (["--loop.accelerator", "gpu"], "got accelerator gpu"),
     (["--loop.strategy", "nonsense"], "strategy nonsense"),
+    (["--loop.strategy", "fsdp"], "loop.strategy fsdp takes several processes"),
+    (["--loop.strategy", "fsdp", "--loss", "symile"], "a loss without parameters of its own"),
     (["--loop.clip", "-1"], "loop.clip takes a positive"),
     (["--seed", "-1"], "seed takes"),
     (["--teacher.momentum", "2"], "teacher.momentum takes"),

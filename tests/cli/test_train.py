@@ -106,26 +106,6 @@ def test_a_full_disk(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.slow
-def test_two_processes_train_like_one_with_the_full_batch(tmp_path):
-    common = ["train", "--loop.max_steps", "20", "--loop.evaluate_every", "0", "--loop.accelerator", "cpu"]
-    common += ["--loss_options.gather", "true", "--encoder_options.width", "32", "--views_per_step", "3"]
-    one = ["-m", "m3g", *common, "--out", "one", "--data_options.batch_size", "64"]
-    two = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29517"]
-    two += ["-m", "m3g", *common, "--out", "two", "--data_options.batch_size", "32"]
-    for command in (one, two):
-        result = subprocess.run(
-            [sys.executable, *command], cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, timeout=300
-        )
-        assert result.returncode == 0, result.stderr
-    alone, together = (
-        [row["loss"] for row in Table(tmp_path / name / "metrics.csv").rows()] for name in ("one", "two")
-    )
-    assert len(alone) == 20
-    assert together == pytest.approx(alone, abs=1e-4)
-    assert (tmp_path / "two" / "results.json").exists()
-
-
 @pytest.mark.parametrize("name", ["imagenet", "domainnet", "eeg"])
 def test_shipped_settings_are_known_by_name(capsys, name):
     with pytest.raises(SystemExit):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,14 +47,18 @@ def save_network(
     config: Config,
     folder: str | os.PathLike[str],
     *,
+    weights: Mapping[str, Tensor],
     view_shapes: list[tuple[int, ...]],
     view_names: list[str],
     scaling: Sequence[tuple[Tensor, Tensor]] = (),
 ) -> None:
-    """Write `model.safetensors` and `model.json` into a run folder, with what its inputs are scaled by."""
+    """Write `model.safetensors` and `model.json` into a run folder, with what its inputs are scaled by.
+
+    `weights` are those of `net`, whole, also where each process holds a share of them.
+    """
     run = Run(folder)
     # contiguous copies under every name: modules may share storage, which safetensors refuses
-    tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in net.state_dict().items()}
+    tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in weights.items()}
     for l, (mean, divisor) in enumerate(scaling):
         tensors |= {f"{SCALING}{l}.mean": mean, f"{SCALING}{l}.divisor": divisor}
     with atomic(run.weights) as file:

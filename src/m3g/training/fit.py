@@ -26,6 +26,7 @@ from m3g.training.config import Config
 from m3g.training.export import network, save_network
 from m3g.training.module import MultiViewModule, NonFiniteLoss, seed_everything
 from m3g.training.run import Run
+from m3g.training.sharding import FullySharded
 
 # n ** k up to which the exact solver of M3G takes some tens of milliseconds, and in all subsets of a step together
 QUICK_TUPLES = 2e7
@@ -131,8 +132,15 @@ def train(
     module = build_module(config, data, trust=trust)
     if kept is not None:
         checkpoint.check_fits(kept, module, folder.checkpoint)
+    if config.loop.strategy == "fsdp" and any(True for _ in module.loss.parameters()):
+        raise ValueError(
+            f"loop.strategy fsdp takes a loss without parameters of its own, got {config.loss!r}: set "
+            "loss_options.learn_temperature to false, or use ddp."
+        )
     with logs.quiet():
         trainer = _trainer(config, folder, callbacks or [], sometimes_unused=_sometimes_unused(config, data))
+    if config.loop.sync_batchnorm and trainer.world_size > 1 and trainer.strategy.root_device.type == "cpu":
+        raise ValueError("loop.sync_batchnorm takes GPUs, got several processes on CPUs: leave it out.")
     made = [path for path in (folder.path, *folder.path.parents) if not path.exists()]
     if first:
         if kept is None:
@@ -154,11 +162,13 @@ def train(
         if first and not folder.checkpoint.exists():
             _discard(made)  # nothing to resume from: leave nothing behind
         raise
+    weights = trainer.strategy.lightning_module_state_dict()  # all processes give their share, if each has one
     if first:
         save_network(
             module.net,
             config,
             folder.path,
+            weights={name.removeprefix("net."): value for name, value in weights.items() if name.startswith("net.")},
             view_shapes=data.view_shapes,
             view_names=list(data.view_names),
             scaling=data.scaling,
@@ -211,6 +221,8 @@ def _trainer(config: Config, folder: Run, callbacks: list[Callback], *, sometime
     strategy = loop.strategy
     if several and strategy == "auto":
         strategy = "ddp_find_unused_parameters_true" if sometimes_unused else "ddp"
+    if strategy == "fsdp" and not several:
+        raise ValueError("loop.strategy fsdp takes several processes, got one: start them with torchrun.")
     try:
         return Trainer(
             max_epochs=loop.epochs,
@@ -221,7 +233,7 @@ def _trainer(config: Config, folder: Run, callbacks: list[Callback], *, sometime
             accelerator=loop.accelerator,
             devices=devices,
             num_nodes=nodes,
-            strategy=strategy,
+            strategy=FullySharded(devices * nodes) if strategy == "fsdp" else strategy,
             sync_batchnorm=loop.sync_batchnorm,
             log_every_n_steps=loop.log_every,
             logger=TensorBoardLogger(folder.path, name="tensorboard", version=""),

@@ -16,6 +16,7 @@ from m3g.nets import MultiViewNet, Teacher, momentum_at
 from m3g.training import optim
 from m3g.training.config import OptimSettings, TeacherSettings
 from m3g.training.schedules import cosine, warmup_cosine
+from m3g.training.sharding import shard
 
 Batch = dict[str, Any]
 
@@ -195,6 +196,16 @@ class MultiViewModule(pl.LightningModule):
         return momentum_at(step, self.total_steps, base)
 
     # ---------------------------------------------------------------- Lightning's hooks
+
+    def configure_model(self) -> None:
+        """With the strategy fsdp, which brings a mesh, spread the networks over the processes."""
+        if self.device_mesh is not None:
+            nets = [self.net] if self.teacher is None else [self.net, self.teacher.net]
+            heads = [net.predictor for net in nets if net.predictor is not None]
+            shard(
+                [*(part for net in nets for part in (*net.encoders, *net.projectors)), *heads],
+                self.device_mesh["data_parallel"],
+            )
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return optim.adamw(nn.ModuleList([self.net, self.loss]), self.adam)

@@ -66,10 +66,14 @@ class Probe(Callback):
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         data: Any = trainer.datamodule  # type: ignore[attr-defined]
         split = probe_split(data)
-        if (trainer.current_epoch + 1) % self.every or split is None or not trainer.is_global_zero:
+        if (trainer.current_epoch + 1) % self.every or split is None:
             return
         net: Any = pl_module.net
-        report = evaluate(embed(net, data, "train"), embed(net, data, split), transfer=False, polymatching=False)
+        # every process looks, because each may hold only a share of the weights; the first judges
+        seen, held_out = embed(net, data, "train"), embed(net, data, split)
+        if not trainer.is_global_zero:
+            return
+        report = evaluate(seen, held_out, transfer=False, polymatching=False)
         row = {name: report.numbers[name] for name in QUICK if name in report.numbers}
         self.table.append({"step": trainer.global_step, "epoch": trainer.current_epoch + 1, **row})
         for logger in trainer.loggers:

@@ -1,0 +1,36 @@
+"""Fully sharded training (`--loop.strategy fsdp`): every process holds a share of all weights, on GPUs or CPUs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lightning.pytorch import Trainer
+from lightning.pytorch.strategies import ModelParallelStrategy
+from torch import nn
+from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
+from torch.distributed.fsdp import FSDPModule, fully_shard
+
+
+class FullySharded(ModelParallelStrategy):
+    """PyTorch's `fully_shard` over all processes; checkpoints hold whole tensors, as with any other strategy."""
+
+    def __init__(self, processes: int) -> None:
+        super().__init__(data_parallel_size=processes, tensor_parallel_size=1, save_distributed_checkpoint=False)
+
+    def setup_optimizers(self, trainer: Trainer) -> None:
+        super().setup_optimizers(trainer)
+        for optimizer in self.optimizers:
+            # The first look at an optimiser's state makes it, by a step without gradients: not one to be counted.
+            get_optimizer_state_dict(self.model, optimizer)  # type: ignore[arg-type]
+            for state in optimizer.state.values():
+                state["step"].zero_()
+
+
+def shard(parts: list[nn.Module], mesh: Any) -> None:
+    """Spread modules over the processes of a mesh, the layers of a list one by one: a layer is whole only in use."""
+    for part in parts:
+        stacks = [module for module in part.modules() if isinstance(module, nn.ModuleList)]
+        for layer in [*(layer for stack in stacks for layer in stack), part]:
+            if not isinstance(layer, FSDPModule) and any(True for _ in layer.parameters()):
+                # The teacher has no backward pass, after which shares would be all that is kept.
+                fully_shard(layer, mesh=mesh, reshard_after_forward=True)
