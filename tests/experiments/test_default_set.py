@@ -5,7 +5,6 @@ import json
 import pytest
 
 from m3g.cli import main
-from m3g.evaluation import Report
 from m3g.experiments import default_set
 
 
@@ -15,7 +14,7 @@ def test_raw_features_are_a_strong_baseline():
 
 def test_summary_over_seeds():
     runs = [dict.fromkeys(default_set.COLUMNS, value) for value in (0.1, 0.2, 0.3)]
-    found = default_set.summary(runs)
+    found = default_set.summary(runs, default_set.COLUMNS)
     assert found["mean"]["recall_at_1"] == pytest.approx(0.2)
     assert found["deviation"]["recall_at_1"] == pytest.approx(0.1)
 
@@ -31,22 +30,32 @@ def test_demo_prints_the_table_and_the_pictures(tmp_path, monkeypatch, capsys):
     assert all((tmp_path / picture).stat().st_size > 1000 for picture in pictures)
 
 
-def test_reproduce_takes_the_best_setting_of_each_and_writes_the_numbers(tmp_path, monkeypatch, capsys):
-    """Training is replaced by a formula with a known best setting, different for every seed."""
+def test_reproduce_chooses_on_validation_splits_and_reports_test_splits(tmp_path, monkeypatch, capsys):
+    """Training and measuring are replaced by formulas with known best settings: one for validation, one for test."""
     monkeypatch.chdir(tmp_path)
+    trained = {}
 
-    def formula(config, folder, split, *, polymatching=True):
+    def measure(run, split, *, polymatching):
+        config = trained[run]
         value = next(iter(config.loss_options.values()))
-        score = 0.9 - abs(value - 0.1) - config.optim.learning_rate + 0.01 * config.seed
-        return Report(numbers=dict.fromkeys(default_set.COLUMNS, score))
+        dropout = config.encoder_options.get("dropout", 0.0)
+        best = {"m3g": 0.05, "infonce-pwe": 0.2}[config.loss] if split == "val" else 0.1
+        score = 0.9 - abs(value - best) + dropout / 10 + 0.01 * config.seed
+        return dict.fromkeys(default_set.COLUMNS, score)
 
-    monkeypatch.setattr(default_set, "measure", formula)
+    monkeypatch.setattr(default_set, "train", lambda config, run: trained.update({run: config}))
+    monkeypatch.setattr(default_set, "measure", measure)
     monkeypatch.setenv("COLUMNS", "120")
     assert main(["reproduce", "default-set", "--seeds", "2", "--out", "out"]) == 0
     found = json.loads((tmp_path / "out" / "default_set.json").read_text())
-    for method in ("m3g", "infonce-pwe"):
+    for method, value, score in (("m3g", 0.05, 0.865), ("infonce-pwe", 0.2, 0.815)):
         best = found["methods"][method]["best"]
-        assert (best["value"], best["learning_rate"]) == (0.1, 2e-3)
+        assert (best["value"], best["dropout"]) == (value, 0.1)
         assert len(found["methods"][method]["tried"]) == 6
-        assert found["methods"][method]["mean"]["recall_at_1"] == pytest.approx(0.903)
-    assert "90.3 ± 0.7" in capsys.readouterr().out
+        assert found["methods"][method]["mean"]["recall_at_1"] == pytest.approx(score)
+    output = capsys.readouterr().out
+    assert "86.5 ± 0.7" in output
+    assert "81.5 ± 0.7" in output
+    splits = {(config.seed, config.data_options["split_seed"]) for config in trained.values()}
+    assert splits == {(0, 1), (1, 2)}
+    assert len(trained) == 24
