@@ -6,7 +6,6 @@ python two_processes.py RANK MEETING_FILE RESULT_FILE
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
@@ -15,6 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import m3g
 from m3g import losses
+from m3g.solvers import auto
 
 WORLD, K, N, D_IN, D = 2, 3, 5, 7, 6
 
@@ -87,25 +87,15 @@ def refusals(rank):
             yield "nothing"
 
 
-@dataclass(frozen=True)
-class RandomTilt:
-    """A solver that draws at random: the optimum of a cost with a little noise on it."""
-
-    seed: int | None = None
-    generator: torch.Generator | None = None
-    name = "random tilt"
-
-    def solve(self, problem, *, epsilon, tol, weights):
-        seed = self.seed if self.seed is not None else self.generator.initial_seed()
-        factor = 1 + torch.rand((), generator=torch.Generator().manual_seed(seed)).item()
-        return m3g.Factored().solve(problem, epsilon=factor * epsilon, tol=tol, weights=weights)
-
-
-def random_solver(rank):
-    """The gap by a solver that would draw differently on each process, were it not told to agree."""
-    solver = RandomTilt(generator=torch.Generator().manual_seed(rank))
+def random_solvers(rank):
+    """The gap by solvers that would draw differently on each process, were they not told to agree."""
+    auto.SMALL, auto.MOST_FLOPS = 0, 0.0  # so that "auto" samples
     inputs = share(data(masked=False, taught=False), rank)
-    return loss_and_gradients(model("m3g", {"gather": True, "solver": solver}, 0), inputs)[0]
+    for solver in (m3g.Sampled(rank=256), "auto"):
+        module = model("m3g", {"gather": True, "solver": solver}, 0)
+        torch.manual_seed(rank)
+        yield loss_and_gradients(module, inputs)[0]
+        assert module.loss.last.solver == "sampled"
 
 
 def mask_on_one_process(rank):
@@ -130,7 +120,7 @@ def main(rank, meeting, result):
             key = (name, str(options), masked, taught, gather)
             results[key] = loss_and_gradients(module, share(data(masked, taught), rank))
     results["refusals"] = list(refusals(rank))
-    results["random solver"] = random_solver(rank)
+    results["random solvers"] = list(random_solvers(rank))
     results["mask on one process"] = mask_on_one_process(rank)
     torch.save(results, result)
     dist.destroy_process_group()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor
 
 from m3g import _checks
@@ -17,8 +18,8 @@ from m3g.solvers.sinkhorn import Sinkhorn
 from m3g.solvers.solution import Solution
 from m3g.solvers.tables import KEPT_PART
 
-# Operations of one step past which a solve is left to sampling: tens of seconds a step on a laptop.
-MOST_FLOPS = 1e12
+# Operations of one step past which a solve is left to sampling: a solve then takes longer than ten seconds on a laptop.
+MOST_FLOPS = 1e11
 # Problems of so few tuples need no second thought.
 SMALL = 10**8
 
@@ -113,12 +114,24 @@ class Auto:
 
     Where these would be past their budget of memory or operations, "sampled" takes over, with a warning, for all costs
     it takes: sums over all pairs of views and the circular standard deviation.
+
+    Args:
+        seed, generator: those of `Sampled`, where it takes over.
     """
+
+    seed: int | None = None
+    generator: torch.Generator | None = None
 
     name = "auto"
 
+    def __post_init__(self) -> None:
+        Sampled(seed=self.seed, generator=self.generator)  # which refuses both
+
     def solve(self, problem: Problem, *, epsilon: float, tol: float, weights: list[Tensor] | None) -> Solution:
-        return choose(problem).solve(problem, epsilon=epsilon, tol=tol, weights=weights)
+        solver = choose(problem)
+        if isinstance(solver, Sampled):
+            solver = replace(solver, seed=self.seed, generator=self.generator)
+        return solver.solve(problem, epsilon=epsilon, tol=tol, weights=weights)
 
 
 def choose(problem: Problem) -> Factored | Sampled | Sinkhorn:
