@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -117,12 +118,20 @@ def test_eeg_settings_train_on_a_users_recordings(tmp_path, monkeypatch, capsys)
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
     for night in range(4):
-        np.savez(f"{night}.npz", signals=rng.standard_normal((3, 400)).astype(np.float32))
+        stage = np.arange(30) % 2
+        wave = np.sin(np.outer(0.3 + 0.6 * stage, np.arange(50)))[:, None] + 0.3 * rng.standard_normal((30, 3, 50))
+        np.savez(f"{night}.npz", signals=wave.astype(np.float32), label=np.array(["N", "W"])[stage])
     files = "[0.npz, 1.npz, 2.npz, 3.npz]"
     options = ["--data_options.paths", files, "--data_options.window", "50", "--data_options.val", "0.25"]
     options += ["--data_options.test", "0.25", "--data_options.batch_size", "8", "--loop.epochs", "1"]
     assert main(["train", "--config", "eeg", *options]) == 0
-    assert "3 views" in capsys.readouterr().out
+    output = capsys.readouterr().out
+    assert "3 views" in output
+    numbers = json.loads(Path("runs/m3g-1/results.json").read_text())["numbers"]
+    assert numbers["few_shot_10"] > 0.8  # two frequencies
+    assert "few_shot_50" not in numbers  # 30 rows per class train
+    assert main(["evaluate", "runs/m3g-1", "--few_shot", "false"]) == 0
+    assert "few_shot" not in capsys.readouterr().out
 
 
 def test_ctrl_c_says_how_to_go_on(tmp_path, monkeypatch, capsys):

@@ -13,6 +13,7 @@ from m3g.training.config import Config
 from m3g.training.files import write_text
 from m3g.training.logs import Table
 from m3g.training.module import NonFiniteLoss
+from m3g.training.report import evaluate_run, watch
 
 
 def small(**changes):
@@ -214,3 +215,29 @@ def test_how_many_subsets_are_quick():
     assert sizes == {16: (6, 1), 32: (4, 15), 64: (4, 3), 128: (3, 20), 256: (3, 3)}
     config = small(data_options={"views": None})
     assert fit.subsets(config, fit.build_data(config)) == (6, 1)
+
+
+@pytest.mark.parametrize("precision", ["bf16-mixed", "bf16-true", "64-true"])
+def test_other_precisions_train_and_are_evaluated(tmp_path, precision):
+    """With a teacher and accumulation; the loss itself is never computed in less than single precision."""
+    seen = set()
+
+    class Look(pl.Callback):
+        def on_train_start(self, trainer, module):
+            module.loss.register_forward_hook(lambda loss, inputs, output: seen.add(output.dtype))
+
+    config = small(
+        loss="m3g",
+        data_options={"batch_size": 50},
+        teacher={"enabled": True, "momentum": 0.5},
+        heads={"predictor": True},
+        loop={"precision": precision, "accumulate": 2, "epochs": 5, "evaluate_every": 5},
+    )
+    run = fit.train(config, tmp_path / "run", callbacks=[*watch(config, tmp_path / "run"), Look()])
+    assert seen == {torch.float64 if precision == "64-true" else torch.float32}
+    values = [row["loss"] for row in Table(run.path / "metrics.csv").rows()]
+    assert torch.isfinite(torch.tensor(values)).all()
+    assert sum(values[-5:]) < 0.9 * sum(values[:5])
+    assert Table(run.path / "probes.csv").rows()[0]["linear_mean"] > 0.5
+    report, _ = evaluate_run(run.path)
+    assert report.numbers["linear_mean"] > 0.5

@@ -10,6 +10,7 @@ DESCRIPTION = {
 geometry.
 
   m3g evaluate runs/m3g-1
+  m3g evaluate runs/m3g-1 --few_shot true       also probes from 10, 50, ... labels per class (signals: always)
   m3g evaluate runs/m3g-1 --paper_probe true    also the paper's linear probe (SGD, learning rate sweep)
 
 Rewrites results.json and the pictures in the run's folder."""
@@ -25,6 +26,12 @@ def arguments(parser: Any, name: str) -> None:
         help="also the paper's linear probe: slower, a minute or so",
     )
     parser.add_argument(
+        "--few_shot",
+        type=bool | None,
+        default=None,
+        help="also the paper's probes from 10, 50, 100 and 1000 labels per class; by default for signals",
+    )
+    parser.add_argument(
         "--trust",
         action="store_true",
         help="allow encoder classes from outside m3g, torch.nn and transformers",
@@ -34,7 +41,7 @@ def arguments(parser: Any, name: str) -> None:
 def run(args: Any, name: str) -> int:
     from m3g.training.report import evaluate_run, show
 
-    report, pictures = evaluate_run(args.run, trust=args.trust, paper_probe=args.paper_probe)
+    report, pictures = evaluate_run(args.run, trust=args.trust, paper_probe=args.paper_probe, few_shot=args.few_shot)
     show(report)
     for picture in pictures:
         print(f"picture   {picture}")

@@ -1,5 +1,6 @@
 """What was learned: probes, nearest neighbours, cross-view retrieval, polymatching, geometry, pictures."""
 
+from m3g.evaluation.few_shot import FewShot, balanced_accuracy, few_shot_probe
 from m3g.evaluation.geometry import alignment, effective_rank, uniformity
 from m3g.evaluation.matching import polymatching_accuracy
 from m3g.evaluation.probes import ProbeResult, knn_accuracy, linear_probe, quick_probe, transfer_probe
@@ -9,12 +10,15 @@ from m3g.evaluation.retrieval import Retrieval, retrieval
 __all__ = [
     "METRICS",
     "Embedded",
+    "FewShot",
     "ProbeResult",
     "Report",
     "Retrieval",
     "alignment",
+    "balanced_accuracy",
     "effective_rank",
     "evaluate",
+    "few_shot_probe",
     "knn_accuracy",
     "linear_probe",
     "mean_of_views",

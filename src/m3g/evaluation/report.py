@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from m3g import _checks
+from m3g.evaluation.few_shot import SHOTS, few_shot_probe, most_shots
 from m3g.evaluation.geometry import alignment, effective_rank, uniformity
 from m3g.evaluation.matching import polymatching_accuracy
 from m3g.evaluation.probes import knn_accuracy, linear_probe, quick_probe, transfer_probe
@@ -21,6 +22,10 @@ METRICS = {
     "linear_transfer": "linear probe trained on one view and tested on another, accuracy, mean over pairs",
     "linear_concat": "linear probe on all views' features side by side, accuracy",
     "paper_probe": "as linear_mean, with the paper's protocol (SGD, learning rate sweep)",
+    **{
+        f"few_shot_{s}": f"probe on the views' features from {s} labels per class, balanced accuracy, mean of 5 draws"
+        for s in SHOTS
+    },
     "knn_mean": "5 nearest neighbours on the mean of the views' embeddings, accuracy",
     "recall_at_1": "true partner in another view found first, mean over pairs of views",
     "recall_at_5": "true partner among the first 5",
@@ -85,6 +90,7 @@ def evaluate(
     test: Embedded,
     *,
     paper_probe: bool = False,
+    few_shot: bool = False,
     transfer: bool = True,
     polymatching: bool = True,
     matching_batch: int | None = None,
@@ -92,7 +98,8 @@ def evaluate(
 ) -> Report:
     """Everything that the given parts allow: probes need labels, the rest needs embeddings.
 
-    Probes are fitted on `train` and scored on `test`; everything else is measured on `test` alone.
+    Probes are fitted on `train` and scored on `test`; everything else is measured on `test` alone. `few_shot` adds
+    the paper's probes from 10, 50, 100 and 1000 labels per class, as far as there are twice as many training rows.
 
     Example:
         >>> labels = torch.arange(60) % 3
@@ -104,13 +111,17 @@ def evaluate(
     report = Report()
     if train.labels is not None and test.labels is not None:
         _probe(report, train, test, paper_probe=paper_probe, transfer=transfer)
+        if few_shot and train.features is not None and test.features is not None:
+            for shots in [shots for shots in SHOTS if shots <= most_shots(train.labels)]:
+                found = few_shot_probe(train.features, train.labels, test.features, test.labels, shots=shots)
+                report.numbers[f"few_shot_{shots}"] = found.balanced_accuracy
     if test.embeddings is not None:
-        found = retrieval(test.embeddings, mask=test.mask)
+        searched = retrieval(test.embeddings, mask=test.mask)
         for level in LEVELS:
-            report.matrices[f"recall_at_{level}"] = found.recall[level]
-            report.numbers[f"recall_at_{level}"] = off_diagonal_mean(found.recall[level])
-        report.matrices["median_rank"] = found.median_rank
-        report.numbers["median_rank"] = off_diagonal_mean(found.median_rank)
+            report.matrices[f"recall_at_{level}"] = searched.recall[level]
+            report.numbers[f"recall_at_{level}"] = off_diagonal_mean(searched.recall[level])
+        report.matrices["median_rank"] = searched.median_rank
+        report.numbers["median_rank"] = off_diagonal_mean(searched.median_rank)
         if polymatching:
             report.numbers["polymatching"] = polymatching_accuracy(
                 test.embeddings, mask=test.mask, batch_size=matching_batch, epsilon=matching_epsilon

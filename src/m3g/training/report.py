@@ -11,7 +11,7 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.utilities import rank_zero_only
 
-from m3g.data import ViewsData
+from m3g.data import Signals, ViewsData
 from m3g.evaluation import METRICS, Embedded, Report, evaluate
 from m3g.evaluation.plots import plot_curves, plot_map, plot_matrix
 from m3g.nets import MultiViewNet
@@ -28,14 +28,16 @@ QUICK = ("linear_mean", "knn_mean", "recall_at_1", "effective_rank")
 @torch.no_grad()
 def embed(net: MultiViewNet, data: ViewsData, split: Any) -> Embedded:
     """A split as a network sees it, batch by batch, without dropout or augmentation."""
-    device = next(net.parameters()).device
+    first = next(net.parameters())
+    device, dtype = first.device, first.dtype  # a run in half or double precision has such weights
     training = net.training
     net.eval()
     try:
         parts = []
         for batch in data.loader(split):
-            features = net.features([view.to(device) for view in batch["views"]])
-            parts.append((net.project(features).cpu(), [feature.cpu() for feature in features], batch))
+            views = [view.to(device, dtype if view.is_floating_point() else None) for view in batch["views"]]
+            features = net.features(views)
+            parts.append((net.project(features).float().cpu(), [part.float().cpu() for part in features], batch))
     finally:
         net.train(training)
     batches = [batch for _, _, batch in parts]
@@ -86,9 +88,12 @@ def watch(config: Config, folder: str | os.PathLike[str]) -> list[Callback]:
 
 
 def evaluate_run(
-    run: str | os.PathLike[str], *, trust: bool = False, paper_probe: bool = False
+    run: str | os.PathLike[str], *, trust: bool = False, paper_probe: bool = False, few_shot: bool | None = None
 ) -> tuple[Report, list[Path]]:
-    """Measure a finished run on its test split; writes `results.json` and the pictures into its folder."""
+    """Measure a finished run on its test split; writes `results.json` and the pictures into its folder.
+
+    `few_shot` None measures from a few labels where the views are channels of a signal, as in the paper.
+    """
     folder = Run(run)
     config = folder.open()
     net = load(folder.path, trust=trust, scaled=True)
@@ -102,7 +107,8 @@ def evaluate_run(
             "choose a larger fraction, or use m3g embed."
         )
     test = embed(net, data, "test")
-    report = evaluate(embed(net, data, "train"), test, paper_probe=paper_probe)
+    few = isinstance(data, Signals) if few_shot is None else few_shot
+    report = evaluate(embed(net, data, "train"), test, paper_probe=paper_probe, few_shot=few)
     write_json(folder.results, {"numbers": report.numbers, "matrices": report.matrices, "views": data.view_names})
     return report, draw(folder, report, test, data)
 

@@ -1,0 +1,155 @@
+"""The paper's evaluation of signals: how well a few labels per class tell what a recording shows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from m3g import _checks
+
+SHOTS = (10, 50, 100, 1000)
+
+
+class FewShot(NamedTuple):
+    """Test scores of a few-shot probe: mean over draws of the labelled rows, and how far the draws scatter."""
+
+    balanced_accuracy: float
+    deviation: float
+    accuracy: float
+
+
+def balanced_accuracy(predicted: Tensor, labels: Tensor) -> float:
+    """The share of rows that are right within each class, mean over the classes: rare ones count like frequent ones.
+
+    Example:
+        >>> balanced_accuracy(torch.tensor([0, 0, 0, 0]), torch.tensor([0, 0, 0, 1]))
+        0.5
+    """
+    if predicted.shape != labels.shape or labels.ndim != 1 or len(labels) == 0:
+        raise ValueError(
+            f"predicted takes one class per label, got shapes {_checks.shape_of(predicted)} for "
+            f"{_checks.shape_of(labels)} labels."
+        )
+    right = (predicted == labels).double()
+    return float(torch.stack([right[labels == kind].mean() for kind in torch.unique(labels)]).mean())
+
+
+def most_shots(labels: Tensor) -> int:
+    """The most labels per class that leave as many for validation."""
+    return int(torch.unique(labels, return_counts=True)[1].min()) // 2
+
+
+class ChannelProbe(nn.Module):
+    """One weight per channel, then a linear classifier: `sum_l a_l x_l` (n, width) to logits (n, classes).
+
+    It starts at the mean of the channels and no opinion: some tens of small steps cannot outweigh a random start.
+    """
+
+    def __init__(self, channels: int, width: int, classes: int) -> None:
+        super().__init__()
+        self.mix = nn.Parameter(torch.full((channels,), 1 / channels))
+        self.weight = nn.Parameter(torch.zeros(classes, width))
+        self.bias = nn.Parameter(torch.zeros(classes))
+
+    def forward(self, features: Tensor) -> Tensor:
+        return nn.functional.linear(torch.einsum("l,lnw->nw", self.mix, features), self.weight, self.bias)
+
+
+def few_shot_probe(
+    train: Sequence[Tensor] | Tensor,
+    train_labels: Tensor,
+    test: Sequence[Tensor] | Tensor,
+    test_labels: Tensor,
+    *,
+    shots: int,
+    draws: int = 5,
+    epochs: int = 40,
+    batch_size: int = 16,
+    patience: int = 5,
+    seed: int = 0,
+) -> FewShot:
+    """A linear combination of the channels and a linear classifier, from `shots` labels per class.
+
+    As in the paper (after Brüsch et al., 2023): `shots` rows per class train it and as many others stop it early,
+    by their loss; AdamW with learning rate 1e-3, at most `epochs` epochs; scored on all test rows. Features are
+    standardised with the statistics of the rows that train. Each of `draws` draws its rows anew.
+
+    Args:
+        train, test: the channels' features (k, n, width), one width for all channels.
+        train_labels, test_labels: (n,).
+        shots: labels per class; every class takes twice as many training rows.
+        draws: probes to take the mean of.
+        epochs, batch_size, patience: how long, in what portions, and how many epochs without progress end it.
+        seed: decides which rows are drawn.
+
+    Example:
+        >>> labels = torch.arange(60) % 3
+        >>> channels = torch.eye(3)[labels].expand(2, 60, 3)
+        >>> few_shot_probe(channels, labels, channels, labels, shots=10, draws=1).balanced_accuracy
+        1.0
+    """
+    train, test = _channels("train", train), _channels("test", test)
+    kinds, codes = torch.unique(train_labels, return_inverse=True)
+    if not 1 <= _checks.positive_int("shots", shots) <= most_shots(train_labels):
+        raise ValueError(
+            f"shots takes at most half of the rows of the rarest class, {most_shots(train_labels)}, got {shots}."
+        )
+    _checks.positive_int("draws", draws)
+    scores = []
+    for draw in range(draws):
+        random = torch.Generator().manual_seed(seed + draw)
+        order = torch.randperm(len(codes), generator=random)
+        mine = torch.cat([order[codes[order] == c][: 2 * shots] for c in range(len(kinds))])
+        first = torch.arange(len(mine)) % (2 * shots) < shots
+        fitting, stopping = mine[first], mine[~first]
+        mean, deviation = train[:, fitting].mean(1, keepdim=True), train[:, fitting].std(1, correction=0, keepdim=True)
+        seen, unseen = ((x - mean) / torch.where(deviation > 0, deviation, 1.0) for x in (train, test))
+        probe = _fit(
+            seen[:, fitting], codes[fitting], seen[:, stopping], codes[stopping], random,
+            classes=len(kinds), epochs=epochs, batch_size=batch_size, patience=patience,
+        )  # fmt: skip
+        with torch.no_grad():
+            predicted = kinds[probe(unseen).argmax(1)]
+        scores.append((balanced_accuracy(predicted, test_labels), float((predicted == test_labels).double().mean())))
+    balanced, plain = torch.tensor(scores, dtype=torch.float64).T
+    return FewShot(float(balanced.mean()), float(balanced.std(correction=0)), float(plain.mean()))
+
+
+def _channels(name: str, features: Sequence[Tensor] | Tensor) -> Tensor:
+    if len({tuple(part.shape) for part in features}) != 1 or features[0].ndim != 2:
+        raise ValueError(
+            f"{name} takes channels of one shape (n, width), got {[_checks.shape_of(part) for part in features]}."
+        )
+    stacked = features if isinstance(features, Tensor) else torch.stack(list(features))
+    _checks.finite_tensor(name, stacked)
+    return stacked.detach().float().cpu()
+
+
+def _fit(
+    x: Tensor, y: Tensor, held_x: Tensor, held_y: Tensor, random: torch.Generator,
+    *, classes: int, epochs: int, batch_size: int, patience: int,
+) -> ChannelProbe:  # fmt: skip
+    """The probe of the epoch whose loss on the held-out rows is least."""
+    probe = ChannelProbe(len(x), x.shape[-1], classes)
+    optimizer = torch.optim.AdamW(probe.parameters(), lr=1e-3)
+    best, kept, waited = float("inf"), probe.state_dict(), 0
+    for _ in range(epochs):
+        with torch.enable_grad():
+            for rows in torch.randperm(len(y), generator=random).split(batch_size):
+                optimizer.zero_grad()
+                nn.functional.cross_entropy(probe(x[:, rows]), y[rows]).backward()
+                optimizer.step()
+        with torch.no_grad():
+            loss = float(nn.functional.cross_entropy(probe(held_x), held_y))
+        if loss < best:
+            best, waited = loss, 0
+            kept = {name: value.clone() for name, value in probe.state_dict().items()}
+        else:
+            waited += 1
+            if waited == patience:
+                break
+    probe.load_state_dict(kept)
+    return probe

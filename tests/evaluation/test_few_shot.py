@@ -1,0 +1,64 @@
+import pytest
+import torch
+
+from m3g.evaluation import balanced_accuracy, few_shot_probe
+
+
+def channels(n, seed, *, informative=1, k=3, noise=0.3):
+    """k channels (n, 6) of which the last `informative` tell three classes, in shares 6 : 3 : 1."""
+    random = torch.Generator().manual_seed(seed)
+    labels = torch.tensor([0, 0, 0, 0, 0, 0, 1, 1, 1, 2]).repeat(n // 10)
+    features = noise * torch.randn(k, n, 6, generator=random)
+    features[k - informative :] += torch.nn.functional.one_hot(labels, 6)
+    return features, labels
+
+
+def test_every_class_counts_alike():
+    labels = torch.tensor([0] * 90 + [1] * 10)
+    assert balanced_accuracy(torch.zeros(100, dtype=torch.long), labels) == pytest.approx(0.5)
+    half = labels.clone()
+    half[90:95] = 0
+    assert balanced_accuracy(half, labels) == pytest.approx(0.75)
+    from sklearn.metrics import balanced_accuracy_score
+
+    guess = torch.randint(2, (100,), generator=torch.Generator().manual_seed(0))
+    assert balanced_accuracy(guess, labels) == pytest.approx(balanced_accuracy_score(labels, guess))
+
+
+def test_few_labels_suffice_where_the_classes_are_apart_and_not_for_noise():
+    x, y = channels(600, 0, informative=3, noise=0.1)
+    test_x, test_y = channels(300, 1, informative=3, noise=0.1)
+    found = few_shot_probe(x, y, test_x, test_y, shots=10)
+    assert found.balanced_accuracy > 0.95
+    nothing = few_shot_probe(*channels(600, 0, informative=0), *channels(300, 1, informative=0), shots=10)
+    assert nothing.balanced_accuracy == pytest.approx(1 / 3, abs=0.1)
+    assert nothing.deviation > 0
+
+
+def test_more_labels_are_better_and_find_the_channel_that_tells():
+    data = (*channels(4000, 0), *channels(500, 1))
+    few, many = (few_shot_probe(*data, shots=shots, draws=2).balanced_accuracy for shots in (5, 150))
+    assert many > few
+    assert many > 0.9
+
+
+def test_draws_are_fixed_by_the_seed_and_test_labels_decide_nothing():
+    x, y = channels(400, 0)
+    test_x, test_y = channels(200, 1)
+    once = few_shot_probe(x, y, test_x, test_y, shots=10, draws=1)
+    assert few_shot_probe(list(x), y, list(test_x), test_y, shots=10, draws=1) == once
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    assert few_shot_probe(x, y + 7, test_x, test_y + 7, shots=10, draws=1) == once
+    assert torch.equal(before, torch.get_rng_state())
+    assert few_shot_probe(x, y, test_x, test_y, shots=10, draws=1, seed=1) != once
+
+
+def test_bad_input_is_one_sentence():
+    x, y = channels(100, 0)
+    with pytest.raises(ValueError, match="half of the rows of the rarest class, 5, got 6"):
+        few_shot_probe(x, y, x, y, shots=6)
+    with pytest.raises(ValueError, match="train takes channels of one shape"):
+        few_shot_probe([x[0], x[1][:, :2]], y, x, y, shots=2)
+    with pytest.raises(ValueError, match="predicted takes one class per label"):
+        balanced_accuracy(y[:3], y)
