@@ -42,16 +42,18 @@ def losses(folder):
 @pytest.mark.slow
 def test_two_processes_train_like_one_with_the_full_batch(tmp_path):
     common = ["-m", "m3g", "train", "--loop.max_steps", "20", *SMALL, "--loss_options.gather", "true"]
-    common += ["--views_per_step", "3"]
+    common += ["--data_options.views", "[fourier, zernike, morphology, karhunen, profile]"]
     for command in (
         [*common, "--out", "one", "--data_options.batch_size", "64"],
         [*TWO, "29517", *common, "--out", "two", "--data_options.batch_size", "32"],
+        [*common, "--out", "started", "--data_options.batch_size", "32", "--loop.devices", "2"],
     ):
         code, output = run(command, tmp_path)
         assert code == 0, output
     assert len(losses(tmp_path / "one")) == 20
-    assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), abs=1e-4)
-    assert (tmp_path / "two" / "results.json").exists()
+    for name in ("two", "started"):  # by torchrun, and by the command itself
+        assert losses(tmp_path / name) == pytest.approx(losses(tmp_path / "one"), abs=1e-4)
+        assert (tmp_path / name / "results.json").exists()
 
 
 @pytest.mark.slow

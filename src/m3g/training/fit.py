@@ -79,7 +79,7 @@ def subsets(config: Config, data: data_sets.ViewsData) -> tuple[int, int]:
     if size is not None and not 2 <= size <= data.k:
         raise ValueError(f"views_per_step takes None or a number from 2 to {data.k}, got {size!r}.")
     exact = config.loss == "m3g" and config.loss_options.get("solver") != "sampled"
-    n = data.batch_size * (processes() if config.loss_options.get("gather") else 1)
+    n = data.batch_size * (processes(config) if config.loss_options.get("gather") else 1)
     if size is None:
         quick = [s for s in range(3, data.k) if n**s <= QUICK_TUPLES]
         size = max([min(3, data.k), *quick]) if exact and n**data.k > QUICK_TUPLES else data.k
@@ -94,9 +94,9 @@ def subsets(config: Config, data: data_sets.ViewsData) -> tuple[int, int]:
     return size, number
 
 
-def processes() -> int:
-    """How many processes torchrun has started, 1 without it."""
-    return int(os.environ.get("WORLD_SIZE", 1))
+def processes(config: Config) -> int:
+    """How many processes train together: torchrun's, or those that Lightning starts itself."""
+    return int(os.environ.get("WORLD_SIZE", config.loop.devices))
 
 
 def train(
