@@ -45,12 +45,12 @@ def run(args: Any, name: str) -> int:
         (
             name,
             *(
-                f"{100 * row['mean'][c]:.1f} ± {100 * row['deviation'][c]:.1f}" if c in row["mean"] else "—"
+                f"{100 * row['mean'][c]:.1f}±{100 * row['deviation'][c]:.1f}" if c in row["mean"] else "—"
                 for c in COLUMNS
             ),
         )
         for name, row in {**result["methods"], "raw features": result["raw"]}.items()
     ]
-    print_table(["test splits, %", *COLUMNS.values()], rows)
+    print_table(["test, %", *COLUMNS.values()], rows)
     print(f"numbers   {out / 'default_set.json'}")
     return 0
