@@ -1,3 +1,4 @@
+import functools
 import math
 import warnings
 
@@ -7,23 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import m3g
-from m3g.losses.m3g import solved_gap
 from m3g.solvers import EstimatedWarning, SamplingWarning, auto
 from m3g.solvers.sampling_error import fit_factor
+from solvers import noisy
+from solvers.noisy import gap_and_gradient
 
-
-def noisy_views(k, n, noise, *, d=64, seed=0, batch=(), dtype=torch.float32):
-    generator = torch.Generator().manual_seed(seed)
-    base = torch.randn(*batch, 1, n, d, generator=generator)
-    views = base + noise * torch.randn(*batch, k, n, d, generator=generator)
-    return torch.nn.functional.normalize(views, dim=-1).to(dtype)
-
-
-def gap_and_gradient(views, epsilon, solver, tol=1e-3):
-    leaf = views.clone().requires_grad_()
-    gap, solution = solved_gap(leaf, None, epsilon=epsilon, cost=m3g.CircularVariance(), solver=solver, tol=tol)
-    (gradient,) = torch.autograd.grad(gap.sum(), leaf)
-    return gap.detach(), gradient, solution
+noisy_views = functools.partial(noisy.noisy_views, d=64)
 
 
 @pytest.mark.parametrize(

@@ -1,25 +1,16 @@
 """The circular standard deviation, which is no sum over pairs, sampled as a list of tuples."""
 
+import functools
+
 import pytest
 import torch
 
 import m3g
-from m3g.losses.m3g import solved_gap
 from m3g.solvers import EstimatedWarning, auto
+from solvers import noisy
+from solvers.noisy import noisy_views
 
-
-def noisy_views(k, n, noise=1.0, *, d=16, batch=(), dtype=torch.float32):
-    generator = torch.Generator().manual_seed(0)
-    base = torch.randn(*batch, 1, n, d, generator=generator)
-    views = base + noise * torch.randn(*batch, k, n, d, generator=generator)
-    return torch.nn.functional.normalize(views, dim=-1).to(dtype)
-
-
-def gap_and_gradient(views, epsilon, solver, tol=1e-3):
-    leaf = views.clone().requires_grad_()
-    gap, solution = solved_gap(leaf, None, epsilon=epsilon, cost=m3g.CircularStd(), solver=solver, tol=tol)
-    (gradient,) = torch.autograd.grad(gap.sum(), leaf)
-    return gap.detach(), gradient, solution
+gap_and_gradient = functools.partial(noisy.gap_and_gradient, cost=m3g.CircularStd())
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import m3g
-from m3g.losses.m3g import solved_gap
 from m3g.solvers import list_ascent, sampled, tables
 from m3g.solvers.tables import Rows
+from solvers.noisy import gap_and_gradient, noisy_views
 
 COSTS = {"cv": m3g.CircularVariance(), "csd": m3g.CircularStd(), "pairs": m3g.PairwiseCost("sqeuclidean")}
 
@@ -39,23 +39,14 @@ class LiveBytes(TorchDispatchMode):
         self.now -= num_bytes
 
 
-def noisy_views(k, n, *, d=16, batch=(), dtype=torch.float64):
-    generator = torch.Generator().manual_seed(0)
-    views = torch.randn(*batch, 1, n, d, generator=generator) + torch.randn(*batch, k, n, d, generator=generator)
-    return torch.nn.functional.normalize(views, dim=-1).to(dtype)
-
-
 def lower_limit(monkeypatch, limit):
     for module in (tables, sampled):
         monkeypatch.setattr(module, "memory_limit", lambda device: limit)
 
 
 def solved(views, cost, epsilon=0.1, tol=1e-8, **settings):
-    leaf = views.clone().requires_grad_()
     solver = m3g.Sampled(**{"rank": 512, "seed": 0, **settings})
-    gap, solution = solved_gap(leaf, None, epsilon=epsilon, cost=COSTS[cost], solver=solver, tol=tol)
-    (gradient,) = torch.autograd.grad(gap.sum(), leaf)
-    return gap.detach(), gradient, solution
+    return gap_and_gradient(views, epsilon, solver, tol, cost=COSTS[cost])
 
 
 def is_kept(solution):
@@ -69,7 +60,7 @@ def is_kept(solution):
     [("cv", "products", 4, 11), ("cv", "tuples", 4, 11), ("csd", "auto", 3, 14), ("pairs", "auto", 3, 14)],
 )
 def test_a_streamed_solve_is_the_stored_one(monkeypatch, cost, form, k, n):
-    views = noisy_views(k, n, batch=(2,))
+    views = noisy_views(k, n, batch=(2,), dtype=torch.float64)
     epsilon = 0.5 if cost == "pairs" else 0.1
     gap, gradient, stored = solved(views, cost, form=form, epsilon=epsilon, rank=128)
     monkeypatch.setattr(tables, "KEPT_PART", 0)
@@ -92,7 +83,7 @@ def test_a_streamed_solve_is_the_stored_one(monkeypatch, cost, form, k, n):
 
 @pytest.mark.parametrize(("cost", "form"), [("cv", "products"), ("cv", "tuples"), ("csd", "auto")])
 def test_memory_stays_below_the_limit_whatever_the_rank(monkeypatch, cost, form):
-    views = noisy_views(3, 160, dtype=torch.float32)
+    views = noisy_views(3, 160)
     with LiveBytes() as stored:
         gap, gradient, solution = solved(views, cost, rank=4096, form=form, tol=1e-3)
     assert is_kept(solution)
@@ -109,7 +100,7 @@ def test_memory_stays_below_the_limit_whatever_the_rank(monkeypatch, cost, form)
 
 def test_a_requested_accuracy_may_stream(monkeypatch):
     lower_limit(monkeypatch, 2**20)
-    views = noisy_views(3, 32)
+    views = noisy_views(3, 32, dtype=torch.float64)
     _, _, coarse = solved(views, "cv", rank=256, epsilon=0.05, tol=1e-3, form="tuples")
     _, _, fine = solved(views, "cv", rank=256, epsilon=0.05, tol=1e-3, form="tuples", rtol=0.08)
     assert is_kept(coarse)
@@ -126,7 +117,7 @@ def test_a_requested_accuracy_may_stream(monkeypatch):
 )
 def test_what_cannot_be_cut_further_is_refused(monkeypatch, limit, message):
     lower_limit(monkeypatch, limit)
-    views = noisy_views(3, 6000, d=2)
+    views = noisy_views(3, 6000, d=2, dtype=torch.float64)
     with pytest.raises(ValueError, match=message):
         solved(views, "cv", form="products")
 
