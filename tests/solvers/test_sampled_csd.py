@@ -35,30 +35,6 @@ def test_agrees_with_the_dense_solver_within_its_own_error(k, n, noise, epsilon,
     assert float(solution.gradient_error) < 0.1
 
 
-def test_two_views_need_no_samples():
-    views = noisy_views(2, 20, dtype=torch.float64)
-    exact, gradient, _ = gap_and_gradient(views, 0.1, m3g.Sinkhorn(), 1e-9)
-    gap, same, solution = gap_and_gradient(views, 0.1, m3g.Sampled(rank=16, seed=0), 1e-9)
-    assert float(solution.standard_error) == 0
-    torch.testing.assert_close(gap, exact, atol=1e-8, rtol=0)
-    torch.testing.assert_close(same, gradient, atol=1e-8, rtol=1e-6)
-
-
-def test_sizes_may_differ_and_weights_too():
-    generator = torch.Generator().manual_seed(0)
-    views = [torch.nn.functional.normalize(torch.randn(n, 8, generator=generator), dim=-1) for n in (7, 9, 6)]
-    weights = [torch.rand(n, generator=generator) + 0.5 for n in (7, 9, 6)]
-    weights = [weight / weight.sum() * 2 for weight in weights]
-    problem = m3g.CircularStd()(views)
-    exact = m3g.solve(problem, epsilon=0.2, tol=1e-6, weights=weights, solver="sinkhorn")
-    found = m3g.solve(problem, epsilon=0.2, weights=weights, solver=m3g.Sampled(seed=1))
-    assert found.converged
-    assert abs(float(found.value - exact.value)) < 3 * float(found.standard_error)
-    for l in range(3):
-        torch.testing.assert_close(found.marginal(l), weights[l], atol=1e-3, rtol=0)
-    assert float((found.pair_marginal(0, 2) - exact.pair_marginal(0, 2)).abs().sum()) < 0.1
-
-
 def test_a_batch_is_solved_as_one_and_each_member_rightly():
     views = noisy_views(3, 10, batch=(2, 2))
     exact, true_gradient, _ = gap_and_gradient(views, 0.1, m3g.Sinkhorn(), 1e-5)

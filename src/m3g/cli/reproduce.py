@@ -43,13 +43,13 @@ def run(args: Any, name: str) -> int:
     write_json(out / "default_set.json", {**result, "environment": environment()})
     rows = [
         (
-            name,
+            method,
             *(
                 f"{100 * row['mean'][c]:.1f}±{100 * row['deviation'][c]:.1f}" if c in row["mean"] else "—"
                 for c in COLUMNS
             ),
         )
-        for name, row in {**result["methods"], "raw features": result["raw"]}.items()
+        for method, row in {**result["methods"], "raw features": result["raw"]}.items()
     ]
     print_table(["test, %", *COLUMNS.values()], rows)
     print(f"numbers   {out / 'default_set.json'}")

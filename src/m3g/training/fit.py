@@ -293,9 +293,8 @@ def _call(what: str, function: Any, options: dict[str, Any], *args: Any) -> Any:
         if unknown:
             raise ValueError(f"{what} take {', '.join(known)}, got {', '.join(unknown)}.")
         if missing:
-            raise ValueError(
-                f"{what} take {missing[0]}, got nothing: give it, as in --data_options.{missing[0]} VALUE."
-            )
+            group = what.split()[0]
+            raise ValueError(f"{what} take {missing[0]}, got nothing: give it, as in --{group}.{missing[0]} VALUE.")
     try:
         return function(*args, **options)
     except TypeError as error:
