@@ -1,7 +1,6 @@
 """What a user may get wrong: one line, exit code 2, no traceback, nothing half-written."""
 
 import re
-import time
 from pathlib import Path
 
 import numpy as np
@@ -140,22 +139,22 @@ def no_hub(monkeypatch, tmp_path):
     """A machine without a connection: nobody listens at the hub's address, and nothing was downloaded before."""
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
+    naps = []  # the client alone would try again and again, for half a minute
+    monkeypatch.setattr("time.sleep", naps.append)
+    yield
+    assert sum(naps) < 1
 
 
 @pytest.mark.parametrize("pretrained", ["true", "false"])
 def test_a_pretrained_encoder_without_a_hub(here, capsys, no_hub, pretrained):
     options = ["--encoder_options.model", "nobody/nothing", "--encoder_options.pretrained", pretrained]
-    began = time.monotonic()
     line = fails(["train", "--encoder", "transformers", *options], capsys)
     assert "check the name and that the hub is reachable" in line
-    assert time.monotonic() - began < 15  # the client alone would try for half a minute
     assert list(Path.cwd().iterdir()) == []
 
 
 def test_a_hub_that_cannot_be_reached(run, capsys, no_hub):
-    began = time.monotonic()
     assert "repository takes a name on a hub that can be reached" in fails(["push", run, "me/mine"], capsys)
-    assert time.monotonic() - began < 15
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import torch
 
 from m3g.training.checkpoint import MARK, VERSION, AtomicCheckpoints, read_checkpoint
 from m3g.training.files import atomic, remove_leftovers, write_json
+from m3g.training.logs import Table
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
@@ -95,3 +96,34 @@ def test_other_versions_and_missing_files_are_refused(tmp_path):
     torch.save({MARK: 99}, tmp_path / "last.ckpt")
     with pytest.raises(ValueError, match="has format 99"):
         read_checkpoint(tmp_path / "last.ckpt")
+
+
+@pytest.fixture
+def table(tmp_path):
+    table = Table(tmp_path / "metrics.csv")
+    for step in (1, 2, 3):
+        table.append({"step": step, "loss": 0.5 * step})
+    return table
+
+
+def test_a_table_read_while_it_is_written_has_its_whole_rows_only(table, tmp_path):
+    text = table.path.read_text()
+    growing = Table(tmp_path / "growing.csv")
+    for length in range(len(text) + 1):
+        growing.path.write_text(text[:length])
+        whole = max(0, text[:length].count("\n") - 1)
+        assert growing.rows() == table.rows()[:whole]
+
+
+def test_a_table_cut_anywhere_is_continued_from_its_last_whole_row(table, tmp_path):
+    text = table.path.read_text()
+    for length in range(len(text) + 1):
+        cut = tmp_path / "cut.csv"
+        cut.write_text(text[:length])
+        Table(cut).forget_after(2)
+        again = Table(cut)
+        kept = [row["step"] for row in again.rows()]
+        assert kept == [1, 2][: len(kept)]
+        for step in range(len(kept) + 1, 4):
+            again.append({"step": step, "loss": 0.5 * step})
+        assert cut.read_text() == text

@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 import torch
@@ -14,6 +13,7 @@ import torch
 from m3g.training import checkpoint, fit
 from m3g.training.config import Config
 from m3g.training.logs import Table
+from training import killed_run
 
 
 @pytest.fixture(autouse=True)
@@ -84,23 +84,16 @@ def test_a_run_killed_at_a_random_moment_and_resumed_by_the_command(tmp_path):
     settings = tmp_path / "settings.yaml"
     settings.write_text(config.to_yaml())
     killed = tmp_path / "killed"
-    command = [sys.executable, "-m", "m3g", "train"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(
-        [*command, "--config", str(settings), "--out", str(killed)],
-        env=environment,
-        stdout=subprocess.DEVNULL,
-    )
-    victim = random.randint(1, 40)
-    while Table(killed / "metrics.csv").rows()[victim - 1 :] == []:
-        assert process.poll() is None, f"the run ended before step {victim}"
-        time.sleep(0.002)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    victim, seconds = random.randint(1, 30), random.uniform(0, 0.01)
+    command = [sys.executable, killed_run.__file__, str(victim), str(seconds), "train", "--config", str(settings)]
+    ended = subprocess.run([*command, "--out", str(killed)], env=environment)
+    assert ended.returncode == -signal.SIGKILL
     assert not (killed / "model.safetensors").exists()
     step = checkpoint.read_checkpoint(killed / "checkpoints" / "last.ckpt")["global_step"]
     assert step >= victim - 3
-    subprocess.run([*command, "--resume", str(killed)], env=environment, check=True, stdout=subprocess.DEVNULL)
+    command = [sys.executable, "-m", "m3g", "train", "--resume", str(killed)]
+    subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
     assert (killed / "model.safetensors").read_bytes() == whole.weights.read_bytes(), f"killed near {victim}"
     assert (killed / "metrics.csv").read_bytes() == (whole.path / "metrics.csv").read_bytes()
 

@@ -9,6 +9,7 @@ import sys
 import time
 import traceback
 from collections.abc import Sequence
+from datetime import timedelta
 from importlib.metadata import version
 from types import ModuleType
 from typing import Any
@@ -106,13 +107,28 @@ def _fail(message: str, debug: bool, *, code: int = USER_ERROR) -> int:
     if debug:
         traceback.print_exc()
     rank = os.environ.get("RANK") or os.environ.get("LOCAL_RANK") or "0"
-    where = ""
-    if rank != "0":
-        # Usually all processes fail alike: the first tells, and the launcher ends the others while they wait here.
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+        if not _first_to_fail():
+            return code
+    elif rank != "0":
+        # Usually all processes fail alike: the first tells, and its end may end the others while they wait here.
         time.sleep(FIRST_SPEAKS)
-        where = f"process {rank}: "
+    where = f"process {rank}: " if rank != "0" else ""
     print(f"m3g: error: {where}{message}", file=sys.stderr, flush=True)
     return code
+
+
+def _first_to_fail() -> bool:
+    """Whether no other process under the same torchrun has failed before, according to the store it keeps for all."""
+    from torch.distributed import TCPStore
+
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    try:
+        store = TCPStore(address, port, is_master=False, timeout=timedelta(seconds=5))
+        return store.add(f"m3g/failed/{attempt}", 1) == 1
+    except RuntimeError:  # torchrun itself is gone: better told twice than never
+        return True
 
 
 def _one_line(error: BaseException) -> str:

@@ -15,48 +15,50 @@ from typing import Any
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import RichProgressBar
 
+from m3g.training.files import write_text
+
 SHOWN = ("loss", "gap", "solver_steps", "epsilon")
 
 
 class Table:
-    """A CSV file that grows by one row at a time; its columns are those of the first row."""
+    """A CSV file that grows by one row at a time; its columns are those of the first row.
+
+    It may be read while a run writes it: a line counts once its end is written.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.columns: list[str] | None = None
-        if path.exists():
-            with open(path, newline="", encoding="utf-8") as file:
-                self.columns = next(csv.reader(file), None)
+        self._columns: list[str] | None = None
 
     def append(self, row: dict[str, Any]) -> None:
-        new = self.columns is None
-        if self.columns is None:
-            self.columns = list(row)
+        new = False
+        if self._columns is None:
+            lines = self._whole_lines()
+            new = not lines
+            self._columns = next(csv.reader(lines), list(row))
         with open(self.path, "a", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, self.columns, restval="", extrasaction="ignore", lineterminator="\n")
+            writer = csv.DictWriter(file, self._columns, restval="", extrasaction="ignore", lineterminator="\n")
             if new:
                 writer.writeheader()
             writer.writerow(row)
 
     def rows(self) -> list[dict[str, float]]:
         """All rows as numbers; what is missing is left out."""
-        if not self.path.exists():
-            return []
-        with open(self.path, newline="", encoding="utf-8") as file:
-            return [{name: float(value) for name, value in row.items() if value} for row in csv.DictReader(file)]
+        return [
+            {name: float(value) for name, value in row.items() if value} for row in csv.DictReader(self._whole_lines())
+        ]
 
     def forget_after(self, step: int) -> None:
         """Drop what a killed run wrote after the checkpoint it is resumed from, and a half-written row."""
+        if self.path.exists():
+            header, *rows = self._whole_lines() or [""]
+            write_text(self.path, header + "".join(row for row in rows if float(row.split(",")[0]) <= step))
+
+    def _whole_lines(self) -> list[str]:
         if not self.path.exists():
-            return
+            return []
         lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
-        kept = lines[:1]
-        for line in lines[1:]:
-            cells = line.split(",")
-            whole = line.endswith("\n") and len(cells) == len(self.columns or [])
-            if whole and float(cells[0]) <= step:
-                kept.append(line)
-        self.path.write_text("".join(kept), encoding="utf-8")
+        return [line for line in lines if line.endswith("\n")]
 
 
 class MetricsFile(Callback):
