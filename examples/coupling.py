@@ -45,7 +45,7 @@ def main() -> None:
     print(f"three views        {found(three, orders, 0, 1)}")
     print(f"                   {three}")
     off = max(float((three.marginal(l) * n - 1).abs().max()) for l in range(3))
-    print(f"                   every point has mass 1/{n}, up to {100 * off:.1g} %")
+    print(f"                   every point has mass 1/{n}, up to {100 * off:.2f} %")
 
     k = 5
     views, orders = shuffled_views(k, n, args.noise)

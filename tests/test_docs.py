@@ -7,33 +7,34 @@ from pathlib import Path
 import pytest
 import torch
 
-DOCS = Path(__file__).parents[1] / "docs"
-PAGES = sorted(DOCS.glob("*.md"))
+ROOT = Path(__file__).parents[1]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+SESSIONS = [page for page in PAGES if ">>> " in page.read_text(encoding="utf-8")]
 
 
-def blocks(page, language):
-    """The fenced blocks of a page in one language."""
-    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+def blocks(page):
+    """The fenced blocks of Python on a page, programs and sessions."""
+    return re.findall(r"^```(?:python|pycon)\n(.*?)^```", page.read_text(encoding="utf-8"), flags=re.M | re.S)
 
 
-@pytest.mark.parametrize("name", ["quickstart.md", "mathematics.md"])
-def test_sessions_give_the_outputs_shown(name):
-    session = "\n".join(blocks(DOCS / name, "pycon"))
+@pytest.mark.parametrize("page", SESSIONS, ids=lambda page: page.name)
+def test_sessions_give_the_outputs_shown(page):
+    session = "\n".join(blocks(page))
     runner = doctest.DocTestRunner()
-    runner.run(doctest.DocTestParser().get_doctest(session, {}, name, name, 0))
+    runner.run(doctest.DocTestParser().get_doctest(session, {}, page.name, page.name, 0))
     assert runner.tries > 0
     assert runner.failures == 0
 
 
-@pytest.mark.parametrize("name", ["index.md", "losses.md"])
+@pytest.mark.parametrize("name", ["README.md", "docs/index.md", "docs/losses.md"])
 def test_programs_run(name):
     torch.manual_seed(0)
     names: dict = {}
-    exec("".join(blocks(DOCS / name, "python")), names)
+    exec("".join(blocks(ROOT / name)), names)
     assert names
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_between_pages_lead_somewhere(page):
-    for target in re.findall(r"\]\(([\w/.-]+\.md)\)", page.read_text(encoding="utf-8")):
-        assert (DOCS / target).exists(), f"{page.name} links to {target}"
+def test_links_between_files_lead_somewhere(page):
+    for target in re.findall(r"(?:\]\(|src=\")([\w/.-]+\.\w+)", page.read_text(encoding="utf-8")):
+        assert (page.parent / target).exists(), f"{page.name} links to {target}"
