@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from m3g.nets import MLP, MultiViewNet, Projector, Teacher, build_net, momentum_at
+from m3g.nets import MLP, MultiViewNet, Projector, Teacher, build_net
 
 
 @settings(deadline=None, max_examples=15)
@@ -81,13 +81,6 @@ def test_teacher_takes_over_running_statistics():
     assert torch.equal(teacher.net.encoders[0][1].running_mean, student.encoders[0][1].running_mean)
 
 
-def test_momentum_schedule():
-    values = [momentum_at(step, 100, 0.99) for step in range(101)]
-    assert values[0] == pytest.approx(0.99)
-    assert values[-1] == 1.0
-    assert values == sorted(values)
-    assert values[50] == pytest.approx(0.995)
-    with pytest.raises(ValueError, match="base takes"):
-        momentum_at(0, 10, 1.5)
+def test_a_momentum_out_of_range_is_refused():
     with pytest.raises(ValueError, match="momentum takes"):
         Teacher(MultiViewNet(MLP(2), Projector(256))).update(MultiViewNet(MLP(2), Projector(256)), 2.0)

@@ -12,7 +12,7 @@ from m3g.training import fit
 from m3g.training.config import Config
 from m3g.training.files import write_text
 from m3g.training.logs import Table
-from m3g.training.module import NonFiniteLoss
+from m3g.training.module import NonFiniteLoss, diagnostics
 from m3g.training.report import evaluate_run, watch
 
 
@@ -59,6 +59,25 @@ def test_the_teacher_moves_once_per_optimiser_step(tmp_path):
     # 7 batches per epoch: steps after batches 2, 4, 6 and the last
     assert stepped == [True, False, True, False, True, True, False, True, False, True, False, True, True]
     assert moved == stepped
+
+
+def test_the_teacher_slows_down_to_a_stop(tmp_path):
+    momenta = []
+
+    class Momenta(pl.Callback):
+        def on_train_end(self, trainer, module):
+            momenta.extend(module.teacher_momentum(step) for step in range(module.total_steps + 1))
+
+    config = small(teacher={"enabled": True, "momentum": 0.9})
+    fit.train(config, tmp_path / "run", callbacks=[Momenta()])
+    assert [momenta[0], momenta[len(momenta) // 2], momenta[-1]] == pytest.approx([0.9, 0.95, 1.0])
+    assert momenta == sorted(momenta)
+
+
+def test_a_divergence_is_not_logged_as_the_gap():
+    views = torch.randn(3, 8, 4)
+    for loss, shown in ((m3g.losses.M3GLoss(), True), (m3g.losses.KLLoss(), False)):
+        assert ("gap" in diagnostics(loss, loss(views))) == shown
 
 
 def test_schedules_reach_the_optimiser(tmp_path):

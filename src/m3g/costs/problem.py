@@ -294,9 +294,8 @@ class FunctionProblem(Problem):
 
     def gradient(self, coupling: Coupling) -> tuple[Tensor, ...]:
         total = [torch.zeros_like(view) for view in self.tensors]
-        pending = list(coupling.rows())
-        for rows, weights in pending:
-            step = max(1, self._slabs()[0].stop)
+        step = self._slabs()[0].stop
+        for rows, weights in coupling.rows():
             for start in range(rows.start, rows.stop, step):
                 part = slice(start, min(start + step, rows.stop))
                 with torch.enable_grad():

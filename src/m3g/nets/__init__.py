@@ -5,7 +5,7 @@ from m3g.nets.build import ENCODERS, build_encoder, build_encoders, build_net
 from m3g.nets.encoders import MLP, EEGEncoder
 from m3g.nets.heads import Head, Predictor, Projector
 from m3g.nets.multiview import MultiViewNet
-from m3g.nets.teacher import Teacher, momentum_at
+from m3g.nets.teacher import Teacher
 
 __all__ = [
     "ENCODERS",
@@ -22,5 +22,4 @@ __all__ = [
     "build_encoders",
     "build_net",
     "import_module_class",
-    "momentum_at",
 ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from torch import Tensor, nn
@@ -64,7 +63,6 @@ class EEGEncoder(nn.Module):
                 f"channels takes one even number per kernel ({len(kernels)} of them), got {tuple(channels)}."
             )
         self.in_channels = in_channels
-        self.stride = math.prod(kernels)
         self.out_features = channels[-1] * _checks.positive_int("pool", pool)
         blocks = []
         for before, after, kernel in zip([in_channels, *channels], channels, kernels):

@@ -3,28 +3,12 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
 from m3g.nets.multiview import MultiViewNet
-
-
-def momentum_at(step: int, total: int, base: float) -> float:
-    """The teacher's momentum after `step` of `total` optimiser steps, rising from `base` to 1.
-
-    `1 - (1 - base) (1 + cos(pi step / total)) / 2`
-
-    Example:
-        >>> [round(momentum_at(step, 10, 0.99), 4) for step in (0, 5, 10)]
-        [0.99, 0.995, 1.0]
-    """
-    if not 0 <= base <= 1:
-        raise ValueError(f"base takes a momentum from 0 to 1, got {base!r}.")
-    progress = min(max(step / max(total, 1), 0.0), 1.0)
-    return 1 - (1 - base) * (1 + math.cos(math.pi * progress)) / 2
 
 
 class Teacher(nn.Module):

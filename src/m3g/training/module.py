@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from m3g.losses.m3g import M3GLoss
-from m3g.nets import MultiViewNet, Teacher, momentum_at
+from m3g.losses import KLLoss, M3GLoss
+from m3g.nets import MultiViewNet, Teacher
 from m3g.training import optim
 from m3g.training.config import OptimSettings, TeacherSettings
 from m3g.training.schedules import cosine, warmup_cosine
@@ -162,7 +162,6 @@ class MultiViewModule(pl.LightningModule):
         scaler = getattr(self.trainer.precision_plugin, "scaler", None)  # 16-mixed skips such steps by itself
         if scaler is None and not bool(torch.isfinite(norm)):
             raise NonFiniteLoss(self._stopped(f"the gradient's norm is {float(norm)}", self._batch))
-        self.gradient_norm = float(norm)
 
     def _stopped(self, what: str, batch: Batch) -> str:
         indices = batch["index"].tolist() if batch.get("index") is not None else "unknown"
@@ -192,8 +191,8 @@ class MultiViewModule(pl.LightningModule):
         return cosine(step, total=self.total_steps, start=settings.weight_decay, end=settings.end_weight_decay)
 
     def teacher_momentum(self, step: int) -> float:
-        base = optim.scale_momentum(self.teacher_settings.momentum, self.kappa)
-        return momentum_at(step, self.total_steps, base)
+        start = optim.scale_momentum(self.teacher_settings.momentum, self.kappa)
+        return cosine(step, total=self.total_steps, start=start, end=1.0)
 
     # ---------------------------------------------------------------- Lightning's hooks
 
@@ -240,7 +239,9 @@ def diagnostics(loss: nn.Module, value: Tensor) -> dict[str, float]:
     if solve is None:
         return {}
     epsilon: Any = loss.epsilon
-    return {"gap": float(value.detach()), "solver_steps": float(solve.num_steps), "epsilon": float(epsilon)}
+    # a divergence is the gap in another unit, or that of pairs: not to be shown under the gap's name
+    gap = {} if isinstance(loss, KLLoss) else {"gap": float(value.detach())}
+    return {**gap, "solver_steps": float(solve.num_steps), "epsilon": float(epsilon)}
 
 
 def seed_everything(seed: int, step: int, rank: int = 0) -> None:
