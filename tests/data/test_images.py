@@ -177,7 +177,7 @@ def test_bad_image_folders_are_one_sentence(folders, tmp_path_factory):
 
 
 def test_domains_batches_are_class_aligned(domain_folders):
-    data = Domains(domain_folders, held_out=["sketch"], size=16, batch_size=3, stack="byol-global2")
+    data = Domains(domain_folders, held_out=["sketch"], size=16, batch_size=3, stack="byol-global2", val=0.2)
     assert (data.view_names, data.held_out, data.num_classes) == (["clipart", "real"], ["sketch"], 4)
     assert data.points_per_epoch == 12  # 4 classes, 3 training images each
     batches = list(data.train_dataloader())

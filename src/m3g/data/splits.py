@@ -37,7 +37,7 @@ def split_rows(
         names, members = np.unique(groups, return_inverse=True)
         by_group = _cut(random.permutation(len(names)), "group", val=val, test=test)
         return {name: np.flatnonzero(np.isin(members, chosen)) for name, chosen in by_group.items()}
-    # Each row gets a place in (0, 1) within its class; in the order of the places every stretch has all classes' shares.
+    # Each row gets a place in (0, 1) within its class; in their order every stretch of rows has all classes' shares.
     kinds = np.zeros(n, dtype=int) if labels is None else labels
     place = np.empty(n)
     for kind in np.unique(kinds):
