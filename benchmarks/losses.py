@@ -1,6 +1,6 @@
 """Time and memory of one forward and backward pass of every loss; and the divergence beside the gap.
 
-    python -m benchmarks.losses            writes results/losses.json and results/losses.md
+    python -m benchmarks losses            writes results/losses.{json,md}
 
 Each measurement is a process of its own, so that its peak memory is its own and one that does not fit, or takes
 too long, is recorded as such and stops nothing.
@@ -11,8 +11,6 @@ from __future__ import annotations
 import json
 import multiprocessing
 import platform
-import resource
-import sys
 import time
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -21,6 +19,7 @@ from typing import Any
 
 import torch
 
+from benchmarks.measurement import peak_bytes
 from m3g import losses
 
 VIEWS = (3, 4, 6)
@@ -53,11 +52,6 @@ def step(loss: losses.ViewLoss, views: torch.Tensor) -> float:
     start = time.perf_counter()
     loss(views).backward()
     return time.perf_counter() - start
-
-
-def peak_bytes() -> int:
-    """The most memory this process has held."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def measure(name: str, options: dict[str, Any], k: int, n: int, budget: float) -> dict[str, float]:
@@ -140,23 +134,16 @@ def run(
     views: tuple[int, ...] = VIEWS,
     points: tuple[int, ...] = POINTS,
     budget: float = 1.0,
-    contest_only: bool = False,
 ) -> None:
-    """Measure everything and write losses.json and losses.md into `results_dir`.
-
-    With `contest_only` the divergence is measured anew beside the gap, and the table stays as it was last written.
-    """
-    if contest_only:
-        rows = json.loads((results_dir / "losses.json").read_text())["losses"]
-    else:
-        rows = [
-            {"loss": label(name, options), "k": k, "n": n, "d": FEATURES}
-            | in_a_process("measure", name, options, k, n, budget)
-            for name, options in VARIANTS
-            for k in views
-            for n in points
-        ]
-        print(table(rows), flush=True)
+    """Measure everything and write losses.json and losses.md into `results_dir`."""
+    rows = [
+        {"loss": label(name, options), "k": k, "n": n, "d": FEATURES}
+        | in_a_process("measure", name, options, k, n, budget)
+        for name, options in VARIANTS
+        for k in views
+        for n in points
+    ]
+    print(table(rows), flush=True)
     duels = []
     for n, k in CONTEST:
         seconds = in_a_process("contest", n, k, 5 * budget)
@@ -177,11 +164,9 @@ def run(
         for duel in duels
     )
     (results_dir / "losses.md").write_text(
-        f"One forward and backward pass, float32, d = {FEATURES}, {machine['threads']} threads, torch "
-        f"{machine['torch']}. A dash: refused, out of memory or more than {SECONDS_AT_MOST:g} s (the reason is in "
-        f"losses.json).\n\n{table(rows)}\n\nTime of a divergence over that of the gap:\n\n{summary}\n"
+        f"Written by `python -m benchmarks losses`. One forward and backward pass, float32, d = {FEATURES}, "
+        f"{machine['threads']} threads, torch {machine['torch']}. Where n^k is past the budget of the exact solver, "
+        'm3g and kl are estimated by sampling, as `solver="auto"` does. A dash: refused, out of memory or more than '
+        f"{SECONDS_AT_MOST:g} s (the reason is in losses.json).\n\n{table(rows)}\n\n"
+        f"Time of a divergence over that of the gap:\n\n{summary}\n"
     )
-
-
-if __name__ == "__main__":
-    run(Path(__file__).parent / "results")

@@ -23,6 +23,7 @@ def noisy_views(k: int, n: int, d: int = 64) -> torch.Tensor:
 
 
 def peak_bytes() -> int:
+    """The most memory this process has held."""
     scale = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale
 

@@ -14,7 +14,8 @@ from importlib.metadata import version
 from types import ModuleType
 from typing import Any
 
-# name: (module, what the list of commands says); a module has `arguments(parser)` and `run(args)`
+# name: (module, what the list of commands says); a module has `arguments(parser, name)` and `run(args, name)`, and may
+# have `prepare(arguments)`, which changes the words of the command line before they are parsed
 COMMANDS = {
     "train": ("train", "learn a representation from k views; start here"),
     "evaluate": ("evaluate", "measure a trained run again: probes, retrieval, matching, pictures"),
@@ -46,7 +47,7 @@ FIRST_SPEAKS = 2.0  # seconds
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; returns 0, or 2 after a one-line error message (with --debug also the traceback)."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    debug = "--debug" in arguments or bool(os.environ.get("M3G_DEBUG"))
+    debug = "--debug" in arguments
     arguments = [argument for argument in arguments if argument != "--debug"]
     try:
         return _dispatch(arguments)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -193,8 +192,3 @@ def show(report: Report) -> None:
     for name, value in report.numbers.items():
         grid.add_row(name, f"{value:.4f}", METRICS[name])
     Console().print(grid)
-
-
-def read_results(run: str | os.PathLike[str]) -> dict[str, Any]:
-    """The numbers of a finished run."""
-    return dict(json.loads(Run(run).results.read_text(encoding="utf-8"))["numbers"])
