@@ -19,6 +19,11 @@ def some_object(wanted: Tensor, *, has: str) -> None:
         raise ValueError(f"mask takes at least one point with {has}, got none in this batch.")
 
 
+def present_points(views: Tensor, mask: Tensor | None) -> Tensor:
+    """The mask (k, n) of checked views: all of them where there is none."""
+    return torch.ones(views.shape[:2], dtype=torch.bool, device=views.device) if mask is None else mask
+
+
 def mean_where(values: Tensor, where: Tensor) -> Tensor:
     """The mean of the wanted values; the others get no gradient, whatever they are."""
     return torch.where(where, values, 0.0).sum() / where.sum()

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from m3g._checks import Views
 from m3g.losses.base import ViewLoss, clean, outside_autocast
-from m3g.losses.contrast import enough_points, logsumexp_where, mean_where, some_object
+from m3g.losses.contrast import enough_points, logsumexp_where, mean_where, present_points, some_object
 from m3g.losses.temperature import Temperature, check_temperature
 
 
@@ -45,7 +45,7 @@ def mv_dhel(
     views, mask = clean(views, mask, normalize=normalize)
     enough_points(views)
     k, n, _ = views.shape
-    present = torch.ones(k, n, dtype=torch.bool, device=views.device) if mask is None else mask
+    present = present_points(views, mask)
 
     within = views @ views.mT / temperature  # (k, n, n)
     neighbours = present.unsqueeze(1) & ~torch.eye(n, dtype=torch.bool, device=views.device)

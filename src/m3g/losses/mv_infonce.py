@@ -7,7 +7,14 @@ from torch import Tensor
 
 from m3g._checks import Views
 from m3g.losses.base import ViewLoss, clean, outside_autocast
-from m3g.losses.contrast import enough_points, logsumexp_where, mean_where, similarities, some_object
+from m3g.losses.contrast import (
+    enough_points,
+    logsumexp_where,
+    mean_where,
+    present_points,
+    similarities,
+    some_object,
+)
 from m3g.losses.temperature import Temperature, check_temperature
 
 
@@ -48,7 +55,7 @@ def mv_infonce(
     views, mask = clean(views, mask, normalize=normalize)
     enough_points(views)
     k, n, _ = views.shape
-    present = torch.ones(k, n, dtype=torch.bool, device=views.device) if mask is None else mask
+    present = present_points(views, mask)
     scores = similarities(views, temperature)
     itself = torch.eye(k * n, dtype=torch.bool, device=views.device).reshape(k, n, k, n)
     both = present[:, :, None, None] & present

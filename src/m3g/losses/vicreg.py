@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from m3g._checks import Views, non_negative
 from m3g.losses.base import ViewLoss, clean, outside_autocast
-from m3g.losses.contrast import enough_points, some_object
+from m3g.losses.contrast import enough_points, present_points, some_object
 
 
 @outside_autocast
@@ -42,6 +41,7 @@ def vicreg(
 
     Cost: k n d², memory k n d + k d². No negatives, no temperature.
 
+    >>> import torch
     >>> vicreg(torch.randn(4, 8, 16)).shape
     torch.Size([])
 
@@ -50,9 +50,8 @@ def vicreg(
     _check(invariance, variance, covariance)
     views, mask = clean(views, mask, normalize=normalize)
     enough_points(views)
-    k, n, d = views.shape
-    present = torch.ones(k, n, dtype=torch.bool, device=views.device) if mask is None else mask
-    weight = present.unsqueeze(-1).to(views.dtype)
+    d = views.shape[-1]
+    weight = present_points(views, mask).unsqueeze(-1).to(views.dtype)
 
     own_views = weight.sum(0)  # (n, 1)
     spread = (views - views.sum(0) / own_views).square() * weight
