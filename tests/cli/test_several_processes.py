@@ -88,7 +88,7 @@ def test_sharded_weights_train_like_whole_ones_also_after_a_kill(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--loss", "nonsense"], "m3g: error: loss takes one of"),
+        (["--loss", "nonsense"], "loss takes one of"),
         (["--loop.sync_batchnorm", "true"], "loop.sync_batchnorm takes GPUs"),
     ],
     ids=lambda value: value[-1] if isinstance(value, list) else "",
