@@ -11,6 +11,9 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = f"m3g {release}"
+html_show_copyright = False
+# Options and strings are there to be copied: no dashes for --, no curly quotes.
+smartquotes = False
 
 myst_enable_extensions = ["amsmath", "deflist", "dollarmath"]
 myst_heading_anchors = 3

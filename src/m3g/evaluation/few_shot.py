@@ -73,8 +73,8 @@ def few_shot_probe(
 ) -> FewShot:
     """A linear combination of the channels and a linear classifier, from `shots` labels per class.
 
-    As in the paper (after Brüsch et al., 2023): `shots` rows per class train it and as many others stop it early,
-    by their loss; AdamW with learning rate 1e-3, at most `epochs` epochs; scored on all test rows. Features are
+    After the paper's, which follows Brüsch et al. (2023): `shots` rows per class train it and as many others stop it
+    early, by their loss; AdamW with learning rate 1e-3, at most `epochs` epochs; scored on all test rows. Features are
     standardised with the statistics of the rows that train. Each of `draws` draws its rows anew.
 
     Args:

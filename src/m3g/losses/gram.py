@@ -30,7 +30,7 @@ def gram(
 
     Args:
         views: (k, n, d) or k tensors (n, d), k <= d (more vectors than dimensions span no volume).
-        temperature: t.
+        temperature: t in the formula.
         anchor: the view that is matched with all the others together.
         label_smoothing: of both cross-entropies.
         floor: determinants below it count as it, and give no gradient: the gradient of the square root is

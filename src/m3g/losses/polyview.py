@@ -34,7 +34,7 @@ def polyview(
 
     Args:
         views: (k, n, d) or k tensors (n, d).
-        temperature: t.
+        temperature: t in the formula.
         mask: bool (k, n). Absent points are neither anchors, positives nor negatives; the mean is over the
             ordered pairs of views that objects have.
         normalize: scale every vector to unit length first.

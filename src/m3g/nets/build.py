@@ -28,8 +28,8 @@ def build_encoder(spec: Spec, *, input_shape: Sequence[int], trust: bool = False
     """An encoder with the attribute `out_features`, mapping (n, *input_shape) to (n, out_features).
 
     Args:
-        spec: a name of `ENCODERS`; a mapping with the name under `kind` and the options beside it; a mapping
-            `{"class_path": "torch.nn.Linear", "init_args": {...}}`; or a ready module.
+        spec: a name of `ENCODERS` (mlp, eeg, transformers); a mapping with the name under `kind` and the options
+            beside it; a mapping `{"class_path": "torch.nn.Linear", "init_args": {...}}`; or a ready module.
         input_shape: the shape of one sample of the view.
         trust: allow class paths outside m3g, torch.nn and transformers.
 
@@ -51,16 +51,23 @@ def build_encoder(spec: Spec, *, input_shape: Sequence[int], trust: bool = False
         return ModuleEncoder(module, input_shape)
     kind = _checks.one_of("encoder kind", options.pop("kind", None), ENCODERS)
     if kind == "mlp":
-        return _call(MLP, {"in_features": math.prod(input_shape), **options})
+        return _own(MLP, {"in_features": math.prod(input_shape), **options})
     if kind == "eeg":
-        return _call(EEGEncoder, {"in_channels": input_shape[0] if len(input_shape) > 1 else 1, **options})
+        return _own(EEGEncoder, {"in_channels": input_shape[0] if len(input_shape) > 1 else 1, **options})
+    _checks.typed(TransformersEncoder, options)
     if len(input_shape) == 3:
         # Images: the model is built for the size of the data unless the user says otherwise.
         fitted = {"image_size": input_shape[-1], "num_channels": input_shape[0]}
         options["config"] = {**fitted, **(options.get("config") or {})}
-    encoder = _call(TransformersEncoder, options)
+    encoder = _own(TransformersEncoder, options)
     width_on(encoder, input_shape, name=f"transformers {options.get('model', 'vit')!r}")
     return encoder
+
+
+def _own(cls: type[nn.Module], options: dict[str, Any]) -> nn.Module:
+    """An encoder of this package, whose annotations say what its options take."""
+    _checks.typed(cls, options)
+    return _call(cls, options)
 
 
 def _call(cls: type[nn.Module], options: dict[str, Any]) -> nn.Module:
