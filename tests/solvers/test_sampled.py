@@ -172,22 +172,40 @@ def test_any_cost_by_pairs_of_views_can_be_sampled(weights):
         assert float((found.pair_marginal(l, m) - exact.pair_marginal(l, m)).abs().sum()) < 0.2
 
 
-def test_rtol_raises_the_rank():
+@pytest.mark.parametrize("seed", range(4))
+def test_rtol_raises_the_rank_until_it_is_reached(seed):
+    views = noisy_views(4, 16, 0.3)
+    _, _, coarse = gap_and_gradient(views, 0.05, m3g.Sampled(rank=256, seed=seed))
+    _, _, fine = gap_and_gradient(views, 0.05, m3g.Sampled(rank=256, rtol=0.03, seed=seed))
+    assert float(coarse.gradient_error) > 0.06
+    assert float(fine.gradient_error) <= 0.03
+
+
+def test_rtol_past_the_budget_is_said():
     views = noisy_views(3, 32, 2.0)
-    _, _, coarse = gap_and_gradient(views, 0.05, m3g.Sampled(rank=512, seed=0))
-    _, _, fine = gap_and_gradient(views, 0.05, m3g.Sampled(rank=512, rtol=0.05, seed=0))
-    assert float(coarse.gradient_error) > 0.07
-    assert float(fine.gradient_error) < 0.06
+    with pytest.warns(SamplingWarning, match="gradient is past rtol=0.01 at the highest rank"):
+        _, _, found = gap_and_gradient(views, 0.05, m3g.Sampled(rank=512, rtol=0.01, max_rank=1024, seed=0))
+    assert found.coupling_form.listed.num_samples == 1024
 
 
 @pytest.mark.parametrize(
     ("rank", "epsilon", "reason"),
-    [(64, 0.02, "64 tuples for 64 points"), (256, 0.02, "biased by about"), (256, 0.05, "biased by about")],
+    [(64, 0.02, "64 tuples for 64 points"), (256, 0.02, "biased by more than"), (256, 0.05, "biased by more than")],
 )
 def test_too_few_samples_are_not_trusted(rank, epsilon, reason):
     views = noisy_views(3, 64, 2.0)
     with pytest.warns(SamplingWarning, match=f"does not trust its answer: .*{reason}"):
         m3g.matching_gap(views, epsilon=epsilon, solver=m3g.Sampled(rank=rank, seed=0))
+
+
+def test_a_training_that_is_not_to_be_trusted_says_so_once():
+    loss = m3g.M3GLoss(epsilon=0.02, solver=m3g.Sampled(rank=256))
+    torch.manual_seed(0)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("default")
+        for seed in range(3):
+            loss(noisy_views(3, 64, 2.0, seed=seed))
+    assert [warning.category for warning in said] == [SamplingWarning]
 
 
 def test_auto_samples_past_the_budget_and_says_so(monkeypatch):

@@ -182,9 +182,10 @@ def _complain(solution: Solution) -> None:
             f"solver {solution.solver!r} left the range of its numbers at epsilon={solution.epsilon:g}: "
             "use a larger epsilon, or solver='sinkhorn'."
         )
+    bound = "the loss is still an upper bound of the gap" if solution.standard_error is None else "the loss may be off"
     warnings.warn(
         f"solver {solution.solver!r} stopped before its marginals were within tol={solution.tol:g} at "
-        f"epsilon={solution.epsilon:g}: the loss is still an upper bound of the gap, its gradient is approximate; "
+        f"epsilon={solution.epsilon:g}: {bound}, its gradient is approximate; "
         "use more steps or a larger epsilon.",
         ConvergenceWarning,
         stacklevel=4,

@@ -64,7 +64,8 @@ class Sampled:
         rounds: times the samples are drawn, the later ones around the coupling found before.
         form: of the kernel. "products" (circular variance only) is best where couplings are spread out, "tuples" where
             they are sharp; "auto" takes products, and tries tuples where products call their own error large.
-        rtol: relative standard error of the gradient to reach, by a rank up to `max_rank`; None keeps `rank`.
+        rtol: relative standard error of the gradient to reach, by a rank up to `max_rank`, with a warning where that
+            is too low; None keeps `rank`.
         max_rank: the budget of `rtol`.
         seed: the same draws in every solve. None takes fresh ones from `generator`, or torch's own generator.
         generator: a `torch.Generator` on the device of the views.
@@ -106,21 +107,26 @@ class Sampled:
             energy = energies(problem, epsilon)
             target, log_target = concatenated_weights(problem, weights)
             run = _Run(self, problem, energy, target)
-            found = run.solve(log_target, tol)
-            if self.rtol is not None:
-                wanted = self.rank * (float(found.error.gradient.max()) / self.rtol) ** 2
-                if wanted > self.rank and self.rank < self.max_rank:
-                    found = run.refine(found, min(self.max_rank, math.ceil(wanted)), tol)
+            found, rank = run.solve(log_target, tol), self.rank
+            while self.rtol is not None and found.gradient_error() > self.rtol and rank < self.max_rank:
+                # At least half as many again: where the last estimate was too low, this must not creep.
+                growth = max(1.5, (found.gradient_error() / self.rtol) ** 2)
+                rank = math.ceil(min(self.max_rank, rank * growth))
+                found = run.refine(found, rank, tol)
             self._warn(found)
             return run.solution(found, epsilon, tol)
 
     def _warn(self, found: _Found) -> None:
-        error, reasons = found.error, []
-        gradient, bias = float(error.gradient.max()), float(error.bias.max())
-        if not gradient <= UNTRUSTED:
-            reasons.append(f"the relative standard error of its gradient is {gradient:.2g}")
-        if not bias <= UNTRUSTED_BIAS:
-            reasons.append(f"its value is biased by about {bias:.2g} epsilon")
+        # The text has no figures that change from step to step: Python's default filter then shows it once.
+        reasons = []
+        if not found.gradient_error() <= UNTRUSTED:
+            reasons.append(f"the relative standard error of its gradient is past {UNTRUSTED:g}")
+        elif self.rtol is not None and found.gradient_error() > self.rtol:
+            reasons.append(
+                f"the relative standard error of its gradient is past rtol={self.rtol:g} at the highest rank"
+            )
+        if not float(found.error.bias.max()) <= UNTRUSTED_BIAS:
+            reasons.append(f"its value is biased by more than {UNTRUSTED_BIAS:g} epsilon")
         listed = found.ascent.listed
         if isinstance(listed, TupleList) and listed.k > 2 and listed.num_samples < TUPLES_PER_POINT * max(listed.sizes):
             reasons.append(f"it has {listed.num_samples} tuples for {max(listed.sizes)} points")
@@ -139,6 +145,9 @@ class _Found:
 
     ascent: ListAscent
     error: SamplingError
+
+    def gradient_error(self) -> float:
+        return float(self.error.gradient.max())
 
     def worst(self) -> float:
         """One number to choose by: errors of first order, and the sign that they are not all."""
