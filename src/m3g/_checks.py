@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import torch
 from torch import Tensor
@@ -46,9 +48,15 @@ def non_negative(name: str, value: float) -> float:
 
 
 def fraction(name: str, value: float) -> float:
-    if not 0 <= value < 1:
+    if not isinstance(value, (int, float)) or not 0 <= value < 1:
         raise ValueError(f"{name} takes a number from 0 (included) to 1 (excluded), got {value!r}.")
     return float(value)
+
+
+def seed(name: str, value: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
+        raise ValueError(f"{name} takes a whole number from 0 to 2**63 - 1, got {value!r}.")
+    return value
 
 
 def one_of(name: str, value: object, known: Iterable[str]) -> str:
@@ -223,6 +231,64 @@ def view_index(name: str, index: Any, k: int) -> int:
     if not isinstance(index, int) or not -k <= index < k:
         raise ValueError(f"{name} takes a view from 0 to {k - 1}, got {index!r}.")
     return index % k
+
+
+def typed(function: Any, options: Mapping[str, Any], *, prefix: str = "") -> None:
+    """Refuse options of other types than the annotations of a function or class (of its constructor) ask for.
+
+    Example:
+        >>> def f(size: int, names: Sequence[str] | None = None): ...
+        >>> typed(f, {"size": 3, "names": ["a"]})
+        >>> typed(f, {"names": "a"})
+        Traceback (most recent call last):
+        ValueError: names takes a list of words or null, got 'a'.
+    """
+    hints = get_type_hints(function.__init__ if isinstance(function, type) else function)  # type: ignore[misc]
+    for name, value in options.items():
+        if name in hints and not _fits(value, hints[name]):
+            raise ValueError(f"{prefix}{name} takes {_in_words(hints[name])}, got {value!r}.")
+
+
+_WORDS: dict[Any, str] = {
+    int: "a whole number",
+    float: "a number",
+    str: "a word",
+    bool: "true or false",
+    NoneType: "null",
+    dict: "a mapping of names to values",
+    Mapping: "a mapping of names to values",
+}
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    origin, inner = get_origin(hint), get_args(hint)
+    if hint is Any:
+        return True
+    if origin in (Union, UnionType):
+        return any(_fits(value, part) for part in inner)
+    if origin is Literal:
+        return value in inner
+    if origin is tuple:
+        return isinstance(value, (list, tuple)) and len(value) == len(inner) and all(map(_fits, value, inner))
+    if origin is Sequence:
+        return isinstance(value, (list, tuple)) and all(_fits(part, inner[0]) for part in value)
+    if hint in (int, float):
+        return isinstance(value, (int, hint)) and not isinstance(value, bool)
+    return isinstance(value, origin or hint)
+
+
+def _in_words(hint: Any) -> str:
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return " or ".join(_in_words(part) for part in inner if part is not Path)
+    if origin is Literal:
+        return " or ".join(map(repr, inner))
+    if origin is tuple:
+        return f"a list of {len(inner)} numbers"
+    if origin is Sequence:
+        one = _in_words(inner[0]).removeprefix("a ")
+        return f"a list of {one.replace('word', 'words').replace('number', 'numbers')}"
+    return _WORDS.get(origin or hint, str(hint))
 
 
 def extra(module: str, name: str) -> Any:

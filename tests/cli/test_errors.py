@@ -29,6 +29,10 @@ def here(tmp_path, monkeypatch):
     (files / "words.csv").write_text("x,name\n" + "1.0,one\n" * 60)
     (files / "bad.yaml").write_text("loop: {epochs: [")
     (files / "unknown.yaml").write_text("loss: m3g\nlearning_rte: 3\n")
+    (files / "group.yaml").write_text("loop: 3\n")
+    (files / "null.yaml").write_text("seed: null\n")
+    (files / "empty.yaml").write_text("")
+    (files / "bytes.yaml").write_bytes(b"\xff\xfe")
     work = tmp_path / "work"
     work.mkdir()
     monkeypatch.chdir(work)
@@ -86,6 +90,18 @@ CASES = [
     (["--config", "missing.yaml"], "missing.yaml"),
     (["--config", "bad.yaml"], "bad.yaml|parse|YAML|expected"),
     (["--config", "unknown.yaml"], "learning_rte"),
+    (["--config", "group.yaml", "--loop.epochs", "2"], "group.yaml: loop takes a mapping of names to values, got int"),
+    (["--config", "null.yaml"], "null.yaml: seed takes a whole number, got None"),
+    (["--config", "empty.yaml"], "empty.yaml takes a mapping of names to values, got NoneType"),
+    (["--config", "bytes.yaml"], "bytes.yaml takes YAML, but it cannot be read"),
+    (["--config=egg"], "takes a YAML file or one of domainnet, eeg, imagenet, but egg is no file"),
+    (["--views", "a.npy", "b.npy", "--data_options.paths", "[c.npy]"], "--views takes the place of data_options.paths"),
+    (["--data_options.standardize", "maybe"], "standardize takes true or false, got 'maybe'"),
+    (["--data_options.num_workers", "many"], "num_workers takes a whole number, got 'many'"),
+    (["--data_options.val", "x"], "val takes a number, got 'x'"),
+    (["--data_options.seed", "-3"], "seed takes a whole number from 0"),
+    (["--data_options.views", "fourier"], "views takes a list of words or null, got 'fourier'"),
+    (["--optim.end_weight_decay", "-1"], "optim.end_weight_decay takes a finite number of at least 0"),
     (["--resume", "missing"], "there is none at missing"),
     (["--resume"], "there is none under runs/"),
 ]
@@ -121,12 +137,14 @@ def test_resume_takes_no_other_settings(here, capsys):
         (["losses", "nonsense"], "takes one of"),
         (["data", "nonsense"], "takes one of"),
         (["bench", "nonsense"], "takes one of"),
+        (["bench", "overhead", "--epsilon", "-1"], "--epsilon takes a positive finite number"),
         (["reproduce", "nonsense"], "takes one of"),
         (["push", "missing", "me/mine"], "finished run"),
     ],
 )
 def test_other_commands(here, capsys, arguments, message):
     assert message in fails(arguments, capsys)
+    assert list(Path.cwd().iterdir()) == []
 
 
 def test_debug_shows_the_traceback(here, capsys):
@@ -185,7 +203,7 @@ def run(here, capsys):
     ("file", "old", "new", "message"),
     [
         ("config.yaml", "width: 8", "width: 9", "belongs to another: net.encoders.0"),
-        ("config.yaml", "seed: 0", "seed: many", "config.yaml takes what m3g train wrote, but it is damaged"),
+        ("config.yaml", "seed: 0", "seed: many", "config.yaml: seed takes a whole number, got 'many'"),
         ("config.yaml", "encoder: mlp", "encoder: antigravity.Encoder", "pass trust=True"),
         ("config.yaml", "seed: 0", "seed: !!python/object/apply:os.getcwd []", "could not determine a constructor"),
     ],

@@ -110,7 +110,7 @@ def test_a_full_disk(tmp_path):
 @pytest.mark.parametrize("name", ["imagenet", "domainnet", "eeg"])
 def test_shipped_settings_are_known_by_name(capsys, name):
     with pytest.raises(SystemExit):
-        main(["train", "--config", name, "--print_config"])
+        main(["train", f"--config={name}", "--print_config"])
     assert yaml.safe_load(capsys.readouterr().out)["loss"] == "m3g"
 
 

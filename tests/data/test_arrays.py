@@ -133,9 +133,12 @@ def broken(value, where):
         (broken(np.nan, np.s_[:, 1]), "only NaN in column 1"),
         (broken(np.nan, np.s_[4, 0]), "row 4, column 0: fill it in"),
         (broken(np.inf, np.s_[5, 1]), "row 5, column 1"),
-        (np.full_like(GOOD, np.nan), "at least one row that is not NaN"),
+        (np.full_like(GOOD, np.nan), "at least one row that is present"),
         (np.array(["x"] * 20), "numbers"),
         (np.zeros((0, 3)), "one number of rows"),
+        (np.zeros((20, 0)), r"at least one column, got shape \(20, 0\)"),
+        (np.full((20, 2), 1j), "real numbers, got complex128"),
+        (np.full((20, 2), 1e300), "got inf in row 0, column 0"),
     ],
 )
 def test_bad_views_are_one_sentence(tmp_path, second, words):
@@ -147,11 +150,15 @@ def test_bad_views_are_one_sentence(tmp_path, second, words):
 def test_other_bad_input_is_one_sentence(tmp_path):
     paths = save(tmp_path, a=GOOD, b=GOOD, short=np.arange(5), objects=np.array([{}, {}], dtype=object))
     a, b, short, objects = paths
+    sevens, words = save(tmp_path, sevens=np.full((2, 20), 7), words=np.full((2, 20), "yes"))
+    measured, alike = save(tmp_path, measured=np.random.default_rng(0).standard_normal(20), alike=np.ones(20))
     (tmp_path / "text.npy").write_text("no array")
     (tmp_path / "words.csv").write_text("x,y\n1,two\n")
     (tmp_path / "headless.csv").write_text("1.5,1.5\n2.5,3.5\n")
     (tmp_path / "index.csv").write_text(",x\n0,2.5\n1,3.5\n")
     (tmp_path / "empty.csv").write_text("")
+    (tmp_path / "rowless.csv").write_text("x,y\n")
+    (tmp_path / "semicolons.csv").write_text("x;y\n1,5;2,5\n")
     (tmp_path / "damaged.parquet").write_bytes(b"PAR1 and nothing more")
     np.savez(tmp_path / "two.npz", x=GOOD, y=GOOD)
     (tmp_path / "damaged.npz").write_bytes((tmp_path / "two.npz").read_bytes()[:-30])
@@ -163,13 +170,15 @@ def test_other_bad_input_is_one_sentence(tmp_path):
         ({"paths": str(a)}, "k >= 2 files"),
         ({"paths": [a, tmp_path / "none.npy"]}, "files that exist, got .*none.npy"),
         ({"paths": [a, tmp_path / "b.xlsx"]}, "files that end in"),
-        ({"paths": [a, objects]}, "read without pickle"),
-        ({"paths": [a, tmp_path / "text.npy"]}, "read without pickle"),
+        ({"paths": [a, objects]}, "takes files that can be read"),
+        ({"paths": [a, tmp_path / "text.npy"]}, "takes files that can be read"),
         ({"paths": [a, tmp_path / "headless.csv"]}, "line of column names first"),
         ({"paths": [a, tmp_path / "index.csv"]}, "probably an index"),
-        ({"paths": [a, tmp_path / "empty.csv"]}, "read without pickle"),
-        ({"paths": [a, tmp_path / "damaged.parquet"]}, "read without pickle"),
-        ({"paths": [a, tmp_path / "damaged.npz"]}, "read without pickle"),
+        ({"paths": [a, tmp_path / "empty.csv"]}, "takes files that can be read"),
+        ({"paths": [a, tmp_path / "rowless.csv"]}, "at least one row"),
+        ({"paths": [a, tmp_path / "semicolons.csv"]}, "more entries than the 1 names"),
+        ({"paths": [a, tmp_path / "damaged.parquet"]}, "takes files that can be read"),
+        ({"paths": [a, tmp_path / "damaged.npz"]}, "takes files that can be read"),
         ({"paths": [a, tmp_path / "words.csv"]}, "numbers"),
         ({"paths": [a, tmp_path / "two.npz"]}, "one array per file"),
         ({"paths": [a, f"{tmp_path / 'two.npz'}:z"]}, "takes one of x, y"),
@@ -177,10 +186,18 @@ def test_other_bad_input_is_one_sentence(tmp_path):
         ({"paths": [a, b], "labels": short}, "labels takes 20 entries"),
         ({"paths": [a, b], "mask": short}, "mask takes an array of shape"),
         ({"paths": [a, b], "view_names": ["one"]}, "view_names takes 2 names"),
+        ({"paths": [a, b], "view_names": ["one", "one"]}, "names that differ"),
+        ({"paths": [a, b], "mask": sevens}, "mask takes true and false, or 1 and 0"),
+        ({"paths": [a, b], "mask": words}, "mask takes true and false, or 1 and 0"),
+        ({"paths": [a, b], "labels": measured}, "20 different values in 20 rows: leave it out"),
+        ({"paths": [a, b], "labels": alike}, "at least 2 classes, got only 1.0"),
+        ({"paths": [a, b], "num_workers": -1}, "num_workers takes a whole number of at least 0"),
+        ({"paths": [a, b], "seed": -1}, "seed takes a whole number from 0"),
+        ({"paths": [a, b], "split_seed": -1}, "split_seed takes a whole number from 0"),
         ({"paths": [a, b], "batch_size": 0}, "batch_size takes"),
     ]
-    for options, words in cases:
-        with pytest.raises(ValueError, match=words) as caught:
+    for options, message in cases:
+        with pytest.raises(ValueError, match=message) as caught:
             Arrays(**options)
         assert "\n" not in str(caught.value), options
     with pytest.raises(ValueError, match="at most the 14 training rows, got 64"):

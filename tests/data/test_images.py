@@ -168,6 +168,13 @@ def test_bad_image_folders_are_one_sentence(folders, tmp_path_factory):
     for options, words in cases:
         with pytest.raises(ValueError, match=words):
             ImageFolders(**options)
+    draw(empty / "one" / "0.jpg", 0)
+    with pytest.raises(ValueError, match="at least 2 class folders, got only 'one'"):
+        ImageFolders(empty)
+    for name in ("train/one", "train/two", "val/three"):
+        draw(empty / name / "0.jpg", 0)
+    with pytest.raises(ValueError, match="classes of train in 'val' too, got 'three'"):
+        ImageFolders(empty)
     (folders / "ape" / "broken.jpg").write_text("not an image")
     with pytest.raises(ValueError, match=r"readable files, got .*broken\.jpg"):
         list(ImageFolders(folders, size=16, val=0.0, test=0.0, batch_size=31).train_dataloader())
@@ -234,6 +241,7 @@ def test_bad_domains_are_one_sentence(domain_folders):
         ({"root": domain_folders, "domains": ["real", "photo"]}, "domains takes some of clipart, real, sketch"),
         ({"root": domain_folders, "held_out": ["photo"]}, "held_out takes some of"),
         ({"root": domain_folders, "held_out": ["real", "sketch"]}, "at least 2 that are not held out"),
+        ({"root": domain_folders, "points_per_epoch": 0}, "points_per_epoch takes a whole number of at least 1"),
     ]
     for options, words in cases:
         with pytest.raises(ValueError, match=words):

@@ -74,12 +74,23 @@ def test_bad_signals_are_one_sentence(recordings, tmp_path):
         Signals(recordings, channels=["F3", "Cz"])
     with pytest.raises(ValueError, match="k >= 2, got 1"):
         Signals(recordings, channels=["F3"])
+    with pytest.raises(ValueError, match="each channel once, got F3, F3"):
+        Signals(recordings, channels=["F3", "F3"])
+    with pytest.raises(ValueError, match="at least 2 samples"):
+        Signals(recordings, window=1)
     with pytest.raises(ValueError, match="at most the 50 samples"):
         Signals(recordings, window=60)
     with pytest.raises(ValueError, match=r"name of an array in .*\(X\), got 'signals'"):
         Signals(write(X=good))
     with pytest.raises(ValueError, match="shape \\(recordings, channels, time\\)"):
         Signals(write(signals=good[0, 0]))
+    with pytest.raises(ValueError, match="'channels' takes 3 names, one per channel, got 2"):
+        Signals(write(signals=good, channels=np.array(["F3", "F4"])))
+    for other in (good + 1j, good.astype(str)):
+        with pytest.raises(ValueError, match="takes real numbers"):
+            Signals(write(signals=other))
+    with pytest.raises(ValueError, match="got NaN in row 0"):
+        Signals(write(signals=good, subject=np.arange(4), label=np.full(4, np.nan)))
     with pytest.raises(ValueError, match="window 2, channel 1"):
         Signals(write(signals=hole))
     with pytest.raises(ValueError, match="'label' takes one entry per recording"):

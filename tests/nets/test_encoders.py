@@ -111,6 +111,13 @@ def test_unreachable_hub_is_one_sentence_with_the_remedy(monkeypatch):
     [
         ("resmlp", "encoder kind takes one of 'eeg', 'mlp', 'transformers'"),
         ({"kind": "mlp", "breadth": 3}, "breadth"),
+        ({"kind": "mlp", "width": "wide"}, "width takes a whole number, got 'wide'"),
+        ({"kind": "mlp", "dropout": -1}, "dropout takes a number from 0"),
+        ({"kind": "eeg", "dropout": 2.0}, "dropout takes a number from 0"),
+        ({"kind": "eeg", "kernels": 3}, "kernels takes a list of whole numbers, got 3"),
+        ({"kind": "transformers", "config": 5}, "config takes a mapping of names to values or null, got 5"),
+        ({"kind": "transformers", "config": {"num_hidden_layer": 2}}, r"num_hidden_layers, .*got 'num_hidden_layer'"),
+        ({"kind": "transformers", "config": {"hidden_size": "big"}}, "values with which 'vit' can be built"),
         ({"kind": "transformers", "model": "no-such"}, "known to transformers"),
         ({"kind": "transformers", "model": "vit", "pretrained": True}, "name on the hub"),
         ({"class_path": "os.system"}, "trust=True"),

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from m3g.training.checkpoint import MARK, VERSION, AtomicCheckpoints, read_checkpoint
+from m3g.training.config import Config
 from m3g.training.files import atomic, remove_leftovers, write_json
 from m3g.training.logs import Table
 
@@ -127,3 +128,22 @@ def test_a_table_cut_anywhere_is_continued_from_its_last_whole_row(table, tmp_pa
         for step in range(len(kept) + 1, 4):
             again.append({"step": step, "loss": 0.5 * step})
         assert cut.read_text() == text
+
+
+def test_settings_in_a_file_have_types(tmp_path):
+    path = tmp_path / "my.yaml"
+    path.write_text("optim: {learning_rate: 1e-3, betas: [0, 0.5]}\nshared: null\n")
+    assert Config.read(path).optim.learning_rate == 1e-3
+    for text, message in (
+        ("optim: {learning_rate: fast}", r"my.yaml: optim: learning_rate takes a number, got 'fast'"),
+        ("optim: {betas: [0.9]}", "betas takes a list of 2 numbers"),
+        ("optim: {betas: 0.9}", "betas takes a list of 2 numbers"),
+        ("heads: {hidden: 1.5}", "hidden takes a whole number or null, got 1.5"),
+        ("shared: 3", "shared takes true or false or null, got 3"),
+        ("loss: [m3g]", "loss takes a word"),
+        ("loop: {epochs: true}", "epochs takes a whole number, got True"),
+        ("loss_options: 3", "loss_options takes a mapping of names to values, got 3"),
+    ):
+        path.write_text(text)
+        with pytest.raises(ValueError, match=message):
+            Config.read(path)

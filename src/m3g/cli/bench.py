@@ -35,6 +35,7 @@ def run(args: Any, name: str) -> int:
         checks.positive_int(f"--{option}", getattr(args, option))
     if args.max_k < 2:
         raise ValueError(f"--max_k takes a whole number of at least 2, got {args.max_k}.")
+    checks.positive("--epsilon", args.epsilon)
     out = Path(args.out)
     out.mkdir(parents=True, exist_ok=True)
     return _overhead(args, out) if args.what == "overhead" else _memory(args, out)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from m3g.training.config import Config
+from m3g.training.config import Config, read_yaml
+
+COMMAND_OPTIONS = ("out", "resume", "views", "labels", "trust")  # the others are settings of the run
 
 DESCRIPTION = {
     "train": """Learn a representation from k views of the same objects, and measure it.
@@ -48,20 +51,32 @@ def arguments(parser: Any, name: str) -> None:
 
 
 def prepare(arguments: list[str]) -> list[str]:
-    """Let --config take the name of a configuration that ships with the package."""
+    """Let --config take the name of a configuration that ships with the package, and check the file it names."""
     folder = resources.files("m3g") / "configs"
     shipped = {Path(file.name).stem: str(file) for file in folder.iterdir() if file.name.endswith(".yaml")}
-    return [
-        shipped.get(argument, argument) if before == "--config" else argument
-        for before, argument in zip(["", *arguments], arguments)
-    ]
+    words = [part for word in arguments for part in (word.split("=", 1) if word.startswith("--config=") else [word])]
+    for place in range(1, len(words)):
+        if words[place - 1] == "--config":
+            words[place] = shipped.get(words[place], words[place])
+            _check_file(Path(words[place]), shipped)
+    return words
+
+
+def _check_file(path: Path, shipped: Iterable[str]) -> None:
+    """Refuse what is no file of settings, whole, before options of the command line take the place of some of it."""
+    if not path.is_file():
+        raise ValueError(f"--config takes a YAML file or one of {', '.join(sorted(shipped))}, but {path} is no file.")
+    content = read_yaml(path)
+    if isinstance(content, dict):
+        content = {name: value for name, value in content.items() if name not in COMMAND_OPTIONS}
+    Config.from_dict(content, source=str(path))
 
 
 def settings(args: Any) -> Config:
     """The configuration that the arguments of `m3g train` describe."""
     content = args.clone().as_dict()
-    views, labels = content.pop("views"), content.pop("labels")
-    for name in ("config", "out", "resume", "trust", "__path__"):
+    views, labels = content["views"], content["labels"]
+    for name in (*COMMAND_OPTIONS, "config", "__path__"):
         content.pop(name, None)
     config = Config.from_dict(content)
     if views is not None:
@@ -70,12 +85,20 @@ def settings(args: Any) -> Config:
         if config.data not in ("Arrays", Config().data):
             raise ValueError(f"--views takes the data set Arrays, got --data {config.data}: leave one of them out.")
         config.data = "Arrays"
-        config.data_options = {"paths": views, **config.data_options}
+        _add(config.data_options, "paths", views, option="--views")
         if labels is not None:
-            config.data_options["labels"] = labels
+            _add(config.data_options, "labels", labels, option="--labels")
     elif labels is not None:
         raise ValueError("--labels takes files given with --views, got none: add --views or leave it out.")
     return config
+
+
+def _add(options: dict[str, Any], name: str, value: Any, *, option: str) -> None:
+    if options.get(name, value) != value:
+        raise ValueError(
+            f"{option} takes the place of data_options.{name}, got both, {value} and {options[name]}: leave one out."
+        )
+    options[name] = value
 
 
 def run(args: Any, name: str) -> int:

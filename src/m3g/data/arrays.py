@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from m3g.data.base import Batch, ViewsData
+from m3g.data.base import Batch, ViewsData, class_codes
 from m3g.data.readers import read_array
 from m3g.data.sampling import Draw
 from m3g.data.splits import SPLITS, split_rows
@@ -81,6 +81,8 @@ class Arrays(ViewsData):
             names = [f"view{l}" for l in range(len(paths))]
         if len(names) != len(paths):
             raise ValueError(f"view_names takes {len(paths)} names, one per view, got {len(names)}.")
+        if len(set(names)) < len(names):
+            raise ValueError(f"view_names takes names that differ, got {', '.join(names)}.")
         self._prepare(
             [read_array(path) for path in paths],
             names,
@@ -110,11 +112,7 @@ class Arrays(ViewsData):
         if labels is not None:
             if labels.shape != (n,):
                 raise ValueError(f"labels takes {n} entries, one per row of the views, got shape {labels.shape}.")
-            if np.issubdtype(labels.dtype, np.floating) and np.isnan(labels).any():
-                row = int(np.flatnonzero(np.isnan(labels))[0])
-                raise ValueError(f"labels takes a class for every row, got NaN in row {row}.")
-            kinds, codes = np.unique(labels, return_inverse=True)
-            self.class_names, label = [str(kind) for kind in kinds], torch.from_numpy(codes.astype(np.int64))
+            self.class_names, label = class_codes(labels)
         rows = split_rows(n, val=val, test=test, seed=split_seed, labels=None if label is None else label.numpy())
         for l, view in enumerate(views):
             if standardize:
@@ -146,15 +144,20 @@ def check_views(
         raise ValueError("views take arrays with at least one row, got none.")
     views = []
     for name, array in zip(names, arrays):
-        if not (np.issubdtype(array.dtype, np.number) or array.dtype == bool):
-            raise ValueError(f"views take arrays of numbers, got {array.dtype} in view {name!r}.")
-        view = np.array(array, dtype=np.float32)
+        if array.dtype.kind not in "biuf":
+            raise ValueError(f"views take arrays of real numbers, got {array.dtype} in view {name!r}.")
+        if array.size == 0:
+            raise ValueError(f"views take arrays with at least one column, got shape {array.shape} in view {name!r}.")
+        with np.errstate(over="ignore"):  # told below, where the row is known
+            view = np.array(array, dtype=np.float32)
         views.append(view[:, None] if view.ndim == 1 else view)
     present = np.stack([~np.isnan(flat(view)).all(1) for view in views])
     if mask is not None:
         given = mask.T if mask.shape == present.T.shape and mask.shape != present.shape else mask
         if given.shape != present.shape:
             raise ValueError(f"mask takes an array of shape {present.shape} (views, rows), got shape {mask.shape}.")
+        if given.dtype != bool and not np.isin(given, (0, 1)).all():
+            raise ValueError("mask takes true and false, or 1 and 0, got other values.")
         present = present & given.astype(bool)
     for view, name, here in zip(views, names, present):
         _check_values(flat(view), name, here)
@@ -170,7 +173,7 @@ def flat(view: np.ndarray) -> np.ndarray:
 
 def _check_values(table: np.ndarray, name: str, here: np.ndarray) -> None:
     if not here.any():
-        raise ValueError(f"view {name!r} takes at least one row that is not NaN, got none.")
+        raise ValueError(f"view {name!r} takes at least one row that is present, got only NaN or masked ones.")
     empty = np.flatnonzero(np.isnan(table).all(0))
     if len(empty):
         raise ValueError(f"view {name!r} takes columns with numbers, got only NaN in column {empty[0]}: remove it.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar, TypedDict
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
@@ -65,7 +66,9 @@ class ViewsData(LightningDataModule):
     def __init__(self, *, batch_size: int, seed: int, num_workers: int):
         super().__init__()
         self.batch_size = _checks.positive_int("batch_size", batch_size)
-        self.seed = seed
+        self.seed = _checks.seed("seed", seed)
+        if not isinstance(num_workers, int) or num_workers < 0:
+            raise ValueError(f"num_workers takes a whole number of at least 0, got {num_workers!r}.")
         self.num_workers = num_workers
         self.datasets: dict[Split, Dataset] = {}
         self.scaling: list[tuple[Tensor, Tensor]] = []
@@ -128,6 +131,22 @@ class ViewsData(LightningDataModule):
             pin_memory=torch.cuda.is_available(),
             **options,
         )
+
+
+def class_codes(labels: np.ndarray) -> tuple[list[str], Tensor]:
+    """The names of the classes and, for every row, the number of its own; refuses what is not a set of classes."""
+    if np.issubdtype(labels.dtype, np.floating) and np.isnan(labels).any():
+        row = int(np.flatnonzero(np.isnan(labels))[0])
+        raise ValueError(f"labels takes a class for every row, got NaN in row {row}.")
+    names, codes = np.unique(labels, return_inverse=True)
+    if len(names) < 2:
+        raise ValueError(f"labels takes at least 2 classes, got only {names[0]!s}: leave it out.")
+    if len(names) > max(2, len(labels) // 2):
+        raise ValueError(
+            f"labels takes classes of several rows each, got {len(names)} different values in {len(labels)} rows: "
+            "leave it out, or group them into classes."
+        )
+    return [str(name) for name in names], torch.from_numpy(codes.astype(np.int64))
 
 
 def _position(trainer: Any) -> tuple[int, int]:

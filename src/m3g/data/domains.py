@@ -50,7 +50,7 @@ class Domains(ImageData):
         root: str | Path,
         *,
         domains: Sequence[str] | None = None,
-        held_out: Sequence[str] = (),
+        held_out: str | Sequence[str] = (),
         stack: str = "simclr",
         size: int = 224,
         batch_size: int = 16,
@@ -75,9 +75,9 @@ class Domains(ImageData):
         self.files = []
         self.labels, self.members = self._read(Path(root), names, val=val, test=test, split_seed=split_seed)
         train = [self._by_class("train", name) for name in self.view_names]
-        self.points_per_epoch = (
-            points_per_epoch or sum(len(files) for domain in train for files in domain.values()) // self.k
-        )
+        if points_per_epoch is None:
+            points_per_epoch = sum(len(files) for domain in train for files in domain.values()) // self.k
+        self.points_per_epoch = _checks.positive_int("points_per_epoch", points_per_epoch)
         for split in SPLITS:
             self.datasets[split] = self._training_rows(self._pairing(split))
         self._train_members = train

@@ -35,7 +35,9 @@ def load_image(path: Path, side: int) -> Tensor:
         with image_module.open(path) as image:
             square = ops.fit(image.convert("RGB"), (side, side), method=image_module.Resampling.BICUBIC)
     except OSError as error:  # PIL's own error for a file that is no image is an OSError as well
-        raise ValueError(f"images take readable files, got {str(path)!r} ({error}).") from error
+        raise ValueError(
+            f"images take readable files, got {str(path)!r} ({error}): replace it, or remove it and start a new run."
+        ) from error
     return torch.from_numpy(np.array(square)).permute(2, 0, 1)
 
 
@@ -218,11 +220,16 @@ def find_images(
     """The files below root, their classes (None without class folders) and the split."""
     if not root.is_dir():
         raise ValueError(f"root takes a folder that exists, got {str(root)!r}: check the path.")
-    if not (root / "train").is_dir():
-        files, classes = _with_classes(root)
+    folder = root / "train" if (root / "train").is_dir() else root
+    files, classes = _with_classes(folder)
+    if classes is not None and len(set(classes)) < 2:
+        raise ValueError(
+            f"root takes at least 2 class folders, got only {classes[0]!r} in {str(folder)!r}: for images without "
+            "classes give the folder that holds them."
+        )
+    if folder == root:
         kinds = None if classes is None else np.unique(classes, return_inverse=True)[1]
         return files, classes, split_rows(len(files), val=val, test=test, seed=split_seed, labels=kinds)
-    files, classes = _with_classes(root / "train")
     if not (root / "val").is_dir() and not (root / "test").is_dir():
         raise ValueError(f"root takes a folder val or test beside train, got neither in {str(root)!r}.")
     rows: dict[Split, np.ndarray] = {"train": np.arange(len(files))}
@@ -231,6 +238,11 @@ def find_images(
             more, more_classes = _with_classes(root / split)
             if (classes is None) != (more_classes is None):
                 raise ValueError(f"root takes class folders in all of train, val and test or none, got {split!r}.")
+            unknown = sorted(set(more_classes or ()) - set(classes or ()))
+            if unknown:
+                raise ValueError(
+                    f"root takes the classes of train in {split!r} too, got {unknown[0]!r}, which train does not have."
+                )
             rows[split] = np.arange(len(files), len(files) + len(more))
             files = files + more
             classes = None if classes is None else classes + (more_classes or [])

@@ -31,7 +31,7 @@ def read_array(path: str | Path, *, name: str = "paths", text: bool = False) -> 
         loaded = _open(file)
     except (OSError, EOFError, ValueError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
-        raise ValueError(f"{name} takes files that can be read without pickle, got {given!r} ({reason}).") from error
+        raise ValueError(f"{name} takes files that can be read, got {given!r} ({reason}).") from error
     if isinstance(loaded, np.lib.npyio.NpzFile):
         with loaded:
             array = _pick(loaded, key, file, name)
@@ -39,6 +39,8 @@ def read_array(path: str | Path, *, name: str = "paths", text: bool = False) -> 
         array = loaded
     else:
         _check_header(loaded, file, name)
+        if len(loaded) == 0:
+            raise ValueError(f"{name} takes files with at least one row, got none in {given!r}.")
         words = [str(column) for column, kind in loaded.dtypes.items() if kind.kind not in "biuf"]
         if words and not text:
             raise ValueError(
@@ -56,6 +58,10 @@ def _open(file: Path) -> Any:
     """A numpy array, an archive of them, or a pandas table."""
     if file.suffix == ".npz" and not zipfile.is_zipfile(file):
         raise ValueError("it is damaged or no .npz archive")
+    if file.suffix == ".npy":
+        with open(file, "rb") as start:  # numpy would take anything else for a pickle, and advise to trust it
+            if start.read(len(np.lib.format.MAGIC_PREFIX)) != np.lib.format.MAGIC_PREFIX:
+                raise ValueError("it is damaged or no .npy array")
     if file.suffix in (".npy", ".npz"):
         return np.load(file, allow_pickle=False)
     pandas = _checks.extra("pandas", "train")
@@ -82,6 +88,12 @@ def _check_header(table: Any, file: Path, name: str) -> None:
     if file.suffix != ".csv":
         return
     columns = [str(column) for column in table.columns]
+    if table.index.nlevels > 1 or table.index.dtype.kind not in "iu" or (table.index != np.arange(len(table))).any():
+        # pandas takes the first of them for an index when lines have more entries than the line of names
+        raise ValueError(
+            f"{name} takes .csv files with one name per column, got lines of more entries than the {len(columns)} "
+            f"names in {str(file)!r}: separate entries by commas, decimals by points."
+        )
     if columns[0] == "Unnamed: 0":
         raise ValueError(
             f"{name} takes named columns only, got one without a name in {str(file)!r}: "

@@ -13,7 +13,7 @@ import torch
 
 from m3g import _checks
 from m3g.data.arrays import TensorRows
-from m3g.data.base import ViewsData
+from m3g.data.base import ViewsData, class_codes
 from m3g.data.splits import SPLITS, split_rows
 
 log = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ class Signals(ViewsData):
 
     def __init__(
         self,
-        paths: Sequence[str | Path],
+        paths: str | Path | Sequence[str | Path],
         *,
         channels: Sequence[str | int] | None = None,
         window: int | None = None,
@@ -75,8 +75,7 @@ class Signals(ViewsData):
         self.subjects = sorted(set(subjects.tolist()))
         labels = None
         if all(part[2] is not None for part in parts):
-            kinds, codes = np.unique(np.concatenate([part[2] for part in parts]), return_inverse=True)
-            self.class_names, labels = [str(kind) for kind in kinds], torch.from_numpy(codes.astype(np.int64))
+            self.class_names, labels = class_codes(np.concatenate([part[2] for part in parts]))
         elif any(part[2] is not None for part in parts):
             raise ValueError(f"{label!r} takes a place in every file or in none, got it in some.")
         if self.k < 2:
@@ -116,8 +115,12 @@ def _read(
     data = data[None] if data.ndim == 2 else data
     if data.ndim != 3 or data.size == 0:
         raise ValueError(f"{signals!r} takes shape (recordings, channels, time), got {data.shape} in {str(file)!r}.")
+    if data.dtype.kind not in "biuf":
+        raise ValueError(f"{signals!r} takes real numbers, got {data.dtype} in {str(file)!r}.")
     recordings = len(data)
-    names = [str(name) for name in arrays.get("channels", np.arange(data.shape[1]))]
+    names = [str(name) for name in np.atleast_1d(arrays.get("channels", np.arange(data.shape[1])))]
+    if len(names) != data.shape[1]:
+        raise ValueError(f"'channels' takes {data.shape[1]} names, one per channel, got {len(names)} in {str(file)!r}.")
     for name in (subject, label):
         if name in arrays and arrays[name].shape not in ((), (recordings,)):
             raise ValueError(
@@ -131,8 +134,12 @@ def _read(
         absent = next((channel for channel in wanted if channel not in names), None)
         if absent is not None:
             raise ValueError(f"channels takes some of {', '.join(names)}, got {absent!r}.")
+        if len(set(wanted)) < len(wanted):
+            raise ValueError(f"channels takes each channel once, got {', '.join(wanted)}.")
         data, names = data[:, [names.index(channel) for channel in wanted]], wanted
     length = data.shape[-1] if window is None else _checks.positive_int("window", window)
+    if length < 2:
+        raise ValueError(f"window takes at least 2 samples, because windows are scaled one by one, got {length}.")
     per_recording, rest = divmod(data.shape[-1], length)
     if per_recording == 0:
         raise ValueError(f"window takes at most the {data.shape[-1]} samples of a recording, got {length}.")

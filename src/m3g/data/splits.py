@@ -6,6 +6,7 @@ from typing import Literal
 
 import numpy as np
 
+from m3g import _checks
 from m3g.data.sampling import generator
 
 Split = Literal["train", "val", "test"]
@@ -32,7 +33,7 @@ def split_rows(
     """
     if not (0 <= val < 1 and 0 <= test < 1 and val + test < 1):
         raise ValueError(f"val and test take fractions that add up to less than 1, got {val!r} and {test!r}.")
-    random = generator(seed, 1)
+    random = generator(_checks.seed("split_seed", seed), 1)
     if groups is not None:
         names, members = np.unique(groups, return_inverse=True)
         by_group = _cut(random.permutation(len(names)), "group", val=val, test=test)

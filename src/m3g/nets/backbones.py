@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from m3g import _checks
 from m3g.nets import hub
 
+FITTED = ("image_size", "num_channels")  # fields that images have and some models do without
 TRUSTED_PACKAGES = ("m3g", "torch.nn", "transformers")
 
 
@@ -84,16 +85,23 @@ def _load(model: str, pretrained: bool, changes: dict[str, Any]) -> Any:
             raise ValueError(
                 f"pretrained=True takes a model's name on the hub or a local folder, got the model type {model!r}."
             )
-        try:
-            config = transformers.AutoConfig.for_model(model, **changes)
-        except ValueError:
+        if model not in transformers.CONFIG_MAPPING:
             raise ValueError(
                 f"model takes a model type known to transformers, such as 'vit', 'bert' or 'wav2vec2', got {model!r}."
-            ) from None
-        return transformers.AutoModel.from_config(config, trust_remote_code=False)
+            )
+        _check_fields(transformers.AutoConfig.for_model(model), changes)
+        try:
+            config = transformers.AutoConfig.for_model(model, **changes)
+            return transformers.AutoModel.from_config(config, trust_remote_code=False)
+        except Exception as error:  # every model has its own ways to refuse a configuration
+            reason = " ".join(str(error).split()).rstrip(".")
+            raise ValueError(
+                f"config takes values with which {model!r} can be built, got {changes} ({reason})."
+            ) from error
     # Without a connection only what an earlier download left behind will do.
     where = {"trust_remote_code": False, "local_files_only": not (Path(model).is_dir() or hub.reachable())}
     try:
+        _check_fields(transformers.AutoConfig.from_pretrained(model, **where), changes)
         config = transformers.AutoConfig.from_pretrained(model, **where, **changes)
         if not pretrained:
             return transformers.AutoModel.from_config(config, trust_remote_code=False)
@@ -104,6 +112,14 @@ def _load(model: str, pretrained: bool, changes: dict[str, Any]) -> Any:
             f"model {model!r} could not be loaded ({reason.rstrip('.')}): check the name and that the hub is "
             "reachable, give the path of a local folder, or use a model type with pretrained=False."
         ) from error
+
+
+def _check_fields(config: Any, changes: Mapping[str, Any]) -> None:
+    """Refuse fields that the model's configuration does not have; transformers would keep them and use none."""
+    unknown = sorted(name for name in changes if not hasattr(config, name) and name not in FITTED)
+    if unknown:
+        known = sorted(config.to_dict())
+        raise ValueError(f"config takes fields of the model's configuration ({', '.join(known)}), got {unknown[0]!r}.")
 
 
 def import_module_class(class_path: str, *, trust: bool = False) -> type[nn.Module]:

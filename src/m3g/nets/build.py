@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from m3g import _checks
-from m3g.nets.backbones import ModuleEncoder, TransformersEncoder, import_module_class, width_on
+from m3g.nets.backbones import FITTED, ModuleEncoder, TransformersEncoder, import_module_class, width_on
 from m3g.nets.encoders import MLP, EEGEncoder
 from m3g.nets.heads import Predictor, Projector
 from m3g.nets.multiview import MultiViewNet
@@ -51,16 +51,23 @@ def build_encoder(spec: Spec, *, input_shape: Sequence[int], trust: bool = False
         return ModuleEncoder(module, input_shape)
     kind = _checks.one_of("encoder kind", options.pop("kind", None), ENCODERS)
     if kind == "mlp":
-        return _call(MLP, {"in_features": math.prod(input_shape), **options})
+        return _own(MLP, {"in_features": math.prod(input_shape), **options})
     if kind == "eeg":
-        return _call(EEGEncoder, {"in_channels": input_shape[0] if len(input_shape) > 1 else 1, **options})
+        return _own(EEGEncoder, {"in_channels": input_shape[0] if len(input_shape) > 1 else 1, **options})
+    _checks.typed(TransformersEncoder, options)
     if len(input_shape) == 3:
         # Images: the model is built for the size of the data unless the user says otherwise.
-        fitted = {"image_size": input_shape[-1], "num_channels": input_shape[0]}
+        fitted = dict(zip(FITTED, (input_shape[-1], input_shape[0])))
         options["config"] = {**fitted, **(options.get("config") or {})}
-    encoder = _call(TransformersEncoder, options)
+    encoder = _own(TransformersEncoder, options)
     width_on(encoder, input_shape, name=f"transformers {options.get('model', 'vit')!r}")
     return encoder
+
+
+def _own(cls: type[nn.Module], options: dict[str, Any]) -> nn.Module:
+    """An encoder of this package, whose annotations say what its options take."""
+    _checks.typed(cls, options)
+    return _call(cls, options)
 
 
 def _call(cls: type[nn.Module], options: dict[str, Any]) -> nn.Module:

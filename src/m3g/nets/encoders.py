@@ -23,6 +23,7 @@ class MLP(nn.Module):
         self.in_features = _checks.positive_int("in_features", in_features)
         self.out_features = _checks.positive_int("width", width)
         _checks.positive_int("depth", depth)
+        _checks.fraction("dropout", dropout)
         layers: list[nn.Module] = [nn.Flatten()]
         for size in [in_features] + [width] * (depth - 1):
             layers += [nn.Linear(size, width), nn.LayerNorm(width), nn.GELU()]
@@ -63,6 +64,7 @@ class EEGEncoder(nn.Module):
                 f"channels takes one even number per kernel ({len(kernels)} of them), got {tuple(channels)}."
             )
         self.in_channels = in_channels
+        _checks.fraction("dropout", dropout)
         self.out_features = channels[-1] * _checks.positive_int("pool", pool)
         blocks = []
         for before, after, kernel in zip([in_channels, *channels], channels, kernels):

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
+
+from m3g import _checks as checks
 
 
 @dataclass
@@ -152,19 +155,32 @@ class Config:
 
     @classmethod
     def from_dict(cls, content: Any, *, source: str = "config") -> Config:
-        """The settings in a plain dictionary; an unknown name is an error, a missing one takes its
-        default.
+        """The settings in a plain dictionary; an unknown name or a value of another type is an error, a missing
+        name takes its default.
         """
         return _build(cls, content, source)
 
     @classmethod
     def read(cls, path: str | Path) -> Config:
         """The settings in a YAML file."""
-        try:
-            content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise ValueError(f"{path} takes YAML, but it cannot be read: {' '.join(str(error).split())}.") from error
-        return cls.from_dict(content, source=str(path))
+        return cls.from_dict(read_yaml(path), source=str(path))
+
+
+class _Loader(yaml.SafeLoader):
+    """PyYAML takes 1e-3 for a word, as YAML 1.1 does; here it is a number."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"^[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
+)
+
+
+def read_yaml(path: str | Path) -> Any:
+    """The content of a YAML file: plain values only."""
+    try:
+        return yaml.load(Path(path).read_text(encoding="utf-8"), _Loader)
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} takes YAML, but it cannot be read: {' '.join(str(error).split())}.") from error
 
 
 _NESTED: dict[str, Any] = {
@@ -186,6 +202,7 @@ def _build(kind: Any, content: Any, source: str) -> Any:
         name: _build(_NESTED[name], value, f"{source}: {name}") if kind is Config and name in _NESTED else value
         for name, value in content.items()
     }
+    checks.typed(kind, values, prefix=f"{source}: ")
     if "betas" in values:
         values["betas"] = tuple(values["betas"])
     return kind(**values)

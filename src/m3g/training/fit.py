@@ -187,16 +187,16 @@ def check(config: Config) -> None:
     checks.positive_int("heads.width", config.heads.width)
     if loop.clip is not None:
         checks.positive("loop.clip", loop.clip)
-    if not 0 <= config.seed < 2**63:
-        raise ValueError(f"seed takes a whole number from 0 to 2**63 - 1, got {config.seed!r}.")
+    checks.seed("seed", config.seed)
     checks.fraction("teacher.momentum", config.teacher.momentum)
     if loop.evaluate_every < 0:
         raise ValueError(f"loop.evaluate_every takes a whole number of at least 0, got {loop.evaluate_every!r}.")
     for name in ("learning_rate", "eps"):
         checks.positive(f"optim.{name}", getattr(config.optim, name))
-    for name in ("min_learning_rate", "warmup_epochs", "weight_decay"):
-        if not getattr(config.optim, name) >= 0:
-            raise ValueError(f"optim.{name} takes a number of at least 0, got {getattr(config.optim, name)!r}.")
+    for name in ("min_learning_rate", "warmup_epochs", "weight_decay", "end_weight_decay"):
+        value = getattr(config.optim, name)
+        if value is not None:
+            checks.non_negative(f"optim.{name}", value)
     if not all(0 <= beta < 1 for beta in config.optim.betas):
         raise ValueError(f"optim.betas takes two numbers in [0, 1), got {config.optim.betas}.")
     if config.optim.reference_batch is not None:
@@ -295,6 +295,7 @@ def _call(what: str, function: Any, options: dict[str, Any], *args: Any) -> Any:
         if missing:
             group = what.split()[0]
             raise ValueError(f"{what} take {missing[0]}, got nothing: give it, as in --{group}.{missing[0]} VALUE.")
+    checks.typed(function, options)
     try:
         return function(*args, **options)
     except TypeError as error:

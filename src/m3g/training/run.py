@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jsonargparse import ArgumentError, ArgumentParser
 
 from m3g.training.config import Config
 from m3g.training.files import remove_leftovers, write_json, write_text
@@ -79,15 +78,7 @@ class Run:
             raise ValueError(
                 f"run takes a folder made by m3g train, but {self.path} has no config.yaml: check the name."
             )
-        config = Config.read(self.config)
-        types = ArgumentParser(exit_on_error=False)
-        types.add_class_arguments(Config)
-        try:
-            types.parse_object(config.to_dict())
-        except (ArgumentError, TypeError) as error:
-            reason = " ".join(str(error).split())
-            raise ValueError(f"{self.config} takes what m3g train wrote, but it is damaged ({reason}).") from error
-        return config
+        return Config.read(self.config)
 
     def clean(self) -> None:
         """Remove half-written files that a killed process left."""
