@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 import torch
 
+from m3g import losses
 from m3g.cli import main
+from m3g.data import MODULES
 
 QUICK = ["--loop.epochs", "1", "--encoder_options.width", "8", "--heads.hidden", "8", "--loop.evaluate_every", "0"]
 
@@ -241,12 +243,19 @@ def test_resuming_a_finished_run_measures_it_again(run, capsys):
     assert (run / "model.safetensors").read_bytes() == weights
 
 
-@pytest.mark.parametrize("name", ["m3g", "symile"])
-def test_the_options_of_a_loss_are_explained(capsys, name):
-    assert main(["losses", name]) == 0
+@pytest.mark.parametrize(
+    ("command", "name"), [*(("losses", name) for name in losses.available()), *(("data", name) for name in MODULES)]
+)
+def test_every_option_is_explained(capsys, monkeypatch, command, name):
+    monkeypatch.setenv("COLUMNS", "200")
+    assert main([command, name]) == 0
     output = capsys.readouterr().out
-    assert "--loss_options.NAME" in output
+    assert "_options.NAME" in output
     assert ">>>" not in output
+    options = [line for line in output.splitlines() if line.startswith("│ ") and not line.startswith("│   ")]
+    assert len(options) >= 3
+    for line in options:
+        assert line.strip("│ ").count("│") == 2, f"{line} has no meaning"
 
 
 def test_a_checkpoint_with_a_pickle_inside_runs_nothing(here, capsys):

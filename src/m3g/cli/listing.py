@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import inspect
+import re
 from typing import Any
 
 DESCRIPTION = {
     "losses": "List the losses that m3g train --loss takes; with a name, its options.",
     "data": "List the data sets that m3g train --data takes; with a name, its options.",
+}
+# options that many losses share
+SHARED = {
+    "temperature": "what similarities are divided by.",
+    "learn_temperature": "train the temperature with the network.",
 }
 USAGE = {"losses": "[NAME]", "data": "[NAME]"}
 
@@ -25,9 +31,9 @@ def run(args: Any, name: str) -> int:
             print("\nm3g losses NAME shows the options of a loss, m3g train --loss NAME uses it.")
         else:
             kind: type = type(losses.build(args.name))
-            print(_about(kind))
-            print(f"\n--loss {args.name} takes --loss_options.NAME VALUE, where NAME is one of:")
-            print_table(["option", "default"], _defaults(kind))
+            summary, cost = next(row[1:] for row in losses.describe() if row[0] == args.name)
+            print(f"{args.name}: {summary}. Cost: {cost}.\n")
+            _print_options("loss", args.name, kind)
         return 0
     from m3g import _checks, data
 
@@ -35,25 +41,44 @@ def run(args: Any, name: str) -> int:
         print_table(["data", "what it is"], data.describe())
         print("\nm3g data NAME shows the options of a data set, m3g train --data NAME uses it.")
     else:
-        kind = data.MODULES[_checks.one_of("name", args.name, data.MODULES)]
-        print(_about(kind))
-        print(f"\n--data {args.name} takes --data_options.NAME VALUE, where NAME is one of:")
-        print_table(["option", "default"], _defaults(kind))
+        _print_options("data", args.name, data.MODULES[_checks.one_of("name", args.name, data.MODULES)])
     return 0
 
 
-def _about(kind: type) -> str:
-    """The documentation of a class without its example, which is Python and not for the command line."""
-    return (inspect.getdoc(kind) or "").partition("\nExample:")[0].rstrip()
-
-
-def _defaults(kind: type) -> list[tuple[str, str]]:
+def _print_options(what: str, name: str, kind: type) -> None:
+    print(_about(kind))
+    print(f"\n--{what} {name} takes --{what}_options.NAME VALUE, where NAME is one of:")
+    meanings = _meanings(kind)
     parameters = inspect.signature(kind).parameters.values()
-    return [
-        (p.name, "must be given" if p.default is p.empty else str(p.default))
+    rows = [
+        (p.name, "must be given" if p.default is p.empty else str(p.default), meanings.get(p.name, ""))
         for p in parameters
         if p.kind is not p.VAR_KEYWORD
     ]
+    print_table(["option", "default", "meaning"], rows)
+
+
+def _about(kind: type) -> str:
+    """The documentation of a class without its arguments, which the table tells, and without its example in Python."""
+    text = (inspect.getdoc(kind) or "").partition("\nExample:")[0]
+    return re.sub(r"\nArgs:\n((    .*)?\n?)*", "\n", text).strip()
+
+
+def _meanings(kind: type) -> dict[str, str]:
+    """What the documentation says of each option: in the class, its module's functions, or the classes above it."""
+    from docstring_parser.google import parse
+
+    found: dict[str, str] = {}
+    for parent in kind.__mro__:
+        module = inspect.getmodule(parent)
+        functions = [f for _, f in inspect.getmembers(module, inspect.isfunction) if inspect.getmodule(f) is module]
+        for source in (parent, *functions) if parent.__module__.startswith("m3g.") else ():
+            for parameter in parse(source.__doc__ or "").params:
+                meaning = " ".join((parameter.description or "").split())
+                for name in parameter.arg_name.split(","):
+                    if not meaning.startswith(("as in ", "as for ")):  # that is said elsewhere
+                        found.setdefault(name.strip(), meaning)
+    return {**SHARED, **found}
 
 
 def print_table(head: list[str], rows: list[Any]) -> None:

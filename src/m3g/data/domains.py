@@ -39,10 +39,12 @@ class Domains(ImageData):
         size: side of the views in pixels.
         batch_size: classes per step and process.
         points_per_epoch: by default the training images divided by the seen domains.
-        val, test: fractions of every class held out; with list files only `val` is used.
+        val, test: fractions of the images held out, of every class alike; with list files only `val` is used.
         split_seed: decides which images are held out.
         seed: decides batches and augmentations.
-        augment_on, num_workers: as in `ImageFolders`.
+        augment_on: `worker` augments where images are read; `device` on the accelerator, after the transfer,
+            which needs a Lightning trainer.
+        num_workers: processes that read images.
     """
 
     def __init__(
