@@ -226,10 +226,11 @@ def test_subsets_solved_together_are_the_mean_of_the_subsets():
     )
 
 
-def test_how_many_subsets_are_quick():
+@pytest.mark.parametrize("loss", ["m3g", "kl"])
+def test_how_many_subsets_are_quick(loss):
     sizes = {}
     for batch in (16, 32, 64, 128, 256):
-        config = small(data_options={"batch_size": batch, "views": None}, loss="m3g")
+        config = small(data_options={"batch_size": batch, "views": None}, loss=loss)
         sizes[batch] = fit.subsets(config, fit.build_data(config))
     assert sizes == {16: (6, 1), 32: (4, 15), 64: (4, 3), 128: (3, 20), 256: (3, 3)}
     config = small(data_options={"views": None})

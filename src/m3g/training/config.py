@@ -123,7 +123,7 @@ class Config:
         optim: the optimiser
         loop: the training loop
         views_per_step: how many of the k views are compared at a time; None takes all of them, or with the
-            loss m3g as many as its exact solver, whose cost is n ** k, takes quickly
+            losses m3g and kl as many as their exact solver, whose cost is n ** k, takes quickly
         subsets_per_step: of how many random subsets of that size a step takes the mean; None takes as many as
             are quick
         seed: fixes every random choice: a run on CPU is repeated bit for bit
@@ -206,3 +206,31 @@ def _build(kind: Any, content: Any, source: str) -> Any:
     if "betas" in values:
         values["betas"] = tuple(values["betas"])
     return kind(**values)
+
+
+def check(config: Config) -> Config:
+    """Refuse settings that cannot work, before anything is read or written; returns them."""
+    loop = config.loop
+    for name in ("epochs", "accumulate", "devices", "checkpoint_every", "log_every"):
+        checks.positive_int(f"loop.{name}", getattr(loop, name))
+    for name, value in (("loop.max_steps", loop.max_steps), ("heads.hidden", config.heads.hidden)):
+        if value is not None:
+            checks.positive_int(name, value)
+    checks.positive_int("heads.width", config.heads.width)
+    if loop.clip is not None:
+        checks.positive("loop.clip", loop.clip)
+    checks.seed("seed", config.seed)
+    checks.fraction("teacher.momentum", config.teacher.momentum)
+    if loop.evaluate_every < 0:
+        raise ValueError(f"loop.evaluate_every takes a whole number of at least 0, got {loop.evaluate_every!r}.")
+    for name in ("learning_rate", "eps"):
+        checks.positive(f"optim.{name}", getattr(config.optim, name))
+    for name in ("min_learning_rate", "warmup_epochs", "weight_decay", "end_weight_decay"):
+        value = getattr(config.optim, name)
+        if value is not None:
+            checks.non_negative(f"optim.{name}", value)
+    if not all(0 <= beta < 1 for beta in config.optim.betas):
+        raise ValueError(f"optim.betas takes two numbers in [0, 1), got {config.optim.betas}.")
+    if config.optim.reference_batch is not None:
+        checks.positive_int("optim.reference_batch", config.optim.reference_batch)
+    return config

@@ -22,7 +22,7 @@ from m3g import _checks as checks
 from m3g import data as data_sets
 from m3g import losses
 from m3g.training import checkpoint, logs
-from m3g.training.config import Config
+from m3g.training.config import Config, check
 from m3g.training.export import network, save_network
 from m3g.training.module import MultiViewModule, NonFiniteLoss, seed_everything
 from m3g.training.run import Run
@@ -78,7 +78,7 @@ def subsets(config: Config, data: data_sets.ViewsData) -> tuple[int, int]:
     size, number = config.views_per_step, config.subsets_per_step
     if size is not None and not 2 <= size <= data.k:
         raise ValueError(f"views_per_step takes None or a number from 2 to {data.k}, got {size!r}.")
-    exact = config.loss == "m3g" and config.loss_options.get("solver") != "sampled"
+    exact = config.loss in ("m3g", "kl") and config.loss_options.get("solver") != "sampled"
     n = data.batch_size * (processes(config) if config.loss_options.get("gather") else 1)
     if size is None:
         quick = [s for s in range(3, data.k) if n**s <= QUICK_TUPLES]
@@ -97,6 +97,11 @@ def subsets(config: Config, data: data_sets.ViewsData) -> tuple[int, int]:
 def processes(config: Config) -> int:
     """How many processes train together: torchrun's, or those that Lightning starts itself."""
     return int(os.environ.get("WORLD_SIZE", config.loop.devices))
+
+
+def started() -> bool:
+    """Whether torchrun has started the processes already; it says so in the environment."""
+    return "TORCHELASTIC_RUN_ID" in os.environ
 
 
 def train(
@@ -141,6 +146,8 @@ def train(
         trainer = _trainer(config, folder, callbacks or [], sometimes_unused=_sometimes_unused(config, data))
     if config.loop.sync_batchnorm and trainer.world_size > 1 and trainer.strategy.root_device.type == "cpu":
         raise ValueError("loop.sync_batchnorm takes GPUs, got several processes on CPUs: leave it out.")
+    if started():
+        trainer.strategy.setup_environment()  # all processes have met before anything is written
     made = [path for path in (folder.path, *folder.path.parents) if not path.exists()]
     if first:
         if kept is None:
@@ -176,33 +183,6 @@ def train(
     return folder
 
 
-def check(config: Config) -> None:
-    """Refuse settings that cannot work, before anything is read or written."""
-    loop = config.loop
-    for name in ("epochs", "accumulate", "devices", "checkpoint_every", "log_every"):
-        checks.positive_int(f"loop.{name}", getattr(loop, name))
-    for name, value in (("loop.max_steps", loop.max_steps), ("heads.hidden", config.heads.hidden)):
-        if value is not None:
-            checks.positive_int(name, value)
-    checks.positive_int("heads.width", config.heads.width)
-    if loop.clip is not None:
-        checks.positive("loop.clip", loop.clip)
-    checks.seed("seed", config.seed)
-    checks.fraction("teacher.momentum", config.teacher.momentum)
-    if loop.evaluate_every < 0:
-        raise ValueError(f"loop.evaluate_every takes a whole number of at least 0, got {loop.evaluate_every!r}.")
-    for name in ("learning_rate", "eps"):
-        checks.positive(f"optim.{name}", getattr(config.optim, name))
-    for name in ("min_learning_rate", "warmup_epochs", "weight_decay", "end_weight_decay"):
-        value = getattr(config.optim, name)
-        if value is not None:
-            checks.non_negative(f"optim.{name}", value)
-    if not all(0 <= beta < 1 for beta in config.optim.betas):
-        raise ValueError(f"optim.betas takes two numbers in [0, 1), got {config.optim.betas}.")
-    if config.optim.reference_batch is not None:
-        checks.positive_int("optim.reference_batch", config.optim.reference_batch)
-
-
 def _sometimes_unused(config: Config, data: data_sets.ViewsData) -> bool:
     """Whether a step may leave an encoder without a gradient: the view is not drawn, or comes from the teacher."""
     if config.shared:
@@ -213,10 +193,8 @@ def _sometimes_unused(config: Config, data: data_sets.ViewsData) -> bool:
 
 def _trainer(config: Config, folder: Run, callbacks: list[Callback], *, sometimes_unused: bool) -> Trainer:
     loop = config.loop
-    # torchrun has started the processes already and says so in the environment
-    started = "TORCHELASTIC_RUN_ID" in os.environ
-    devices = int(os.environ["LOCAL_WORLD_SIZE"]) if started else loop.devices
-    nodes = int(os.environ["WORLD_SIZE"]) // devices if started else 1
+    devices = int(os.environ["LOCAL_WORLD_SIZE"]) if started() else loop.devices
+    nodes = int(os.environ["WORLD_SIZE"]) // devices if started() else 1
     several = devices * nodes > 1
     strategy = loop.strategy
     if several and strategy == "auto":
