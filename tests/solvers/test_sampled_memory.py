@@ -98,6 +98,20 @@ def test_memory_stays_below_the_limit_whatever_the_rank(monkeypatch, cost, form)
     assert float(torch.cosine_similarity(same_gradient.flatten(), gradient.flatten(), dim=0)) > 0.99
 
 
+@pytest.mark.parametrize(("cost", "form"), [("cv", "products"), ("cv", "tuples"), ("csd", "auto")])
+def test_memory_stays_below_the_limit_where_points_have_many_features(monkeypatch, cost, form):
+    views = noisy_views(4, 6, d=1024)
+    gap, gradient, _ = solved(views, cost, rank=400, epsilon=0.2, tol=1e-3, form=form)
+    limit = 2**23  # of which one vector of features per sample takes a fifth
+    lower_limit(monkeypatch, limit)
+    with LiveBytes() as live:
+        same_gap, same_gradient, solution = solved(views, cost, rank=400, epsilon=0.2, tol=1e-3, form=form)
+    assert is_kept(solution)
+    assert live.peak < limit
+    torch.testing.assert_close(same_gap, gap, atol=1e-5, rtol=0)
+    torch.testing.assert_close(same_gradient, gradient, atol=1e-5, rtol=1e-3)
+
+
 def test_a_requested_accuracy_may_stream(monkeypatch):
     lower_limit(monkeypatch, 2**20)
     views = noisy_views(3, 32, dtype=torch.float64)

@@ -15,6 +15,7 @@ from torch import Tensor
 from m3g.costs import CircularStdProblem, CircularVarianceProblem, PairwiseProblem, Problem
 from m3g.costs.circular import RESULTANT_FLOOR
 from m3g.solvers.precision import vector_dtype
+from m3g.solvers.tables import chunk_rows
 
 
 class Energies(ABC):
@@ -85,7 +86,10 @@ class ResultantEnergies(Energies):
 
     def rest(self, l: int, tuples: Tensor) -> Tensor:
         wide = vector_dtype(tuples.device)
-        squares = resultant(self.views, tuples, without=l).to(wide).square().sum(-1)
+        step = chunk_rows(3 * wide.itemsize * tuples.shape[0] * self.features, tuples.device)
+        squares = torch.cat(
+            [resultant(self.views, some, without=l).to(wide).square().sum(-1) for some in tuples.split(step, 1)], 1
+        )
         for m, view in enumerate(self.views):
             if m != l:
                 squares -= pick(view.to(wide).square().sum(-1), tuples[..., m])

@@ -21,7 +21,7 @@ from torch import Tensor
 from m3g.costs import Coupling
 from m3g.solvers.energies import ResultantEnergies
 from m3g.solvers.precision import vector_dtype
-from m3g.solvers.tables import Rows, choose_within, chunk_rows, rows_at_once, systematic, transposed_times
+from m3g.solvers.tables import Rows, choose_within, chunk_rows, pieces, rows_at_once, systematic, transposed_times
 
 
 def draw_fields(
@@ -57,7 +57,7 @@ class ProductList:
     def rebase(self, log_scaling: Tensor) -> None:
         """Take these log scalings (b, N) into the tables, so that what is stored stays in the range of its type."""
         self.base = log_scaling
-        self.tables: Rows[tuple[list[Tensor], Tensor]] | None = None  # the old ones are let go first
+        self.tables: Rows[tuple[Tensor, ...]] | None = None  # the old ones are let go first
         b, s, d = self.fields.shape
         step = rows_at_once(
             s,
@@ -74,7 +74,7 @@ class ProductList:
         changes = (log_scaling - self.base).split(self.sizes, 1)
         columns = [change.exp().to(self.fields.dtype) for change in changes]
         sums, logs = [], []
-        for rows, (tables, log_scale) in self.tables:
+        for rows, (*tables, log_scale) in self.tables:
             here = [torch.bmm(table, column.unsqueeze(2)) for table, column in zip(tables, columns)]
             sums.append(torch.cat(here, 2))
             logs.append(self.log_weights[:, rows] + log_scale + sums[-1].to(self.wide).log().sum(2))
@@ -91,9 +91,7 @@ class ProductList:
         return [sign]
 
 
-def product_tables(
-    energies: ResultantEnergies, fields: Tensor, base: Tensor, rows: slice
-) -> tuple[list[Tensor], Tensor]:
+def product_tables(energies: ResultantEnergies, fields: Tensor, base: Tensor, rows: slice) -> tuple[Tensor, ...]:
     """p(i_l | g) of some samples at log scalings `base`, k tables (b, s, n_l), and the log of their divisors (b, s)."""
     wide, tables, log_scale = base.dtype, [], torch.zeros(1, 1, dtype=base.dtype, device=base.device)
     for l, scaling in enumerate(base.split(list(energies.sizes), 1)):
@@ -104,7 +102,7 @@ def product_tables(
         sums = table.sum(2, keepdim=True)
         tables.append(table.div_(sums))
         log_scale = log_scale + (peak.to(wide) + sums.to(wide).log()).squeeze(2)
-    return tables, log_scale
+    return (*tables, log_scale)
 
 
 @dataclass
@@ -153,10 +151,13 @@ class ProductCoupling(Coupling):
     def sample_weights(self) -> Tensor:
         return self.row_weights
 
-    def _samples(self) -> Iterator[Samples]:
-        """All samples, as many at a time as the list holds at once."""
-        assert self.listed.tables is not None
-        for rows, (tables, _) in self.listed.tables:
+    def _samples(self, *, features: int = 0) -> Iterator[Samples]:
+        """All samples, as many at a time as the list holds at once, fewer where each gets k vectors of features."""
+        tables_of_rows = self.listed.tables
+        assert tables_of_rows is not None
+        # Of such vectors four times as many are there at a time: means, covariances, and both once more on the way.
+        row_bytes = 4 * features * sum(column.shape[0] * column.element_size() for column in self.columns)
+        for rows, (*tables, _) in pieces(tables_of_rows, row_bytes) if features else tables_of_rows:
             yield Samples(rows, tables, self.columns, self.sums[:, rows], self.row_weights[:, rows])
 
     def marginals(self) -> Tensor:
@@ -194,7 +195,7 @@ class ProductCoupling(Coupling):
         """m_l x_l + Σ_{m ≠ l} P_lm x_m for the points of all views, in O(k s n d)."""
         views = points.split(self.sizes, 1)
         out = torch.zeros_like(points)
-        for samples in self._samples():
+        for samples in self._samples(features=points.shape[-1]):
             marginals = torch.cat(self._marginals_of(samples), 1).to(points.dtype)
             out += torch.cat(self._others_of(samples, views), 1).addcmul_(marginals, points)
         return out

@@ -30,7 +30,7 @@ class Mixture:
     def __init__(self, energies: Energies, centres: Tensor, log_scaling: Tensor):
         self.centres = centres
         b, r, self.k = centres.shape
-        row_bytes = b * energies.itemsize * sum(energies.sizes)
+        row_bytes = b * energies.itemsize * (sum(energies.sizes) + energies.features)
         step = rows_at_once(r, row_bytes=row_bytes, total_bytes=row_bytes * r, device=centres.device)
         self.components = Rows(partial(component_logs, energies, centres, log_scaling), count=r, step=step)
 

@@ -46,6 +46,15 @@ class Rows(Generic[Made]):
             yield rows, self.make(rows)
 
 
+def pieces(rows: Rows[tuple[Tensor, ...]], row_bytes: float) -> Iterator[tuple[slice, tuple[Tensor, ...]]]:
+    """Rows of tensors (b, s, …) in parts for work that takes so many bytes a row, whether they are kept or not."""
+    for whole, made in rows:
+        step = chunk_rows(row_bytes, made[0].device)
+        for start in range(0, whole.stop - whole.start, step):
+            part = tuple(tensor[:, start : start + step] for tensor in made)
+            yield slice(whole.start + start, min(whole.start + start + step, whole.stop)), part
+
+
 def chunk_rows(row_bytes: float, device: torch.device) -> int:
     """How many rows of so many bytes make a chunk; at least one, which must fit."""
     limit = memory_limit(device)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from m3g.costs import Coupling
 from m3g.solvers.energies import pick, squared_sums
-from m3g.solvers.tables import choose_within, systematic, transposed_times
+from m3g.solvers.tables import choose_within, pieces, systematic, transposed_times
 
 if TYPE_CHECKING:
     from m3g.solvers.tuples import Block, TupleList
@@ -78,10 +78,12 @@ class ListedCoupling(Coupling):
     def sizes(self) -> list[int]:  # type: ignore[override]
         return self.listed.sizes
 
-    def _pieces(self, l: int) -> Iterator[Piece]:
-        """Block l, as many rows at a time as the list holds at once."""
+    def _pieces(self, l: int, *, numbers: int = 0) -> Iterator[Piece]:
+        """Block l, as many rows at a time as the list holds at once, fewer where each gets so many numbers more."""
         column = self.column_scales[l].unsqueeze(2)
-        for rows, (table, _) in self.listed.tables[l]:
+        tables = self.listed.tables[l]
+        row_bytes = numbers * column.shape[0] * column.element_size()
+        for rows, (table, _) in pieces(tables, row_bytes) if numbers else tables:
             row, sums = self.row_scales[l][:, rows].unsqueeze(2), self.row_sums[l][:, rows].unsqueeze(2)
             tilt = None
             if self.tilt is not None:
@@ -163,7 +165,9 @@ class ListedCoupling(Coupling):
         out = torch.zeros_like(points)
         for block in listed.blocks:
             own, there = listed.part(points, block.l), listed.part(out, block.l)
-            for piece in self._pieces(block.l):
+            # At a time there are six vectors of features per row, and with weights three factors per entry.
+            numbers = 6 * points.shape[-1] + (0 if weight is None else 3 * own.shape[1])
+            for piece in self._pieces(block.l, numbers=numbers):
                 columns = block.columns[:, piece.rows]
                 fixed = pick(points, columns[..., 0])
                 for position in range(1, k - 1):

@@ -57,7 +57,7 @@ class TupleList:
         self.wide = vector_dtype(samples.device)
         self.blocks = [self._block(l, samples, log_counts[..., l]) for l in range(self.k)]
         # Per block, see `block_table`. Not a part of it, because they hold on to it.
-        self.tables: list[Rows[tuple[Tensor, Tensor]]] = []
+        self.tables: list[Rows[tuple[Tensor, ...]]] = []
 
     def _block(self, l: int, samples: Tensor, log_counts: Tensor) -> Block:
         k, device = self.k, samples.device
@@ -81,7 +81,9 @@ class TupleList:
         self.tables = []  # the old ones are let go first
         b, device = log_scaling.shape[0], log_scaling.device
         item_bytes = b * self.energies.itemsize
-        total_bytes = item_bytes * sum(block.tuples.shape[1] * self.sizes[block.l] for block in self.blocks)
+        # The features of one block are there while it is made.
+        numbers = sum(block.tuples.shape[1] * self.sizes[block.l] for block in self.blocks)
+        total_bytes = item_bytes * (numbers + self.blocks[0].tuples.shape[1] * self.energies.features)
         for block in self.blocks:
             count = block.tuples.shape[1]
             row_bytes = item_bytes * max(self.sizes[block.l], self.energies.features)
@@ -125,7 +127,7 @@ class TupleList:
         return ListedCoupling(self, scaled, columns, sums, log_factor=factor.log() - peak)
 
 
-def block_table(energies: Energies, block: Block, base: Tensor, rows: slice) -> tuple[Tensor, Tensor]:
+def block_table(energies: Energies, block: Block, base: Tensor, rows: slice) -> tuple[Tensor, ...]:
     """Some rows of a block at log scalings `base` (b, n_l) of the open view.
 
     Returns its conditional distribution (b, s, n_l), and the log of what the rows were divided by (b, s).
