@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from m3g import losses
 from m3g.cli import main
@@ -73,7 +74,9 @@ CASES = [
     (["--teacher.student_views", "2"], "teacher.student_views takes"),
     (["--loss", "mmcr", "--teacher.enabled", "true"], "student–teacher form"),
     (["--loop.epochs", "0"], "loop.epochs takes"),
-    (["--loop.epochs", "many"], "loop.epochs"),
+    (["--loop.epochs", "many"], "loop.epochs takes a whole number, got many"),
+    (["--heads.hidden", "wide"], "heads.hidden takes a whole number or null, got wide"),
+    (["--loop.epoch", "3"], "unrecognized arguments: --loop.epoch"),
     (["--loop.precision", "3-bit"], "precision"),
     (["--loop.accelerator", "gpu"], "got accelerator gpu"),
     (["--loop.strategy", "nonsense"], "strategy nonsense"),
@@ -147,6 +150,20 @@ def test_resume_takes_no_other_settings(here, capsys):
 def test_other_commands(here, capsys, arguments, message):
     assert message in fails(arguments, capsys)
     assert list(Path.cwd().iterdir()) == []
+
+
+@pytest.mark.parametrize("workers", ["0", "1"])
+def test_a_damaged_image_also_if_another_process_reads_it(tmp_path, monkeypatch, capsys, workers):
+    monkeypatch.chdir(tmp_path)
+    for kind in ("ape", "bee"):
+        (tmp_path / "images" / kind).mkdir(parents=True)
+        for number in range(4):
+            Image.new("RGB", (16, 16), (number, 0, 0)).save(tmp_path / "images" / kind / f"{number}.png")
+    (tmp_path / "images" / "ape" / "broken.png").write_text("not an image")
+    options = {"root": "images", "size": 16, "batch_size": 9, "val": 0, "test": 0, "num_workers": workers}
+    words = [word for name, value in options.items() for word in (f"--data_options.{name}", str(value))]
+    line = fails(["train", "--data", "ImageFolders", *words, *QUICK], capsys)
+    assert line.startswith("m3g: error: images take readable files, got 'images/ape/broken.png'")
 
 
 def test_debug_shows_the_traceback(here, capsys):

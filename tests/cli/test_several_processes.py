@@ -93,12 +93,36 @@ def test_sharded_weights_train_like_whole_ones_also_after_a_kill(tmp_path):
     ],
     ids=lambda value: value[-1] if isinstance(value, list) else "",
 )
-def test_a_mistake_in_all_processes_is_told_once(tmp_path, arguments, message):
-    code, output = run([*TWO, "-m", "m3g", "train", *SMALL, *arguments], tmp_path)
+@pytest.mark.parametrize("by", ["torchrun", "the command"])
+def test_a_mistake_in_all_processes_is_told_once(tmp_path, arguments, message, by):
+    train = ["-m", "m3g", "train", *SMALL, *arguments]
+    code, output = run([*TWO, *train] if by == "torchrun" else [*train, "--loop.devices", "2"], tmp_path)
     assert code != 0
     assert output.count("m3g: error:") == 1, output
     assert message in output
     assert list(tmp_path.iterdir()) == []
+    if by == "the command":
+        assert code == 2
+        assert len(output.splitlines()) == 1, output
+
+
+@pytest.mark.slow
+def test_processes_that_the_command_starts_fail_in_one_line_while_they_train(tmp_path):
+    for name, scale in (("a", 1), ("b", 1e30)):
+        np.save(tmp_path / f"{name}.npy", scale * np.random.default_rng(0).standard_normal((60, 5)))
+    options = ["--data_options.batch_size", "20", "--data_options.standardize", "false", "--loop.devices", "2"]
+    code, output = run(["-m", "m3g", "train", *SMALL, "--views", "a.npy", "b.npy", *options], tmp_path)
+    assert code == 2
+    assert "Traceback" not in output
+    assert output.count("m3g: error:") == 1, output
+    assert "training stopped at step 0" in output
+
+
+def test_a_process_ends_with_the_one_that_started_it(tmp_path):
+    """As if that one had been killed: it is not the parent any more."""
+    script = "import time; from m3g.cli.launch import end_with_parent; end_with_parent(); time.sleep(1000)"
+    environment = {**ENVIRONMENT, "M3G_STARTED_BY": "0"}
+    assert subprocess.run([sys.executable, "-c", script], env=environment, timeout=300).returncode == 2
 
 
 @pytest.mark.slow
@@ -125,3 +149,5 @@ def test_a_process_that_fails_alone_ends_all(tmp_path, rank, when):
     assert output.count("m3g: error:") == 1, output
     words = "b.npy" if when == "before" else "training stopped at step"
     assert words in output
+    if when == "before":
+        assert not (tmp_path / "0" / "run").exists()

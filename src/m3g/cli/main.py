@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import re
 import sys
-import time
 import traceback
 from collections.abc import Sequence
 from datetime import timedelta
@@ -14,8 +14,11 @@ from importlib.metadata import version
 from types import ModuleType
 from typing import Any
 
+from m3g.cli.launch import USER_ERROR, end_with_parent, run_in_processes
+
 # name: (module, what the list of commands says); a module has `arguments(parser, name)` and `run(args, name)`, and may
-# have `prepare(arguments)`, which changes the words of the command line before they are parsed
+# have `prepare(arguments)`, which changes the words of the command line before they are parsed, and `processes(args)`,
+# in how many processes the command runs
 COMMANDS = {
     "train": ("train", "learn a representation from k views; start here"),
     "evaluate": ("evaluate", "measure a trained run again: probes, retrieval, matching, pictures"),
@@ -40,15 +43,13 @@ OVERVIEW = """Learn one representation from k views of the same objects.
   m3g COMMAND --help                           every option of a command
 """
 
-USER_ERROR = 2
-FIRST_SPEAKS = 2.0  # seconds
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; returns 0, or 2 after a one-line error message (with --debug also the traceback)."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in arguments
     arguments = [argument for argument in arguments if argument != "--debug"]
+    end_with_parent()
     try:
         return _dispatch(arguments)
     except KeyboardInterrupt as error:
@@ -63,6 +64,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(f"{error}; the commands need the extra: pip install 'm3g[train]'", debug)
     except (ValueError, OSError, argparse.ArgumentError, MemoryError) as error:
         return _fail(_one_line(error), debug)
+    except RuntimeError as error:
+        if "gloo" not in str(error):
+            raise
+        return _fail(f"the connection to another process was lost ({_one_line(error)}).", debug)
 
 
 def _dispatch(arguments: list[str]) -> int:
@@ -84,7 +89,9 @@ def _dispatch(arguments: list[str]) -> int:
     command: Any = importlib.import_module(f"m3g.cli.{module}")
     parser = _parser(name, command, summary)
     given = command.prepare(arguments[1:]) if hasattr(command, "prepare") else arguments[1:]
-    return int(command.run(parser.parse_args(given), name) or 0)
+    args = parser.parse_args(given)
+    count = command.processes(args) if hasattr(command, "processes") else 1
+    return run_in_processes(count, arguments) if count > 1 else int(command.run(args, name) or 0)
 
 
 def _parser(name: str, command: ModuleType, summary: str) -> Any:
@@ -98,6 +105,7 @@ def _parser(name: str, command: ModuleType, summary: str) -> Any:
         usage=f"m3g {name} {getattr(command, 'USAGE', {}).get(name, '[options]')}",
         description=getattr(command, "DESCRIPTION", {}).get(name, summary),
         exit_on_error=False,
+        allow_abbrev=False,
         formatter_class=Formatter,
     )
     command.arguments(parser, name)
@@ -107,13 +115,9 @@ def _parser(name: str, command: ModuleType, summary: str) -> Any:
 def _fail(message: str, debug: bool, *, code: int = USER_ERROR) -> int:
     if debug:
         traceback.print_exc()
-    rank = os.environ.get("RANK") or os.environ.get("LOCAL_RANK") or "0"
-    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
-        if not _first_to_fail():
-            return code
-    elif rank != "0":
-        # Usually all processes fail alike: the first tells, and its end may end the others while they wait here.
-        time.sleep(FIRST_SPEAKS)
+    rank = os.environ.get("RANK", "0")
+    if not _first_to_fail():
+        return code
     where = f"process {rank}: " if rank != "0" else ""
     print(f"m3g: error: {where}{message}", file=sys.stderr, flush=True)
     return code
@@ -121,6 +125,8 @@ def _fail(message: str, debug: bool, *, code: int = USER_ERROR) -> int:
 
 def _first_to_fail() -> bool:
     """Whether no other process under the same torchrun has failed before, according to the store it keeps for all."""
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        return True
     from torch.distributed import TCPStore
 
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
@@ -135,5 +141,23 @@ def _first_to_fail() -> bool:
 def _one_line(error: BaseException) -> str:
     if isinstance(error, FileNotFoundError) and error.filename:
         return f"{error.filename} does not exist: check the path."
-    text = " ".join(str(error).split()) or type(error).__name__
-    return text if isinstance(error, (ValueError, argparse.ArgumentError)) else f"{type(error).__name__}: {text}"
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    if "DataLoader worker process" in lines[0]:
+        lines = [lines[-1].removeprefix(f"{type(error).__name__}: ")]  # the others are the worker's traceback
+    text = " ".join(" ".join(lines).split())
+    if isinstance(error, argparse.ArgumentError):
+        return _in_words(text)
+    return text if isinstance(error, ValueError) else f"{type(error).__name__}: {text}"
+
+
+def _in_words(text: str) -> str:
+    """What the parser says about a value of another type, without the names of Python's types."""
+    key = re.match('Parser key "(.+?)": (Expected|Does not validate)', text)
+    value = re.search("(?:Got|Given) value: (.*)$", text)
+    if key is None or value is None:
+        return text
+    kinds = {"int": "a whole number", "float": "a number", "str": "a word", "bool": "true or false", "NoneType": "null"}
+    named = dict.fromkeys(re.findall(r"Expected a <class '(\w+)'>", text))
+    if not named or not set(named) <= set(kinds):
+        return text
+    return f"{key[1]} takes {' or '.join(kinds[name] for name in named)}, got {value[1]}."

@@ -8,7 +8,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from m3g.training.config import Config, read_yaml
+from m3g.training.config import Config, check, read_yaml
 
 COMMAND_OPTIONS = ("out", "resume", "views", "labels", "trust")  # the others are settings of the run
 
@@ -101,25 +101,35 @@ def _add(options: dict[str, Any], name: str, value: Any, *, option: str) -> None
     options[name] = value
 
 
+def wanted(args: Any) -> tuple[Config, Path]:
+    """The settings and the folder of the run that the arguments ask for, a new one or one to be resumed."""
+    from m3g.training.run import Run
+
+    if args.resume is None:
+        config = settings(args)
+        return config, Path(args.out) if args.out is not None else next_run(Path("runs"), config.loss)
+    if settings(args) != Config() or args.out is not None:
+        raise ValueError(
+            "--resume takes no other settings, because a run continues with its own: leave them out, or "
+            "start a new run."
+        )
+    folder = Path(args.resume) if args.resume else newest_run(Path("runs"))
+    return Run(folder).open(), folder
+
+
+def processes(args: Any) -> int:
+    """How many processes to start: none but this one if torchrun has started them already."""
+    from m3g.training.fit import started
+
+    return 1 if started() else check(wanted(args)[0]).loop.devices
+
+
 def run(args: Any, name: str) -> int:
     from m3g.training.fit import train
     from m3g.training.report import finish, watch
 
-    if args.resume is not None:
-        folder = Path(args.resume) if args.resume else newest_run(Path("runs"))
-        from m3g.training.run import Run
-
-        if settings(args) != Config() or args.out is not None:
-            raise ValueError(
-                "--resume takes no other settings, because a run continues with its own: leave them out, or "
-                "start a new run."
-            )
-        config = Run(folder).open()
-        resume = True
-    else:
-        config = settings(args)
-        folder = Path(args.out) if args.out is not None else next_run(Path("runs"), config.loss)
-        resume = False
+    config, folder = wanted(args)
+    resume = args.resume is not None
     done = train(config, folder, resume=resume, trust=args.trust, callbacks=watch(config, folder))
     finish(done, trust=args.trust)
     return 0

@@ -147,7 +147,9 @@ def train(
     if config.loop.sync_batchnorm and trainer.world_size > 1 and trainer.strategy.root_device.type == "cpu":
         raise ValueError("loop.sync_batchnorm takes GPUs, got several processes on CPUs: leave it out.")
     if started():
-        trainer.strategy.setup_environment()  # all processes have met before anything is written
+        with logs.quiet():  # what fit does first, so that all processes have met before anything is written
+            trainer.strategy.connect(module)
+            trainer.strategy.setup_environment()
     made = [path for path in (folder.path, *folder.path.parents) if not path.exists()]
     if first:
         if kept is None:

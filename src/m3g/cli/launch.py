@@ -1,0 +1,60 @@
+"""A command in several processes on this machine, started as torchrun starts them."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+import time
+import uuid
+
+USER_ERROR = 2
+STARTED_BY = "M3G_STARTED_BY"
+
+
+def run_in_processes(count: int, arguments: list[str]) -> int:
+    """Run `m3g` with these arguments in `count` processes; when one fails, all end, and it has said why itself."""
+    from torch.distributed.elastic.multiprocessing import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    logging.disable(logging.ERROR)  # what torchrun says about processes that fail
+    os.environ[STARTED_BY] = str(os.getpid())
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // count)))
+    group = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=count,
+        run_id=str(uuid.uuid4()),
+        rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0",
+        max_restarts=0,
+    )
+    try:
+        elastic_launch(group, sys.executable)("-m", "m3g", *arguments)
+    except ChildFailedError as error:
+        rank, failure = error.get_first_failure()
+        if failure.exitcode > 0:
+            return failure.exitcode
+        raise ValueError(
+            f"process {rank} was ended by signal {-failure.exitcode}, and with it the others: free some memory if the "
+            "system ran out of it, and continue with m3g train --resume."
+        ) from error
+    except SignalException as error:  # the processes have had the signal too, and say how to go on
+        return 128 + error.sigval
+    finally:
+        logging.disable(logging.NOTSET)
+    return 0
+
+
+def end_with_parent() -> None:
+    """Let a process that `run_in_processes` started end when the one that started it is gone, even by kill -9."""
+
+    def watch(parent: int) -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(USER_ERROR)
+
+    if STARTED_BY in os.environ:
+        threading.Thread(target=watch, args=[int(os.environ[STARTED_BY])], daemon=True).start()
