@@ -61,6 +61,7 @@ CASES = [
     (["--views", "a.npy", "pickle.npy"], "pickle.npy"),
     (["--views", "a.npy"], "k >= 2 files"),
     (["--views", "a.npy", "b.npy", "--data_options.batch_size", "50"], "batch_size takes at most the 42"),
+    (["--views", "a.npy", "b.npy", "--data_options.batch_size", "1"], "batch_size takes at least 2 points"),
     (["--labels", "labels.npy"], "--labels takes files given with --views"),
     (["--loss", "nonsense"], "loss takes one of"),
     (["--loss_options.nonsense", "3"], "nonsense"),
@@ -285,3 +286,16 @@ def test_a_checkpoint_with_a_pickle_inside_runs_nothing(here, capsys):
     torch.save({"m3g_checkpoint": 1, "state": Malicious()}, "run/checkpoints/last.ckpt")
     assert "damaged or was written by something else" in fails(["train", "--resume", "run"], capsys)
     assert not (here / "trace").exists()
+
+
+def test_a_run_is_not_resumed_on_other_rows(run, here, capsys):
+    for name in ("a", "b"):
+        np.save(here / f"{name}.npy", np.load(here / f"{name}.npy")[:-1])
+    line = fails(["train", "--resume", run], capsys)
+    assert "data takes the 42 training rows that the run began with, got 41" in line
+
+
+def test_a_warm_up_that_fills_the_run_is_told(here, capsys):
+    views = ["--views", str(here / "a.npy"), str(here / "b.npy"), "--data_options.batch_size", "20"]
+    assert main(["train", *QUICK, *views, "--loop.epochs", "2"]) == 0
+    assert "the warm-up of 2 epochs fills the run" in capsys.readouterr().out

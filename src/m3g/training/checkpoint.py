@@ -13,10 +13,12 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.plugins.io import CheckpointIO
 
+from m3g.data import ViewsData
 from m3g.training.files import atomic
 
 MARK = "m3g_checkpoint"
 VERSION = 1
+ROWS = "m3g_rows"
 PARTS = ("state_dict", "optimizer_states", "loops", "global_step")
 
 
@@ -66,11 +68,20 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
     return dict(content)
 
 
-def check_fits(content: Mapping[str, Any], module: LightningModule, path: str | os.PathLike[str]) -> None:
-    """Refuse a checkpoint of another network than the module's, naming the first parameter that differs."""
+def check_fits(
+    content: Mapping[str, Any], module: LightningModule, path: str | os.PathLike[str], *, rows: int | None = None
+) -> None:
+    """Refuse a checkpoint of another network than the module's, naming the first parameter that differs, or of a run on
+    another number of training rows.
+    """
     missing = [name for name in PARTS if name not in content]
     if missing:
         raise ValueError(f"checkpoint takes a file written by m3g train, but {path} has no {missing[0]}.")
+    if rows is not None and content.get(ROWS, rows) != rows:
+        raise ValueError(
+            f"data takes the {content[ROWS]} training rows that the run began with, got {rows}: restore the data, or "
+            "start a new run."
+        )
     shapes, ours = (
         {name: tuple(tensor.shape) for name, tensor in state.items()}
         for state in (content["state_dict"], module.state_dict())
@@ -113,6 +124,9 @@ class SaveCheckpoints(Callback):
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         checkpoint[MARK] = VERSION
+        data = getattr(trainer, "datamodule", None)
+        if isinstance(data, ViewsData):
+            checkpoint[ROWS] = data.num_rows("train")
 
     def _save(self, trainer: Trainer, pl_module: LightningModule) -> None:
         for name, parameter in pl_module.named_parameters():

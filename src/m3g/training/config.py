@@ -52,7 +52,8 @@ class OptimSettings:
     Args:
         learning_rate: the peak, reached after the warm-up
         min_learning_rate: what the half cosine after the warm-up ends at
-        warmup_epochs: epochs of linear warm-up from 0
+        warmup_epochs: epochs of linear warm-up from 0; if loop.max_steps ends the run early, the same share of its
+            steps
         weight_decay: weight decay at the first step
         end_weight_decay: weight decay at the last step (half a cosine between); None keeps it constant
         betas: Adam's two memories

@@ -80,6 +80,8 @@ def subsets(config: Config, data: data_sets.ViewsData) -> tuple[int, int]:
         raise ValueError(f"views_per_step takes None or a number from 2 to {data.k}, got {size!r}.")
     exact = config.loss in ("m3g", "kl") and config.loss_options.get("solver") != "sampled"
     n = data.batch_size * (processes(config) if config.loss_options.get("gather") else 1)
+    if n < 2:
+        raise ValueError(f"batch_size takes at least 2 points, which are compared with each other, got {n}.")
     if size is None:
         quick = [s for s in range(3, data.k) if n**s <= QUICK_TUPLES]
         size = max([min(3, data.k), *quick]) if exact and n**data.k > QUICK_TUPLES else data.k
@@ -136,7 +138,7 @@ def train(
     data.sampler()  # refuses a batch larger than the data before anything is written
     module = build_module(config, data, trust=trust)
     if kept is not None:
-        checkpoint.check_fits(kept, module, folder.checkpoint)
+        checkpoint.check_fits(kept, module, folder.checkpoint, rows=data.num_rows("train"))
     if config.loop.strategy == "fsdp" and any(True for _ in module.loss.parameters()):
         raise ValueError(
             f"loop.strategy fsdp takes a loss without parameters of its own, got {config.loss!r}: set "
@@ -243,9 +245,13 @@ def _trainer(config: Config, folder: Run, callbacks: list[Callback], *, sometime
 
 def _headline(config: Config, data: data_sets.ViewsData, module: MultiViewModule) -> str:
     line = f"{config.loss} on {data.num_rows('train')} rows of {data.k} views ({', '.join(data.view_names)})"
-    if module.views_per_step is None:
-        return line
-    return f"{line}\neach step compares {module.subsets_per_step} subsets of {module.views_per_step} views"
+    if module.views_per_step is not None:
+        line += f"\neach step compares {module.subsets_per_step} subsets of {module.views_per_step} views"
+    if config.optim.warmup_epochs >= config.loop.epochs > 1:
+        line += (
+            f"\nthe learning rate rises to the end: the warm-up of {config.optim.warmup_epochs:g} epochs fills the run"
+        )
+    return line
 
 
 def _discard(made: list[Path]) -> None:
