@@ -100,7 +100,9 @@ def test_the_gap_is_not_negative_beyond_its_error(k, n, noise, epsilon, seed):
 
 def test_the_same_seed_gives_the_same_result():
     views = noisy_views(4, 16, 1.0)
+    state = torch.get_rng_state()
     first, gradient, _ = gap_and_gradient(views, 0.05, m3g.Sampled(rank=256, seed=3))
+    assert torch.equal(torch.get_rng_state(), state)  # a seed leaves everyone else's draws as they are
     again, gradient_again, _ = gap_and_gradient(views, 0.05, m3g.Sampled(rank=256, seed=3))
     other, _, _ = gap_and_gradient(views, 0.05, m3g.Sampled(rank=256, seed=4))
     assert torch.equal(first, again)
@@ -217,6 +219,11 @@ def test_auto_samples_past_the_budget_and_says_so(monkeypatch):
     torch.manual_seed(0)
     with pytest.warns(EstimatedWarning, match="40 x 40 x 40 x 40"):
         gap = loss(views)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("default")
+        for _ in range(2):
+            loss(views)
+    assert [warning.category for warning in said] == [EstimatedWarning]
     assert loss.last.solver == "sampled"
     assert abs(float(gap - exact)) < 4 * float(loss.last.standard_error)
     assert float(loss.last.gradient_error) < 0.1
@@ -227,6 +234,20 @@ def test_a_teacher_makes_k_problems_of_one_batch():
     exact = m3g.M3GLoss(epsilon=0.2, tol=1e-6)(student, teacher=teacher)
     loss = m3g.M3GLoss(epsilon=0.2, solver=m3g.Sampled(seed=0))
     assert abs(float(loss(student, teacher=teacher) - exact)) < 4 * float(loss.last.standard_error.mean())
+
+
+@pytest.mark.parametrize(("cost", "epsilon"), [("cv", 0.05), ("csd", 0.1), ("sqeuclidean", 0.5)])
+def test_absent_points_are_orthogonal_to_all_and_get_no_gradient(cost, epsilon):
+    views = noisy_views(3, 12, 1.0, d=16).requires_grad_()
+    mask = torch.ones(3, 12, dtype=torch.bool)
+    mask[0, 2] = mask[2, 5] = mask[1, 5] = False
+    exact = m3g.matching_gap(views, cost=cost, epsilon=epsilon, mask=mask, tol=1e-5)
+    loss = m3g.M3GLoss(epsilon=epsilon, cost=cost, solver=m3g.Sampled(seed=0))
+    gap = loss(views, mask=mask)
+    gap.backward()
+    assert abs(gap.item() - exact.item()) < 3 * float(loss.last.standard_error)
+    assert bool((views.grad[~mask] == 0).all())
+    assert bool((views.grad[mask].norm(dim=-1) > 0).all())
 
 
 def test_more_views_than_any_tensor_could_hold():

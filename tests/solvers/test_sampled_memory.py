@@ -16,11 +16,14 @@ COSTS = {"cv": m3g.CircularVariance(), "csd": m3g.CircularStd(), "pairs": m3g.Pa
 
 
 class LiveBytes(TorchDispatchMode):
-    """Counts the bytes of all tensors made inside that are still there; `peak` is the most there were at a time."""
+    """Counts the bytes of all tensors made inside that are still there.
+
+    `peak` is the most there were at a time, `largest` the most of a single one.
+    """
 
     def __init__(self):
         super().__init__()
-        self.now = self.peak = 0
+        self.now = self.peak = self.largest = 0
         self.known = weakref.WeakSet()
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
@@ -31,6 +34,7 @@ class LiveBytes(TorchDispatchMode):
                 if storage not in self.known:
                     self.known.add(storage)
                     self.now += storage.nbytes()
+                    self.largest = max(self.largest, storage.nbytes())
                     weakref.finalize(storage, self._gone, storage.nbytes())
         self.peak = max(self.peak, self.now)
         return out
@@ -110,6 +114,15 @@ def test_memory_stays_below_the_limit_where_points_have_many_features(monkeypatc
     assert live.peak < limit
     torch.testing.assert_close(same_gap, gap, atol=1e-5, rtol=0)
     torch.testing.assert_close(same_gradient, gradient, atol=1e-5, rtol=1e-3)
+
+
+def test_the_gradient_of_many_points_forms_no_matrix_of_pairs():
+    n = 1000
+    with LiveBytes() as live:
+        _, gradient, solution = solved(noisy_views(3, n), "cv", rank=512, epsilon=0.2, tol=1e-3, form="products")
+    assert live.largest < n * n * gradient.element_size()
+    assert solution.converged
+    assert float(gradient.norm()) > 0
 
 
 def test_a_requested_accuracy_may_stream(monkeypatch):

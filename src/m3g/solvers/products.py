@@ -36,9 +36,9 @@ def draw_fields(
     fields = torch.randn(b, each, r, d, generator=generator, device=places.device, dtype=places.dtype)
     fields = fields.add_(places.unsqueeze(1)).reshape(b, each * r, d)
     # log N(g; c) - log N(g; 0) = ⟨g, c⟩ - |c|² / 2: no difference of large squares.
-    halves = places.square().sum(-1).unsqueeze(1) / 2
+    halves = places.square().sum(-1).unsqueeze(1) / -2
     step = chunk_rows(b * r * places.element_size(), places.device)
-    ratios = [(torch.bmm(some, places.transpose(1, 2)) - halves).logsumexp(2) for some in fields.split(step, 1)]
+    ratios = [torch.baddbmm(halves, some, places.transpose(1, 2)).logsumexp(2) for some in fields.split(step, 1)]
     return fields, math.log(r) - torch.cat(ratios, 1).to(vector_dtype(places.device)) - math.log(each * r)
 
 

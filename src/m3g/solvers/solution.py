@@ -28,7 +28,8 @@ class Solution:
         tol: the tolerance asked for.
         solver: name of the solver that found it.
         standard_error: of `value`, and so of the loss (batch shape), where the solver samples; else None.
-        gradient_error: standard error of the gradient of the loss relative to its length, likewise.
+        gradient_error: standard error of the gradient of the loss relative to its length, likewise; of the gradient
+            with respect to the points, or for a `PairwiseCost` to its matrices of costs.
         differentiable: whether `pair_marginal` and `coupling` carry gradients to the problem's tensors.
     """
 
