@@ -1,5 +1,6 @@
 """From a user's own files to a representation, through the command line alone."""
 
+import itertools
 import json
 import os
 import subprocess
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from PIL import Image
 
 import m3g
 from m3g.cli import main
@@ -132,6 +134,24 @@ def test_eeg_settings_train_on_a_users_recordings(tmp_path, monkeypatch, capsys)
     assert "few_shot_50" not in numbers  # 30 rows per class train
     assert main(["evaluate", "runs/m3g-1", "--few_shot", "false"]) == 0
     assert "few_shot" not in capsys.readouterr().out
+
+
+def test_a_domain_held_out_is_tested(tmp_path, monkeypatch, capsys):
+    """Two kinds that differ in brightness in every domain; two train, the third is only tested."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    for domain, kind, number in itertools.product("xyz", ("dark", "light"), range(10)):
+        folder = tmp_path / "domains" / domain / kind
+        folder.mkdir(parents=True, exist_ok=True)
+        pixels = rng.integers(0, 60, (16, 16, 3)) + 150 * (kind == "light")
+        Image.fromarray(pixels.astype(np.uint8)).save(folder / f"{number}.png")
+    options = ["--data_options.root", "domains", "--data_options.held_out", "z", "--data_options.size", "16"]
+    options += ["--data_options.batch_size", "2", "--encoder_options.width", "16", "--loop.epochs", "1"]
+    assert main(["train", "--data", "Domains", *options, "--loop.evaluate_every", "0"]) == 0
+    output = capsys.readouterr().out
+    assert "2 views (x, y)" in output
+    assert "linear_held_out" in output
+    assert json.loads(Path("runs/m3g-1/results.json").read_text())["numbers"]["linear_held_out"] > 0.9
 
 
 def test_ctrl_c_says_how_to_go_on(tmp_path, monkeypatch, capsys):

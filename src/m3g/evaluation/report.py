@@ -21,6 +21,7 @@ METRICS = {
     "linear_views": "linear probe on one view's embedding, accuracy, mean over views",
     "linear_transfer": "linear probe trained on one view and tested on another, accuracy, mean over pairs",
     "linear_concat": "linear probe on all views' features side by side, accuracy",
+    "linear_held_out": "linear probe on the features of all domains' images, tested on the held-out domains, accuracy",
     "paper_probe": "as linear_mean, with the paper's protocol (SGD, learning rate sweep)",
     **{
         f"few_shot_{s}": f"probe on the views' features from {s} labels per class, balanced accuracy, mean of 5 draws"

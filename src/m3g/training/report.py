@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,8 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.utilities import rank_zero_only
 
-from m3g.data import Signals, ViewsData
-from m3g.evaluation import METRICS, Embedded, Report, evaluate
+from m3g.data import Domains, Signals, ViewsData
+from m3g.evaluation import METRICS, Embedded, Report, evaluate, quick_probe
 from m3g.evaluation.plots import plot_curves, plot_map, plot_matrix
 from m3g.nets import MultiViewNet
 from m3g.training.config import Config
@@ -24,27 +25,32 @@ from m3g.training.run import Run
 QUICK = ("linear_mean", "knn_mean", "recall_at_1", "effective_rank")
 
 
-@torch.no_grad()
 def embed(net: MultiViewNet, data: ViewsData, split: Any) -> Embedded:
     """A split as a network sees it, batch by batch, without dropout or augmentation."""
+    return embed_batches(net, data.loader(split))
+
+
+@torch.no_grad()
+def embed_batches(net: MultiViewNet, batches: Iterable[Any]) -> Embedded:
+    """Points as a network sees them, from batches of their views; where one encoder serves all, one view will do."""
     first = next(net.parameters())
     device, dtype = first.device, first.dtype  # a run in half or double precision has such weights
     training = net.training
     net.eval()
     try:
         parts = []
-        for batch in data.loader(split):
+        for batch in batches:
             views = [view.to(device, dtype if view.is_floating_point() else None) for view in batch["views"]]
             features = net.features(views)
             parts.append((net.project(features).float().cpu(), [part.float().cpu() for part in features], batch))
     finally:
         net.train(training)
-    batches = [batch for _, _, batch in parts]
+    seen = [batch for _, _, batch in parts]
     return Embedded(
         embeddings=torch.cat([embeddings for embeddings, _, _ in parts], dim=1),
         features=[torch.cat(view) for view in zip(*(features for _, features, _ in parts))],
-        labels=_join([batch["label"] for batch in batches], 0),
-        mask=_join([batch["mask"] for batch in batches], 1),
+        labels=_join([batch["label"] for batch in seen], 0),
+        mask=_join([batch["mask"] for batch in seen], 1),
     )
 
 
@@ -108,8 +114,22 @@ def evaluate_run(
     test = embed(net, data, "test")
     few = isinstance(data, Signals) if few_shot is None else few_shot
     report = evaluate(embed(net, data, "train"), test, paper_probe=paper_probe, few_shot=few)
+    if isinstance(data, Domains) and data.held_out and len(net.encoders) == 1:
+        report.numbers["linear_held_out"] = held_out_accuracy(net, data)
     write_json(folder.results, {"numbers": report.numbers, "matrices": report.matrices, "views": data.view_names})
     return report, draw(folder, report, test, data)
+
+
+def held_out_accuracy(net: MultiViewNet, data: Domains) -> float:
+    """A linear probe on the features of all seen domains' training images, tested on the held-out domains' test images.
+
+    It takes one encoder for all domains: a held-out one has none of its own.
+    """
+    rows: list[Any] = []
+    for names, split in ((data.view_names, "train"), (data.held_out, "test")):
+        parts: list[Any] = [embed_batches(net, data.domain_loader(name, split)) for name in names]  # type: ignore[arg-type]
+        rows += [torch.cat([part.features[0] for part in parts]), torch.cat([part.labels for part in parts])]
+    return quick_probe(*rows)
 
 
 def draw(folder: Run, report: Report, test: Embedded, data: ViewsData) -> list[Path]:
