@@ -68,6 +68,18 @@ def test_the_factor_of_the_fit():
     )
 
 
+@pytest.mark.parametrize("k", [3, 5])
+def test_tuples_that_products_cannot_see_are_not_missed(k):
+    views = noisy_views(k, 12 if k == 3 else 6, 2.0, d=5, seed=3)
+    exact, true_gradient, _ = gap_and_gradient(views.double(), 0.005, m3g.Factored(), 1e-6)
+    gap, gradient, solution = gap_and_gradient(views, 0.005, m3g.Sampled(seed=1), 1e-4)
+    assert abs(float(gap - exact)) < 4 * float(solution.standard_error)
+    off = float((gradient - true_gradient).norm() / true_gradient.norm())
+    assert off < 3 * float(solution.gradient_error) < 0.05
+    with pytest.warns(SamplingWarning, match="form='products' does not reach between tuples"):
+        gap_and_gradient(views, 0.005, m3g.Sampled(seed=1, form="products"))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("noise", "epsilon"), [(0.3, 0.05), (1.0, 0.05), (1.0, 0.2)])
 def test_two_standard_errors_cover_nine_draws_in_ten(noise, epsilon):
@@ -265,6 +277,8 @@ def test_more_views_than_any_tensor_could_hold():
         ({"rounds": 1.5}, "rounds takes a whole number of at least 1, got 1.5"),
         ({"rtol": -1.0}, "rtol takes a positive finite number, got -1.0"),
         ({"form": "sums"}, "form takes one of 'auto', 'products', 'tuples', got 'sums'"),
+        ({"seed": 1.5}, "seed takes a whole number"),
+        ({"generator": 5}, "generator takes a torch.Generator or None, got int"),
         ({"seed": 1, "generator": torch.Generator()}, "seed takes None where a generator is given"),
     ],
 )

@@ -76,6 +76,11 @@ class ResultantEnergies(Energies):
         parts[0] = parts[0] + self.strength * cross + constant
         return torch.cat(parts, 1)
 
+    def sharpness(self) -> float:
+        """2a |r_i - r_j|², its mean over the points of a view: how far tuples that differ in one view are apart."""
+        squares = [view.square().sum(-1).mean(1) for view in self.views]
+        return 2 * self.strength * float(torch.stack(squares).mean(0).max())
+
     def resultant(self, tuples: Tensor) -> Tensor:
         """Σ_l r_l of the tuples: (b, s, d)."""
         return resultant(self.views, tuples)

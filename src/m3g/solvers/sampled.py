@@ -34,6 +34,9 @@ from m3g.solvers.tuples import TupleList
 DRAWS_EACH = 4
 # Marginal error at which the rounds before the last stop.
 LOOSE = 0.05
+# Squared distance of tuples that differ in one view, in standard deviations of a product (`sharpness`), past which
+# products no longer overlap: tuples that were missed then leave no trace in the samples, nor in the error.
+SHARP = 10.0
 # Error (`_Found.worst`) up to which a kernel of products is good enough, and no list of tuples is tried.
 FINE = 0.03
 # Past this its coupling is a poor guess to draw the list from, which then gets a round of its own first: a tenth less
@@ -63,7 +66,8 @@ class Sampled:
         rank: samples drawn in the last round, half as many in those before.
         rounds: times the samples are drawn, the later ones around the coupling found before.
         form: of the kernel. "products" (circular variance only) is best where couplings are spread out, "tuples" where
-            they are sharp; "auto" takes products, and tries tuples where products call their own error large.
+            they are sharp; "auto" takes tuples where products of the views no longer overlap, else products, and
+            tries tuples too where products call their own error large.
         rtol: relative standard error of the gradient to reach, by a rank up to `max_rank`, with a warning where that
             is too low; None keeps `rank`.
         max_rank: the budget of `rtol`.
@@ -97,6 +101,10 @@ class Sampled:
         _checks.one_of("form", self.form, ("auto", "products", "tuples"))
         if self.rtol is not None:
             _checks.positive("rtol", self.rtol)
+        if self.seed is not None:
+            _checks.seed("seed", self.seed)
+        if not isinstance(self.generator, (torch.Generator, type(None))):
+            raise ValueError(f"generator takes a torch.Generator or None, got {type(self.generator).__name__}.")
         if self.seed is not None and self.generator is not None:
             raise ValueError("seed takes None where a generator is given, got both.")
 
@@ -128,6 +136,8 @@ class Sampled:
         if not float(found.error.bias.max()) <= UNTRUSTED_BIAS:
             reasons.append(f"its value is biased by more than {UNTRUSTED_BIAS:g} epsilon")
         listed = found.ascent.listed
+        if isinstance(listed, ProductList) and not listed.energies.sharpness() <= SHARP:
+            reasons.append("form='products' does not reach between tuples at so small an epsilon")
         if isinstance(listed, TupleList) and listed.k > 2 and listed.num_samples < TUPLES_PER_POINT * max(listed.sizes):
             reasons.append(f"it has {listed.num_samples} tuples for {max(listed.sizes)} points")
         if reasons:
@@ -169,7 +179,7 @@ class _Run:
 
     def solve(self, log_scaling: Tensor, tol: float) -> _Found:
         rank, rounds = self.settings.rank, self.settings.rounds
-        products = self.problem.k > 2 and isinstance(self.energy, ResultantEnergies) and self.settings.form != "tuples"
+        products = self.takes_products()
         draw = self.products if products else self.tuples
         ascent = None
         for turn in range(rounds):
@@ -184,6 +194,12 @@ class _Run:
             ascent = self.tuples(rank // 2, log_scaling, ascent, LOOSE)
             log_scaling = ascent.log_scaling
         return min(found, self.judged(self.tuples(rank, log_scaling, ascent, tol)), key=_Found.worst)
+
+    def takes_products(self) -> bool:
+        form, energy = self.settings.form, self.energy
+        if self.problem.k == 2 or form == "tuples" or not isinstance(energy, ResultantEnergies):
+            return False
+        return form == "products" or energy.sharpness() <= SHARP
 
     def refine(self, found: _Found, rank: int, tol: float) -> _Found:
         """The same form of list once more, longer."""
