@@ -205,8 +205,9 @@ def marginal_weights(weights: Sequence[Tensor] | None, sizes: Sequence[int], lik
         weight = torch.as_tensor(weight, dtype=torch.float64, device=like.device)
         if weight.shape[-1:] != (size,):
             raise ValueError(f"weights takes a tensor of {size} entries for view {l}, got shape {shape_of(weight)}.")
-        if not bool((weight > 0).all()):
-            raise ValueError(f"weights takes positive finite numbers, got {float(weight.min())} in view {l}.")
+        wrong = weight[~((weight > 0) & (weight < math.inf))]
+        if wrong.numel():
+            raise ValueError(f"weights takes positive finite numbers, got {float(wrong[0])} in view {l}.")
         out.append(weight)
     totals = [float(weight.sum(-1).max()) for weight in out]
     if not all(math.isclose(total, totals[0], rel_tol=1e-4) for total in totals):

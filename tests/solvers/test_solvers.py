@@ -231,7 +231,8 @@ WEIGHTS = [torch.full((4,), 0.25)] * 3
         ({"weights": torch.rand(3, 4)}, "weights takes a sequence of 3 tensors, one per view, got a tensor"),
         ({"weights": [*WEIGHTS[:2], torch.full((5,), 0.2)]}, "weights takes a tensor of 4 entries for view 2"),
         ({"weights": [*WEIGHTS[:2], torch.full((4,), 0.5)]}, "weights takes tensors with one sum in every view"),
-        ({"weights": [*WEIGHTS[:2], torch.tensor([-0.5, 0.5, 0.5, 0.5])]}, "weights takes positive finite numbers"),
+        ({"weights": [*WEIGHTS[:2], torch.tensor([-0.5, 0.5, 0.5, 0.5])]}, "takes positive finite numbers, got -0.5"),
+        ({"weights": [torch.full((4,), torch.inf)] * 3}, "weights takes positive finite numbers, got inf in view 0"),
     ],
 )
 def test_wrong_arguments_are_named(options, message):
