@@ -7,7 +7,7 @@ from typing import Any
 
 DESCRIPTION = {
     "demo": """Train M3G with its defaults on the six-view digits, then the same network with pairwise InfoNCE, and
-print both beside the raw features. A minute or two of one core."""
+print both beside the raw features. A few minutes."""
 }
 
 

@@ -59,7 +59,7 @@ def build_encoder(spec: Spec, *, input_shape: Sequence[int], trust: bool = False
         # Images: the model is built for the size of the data unless the user says otherwise.
         fitted = dict(zip(FITTED, (input_shape[-1], input_shape[0])))
         options["config"] = {**fitted, **(options.get("config") or {})}
-    encoder = _own(TransformersEncoder, options)
+    encoder = _call(TransformersEncoder, options)
     width_on(encoder, input_shape, name=f"transformers {options.get('model', 'vit')!r}")
     return encoder
 
