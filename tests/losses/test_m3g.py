@@ -193,7 +193,7 @@ def test_the_user_s_matrix_precision_is_neither_used_nor_changed():
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("medium")
     try:
-        from m3g.solvers.precision import full_precision
+        from m3g.solvers.shared.precision import full_precision
 
         with full_precision(torch.device("cpu")):
             inside.append(torch.backends.mkldnn.matmul.fp32_precision)

@@ -102,7 +102,7 @@ def test_a_batch_is_solved_as_each_of_its_members():
 
 @pytest.mark.parametrize("slab", [1, 3])
 def test_slabs_change_nothing(slab, monkeypatch):
-    from m3g.solvers import contraction
+    from m3g.solvers.factored import contraction
 
     for k in (3, 4, 5, 6):
         problem = m3g.CircularVariance()(reference.noisy_views(k, 4))

@@ -17,16 +17,8 @@ from m3g.costs.circular import (
     flatten_batch,
 )
 from m3g.costs.pairwise import PairwiseCost
-from m3g.costs.problem import (
-    Coupling,
-    DenseProblem,
-    FunctionProblem,
-    PairwiseProblem,
-    Problem,
-    all_edges,
-    along,
-    block_matrix,
-)
+from m3g.costs.coupling import Coupling, all_edges, along, block_matrix
+from m3g.costs.problem import DenseProblem, FunctionProblem, PairwiseProblem, Problem
 
 NAMED: dict[str, Callable[[], Any]] = {
     "cv": CircularVariance,

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from m3g import _checks
 from m3g._checks import Views
-from m3g.costs.problem import Coupling, LogKernels, PairwiseProblem, Problem, all_edges, squared_means
+from m3g.costs.coupling import Coupling, all_edges, squared_means
+from m3g.costs.problem import LogKernels, PairwiseProblem, Problem
 
 RESULTANT_FLOOR = 1e-6
 

@@ -11,7 +11,8 @@ from torch import Tensor
 from m3g import _checks
 from m3g._checks import Views
 from m3g.costs.circular import flatten_batch
-from m3g.costs.problem import Edge, PairwiseProblem, all_edges
+from m3g.costs.coupling import Edge, all_edges
+from m3g.costs.problem import PairwiseProblem
 
 Ground = Callable[[Tensor, Tensor], Tensor]
 COULOMB_FLOOR = 1e-3

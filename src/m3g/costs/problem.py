@@ -4,99 +4,13 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 
 import torch
 from torch import Tensor
 
-Edge = tuple[int, int]
-
-
-def all_edges(k: int) -> list[Edge]:
-    """The k(k-1)/2 pairs of views, in lexicographic order."""
-    return list(combinations(range(k), 2))
-
-
-def along(vector: Tensor, axes: Sequence[int], k: int) -> Tensor:
-    """Reshape (b, n_l) or (b, n_l, n_m) so that it broadcasts against (b, n_1, …, n_k) on the given axes."""
-    shape = [vector.shape[0]] + [1] * k
-    for axis, size in zip(axes, vector.shape[1:]):
-        shape[axis + 1] = size
-    return vector.reshape(shape)
-
-
-def block_matrix(pairs: dict[Edge, Tensor], marginals: Tensor, sizes: Sequence[int]) -> Tensor:
-    """[diag(m_l) on the diagonal blocks, P_lm off it]: (b, N, N) with N = Σ n_l, from the marginals (b, N)."""
-    starts = [sum(sizes[:l]) for l in range(len(sizes))]
-    total = sum(sizes)
-    out = torch.zeros(marginals.shape[0], total, total, dtype=marginals.dtype, device=marginals.device)
-    for (l, m), pair in pairs.items():
-        rows = slice(starts[l], starts[l] + sizes[l])
-        columns = slice(starts[m], starts[m] + sizes[m])
-        out[:, rows, columns] = pair
-        out[:, columns, rows] = pair.transpose(1, 2)
-    out.diagonal(dim1=1, dim2=2).copy_(marginals)
-    return out
-
-
-def squared_means(points: Tensor, sizes: Sequence[int], rows: slice) -> Tensor:
-    """|mean_m x_m[t_m]|² of the tuples with view 0 in `rows`: (b, rows, n_2, …, n_k), never n^k d.
-
-    `points` (b, N, d) are those of all views, one view after the other.
-    """
-    k = len(sizes)
-    parts = list((points / k).split(list(sizes), 1))
-    parts[0] = parts[0][:, rows]
-    shape = [points.shape[0], *(part.shape[1] for part in parts)]
-    total = torch.zeros(shape, dtype=points.dtype, device=points.device)
-    for l, part in enumerate(parts):
-        total += along(part.square().sum(-1), (l,), k)
-    for l, m in all_edges(k):
-        total += along(torch.bmm(2 * parts[l], parts[m].transpose(1, 2)), (l, m), k)
-    return total
-
-
-class Coupling(ABC):
-    """A joint distribution P of the k views, known through its marginals."""
-
-    sizes: Sequence[int]
-
-    @abstractmethod
-    def marginal(self, l: int) -> Tensor:
-        """(b, n_l)."""
-
-    @abstractmethod
-    def pair(self, l: int, m: int) -> Tensor:
-        """(b, n_l, n_m) for l < m."""
-
-    @abstractmethod
-    def rows(self) -> Iterable[tuple[slice, Tensor]]:
-        """Slabs of the full tensor along view 0, each with the rows it covers."""
-
-    def pull(self, points: Tensor) -> Tensor:
-        """(b, N, d) -> (b, N, d): m_l x_l + Σ_{m ≠ l} P_lm x_m for the points of all views, one after the other."""
-        k = len(self.sizes)
-        pairs = {edge: self.pair(*edge) for edge in all_edges(k)}
-        marginals = torch.cat([self.marginal(l) for l in range(k)], 1)
-        return torch.bmm(block_matrix(pairs, marginals, self.sizes), points)
-
-    def weighted_pull(self, points: Tensor, weight: Callable[[Tensor], Tensor]) -> Tensor:
-        """(b, N, d) -> (b, N, d): Σ_t P(t) w(|mean_m x_m[t_m]|²) Σ_m x_m[t_m] over the tuples t through each point.
-
-        With w = 1 that is `pull`. Here from the full tensor, slab by slab.
-        """
-        k = len(self.sizes)
-        sums: dict[tuple[int, ...], list[Tensor]] = {kept: [] for kept in [*all_edges(k), *((l,) for l in range(k))]}
-        for rows, slab in self.rows():
-            weighted = slab * weight(squared_means(points, self.sizes, rows))
-            for kept, found in sums.items():
-                gone = [l + 1 for l in range(k) if l not in kept]
-                found.append(weighted.sum(gone) if gone else weighted)
-        joined = {kept: torch.cat(s, 1) if kept[0] == 0 else torch.stack(s).sum(0) for kept, s in sums.items()}
-        marginals = torch.cat([joined.pop((l,)) for l in range(k)], 1)
-        return torch.bmm(block_matrix(joined, marginals, self.sizes), points)  # type: ignore[arg-type]
+from m3g.costs.coupling import Coupling, Edge, along
 
 
 class Problem(ABC):

@@ -23,7 +23,7 @@ from m3g._checks import Views, one_of
 from m3g.costs import all_edges
 from m3g.losses.m3g import M3GLoss
 from m3g.solvers import Solution, Solver
-from m3g.solvers.implicit import differentiable_marginals
+from m3g.solvers.gradients.coupling import differentiable_marginals
 
 PARTS = ("tuples", "pairs")
 

@@ -16,7 +16,7 @@ from m3g.costs import apply_cost, as_cost
 from m3g.losses.base import ViewLoss
 from m3g.losses.gather import shared_draws
 from m3g.solvers import Solver, as_solver, check_epsilon
-from m3g.solvers.danskin import differentiable_value
+from m3g.solvers.gradients.value import differentiable_value
 from m3g.solvers.solution import Solution
 
 

@@ -11,12 +11,12 @@ from torch import Tensor
 
 from m3g import _checks
 from m3g.costs import CircularStdProblem, CircularVarianceProblem, PairwiseProblem, Problem
-from m3g.solvers.factored import Factored
-from m3g.solvers.memory import memory_limit
-from m3g.solvers.sampled import Sampled
+from m3g.solvers.factored.solver import Factored
+from m3g.solvers.shared.memory import memory_limit
+from m3g.solvers.sampled.rounds import Sampled
 from m3g.solvers.sinkhorn import Sinkhorn
 from m3g.solvers.solution import Solution
-from m3g.solvers.tables import KEPT_PART
+from m3g.solvers.sampled.tables import KEPT_PART
 
 # Operations of one step past which a solve is left to sampling: a solve then takes longer than ten seconds on a laptop.
 MOST_FLOPS = 1e11

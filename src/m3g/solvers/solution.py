@@ -9,9 +9,9 @@ from torch import Tensor
 
 from m3g import _checks
 from m3g.costs import Coupling, Problem, all_edges
-from m3g.costs.problem import Edge
-from m3g.solvers.implicit import differentiable_marginals
-from m3g.solvers.memory import memory_limit
+from m3g.costs.coupling import Edge
+from m3g.solvers.gradients.coupling import differentiable_marginals
+from m3g.solvers.shared.memory import memory_limit
 
 
 @dataclass

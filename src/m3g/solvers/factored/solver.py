@@ -12,19 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import torch
 from torch import Tensor
 
 from m3g import _checks
 from m3g.costs import PairwiseProblem, Problem
-from m3g.solvers.contraction import CompleteContraction
-from m3g.solvers.couplings import PairwiseCoupling
-from m3g.solvers.graph import GraphContraction
-from m3g.solvers.kernels import Kernels, pair_kernels
-from m3g.solvers.newton import solve_newton
-from m3g.solvers.precision import full_precision, vector_dtype
+from m3g.solvers.factored.contraction import CompleteContraction
+from m3g.solvers.shared.couplings import PairwiseCoupling
+from m3g.solvers.factored.graph import GraphContraction
+from m3g.solvers.factored.kernels import Kernels, pair_kernels
+from m3g.solvers.shared.newton import solve_newton
+from m3g.solvers.shared.precision import full_precision
+from m3g.solvers.shared.weights import concatenated_weights
 from m3g.solvers.solution import Solution
 
 # The largest change of the exponent of a tuple in one Newton step.
@@ -200,20 +200,3 @@ class _Ascent:
             solver=Factored.name,
             coupling_form=coupling,
         )
-
-
-def concatenated_weights(problem: Problem, weights: list[Tensor] | None) -> tuple[Tensor, Tensor]:
-    """The k marginals a_l, one after the other (b, N), and their logarithms. Not to be written to."""
-    if weights is None:
-        return _uniform(problem.num_batch, problem.sizes, problem.device)
-    b, dtype = problem.num_batch, vector_dtype(problem.device)
-    parts = [part.to(dtype).reshape(-1, n).expand(b, n) for part, n in zip(weights, problem.sizes)]
-    target = torch.cat(parts, 1)
-    return target, target.log()
-
-
-@lru_cache(maxsize=16)
-def _uniform(num_batch: int, sizes: tuple[int, ...], device: torch.device) -> tuple[Tensor, Tensor]:
-    parts = [torch.full((num_batch, n), 1 / n, dtype=vector_dtype(device), device=device) for n in sizes]
-    target = torch.cat(parts, 1)
-    return target, target.log()

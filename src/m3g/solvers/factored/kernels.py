@@ -9,11 +9,9 @@ from torch import Tensor
 
 from m3g.costs import PairwiseProblem
 from m3g.costs.circular import edge_index
-from m3g.costs.problem import Edge
-from m3g.solvers.precision import vector_dtype
+from m3g.costs.coupling import Edge
+from m3g.solvers.shared.precision import DOUBLE_RANGE, SINGLE_RANGE, vector_dtype
 
-# Exponents, summed over the pairs, that the range of the type holds with room for the scalings.
-SINGLE_RANGE, DOUBLE_RANGE = 60.0, 500.0
 # float32 sums of n² entries do not settle below this error.
 SINGLE_TOLERANCE = 5e-6
 

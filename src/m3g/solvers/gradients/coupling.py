@@ -21,11 +21,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from m3g.costs import Coupling, PairwiseProblem, all_edges, along
-from m3g.costs.problem import Edge
-from m3g.solvers.kernels import SINGLE_RANGE
-from m3g.solvers.newton import solve_newton
-from m3g.solvers.precision import full_precision, vector_dtype
-from m3g.solvers.weighted import WeightedComplete, WeightedGraph
+from m3g.costs.coupling import Edge
+from m3g.solvers.shared.newton import solve_newton
+from m3g.solvers.shared.precision import SINGLE_RANGE, full_precision, vector_dtype
+from m3g.solvers.gradients.weighted import WeightedComplete, WeightedGraph
 
 if TYPE_CHECKING:
     from m3g.solvers.solution import Solution

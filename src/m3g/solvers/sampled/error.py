@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from m3g.costs import Coupling, Problem
-from m3g.solvers.list_ascent import ListAscent
+from m3g.solvers.sampled.ascent import ListAscent
 
 # Mean leverage past which the factor no longer grows; the answer is not trusted long before that.
 MOST_LEVERAGE = 0.95

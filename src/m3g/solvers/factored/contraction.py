@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from m3g.costs import along
-from m3g.costs.problem import Edge
+from m3g.costs.coupling import Edge
 
 # A slab of M that stays in the cache of a CPU, and is large enough to fill the matrix products.
 SLAB_BYTES = 2**23

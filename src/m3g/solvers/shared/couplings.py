@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from m3g.costs import Coupling, PairwiseProblem, Problem, along, block_matrix
-from m3g.costs.problem import Edge
+from m3g.costs.coupling import Edge
 
 SLAB_BYTES = 2**24
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from m3g.costs import Problem
-from m3g.solvers.couplings import SparseCoupling
-from m3g.solvers.factored import concatenated_weights
+from m3g.solvers.shared.couplings import SparseCoupling
+from m3g.solvers.factored.solver import concatenated_weights
 from m3g.solvers.solution import Solution
 
 

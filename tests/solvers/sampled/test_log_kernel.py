@@ -5,13 +5,13 @@ import torch
 
 import m3g
 from m3g.costs import Coupling, all_edges
-from m3g.solvers.energies import LogResultantEnergies, PairEnergies, ResultantEnergies, energies
-from m3g.solvers.implicit import SignedTensor
-from m3g.solvers.list_ascent import ListAscent
-from m3g.solvers.products import ProductList, draw_fields
-from m3g.solvers.proposals import Mixture, random_tuples
-from m3g.solvers.sampling_error import _TrueMatching
-from m3g.solvers.tuples import TupleList
+from m3g.solvers.sampled.log_kernel import LogResultantEnergies, PairEnergies, ResultantEnergies, energies
+from m3g.solvers.gradients.coupling import SignedTensor
+from m3g.solvers.sampled.ascent import ListAscent
+from m3g.solvers.sampled.products import ProductList, draw_fields
+from m3g.solvers.sampled.proposals import Mixture, random_tuples
+from m3g.solvers.sampled.error import _TrueMatching
+from m3g.solvers.sampled.tuples import TupleList
 
 EPSILON = 0.2
 

@@ -19,9 +19,9 @@ import torch
 from torch import Tensor
 
 from m3g.costs import Coupling
-from m3g.solvers.energies import ResultantEnergies
-from m3g.solvers.precision import vector_dtype
-from m3g.solvers.tables import Rows, choose_within, chunk_rows, pieces, rows_at_once, systematic, transposed_times
+from m3g.solvers.sampled.log_kernel import ResultantEnergies
+from m3g.solvers.shared.precision import vector_dtype
+from m3g.solvers.sampled.tables import Rows, choose_within, chunk_rows, pieces, rows_at_once, systematic, transposed_times
 
 
 def draw_fields(

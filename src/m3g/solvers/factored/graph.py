@@ -12,7 +12,7 @@ import opt_einsum
 import torch
 from torch import Tensor
 
-from m3g.costs.problem import Edge
+from m3g.costs.coupling import Edge
 
 
 class GraphContraction:

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from m3g.costs import Coupling
-from m3g.solvers.energies import pick, squared_sums
-from m3g.solvers.tables import choose_within, pieces, systematic, transposed_times
+from m3g.solvers.sampled.log_kernel import pick, squared_sums
+from m3g.solvers.sampled.tables import choose_within, pieces, systematic, transposed_times
 
 if TYPE_CHECKING:
-    from m3g.solvers.tuples import Block, TupleList
+    from m3g.solvers.sampled.tuples import Block, TupleList
 
 
 @dataclass

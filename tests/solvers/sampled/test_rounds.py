@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import m3g
 from m3g.solvers import EstimatedWarning, SamplingWarning, auto
-from m3g.solvers.sampling_error import fit_factor
+from m3g.solvers.sampled.error import fit_factor
 from solvers import noisy
 from solvers.noisy import gap_and_gradient
 

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from m3g.costs import block_matrix
-from m3g.costs.problem import Edge
-from m3g.solvers.precision import vector_dtype
+from m3g.costs.coupling import Edge
+from m3g.solvers.shared.precision import vector_dtype
 
 # Below this size a factorisation is quicker than a handful of iterations.
 DIRECT_SIZE = 260

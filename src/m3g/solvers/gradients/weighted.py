@@ -15,8 +15,8 @@ import opt_einsum
 import torch
 from torch import Tensor
 
-from m3g.costs.problem import Edge, along
-from m3g.solvers.contraction import CompleteContraction, pair_sums
+from m3g.costs.coupling import Edge, along
+from m3g.solvers.factored.contraction import CompleteContraction, pair_sums
 
 
 class WeightedComplete:

@@ -21,10 +21,10 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from m3g.solvers.energies import Energies, pick
-from m3g.solvers.precision import vector_dtype
-from m3g.solvers.tables import Rows, rows_at_once
-from m3g.solvers.tuple_coupling import ListedCoupling
+from m3g.solvers.sampled.log_kernel import Energies, pick
+from m3g.solvers.shared.precision import vector_dtype
+from m3g.solvers.sampled.tables import Rows, rows_at_once
+from m3g.solvers.sampled.tuple_coupling import ListedCoupling
 
 
 @dataclass

@@ -19,16 +19,16 @@ from torch import Tensor
 
 from m3g import _checks
 from m3g.costs import CircularVarianceProblem, Problem
-from m3g.solvers.energies import Energies, ResultantEnergies, energies
-from m3g.solvers.factored import concatenated_weights
-from m3g.solvers.list_ascent import ListAscent
-from m3g.solvers.memory import memory_limit
-from m3g.solvers.precision import full_precision
-from m3g.solvers.products import ProductList, draw_fields
-from m3g.solvers.proposals import Mixture, random_tuples, true_tuples
-from m3g.solvers.sampling_error import SamplingError, sampling_error
+from m3g.solvers.sampled.log_kernel import Energies, ResultantEnergies, energies
+from m3g.solvers.sampled.ascent import ListAscent
+from m3g.solvers.shared.memory import memory_limit
+from m3g.solvers.shared.precision import full_precision
+from m3g.solvers.shared.weights import concatenated_weights
+from m3g.solvers.sampled.products import ProductList, draw_fields
+from m3g.solvers.sampled.proposals import Mixture, random_tuples, true_tuples
+from m3g.solvers.sampled.error import SamplingError, sampling_error
 from m3g.solvers.solution import Solution
-from m3g.solvers.tuples import TupleList
+from m3g.solvers.sampled.tuples import TupleList
 
 # Draws of one component; half of them go to each half of the samples.
 DRAWS_EACH = 4

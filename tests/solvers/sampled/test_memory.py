@@ -8,8 +8,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import m3g
-from m3g.solvers import list_ascent, sampled, tables
-from m3g.solvers.tables import Rows
+from m3g.solvers.sampled import ascent as list_ascent
+from m3g.solvers.sampled import rounds as sampled
+from m3g.solvers.sampled import tables
+from m3g.solvers.sampled.tables import Rows
 from solvers.noisy import gap_and_gradient, noisy_views
 
 COSTS = {"cv": m3g.CircularVariance(), "csd": m3g.CircularStd(), "pairs": m3g.PairwiseCost("sqeuclidean")}

@@ -8,6 +8,9 @@ from typing import Any
 
 import torch
 
+# Exponents, summed over the pairs, that the range of the type holds with room for the scalings.
+SINGLE_RANGE, DOUBLE_RANGE = 60.0, 500.0
+
 # Settings that let a float32 matrix product use fewer bits (TF32 on CUDA, bfloat16 in oneDNN). The per-backend
 # names are there since torch 2.9; before, one global setting stands for all.
 _BACKENDS = [

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from m3g import _checks
-from m3g.solvers.memory import memory_limit
+from m3g.solvers.shared.memory import memory_limit
 
 Made = TypeVar("Made")
 

@@ -17,8 +17,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from m3g.solvers.energies import Energies, pick
-from m3g.solvers.tables import Rows, chunk_rows, rows_at_once
+from m3g.solvers.sampled.log_kernel import Energies, pick
+from m3g.solvers.sampled.tables import Rows, chunk_rows, rows_at_once
 
 # Of nearly solved batches, nearly all draws at power 1 are true tuples; 0.5 halves the error there, or better.
 WARM = 0.5

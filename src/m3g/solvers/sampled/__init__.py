@@ -1,0 +1,1 @@
+"""Estimated solves, linear in the number of views; `Sampled` in rounds.py."""

@@ -1,0 +1,1 @@
+"""What several solvers use: weights, Newton system, precision, memory, forms of couplings."""

@@ -1,0 +1,111 @@
+"""The solvers by name, and the call that checks a problem and hands it to one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from m3g import _checks
+from m3g.costs import DenseProblem, Problem
+from m3g.solvers.auto import Auto, Estimate, EstimatedWarning, estimate
+from m3g.solvers.gradients.value import differentiable_value
+from m3g.solvers.linear_program import Exact
+from m3g.solvers.factored.solver import Factored
+from m3g.solvers.sampled.rounds import Sampled, SamplingWarning
+from m3g.solvers.sinkhorn import Sinkhorn
+from m3g.solvers.solution import Solution
+
+SOLVERS: dict[str, Any] = {
+    "auto": Auto,
+    "sinkhorn": Sinkhorn,
+    "factored": Factored,
+    "sampled": Sampled,
+    "exact": Exact,
+}
+
+
+class Solver(Protocol):
+    """What `solver=` takes besides a name."""
+
+    name: str
+
+    def solve(self, problem: Problem, *, epsilon: float, tol: float, weights: list[Tensor] | None) -> Solution:
+        """The solution of a checked problem."""
+
+
+def as_solver(solver: str | Solver) -> Solver:
+    """A configured solver, or the one of that name with its defaults."""
+    if not isinstance(solver, str) and hasattr(solver, "solve"):
+        return solver
+    return SOLVERS[_checks.one_of("solver", solver, SOLVERS)]()
+
+
+def check_epsilon(epsilon: float, solver: Solver) -> float:
+    """epsilon = 0 is the exact solver's alone, and it takes no other."""
+    if isinstance(solver, Exact):
+        if epsilon != 0:
+            raise ValueError(f"epsilon takes 0 with solver='exact', got {epsilon!r}.")
+        return 0.0
+    return _checks.positive("epsilon", epsilon)
+
+
+def solve(
+    problem: Problem | Tensor,
+    *,
+    epsilon: float,
+    tol: float = 1e-3,
+    solver: str | Solver = "auto",
+    weights: Sequence[Tensor] | None = None,
+    differentiable: bool = False,
+) -> Solution:
+    """Find the entropic optimal coupling of k marginals.
+
+    min_P ⟨P, C⟩ + eps ⟨P, log P - 1⟩ over non-negative tensors P with the given one-view marginals.
+
+    Args:
+        problem: a cost applied to views, or a dense cost tensor (n_1, …, n_k).
+        epsilon: strength of the entropy, > 0 (0 with solver="exact").
+        tol: the solution is found when Σ_l |m_l(P) - a_l|_1 is at most this.
+        solver: "auto", "factored", "sampled", "sinkhorn", "exact", or an object such as `Factored(newton=False)`.
+        weights: k tensors a_l (n_l) with one common sum; uniform with sum 1 if left out.
+        differentiable: let `value`, `pair_marginal` and `coupling` carry gradients to the cost, the last two by
+            the implicit function theorem, which holds to the accuracy of `tol`.
+
+    Returns:
+        A `Solution`; look at `converged` before you trust it.
+
+    Example:
+        >>> import torch, m3g
+        >>> _ = torch.manual_seed(0)
+        >>> views = torch.nn.functional.normalize(torch.randn(3, 16, 8), dim=-1)
+        >>> solution = m3g.solve(m3g.CircularVariance()(views), epsilon=0.05, tol=1e-6)
+        >>> solution.converged, tuple(solution.pair_marginal(0, 2).shape)
+        (True, (16, 16))
+        >>> torch.allclose(solution.marginal(1), torch.full((16,), 1 / 16), atol=1e-6)
+        True
+    """
+    if isinstance(problem, Tensor):
+        if problem.ndim < 2 or problem.numel() == 0 or not problem.is_floating_point():
+            raise ValueError(
+                "problem takes a non-empty floating point tensor with k >= 2 axes, "
+                f"got {problem.dtype} of shape {tuple(problem.shape)}."
+            )
+        problem = DenseProblem(problem.to(_checks.working_dtype(problem.dtype)))
+    elif not isinstance(problem, Problem):
+        raise ValueError(f"problem takes a cost applied to views or a dense tensor, got {type(problem).__name__}.")
+    chosen = as_solver(solver)
+    _checks.positive("tol", tol)
+    for tensor in problem.tensors:
+        _checks.finite_tensor("problem", tensor.detach())
+    solution = chosen.solve(
+        problem,
+        epsilon=check_epsilon(epsilon, chosen),
+        tol=tol,
+        weights=_checks.marginal_weights(weights, problem.sizes, problem.tensors[0]),
+    )
+    if differentiable:
+        solution.differentiable = True
+        solution.value = differentiable_value(solution).reshape(problem.batch)
+    return solution
