@@ -69,8 +69,8 @@ def compare(k: int, n: int, noise: float, epsilon: float, *, exact: dict | None 
         "error": found["gap"] - exact["gap"],
         "standard_error": float(solution.standard_error),
         "cosine": float(torch.cosine_similarity(found["gradient"].flatten(), true.flatten(), dim=0)),
-        "gradient_error": float((found["gradient"] - true).norm() / true.norm()),
-        "estimated_gradient_error": float(solution.gradient_error),
+        "relative_gradient_error": float((found["gradient"] - true).norm() / true.norm()),
+        "estimated_gradient_error": float(solution.relative_gradient_error),
         "form": type(solution.coupling_form).__name__,
         "seconds": found["seconds"],
     }
@@ -98,7 +98,7 @@ def coverage() -> list[dict]:
         draws = [compare(k, n, noise, epsilon, exact=exact, rank=COVERAGE_RANK, seed=seed) for seed in range(DRAWS)]
         inside = sum(abs(draw["error"]) <= 2 * draw["standard_error"] for draw in draws) / DRAWS
         row = {"k": k, "n": n, "noise": noise, "epsilon": epsilon, "draws": DRAWS, "within_two": inside}
-        for key in ("gradient_error", "estimated_gradient_error"):
+        for key in ("relative_gradient_error", "estimated_gradient_error"):
             row[key] = sum(draw[key] for draw in draws) / DRAWS
         rows.append(row)
         print(f"  k={k} n={n} noise={noise} eps={epsilon}: within two standard errors {inside:.1%}", flush=True)
@@ -120,7 +120,7 @@ def best_of(count: int, views: torch.Tensor, solver: Any) -> float:
 
 def exact_operations(k: int, n: int) -> float:
     """Of one step of the exact solver."""
-    return m3g.estimate(m3g.CircularVariance()(torch.ones(k, n, 1)), solver="factored").flops
+    return m3g.workload(m3g.CircularVariance()(torch.ones(k, n, 1)), solver="factored").flops
 
 
 def growth() -> list[dict]:
@@ -173,10 +173,10 @@ def many_points() -> list[dict]:
         rank = max(m3g.Sampled().rank, 4 * n)
         found = gap_and_gradient(noisy_views(k, n, 1.0), 0.05, m3g.Sampled(rank=rank, seed=0))
         row = {"k": k, "n": n, "rank": rank, "gap": found["gap"], "seconds": found["seconds"]}
-        for name in ("standard_error", "gradient_error"):
+        for name in ("standard_error", "relative_gradient_error"):
             row[name] = float(getattr(found["solution"], name))
         rows.append(row)
-        print(f"  k={k} n={n}: {row['seconds']:.2f} s, gradient error {row['gradient_error']:.3f}", flush=True)
+        print(f"  k={k} n={n}: {row['seconds']:.2f} s, gradient error {row['relative_gradient_error']:.3f}", flush=True)
     return rows
 
 

@@ -44,7 +44,7 @@ def tables(report: dict) -> str:
     for row in report["accuracy"]:
         lines.append(
             f"| {row['k']} | {row['n']} | {row['epsilon']} | {row['noise']} | {row['gap']:.5f} | {row['error']:+.5f} | "
-            f"{row['standard_error']:.5f} | {row['cosine']:.5f} | {row['gradient_error']:.3f} "
+            f"{row['standard_error']:.5f} | {row['cosine']:.5f} | {row['relative_gradient_error']:.3f} "
             f"({row['estimated_gradient_error']:.3f}) | {words[reached(row)]} |"
         )
     lines += [
@@ -55,7 +55,7 @@ def tables(report: dict) -> str:
     for row in report["coverage"]:
         lines.append(
             f"| {row['k']} | {row['n']} | {row['epsilon']} | {row['noise']} | {row['draws']} | "
-            f"{row['within_two']:.1%} | {row['gradient_error']:.3f} ({row['estimated_gradient_error']:.3f}) |"
+            f"{row['within_two']:.1%} | {row['relative_gradient_error']:.3f} ({row['estimated_gradient_error']:.3f}) |"
         )
     lines += [
         "",
@@ -67,7 +67,7 @@ def tables(report: dict) -> str:
     for row in report["many_points"]:
         lines.append(
             f"| {row['k']} | {row['n']} | {row['rank']} | {row['seconds']:.2f} | {row['gap']:.5f} ± "
-            f"{row['standard_error']:.5f} | {row['gradient_error']:.3f} |"
+            f"{row['standard_error']:.5f} | {row['relative_gradient_error']:.3f} |"
         )
     return "\n".join(lines) + f"\n\n{training_table(report['training'])}"
 
@@ -85,7 +85,7 @@ def plot(report: dict, path: Path) -> None:
         rows = [row for row in report["ranks"] if (row["k"], row["n"], row["noise"], row["epsilon"]) == key]
         line = left.loglog(
             [row["rank"] for row in rows],
-            [row["gradient_error"] for row in rows],
+            [row["relative_gradient_error"] for row in rows],
             "o-",
             label=f"k={k} n={n} noise={noise} ε={epsilon}",
         )

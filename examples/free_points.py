@@ -22,7 +22,7 @@ SHAPES = "os^"
 
 def best_tuples(points: torch.Tensor) -> torch.Tensor:
     """The tuples (s, k) in the support of the best polymatching without entropy."""
-    coupling = m3g.solve(COST(points), epsilon=0.0, solver="exact").coupling()
+    coupling = m3g.solve(COST(points), epsilon=0.0, solver="linear-program").coupling()
     return (coupling > 1e-6).nonzero()
 
 

@@ -4,25 +4,25 @@ from typing import Any
 
 from m3g.costs import CircularStd, CircularVariance, PairwiseCost
 from m3g.losses.m3g import M3GLoss, leave_one_out, matching_gap
-from m3g.solvers import Exact, Factored, Sampled, Sinkhorn, Solution, estimate, solve
+from m3g.solvers import Factored, LinearProgram, Sampled, Sinkhorn, Solution, solve, workload
 
 __version__ = "0.1.0"
 
 __all__ = [
     "CircularStd",
     "CircularVariance",
-    "Exact",
     "Factored",
+    "LinearProgram",
     "M3GLoss",
     "PairwiseCost",
     "Sampled",
     "Sinkhorn",
     "Solution",
-    "estimate",
     "leave_one_out",
     "load",
     "matching_gap",
     "solve",
+    "workload",
 ]
 
 

@@ -29,40 +29,40 @@ def shape_of(tensor: Tensor) -> tuple[int, ...]:
 
 def positive(name: str, value: float) -> float:
     if isinstance(value, Tensor) or not isinstance(value, (int, float)) or isinstance(value, bool):
-        raise ValueError(f"{name} takes a positive number, got {type(value).__name__} {value!r}.")
+        raise ValueError(f"{name} must be a positive number, got {type(value).__name__} {value!r}.")
     if not (value > 0 and math.isfinite(value)):
-        raise ValueError(f"{name} takes a positive finite number, got {value!r}.")
+        raise ValueError(f"{name} must be a positive finite number, got {value!r}.")
     return float(value)
 
 
 def positive_int(name: str, value: int) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"{name} takes a whole number of at least 1, got {value!r}.")
+        raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}.")
     return value
 
 
 def non_negative(name: str, value: float) -> float:
     if not (value >= 0 and math.isfinite(value)):
-        raise ValueError(f"{name} takes a finite number of at least 0, got {value!r}.")
+        raise ValueError(f"{name} must be a finite number of at least 0, got {value!r}.")
     return float(value)
 
 
 def fraction(name: str, value: float) -> float:
     if not isinstance(value, (int, float)) or not 0 <= value < 1:
-        raise ValueError(f"{name} takes a number from 0 (included) to 1 (excluded), got {value!r}.")
+        raise ValueError(f"{name} must be a number from 0 (included) to 1 (excluded), got {value!r}.")
     return float(value)
 
 
 def seed(name: str, value: int) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
-        raise ValueError(f"{name} takes a whole number from 0 to 2**63 - 1, got {value!r}.")
+        raise ValueError(f"{name} must be a whole number from 0 to 2**63 - 1, got {value!r}.")
     return value
 
 
 def one_of(name: str, value: object, known: Iterable[str]) -> str:
     known = sorted(known)
     if not isinstance(value, str) or value not in known:
-        raise ValueError(f"{name} takes one of {', '.join(map(repr, known))}, got {value!r}.")
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, got {value!r}.")
     return value
 
 
@@ -70,15 +70,15 @@ def stacked_views(views: Tensor, *, name: str = "views") -> Tensor:
     """Views in one floating point tensor (..., k, n, d) with k >= 2."""
     if views.ndim < 3:
         raise ValueError(
-            f"{name} takes a tensor of shape (..., k, n, d) or a sequence of k tensors (..., n, d), "
+            f"{name} must be a tensor of shape (..., k, n, d) or a sequence of k tensors (..., n, d), "
             f"got a tensor of shape {shape_of(views)}."
         )
     if views.shape[-3] < 2:
-        raise ValueError(f"{name} takes k >= 2 views, got k = {views.shape[-3]}.")
+        raise ValueError(f"{name} must have k >= 2 views, got k = {views.shape[-3]}.")
     if not views.is_floating_point():
-        raise ValueError(f"{name} takes floating point tensors, got {views.dtype}.")
+        raise ValueError(f"{name} must be floating point tensors, got {views.dtype}.")
     if views.numel() == 0:
-        raise ValueError(f"{name} takes views with at least one point, got shape {shape_of(views)}.")
+        raise ValueError(f"{name} must be views with at least one point, got shape {shape_of(views)}.")
     return views
 
 
@@ -88,25 +88,26 @@ def view_sequence(views: Views, *, name: str = "views") -> list[Tensor]:
         return list(stacked_views(views, name=name).unbind(-3))
     if not isinstance(views, Sequence) or not all(isinstance(view, Tensor) for view in views):
         raise ValueError(
-            f"{name} takes a tensor (..., k, n, d) or a sequence of k tensors (..., n, d), got {type(views).__name__}."
+            f"{name} must be a tensor (..., k, n, d) or a sequence of k tensors (..., n, "
+            f"d), got {type(views).__name__}."
         )
     parts = list(views)
     if len(parts) < 2:
-        raise ValueError(f"{name} takes k >= 2 views, got k = {len(parts)}.")
+        raise ValueError(f"{name} must have k >= 2 views, got k = {len(parts)}.")
     first = parts[0]
     for l, view in enumerate(parts):
         if not view.is_floating_point():
-            raise ValueError(f"{name} takes floating point tensors, got {view.dtype} in view {l}.")
+            raise ValueError(f"{name} must be floating point tensors, got {view.dtype} in view {l}.")
         if view.ndim < 2 or view.shape[-1] != first.shape[-1] or view.shape[:-2] != first.shape[:-2]:
             raise ValueError(
-                f"{name} takes tensors (..., n, d) with one d and one batch shape, "
+                f"{name} must be tensors (..., n, d) with one d and one batch shape, "
                 f"got {shape_of(first)} in view 0 and {shape_of(view)} in view {l}."
             )
         if view.numel() == 0:
-            raise ValueError(f"{name} takes views with at least one point, got {shape_of(view)} in view {l}.")
+            raise ValueError(f"{name} must be views with at least one point, got {shape_of(view)} in view {l}.")
         if view.device != first.device:
             raise ValueError(
-                f"{name} takes views on one device, got {first.device} in view 0 and {view.device} in view {l}."
+                f"{name} must be views on one device, got {first.device} in view 0 and {view.device} in view {l}."
             )
     return parts
 
@@ -119,7 +120,7 @@ def aligned_views(views: Views, *, name: str = "views") -> Tensor:
         parts = view_sequence(views, name=name)
         sizes = [part.shape[-2] for part in parts]
         if len(set(sizes)) > 1:
-            raise ValueError(f"{name} takes k views of the same n points, got n = {sizes}.")
+            raise ValueError(f"{name} must be k views of the same n points, got n = {sizes}.")
         stacked = torch.stack(_common_dtype(parts), dim=-3)
     return stacked.to(working_dtype(stacked.dtype))
 
@@ -137,33 +138,35 @@ def presence(mask: Tensor | None, views: Tensor) -> Tensor | None:
         return None
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
         got = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
-        raise ValueError(f"mask takes a bool tensor of shape (k, n), got {got}.")
+        raise ValueError(f"mask must be a bool tensor of shape (k, n), got {got}.")
     if mask.shape != views.shape[:-1] and mask.shape != views.shape[-3:-1]:
         raise ValueError(
-            f"mask takes a bool tensor of shape {shape_of(views)[-3:-1]} (one entry per view and point), "
+            f"mask must be a bool tensor of shape {shape_of(views)[-3:-1]} (one entry per view and point), "
             f"got shape {shape_of(mask)}."
         )
     mask = mask.to(views.device)
     lonely = ~mask.any(-2)
     if bool(lonely.any()):
         point = int(lonely.reshape(-1, lonely.shape[-1]).any(0).nonzero()[0])
-        raise ValueError(f"mask takes points with at least one view, got point {point} with none.")
+        raise ValueError(f"mask must leave every point at least one view, got point {point} with none.")
     return mask.expand(views.shape[:-1])
 
 
-def usable(views: Tensor, mask: Tensor | None, *, normalize: bool, name: str = "views", look: bool = True) -> Tensor:
+def masked_and_scaled(
+    views: Tensor, mask: Tensor | None, *, normalize: bool, name: str = "views", check_entries: bool = True
+) -> Tensor:
     """The views a loss works on: absent points zero, the others finite and, if asked, of unit length.
 
-    Without `look` entries that will not do are passed on, as NaN or inf.
+    Without `check_entries` entries that will not do are passed on, as NaN or inf.
     """
     if mask is not None:
         views = torch.where(mask.unsqueeze(-1), views, 0.0)
-    elif not (look or normalize):
+    elif not (check_entries or normalize):
         return views
     norms = torch.linalg.vector_norm(views, dim=-1, keepdim=True)
     if mask is not None:
         norms = torch.where(mask.unsqueeze(-1), norms, 1.0)
-    if look:
+    if check_entries:
         with torch.no_grad():
             # NaN compares as false, so the extremes tell of every entry that will not do.
             smallest, largest = norms.aminmax()
@@ -185,12 +188,12 @@ def _explain(views: Tensor, fine: Tensor, name: str) -> None:
         what = "a zero vector, which normalize=True cannot scale to unit length,"
     else:
         what = "values too large for their norm to be represented"
-    raise ValueError(f"{name} takes finite, non-zero vectors, got {what} in view {view}, point {point}.")
+    raise ValueError(f"{name} must be finite, non-zero vectors, got {what} in view {view}, point {point}.")
 
 
 def same_shape(student: Tensor, teacher: Tensor) -> None:
     if student.shape != teacher.shape:
-        raise ValueError(f"teacher takes views of the student's shape {shape_of(student)}, got {shape_of(teacher)}.")
+        raise ValueError(f"teacher must be views of the student's shape {shape_of(student)}, got {shape_of(teacher)}.")
 
 
 def marginal_weights(weights: Sequence[Tensor] | None, sizes: Sequence[int], like: Tensor) -> list[Tensor] | None:
@@ -199,25 +202,25 @@ def marginal_weights(weights: Sequence[Tensor] | None, sizes: Sequence[int], lik
         return None
     if isinstance(weights, Tensor) or len(weights) != len(sizes):
         got = "a tensor" if isinstance(weights, Tensor) else f"{len(weights)}"
-        raise ValueError(f"weights takes a sequence of {len(sizes)} tensors, one per view, got {got}.")
+        raise ValueError(f"weights must be a sequence of {len(sizes)} tensors, one per view, got {got}.")
     out = []
     for l, (weight, size) in enumerate(zip(weights, sizes)):
         weight = torch.as_tensor(weight, dtype=torch.float64, device=like.device)
         if weight.shape[-1:] != (size,):
-            raise ValueError(f"weights takes a tensor of {size} entries for view {l}, got shape {shape_of(weight)}.")
+            raise ValueError(f"weights must be a tensor of {size} entries for view {l}, got shape {shape_of(weight)}.")
         wrong = weight[~((weight > 0) & (weight < math.inf))]
         if wrong.numel():
-            raise ValueError(f"weights takes positive finite numbers, got {float(wrong[0])} in view {l}.")
+            raise ValueError(f"weights must be positive finite numbers, got {float(wrong[0])} in view {l}.")
         out.append(weight)
     totals = [float(weight.sum(-1).max()) for weight in out]
     if not all(math.isclose(total, totals[0], rel_tol=1e-4) for total in totals):
-        raise ValueError(f"weights takes tensors with one sum in every view, got sums {totals}.")
+        raise ValueError(f"weights must be tensors with one sum in every view, got sums {totals}.")
     return [weight * (totals[0] / total) for weight, total in zip(out, totals)]
 
 
 def finite_tensor(name: str, tensor: Tensor) -> None:
     if not bool(torch.isfinite(tensor).all()):
-        raise ValueError(f"{name} takes finite numbers, got NaN or inf.")
+        raise ValueError(f"{name} must be finite numbers, got NaN or inf.")
 
 
 def fits(what: str, num_bytes: float, limit: float, instead: str) -> None:
@@ -230,7 +233,7 @@ def fits(what: str, num_bytes: float, limit: float, instead: str) -> None:
 
 def view_index(name: str, index: Any, k: int) -> int:
     if not isinstance(index, int) or not -k <= index < k:
-        raise ValueError(f"{name} takes a view from 0 to {k - 1}, got {index!r}.")
+        raise ValueError(f"{name} must be a view from 0 to {k - 1}, got {index!r}.")
     return index % k
 
 
@@ -242,12 +245,12 @@ def typed(function: Any, options: Mapping[str, Any], *, prefix: str = "") -> Non
         >>> typed(f, {"size": 3, "names": ["a"]})
         >>> typed(f, {"names": "a"})
         Traceback (most recent call last):
-        ValueError: names takes a list of words or null, got 'a'.
+        ValueError: names must be a list of words or null, got 'a'.
     """
     hints = get_type_hints(function.__init__ if isinstance(function, type) else function)  # type: ignore[misc]
     for name, value in options.items():
         if name in hints and not _fits(value, hints[name]):
-            raise ValueError(f"{prefix}{name} takes {_in_words(hints[name])}, got {value!r}.")
+            raise ValueError(f"{prefix}{name} must be {_in_words(hints[name])}, got {value!r}.")
 
 
 _WORDS: dict[Any, str] = {

@@ -56,58 +56,64 @@ def fails(arguments, capsys):
 CASES = [
     (["--views", "a.npy", "missing.npy"], "missing.npy"),
     (["--views", "a.npy", "short.npy"], r"a 60, short 40"),
-    (["--views", "a.npy", "b.npy", "--labels", "labels.npy"], "labels takes 60 entries"),
+    (["--views", "a.npy", "b.npy", "--labels", "labels.npy"], "labels must be 60 entries"),
     (["--views", "a.npy", "hollow.npy"], "only NaN in column 2: remove it"),
     (["--views", "a.npy", "pickle.npy"], "pickle.npy"),
     (["--views", "a.npy"], "k >= 2 files"),
-    (["--views", "a.npy", "b.npy", "--data_options.batch_size", "50"], "batch_size takes at most the 42"),
-    (["--views", "a.npy", "b.npy", "--data_options.batch_size", "1"], "batch_size takes at least 2 points"),
-    (["--labels", "labels.npy"], "--labels takes files given with --views"),
-    (["--loss", "nonsense"], "loss takes one of"),
+    (["--views", "a.npy", "b.npy", "--data_options.batch_size", "50"], "batch_size must be at most the 42"),
+    (["--views", "a.npy", "b.npy", "--data_options.batch_size", "1"], "batch_size must be at least 2 points"),
+    (["--labels", "labels.npy"], "--labels must come with --views"),
+    (["--loss", "nonsense"], "loss must be one of"),
     (["--loss_options.nonsense", "3"], "nonsense"),
-    (["--loss_options.epsilon", "-1"], "epsilon takes a positive"),
-    (["--encoder", "nonsense"], "encoder kind takes one of"),
+    (["--loss_options.epsilon", "-1"], "epsilon must be a positive"),
+    (["--encoder", "nonsense"], "encoder kind must be one of"),
     (["--encoder", "os.system"], "trust=True"),
     (["--encoder_options.nonsense", "3"], "nonsense"),
-    (["--data", "nonsense"], "data takes one of"),
+    (["--data", "nonsense"], "data must be one of"),
     (["--data_options.nonsense", "3"], "data_options of MultipleFeatures take .*got nonsense"),
-    (["--views_per_step", "1"], "views_per_step takes"),
-    (["--teacher.student_views", "2"], "teacher.student_views takes"),
+    (["--views_per_step", "1"], "views_per_step must be"),
+    (["--teacher.student_views", "2"], "teacher.student_views must be"),
     (["--loss", "mmcr", "--teacher.enabled", "true"], "student–teacher form"),
-    (["--loop.epochs", "0"], "loop.epochs takes"),
-    (["--loop.epochs", "many"], "loop.epochs takes a whole number, got many"),
-    (["--heads.hidden", "wide"], "heads.hidden takes a whole number or null, got wide"),
+    (["--loop.epochs", "0"], "loop.epochs must be"),
+    (["--loop.epochs", "many"], "loop.epochs must be a whole number, got many"),
+    (["--heads.hidden", "wide"], "heads.hidden must be a whole number or null, got wide"),
     (["--loop.epoch", "3"], "unrecognized arguments: --loop.epoch"),
     (["--loop.precision", "3-bit"], "precision"),
     (["--loop.accelerator", "gpu"], "got accelerator gpu"),
     (["--loop.strategy", "nonsense"], "strategy nonsense"),
-    (["--loop.strategy", "fsdp"], "loop.strategy fsdp takes several processes"),
-    (["--loop.strategy", "fsdp", "--loss", "symile"], "a loss without parameters of its own"),
-    (["--loop.clip", "-1"], "loop.clip takes a positive"),
-    (["--seed", "-1"], "seed takes"),
-    (["--teacher.momentum", "2"], "teacher.momentum takes"),
-    (["--heads.width", "0"], "heads.width takes"),
+    (["--loop.strategy", "fsdp"], "loop.strategy fsdp must have several processes"),
+    (["--loop.strategy", "fsdp", "--loss", "symile"], "loss must be one without parameters of its own"),
+    (["--loop.clip", "-1"], "loop.clip must be a positive"),
+    (["--seed", "-1"], "seed must be"),
+    (["--teacher.momentum", "2"], "teacher.momentum must be"),
+    (["--heads.embedding_size", "0"], "heads.embedding_size must be"),
     (["--data", "ImageFolders"], "take root, got nothing: give it, as in --data_options.root VALUE"),
-    (["--encoder", "transformers"], "another shape than the view's"),
+    (["--encoder", "transformers"], "inputs of the view's shape"),
     (["--views", "a.npy", "words.csv"], "got column 'name' of another kind"),
-    (["--out", "/proc/run"], "--out takes a folder that can be made"),
-    (["--optim.learning_rate", "-1"], "optim.learning_rate takes"),
+    (["--out", "/proc/run"], "--out must be a folder that can be made"),
+    (["--optim.learning_rate", "-1"], "optim.learning_rate must be"),
     (["--nonsense", "3"], "unrecognized arguments: --nonsense"),
     (["--config", "missing.yaml"], "missing.yaml"),
     (["--config", "bad.yaml"], "bad.yaml|parse|YAML|expected"),
     (["--config", "unknown.yaml"], "learning_rte"),
-    (["--config", "group.yaml", "--loop.epochs", "2"], "group.yaml: loop takes a mapping of names to values, got int"),
-    (["--config", "null.yaml"], "null.yaml: seed takes a whole number, got None"),
-    (["--config", "empty.yaml"], "empty.yaml takes a mapping of names to values, got NoneType"),
-    (["--config", "bytes.yaml"], "bytes.yaml takes YAML, but it cannot be read"),
-    (["--config=egg"], "takes a YAML file or one of domainnet, eeg, imagenet, but egg is no file"),
-    (["--views", "a.npy", "b.npy", "--data_options.paths", "[c.npy]"], "--views takes the place of data_options.paths"),
-    (["--data_options.standardize", "maybe"], "standardize takes true or false, got 'maybe'"),
-    (["--data_options.num_workers", "many"], "num_workers takes a whole number, got 'many'"),
-    (["--data_options.val", "x"], "val takes a number, got 'x'"),
-    (["--data_options.seed", "-3"], "seed takes a whole number from 0"),
-    (["--data_options.views", "fourier"], "views takes a list of words or null, got 'fourier'"),
-    (["--optim.end_weight_decay", "-1"], "optim.end_weight_decay takes a finite number of at least 0"),
+    (
+        ["--config", "group.yaml", "--loop.epochs", "2"],
+        "group.yaml: loop must be a mapping of names to values, got int",
+    ),
+    (["--config", "null.yaml"], "null.yaml: seed must be a whole number, got None"),
+    (["--config", "empty.yaml"], "empty.yaml must be a mapping of names to values, got NoneType"),
+    (["--config", "bytes.yaml"], "bytes.yaml must be YAML, but it cannot be read"),
+    (["--config=egg"], "must be a YAML file or one of domainnet, eeg, imagenet, but egg is no file"),
+    (
+        ["--views", "a.npy", "b.npy", "--data_options.paths", "[c.npy]"],
+        "--views must stand without data_options.paths",
+    ),
+    (["--data_options.standardize", "maybe"], "standardize must be true or false, got 'maybe'"),
+    (["--data_options.num_workers", "many"], "num_workers must be a whole number, got 'many'"),
+    (["--data_options.val", "x"], "val must be a number, got 'x'"),
+    (["--data_options.seed", "-3"], "seed must be a whole number from 0"),
+    (["--data_options.views", "fourier"], "views must be a list of words or null, got 'fourier'"),
+    (["--optim.end_weight_decay", "-1"], "optim.end_weight_decay must be a finite number of at least 0"),
     (["--resume", "missing"], "there is none at missing"),
     (["--resume"], "there is none under runs/"),
 ]
@@ -128,23 +134,23 @@ def test_an_existing_run_folder_is_not_touched(here, capsys):
 
 
 def test_resume_takes_no_other_settings(here, capsys):
-    assert "no other settings" in fails(["train", "--resume", here, "--loop.epochs", "7"], capsys)
+    assert "must stand without other settings" in fails(["train", "--resume", here, "--loop.epochs", "7"], capsys)
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["nonsense"], "one of the commands train, evaluate"),
+        (["nonsense"], "the command must be one of train, evaluate"),
         (["evaluate"], "run"),
         (["evaluate", "missing"], "there is none at missing"),
         (["evaluate", "."], "no config.yaml"),
         (["embed", "missing", "--out", "a.txt"], ".npz"),
         (["embed", "missing", "--out", "a.npz"], "there is none at missing"),
-        (["losses", "nonsense"], "takes one of"),
-        (["data", "nonsense"], "takes one of"),
-        (["bench", "nonsense"], "takes one of"),
-        (["bench", "overhead", "--epsilon", "-1"], "--epsilon takes a positive finite number"),
-        (["reproduce", "nonsense"], "takes one of"),
+        (["losses", "nonsense"], "must be one of"),
+        (["data", "nonsense"], "must be one of"),
+        (["bench", "nonsense"], "must be one of"),
+        (["bench", "overhead", "--epsilon", "-1"], "--epsilon must be a positive finite number"),
+        (["reproduce", "nonsense"], "must be one of"),
         (["push", "missing", "me/mine"], "finished run"),
     ],
 )
@@ -192,7 +198,7 @@ def test_a_pretrained_encoder_without_a_hub(here, capsys, no_hub, pretrained):
 
 
 def test_a_hub_that_cannot_be_reached(run, capsys, no_hub):
-    assert "repository takes a name on a hub that can be reached" in fails(["push", run, "me/mine"], capsys)
+    assert "repository must be a name on a hub that can be reached" in fails(["push", run, "me/mine"], capsys)
 
 
 @pytest.mark.parametrize(
@@ -223,7 +229,7 @@ def run(here, capsys):
     ("file", "old", "new", "message"),
     [
         ("config.yaml", "width: 8", "width: 9", "belongs to another: net.encoders.0"),
-        ("config.yaml", "seed: 0", "seed: many", "config.yaml: seed takes a whole number, got 'many'"),
+        ("config.yaml", "seed: 0", "seed: many", "config.yaml: seed must be a whole number, got 'many'"),
         ("config.yaml", "encoder: mlp", "encoder: antigravity.Encoder", "pass trust=True"),
         ("config.yaml", "seed: 0", "seed: !!python/object/apply:os.getcwd []", "could not determine a constructor"),
     ],
@@ -292,7 +298,7 @@ def test_a_run_is_not_resumed_on_other_rows(run, here, capsys):
     for name in ("a", "b"):
         np.save(here / f"{name}.npy", np.load(here / f"{name}.npy")[:-1])
     line = fails(["train", "--resume", run], capsys)
-    assert "data takes the 42 training rows that the run began with, got 41" in line
+    assert "data must be the 42 training rows that the run began with, got 41" in line
 
 
 def test_a_warm_up_that_fills_the_run_is_told(here, capsys):

@@ -88,8 +88,8 @@ def test_sharded_weights_train_like_whole_ones_also_after_a_kill(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--loss", "nonsense"], "loss takes one of"),
-        (["--loop.sync_batchnorm", "true"], "loop.sync_batchnorm takes GPUs"),
+        (["--loss", "nonsense"], "loss must be one of"),
+        (["--loop.sync_batchnorm", "true"], "loop.sync_batchnorm must be left out without GPUs"),
     ],
     ids=lambda value: value[-1] if isinstance(value, list) else "",
 )

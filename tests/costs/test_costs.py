@@ -82,15 +82,15 @@ def test_an_absent_point_of_a_pairwise_cost_is_orthogonal_to_all():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: m3g.CircularVariance(scale="x"), "scale takes one of 'algorithm2', 'definition', got 'x'"),
-        (lambda: m3g.PairwiseCost("x"), "ground takes one of 'cosine', 'coulomb', 'sqeuclidean', got 'x'"),
-        (lambda: m3g.PairwiseCost(weights={(1, 0): 1.0}), r"weights takes keys \(l, m\) with 0 <= l < m"),
-        (lambda: m3g.PairwiseCost(weights={(0, 1): -1.0}), "weights takes non-negative finite numbers"),
-        (lambda: m3g.PairwiseCost(weights={(0, 5): 1.0})(torch.rand(3, 2, 2)), "weights takes views from 0 to 2"),
+        (lambda: m3g.CircularVariance(scale="x"), "scale must be one of 'algorithm2', 'definition', got 'x'"),
+        (lambda: m3g.PairwiseCost("x"), "ground must be one of 'cosine', 'coulomb', 'sqeuclidean', got 'x'"),
+        (lambda: m3g.PairwiseCost(weights={(1, 0): 1.0}), r"weights must have keys \(l, m\) with 0 <= l < m"),
+        (lambda: m3g.PairwiseCost(weights={(0, 1): -1.0}), "weights must be non-negative finite numbers"),
+        (lambda: m3g.PairwiseCost(weights={(0, 5): 1.0})(torch.rand(3, 2, 2)), "weights must name views from 0 to 2"),
         (lambda: m3g.PairwiseCost(weights={(0, 1): 0.0})(torch.rand(3, 2, 2)), "at least one positive weight"),
-        (lambda: m3g.PairwiseCost(lambda x, y: x)(torch.rand(3, 2, 4)), "ground takes a function that returns costs"),
-        (lambda: apply_cost(lambda x, y: x, torch.rand(2, 3, 4)).dense(), "cost takes a function of 2 broadcastable"),
-        (lambda: apply_cost("x", torch.rand(2, 3, 4)), "cost takes one of 'cosine', 'coulomb'"),
+        (lambda: m3g.PairwiseCost(lambda x, y: x)(torch.rand(3, 2, 4)), "ground must be a function that returns costs"),
+        (lambda: apply_cost(lambda x, y: x, torch.rand(2, 3, 4)).dense(), "cost must be a function of 2 broadcastable"),
+        (lambda: apply_cost("x", torch.rand(2, 3, 4)), "cost must be one of 'cosine', 'coulomb'"),
     ],
 )
 def test_wrong_arguments_are_named(call, message):

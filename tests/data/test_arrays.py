@@ -38,7 +38,7 @@ def test_embedded_set_is_complete():
 
 
 def test_embedded_set_takes_some_views():
-    with pytest.raises(ValueError, match="views takes two or more of fourier"):
+    with pytest.raises(ValueError, match="views must be two or more of fourier"):
         MultipleFeatures(views=["fourier"])
     with pytest.raises(ValueError, match="got \\['fourier', 'colour'\\]"):
         MultipleFeatures(views=["fourier", "colour"])
@@ -81,7 +81,7 @@ def test_labels_may_be_words_or_numbers_in_a_table(tmp_path):
         assert data.class_names == ["cat", "dog"]
         assert torch.equal(data.arrays("train")[2], 1 - data.datasets["train"].index % 2)
     pandas.DataFrame({"kind": [1.0, None] * 10}).to_csv(tmp_path / "holes.csv", index=False)
-    with pytest.raises(ValueError, match="labels takes a class for every row, got NaN in row 1"):
+    with pytest.raises(ValueError, match="labels must have a class for every row, got NaN in row 1"):
         Arrays([a, b], labels=tmp_path / "holes.csv")
 
 
@@ -170,31 +170,31 @@ def test_other_bad_input_is_one_sentence(tmp_path):
         ({"paths": str(a)}, "k >= 2 files"),
         ({"paths": [a, tmp_path / "none.npy"]}, "files that exist, got .*none.npy"),
         ({"paths": [a, tmp_path / "b.xlsx"]}, "files that end in"),
-        ({"paths": [a, objects]}, "takes files that can be read"),
-        ({"paths": [a, tmp_path / "text.npy"]}, "takes files that can be read"),
+        ({"paths": [a, objects]}, "must be files that can be read"),
+        ({"paths": [a, tmp_path / "text.npy"]}, "must be files that can be read"),
         ({"paths": [a, tmp_path / "headless.csv"]}, "line of column names first"),
         ({"paths": [a, tmp_path / "index.csv"]}, "probably an index"),
-        ({"paths": [a, tmp_path / "empty.csv"]}, "takes files that can be read"),
+        ({"paths": [a, tmp_path / "empty.csv"]}, "must be files that can be read"),
         ({"paths": [a, tmp_path / "rowless.csv"]}, "at least one row"),
         ({"paths": [a, tmp_path / "semicolons.csv"]}, "more entries than the 1 names"),
-        ({"paths": [a, tmp_path / "damaged.parquet"]}, "takes files that can be read"),
-        ({"paths": [a, tmp_path / "damaged.npz"]}, "takes files that can be read"),
+        ({"paths": [a, tmp_path / "damaged.parquet"]}, "must be files that can be read"),
+        ({"paths": [a, tmp_path / "damaged.npz"]}, "must be files that can be read"),
         ({"paths": [a, tmp_path / "words.csv"]}, "numbers"),
         ({"paths": [a, tmp_path / "two.npz"]}, "one array per file"),
-        ({"paths": [a, f"{tmp_path / 'two.npz'}:z"]}, "takes one of x, y"),
-        ({"paths": [tmp_path / "gap.npy"] * 2}, "row 2 takes at least one view"),
-        ({"paths": [a, b], "labels": short}, "labels takes 20 entries"),
-        ({"paths": [a, b], "mask": short}, "mask takes an array of shape"),
-        ({"paths": [a, b], "view_names": ["one"]}, "view_names takes 2 names"),
+        ({"paths": [a, f"{tmp_path / 'two.npz'}:z"]}, "must be one of x, y"),
+        ({"paths": [tmp_path / "gap.npy"] * 2}, "row 2 must have at least one view"),
+        ({"paths": [a, b], "labels": short}, "labels must be 20 entries"),
+        ({"paths": [a, b], "mask": short}, "mask must be an array of shape"),
+        ({"paths": [a, b], "view_names": ["one"]}, "view_names must be 2 names"),
         ({"paths": [a, b], "view_names": ["one", "one"]}, "names that differ"),
-        ({"paths": [a, b], "mask": sevens}, "mask takes true and false, or 1 and 0"),
-        ({"paths": [a, b], "mask": words}, "mask takes true and false, or 1 and 0"),
+        ({"paths": [a, b], "mask": sevens}, "mask must be true and false, or 1 and 0"),
+        ({"paths": [a, b], "mask": words}, "mask must be true and false, or 1 and 0"),
         ({"paths": [a, b], "labels": measured}, "20 different values in 20 rows: leave it out"),
         ({"paths": [a, b], "labels": alike}, "at least 2 classes, got only 1.0"),
-        ({"paths": [a, b], "num_workers": -1}, "num_workers takes a whole number of at least 0"),
-        ({"paths": [a, b], "seed": -1}, "seed takes a whole number from 0"),
-        ({"paths": [a, b], "split_seed": -1}, "split_seed takes a whole number from 0"),
-        ({"paths": [a, b], "batch_size": 0}, "batch_size takes"),
+        ({"paths": [a, b], "num_workers": -1}, "num_workers must be a whole number of at least 0"),
+        ({"paths": [a, b], "seed": -1}, "seed must be a whole number from 0"),
+        ({"paths": [a, b], "split_seed": -1}, "split_seed must be a whole number from 0"),
+        ({"paths": [a, b], "batch_size": 0}, "batch_size must be"),
     ]
     for options, message in cases:
         with pytest.raises(ValueError, match=message) as caught:
@@ -219,7 +219,7 @@ def test_an_empty_split_is_said_to_be_empty():
     assert data.num_rows("val") == 0
     with pytest.raises(ValueError, match="'val' which has none"):
         data.arrays("val")
-    with pytest.raises(ValueError, match="split takes one of"):
+    with pytest.raises(ValueError, match="split must be one of"):
         data.arrays("training")
 
 

@@ -66,7 +66,7 @@ def test_stacks_are_the_papers():
         assert one(stack, "RandomHorizontalFlip").p == 0.5
         assert one(stack, "ColorJitter").p == 0.8
         assert one(stack, "RandomGrayscale").p == 0.2
-    with pytest.raises(ValueError, match="stack takes one of"):
+    with pytest.raises(ValueError, match="stack must be one of"):
         Augmentation("byol", size=32)
 
 
@@ -158,12 +158,12 @@ def test_bad_image_folders_are_one_sentence(folders, tmp_path_factory):
     empty = tmp_path_factory.mktemp("empty")
     cases = [
         ({"root": empty / "none"}, "folder that exists"),
-        ({"root": empty}, "takes images"),
-        ({"root": folders, "k": 1}, "k takes 2, 3 or 4"),
+        ({"root": empty}, "must contain images"),
+        ({"root": folders, "k": 1}, "k must be 2, 3 or 4"),
         ({"root": folders, "stacks": ["simclr"]}, "k >= 2"),
-        ({"root": folders, "stacks": ["simclr", "moco"]}, "stack takes one of"),
-        ({"root": folders, "augment_on": "moon"}, "augment_on takes"),
-        ({"root": folders, "evaluation_views": "some"}, "evaluation_views takes"),
+        ({"root": folders, "stacks": ["simclr", "moco"]}, "stack must be one of"),
+        ({"root": folders, "augment_on": "moon"}, "augment_on must be"),
+        ({"root": folders, "evaluation_views": "some"}, "evaluation_views must be"),
     ]
     for options, words in cases:
         with pytest.raises(ValueError, match=words):
@@ -208,7 +208,7 @@ def test_domains_evaluation(domain_folders):
     held = list(data.domain_loader("sketch", "test"))
     assert torch.cat([batch["label"] for batch in held]).tolist() == [0, 1, 2, 3]
     assert all(len(batch["views"]) == 1 for batch in held)
-    with pytest.raises(ValueError, match="domain takes one of"):
+    with pytest.raises(ValueError, match="domain must be one of"):
         data.domain_loader("infograph", "test")
 
 
@@ -238,10 +238,10 @@ def test_domainnet_list_files(domain_folders):
 def test_bad_domains_are_one_sentence(domain_folders):
     cases = [
         ({"root": domain_folders / "none"}, "folder that exists"),
-        ({"root": domain_folders, "domains": ["real", "photo"]}, "domains takes some of clipart, real, sketch"),
-        ({"root": domain_folders, "held_out": ["photo"]}, "held_out takes some of"),
+        ({"root": domain_folders, "domains": ["real", "photo"]}, "domains must be some of clipart, real, sketch"),
+        ({"root": domain_folders, "held_out": ["photo"]}, "held_out must be some of"),
         ({"root": domain_folders, "held_out": ["real", "sketch"]}, "at least 2 that are not held out"),
-        ({"root": domain_folders, "points_per_epoch": 0}, "points_per_epoch takes a whole number of at least 1"),
+        ({"root": domain_folders, "points_per_epoch": 0}, "points_per_epoch must be a whole number of at least 1"),
     ]
     for options, words in cases:
         with pytest.raises(ValueError, match=words):

@@ -16,7 +16,7 @@ def batches(sampler):
 @given(n=st.integers(1, 80), size=st.integers(1, 9), world=st.integers(1, 4), epoch=st.integers(0, 3))
 def test_processes_together_see_what_one_sees_with_the_whole_batch(n, size, world, epoch):
     if size * world > n:
-        with pytest.raises(ValueError, match="batch_size takes at most"):
+        with pytest.raises(ValueError, match="batch_size must be at most"):
             EpochSampler(n, batch_size=size, world=world, rank=0)
         return
     alone = EpochSampler(n, batch_size=size * world, world=1, rank=0, seed=5)

@@ -70,7 +70,7 @@ def test_bad_signals_are_one_sentence(recordings, tmp_path):
     (tmp_path / "damaged.npz").write_bytes(recordings.read_bytes()[:-40])
     with pytest.raises(ValueError, match="damaged"):
         Signals(tmp_path / "damaged.npz")
-    with pytest.raises(ValueError, match="channels takes some of F3, F4, C3, C4, got 'Cz'"):
+    with pytest.raises(ValueError, match="channels must be some of F3, F4, C3, C4, got 'Cz'"):
         Signals(recordings, channels=["F3", "Cz"])
     with pytest.raises(ValueError, match="k >= 2, got 1"):
         Signals(recordings, channels=["F3"])
@@ -84,16 +84,16 @@ def test_bad_signals_are_one_sentence(recordings, tmp_path):
         Signals(write(X=good))
     with pytest.raises(ValueError, match="shape \\(recordings, channels, time\\)"):
         Signals(write(signals=good[0, 0]))
-    with pytest.raises(ValueError, match="'channels' takes 3 names, one per channel, got 2"):
+    with pytest.raises(ValueError, match="'channels' must be 3 names, one per channel, got 2"):
         Signals(write(signals=good, channels=np.array(["F3", "F4"])))
     for other in (good + 1j, good.astype(str)):
-        with pytest.raises(ValueError, match="takes real numbers"):
+        with pytest.raises(ValueError, match="must be real numbers"):
             Signals(write(signals=other))
     with pytest.raises(ValueError, match="got NaN in row 0"):
         Signals(write(signals=good, subject=np.arange(4), label=np.full(4, np.nan)))
     with pytest.raises(ValueError, match="window 2, channel 1"):
         Signals(write(signals=hole))
-    with pytest.raises(ValueError, match="'label' takes one entry per recording"):
+    with pytest.raises(ValueError, match="'label' must be one entry per recording"):
         Signals(write(signals=good, label=np.zeros(3)))
     with pytest.raises(ValueError, match="without pickled objects"):
         Signals(write(signals=good, subject=np.array([None] * 4, dtype=object)))

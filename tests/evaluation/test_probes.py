@@ -73,10 +73,10 @@ def test_transfer_leaves_out_absent_rows():
 def test_bad_input_is_one_sentence():
     x, y = blobs()
     cases = [
-        ((x, y[:-1], x, y), "train_labels takes 120 labels"),
-        ((x, y, x[:, :2], y), "test takes 6 features"),
-        ((x[None], y, x, y), r"train takes features of shape \(n, d\)"),
-        ((x / 0, y, x, y), "train takes finite numbers"),
+        ((x, y[:-1], x, y), "train_labels must be 120 labels"),
+        ((x, y, x[:, :2], y), "test must have 6 features"),
+        ((x[None], y, x, y), r"train must be features of shape \(n, d\)"),
+        ((x / 0, y, x, y), "train must be finite numbers"),
     ]
     for arguments, words in cases:
         for probe in (linear_probe, quick_probe, knn_accuracy):
@@ -84,7 +84,7 @@ def test_bad_input_is_one_sentence():
                 probe(*arguments)
     with pytest.raises(ValueError, match="at least 2 classes"):
         quick_probe(x, torch.zeros(120), x, y)
-    with pytest.raises(ValueError, match="neighbours takes a number from 1 to 120"):
+    with pytest.raises(ValueError, match="neighbours must be a number from 1 to 120"):
         knn_accuracy(x, y, x, y, neighbours=121)
     with pytest.raises(ValueError, match=r"embeddings \(k, n, d\)"):
         transfer_probe(x, y, x, y)

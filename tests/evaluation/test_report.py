@@ -116,7 +116,7 @@ def test_many_classes_get_no_legend_of_a_hundred_lines(tmp_path):
 
 
 def test_wrong_pictures_are_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"matrix takes shape \(2, 2\)"):
+    with pytest.raises(ValueError, match=r"matrix must have shape \(2, 2\)"):
         plot_matrix(torch.ones(3, 3), ["a", "b"], tmp_path / "m.png", title="")
     with pytest.raises(ValueError, match="at least one panel"):
         plot_curves({}, tmp_path / "c.png")

@@ -48,5 +48,5 @@ def test_absent_points_neither_ask_nor_are_found():
 
 def test_views_without_common_points_are_refused():
     mask = torch.tensor([[True, False], [False, True]])
-    with pytest.raises(ValueError, match="share at least one point"):
+    with pytest.raises(ValueError, match="at least one point in common"):
         retrieval(torch.randn(2, 2, 3), mask=mask)

@@ -163,7 +163,7 @@ def test_the_temperature_stays_above_its_floor():
     with torch.no_grad():
         temperature.exponent.fill_(-50.0)
     assert temperature().item() == pytest.approx(0.01)
-    with pytest.raises(ValueError, match=r"temperature takes more than 0.01 when it is learned, got 0.005"):
+    with pytest.raises(ValueError, match=r"temperature must be more than 0.01 when it is learned, got 0.005"):
         losses.Temperature(0.005, learn=True)
 
 

@@ -93,8 +93,8 @@ def test_float32_gradient_is_close_to_float64():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"of": "triples"}, r"of takes one of 'pairs', 'tuples', got 'triples'"),
-        ({"epsilon": 0, "solver": "exact"}, r"epsilon takes a positive number for a divergence, got 0"),
+        ({"of": "triples"}, r"of must be one of 'pairs', 'tuples', got 'triples'"),
+        ({"epsilon": 0, "solver": "linear-program"}, r"epsilon must be a positive number for a divergence, got 0"),
     ],
 )
 def test_a_wrong_option_is_named(options, message):

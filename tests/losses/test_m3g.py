@@ -238,7 +238,7 @@ def test_without_grad_and_in_inference_mode():
 
 def test_exact_gap_at_epsilon_zero():
     views = reference.noisy_views(2, 6, noise=2.0)
-    gap = m3g.matching_gap(views, epsilon=0, solver="exact")
+    gap = m3g.matching_gap(views, epsilon=0, solver="linear-program")
     near = m3g.matching_gap(views, epsilon=0.002, tol=1e-6)
     assert float(gap) == pytest.approx(float(near), abs=0.01)
 
@@ -273,31 +273,31 @@ ZERO[0, 3] = 0
 @pytest.mark.parametrize(
     ("views", "options", "message"),
     [
-        (torch.randn(1, 4, 5), {}, "views takes k >= 2 views, got k = 1"),
-        ([torch.randn(4, 5)], {}, "views takes k >= 2 views, got k = 1"),
+        (torch.randn(1, 4, 5), {}, "views must have k >= 2 views, got k = 1"),
+        ([torch.randn(4, 5)], {}, "views must have k >= 2 views, got k = 1"),
         (torch.randn(4, 5), {}, r"got a tensor of shape \(4, 5\)"),
-        ([torch.randn(4, 5), torch.randn(3, 5)], {}, r"views takes k views of the same n points, got n = \[4, 3\]"),
+        ([torch.randn(4, 5), torch.randn(3, 5)], {}, r"views must be k views of the same n points, got n = \[4, 3\]"),
         ([torch.randn(4, 5), torch.randn(4, 6)], {}, "with one d and one batch shape"),
-        (torch.randn(3, 0, 5), {}, "views takes views with at least one point"),
-        (torch.ones(3, 4, 5, dtype=torch.int64), {}, "views takes floating point tensors, got torch.int64"),
-        ("abc", {}, "views takes a tensor"),
+        (torch.randn(3, 0, 5), {}, "views must be views with at least one point"),
+        (torch.ones(3, 4, 5, dtype=torch.int64), {}, "views must be floating point tensors, got torch.int64"),
+        ("abc", {}, "views must be a tensor"),
         (NAN, {}, "got NaN in view 1, point 2"),
         (NAN, {"normalize": False}, "got NaN in view 1, point 2"),
         (INF, {}, "got an infinite value in view 2, point 0"),
         (INF, {"cost": "csd"}, "got an infinite value in view 2, point 0"),
         (ZERO, {}, "got a zero vector, which normalize=True cannot scale to unit length, in view 0, point 3"),
-        (torch.randn(3, 4, 5), {"epsilon": 0.0}, "epsilon takes a positive finite number, got 0.0"),
-        (torch.randn(3, 4, 5), {"epsilon": float("nan")}, "epsilon takes a positive finite number, got nan"),
-        (torch.randn(3, 4, 5), {"tol": -1.0}, "tol takes a positive finite number, got -1.0"),
+        (torch.randn(3, 4, 5), {"epsilon": 0.0}, "epsilon must be a positive finite number, got 0.0"),
+        (torch.randn(3, 4, 5), {"epsilon": float("nan")}, "epsilon must be a positive finite number, got nan"),
+        (torch.randn(3, 4, 5), {"tol": -1.0}, "tol must be a positive finite number, got -1.0"),
         (
             torch.randn(3, 4, 5),
             {"mask": torch.ones(4, 3, dtype=torch.bool)},
-            r"mask takes a bool tensor of shape \(3, 4\)",
+            r"mask must be a bool tensor of shape \(3, 4\)",
         ),
-        (torch.randn(3, 4, 5), {"mask": torch.ones(3, 4)}, "mask takes a bool tensor of shape .* got torch.float32"),
+        (torch.randn(3, 4, 5), {"mask": torch.ones(3, 4)}, "mask must be a bool tensor of shape .* got torch.float32"),
         (torch.randn(3, 4, 5), {"mask": torch.zeros(3, 4, dtype=torch.bool)}, "got point 0 with none"),
-        (torch.randn(3, 4, 5), {"cost": "x"}, "cost takes one of"),
-        (torch.randn(3, 4, 5), {"solver": "x"}, "solver takes one of"),
+        (torch.randn(3, 4, 5), {"cost": "x"}, "cost must be one of"),
+        (torch.randn(3, 4, 5), {"solver": "x"}, "solver must be one of"),
         (torch.randn(8, 100, 5), {"cost": "csd", "solver": "sinkhorn"}, "use solver='sampled'"),
     ],
 )
@@ -308,7 +308,7 @@ def test_wrong_arguments_are_named(views, options, message):
 
 
 def test_a_teacher_of_another_shape_is_refused():
-    with pytest.raises(ValueError, match="teacher takes views of the student's shape"):
+    with pytest.raises(ValueError, match="teacher must be views of the student's shape"):
         m3g.M3GLoss()(torch.randn(3, 4, 5), teacher=torch.randn(3, 5, 5))
 
 

@@ -72,7 +72,7 @@ def test_only_models_with_a_class_token_are_read_there(model, pool):
 @pytest.mark.parametrize("shape", [(16,), (1, 16)])
 def test_a_model_of_images_refuses_rows_of_numbers(shape):
     small = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 32}
-    with pytest.raises(ValueError, match=r"transformers 'vit' takes inputs of another shape than the view's \("):
+    with pytest.raises(ValueError, match=r"transformers 'vit' must take inputs of the view's shape \("):
         build_encoder({"kind": "transformers", "config": small}, input_shape=shape)
 
 
@@ -109,13 +109,13 @@ def test_unreachable_hub_is_one_sentence_with_the_remedy(monkeypatch):
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        ("resmlp", "encoder kind takes one of 'eeg', 'mlp', 'transformers'"),
+        ("resmlp", "encoder kind must be one of 'eeg', 'mlp', 'transformers'"),
         ({"kind": "mlp", "breadth": 3}, "breadth"),
-        ({"kind": "mlp", "width": "wide"}, "width takes a whole number, got 'wide'"),
-        ({"kind": "mlp", "dropout": -1}, "dropout takes a number from 0"),
-        ({"kind": "eeg", "dropout": 2.0}, "dropout takes a number from 0"),
-        ({"kind": "eeg", "kernels": 3}, "kernels takes a list of whole numbers, got 3"),
-        ({"kind": "transformers", "config": 5}, "config takes a mapping of names to values or null, got 5"),
+        ({"kind": "mlp", "width": "wide"}, "width must be a whole number, got 'wide'"),
+        ({"kind": "mlp", "dropout": -1}, "dropout must be a number from 0"),
+        ({"kind": "eeg", "dropout": 2.0}, "dropout must be a number from 0"),
+        ({"kind": "eeg", "kernels": 3}, "kernels must be a list of whole numbers, got 3"),
+        ({"kind": "transformers", "config": 5}, "config must be a mapping of names to values or null, got 5"),
         ({"kind": "transformers", "config": {"num_hidden_layer": 2}}, r"num_hidden_layers, .*got 'num_hidden_layer'"),
         ({"kind": "transformers", "config": {"hidden_size": "big"}}, "values with which 'vit' can be built"),
         ({"kind": "transformers", "model": "no-such"}, "known to transformers"),
@@ -124,7 +124,10 @@ def test_unreachable_hub_is_one_sentence_with_the_remedy(monkeypatch):
         ({"class_path": "torch.nnx.Linear"}, "trust=True"),
         ({"class_path": "torch.nn.functional.relu"}, "subclass of torch.nn.Module"),
         ({"class_path": "torch.nn.Nothing"}, "importable class"),
-        ({"class_path": "torch.nn.Linear", "init_args": {"in_features": 3, "out_features": 2}}, "another shape"),
+        (
+            {"class_path": "torch.nn.Linear", "init_args": {"in_features": 3, "out_features": 2}},
+            "inputs of the view's shape",
+        ),
     ],
 )
 def test_wrong_encoders_are_refused(spec, words):
@@ -151,7 +154,7 @@ def test_a_module_of_ones_own_is_an_encoder():
 
 
 def test_shared_needs_one_shape_and_separate_encoders_share_nothing():
-    with pytest.raises(ValueError, match="shared=True takes views of one shape"):
+    with pytest.raises(ValueError, match="views must have one shape with shared=True"):
         build_encoders("mlp", view_shapes=[(3,), (4,)], shared=True)
     assert len(build_encoders("mlp", view_shapes=[(3,), (3,)], shared=True)) == 1
     first, second = build_encoders(MLP(3), view_shapes=[(3,), (3,)])

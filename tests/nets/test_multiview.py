@@ -36,7 +36,7 @@ def test_one_shared_encoder_serves_all_views():
 def test_wrong_numbers_of_parts_are_refused():
     with pytest.raises(ValueError, match="one per encoder"):
         MultiViewNet([MLP(3), MLP(3)], [Projector(256)] * 3)
-    with pytest.raises(ValueError, match="views takes 2 tensors"):
+    with pytest.raises(ValueError, match="views must be 2 tensors"):
         MultiViewNet([MLP(3), MLP(3)], Projector(256))([torch.randn(2, 3)] * 3)
     with pytest.raises(ValueError, match="at least one module"):
         MultiViewNet([], Projector(256))
@@ -82,5 +82,5 @@ def test_teacher_takes_over_running_statistics():
 
 
 def test_a_momentum_out_of_range_is_refused():
-    with pytest.raises(ValueError, match="momentum takes"):
+    with pytest.raises(ValueError, match="momentum must be"):
         Teacher(MultiViewNet(MLP(2), Projector(256))).update(MultiViewNet(MLP(2), Projector(256)), 2.0)

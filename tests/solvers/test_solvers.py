@@ -157,7 +157,7 @@ def test_exact_finds_the_best_polymatching(shape, seed):
     k, n = shape
     views = reference.noisy_views(k, n, 3, noise=3.0, seed=seed)
     problem = m3g.CircularVariance()(views)
-    solution = m3g.solve(problem, epsilon=0, solver="exact")
+    solution = m3g.solve(problem, epsilon=0, solver="linear-program")
     best = reference.best_polymatching(problem.dense()[0])
     assert float(solution.value) <= best + 1e-12  # for k >= 3 a fractional coupling may be better
     if k == 2:
@@ -176,7 +176,7 @@ def test_exact_finds_the_best_polymatching(shape, seed):
 def test_small_epsilon_tends_to_exact(k, n):
     views = reference.noisy_views(k, n, 4, noise=2.0)
     problem = m3g.CircularVariance()(views)
-    exact = m3g.solve(problem, epsilon=0, solver="exact")
+    exact = m3g.solve(problem, epsilon=0, solver="linear-program")
     errors = []
     for epsilon in (0.02, 0.01, 0.005):
         solution = m3g.solve(problem, epsilon=epsilon, tol=1e-7)
@@ -204,12 +204,12 @@ def test_a_solve_that_stops_early_says_so():
 
 
 def test_estimate_names_the_solver_and_grows_with_the_problem():
-    small = m3g.estimate(m3g.CircularVariance()(torch.rand(3, 32, 8)))
-    large = m3g.estimate(m3g.CircularVariance()(torch.rand(3, 64, 8)))
+    small = m3g.workload(m3g.CircularVariance()(torch.rand(3, 32, 8)))
+    large = m3g.workload(m3g.CircularVariance()(torch.rand(3, 64, 8)))
     assert small.solver == large.solver == "factored"
     assert large.flops == 8 * small.flops
-    assert m3g.estimate(m3g.CircularStd()(torch.rand(3, 32, 8))).solver == "sinkhorn"
-    assert m3g.estimate(m3g.CircularVariance()(torch.rand(3, 32, 8)), solver="sinkhorn").bytes == 32**3 * 4
+    assert m3g.workload(m3g.CircularStd()(torch.rand(3, 32, 8))).solver == "sinkhorn"
+    assert m3g.workload(m3g.CircularVariance()(torch.rand(3, 32, 8)), solver="sinkhorn").bytes == 32**3 * 4
 
 
 PROBLEM = m3g.CircularVariance()(torch.rand(3, 4, 5) + 0.1)
@@ -219,20 +219,20 @@ WEIGHTS = [torch.full((4,), 0.25)] * 3
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"epsilon": 0.0}, "epsilon takes a positive finite number, got 0.0"),
-        ({"epsilon": -1.0}, "epsilon takes a positive finite number, got -1.0"),
-        ({"epsilon": float("nan")}, "epsilon takes a positive finite number, got nan"),
-        ({"epsilon": "a"}, "epsilon takes a positive number, got str 'a'"),
-        ({"epsilon": 1e-5}, "epsilon takes at least .* with solver='factored'"),
-        ({"epsilon": 0.1, "solver": "exact"}, "epsilon takes 0 with solver='exact', got 0.1"),
-        ({"tol": 0.0}, "tol takes a positive finite number, got 0.0"),
-        ({"solver": "x"}, "solver takes one of 'auto', 'exact', 'factored'"),
-        ({"weights": WEIGHTS[:2]}, "weights takes a sequence of 3 tensors, one per view, got 2"),
-        ({"weights": torch.rand(3, 4)}, "weights takes a sequence of 3 tensors, one per view, got a tensor"),
-        ({"weights": [*WEIGHTS[:2], torch.full((5,), 0.2)]}, "weights takes a tensor of 4 entries for view 2"),
-        ({"weights": [*WEIGHTS[:2], torch.full((4,), 0.5)]}, "weights takes tensors with one sum in every view"),
-        ({"weights": [*WEIGHTS[:2], torch.tensor([-0.5, 0.5, 0.5, 0.5])]}, "takes positive finite numbers, got -0.5"),
-        ({"weights": [torch.full((4,), torch.inf)] * 3}, "weights takes positive finite numbers, got inf in view 0"),
+        ({"epsilon": 0.0}, "epsilon must be a positive finite number, got 0.0"),
+        ({"epsilon": -1.0}, "epsilon must be a positive finite number, got -1.0"),
+        ({"epsilon": float("nan")}, "epsilon must be a positive finite number, got nan"),
+        ({"epsilon": "a"}, "epsilon must be a positive number, got str 'a'"),
+        ({"epsilon": 1e-5}, "epsilon must be at least .* with solver='factored'"),
+        ({"epsilon": 0.1, "solver": "linear-program"}, "epsilon must be 0 with solver='linear-program', got 0.1"),
+        ({"tol": 0.0}, "tol must be a positive finite number, got 0.0"),
+        ({"solver": "x"}, "solver must be one of 'auto', 'factored', 'linear-program'"),
+        ({"weights": WEIGHTS[:2]}, "weights must be a sequence of 3 tensors, one per view, got 2"),
+        ({"weights": torch.rand(3, 4)}, "weights must be a sequence of 3 tensors, one per view, got a tensor"),
+        ({"weights": [*WEIGHTS[:2], torch.full((5,), 0.2)]}, "weights must be a tensor of 4 entries for view 2"),
+        ({"weights": [*WEIGHTS[:2], torch.full((4,), 0.5)]}, "weights must be tensors with one sum in every view"),
+        ({"weights": [*WEIGHTS[:2], torch.tensor([-0.5, 0.5, 0.5, 0.5])]}, "must be positive finite numbers, got -0.5"),
+        ({"weights": [torch.full((4,), torch.inf)] * 3}, "weights must be positive finite numbers, got inf in view 0"),
     ],
 )
 def test_wrong_arguments_are_named(options, message):
@@ -243,10 +243,16 @@ def test_wrong_arguments_are_named(options, message):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: m3g.solve(3, epsilon=0.1), "problem takes a cost applied to views or a dense tensor, got int"),
-        (lambda: m3g.solve(torch.rand(4), epsilon=0.1), "problem takes a non-empty floating point tensor with k >= 2"),
-        (lambda: m3g.solve(torch.full((2, 2), torch.nan), epsilon=0.1), "problem takes finite numbers, got NaN or inf"),
-        (lambda: m3g.Factored(max_steps=0), "max_steps takes a whole number of at least 1, got 0"),
+        (lambda: m3g.solve(3, epsilon=0.1), "problem must be a cost applied to views or a dense tensor, got int"),
+        (
+            lambda: m3g.solve(torch.rand(4), epsilon=0.1),
+            "problem must be a non-empty floating point tensor with k >= 2",
+        ),
+        (
+            lambda: m3g.solve(torch.full((2, 2), torch.nan), epsilon=0.1),
+            "problem must be finite numbers, got NaN or inf",
+        ),
+        (lambda: m3g.Factored(max_steps=0), "max_steps must be a whole number of at least 1, got 0"),
         (lambda: m3g.solve(torch.rand(2, 2), epsilon=1.0, solver="factored"), "a sum over pairs of views"),
         (
             lambda: m3g.solve(torch.rand(4, 4, 4), epsilon=1.0, solver=m3g.Sinkhorn(memory_limit=100)),
@@ -256,17 +262,17 @@ def test_wrong_arguments_are_named(options, message):
             lambda: m3g.solve(PROBLEM, epsilon=0.1).coupling(limit=10),
             r"the full coupling would take .* use pair_marginal\(l, m\)",
         ),
-        (lambda: m3g.solve(PROBLEM, epsilon=0.1).marginal(3), "l takes a view from 0 to 2, got 3"),
-        (lambda: m3g.solve(PROBLEM, epsilon=0.1).pair_marginal(1, 1), "m takes a view other than l = 1"),
+        (lambda: m3g.solve(PROBLEM, epsilon=0.1).marginal(3), "l must be a view from 0 to 2, got 3"),
+        (lambda: m3g.solve(PROBLEM, epsilon=0.1).pair_marginal(1, 1), "m must be a view other than l = 1"),
         (
-            lambda: m3g.solve(m3g.CircularVariance()(torch.rand(2, 3, 4, 5)), epsilon=0, solver="exact"),
-            "solver='exact' takes one problem at a time, got a batch of 2",
+            lambda: m3g.solve(m3g.CircularVariance()(torch.rand(2, 3, 4, 5)), epsilon=0, solver="linear-program"),
+            "problem must be a single one with solver='linear-program', got a batch of 2",
         ),
         (
-            lambda: m3g.solve(PROBLEM, epsilon=0, solver=m3g.Exact(max_tuples=10)),
-            "solver='exact' takes at most 10 tuples",
+            lambda: m3g.solve(PROBLEM, epsilon=0, solver=m3g.LinearProgram(max_tuples=10)),
+            "problem must have at most 10 tuples",
         ),
-        (lambda: m3g.estimate(PROBLEM, solver="x"), "solver takes one of 'auto', 'factored', 'sampled', 'sinkhorn'"),
+        (lambda: m3g.workload(PROBLEM, solver="x"), "solver must be one of 'auto', 'factored', 'sampled', 'sinkhorn'"),
     ],
 )
 def test_what_a_solver_cannot_do_is_said(call, message):

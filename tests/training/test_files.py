@@ -135,14 +135,14 @@ def test_settings_in_a_file_have_types(tmp_path):
     path.write_text("optim: {learning_rate: 1e-3, betas: [0, 0.5]}\nshared: null\n")
     assert Config.read(path).optim.learning_rate == 1e-3
     for text, message in (
-        ("optim: {learning_rate: fast}", r"my.yaml: optim: learning_rate takes a number, got 'fast'"),
-        ("optim: {betas: [0.9]}", "betas takes a list of 2 numbers"),
-        ("optim: {betas: 0.9}", "betas takes a list of 2 numbers"),
-        ("heads: {hidden: 1.5}", "hidden takes a whole number or null, got 1.5"),
-        ("shared: 3", "shared takes true or false or null, got 3"),
-        ("loss: [m3g]", "loss takes a word"),
-        ("loop: {epochs: true}", "epochs takes a whole number, got True"),
-        ("loss_options: 3", "loss_options takes a mapping of names to values, got 3"),
+        ("optim: {learning_rate: fast}", r"my.yaml: optim: learning_rate must be a number, got 'fast'"),
+        ("optim: {betas: [0.9]}", "betas must be a list of 2 numbers"),
+        ("optim: {betas: 0.9}", "betas must be a list of 2 numbers"),
+        ("heads: {hidden: 1.5}", "hidden must be a whole number or null, got 1.5"),
+        ("shared: 3", "shared must be true or false or null, got 3"),
+        ("loss: [m3g]", "loss must be a word"),
+        ("loop: {epochs: true}", "epochs must be a whole number, got True"),
+        ("loss_options: 3", "loss_options must be a mapping of names to values, got 3"),
     ):
         path.write_text(text)
         with pytest.raises(ValueError, match=message):

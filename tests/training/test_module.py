@@ -20,7 +20,7 @@ def small(**changes):
     content = {
         "data_options": {"batch_size": 200, "views": ["fourier", "zernike", "morphology"]},
         "encoder_options": {"width": 16},
-        "heads": {"width": 8, "hidden": 16},
+        "heads": {"embedding_size": 8, "hidden": 16},
         "loss": "infonce-pwe",
         "loop": {"epochs": 2, "evaluate_every": 0, "accelerator": "cpu"},
     }
@@ -189,9 +189,9 @@ def test_class_paths_in_a_run_are_limited(tmp_path):
     content = json.loads(run.model.read_text())
     content["encoder"] = {"class_path": "os.system", "init_args": {"command": f"touch {tmp_path / 'trace'}"}}
     write_text(run.model, json.dumps(content))
-    with pytest.raises(ValueError, match=r"class_path takes a class of .*trust=True"):
+    with pytest.raises(ValueError, match=r"class_path must be a class of .*trust=True"):
         m3g.load(run.path)
-    with pytest.raises(ValueError, match="class_path takes"):
+    with pytest.raises(ValueError, match="class_path must be"):
         m3g.load(run.path, trust=True)
     assert not (tmp_path / "trace").exists()
 

@@ -50,7 +50,7 @@ def test_a_negative_beta_is_refused_with_the_limit():
 
 def test_momentum_rule():
     assert scale_momentum(0.99, 3.0) == pytest.approx(0.99**3)
-    with pytest.raises(ValueError, match="momentum takes"):
+    with pytest.raises(ValueError, match="momentum must be"):
         scale_momentum(1.5, 2.0)
 
 

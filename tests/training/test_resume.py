@@ -28,7 +28,7 @@ def small(**changes):
     content = {
         "data_options": {"batch_size": 200, "views": ["fourier", "zernike", "morphology"]},
         "encoder_options": {"width": 16, "dropout": 0.2},
-        "heads": {"width": 8, "hidden": 16, "predictor": True},
+        "heads": {"embedding_size": 8, "hidden": 16, "predictor": True},
         "teacher": {"enabled": True},
         "loss": "infonce-pwe",
         "loop": {"epochs": 2, "evaluate_every": 0, "checkpoint_every": 1, "accelerator": "cpu"},

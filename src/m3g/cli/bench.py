@@ -34,7 +34,7 @@ def run(args: Any, name: str) -> int:
     for option in ("n", "d", "images", "repeats"):
         checks.positive_int(f"--{option}", getattr(args, option))
     if args.max_k < 2:
-        raise ValueError(f"--max_k takes a whole number of at least 2, got {args.max_k}.")
+        raise ValueError(f"--max_k must be a whole number of at least 2, got {args.max_k}.")
     checks.positive("--epsilon", args.epsilon)
     out = Path(args.out)
     out.mkdir(parents=True, exist_ok=True)

@@ -25,7 +25,7 @@ def run(args: Any, name: str) -> int:
 
     out = Path(args.out) if args.out is not None else next_run(Path("runs"), "demo")
     if out.exists():
-        raise ValueError(f"--out takes a folder that does not exist yet, but {out} does.")
+        raise ValueError(f"--out must be a folder that does not exist yet, but {out} does.")
     rows, pictures = [], []
     for loss in METHODS:
         config = settings(loss)

@@ -43,17 +43,17 @@ def run(args: Any, name: str) -> int:
     checks.one_of("split", args.split, ("train", "val", "test", "all"))
     out = Path(args.out)
     if out.suffix != ".npz":
-        raise ValueError(f"--out takes the name of an .npz file, got {args.out!r}.")
+        raise ValueError(f"--out must be the name of an .npz file, got {args.out!r}.")
     if out.exists():
-        raise ValueError(f"--out takes a file that does not exist yet, but {out} does: delete it or choose another.")
+        raise ValueError(f"--out must be a file that does not exist yet, but {out} does: delete it or choose another.")
     if not out.parent.is_dir():
-        raise ValueError(f"--out takes a file in an existing folder, but there is no folder {out.parent}.")
+        raise ValueError(f"--out must be a file in an existing folder, but there is no folder {out.parent}.")
     config = Run(args.run).open()
     net = load(args.run, trust=args.trust, scaled=True)
     data = build_data(config)
     splits: list[Any] = [split for split in data.datasets if args.split in ("all", split) and data.num_rows(split)]
     if not splits:
-        raise ValueError(f"--split takes a split with rows in it, got {args.split!r}, which has none.")
+        raise ValueError(f"--split must be a split with rows in it, got {args.split!r}, which has none.")
     found: list[Any] = [embed(net, data, split) for split in splits]
     points = np.concatenate([_array(part.embeddings) for part in found], axis=1)
     content: dict[str, Any] = {

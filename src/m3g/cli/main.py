@@ -84,7 +84,7 @@ def _dispatch(arguments: list[str]) -> int:
         return 0
     name = arguments[0]
     if name not in COMMANDS:
-        raise ValueError(f"m3g takes one of the commands {', '.join(COMMANDS)}, got {name!r}")
+        raise ValueError(f"the command must be one of {', '.join(COMMANDS)}, got {name!r}")
     module, summary = COMMANDS[name]
     command: Any = importlib.import_module(f"m3g.cli.{module}")
     parser = _parser(name, command, summary)
@@ -160,4 +160,4 @@ def _in_words(text: str) -> str:
     named = dict.fromkeys(re.findall(r"Expected a <class '(\w+)'>", text))
     if not named or not set(named) <= set(kinds):
         return text
-    return f"{key[1]} takes {' or '.join(kinds[name] for name in named)}, got {value[1]}."
+    return f"{key[1]} must be {' or '.join(kinds[name] for name in named)}, got {value[1]}."

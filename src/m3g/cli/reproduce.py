@@ -35,7 +35,7 @@ def run(args: Any, name: str) -> int:
     checks.positive_int("--seeds", args.seeds)
     out = Path(args.out)
     if out.exists():
-        raise ValueError(f"--out takes a folder that does not exist yet, but {out} does.")
+        raise ValueError(f"--out must be a folder that does not exist yet, but {out} does.")
     out.mkdir(parents=True)
     terminal = sys.stdout
     with contextlib.redirect_stdout(io.StringIO()):  # what each of the many trainings says about itself

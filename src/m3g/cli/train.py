@@ -65,7 +65,7 @@ def prepare(arguments: list[str]) -> list[str]:
 def _check_file(path: Path, shipped: Iterable[str]) -> None:
     """Refuse what is no file of settings, whole, before options of the command line take the place of some of it."""
     if not path.is_file():
-        raise ValueError(f"--config takes a YAML file or one of {', '.join(sorted(shipped))}, but {path} is no file.")
+        raise ValueError(f"--config must be a YAML file or one of {', '.join(sorted(shipped))}, but {path} is no file.")
     content = read_yaml(path)
     if isinstance(content, dict):
         content = {name: value for name, value in content.items() if name not in COMMAND_OPTIONS}
@@ -81,22 +81,25 @@ def settings(args: Any) -> Config:
     config = Config.from_dict(content)
     if views is not None:
         if len(views) < 2:
-            raise ValueError(f"--views takes k >= 2 files, one per view, got {len(views)}.")
+            raise ValueError(f"--views must be k >= 2 files, one per view, got {len(views)}.")
         if config.data not in ("Arrays", Config().data):
-            raise ValueError(f"--views takes the data set Arrays, got --data {config.data}: leave one of them out.")
+            raise ValueError(
+                f"--views must be used with the data set Arrays, got --data {config.data}: leave one of them out."
+            )
         config.data = "Arrays"
         _add(config.data_options, "paths", views, option="--views")
         if labels is not None:
             _add(config.data_options, "labels", labels, option="--labels")
     elif labels is not None:
-        raise ValueError("--labels takes files given with --views, got none: add --views or leave it out.")
+        raise ValueError("--labels must come with --views, got none: add --views or leave it out.")
     return config
 
 
 def _add(options: dict[str, Any], name: str, value: Any, *, option: str) -> None:
     if options.get(name, value) != value:
         raise ValueError(
-            f"{option} takes the place of data_options.{name}, got both, {value} and {options[name]}: leave one out."
+            f"{option} must stand without data_options.{name}, which it sets, got {value} and "
+            f"{options[name]}: leave one out."
         )
     options[name] = value
 
@@ -110,7 +113,7 @@ def wanted(args: Any) -> tuple[Config, Path]:
         return config, Path(args.out) if args.out is not None else next_run(Path("runs"), config.loss)
     if settings(args) != Config() or args.out is not None:
         raise ValueError(
-            "--resume takes no other settings, because a run continues with its own: leave them out, or "
+            "--resume must stand without other settings, because a run continues with its own: leave them out, or "
             "start a new run."
         )
     folder = Path(args.resume) if args.resume else newest_run(Path("runs"))
@@ -146,5 +149,5 @@ def next_run(parent: Path, name: str) -> Path:
 def newest_run(parent: Path) -> Path:
     runs = [path.parent for path in parent.glob("*/config.yaml") if not re.match(r"\.", path.parent.name)]
     if not runs:
-        raise ValueError(f"--resume takes the folder of a run, and there is none under {parent}/: name it.")
+        raise ValueError(f"--resume must be the folder of a run, and there is none under {parent}/: name it.")
     return max(runs, key=lambda path: (path / "config.yaml").stat().st_mtime)

@@ -16,8 +16,8 @@ from m3g.costs.circular import (
     CircularVarianceProblem,
     flatten_batch,
 )
-from m3g.costs.pairwise import PairwiseCost
 from m3g.costs.coupling import Coupling, all_edges, along, block_matrix
+from m3g.costs.pairwise import PairwiseCost
 from m3g.costs.problem import DenseProblem, FunctionProblem, PairwiseProblem, Problem
 
 NAMED: dict[str, Callable[[], Any]] = {

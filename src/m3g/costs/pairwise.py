@@ -75,19 +75,19 @@ class PairwiseCost:
             _checks.one_of("ground", self.ground, GROUNDS)
         for edge, weight in (self.weights or {}).items():
             if not (isinstance(edge, tuple) and len(edge) == 2 and 0 <= edge[0] < edge[1]):
-                raise ValueError(f"weights takes keys (l, m) with 0 <= l < m, got {edge!r}.")
+                raise ValueError(f"weights must have keys (l, m) with 0 <= l < m, got {edge!r}.")
             if not (weight >= 0 and weight < float("inf")):
-                raise ValueError(f"weights takes non-negative finite numbers, got {weight!r} for {edge!r}.")
+                raise ValueError(f"weights must be non-negative finite numbers, got {weight!r} for {edge!r}.")
 
     def _edges(self, k: int) -> dict[Edge, float]:
         if self.weights is None:
             return dict.fromkeys(all_edges(k), 1.0)
         for edge in self.weights:
             if edge[1] >= k:
-                raise ValueError(f"weights takes views from 0 to {k - 1}, got {edge!r}.")
+                raise ValueError(f"weights must name views from 0 to {k - 1}, got {edge!r}.")
         kept = {edge: float(w) for edge, w in sorted(self.weights.items()) if w > 0}
         if not kept:
-            raise ValueError("weights takes at least one positive weight, got none.")
+            raise ValueError("weights must have at least one positive weight, got none.")
         return kept
 
     def __call__(self, views: Views, *, mask: Tensor | None = None) -> PairwiseProblem:
@@ -104,7 +104,7 @@ class PairwiseCost:
             expected = (parts[l].shape[0], parts[l].shape[1], parts[m].shape[1])
             if not isinstance(cost, Tensor) or tuple(cost.shape) != expected:
                 got = tuple(cost.shape) if isinstance(cost, Tensor) else type(cost).__name__
-                raise ValueError(f"ground takes a function that returns costs {expected} here, got {got}.")
+                raise ValueError(f"ground must be a function that returns costs {expected} here, got {got}.")
             if flat is not None:
                 both = flat[:, l].unsqueeze(-1) & flat[:, m].unsqueeze(-2)
                 cost = torch.where(both, cost, neutral or 0.0)

@@ -188,7 +188,7 @@ class FunctionProblem(Problem):
         if not isinstance(cost, Tensor) or tuple(cost.shape) != expected:
             got = tuple(cost.shape) if isinstance(cost, Tensor) else type(cost).__name__
             raise ValueError(
-                f"cost takes a function of {self.k} broadcastable tensors (..., d) that reduces the last axis, "
+                f"cost must be a function of {self.k} broadcastable tensors (..., d) that reduces the last axis, "
                 f"to shape {expected} here, got {got}."
             )
         return cost

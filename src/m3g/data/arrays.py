@@ -75,14 +75,14 @@ class Arrays(ViewsData):
         super().__init__(batch_size=batch_size, seed=seed, num_workers=num_workers)
         if isinstance(paths, (str, Path)) or len(paths) < 2:
             got = "one" if isinstance(paths, (str, Path)) else str(len(paths))
-            raise ValueError(f"paths takes k >= 2 files, one per view, got {got}.")
+            raise ValueError(f"paths must be k >= 2 files, one per view, got {got}.")
         names = list(view_names) if view_names is not None else [Path(path).stem for path in paths]
         if view_names is None and len(set(names)) < len(names):
             names = [f"view{l}" for l in range(len(paths))]
         if len(names) != len(paths):
-            raise ValueError(f"view_names takes {len(paths)} names, one per view, got {len(names)}.")
+            raise ValueError(f"view_names must be {len(paths)} names, one per view, got {len(names)}.")
         if len(set(names)) < len(names):
-            raise ValueError(f"view_names takes names that differ, got {', '.join(names)}.")
+            raise ValueError(f"view_names must be names that differ, got {', '.join(names)}.")
         self._prepare(
             [read_array(path) for path in paths],
             names,
@@ -111,7 +111,7 @@ class Arrays(ViewsData):
         label = None
         if labels is not None:
             if labels.shape != (n,):
-                raise ValueError(f"labels takes {n} entries, one per row of the views, got shape {labels.shape}.")
+                raise ValueError(f"labels must be {n} entries, one per row of the views, got shape {labels.shape}.")
             self.class_names, label = class_codes(labels)
         rows = split_rows(n, val=val, test=test, seed=split_seed, labels=None if label is None else label.numpy())
         for l, view in enumerate(views):
@@ -155,15 +155,15 @@ def check_views(
     if mask is not None:
         given = mask.T if mask.shape == present.T.shape and mask.shape != present.shape else mask
         if given.shape != present.shape:
-            raise ValueError(f"mask takes an array of shape {present.shape} (views, rows), got shape {mask.shape}.")
+            raise ValueError(f"mask must be an array of shape {present.shape} (views, rows), got shape {mask.shape}.")
         if given.dtype != bool and not np.isin(given, (0, 1)).all():
-            raise ValueError("mask takes true and false, or 1 and 0, got other values.")
+            raise ValueError("mask must be true and false, or 1 and 0, got other values.")
         present = present & given.astype(bool)
     for view, name, here in zip(views, names, present):
         _check_values(flat(view), name, here)
     alone = np.flatnonzero(~present.any(0))
     if len(alone):
-        raise ValueError(f"row {alone[0]} takes at least one view, got none: remove the row from every file.")
+        raise ValueError(f"row {alone[0]} must have at least one view, got none: remove the row from every file.")
     return views, present
 
 
@@ -173,16 +173,16 @@ def flat(view: np.ndarray) -> np.ndarray:
 
 def _check_values(table: np.ndarray, name: str, here: np.ndarray) -> None:
     if not here.any():
-        raise ValueError(f"view {name!r} takes at least one row that is present, got only NaN or masked ones.")
+        raise ValueError(f"view {name!r} must have at least one row that is present, got only NaN or masked ones.")
     empty = np.flatnonzero(np.isnan(table).all(0))
     if len(empty):
-        raise ValueError(f"view {name!r} takes columns with numbers, got only NaN in column {empty[0]}: remove it.")
+        raise ValueError(f"view {name!r} must have columns with numbers, got only NaN in column {empty[0]}: remove it.")
     wrong = here & ~np.isfinite(table).all(1)
     if wrong.any():
         row = int(np.flatnonzero(wrong)[0])
         column = int(np.flatnonzero(~np.isfinite(table[row]))[0])
         raise ValueError(
-            f"view {name!r} takes rows of finite numbers, or NaN throughout for an absent row, "
+            f"view {name!r} must have rows of finite numbers, or NaN throughout for an absent row, "
             f"got {table[row, column]} in row {row}, column {column}: fill it in or make the whole row NaN."
         )
 
@@ -194,7 +194,7 @@ def scale(view: np.ndarray, here: np.ndarray, train: np.ndarray) -> tuple[Tensor
     """
     known = view[train][here[train]].astype(np.float64)
     if len(known) == 0:
-        raise ValueError("every view takes at least one training row that is present, got none: use more rows.")
+        raise ValueError("every view must have at least one training row that is present, got none: use more rows.")
     deviation = known.std(0)
     mean = known.mean(0).astype(np.float32)
     divisor = np.where(deviation > 0, deviation, 1.0).astype(np.float32)
@@ -240,7 +240,7 @@ class MultipleFeatures(Arrays):
         ViewsData.__init__(self, batch_size=batch_size, seed=seed, num_workers=num_workers)
         names = list(self.NAMES if views is None else views)
         if len(names) < 2 or not set(names) <= set(self.NAMES):
-            raise ValueError(f"views takes two or more of {', '.join(self.NAMES)}, got {names}.")
+            raise ValueError(f"views must be two or more of {', '.join(self.NAMES)}, got {names}.")
         with (
             resources.as_file(resources.files("m3g.data") / "files" / "mfeat.npz") as file,
             np.load(file, allow_pickle=False) as stored,

@@ -68,7 +68,7 @@ class ViewsData(LightningDataModule):
         self.batch_size = _checks.positive_int("batch_size", batch_size)
         self.seed = _checks.seed("seed", seed)
         if not isinstance(num_workers, int) or num_workers < 0:
-            raise ValueError(f"num_workers takes a whole number of at least 0, got {num_workers!r}.")
+            raise ValueError(f"num_workers must be a whole number of at least 0, got {num_workers!r}.")
         self.num_workers = num_workers
         self.datasets: dict[Split, Dataset] = {}
         self.scaling: list[tuple[Tensor, Tensor]] = []
@@ -114,7 +114,7 @@ class ViewsData(LightningDataModule):
     def arrays(self, split: Split) -> tuple[list[Tensor], Tensor | None, Tensor | None]:
         """A whole split at once: k tensors (n, ...), mask (k, n) or None, labels (n,) or None."""
         if self.num_rows(split) == 0:
-            raise ValueError(f"split takes one that has rows, got {split!r} which has none: raise its fraction.")
+            raise ValueError(f"split must be one that has rows, got {split!r} which has none: raise its fraction.")
         batches: list[Batch] = list(self.loader(split))
         views = [torch.cat(parts) for parts in zip(*(batch["views"] for batch in batches))]
         return views, _join([b["mask"] for b in batches], dim=1), _join([b["label"] for b in batches])
@@ -137,13 +137,13 @@ def class_codes(labels: np.ndarray) -> tuple[list[str], Tensor]:
     """The names of the classes and, for every row, the number of its own; refuses what is not a set of classes."""
     if np.issubdtype(labels.dtype, np.floating) and np.isnan(labels).any():
         row = int(np.flatnonzero(np.isnan(labels))[0])
-        raise ValueError(f"labels takes a class for every row, got NaN in row {row}.")
+        raise ValueError(f"labels must have a class for every row, got NaN in row {row}.")
     names, codes = np.unique(labels, return_inverse=True)
     if len(names) < 2:
-        raise ValueError(f"labels takes at least 2 classes, got only {names[0]!s}: leave it out.")
+        raise ValueError(f"labels must have at least 2 classes, got only {names[0]!s}: leave it out.")
     if len(names) > max(2, len(labels) // 2):
         raise ValueError(
-            f"labels takes classes of several rows each, got {len(names)} different values in {len(labels)} rows: "
+            f"labels must have classes of several rows each, got {len(names)} different values in {len(labels)} rows: "
             "leave it out, or group them into classes."
         )
     return [str(name) for name in names], torch.from_numpy(codes.astype(np.int64))

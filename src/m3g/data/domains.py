@@ -68,11 +68,11 @@ class Domains(ImageData):
         held_out = [held_out] if isinstance(held_out, str) else list(held_out)
         names = _domain_names(Path(root), domains)
         if not set(held_out) <= set(names):
-            raise ValueError(f"held_out takes some of {', '.join(names)}, got {', '.join(held_out)}.")
+            raise ValueError(f"held_out must be some of {', '.join(names)}, got {', '.join(held_out)}.")
         self.held_out = held_out
         self.view_names = [name for name in names if name not in held_out]
         if self.k < 2:
-            raise ValueError(f"domains takes at least 2 that are not held out, got {self.k}: {self.view_names}.")
+            raise ValueError(f"domains must be at least 2 that are not held out, got {self.k}: {self.view_names}.")
         self._setup_images([stack] * self.k, size, augment_on)
         self.files = []
         self.labels, self.members = self._read(Path(root), names, val=val, test=test, split_seed=split_seed)
@@ -145,13 +145,13 @@ class Domains(ImageData):
 
 def _domain_names(root: Path, wanted: Sequence[str] | None) -> list[str]:
     if not root.is_dir():
-        raise ValueError(f"root takes a folder that exists, got {str(root)!r}: check the path.")
+        raise ValueError(f"root must be a folder that exists, got {str(root)!r}: check the path.")
     lists = sorted(path.name.removesuffix("_train.txt") for path in root.glob("*_train.txt"))
     found = lists or sorted(path.name for path in root.iterdir() if path.is_dir() and path.name[0] != ".")
     if wanted is None:
         return found
     if isinstance(wanted, str) or not set(wanted) <= set(found):
-        raise ValueError(f"domains takes some of {', '.join(found)}, got {wanted}.")
+        raise ValueError(f"domains must be some of {', '.join(found)}, got {wanted}.")
     return list(wanted)
 
 
@@ -161,22 +161,22 @@ def _read_domain(root: Path, name: str) -> list[tuple[Path, str | int, str | Non
         folder = root / name
         files = list_images(folder)
         if not files or any(len(path.relative_to(folder).parts) == 1 for path in files):
-            raise ValueError(f"root takes folders <domain>/<class>/*.jpg, got something else in {str(folder)!r}.")
+            raise ValueError(f"root must have folders <domain>/<class>/*.jpg, got something else in {str(folder)!r}.")
         return [(path, path.relative_to(folder).parts[0], None) for path in files]
     parts: list[tuple[Path, str | int, str | None]] = []
     for split in ("train", "test"):
         lines = root / f"{name}_{split}.txt"
         if not lines.is_file():
-            raise ValueError(f"root takes {lines.name} beside {name}_train.txt, got none.")
+            raise ValueError(f"root must have {lines.name} beside {name}_train.txt, got none.")
         for number, line in enumerate(lines.read_text().splitlines(), start=1):
             path, _, label = line.rpartition(" ")
             if not line.strip():
                 continue
             if not path or not label.isdigit():
-                raise ValueError(f"{lines.name} takes lines 'path label', got {line!r} in line {number}.")
+                raise ValueError(f"{lines.name} must have lines 'path label', got {line!r} in line {number}.")
             # A list from elsewhere must not point out of the data's folder.
             if not (root / path).resolve().is_relative_to(root.resolve()):
-                raise ValueError(f"{lines.name} takes paths below root, got {path!r} in line {number}.")
+                raise ValueError(f"{lines.name} must have paths below root, got {path!r} in line {number}.")
             parts.append((root / path, int(label), split))
     missing = next((path for path, _, _ in parts if not path.is_file()), None)
     if missing is not None:

@@ -196,10 +196,10 @@ class ImageFolders(ImageData):
         super().__init__(batch_size=batch_size, seed=seed, num_workers=num_workers)
         if stacks is None:
             if not 2 <= k <= len(IMAGENET_STACKS):
-                raise ValueError(f"k takes 2, 3 or 4 views (more with stacks=[...]), got {k!r}.")
+                raise ValueError(f"k must be 2, 3 or 4 views (more with stacks=[...]), got {k!r}.")
             stacks = IMAGENET_STACKS[:k]
         elif len(stacks) < 2:
-            raise ValueError(f"stacks takes k >= 2 names, one per view, got {len(stacks)}.")
+            raise ValueError(f"stacks must be k >= 2 names, one per view, got {len(stacks)}.")
         _checks.one_of("evaluation_views", evaluation_views, ("augmented", "plain"))
         self._setup_images(stacks, size, augment_on)
         self.evaluation_seed = seed if evaluation_views == "augmented" else None
@@ -219,29 +219,30 @@ def find_images(
 ) -> tuple[list[Path], list[str] | None, dict[Split, np.ndarray]]:
     """The files below root, their classes (None without class folders) and the split."""
     if not root.is_dir():
-        raise ValueError(f"root takes a folder that exists, got {str(root)!r}: check the path.")
+        raise ValueError(f"root must be a folder that exists, got {str(root)!r}: check the path.")
     folder = root / "train" if (root / "train").is_dir() else root
     files, classes = _with_classes(folder)
     if classes is not None and len(set(classes)) < 2:
         raise ValueError(
-            f"root takes at least 2 class folders, got only {classes[0]!r} in {str(folder)!r}: for images without "
+            f"root must have at least 2 class folders, got only {classes[0]!r} in {str(folder)!r}: for images without "
             "classes give the folder that holds them."
         )
     if folder == root:
         kinds = None if classes is None else np.unique(classes, return_inverse=True)[1]
         return files, classes, split_rows(len(files), val=val, test=test, seed=split_seed, labels=kinds)
     if not (root / "val").is_dir() and not (root / "test").is_dir():
-        raise ValueError(f"root takes a folder val or test beside train, got neither in {str(root)!r}.")
+        raise ValueError(f"root must have a folder val or test beside train, got neither in {str(root)!r}.")
     rows: dict[Split, np.ndarray] = {"train": np.arange(len(files))}
     for split in ("val", "test"):
         if (root / split).is_dir():
             more, more_classes = _with_classes(root / split)
             if (classes is None) != (more_classes is None):
-                raise ValueError(f"root takes class folders in all of train, val and test or none, got {split!r}.")
+                raise ValueError(f"root must have class folders in all of train, val and test or none, got {split!r}.")
             unknown = sorted(set(more_classes or ()) - set(classes or ()))
             if unknown:
                 raise ValueError(
-                    f"root takes the classes of train in {split!r} too, got {unknown[0]!r}, which train does not have."
+                    f"root must have the classes of train in {split!r} too, got {unknown[0]!r}, "
+                    f"which train does not have."
                 )
             rows[split] = np.arange(len(files), len(files) + len(more))
             files = files + more
@@ -254,10 +255,10 @@ def find_images(
 def _with_classes(folder: Path) -> tuple[list[Path], list[str] | None]:
     files = list_images(folder)
     if not files:
-        raise ValueError(f"root takes images ({', '.join(SUFFIXES)}), got none below {str(folder)!r}.")
+        raise ValueError(f"root must contain images ({', '.join(SUFFIXES)}), got none below {str(folder)!r}.")
     inner = [path.relative_to(folder).parts for path in files]
     if all(len(parts) == 1 for parts in inner):
         return files, None
     if any(len(parts) == 1 for parts in inner):
-        raise ValueError(f"root takes images in class folders or none at all, got both in {str(folder)!r}.")
+        raise ValueError(f"root must have images in class folders or none at all, got both in {str(folder)!r}.")
     return files, [parts[0] for parts in inner]

@@ -24,14 +24,14 @@ def read_array(path: str | Path, *, name: str = "paths", text: bool = False) -> 
         given, key = given.rsplit(":", 1)
     file = Path(given)
     if file.suffix not in SUFFIXES:
-        raise ValueError(f"{name} takes files that end in {', '.join(SUFFIXES)}, got {given!r}.")
+        raise ValueError(f"{name} must be files that end in {', '.join(SUFFIXES)}, got {given!r}.")
     if not file.is_file():
-        raise ValueError(f"{name} takes files that exist, got {given!r}: check the path.")
+        raise ValueError(f"{name} must be files that exist, got {given!r}: check the path.")
     try:
         loaded = _open(file)
     except (OSError, EOFError, ValueError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
-        raise ValueError(f"{name} takes files that can be read, got {given!r} ({reason}).") from error
+        raise ValueError(f"{name} must be files that can be read, got {given!r} ({reason}).") from error
     if isinstance(loaded, np.lib.npyio.NpzFile):
         with loaded:
             array = _pick(loaded, key, file, name)
@@ -40,17 +40,18 @@ def read_array(path: str | Path, *, name: str = "paths", text: bool = False) -> 
     else:
         _check_header(loaded, file, name)
         if len(loaded) == 0:
-            raise ValueError(f"{name} takes files with at least one row, got none in {given!r}.")
+            raise ValueError(f"{name} must be files with at least one row, got none in {given!r}.")
         words = [str(column) for column, kind in loaded.dtypes.items() if kind.kind not in "biuf"]
         if words and not text:
             raise ValueError(
-                f"{name} takes numbers only, got column {words[0]!r} of another kind in {given!r}: remove or encode it."
+                f"{name} must be numbers only, got column {words[0]!r} of another kind in "
+                f"{given!r}: remove or encode it."
             )
         array = loaded.to_numpy()
     if text and array.dtype == object and all(isinstance(entry, str) for entry in array.flat):
         return array.astype(str)
     if array.dtype == object:
-        raise ValueError(f"{name} takes numbers only, got values of other kinds in {given!r}: encode them.")
+        raise ValueError(f"{name} must be numbers only, got values of other kinds in {given!r}: encode them.")
     return array
 
 
@@ -72,15 +73,17 @@ def _pick(stored: Any, key: str | None, file: Path, name: str) -> np.ndarray:
     held = ", ".join(stored.files)
     if key is None and len(stored.files) != 1:
         raise ValueError(
-            f"{name} takes one array per file, got {held or 'none'} in {str(file)!r}: "
+            f"{name} must be one array per file, got {held or 'none'} in {str(file)!r}: "
             f"choose with '{file}:{(stored.files or ['key'])[0]}'."
         )
     if key is not None and key not in stored.files:
-        raise ValueError(f"{name} takes one of {held} of {str(file)!r}, got {key!r}.")
+        raise ValueError(f"{name} must be one of {held} of {str(file)!r}, got {key!r}.")
     try:
         return stored[key or stored.files[0]]
     except (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
-        raise ValueError(f"{name} takes files that can be read without pickle, got {str(file)!r} ({error}).") from error
+        raise ValueError(
+            f"{name} must be files that can be read without pickle, got {str(file)!r} ({error})."
+        ) from error
 
 
 def _check_header(table: Any, file: Path, name: str) -> None:
@@ -91,18 +94,18 @@ def _check_header(table: Any, file: Path, name: str) -> None:
     if table.index.nlevels > 1 or table.index.dtype.kind not in "iu" or (table.index != np.arange(len(table))).any():
         # pandas takes the first of them for an index when lines have more entries than the line of names
         raise ValueError(
-            f"{name} takes .csv files with one name per column, got lines of more entries than the {len(columns)} "
+            f"{name} must be .csv files with one name per column, got lines of more entries than the {len(columns)} "
             f"names in {str(file)!r}: separate entries by commas, decimals by points."
         )
     if columns[0] == "Unnamed: 0":
         raise ValueError(
-            f"{name} takes named columns only, got one without a name in {str(file)!r}: "
+            f"{name} must be named columns only, got one without a name in {str(file)!r}: "
             "it is probably an index, write the file without it."
         )
     counted = columns == [str(c) for c in range(len(columns))]
     if not counted and all(_is_number(column) for column in columns):
         raise ValueError(
-            f"{name} takes .csv files with a line of column names first, got numbers in {str(file)!r}: add it."
+            f"{name} must be .csv files with a line of column names first, got numbers in {str(file)!r}: add it."
         )
 
 

@@ -71,7 +71,7 @@ class EpochSampler(DistributedSampler):
         self.step_rows = batch_size * world
         if self.step_rows > num_rows:
             processes = f" in each of {world} processes" if world > 1 else ""
-            raise ValueError(f"batch_size takes at most the {num_rows} training rows, got {batch_size}{processes}.")
+            raise ValueError(f"batch_size must be at most the {num_rows} training rows, got {batch_size}{processes}.")
         self.num_steps = num_rows // self.step_rows
         self.num_samples = self.num_steps * batch_size
         self.total_size = self.num_steps * self.step_rows
@@ -94,7 +94,7 @@ class EpochSampler(DistributedSampler):
     def resume(self, *, epoch: int, batches: int) -> None:
         """When `epoch` is iterated next, start after this process's first `batches`, without loading them."""
         if not 0 <= batches <= self.num_steps:
-            raise ValueError(f"batches takes a number from 0 to {self.num_steps}, got {batches}.")
+            raise ValueError(f"batches must be a number from 0 to {self.num_steps}, got {batches}.")
         self._skip = (epoch, batches)
 
     def __iter__(self) -> Iterator[Draw]:
@@ -135,7 +135,7 @@ class ClassAlignedSampler(EpochSampler):
         self.classes = sorted(set(members[0]).intersection(*members[1:]))
         if batch_size > len(self.classes):
             raise ValueError(
-                f"batch_size takes at most the {len(self.classes)} classes that all domains share, "
+                f"batch_size must be at most the {len(self.classes)} classes that all domains share, "
                 f"got {batch_size}: a batch has one point per class."
             )
 

@@ -61,13 +61,13 @@ class Signals(ViewsData):
         super().__init__(batch_size=batch_size, seed=seed, num_workers=num_workers)
         files = [Path(path) for path in ([paths] if isinstance(paths, (str, Path)) else paths)]
         if not files:
-            raise ValueError("paths takes at least one .npz file, got none.")
+            raise ValueError("paths must be at least one .npz file, got none.")
         parts = [_read(file, channels, window, signals, subject, label) for file in files]
         self.view_names = parts[0][3]
         shapes = {(part[0].shape[1:], tuple(part[3])) for part in parts}
         if len(shapes) > 1:
             raise ValueError(
-                "paths takes files with the same channels and window, got "
+                "paths must be files with the same channels and window, got "
                 f"{' and '.join(str(shape) for shape, _ in sorted(shapes)[:2])}: set channels and window."
             )
         windows = np.concatenate([part[0] for part in parts])
@@ -77,9 +77,9 @@ class Signals(ViewsData):
         if all(part[2] is not None for part in parts):
             self.class_names, labels = class_codes(np.concatenate([part[2] for part in parts]))
         elif any(part[2] is not None for part in parts):
-            raise ValueError(f"{label!r} takes a place in every file or in none, got it in some.")
+            raise ValueError(f"{label!r} must be in every file or in none, got it in some.")
         if self.k < 2:
-            raise ValueError(f"channels takes k >= 2, got {self.k}: {self.view_names}.")
+            raise ValueError(f"channels must be k >= 2, got {self.k}: {self.view_names}.")
         self.view_shapes = [(1, windows.shape[-1])] * self.k
         rows = split_rows(len(windows), val=val, test=test, seed=split_seed, groups=subjects)
         for split in SPLITS:
@@ -100,31 +100,35 @@ def _read(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, list[str]]:
     """One file as windows (n, channels, time), their subjects and labels, and the channels' names."""
     if file.suffix != ".npz" or not file.is_file():
-        raise ValueError(f"paths takes .npz files that exist, got {str(file)!r}: check the path.")
+        raise ValueError(f"paths must be .npz files that exist, got {str(file)!r}: check the path.")
     if not zipfile.is_zipfile(file):
-        raise ValueError(f"paths takes .npz archives, got {str(file)!r} which is damaged or none.")
+        raise ValueError(f"paths must be .npz archives, got {str(file)!r} which is damaged or none.")
     try:
         with np.load(file, allow_pickle=False) as stored:
             arrays = {name: stored[name] for name in (signals, "channels", subject, label) if name in stored.files}
             present = ", ".join(stored.files)
     except (ValueError, OSError) as error:
-        raise ValueError(f"paths takes .npz files without pickled objects, got {str(file)!r} ({error}).") from error
+        raise ValueError(f"paths must be .npz files without pickled objects, got {str(file)!r} ({error}).") from error
     if signals not in arrays:
-        raise ValueError(f"signals takes the name of an array in {str(file)!r} ({present}), got {signals!r}.")
+        raise ValueError(f"signals must be the name of an array in {str(file)!r} ({present}), got {signals!r}.")
     data = arrays[signals]
     data = data[None] if data.ndim == 2 else data
     if data.ndim != 3 or data.size == 0:
-        raise ValueError(f"{signals!r} takes shape (recordings, channels, time), got {data.shape} in {str(file)!r}.")
+        raise ValueError(
+            f"{signals!r} must have shape (recordings, channels, time), got {data.shape} in {str(file)!r}."
+        )
     if data.dtype.kind not in "biuf":
-        raise ValueError(f"{signals!r} takes real numbers, got {data.dtype} in {str(file)!r}.")
+        raise ValueError(f"{signals!r} must be real numbers, got {data.dtype} in {str(file)!r}.")
     recordings = len(data)
     names = [str(name) for name in np.atleast_1d(arrays.get("channels", np.arange(data.shape[1])))]
     if len(names) != data.shape[1]:
-        raise ValueError(f"'channels' takes {data.shape[1]} names, one per channel, got {len(names)} in {str(file)!r}.")
+        raise ValueError(
+            f"'channels' must be {data.shape[1]} names, one per channel, got {len(names)} in {str(file)!r}."
+        )
     for name in (subject, label):
         if name in arrays and arrays[name].shape not in ((), (recordings,)):
             raise ValueError(
-                f"{name!r} takes one entry per recording ({recordings}), got shape {arrays[name].shape} "
+                f"{name!r} must be one entry per recording ({recordings}), got shape {arrays[name].shape} "
                 f"in {str(file)!r}."
             )
     who = np.broadcast_to(arrays.get(subject, np.array(file.stem)), (recordings,)).astype(str)
@@ -133,16 +137,16 @@ def _read(
         wanted = [str(channel) for channel in channels]
         absent = next((channel for channel in wanted if channel not in names), None)
         if absent is not None:
-            raise ValueError(f"channels takes some of {', '.join(names)}, got {absent!r}.")
+            raise ValueError(f"channels must be some of {', '.join(names)}, got {absent!r}.")
         if len(set(wanted)) < len(wanted):
-            raise ValueError(f"channels takes each channel once, got {', '.join(wanted)}.")
+            raise ValueError(f"channels must be each channel once, got {', '.join(wanted)}.")
         data, names = data[:, [names.index(channel) for channel in wanted]], wanted
     length = data.shape[-1] if window is None else _checks.positive_int("window", window)
     if length < 2:
-        raise ValueError(f"window takes at least 2 samples, because windows are scaled one by one, got {length}.")
+        raise ValueError(f"window must be at least 2 samples, because windows are scaled one by one, got {length}.")
     per_recording, rest = divmod(data.shape[-1], length)
     if per_recording == 0:
-        raise ValueError(f"window takes at most the {data.shape[-1]} samples of a recording, got {length}.")
+        raise ValueError(f"window must be at most the {data.shape[-1]} samples of a recording, got {length}.")
     if rest:
         log.info("%s: the last %d of %d samples of a recording fill no window.", file.name, rest, data.shape[-1])
     cut = data[..., : per_recording * length].astype(np.float32)

@@ -30,7 +30,7 @@ def balanced_accuracy(predicted: Tensor, labels: Tensor) -> float:
     """
     if predicted.shape != labels.shape or labels.ndim != 1 or len(labels) == 0:
         raise ValueError(
-            f"predicted takes one class per label, got shapes {_checks.shape_of(predicted)} for "
+            f"predicted must be one class per label, got shapes {_checks.shape_of(predicted)} for "
             f"{_checks.shape_of(labels)} labels."
         )
     right = (predicted == labels).double()
@@ -95,7 +95,7 @@ def few_shot_probe(
     kinds, codes = torch.unique(train_labels, return_inverse=True)
     if not 1 <= _checks.positive_int("shots", shots) <= most_shots(train_labels):
         raise ValueError(
-            f"shots takes at most half of the rows of the rarest class, {most_shots(train_labels)}, got {shots}."
+            f"shots must be at most half of the rows of the rarest class, {most_shots(train_labels)}, got {shots}."
         )
     _checks.positive_int("draws", draws)
     scores = []
@@ -121,7 +121,7 @@ def few_shot_probe(
 def _channels(name: str, features: Sequence[Tensor] | Tensor) -> Tensor:
     if len({tuple(part.shape) for part in features}) != 1 or features[0].ndim != 2:
         raise ValueError(
-            f"{name} takes channels of one shape (n, width), got {[_checks.shape_of(part) for part in features]}."
+            f"{name} must be channels of one shape (n, width), got {[_checks.shape_of(part) for part in features]}."
         )
     stacked = features if isinstance(features, Tensor) else torch.stack(list(features))
     _checks.finite_tensor(name, stacked)

@@ -34,7 +34,7 @@ def alignment(embeddings: Tensor, *, mask: Tensor | None = None) -> float:
                 squares = squares[mask[l] & mask[m]]
             total, count = total + float(squares.sum()), count + len(squares)
     if count == 0:
-        raise ValueError("mask takes points that have two views, got none.")
+        raise ValueError("mask must leave at least one point with two views, got none.")
     return total / count
 
 
@@ -54,7 +54,7 @@ def uniformity(embeddings: Tensor, *, mask: Tensor | None = None, limit: int = 2
         if len(rows) > limit:
             rows = rows[torch.linspace(0, len(rows) - 1, limit).long()]
         if len(rows) < 2:
-            raise ValueError(f"embeddings takes at least 2 points per view, got {len(rows)} in view {l}.")
+            raise ValueError(f"embeddings must have at least 2 points per view, got {len(rows)} in view {l}.")
         squares = torch.pdist(rows).square()
         values.append(torch.logsumexp(-2 * squares, 0) - math.log(len(squares)))
     return float(torch.stack(values).mean())

@@ -53,7 +53,7 @@ def polymatching_accuracy(
         batch_size = max(2, min(16, int(MOST_TUPLES ** (1 / k))))
     size = min(_checks.positive_int("batch_size", batch_size), n)
     if size < 2:
-        raise ValueError(f"embeddings takes at least 2 points that have every view, got {n}.")
+        raise ValueError(f"embeddings must have at least 2 points with every view, got {n}.")
     order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
     cost = CircularVariance()
     right: list[Tensor] = []

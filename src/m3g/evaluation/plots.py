@@ -34,7 +34,7 @@ def _save(figure: Any, path: str | Path) -> Path:
 def plot_curves(panels: Mapping[str, Series], path: str | Path, *, x_label: str = "step") -> Path:
     """One panel per title, in each one line per name: `{"loss": {"train": (steps, values)}, …}`."""
     if not panels:
-        raise ValueError("panels takes at least one panel of curves, got none.")
+        raise ValueError("panels must have at least one panel of curves, got none.")
     figure, axes = _figure(len(panels))
     for axis, (title, series) in zip(axes, panels.items()):
         for name, (x, y) in series.items():
@@ -62,7 +62,7 @@ def plot_matrix(
     """A matrix (k, k) between views with its values written in; shares are shown in percent."""
     k = len(names)
     if tuple(matrix.shape) != (k, k):
-        raise ValueError(f"matrix takes shape ({k}, {k}) for {k} names, got {_checks.shape_of(matrix)}.")
+        raise ValueError(f"matrix must have shape ({k}, {k}) for {k} names, got {_checks.shape_of(matrix)}.")
     values = matrix.double().cpu().numpy() * (100 if percent else 1)
     size = max(4.6, 1.7 + 0.75 * k)
     figure, (axis,) = _figure(1, width=size + 0.8, height=size)

@@ -22,15 +22,15 @@ class ProbeResult(NamedTuple):
 def _check(train: Tensor, train_labels: Tensor, test: Tensor, test_labels: Tensor) -> None:
     for name, features, labels in (("train", train, train_labels), ("test", test, test_labels)):
         if features.ndim != 2 or len(features) == 0:
-            raise ValueError(f"{name} takes features of shape (n, d), got {_checks.shape_of(features)}.")
+            raise ValueError(f"{name} must be features of shape (n, d), got {_checks.shape_of(features)}.")
         if labels.shape != features.shape[:1]:
             raise ValueError(
-                f"{name}_labels takes {len(features)} labels, one per row of {name}, "
+                f"{name}_labels must be {len(features)} labels, one per row of {name}, "
                 f"got shape {_checks.shape_of(labels)}."
             )
         _checks.finite_tensor(name, features)
     if train.shape[1] != test.shape[1]:
-        raise ValueError(f"test takes {train.shape[1]} features like train, got {test.shape[1]}.")
+        raise ValueError(f"test must have {train.shape[1]} features like train, got {test.shape[1]}.")
 
 
 def linear_probe(
@@ -65,7 +65,7 @@ def linear_probe(
         order = torch.randperm(len(train), generator=torch.Generator().manual_seed(seed))
         held, kept = order[::10], torch.cat([order[start::10] for start in range(1, 10)])
         if len(kept) == 0:
-            raise ValueError(f"train takes at least 2 rows for a sweep, got {len(train)}.")
+            raise ValueError(f"train must have at least 2 rows for a sweep, got {len(train)}.")
         scores = []
         for rate in learning_rates:
             layer = _fit(train[kept], codes[kept], len(classes), rate, **options)
@@ -107,7 +107,7 @@ def _logistic(train: Tensor, labels: Tensor) -> Any:
     from sklearn.preprocessing import StandardScaler
 
     if len(torch.unique(labels)) < 2:
-        raise ValueError("train_labels takes at least 2 classes, got 1.")
+        raise ValueError("train_labels must have at least 2 classes, got 1.")
     model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=300))
     with warnings.catch_warnings():
         # A probe a hair from its optimum is as good; the accuracy no longer moves.
@@ -127,7 +127,7 @@ def knn_accuracy(
     """Accuracy of a vote among the most similar (cosine) training rows."""
     _check(train, train_labels, test, test_labels)
     if not 1 <= neighbours <= len(train):
-        raise ValueError(f"neighbours takes a number from 1 to {len(train)} (training rows), got {neighbours}.")
+        raise ValueError(f"neighbours must be a number from 1 to {len(train)} (training rows), got {neighbours}.")
     _checks.extra("sklearn", "train")
     from sklearn.neighbors import KNeighborsClassifier
 

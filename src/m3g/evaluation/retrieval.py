@@ -60,7 +60,9 @@ def retrieval(embeddings: Tensor, *, mask: Tensor | None = None) -> Retrieval:
             searched = every if mask is None else mask[m]
             asked = searched if mask is None else mask[l] & mask[m]
             if not bool(asked.any()):
-                raise ValueError(f"mask takes views that share at least one point, got none in views {l} and {m}.")
+                raise ValueError(
+                    f"mask must leave every two views at least one point in common, got none in views {l} and {m}."
+                )
             place = searched.cumsum(0) - 1  # where a point of the batch stands in the gallery
             ranks = truth_ranks(units[l][asked], units[m][searched], place[asked])
             for level in LEVELS:

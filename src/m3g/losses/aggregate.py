@@ -57,7 +57,7 @@ def pairwise(
     points, targets, present = _sides(views, mask, teacher, normalize, least_points)
     k = len(points)
     if first is not None and positive_int("first", first) > k:
-        raise ValueError(f"first takes a number of views up to k = {k}, got {first}.")
+        raise ValueError(f"first must be a number of views up to k = {k}, got {first}.")
     if first is None and teacher is None and not symmetric:
         pairs = [(l, m) for l in range(k) for m in range(l + 1, k)]
     else:
@@ -138,11 +138,11 @@ def _mean(pair_loss: PairLoss, sides: Iterable[tuple[Tensor, Tensor, Tensor | No
         value = pair_loss(a, b)
         if not isinstance(value, Tensor) or value.ndim > 0:
             got = f"a tensor of shape {shape_of(value)}" if isinstance(value, Tensor) else type(value).__name__
-            raise ValueError(f"pair_loss takes a function that returns a scalar tensor, got {got}.")
+            raise ValueError(f"pair_loss must be a function that returns a scalar tensor, got {got}.")
         total = len(a) * value if total is None else total + len(a) * value
         weight += len(a)
     if total is None:
-        raise ValueError(f"mask takes views with at least {least_points} points in common, got none.")
+        raise ValueError(f"mask must leave two views at least {least_points} points in common, got none.")
     return total / weight
 
 

@@ -9,7 +9,7 @@ from typing import ParamSpec, TypeVar
 import torch
 from torch import Tensor, nn
 
-from m3g._checks import Views, aligned_views, presence, same_shape, shape_of, usable
+from m3g._checks import Views, aligned_views, masked_and_scaled, presence, same_shape, shape_of
 from m3g.losses.gather import gather_views
 
 P = ParamSpec("P")
@@ -42,7 +42,7 @@ class ViewLoss(nn.Module):
         mask = presence(mask, views)
         if teacher is not None:
             if not self.takes_teacher:
-                raise ValueError(f"teacher takes None for {type(self).__name__}, which has no teacher form.")
+                raise ValueError(f"teacher must be None for {type(self).__name__}, which has no teacher form.")
             teacher = aligned_views(teacher, name="teacher").detach().to(views.dtype)
             same_shape(views, teacher)
         if self.gather:
@@ -81,6 +81,6 @@ def clean(views: Views, mask: Tensor | None, *, normalize: bool, name: str = "vi
     """One batch (k, n, d) and its mask (k, n), checked; absent points zero, others normalised if asked."""
     views = aligned_views(views, name=name)
     if views.ndim != 3:
-        raise ValueError(f"{name} takes one batch of shape (k, n, d), got shape {shape_of(views)}.")
+        raise ValueError(f"{name} must be one batch of shape (k, n, d), got shape {shape_of(views)}.")
     mask = presence(mask, views)
-    return usable(views, mask, normalize=normalize, name=name), mask
+    return masked_and_scaled(views, mask, normalize=normalize, name=name), mask

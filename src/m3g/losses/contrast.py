@@ -11,12 +11,12 @@ from m3g._checks import shape_of
 
 def enough_points(views: Tensor, *, least: int = 2) -> None:
     if views.shape[-2] < least:
-        raise ValueError(f"views takes at least {least} points per view for this loss, got {shape_of(views)}.")
+        raise ValueError(f"views must be at least {least} points per view for this loss, got {shape_of(views)}.")
 
 
 def some_object(wanted: Tensor, *, has: str) -> None:
     if not bool(wanted.any()):
-        raise ValueError(f"mask takes at least one point with {has}, got none in this batch.")
+        raise ValueError(f"mask must leave at least one point with {has}, got none in this batch.")
 
 
 def present_points(views: Tensor, mask: Tensor | None) -> Tensor:

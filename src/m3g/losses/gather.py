@@ -69,12 +69,12 @@ def _agree(views: Tensor, mask: Tensor | None, teacher: Tensor | None) -> bool:
     shapes = [tuple(size for size in rank[3:] if size) for rank in ranks]
     if len(set(shapes)) > 1:
         raise ValueError(
-            f"views takes one shape on all processes with gather=True, got {shapes} by rank "
+            f"views must be one shape on all processes with gather=True, got {shapes} by rank "
             "(drop the last, smaller batch)."
         )
     if len({tuple(rank[1:3]) for rank in ranks}) > 1:
         raise ValueError(
-            "views takes one dtype, and a teacher on all processes or on none, with gather=True, "
+            "views must be one dtype, and a teacher on all processes or on none, with gather=True, "
             f"got float64 = {[bool(rank[2]) for rank in ranks]}, "
             f"teacher = {[bool(rank[1]) for rank in ranks]} by rank."
         )

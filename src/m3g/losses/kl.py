@@ -91,7 +91,7 @@ class KLLoss(M3GLoss):
         super().__init__(epsilon, cost=cost, solver=solver, tol=tol, normalize=normalize, gather=gather)
         self.of = one_of("of", of, PARTS)
         if self.epsilon == 0:
-            raise ValueError("epsilon takes a positive number for a divergence, got 0.")
+            raise ValueError("epsilon must be a positive number for a divergence, got 0.")
 
     def value(self, gap: Tensor, solution: Solution) -> Tensor:
         return gap / self.epsilon if self.of == "tuples" else pair_divergence(solution)

@@ -42,10 +42,10 @@ def matching_gap(
 
     Args:
         views: (..., k, n, d), or a sequence of k tensors (..., n, d).
-        epsilon: strength of the entropy, > 0 (0 with solver="exact").
+        epsilon: strength of the entropy, > 0 (0 with solver="linear-program").
         cost: "cv" (circular variance), "cv-algorithm2", "csd", "sqeuclidean", "cosine", "coulomb", a cost object,
             or a function of k broadcastable tensors (..., d).
-        solver: "auto", "factored", "sampled", "sinkhorn", "exact", or a configured solver.
+        solver: "auto", "factored", "sampled", "sinkhorn", "linear-program", or a configured solver.
         tol: error of the marginals at which the solve stops.
         mask: bool (k, n), False where a point has no such view. An absent point enters as the zero vector, with
             similarity 0 to everything; it gets no gradient.
@@ -102,7 +102,7 @@ class SolveReport:
     error: Tensor
     solver: str
     standard_error: Tensor | None = None
-    gradient_error: Tensor | None = None
+    relative_gradient_error: Tensor | None = None
 
 
 class M3GLoss(ViewLoss):
@@ -153,16 +153,20 @@ class M3GLoss(ViewLoss):
         if teacher is not None:
             views = leave_one_out(views, teacher)
             mask = mask if mask is None else mask.unsqueeze(-3).expand(views.shape[:-1])
-        points = _checks.usable(views, mask, normalize=self.normalize, look=False)
+        points = _checks.masked_and_scaled(views, mask, normalize=self.normalize, check_entries=False)
         solver = shared_draws(self.solver, device=views.device) if self.gather else self.solver
         gap, solution = solved_gap(points, mask, epsilon=self.epsilon, cost=self.cost, solver=solver, tol=self.tol)
         self.last = SolveReport(
-            solution.num_steps, solution.error, solution.solver, solution.standard_error, solution.gradient_error
+            solution.num_steps,
+            solution.error,
+            solution.solver,
+            solution.standard_error,
+            solution.relative_gradient_error,
         )
         # With a fixed number of steps the host must not wait for the error.
         if getattr(self.solver, "fixed_steps", None) is None and not solution.converged:
             # What may be wrong with the views is looked for only now: looking costs a pass over them.
-            _checks.usable(views, mask, normalize=self.normalize)
+            _checks.masked_and_scaled(views, mask, normalize=self.normalize)
             _complain(solution)
         value = self.value(gap, solution)
         return value if teacher is None else value.mean(-1)

@@ -82,5 +82,5 @@ def build(name: str, **settings: Any) -> ViewLoss:
     known = options(name)
     for setting in settings:
         if setting not in known:
-            raise ValueError(f"The loss {name!r} takes the options {', '.join(known)}, got {setting!r}.")
+            raise ValueError(f"option of the loss {name!r} must be one of {', '.join(known)}, got {setting!r}.")
     return _LOSSES[name].factory(**settings)

@@ -25,7 +25,7 @@ class Temperature(nn.Module):
         self.smallest = smallest
         if learn:
             if value <= smallest:
-                raise ValueError(f"temperature takes more than {smallest} when it is learned, got {value!r}.")
+                raise ValueError(f"temperature must be more than {smallest} when it is learned, got {value!r}.")
             self.exponent = nn.Parameter(torch.tensor(math.log(value - smallest)))
         else:
             self.register_parameter("exponent", None)

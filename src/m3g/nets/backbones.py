@@ -82,12 +82,10 @@ def _load(model: str, pretrained: bool, changes: dict[str, Any]) -> Any:
     transformers = _checks.extra("transformers", "train")
     if "/" not in model:
         if pretrained:
-            raise ValueError(
-                f"pretrained=True takes a model's name on the hub or a local folder, got the model type {model!r}."
-            )
+            raise ValueError(f"model must be a name on the hub or a local folder, got the model type {model!r}.")
         if model not in transformers.CONFIG_MAPPING:
             raise ValueError(
-                f"model takes a model type known to transformers, such as 'vit', 'bert' or 'wav2vec2', got {model!r}."
+                f"model must be a model type known to transformers, such as 'vit', 'bert' or 'wav2vec2', got {model!r}."
             )
         _check_fields(transformers.AutoConfig.for_model(model), changes)
         try:
@@ -96,7 +94,7 @@ def _load(model: str, pretrained: bool, changes: dict[str, Any]) -> Any:
         except Exception as error:  # every model has its own ways to refuse a configuration
             reason = " ".join(str(error).split()).rstrip(".")
             raise ValueError(
-                f"config takes values with which {model!r} can be built, got {changes} ({reason})."
+                f"config must be values with which {model!r} can be built, got {changes} ({reason})."
             ) from error
     # Without a connection only what an earlier download left behind will do.
     where = {"trust_remote_code": False, "local_files_only": not (Path(model).is_dir() or hub.reachable())}
@@ -119,7 +117,9 @@ def _check_fields(config: Any, changes: Mapping[str, Any]) -> None:
     unknown = sorted(name for name in changes if not hasattr(config, name) and name not in FITTED)
     if unknown:
         known = sorted(config.to_dict())
-        raise ValueError(f"config takes fields of the model's configuration ({', '.join(known)}), got {unknown[0]!r}.")
+        raise ValueError(
+            f"config must be fields of the model's configuration ({', '.join(known)}), got {unknown[0]!r}."
+        )
 
 
 def import_module_class(class_path: str, *, trust: bool = False) -> type[nn.Module]:
@@ -132,15 +132,15 @@ def import_module_class(class_path: str, *, trust: bool = False) -> type[nn.Modu
     package, _, name = class_path.rpartition(".")
     if not trust and not any(f"{package}.".startswith(f"{known}.") for known in TRUSTED_PACKAGES):
         raise ValueError(
-            f"class_path takes a class of {', '.join(TRUSTED_PACKAGES)}, got {class_path!r}: "
+            f"class_path must be a class of {', '.join(TRUSTED_PACKAGES)}, got {class_path!r}: "
             "pass trust=True (--trust) if you know and trust its code."
         )
     try:
         found = getattr(importlib.import_module(package), name)
     except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(f"class_path takes the path of an importable class, got {class_path!r}.") from error
+        raise ValueError(f"class_path must be the path of an importable class, got {class_path!r}.") from error
     if not (isinstance(found, type) and issubclass(found, nn.Module)):
-        raise ValueError(f"class_path takes a subclass of torch.nn.Module, got {class_path!r}.")
+        raise ValueError(f"class_path must be a subclass of torch.nn.Module, got {class_path!r}.")
     return found
 
 
@@ -153,7 +153,7 @@ def width_on(encoder: nn.Module, input_shape: Sequence[int], *, name: str) -> in
             return int(encoder(torch.zeros(2, *input_shape)).shape[-1])
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
         raise ValueError(
-            f"encoder {name} takes inputs of another shape than the view's "
+            f"encoder {name} must take inputs of the view's shape "
             f"{tuple(input_shape)} ({(str(error).splitlines() or [type(error).__name__])[0]})."
         ) from error
     finally:

@@ -74,7 +74,7 @@ def _call(cls: type[nn.Module], options: dict[str, Any]) -> nn.Module:
     try:
         return cls(**options)
     except TypeError as error:
-        raise ValueError(f"encoder {cls.__name__} takes other options: {error}.") from error
+        raise ValueError(f"encoder {cls.__name__} must get other options: {error}.") from error
 
 
 def build_encoders(
@@ -89,7 +89,7 @@ def build_encoders(
         ]
     if len({tuple(shape) for shape in view_shapes}) > 1:
         raise ValueError(
-            f"shared=True takes views of one shape, got {[tuple(shape) for shape in view_shapes]}: "
+            f"views must have one shape with shared=True, got {[tuple(shape) for shape in view_shapes]}: "
             "use one encoder per view (shared=False)."
         )
     return [build_encoder(spec, input_shape=view_shapes[0], trust=trust)]

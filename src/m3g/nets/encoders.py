@@ -61,7 +61,7 @@ class EEGEncoder(nn.Module):
         super().__init__()
         if len(channels) != len(kernels) or any(size % 2 for size in channels):
             raise ValueError(
-                f"channels takes one even number per kernel ({len(kernels)} of them), got {tuple(channels)}."
+                f"channels must be one even number per kernel ({len(kernels)} of them), got {tuple(channels)}."
             )
         self.in_channels = in_channels
         _checks.fraction("dropout", dropout)

@@ -36,7 +36,7 @@ class MultiViewNet(nn.Module):
         self.predictor = predictor
         if len({len(self.encoders), len(self.projectors)} - {1}) > 1:
             raise ValueError(
-                "projectors takes one module or one per encoder, "
+                "projectors must be one module or one per encoder, "
                 f"got {len(self.projectors)} for {len(self.encoders)} encoders."
             )
 
@@ -62,7 +62,7 @@ class MultiViewNet(nn.Module):
     @staticmethod
     def _per_view(modules: nn.ModuleList, k: int) -> list[nn.Module]:
         if len(modules) not in (1, k):
-            raise ValueError(f"views takes {len(modules)} tensors, one per encoder, got {k}.")
+            raise ValueError(f"views must be {len(modules)} tensors, one per encoder, got {k}.")
         return list(modules) * (k if len(modules) == 1 else 1)
 
 

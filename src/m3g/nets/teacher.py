@@ -38,7 +38,7 @@ class Teacher(nn.Module):
     @torch.no_grad()
     def update(self, student: MultiViewNet, momentum: float) -> None:
         if not 0 <= momentum <= 1:
-            raise ValueError(f"momentum takes a number from 0 to 1, got {momentum!r}.")
+            raise ValueError(f"momentum must be a number from 0 to 1, got {momentum!r}.")
         for ours, theirs in self._pairs(student):
             for mine, other in zip(ours.parameters(), theirs.parameters(), strict=True):
                 mine.lerp_(other.to(mine.dtype), 1 - momentum)

@@ -1,8 +1,8 @@
 """Entropic multi-marginal optimal transport: problem in, `Solution` out."""
 
-from m3g.solvers.auto import Auto, Estimate, EstimatedWarning, estimate
+from m3g.solvers.auto import Auto, EstimatedWarning, Workload, workload
 from m3g.solvers.factored.solver import Factored
-from m3g.solvers.linear_program import Exact
+from m3g.solvers.linear_program import LinearProgram
 from m3g.solvers.sampled.rounds import Sampled, SamplingWarning
 from m3g.solvers.sinkhorn import Sinkhorn
 from m3g.solvers.solution import Solution
@@ -11,17 +11,17 @@ from m3g.solvers.solve import SOLVERS, Solver, as_solver, check_epsilon, solve
 __all__ = [
     "SOLVERS",
     "Auto",
-    "Estimate",
     "EstimatedWarning",
-    "Exact",
     "Factored",
+    "LinearProgram",
     "Sampled",
     "SamplingWarning",
     "Sinkhorn",
     "Solution",
     "Solver",
+    "Workload",
     "as_solver",
     "check_epsilon",
-    "estimate",
     "solve",
+    "workload",
 ]

@@ -12,11 +12,11 @@ from torch import Tensor
 from m3g import _checks
 from m3g.costs import CircularStdProblem, CircularVarianceProblem, PairwiseProblem, Problem
 from m3g.solvers.factored.solver import Factored
-from m3g.solvers.shared.memory import memory_limit
 from m3g.solvers.sampled.rounds import Sampled
+from m3g.solvers.sampled.tables import KEPT_PART
+from m3g.solvers.shared.memory import memory_limit
 from m3g.solvers.sinkhorn import Sinkhorn
 from m3g.solvers.solution import Solution
-from m3g.solvers.sampled.tables import KEPT_PART
 
 # Operations of one step past which a solve is left to sampling: a solve then takes longer than ten seconds on a laptop.
 MOST_FLOPS = 1e11
@@ -25,7 +25,7 @@ SMALL = 10**8
 
 
 @dataclass(frozen=True)
-class Estimate:
+class Workload:
     """What a solver needs: `flops` of one step (sweep or contraction) and `bytes` of working memory."""
 
     solver: str
@@ -33,7 +33,7 @@ class Estimate:
     bytes: float
 
 
-def estimate(problem: Problem, *, solver: str = "auto") -> Estimate:
+def workload(problem: Problem, *, solver: str = "auto") -> Workload:
     """Operations of a step and bytes of memory that a solver would take, without solving.
 
     Args:
@@ -43,16 +43,16 @@ def estimate(problem: Problem, *, solver: str = "auto") -> Estimate:
     Example:
         >>> import torch, m3g
         >>> problem = m3g.CircularVariance()(torch.eye(128).expand(4, 128, 128))
-        >>> cost = m3g.estimate(problem)
+        >>> cost = m3g.workload(problem)
         >>> cost.solver, f"{cost.flops:.2g} operations a step, {cost.bytes / 2**20:.0f} MiB"
         ('factored', '1.6e+09 operations a step, 52 MiB')
-        >>> m3g.estimate(m3g.CircularVariance()(torch.eye(128).expand(8, 128, 128))).solver
+        >>> m3g.workload(m3g.CircularVariance()(torch.eye(128).expand(8, 128, 128))).solver
         'sampled'
     """
     _checks.one_of("solver", solver, ("auto", *_NEEDS))
     name = _decide(problem) if solver == "auto" else solver
     flops, num_bytes = _NEEDS[name](problem)
-    return Estimate(name, problem.num_batch * flops, problem.num_batch * num_bytes)
+    return Workload(name, problem.num_batch * flops, problem.num_batch * num_bytes)
 
 
 def _decide(problem: Problem) -> str:
@@ -64,7 +64,7 @@ def _decide(problem: Problem) -> str:
     )
     if not worth_sampling or problem.num_batch * problem.num_tuples < SMALL:
         return exact
-    need = estimate(problem, solver=exact)
+    need = workload(problem, solver=exact)
     within = need.bytes <= memory_limit(problem.device) and need.flops <= MOST_FLOPS
     return exact if within else "sampled"
 
@@ -78,7 +78,9 @@ def _sinkhorn(problem: Problem) -> tuple[float, float]:
 def _factored(problem: Problem) -> tuple[float, float]:
     itemsize = problem.dtype.itemsize
     if not isinstance(problem, PairwiseProblem):
-        raise ValueError(f"solver='factored' takes a pairwise cost, got {type(problem).__name__}.")
+        raise ValueError(
+            f"cost must be a sum over pairs of views with solver='factored', got {type(problem).__name__}."
+        )
     if not problem.complete:
         entries = 6.0 * len(problem.edges) * max(problem.sizes) ** 2
         return entries, entries * itemsize
@@ -93,7 +95,9 @@ def _factored(problem: Problem) -> tuple[float, float]:
 def _sampled(problem: Problem) -> tuple[float, float]:
     entries = float(Sampled().rank) * sum(problem.sizes)
     if not isinstance(problem, (PairwiseProblem, CircularStdProblem)):
-        raise ValueError(f"solver='sampled' takes a pairwise cost or 'csd', got {type(problem).__name__}.")
+        raise ValueError(
+            f"cost must be a sum over pairs of views or 'csd' with solver='sampled', got {type(problem).__name__}."
+        )
     # Per entry of the tables: its terms (a product of d features, or one per other view), an exponential, two sums.
     by_features = isinstance(problem, (CircularVarianceProblem, CircularStdProblem))
     terms = 2 * problem.tensors[0].shape[-1] if by_features else problem.k

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from m3g.costs import Problem
-from m3g.solvers.shared.couplings import SparseCoupling
 from m3g.solvers.factored.solver import concatenated_weights
+from m3g.solvers.shared.couplings import SparseCoupling
 from m3g.solvers.solution import Solution
 
 
 @dataclass(frozen=True)
-class Exact:
+class LinearProgram:
     """min ⟨P, C⟩ without entropy, on the CPU in float64.
 
     Two views with uniform weights are an assignment problem; everything else is a linear programme of n^k unknowns
@@ -27,11 +27,13 @@ class Exact:
 
     max_tuples: int = 500_000
 
-    name = "exact"
+    name = "linear-program"
 
     def solve(self, problem: Problem, *, epsilon: float, tol: float, weights: list[Tensor] | None) -> Solution:
         if problem.num_batch != 1:
-            raise ValueError(f"solver='exact' takes one problem at a time, got a batch of {problem.num_batch}.")
+            raise ValueError(
+                f"problem must be a single one with solver='linear-program', got a batch of {problem.num_batch}."
+            )
         with torch.no_grad():
             cost = problem.dense()[0].double().cpu().numpy()
         if problem.k == 2 and weights is None and problem.sizes[0] == problem.sizes[1]:
@@ -39,7 +41,8 @@ class Exact:
         else:
             if problem.num_tuples > self.max_tuples:
                 raise ValueError(
-                    f"solver='exact' takes at most {self.max_tuples} tuples for k >= 3, got {problem.num_tuples}: "
+                    f"problem must have at most {self.max_tuples} tuples for k >= 3 with solver='linear-program', "
+                    f"got {problem.num_tuples}: "
                     "use fewer points, or an entropic solver with a small epsilon."
                 )
             target = concatenated_weights(problem, weights)[0][0].cpu().numpy()

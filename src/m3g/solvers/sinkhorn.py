@@ -9,8 +9,8 @@ from torch import Tensor
 
 from m3g import _checks
 from m3g.costs import Problem
-from m3g.solvers.shared.couplings import DenseCoupling, log_slab, slabs
 from m3g.solvers.factored.solver import concatenated_weights
+from m3g.solvers.shared.couplings import DenseCoupling, log_slab, slabs
 from m3g.solvers.shared.memory import memory_limit
 from m3g.solvers.shared.precision import full_precision
 from m3g.solvers.solution import Solution

@@ -28,8 +28,8 @@ class Solution:
         tol: the tolerance asked for.
         solver: name of the solver that found it.
         standard_error: of `value`, and so of the loss (batch shape), where the solver samples; else None.
-        gradient_error: standard error of the gradient of the loss relative to its length, likewise; of the gradient
-            with respect to the points, or for a `PairwiseCost` to its matrices of costs.
+        relative_gradient_error: standard error of the gradient of the loss relative to its length, likewise; of the
+            gradient with respect to the points, or for a `PairwiseCost` to its matrices of costs.
         differentiable: whether `pair_marginal` and `coupling` carry gradients to the problem's tensors.
     """
 
@@ -43,7 +43,7 @@ class Solution:
     solver: str
     coupling_form: Coupling
     standard_error: Tensor | None = None
-    gradient_error: Tensor | None = None
+    relative_gradient_error: Tensor | None = None
     differentiable: bool = False
     _pairs: dict[Edge, Tensor] = field(default_factory=dict, repr=False)
 
@@ -70,7 +70,7 @@ class Solution:
         k = self.problem.k
         l, m = _checks.view_index("l", l, k), _checks.view_index("m", m, k)
         if l == m:
-            raise ValueError(f"m takes a view other than l = {l}, got {m}.")
+            raise ValueError(f"m must be a view other than l = {l}, got {m}.")
         pair = self._pair(min(l, m), max(l, m))
         return self._shaped(pair if l < m else pair.transpose(-1, -2))
 

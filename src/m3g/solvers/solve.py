@@ -9,11 +9,11 @@ from torch import Tensor
 
 from m3g import _checks
 from m3g.costs import DenseProblem, Problem
-from m3g.solvers.auto import Auto, Estimate, EstimatedWarning, estimate
-from m3g.solvers.gradients.value import differentiable_value
-from m3g.solvers.linear_program import Exact
+from m3g.solvers.auto import Auto
 from m3g.solvers.factored.solver import Factored
-from m3g.solvers.sampled.rounds import Sampled, SamplingWarning
+from m3g.solvers.gradients.value import differentiable_value
+from m3g.solvers.linear_program import LinearProgram
+from m3g.solvers.sampled.rounds import Sampled
 from m3g.solvers.sinkhorn import Sinkhorn
 from m3g.solvers.solution import Solution
 
@@ -22,7 +22,7 @@ SOLVERS: dict[str, Any] = {
     "sinkhorn": Sinkhorn,
     "factored": Factored,
     "sampled": Sampled,
-    "exact": Exact,
+    "linear-program": LinearProgram,
 }
 
 
@@ -44,9 +44,9 @@ def as_solver(solver: str | Solver) -> Solver:
 
 def check_epsilon(epsilon: float, solver: Solver) -> float:
     """epsilon = 0 is the exact solver's alone, and it takes no other."""
-    if isinstance(solver, Exact):
+    if isinstance(solver, LinearProgram):
         if epsilon != 0:
-            raise ValueError(f"epsilon takes 0 with solver='exact', got {epsilon!r}.")
+            raise ValueError(f"epsilon must be 0 with solver='linear-program', got {epsilon!r}.")
         return 0.0
     return _checks.positive("epsilon", epsilon)
 
@@ -66,9 +66,10 @@ def solve(
 
     Args:
         problem: a cost applied to views, or a dense cost tensor (n_1, …, n_k).
-        epsilon: strength of the entropy, > 0 (0 with solver="exact").
+        epsilon: strength of the entropy, > 0 (0 with solver="linear-program").
         tol: the solution is found when Σ_l |m_l(P) - a_l|_1 is at most this.
-        solver: "auto", "factored", "sampled", "sinkhorn", "exact", or an object such as `Factored(newton=False)`.
+        solver: "auto", "factored", "sampled", "sinkhorn", "linear-program", or an object such as
+            `Factored(newton=False)`.
         weights: k tensors a_l (n_l) with one common sum; uniform with sum 1 if left out.
         differentiable: let `value`, `pair_marginal` and `coupling` carry gradients to the cost, the last two by
             the implicit function theorem, which holds to the accuracy of `tol`.
@@ -89,12 +90,12 @@ def solve(
     if isinstance(problem, Tensor):
         if problem.ndim < 2 or problem.numel() == 0 or not problem.is_floating_point():
             raise ValueError(
-                "problem takes a non-empty floating point tensor with k >= 2 axes, "
+                "problem must be a non-empty floating point tensor with k >= 2 axes, "
                 f"got {problem.dtype} of shape {tuple(problem.shape)}."
             )
         problem = DenseProblem(problem.to(_checks.working_dtype(problem.dtype)))
     elif not isinstance(problem, Problem):
-        raise ValueError(f"problem takes a cost applied to views or a dense tensor, got {type(problem).__name__}.")
+        raise ValueError(f"problem must be a cost applied to views or a dense tensor, got {type(problem).__name__}.")
     chosen = as_solver(solver)
     _checks.positive("tol", tol)
     for tensor in problem.tensors:

@@ -44,7 +44,7 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The content of a checkpoint of `m3g train`; anything else is refused, and none of its code is run."""
     path = Path(path)
     if not path.is_file():
-        raise ValueError(f"checkpoint takes a file written by m3g train, but there is none at {path}.")
+        raise ValueError(f"checkpoint must be a file written by m3g train, but there is none at {path}.")
     try:
         with zipfile.ZipFile(path) as archive:  # torch does not compare the checksums it writes
             if (part := archive.testzip()) is not None:
@@ -53,16 +53,17 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
     except Exception as error:  # whatever is wrong inside a foreign file, it is a foreign file
         reason = str(error).strip().splitlines()[0][:160] if str(error).strip() else type(error).__name__
         raise ValueError(
-            f"checkpoint takes a file written by m3g train, but {path} is damaged or was written by "
+            f"checkpoint must be a file written by m3g train, but {path} is damaged or was written by "
             f"something else ({reason}): restore it from a copy, or start a new run."
         ) from error
     if not isinstance(content, Mapping) or MARK not in content:
         raise ValueError(
-            f"checkpoint takes a file written by m3g train, but {path} was written by something else: start a new run."
+            f"checkpoint must be a file written by m3g train, but {path} was written by "
+            f"something else: start a new run."
         )
     if content[MARK] != VERSION:
         raise ValueError(
-            f"checkpoint takes format {VERSION}, but {path} has format {content[MARK]}: "
+            f"checkpoint must have format {VERSION}, but {path} has format {content[MARK]}: "
             "use the m3g version that wrote it."
         )
     return dict(content)
@@ -76,10 +77,10 @@ def check_fits(
     """
     missing = [name for name in PARTS if name not in content]
     if missing:
-        raise ValueError(f"checkpoint takes a file written by m3g train, but {path} has no {missing[0]}.")
+        raise ValueError(f"checkpoint must be a file written by m3g train, but {path} has no {missing[0]}.")
     if rows is not None and content.get(ROWS, rows) != rows:
         raise ValueError(
-            f"data takes the {content[ROWS]} training rows that the run began with, got {rows}: restore the data, or "
+            f"data must be the {content[ROWS]} training rows that the run began with, got {rows}: restore the data, or "
             "start a new run."
         )
     shapes, ours = (
@@ -89,7 +90,8 @@ def check_fits(
     for name in {**ours, **shapes}:
         if shapes.get(name) != ours.get(name):
             raise ValueError(
-                f"{path} takes the weights of the network in config.yaml, but it belongs to another: {name} has shape "
+                f"{path} must hold the weights of the network in config.yaml, but it belongs to "
+                f"another: {name} has shape "
                 f"{shapes.get(name)} in it, and {ours.get(name)} in the network."
             )
 

@@ -18,12 +18,12 @@ class Heads:
     """The small networks between the encoders and the loss.
 
     Args:
-        width: features d of the space in which the views are compared
+        embedding_size: features d of the space in which the views are compared
         hidden: units of the hidden layer of each head; None makes a head one linear map
         predictor: add a prediction head after the projection (usual with a teacher, which has none)
     """
 
-    width: int = 64
+    embedding_size: int = 64
     hidden: int | None = 512
     predictor: bool = False
 
@@ -181,7 +181,7 @@ def read_yaml(path: str | Path) -> Any:
     try:
         return yaml.load(Path(path).read_text(encoding="utf-8"), _Loader)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} takes YAML, but it cannot be read: {' '.join(str(error).split())}.") from error
+        raise ValueError(f"{path} must be YAML, but it cannot be read: {' '.join(str(error).split())}.") from error
 
 
 _NESTED: dict[str, Any] = {
@@ -194,11 +194,11 @@ _NESTED: dict[str, Any] = {
 
 def _build(kind: Any, content: Any, source: str) -> Any:
     if not isinstance(content, dict):
-        raise ValueError(f"{source} takes a mapping of names to values, got {type(content).__name__}.")
+        raise ValueError(f"{source} must be a mapping of names to values, got {type(content).__name__}.")
     known = {entry.name for entry in dataclasses.fields(kind)}
     unknown = sorted(set(map(str, content)) - known)
     if unknown:
-        raise ValueError(f"{source} takes the names {', '.join(sorted(known))}, got {', '.join(unknown)}.")
+        raise ValueError(f"{source} must have only the names {', '.join(sorted(known))}, got {', '.join(unknown)}.")
     values = {
         name: _build(_NESTED[name], value, f"{source}: {name}") if kind is Config and name in _NESTED else value
         for name, value in content.items()
@@ -217,13 +217,13 @@ def check(config: Config) -> Config:
     for name, value in (("loop.max_steps", loop.max_steps), ("heads.hidden", config.heads.hidden)):
         if value is not None:
             checks.positive_int(name, value)
-    checks.positive_int("heads.width", config.heads.width)
+    checks.positive_int("heads.embedding_size", config.heads.embedding_size)
     if loop.clip is not None:
         checks.positive("loop.clip", loop.clip)
     checks.seed("seed", config.seed)
     checks.fraction("teacher.momentum", config.teacher.momentum)
     if loop.evaluate_every < 0:
-        raise ValueError(f"loop.evaluate_every takes a whole number of at least 0, got {loop.evaluate_every!r}.")
+        raise ValueError(f"loop.evaluate_every must be a whole number of at least 0, got {loop.evaluate_every!r}.")
     for name in ("learning_rate", "eps"):
         checks.positive(f"optim.{name}", getattr(config.optim, name))
     for name in ("min_learning_rate", "warmup_epochs", "weight_decay", "end_weight_decay"):
@@ -231,7 +231,7 @@ def check(config: Config) -> Config:
         if value is not None:
             checks.non_negative(f"optim.{name}", value)
     if not all(0 <= beta < 1 for beta in config.optim.betas):
-        raise ValueError(f"optim.betas takes two numbers in [0, 1), got {config.optim.betas}.")
+        raise ValueError(f"optim.betas must be two numbers in [0, 1), got {config.optim.betas}.")
     if config.optim.reference_batch is not None:
         checks.positive_int("optim.reference_batch", config.optim.reference_batch)
     return config

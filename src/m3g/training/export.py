@@ -37,7 +37,7 @@ def _recipe(config: Config, view_shapes: list[tuple[int, ...]]) -> dict[str, Any
         if by_path
         else {"kind": config.encoder, **options},
         "shared": config.shared,
-        "projector": {**head, "out_features": config.heads.width},
+        "projector": {**head, "out_features": config.heads.embedding_size},
         "predictor": head if config.heads.predictor else None,
     }
 
@@ -97,7 +97,7 @@ def load(folder: str | os.PathLike[str], *, trust: bool = False, scaled: bool = 
     except (SafetensorError, RuntimeError) as error:
         reason = str(error).splitlines()[0]
         raise ValueError(
-            f"{run.weights} takes the weights of {run.model.name}, but it is damaged or belongs to another "
+            f"{run.weights} must hold the weights of {run.model.name}, but it is damaged or belongs to another "
             f"network ({reason})."
         ) from error
     if f"{SCALING}0.mean" in tensors and not scaled:
@@ -131,7 +131,7 @@ def read_recipe(folder: str | os.PathLike[str]) -> dict[str, Any]:
     for path in (run.model, run.weights):
         if not path.is_file():
             raise ValueError(
-                f"run takes the folder of a finished run, but {Path(folder)} has no {path.name}: "
+                f"run must be the folder of a finished run, but {Path(folder)} has no {path.name}: "
                 "finish the training first, with m3g train --resume."
             )
     try:
@@ -142,7 +142,7 @@ def read_recipe(folder: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def _foreign(path: Path, error: Exception) -> ValueError:
-    return ValueError(f"{path} takes what m3g train wrote, but it is damaged or foreign ({error}).")
+    return ValueError(f"{path} must be what m3g train wrote, but it is damaged or foreign ({error}).")
 
 
 def push_to_hub(folder: str | os.PathLike[str], repository: str, *, private: bool = True) -> str:
@@ -164,7 +164,7 @@ def push_to_hub(folder: str | os.PathLike[str], repository: str, *, private: boo
     except Exception as error:  # the hub's client raises many kinds: connection, permission, missing token
         reason = " ".join(str(error).split())[:200]
         raise ValueError(
-            f"repository takes a name on a hub that can be reached and written to, got {repository!r} "
+            f"repository must be a name on a hub that can be reached and written to, got {repository!r} "
             f"({reason}): "
             "check the connection and log in with `hf auth login`."
         ) from error

@@ -45,7 +45,7 @@ def build_module(config: Config, data: data_sets.ViewsData, *, trust: bool = Fal
     students = config.teacher.student_views
     if students is not None and not (config.teacher.enabled and 1 <= students < shown):
         raise ValueError(
-            f"teacher.student_views takes None, or with teacher.enabled a number from 1 to {shown - 1}, "
+            f"teacher.student_views must be None, or with teacher.enabled a number from 1 to {shown - 1}, "
             f"got {students!r} with teacher.enabled {config.teacher.enabled}."
         )
     seed_everything(config.seed, 0)
@@ -54,7 +54,7 @@ def build_module(config: Config, data: data_sets.ViewsData, *, trust: bool = Fal
     loss = _call(f"loss_options of {config.loss}", losses.build, dict(config.loss_options), config.loss)
     if config.teacher.enabled and students is None and not getattr(loss, "takes_teacher", False):
         raise ValueError(
-            f"teacher.enabled takes a loss with a student–teacher form, got {config.loss!r}: "
+            f"loss must have a student–teacher form with teacher.enabled, got {config.loss!r}: "
             "set teacher.student_views, which works with every loss, or choose another loss."
         )
     return MultiViewModule(
@@ -77,11 +77,11 @@ def subsets(config: Config, data: data_sets.ViewsData) -> tuple[int, int]:
     """How many views are compared at a time, and how many such subsets a step takes the mean of."""
     size, number = config.views_per_step, config.subsets_per_step
     if size is not None and not 2 <= size <= data.k:
-        raise ValueError(f"views_per_step takes None or a number from 2 to {data.k}, got {size!r}.")
+        raise ValueError(f"views_per_step must be None or a number from 2 to {data.k}, got {size!r}.")
     exact = config.loss in ("m3g", "kl") and config.loss_options.get("solver") != "sampled"
     n = data.batch_size * (processes(config) if config.loss_options.get("gather") else 1)
     if n < 2:
-        raise ValueError(f"batch_size takes at least 2 points, which are compared with each other, got {n}.")
+        raise ValueError(f"batch_size must be at least 2 points, which are compared with each other, got {n}.")
     if size is None:
         quick = [s for s in range(3, data.k) if n**s <= QUICK_TUPLES]
         size = max([min(3, data.k), *quick]) if exact and n**data.k > QUICK_TUPLES else data.k
@@ -90,7 +90,7 @@ def subsets(config: Config, data: data_sets.ViewsData) -> tuple[int, int]:
         number = min(most, 20, max(1, int(QUICK_STEP / n**size)) if exact else most)
     elif not 1 <= number <= most:
         raise ValueError(
-            f"subsets_per_step takes None or a number from 1 to {most}, the subsets of {size} out of {data.k} "
+            f"subsets_per_step must be None or a number from 1 to {most}, the subsets of {size} out of {data.k} "
             f"views, got {number!r}."
         )
     return size, number
@@ -141,13 +141,15 @@ def train(
         checkpoint.check_fits(kept, module, folder.checkpoint, rows=data.num_rows("train"))
     if config.loop.strategy == "fsdp" and any(True for _ in module.loss.parameters()):
         raise ValueError(
-            f"loop.strategy fsdp takes a loss without parameters of its own, got {config.loss!r}: set "
+            f"loss must be one without parameters of its own, got {config.loss!r}: set "
             "loss_options.learn_temperature to false, or use ddp."
         )
     with logs.quiet():
         trainer = _trainer(config, folder, callbacks or [], sometimes_unused=_sometimes_unused(config, data))
     if config.loop.sync_batchnorm and trainer.world_size > 1 and trainer.strategy.root_device.type == "cpu":
-        raise ValueError("loop.sync_batchnorm takes GPUs, got several processes on CPUs: leave it out.")
+        raise ValueError(
+            "loop.sync_batchnorm must be left out without GPUs, got several processes on CPUs: leave it out."
+        )
     if started():
         with logs.quiet():  # what fit does first, so that all processes have met before anything is written
             trainer.strategy.connect(module)
@@ -204,7 +206,7 @@ def _trainer(config: Config, folder: Run, callbacks: list[Callback], *, sometime
     if several and strategy == "auto":
         strategy = "ddp_find_unused_parameters_true" if sometimes_unused else "ddp"
     if strategy == "fsdp" and not several:
-        raise ValueError("loop.strategy fsdp takes several processes, got one: start them with torchrun.")
+        raise ValueError("loop.strategy fsdp must have several processes, got one: start them with torchrun.")
     try:
         return Trainer(
             max_epochs=loop.epochs,
@@ -239,7 +241,7 @@ def _trainer(config: Config, folder: Run, callbacks: list[Callback], *, sometime
         got = ", ".join(f"{name} {getattr(loop, name)}" for name in ("accelerator", "strategy", "precision"))
         reason = " ".join(str(error).split()).rstrip(".")
         raise ValueError(
-            f"loop takes an accelerator, strategy and precision that there are, got {got}: {reason}."
+            f"loop must name an accelerator, strategy and precision that there are, got {got}: {reason}."
         ) from error
 
 

@@ -34,7 +34,7 @@ def scale_adam(settings: AdamSettings, kappa: float) -> AdamSettings:
     if min(betas) < 0:
         largest = 1 / (1 - min(settings.betas))
         raise ValueError(
-            f"reference_batch takes a size that the Adam scaling rule can carry to this run's batch, got a "
+            f"reference_batch must be a size that the Adam scaling rule can carry to this run's batch, got a "
             f"ratio of {kappa:g}, which turns betas {settings.betas} into {betas}: the ratio must stay at or "
             f"below {largest:g}, so use a smaller batch, a larger reference_batch, or betas closer to 1."
         )
@@ -53,7 +53,7 @@ def scale_momentum(momentum: float, kappa: float) -> float:
     0.9801
     """
     if not 0 <= momentum < 1:
-        raise ValueError(f"momentum takes a number in [0, 1), got {momentum!r}.")
+        raise ValueError(f"momentum must be a number in [0, 1), got {momentum!r}.")
     return float(momentum ** checks.positive("kappa", kappa))
 
 
@@ -74,7 +74,7 @@ def adamw(module: nn.Module, settings: AdamSettings) -> torch.optim.AdamW:
     """
     groups = [group for group in parameter_groups(module) if group["params"]]
     if not groups:
-        raise ValueError("the network takes at least one parameter to train, got none.")
+        raise ValueError("the network must have at least one parameter to train, got none.")
     return torch.optim.AdamW(
         groups, lr=settings.learning_rate, betas=settings.betas, eps=settings.eps, weight_decay=0.0
     )

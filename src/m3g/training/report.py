@@ -105,10 +105,10 @@ def evaluate_run(
     data = build_data(config)
     trained, given = read_recipe(folder.path)["view_shapes"], [list(shape) for shape in data.view_shapes]
     if trained != given:
-        raise ValueError(f"data takes views of the shapes {trained} of the run, got {given}.")
+        raise ValueError(f"data must have views of the shapes {trained} of the run, got {given}.")
     if "test" not in data.datasets or data.num_rows("test") < 2:
         raise ValueError(
-            "data_options.test takes a fraction that leaves at least 2 rows for the evaluation, got fewer: "
+            "data_options.test must be a fraction that leaves at least 2 rows for the evaluation, got fewer: "
             "choose a larger fraction, or use m3g embed."
         )
     test = embed(net, data, "test")

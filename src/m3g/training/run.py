@@ -51,7 +51,7 @@ class Run:
         """Make the folder with its configuration; an existing one is never touched."""
         if self.path.exists():
             raise ValueError(
-                f"--out takes a folder that does not exist yet, but {self.path} does: choose another name, "
+                f"--out must be a folder that does not exist yet, but {self.path} does: choose another name, "
                 f"continue it with --resume {self.path}, or delete it."
             )
         # built under another name and renamed, so that a folder of this name is always complete
@@ -66,17 +66,18 @@ class Run:
             shutil.rmtree(building, ignore_errors=True)
             if isinstance(error, OSError):
                 raise ValueError(
-                    f"--out takes a folder that can be made, but {self.path} cannot ({error.strerror}): choose another."
+                    f"--out must be a folder that can be made, but {self.path} cannot "
+                    f"({error.strerror}): choose another."
                 ) from error
             raise
 
     def open(self) -> Config:
         """The configuration of an existing run."""
         if not self.path.is_dir():
-            raise ValueError(f"run takes the folder of a run, but there is none at {self.path}.")
+            raise ValueError(f"run must be the folder of a run, but there is none at {self.path}.")
         if not self.config.is_file():
             raise ValueError(
-                f"run takes a folder made by m3g train, but {self.path} has no config.yaml: check the name."
+                f"run must be a folder made by m3g train, but {self.path} has no config.yaml: check the name."
             )
         return Config.read(self.config)
 

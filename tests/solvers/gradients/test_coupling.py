@@ -84,8 +84,10 @@ def test_without_asking_nothing_carries_a_gradient():
 
 def test_an_exact_coupling_moves_in_jumps_and_is_refused():
     problem = m3g.CircularVariance()(points(3, 3).requires_grad_())
-    solution = m3g.solve(problem, epsilon=0, solver="exact", differentiable=True)
-    with pytest.raises(ValueError, match=r"differentiable takes solver='factored' or 'sinkhorn', got 'exact'"):
+    solution = m3g.solve(problem, epsilon=0, solver="linear-program", differentiable=True)
+    with pytest.raises(
+        ValueError, match=r"solver must be 'factored' or 'sinkhorn' with differentiable=True, got 'linear-program'"
+    ):
         solution.pair_marginal(0, 1)
 
 

@@ -5,12 +5,12 @@ import torch
 
 import m3g
 from m3g.costs import Coupling, all_edges
-from m3g.solvers.sampled.log_kernel import LogResultantEnergies, PairEnergies, ResultantEnergies, energies
 from m3g.solvers.gradients.coupling import SignedTensor
 from m3g.solvers.sampled.ascent import ListAscent
+from m3g.solvers.sampled.error import _TrueMatching
+from m3g.solvers.sampled.log_kernel import LogResultantKernel, PairKernel, ResultantKernel, log_kernel_of
 from m3g.solvers.sampled.products import ProductList, draw_fields
 from m3g.solvers.sampled.proposals import Mixture, random_tuples
-from m3g.solvers.sampled.error import _TrueMatching
 from m3g.solvers.sampled.tuples import TupleList
 
 EPSILON = 0.2
@@ -22,14 +22,14 @@ def problem_of(sizes, *, b=1, d=6, seed=0, dtype=torch.float64, cost=None):
     return (cost or m3g.CircularVariance())([torch.nn.functional.normalize(view, dim=-1) for view in views])
 
 
-def kernel_list(form, energy, generator, rank=32, b=1):
-    centres = random_tuples(energy.sizes, rank // 4, b=b, generator=generator, device=torch.device("cpu"))
+def kernel_list(form, log_kernel, generator, rank=32, b=1):
+    centres = random_tuples(log_kernel.sizes, rank // 4, b=b, generator=generator, device=torch.device("cpu"))
     if form == "products":
-        return ProductList(energy, *draw_fields(energy, centres, 4, generator))
-    mixture = Mixture(energy, centres, torch.zeros_like(energy.shift))
+        return ProductList(log_kernel, *draw_fields(log_kernel, centres, 4, generator))
+    mixture = Mixture(log_kernel, centres, torch.zeros_like(log_kernel.shift))
     tuples = mixture.draw(4, generator)
     log_counts = mixture.log_density(tuples) + torch.tensor(float(tuples.shape[1])).log()
-    return TupleList(energy, tuples, log_counts)
+    return TupleList(log_kernel, tuples, log_counts)
 
 
 def coupling_of(listed):
@@ -43,17 +43,17 @@ def listed_batch(listed):
 
 
 @pytest.mark.parametrize("sizes", [(3, 3, 3), (4, 3, 5), (2, 2, 2, 2), (3, 4)])
-@pytest.mark.parametrize("kind", [ResultantEnergies, PairEnergies, LogResultantEnergies])
+@pytest.mark.parametrize("kind", [ResultantKernel, PairKernel, LogResultantKernel])
 def test_log_kernels_give_the_cost_whichever_view_is_open(kind, sizes):
-    cost = m3g.CircularStd() if kind is LogResultantEnergies else m3g.CircularVariance()
+    cost = m3g.CircularStd() if kind is LogResultantKernel else m3g.CircularVariance()
     problem = problem_of(sizes, b=2, cost=cost)
     grids = torch.meshgrid(*[torch.arange(n) for n in sizes], indexing="ij")
     tuples = torch.stack([grid.reshape(-1) for grid in grids], -1).expand(2, -1, -1)
-    energy = kind(problem, EPSILON)
-    shift = sum(part.gather(1, tuples[..., l]) for l, part in enumerate(energy.shift.split(list(sizes), 1)))
+    log_kernel = kind(problem, EPSILON)
+    shift = sum(part.gather(1, tuples[..., l]) for l, part in enumerate(log_kernel.shift.split(list(sizes), 1)))
     for l in range(len(sizes)):
-        own = energy.conditional(l, tuples).gather(2, tuples[..., l : l + 1]).squeeze(2)
-        found = (shift - own - energy.rest(l, tuples)) * EPSILON
+        own = log_kernel.conditional(l, tuples).gather(2, tuples[..., l : l + 1]).squeeze(2)
+        found = (shift - own - log_kernel.rest(l, tuples)) * EPSILON
         torch.testing.assert_close(found.reshape(2, *sizes), problem.dense(), atol=1e-10, rtol=0)
 
 
@@ -64,16 +64,16 @@ FORMS = [("products", m3g.CircularVariance()), ("tuples", m3g.CircularVariance()
 @pytest.mark.parametrize("sizes", [(4, 4, 4), (3, 3, 3, 3), (2, 4, 3)])
 def test_the_kernel_is_estimated_without_bias(form, cost, sizes):
     problem = problem_of(sizes, cost=cost)
-    energy = energies(problem, EPSILON)
+    log_kernel = log_kernel_of(problem, EPSILON)
     generator = torch.Generator().manual_seed(0)
     draws = []
     for _ in range(400):
-        coupling = coupling_of(kernel_list(form, energy, generator))
+        coupling = coupling_of(kernel_list(form, log_kernel, generator))
         ((_, tensor),) = coupling.rows()
         draws.append(tensor * (-coupling.log_factor).exp().reshape(-1, *[1] * len(sizes)))
     draws = torch.cat(draws)
     shift = torch.zeros(1, *[1] * len(sizes), dtype=torch.float64)
-    for l, part in enumerate(energy.shift.split(list(sizes), 1)):
+    for l, part in enumerate(log_kernel.shift.split(list(sizes), 1)):
         shift = shift + part.reshape([1] + [-1 if m == l else 1 for m in range(len(sizes))])
     true = (shift - problem.dense() / EPSILON).exp()
     scatter = draws.std(0) / len(draws) ** 0.5
@@ -86,7 +86,7 @@ def test_the_kernel_is_estimated_without_bias(form, cost, sizes):
 @pytest.mark.parametrize("sizes", [(5, 5, 5), (3, 6, 4), (3, 3, 3, 3), (4, 5)])
 def test_marginals_pairs_pull_and_the_full_tensor_agree(form, sizes):
     problem = problem_of(sizes, b=2)
-    listed = kernel_list(form, energies(problem, EPSILON), torch.Generator().manual_seed(1), b=2)
+    listed = kernel_list(form, log_kernel_of(problem, EPSILON), torch.Generator().manual_seed(1), b=2)
     coupling = coupling_of(listed)
     ((_, tensor),) = coupling.rows()
     k = len(sizes)
@@ -122,7 +122,7 @@ def test_the_true_matching_is_pulled_as_the_full_tensor_would_be():
 @pytest.mark.parametrize("form", ["products", "tuples"])
 def test_a_changed_coupling_is_the_derivative(form):
     problem = problem_of((4, 3, 5))
-    listed = kernel_list(form, energies(problem, EPSILON), torch.Generator().manual_seed(2))
+    listed = kernel_list(form, log_kernel_of(problem, EPSILON), torch.Generator().manual_seed(2))
     direction = torch.randn(1, 12, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
     coupling = coupling_of(listed)
     changed = coupling.changed(direction, None)
@@ -142,18 +142,18 @@ def test_a_changed_coupling_is_the_derivative(form):
 def test_the_gradient_is_exact_with_the_tuples_held_fixed(cost):
     sizes = (6, 6, 6)
     problem = problem_of(sizes, cost=cost)
-    listed = kernel_list("tuples", energies(problem, EPSILON), torch.Generator().manual_seed(4))
+    listed = kernel_list("tuples", log_kernel_of(problem, EPSILON), torch.Generator().manual_seed(4))
     samples = listed.blocks[0].tuples[:, 6:]
     counts = torch.zeros(*samples.shape, dtype=torch.float64)
     target = torch.full((1, 18), 1 / 6, dtype=torch.float64)
 
     def solved(points):
         other = cost(points.reshape(3, 6, 6))
-        energy = energies(other, EPSILON)
-        ascent = ListAscent(TupleList(energy, samples, counts), target, torch.zeros_like(target))
+        log_kernel = log_kernel_of(other, EPSILON)
+        ascent = ListAscent(TupleList(log_kernel, samples, counts), target, torch.zeros_like(target))
         ascent.run(1e-11, 100)
         assert float(ascent.error) < 1e-10
-        value = (((ascent.log_scaling + energy.shift) * EPSILON - EPSILON / 3) * target).sum()
+        value = (((ascent.log_scaling + log_kernel.shift) * EPSILON - EPSILON / 3) * target).sum()
         return value, other.gradient(ascent.coupling)[0]
 
     points = problem.tensors[0].detach()

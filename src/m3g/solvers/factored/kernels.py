@@ -31,10 +31,13 @@ class Kernels:
     shift: Tensor
 
 
-def pair_kernels(problem: PairwiseProblem, log_target: Tensor, *, epsilon: float, tol: float, look: bool) -> Kernels:
+def pair_kernels(
+    problem: PairwiseProblem, log_target: Tensor, *, epsilon: float, tol: float, read_values: bool
+) -> Kernels:
     """The kernels of a problem, each balanced on its own for a first guess of the scalings.
 
-    With `look` the range of the exponents decides between float32 and float64; without, the problem's type stays.
+    With `read_values` the range of the exponents decides between float32 and float64; without, the type of the problem
+    stays.
     """
     dtype = problem.dtype
     narrow = dtype == torch.float32 and problem.device.type != "mps"
@@ -42,11 +45,11 @@ def pair_kernels(problem: PairwiseProblem, log_target: Tensor, *, epsilon: float
         dtype = torch.float64
     exponents = problem.log_kernels(epsilon, dtype)
     balancing_steps = 3
-    if look:
+    if read_values:
         reach = max(float(farthest(group)) for group in exponents.groups) * len(problem.edges)
         if reach > DOUBLE_RANGE:
             raise ValueError(
-                f"epsilon takes at least {epsilon * reach / DOUBLE_RANGE:.2g} with solver='factored' on these costs, "
+                f"epsilon must be at least {epsilon * reach / DOUBLE_RANGE:.2g} with solver='factored' on these costs, "
                 f"got {epsilon:g}: their range over epsilon is past that of float64; use solver='sinkhorn'."
             )
         if narrow and dtype == torch.float32 and reach > SINGLE_RANGE:

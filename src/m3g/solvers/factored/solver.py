@@ -19,9 +19,9 @@ from torch import Tensor
 from m3g import _checks
 from m3g.costs import PairwiseProblem, Problem
 from m3g.solvers.factored.contraction import CompleteContraction
-from m3g.solvers.shared.couplings import PairwiseCoupling
 from m3g.solvers.factored.graph import GraphContraction
 from m3g.solvers.factored.kernels import Kernels, pair_kernels
+from m3g.solvers.shared.couplings import PairwiseCoupling
 from m3g.solvers.shared.newton import solve_newton
 from m3g.solvers.shared.precision import full_precision
 from m3g.solvers.shared.weights import concatenated_weights
@@ -65,14 +65,14 @@ class Factored:
     def solve(self, problem: Problem, *, epsilon: float, tol: float, weights: list[Tensor] | None) -> Solution:
         if not isinstance(problem, PairwiseProblem):
             raise ValueError(
-                "solver='factored' takes a cost that is a sum over pairs of views, "
+                "cost must be a sum over pairs of views with solver='factored', "
                 f"got {type(problem).__name__}: use solver='sinkhorn'."
             )
         if self.newton and not problem.complete:
-            raise ValueError("newton takes None or False where some pairs of views carry no cost, got True.")
+            raise ValueError("newton must be None or False where some pairs of views carry no cost, got True.")
         with full_precision(problem.device):
             target, log_target = concatenated_weights(problem, weights)
-            kernels = pair_kernels(problem, log_target, epsilon=epsilon, tol=tol, look=self.fixed_steps is None)
+            kernels = pair_kernels(problem, log_target, epsilon=epsilon, tol=tol, read_values=self.fixed_steps is None)
             ascent = _Ascent(problem, kernels, target)
             self._run(ascent, tol, newton=problem.complete if self.newton is None else self.newton)
             return ascent.solution(epsilon, tol)

@@ -22,9 +22,9 @@ from torch.autograd.function import once_differentiable
 
 from m3g.costs import Coupling, PairwiseProblem, all_edges, along
 from m3g.costs.coupling import Edge
+from m3g.solvers.gradients.weighted import WeightedComplete, WeightedGraph
 from m3g.solvers.shared.newton import solve_newton
 from m3g.solvers.shared.precision import SINGLE_RANGE, full_precision, vector_dtype
-from m3g.solvers.gradients.weighted import WeightedComplete, WeightedGraph
 
 if TYPE_CHECKING:
     from m3g.solvers.solution import Solution
@@ -37,9 +37,9 @@ def differentiable_marginals(solution: Solution, kept: Sequence[tuple[int, ...]]
 
     Ask for all that one loss needs in one call: they share the backward pass.
     """
-    if solution.solver in ("exact", "sampled"):
+    if solution.solver in ("linear-program", "sampled"):
         # An exact coupling moves in jumps; that of a sample is no function of its potentials and the cost alone.
-        raise ValueError(f"differentiable takes solver='factored' or 'sinkhorn', got {solution.solver!r}.")
+        raise ValueError(f"solver must be 'factored' or 'sinkhorn' with differentiable=True, got {solution.solver!r}.")
     return _Marginals.apply(solution, tuple(kept), *solution.problem.tensors)
 
 

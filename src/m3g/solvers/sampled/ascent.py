@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from m3g.costs import all_edges
-from m3g.solvers.shared.newton import conjugate_gradients, solve_newton
 from m3g.solvers.sampled.products import ProductList
 from m3g.solvers.sampled.tables import can_be_kept
 from m3g.solvers.sampled.tuples import TupleList
+from m3g.solvers.shared.newton import conjugate_gradients, solve_newton
 
 # The largest change of the exponent of a tuple in one Newton step.
 LONGEST_STEP = 8.0

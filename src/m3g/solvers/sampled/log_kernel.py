@@ -14,11 +14,11 @@ from torch import Tensor
 
 from m3g.costs import CircularStdProblem, CircularVarianceProblem, PairwiseProblem, Problem
 from m3g.costs.circular import RESULTANT_FLOOR
-from m3g.solvers.shared.precision import vector_dtype
 from m3g.solvers.sampled.tables import chunk_rows
+from m3g.solvers.shared.precision import vector_dtype
 
 
-class Energies(ABC):
+class LogKernel(ABC):
     """Log kernels of tuples (b, s, k) of a problem: L(t) = conditional(l, t)[t_l] + rest(l, t) for every view l."""
 
     sizes: tuple[int, ...]
@@ -35,20 +35,20 @@ class Energies(ABC):
         """The terms of L without view l: (b, s), in float64."""
 
 
-def energies(problem: Problem, epsilon: float) -> Energies:
+def log_kernel_of(problem: Problem, epsilon: float) -> LogKernel:
     if isinstance(problem, CircularVarianceProblem):
-        return ResultantEnergies(problem, epsilon)
+        return ResultantKernel(problem, epsilon)
     if isinstance(problem, CircularStdProblem):
-        return LogResultantEnergies(problem, epsilon)
+        return LogResultantKernel(problem, epsilon)
     if isinstance(problem, PairwiseProblem):
-        return PairEnergies(problem, epsilon)
+        return PairKernel(problem, epsilon)
     raise ValueError(
-        "solver='sampled' takes a cost that is a sum over pairs of views, or the circular standard deviation, "
+        "cost must be a sum over pairs of views or the circular standard deviation with solver='sampled', "
         f"got {type(problem).__name__}: use solver='sinkhorn'."
     )
 
 
-class ResultantEnergies(Energies):
+class ResultantKernel(LogKernel):
     """Circular variance: L(t) = 2a Σ_{l<m} ⟨r_l, r_m⟩ with a = factor / (k² eps) and r the centred views.
 
     The other entries of a tuple enter through their sum alone, so a conditional costs O(n d) whatever k is.
@@ -106,7 +106,7 @@ class ResultantEnergies(Energies):
         return torch.baddbmm(offset, fields, self.views[l].transpose(1, 2), alpha=self.strength**0.5)
 
 
-class PairEnergies(Energies):
+class PairKernel(LogKernel):
     """Any cost that is a sum over pairs of views: rows of n x n matrices, O(k n) per conditional."""
 
     def __init__(self, problem: PairwiseProblem, epsilon: float):
@@ -136,7 +136,7 @@ class PairEnergies(Energies):
         return total
 
 
-class LogResultantEnergies(Energies):
+class LogResultantKernel(LogKernel):
     """Circular standard deviation: L(t) = log(|mean_l x_l|²) / eps, clamped as the cost is.
 
     No term of it is without view l. As for the variance, the other entries enter through their sum alone:

@@ -19,19 +19,27 @@ import torch
 from torch import Tensor
 
 from m3g.costs import Coupling
-from m3g.solvers.sampled.log_kernel import ResultantEnergies
+from m3g.solvers.sampled.log_kernel import ResultantKernel
+from m3g.solvers.sampled.tables import (
+    Rows,
+    choose_within,
+    chunk_rows,
+    pieces,
+    rows_at_once,
+    systematic,
+    transposed_times,
+)
 from m3g.solvers.shared.precision import vector_dtype
-from m3g.solvers.sampled.tables import Rows, choose_within, chunk_rows, pieces, rows_at_once, systematic, transposed_times
 
 
 def draw_fields(
-    energies: ResultantEnergies, centres: Tensor, each: int, generator: torch.Generator | None
+    log_kernel: ResultantKernel, centres: Tensor, each: int, generator: torch.Generator | None
 ) -> tuple[Tensor, Tensor]:
     """Samples g (b, s, d), `each` around every centre (b, r, k), and their log weights (b, s).
 
     The proposal is the mixture of unit normals at √(2a) Σ_l r_l of the centres; weights are N(g; 0, 1) / (s q(g)).
     """
-    places = energies.resultant(centres).mul_(math.sqrt(energies.strength))
+    places = log_kernel.resultant(centres).mul_(math.sqrt(log_kernel.strength))
     b, r, d = places.shape
     fields = torch.randn(b, each, r, d, generator=generator, device=places.device, dtype=places.dtype)
     fields = fields.add_(places.unsqueeze(1)).reshape(b, each * r, d)
@@ -45,11 +53,11 @@ def draw_fields(
 class ProductList:
     """Samples g as rows, with the sums a solver needs."""
 
-    def __init__(self, energies: ResultantEnergies, fields: Tensor, log_weights: Tensor):
-        self.energies = energies
+    def __init__(self, log_kernel: ResultantKernel, fields: Tensor, log_weights: Tensor):
+        self.log_kernel = log_kernel
         self.fields = fields
         self.log_weights = log_weights
-        self.sizes = list(energies.sizes)
+        self.sizes = list(log_kernel.sizes)
         self.k = len(self.sizes)
         self.total = sum(self.sizes)
         self.wide = vector_dtype(fields.device)
@@ -65,7 +73,7 @@ class ProductList:
             total_bytes=b * self.fields.element_size() * s * self.total,
             device=self.fields.device,
         )
-        make = partial(product_tables, self.energies, self.fields, log_scaling)
+        make = partial(product_tables, self.log_kernel, self.fields, log_scaling)
         self.tables = Rows(make, count=s, step=step)
 
     def at(self, log_scaling: Tensor, mass: Tensor) -> ProductCoupling:
@@ -91,11 +99,11 @@ class ProductList:
         return [sign]
 
 
-def product_tables(energies: ResultantEnergies, fields: Tensor, base: Tensor, rows: slice) -> tuple[Tensor, ...]:
+def product_tables(log_kernel: ResultantKernel, fields: Tensor, base: Tensor, rows: slice) -> tuple[Tensor, ...]:
     """p(i_l | g) of some samples at log scalings `base`, k tables (b, s, n_l), and the log of their divisors (b, s)."""
     wide, tables, log_scale = base.dtype, [], torch.zeros(1, 1, dtype=base.dtype, device=base.device)
-    for l, scaling in enumerate(base.split(list(energies.sizes), 1)):
-        table = energies.field_logits(l, fields[:, rows])
+    for l, scaling in enumerate(base.split(list(log_kernel.sizes), 1)):
+        table = log_kernel.field_logits(l, fields[:, rows])
         table += scaling.to(table.dtype).unsqueeze(1)
         peak = table.amax(2, keepdim=True)
         table.sub_(peak).exp_()

@@ -17,7 +17,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from m3g.solvers.sampled.log_kernel import Energies, pick
+from m3g.solvers.sampled.log_kernel import LogKernel, pick
 from m3g.solvers.sampled.tables import Rows, chunk_rows, rows_at_once
 
 # Of nearly solved batches, nearly all draws at power 1 are true tuples; 0.5 halves the error there, or better.
@@ -27,12 +27,12 @@ WARM = 0.5
 class Mixture:
     """Components at the tuples `centres` (b, r, k), at log scalings (b, N)."""
 
-    def __init__(self, energies: Energies, centres: Tensor, log_scaling: Tensor):
+    def __init__(self, log_kernel: LogKernel, centres: Tensor, log_scaling: Tensor):
         self.centres = centres
         b, r, self.k = centres.shape
-        row_bytes = b * energies.itemsize * (sum(energies.sizes) + energies.features)
+        row_bytes = b * log_kernel.itemsize * (sum(log_kernel.sizes) + log_kernel.features)
         step = rows_at_once(r, row_bytes=row_bytes, total_bytes=row_bytes * r, device=centres.device)
-        self.components = Rows(partial(component_logs, energies, centres, log_scaling), count=r, step=step)
+        self.components = Rows(partial(component_logs, log_kernel, centres, log_scaling), count=r, step=step)
 
     def draw(self, each: int, generator: torch.Generator | None) -> Tensor:
         """`each` tuples (a multiple of 2) from every component: (b, r · each, k), the two halves independent.
@@ -71,11 +71,11 @@ class Mixture:
         return found - math.log(r)
 
 
-def component_logs(energies: Energies, centres: Tensor, log_scaling: Tensor, rows: slice) -> list[Tensor]:
+def component_logs(log_kernel: LogKernel, centres: Tensor, log_scaling: Tensor, rows: slice) -> list[Tensor]:
     """log p_m(i | c without m) for some components c and every view m: k tables (b, r, n_m)."""
     logs = []
-    for m, scaling in enumerate(log_scaling.split(list(energies.sizes), 1)):
-        logits = energies.conditional(m, centres[:, rows])
+    for m, scaling in enumerate(log_scaling.split(list(log_kernel.sizes), 1)):
+        logits = log_kernel.conditional(m, centres[:, rows])
         logits += scaling.to(logits.dtype).unsqueeze(1)
         # Every other component, whichever row comes first.
         logits[:, rows.start % 2 :: 2] *= WARM

@@ -19,16 +19,16 @@ from torch import Tensor
 
 from m3g import _checks
 from m3g.costs import CircularVarianceProblem, Problem
-from m3g.solvers.sampled.log_kernel import Energies, ResultantEnergies, energies
 from m3g.solvers.sampled.ascent import ListAscent
+from m3g.solvers.sampled.error import SamplingError, sampling_error
+from m3g.solvers.sampled.log_kernel import LogKernel, ResultantKernel, log_kernel_of
+from m3g.solvers.sampled.products import ProductList, draw_fields
+from m3g.solvers.sampled.proposals import Mixture, random_tuples, true_tuples
+from m3g.solvers.sampled.tuples import TupleList
 from m3g.solvers.shared.memory import memory_limit
 from m3g.solvers.shared.precision import full_precision
 from m3g.solvers.shared.weights import concatenated_weights
-from m3g.solvers.sampled.products import ProductList, draw_fields
-from m3g.solvers.sampled.proposals import Mixture, random_tuples, true_tuples
-from m3g.solvers.sampled.error import SamplingError, sampling_error
 from m3g.solvers.solution import Solution
-from m3g.solvers.sampled.tuples import TupleList
 
 # Draws of one component; half of them go to each half of the samples.
 DRAWS_EACH = 4
@@ -104,21 +104,21 @@ class Sampled:
         if self.seed is not None:
             _checks.seed("seed", self.seed)
         if not isinstance(self.generator, (torch.Generator, type(None))):
-            raise ValueError(f"generator takes a torch.Generator or None, got {type(self.generator).__name__}.")
+            raise ValueError(f"generator must be a torch.Generator or None, got {type(self.generator).__name__}.")
         if self.seed is not None and self.generator is not None:
-            raise ValueError("seed takes None where a generator is given, got both.")
+            raise ValueError("seed must be None where a generator is given, got both.")
 
     def solve(self, problem: Problem, *, epsilon: float, tol: float, weights: list[Tensor] | None) -> Solution:
         if self.form == "products" and not isinstance(problem, CircularVarianceProblem):
-            raise ValueError(f"form takes 'auto' or 'tuples' for a {type(problem).__name__}, got 'products'.")
+            raise ValueError(f"form must be 'auto' or 'tuples' for a {type(problem).__name__}, got 'products'.")
         with full_precision(problem.device):
-            energy = energies(problem, epsilon)
+            log_kernel = log_kernel_of(problem, epsilon)
             target, log_target = concatenated_weights(problem, weights)
-            run = _Run(self, problem, energy, target)
+            run = _Run(self, problem, log_kernel, target)
             found, rank = run.solve(log_target, tol), self.rank
-            while self.rtol is not None and found.gradient_error() > self.rtol and rank < self.max_rank:
+            while self.rtol is not None and found.relative_gradient_error() > self.rtol and rank < self.max_rank:
                 # At least half as many again: where the last estimate was too low, this must not creep.
-                growth = max(1.5, (found.gradient_error() / self.rtol) ** 2)
+                growth = max(1.5, (found.relative_gradient_error() / self.rtol) ** 2)
                 rank = math.ceil(min(self.max_rank, rank * growth))
                 found = run.refine(found, rank, tol)
             self._warn(found)
@@ -127,16 +127,16 @@ class Sampled:
     def _warn(self, found: _Found) -> None:
         # The text has no figures that change from step to step: Python's default filter then shows it once.
         reasons = []
-        if not found.gradient_error() <= UNTRUSTED:
+        if not found.relative_gradient_error() <= UNTRUSTED:
             reasons.append(f"the relative standard error of its gradient is past {UNTRUSTED:g}")
-        elif self.rtol is not None and found.gradient_error() > self.rtol:
+        elif self.rtol is not None and found.relative_gradient_error() > self.rtol:
             reasons.append(
                 f"the relative standard error of its gradient is past rtol={self.rtol:g} at the highest rank"
             )
         if not float(found.error.bias.max()) <= UNTRUSTED_BIAS:
             reasons.append(f"its value is biased by more than {UNTRUSTED_BIAS:g} epsilon")
         listed = found.ascent.listed
-        if isinstance(listed, ProductList) and not listed.energies.sharpness() <= SHARP:
+        if isinstance(listed, ProductList) and not listed.log_kernel.sharpness() <= SHARP:
             reasons.append("form='products' does not reach between tuples at so small an epsilon")
         if isinstance(listed, TupleList) and listed.k > 2 and listed.num_samples < TUPLES_PER_POINT * max(listed.sizes):
             reasons.append(f"it has {listed.num_samples} tuples for {max(listed.sizes)} points")
@@ -156,7 +156,7 @@ class _Found:
     ascent: ListAscent
     error: SamplingError
 
-    def gradient_error(self) -> float:
+    def relative_gradient_error(self) -> float:
         return float(self.error.gradient.max())
 
     def worst(self) -> float:
@@ -167,10 +167,10 @@ class _Found:
 class _Run:
     """The rounds of one solve."""
 
-    def __init__(self, settings: Sampled, problem: Problem, energy: Energies, target: Tensor):
+    def __init__(self, settings: Sampled, problem: Problem, log_kernel: LogKernel, target: Tensor):
         self.settings = settings
         self.problem = problem
-        self.energy = energy
+        self.log_kernel = log_kernel
         self.target = target
         self.generator = settings.generator
         if settings.seed is not None:
@@ -196,10 +196,10 @@ class _Run:
         return min(found, self.judged(self.tuples(rank, log_scaling, ascent, tol)), key=_Found.worst)
 
     def takes_products(self) -> bool:
-        form, energy = self.settings.form, self.energy
-        if self.problem.k == 2 or form == "tuples" or not isinstance(energy, ResultantEnergies):
+        form, log_kernel = self.settings.form, self.log_kernel
+        if self.problem.k == 2 or form == "tuples" or not isinstance(log_kernel, ResultantKernel):
             return False
-        return form == "products" or energy.sharpness() <= SHARP
+        return form == "products" or log_kernel.sharpness() <= SHARP
 
     def refine(self, found: _Found, rank: int, tol: float) -> _Found:
         """The same form of list once more, longer."""
@@ -213,32 +213,32 @@ class _Run:
         """Half true, half random tuples at first; then a quarter true ones, the others from the last coupling."""
         if last is None:
             true = count // 2
-            rest = random_tuples(self.energy.sizes, count - true, **self._where())
+            rest = random_tuples(self.log_kernel.sizes, count - true, **self._where())
         else:
             true = count // 4
             rest = last.coupling.draw(count - true, self.generator)
-        return torch.cat([true_tuples(self.energy.sizes, true, **self._where()), rest], 1)
+        return torch.cat([true_tuples(self.log_kernel.sizes, true, **self._where()), rest], 1)
 
     def _where(self) -> dict[str, Any]:
         return {"b": self.target.shape[0], "generator": self.generator, "device": self.target.device}
 
     def products(self, rank: int, log_scaling: Tensor, last: ListAscent | None, tol: float) -> ListAscent:
         """A kernel of products around the last coupling, solved."""
-        assert isinstance(self.energy, ResultantEnergies)
-        self._check(rank, 8 * (self.energy.features + len(self.energy.sizes)))
+        assert isinstance(self.log_kernel, ResultantKernel)
+        self._check(rank, 8 * (self.log_kernel.features + len(self.log_kernel.sizes)))
         centres = self.centres(max(1, -(-rank // DRAWS_EACH)), last)
-        fields, log_weights = draw_fields(self.energy, centres, DRAWS_EACH, self.generator)
-        return self._climb(ProductList(self.energy, fields, log_weights), log_scaling, tol)
+        fields, log_weights = draw_fields(self.log_kernel, centres, DRAWS_EACH, self.generator)
+        return self._climb(ProductList(self.log_kernel, fields, log_weights), log_scaling, tol)
 
     def tuples(self, rank: int, log_scaling: Tensor, last: ListAscent | None, tol: float) -> ListAscent:
         """A list of tuples around the last coupling, solved."""
-        k = len(self.energy.sizes)
-        self._check(rank + max(self.energy.sizes), 8 * (2 * k * k + 10 * k))
+        k = len(self.log_kernel.sizes)
+        self._check(rank + max(self.log_kernel.sizes), 8 * (2 * k * k + 10 * k))
         centres = self.centres(max(1, -(-rank // DRAWS_EACH)), last)
-        mixture = Mixture(self.energy, centres, log_scaling)
+        mixture = Mixture(self.log_kernel, centres, log_scaling)
         tuples = mixture.draw(DRAWS_EACH, self.generator)
         log_counts = mixture.log_density(tuples) + math.log(tuples.shape[1])
-        return self._climb(TupleList(self.energy, tuples, log_counts), log_scaling, tol)
+        return self._climb(TupleList(self.log_kernel, tuples, log_counts), log_scaling, tol)
 
     def _check(self, num_rows: int, row_bytes: int) -> None:
         """What is kept whatever the size of the views: the samples themselves, and vectors with one entry for each."""
@@ -255,7 +255,7 @@ class _Run:
 
     def solution(self, found: _Found, epsilon: float, tol: float) -> Solution:
         problem, ascent, error = self.problem, found.ascent, found.error
-        potentials = (ascent.log_scaling + self.energy.shift) * epsilon
+        potentials = (ascent.log_scaling + self.log_kernel.shift) * epsilon
         value = ((potentials - epsilon / problem.k) * self.target).sum(1) - epsilon * error.bias
         dtype = problem.dtype
         return Solution(
@@ -269,5 +269,5 @@ class _Run:
             solver=Sampled.name,
             coupling_form=ascent.coupling,
             standard_error=(epsilon * error.value).to(dtype).view(problem.batch),
-            gradient_error=error.gradient.to(dtype).view(problem.batch),
+            relative_gradient_error=error.gradient.to(dtype).view(problem.batch),
         )

@@ -21,10 +21,10 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from m3g.solvers.sampled.log_kernel import Energies, pick
-from m3g.solvers.shared.precision import vector_dtype
+from m3g.solvers.sampled.log_kernel import LogKernel, pick
 from m3g.solvers.sampled.tables import Rows, rows_at_once
 from m3g.solvers.sampled.tuple_coupling import ListedCoupling
+from m3g.solvers.shared.precision import vector_dtype
 
 
 @dataclass
@@ -42,14 +42,14 @@ class TupleList:
     """Matched rows and sampled rows, with the sums a solver needs; see the module for what they are.
 
     Args:
-        energies: log kernels.
+        log_kernel: log kernels.
         samples: tuples (b, s, k), each used once in every block.
         log_counts: (b, s, k), entry l being the log of the expected number of draws of the tuple's other entries.
     """
 
-    def __init__(self, energies: Energies, samples: Tensor, log_counts: Tensor):
-        self.energies = energies
-        self.sizes = list(energies.sizes)
+    def __init__(self, log_kernel: LogKernel, samples: Tensor, log_counts: Tensor):
+        self.log_kernel = log_kernel
+        self.sizes = list(log_kernel.sizes)
         self.k = len(self.sizes)
         self.starts = [sum(self.sizes[:l]) for l in range(self.k)]
         self.total = sum(self.sizes)
@@ -66,7 +66,7 @@ class TupleList:
         matched[..., l].clamp_(max=self.sizes[l] - 1)
         # With two views every tuple is in both blocks, and nothing is left to sample.
         tuples = matched if k == 2 else torch.cat([matched, samples], 1)
-        log_rest = self.energies.rest(l, tuples)
+        log_rest = self.log_kernel.rest(l, tuples)
         if k == 2:
             log_rest -= math.log(2)
         else:
@@ -80,15 +80,15 @@ class TupleList:
         self.base = log_scaling
         self.tables = []  # the old ones are let go first
         b, device = log_scaling.shape[0], log_scaling.device
-        item_bytes = b * self.energies.itemsize
+        item_bytes = b * self.log_kernel.itemsize
         # The features of one block are there while it is made.
         numbers = sum(block.tuples.shape[1] * self.sizes[block.l] for block in self.blocks)
-        total_bytes = item_bytes * (numbers + self.blocks[0].tuples.shape[1] * self.energies.features)
+        total_bytes = item_bytes * (numbers + self.blocks[0].tuples.shape[1] * self.log_kernel.features)
         for block in self.blocks:
             count = block.tuples.shape[1]
-            row_bytes = item_bytes * max(self.sizes[block.l], self.energies.features)
+            row_bytes = item_bytes * max(self.sizes[block.l], self.log_kernel.features)
             step = rows_at_once(count, row_bytes=row_bytes, total_bytes=total_bytes, device=device)
-            make = partial(block_table, self.energies, block, self.part(log_scaling, block.l))
+            make = partial(block_table, self.log_kernel, block, self.part(log_scaling, block.l))
             self.tables.append(Rows(make, count=count, step=step))
 
     def part(self, vector: Tensor, l: int) -> Tensor:
@@ -127,12 +127,12 @@ class TupleList:
         return ListedCoupling(self, scaled, columns, sums, log_factor=factor.log() - peak)
 
 
-def block_table(energies: Energies, block: Block, base: Tensor, rows: slice) -> tuple[Tensor, ...]:
+def block_table(log_kernel: LogKernel, block: Block, base: Tensor, rows: slice) -> tuple[Tensor, ...]:
     """Some rows of a block at log scalings `base` (b, n_l) of the open view.
 
     Returns its conditional distribution (b, s, n_l), and the log of what the rows were divided by (b, s).
     """
-    table = energies.conditional(block.l, block.tuples[:, rows])
+    table = log_kernel.conditional(block.l, block.tuples[:, rows])
     table += base.to(table.dtype).unsqueeze(1)
     peak = table.amax(2, keepdim=True)
     table.sub_(peak).exp_()
