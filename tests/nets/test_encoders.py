@@ -128,9 +128,6 @@ def test_unreachable_hub_is_one_sentence_with_the_remedy(monkeypatch):
             {"class_path": "torch.nn.Linear", "init_args": {"in_features": 3, "out_features": 2}},
             "inputs of the view's shape",
         ),
-            {"class_path": "torch.nn.Linear", "init_args": {"in_features": 3, "out_features": 2}},
-            "inputs of the view's shape",
-        ),
     ],
 )
 def test_wrong_encoders_are_refused(spec, words):
