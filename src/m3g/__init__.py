@@ -3,19 +3,36 @@
 from typing import Any
 
 from m3g.costs import CircularStd, CircularVariance, PairwiseCost
-from m3g.losses.m3g import M3GLoss, leave_one_out, matching_gap
-from m3g.solvers import Factored, LinearProgram, Sampled, Sinkhorn, Solution, solve, workload
+from m3g.losses.m3g import ConvergenceWarning, M3GLoss, leave_one_out, matching_gap
+from m3g.solvers import (
+    Auto,
+    EstimatedWarning,
+    Factored,
+    LinearProgram,
+    Result,
+    Sampled,
+    SamplingWarning,
+    Sinkhorn,
+    Solution,
+    solve,
+    workload,
+)
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Auto",
     "CircularStd",
     "CircularVariance",
+    "ConvergenceWarning",
+    "EstimatedWarning",
     "Factored",
     "LinearProgram",
     "M3GLoss",
     "PairwiseCost",
+    "Result",
     "Sampled",
+    "SamplingWarning",
     "Sinkhorn",
     "Solution",
     "leave_one_out",

@@ -32,6 +32,11 @@ class ViewLoss(nn.Module):
 
     takes_teacher = False
 
+    @property
+    def visits_all_tuples(self) -> bool:
+        """Whether the cost grows like n^k."""
+        return False
+
     def __init__(self, *, normalize: bool = True, gather: bool = False) -> None:
         super().__init__()
         self.normalize = normalize

@@ -9,9 +9,6 @@ loss and the gradient of one process with the full batch, and the backward pass 
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
-
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -88,10 +85,3 @@ def shared_seed(generator: torch.Generator | None, *, device: torch.device) -> i
         seed = seed.to(device)
         dist.broadcast(seed, src=0)
     return int(seed)
-
-
-def shared_draws(solver: Any, *, device: torch.device) -> Any:
-    """A solver that draws at random, made to draw the same on all processes; any other as it is."""
-    if not distributed() or getattr(solver, "seed", 0) is not None:
-        return solver
-    return replace(solver, seed=shared_seed(solver.generator, device=device), generator=None)

@@ -14,8 +14,8 @@ from m3g import _checks
 from m3g._checks import Views
 from m3g.costs import apply_cost, as_cost
 from m3g.losses.base import ViewLoss
-from m3g.losses.gather import shared_draws
-from m3g.solvers import Solver, as_solver, check_epsilon
+from m3g.losses.gather import distributed, shared_seed
+from m3g.solvers import Result, Solver, as_solver
 from m3g.solvers.gradients.value import differentiable_value
 from m3g.solvers.solution import Solution
 
@@ -132,6 +132,10 @@ class M3GLoss(ViewLoss):
 
     takes_teacher = True
 
+    @property
+    def visits_all_tuples(self) -> bool:
+        return self.solver.exact
+
     def __init__(
         self,
         epsilon: float = 0.05,
@@ -144,7 +148,7 @@ class M3GLoss(ViewLoss):
     ) -> None:
         super().__init__(normalize=normalize, gather=gather)
         self.solver = as_solver(solver)
-        self.epsilon = check_epsilon(epsilon, self.solver)
+        self.epsilon = self.solver.check_epsilon(epsilon)
         self.cost = as_cost(cost)
         self.tol = _checks.positive("tol", tol)
         self.last: SolveReport | None = None
@@ -154,7 +158,10 @@ class M3GLoss(ViewLoss):
             views = leave_one_out(views, teacher)
             mask = mask if mask is None else mask.unsqueeze(-3).expand(views.shape[:-1])
         points = _checks.masked_and_scaled(views, mask, normalize=self.normalize, check_entries=False)
-        solver = shared_draws(self.solver, device=views.device) if self.gather else self.solver
+        solver = self.solver
+        if self.gather and distributed():
+            # All processes must draw the same samples.
+            solver = solver.with_seed(lambda generator: shared_seed(generator, device=views.device))
         gap, solution = solved_gap(points, mask, epsilon=self.epsilon, cost=self.cost, solver=solver, tol=self.tol)
         self.last = SolveReport(
             solution.num_steps,
@@ -164,7 +171,7 @@ class M3GLoss(ViewLoss):
             solution.relative_gradient_error,
         )
         # With a fixed number of steps the host must not wait for the error.
-        if getattr(self.solver, "fixed_steps", None) is None and not solution.converged:
+        if self.solver.fixed_steps is None and not solution.converged:
             # What may be wrong with the views is looked for only now: looking costs a pass over them.
             _checks.masked_and_scaled(views, mask, normalize=self.normalize)
             _complain(solution)
@@ -181,7 +188,7 @@ class M3GLoss(ViewLoss):
 
 def _complain(solution: Solution) -> None:
     """A solve that failed raises, one that stopped early warns."""
-    if not bool(torch.isfinite(solution.error).all()):
+    if solution.result is Result.OUT_OF_RANGE:
         raise FloatingPointError(
             f"solver {solution.solver!r} left the range of its numbers at epsilon={solution.epsilon:g}: "
             "use a larger epsilon, or solver='sinkhorn'."

@@ -4,9 +4,11 @@ from m3g.solvers.auto import Auto, EstimatedWarning, Workload, workload
 from m3g.solvers.factored.solver import Factored
 from m3g.solvers.linear_program import LinearProgram
 from m3g.solvers.sampled.rounds import Sampled, SamplingWarning
+from m3g.solvers.shared.result import Result
+from m3g.solvers.shared.solver import Solver
 from m3g.solvers.sinkhorn import Sinkhorn
 from m3g.solvers.solution import Solution
-from m3g.solvers.solve import SOLVERS, Solver, as_solver, check_epsilon, solve
+from m3g.solvers.solve import SOLVERS, as_solver, solve
 
 __all__ = [
     "SOLVERS",
@@ -14,6 +16,7 @@ __all__ = [
     "EstimatedWarning",
     "Factored",
     "LinearProgram",
+    "Result",
     "Sampled",
     "SamplingWarning",
     "Sinkhorn",
@@ -21,7 +24,6 @@ __all__ = [
     "Solver",
     "Workload",
     "as_solver",
-    "check_epsilon",
     "solve",
     "workload",
 ]

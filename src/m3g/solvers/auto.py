@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -15,6 +16,7 @@ from m3g.solvers.factored.solver import Factored
 from m3g.solvers.sampled.rounds import Sampled
 from m3g.solvers.sampled.tables import KEPT_PART
 from m3g.solvers.shared.memory import memory_limit
+from m3g.solvers.shared.solver import Solver
 from m3g.solvers.sinkhorn import Sinkhorn
 from m3g.solvers.solution import Solution
 
@@ -113,7 +115,7 @@ class EstimatedWarning(UserWarning):
 
 
 @dataclass(frozen=True)
-class Auto:
+class Auto(Solver):
     """Takes "factored" for every cost that is a sum over pairs of views, "sinkhorn" for the others.
 
     Where these would be past their budget of memory or operations, "sampled" takes over, with a warning, for all costs
@@ -130,6 +132,9 @@ class Auto:
 
     def __post_init__(self) -> None:
         Sampled(seed=self.seed, generator=self.generator)  # which refuses both
+
+    def with_seed(self, draw: Callable[[torch.Generator | None], int]) -> Auto:
+        return self if self.seed is not None else replace(self, seed=draw(self.generator), generator=None)
 
     def solve(self, problem: Problem, *, epsilon: float, tol: float, weights: list[Tensor] | None) -> Solution:
         solver = choose(problem)

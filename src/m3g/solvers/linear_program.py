@@ -9,13 +9,14 @@ import torch
 from torch import Tensor
 
 from m3g.costs import Problem
-from m3g.solvers.factored.solver import concatenated_weights
 from m3g.solvers.shared.couplings import SparseCoupling
+from m3g.solvers.shared.solver import Solver
+from m3g.solvers.shared.weights import concatenated_weights
 from m3g.solvers.solution import Solution
 
 
 @dataclass(frozen=True)
-class LinearProgram:
+class LinearProgram(Solver):
     """min ⟨P, C⟩ without entropy, on the CPU in float64.
 
     Two views with uniform weights are an assignment problem; everything else is a linear programme of n^k unknowns
@@ -28,6 +29,11 @@ class LinearProgram:
     max_tuples: int = 500_000
 
     name = "linear-program"
+
+    def check_epsilon(self, epsilon: float) -> float:
+        if epsilon != 0:
+            raise ValueError(f"epsilon must be 0 with solver='linear-program', got {epsilon!r}.")
+        return 0.0
 
     def solve(self, problem: Problem, *, epsilon: float, tol: float, weights: list[Tensor] | None) -> Solution:
         if problem.num_batch != 1:

@@ -9,15 +9,16 @@ from torch import Tensor
 
 from m3g import _checks
 from m3g.costs import Problem
-from m3g.solvers.factored.solver import concatenated_weights
 from m3g.solvers.shared.couplings import DenseCoupling, log_slab, slabs
 from m3g.solvers.shared.memory import memory_limit
 from m3g.solvers.shared.precision import full_precision
+from m3g.solvers.shared.solver import Solver
+from m3g.solvers.shared.weights import concatenated_weights
 from m3g.solvers.solution import Solution
 
 
 @dataclass(frozen=True)
-class Sinkhorn:
+class Sinkhorn(Solver):
     """Dense, for any cost: one tensor of n^k entries, read in slabs. The reference of the other solvers.
 
     Args:

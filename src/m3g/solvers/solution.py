@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -12,9 +12,10 @@ from m3g.costs import Coupling, Problem, all_edges
 from m3g.costs.coupling import Edge
 from m3g.solvers.gradients.coupling import differentiable_marginals
 from m3g.solvers.shared.memory import memory_limit
+from m3g.solvers.shared.result import Result
 
 
-@dataclass
+@dataclass(frozen=True)
 class Solution:
     """The optimal coupling of a problem, known by its potentials and marginals.
 
@@ -30,6 +31,7 @@ class Solution:
         standard_error: of `value`, and so of the loss (batch shape), where the solver samples; else None.
         relative_gradient_error: standard error of the gradient of the loss relative to its length, likewise; of the
             gradient with respect to the points, or for a `PairwiseCost` to its matrices of costs.
+        reason: how the solve ended, where the solver knows; None leaves it to `result` to tell from the tensors.
         differentiable: whether `pair_marginal` and `coupling` carry gradients to the problem's tensors.
     """
 
@@ -44,8 +46,9 @@ class Solution:
     coupling_form: Coupling
     standard_error: Tensor | None = None
     relative_gradient_error: Tensor | None = None
+    reason: Result | None = None
     differentiable: bool = False
-    _pairs: dict[Edge, Tensor] = field(default_factory=dict, repr=False)
+    _pairs: dict[Edge, Tensor] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def potentials(self) -> list[Tensor]:
@@ -54,9 +57,23 @@ class Solution:
         return [self._shaped(part) for part in parts]
 
     @property
+    def result(self) -> Result:
+        """How the solve ended, the worst problem of a batch deciding; its `value` is a message.
+
+        After a fixed number of steps this is the first time that the host reads the error.
+        """
+        if not bool(torch.isfinite(self.value).all() & torch.isfinite(self.error).all()):
+            return Result.OUT_OF_RANGE
+        if self.reason is not None:
+            return self.reason
+        if not bool((self.error <= self.tol).all()):
+            return Result.OUT_OF_STEPS
+        return Result.CONVERGED if self.standard_error is None else Result.ESTIMATED
+
+    @property
     def converged(self) -> bool:
-        """Whether every problem of the batch reached the tolerance."""
-        return bool((self.error <= self.tol).all())
+        """Whether every problem of the batch reached the tolerance, with finite numbers."""
+        return self.result in (Result.CONVERGED, Result.ESTIMATED)
 
     def _shaped(self, tensor: Tensor) -> Tensor:
         return tensor.reshape(*self.problem.batch, *tensor.shape[1:])
@@ -79,8 +96,14 @@ class Solution:
             return self.coupling_form.pair(l, m)
         if not self._pairs:
             edges = all_edges(self.problem.k)
-            self._pairs = dict(zip(edges, differentiable_marginals(self, edges)))
+            self._pairs.update(zip(edges, differentiable_marginals(self._plain(), edges)))
         return self._pairs[l, m]
+
+    def _plain(self) -> Solution:
+        """The same without gradients. The graph keeps it: if it kept `self`, which keeps the graph's outputs, that
+        would be a reference cycle.
+        """
+        return replace(self, value=self.value.detach(), differentiable=False)
 
     def coupling(self, *, limit: int | None = None) -> Tensor:
         """The full tensor (..., n_1, …, n_k), if it fits in `limit` bytes (default: half the memory)."""
@@ -88,11 +111,11 @@ class Solution:
         limit = memory_limit(self.problem.device) if limit is None else limit
         _checks.fits("the full coupling", size, limit, "use pair_marginal(l, m), or raise limit")
         if self.differentiable:
-            return self._shaped(*differentiable_marginals(self, [tuple(range(self.problem.k))]))
+            return self._shaped(*differentiable_marginals(self._plain(), [tuple(range(self.problem.k))]))
         return self._shaped(torch.cat([slab for _, slab in self.coupling_form.rows()], dim=1))
 
     def __repr__(self) -> str:
-        state = "converged" if self.converged else "NOT converged"
+        state = "converged" if self.converged else f"NOT converged ({self.result.name.lower().replace('_', ' ')})"
         return (
             f"Solution({self.solver}, {state} after {self.num_steps} steps, error {float(self.error.max()):.1e}, "
             f"value {self.value.tolist() if self.value.numel() < 5 else tuple(self.value.shape)})"

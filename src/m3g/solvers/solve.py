@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from dataclasses import replace
 
 from torch import Tensor
 
@@ -14,10 +14,11 @@ from m3g.solvers.factored.solver import Factored
 from m3g.solvers.gradients.value import differentiable_value
 from m3g.solvers.linear_program import LinearProgram
 from m3g.solvers.sampled.rounds import Sampled
+from m3g.solvers.shared.solver import Solver
 from m3g.solvers.sinkhorn import Sinkhorn
 from m3g.solvers.solution import Solution
 
-SOLVERS: dict[str, Any] = {
+SOLVERS: dict[str, type[Solver]] = {
     "auto": Auto,
     "sinkhorn": Sinkhorn,
     "factored": Factored,
@@ -26,29 +27,11 @@ SOLVERS: dict[str, Any] = {
 }
 
 
-class Solver(Protocol):
-    """What `solver=` takes besides a name."""
-
-    name: str
-
-    def solve(self, problem: Problem, *, epsilon: float, tol: float, weights: list[Tensor] | None) -> Solution:
-        """The solution of a checked problem."""
-
-
 def as_solver(solver: str | Solver) -> Solver:
     """A configured solver, or the one of that name with its defaults."""
-    if not isinstance(solver, str) and hasattr(solver, "solve"):
+    if isinstance(solver, Solver):
         return solver
     return SOLVERS[_checks.one_of("solver", solver, SOLVERS)]()
-
-
-def check_epsilon(epsilon: float, solver: Solver) -> float:
-    """epsilon = 0 is the exact solver's alone, and it takes no other."""
-    if isinstance(solver, LinearProgram):
-        if epsilon != 0:
-            raise ValueError(f"epsilon must be 0 with solver='linear-program', got {epsilon!r}.")
-        return 0.0
-    return _checks.positive("epsilon", epsilon)
 
 
 def solve(
@@ -102,11 +85,11 @@ def solve(
         _checks.finite_tensor("problem", tensor.detach())
     solution = chosen.solve(
         problem,
-        epsilon=check_epsilon(epsilon, chosen),
+        epsilon=chosen.check_epsilon(epsilon),
         tol=tol,
         weights=_checks.marginal_weights(weights, problem.sizes, problem.tensors[0]),
     )
     if differentiable:
-        solution.differentiable = True
-        solution.value = differentiable_value(solution).reshape(problem.batch)
+        value = differentiable_value(solution).reshape(problem.batch)
+        return replace(solution, value=value, differentiable=True)
     return solution

@@ -24,6 +24,7 @@ from m3g.solvers.factored.kernels import Kernels, pair_kernels
 from m3g.solvers.shared.couplings import PairwiseCoupling
 from m3g.solvers.shared.newton import solve_newton
 from m3g.solvers.shared.precision import full_precision
+from m3g.solvers.shared.solver import Solver
 from m3g.solvers.shared.weights import concatenated_weights
 from m3g.solvers.solution import Solution
 
@@ -37,7 +38,7 @@ MOST_RETREATS = 12
 
 
 @dataclass(frozen=True)
-class Factored:
+class Factored(Solver):
     """Exact for every pairwise cost, by matrix products; nothing of size n^k is held.
 
     Args:

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -27,6 +28,7 @@ from m3g.solvers.sampled.proposals import Mixture, random_tuples, true_tuples
 from m3g.solvers.sampled.tuples import TupleList
 from m3g.solvers.shared.memory import memory_limit
 from m3g.solvers.shared.precision import full_precision
+from m3g.solvers.shared.solver import Solver
 from m3g.solvers.shared.weights import concatenated_weights
 from m3g.solvers.solution import Solution
 
@@ -55,7 +57,7 @@ class SamplingWarning(UserWarning):
 
 
 @dataclass(frozen=True)
-class Sampled:
+class Sampled(Solver):
     """Linear in k and in n at a fixed rank; an estimate, which says how good it is.
 
     Works for the circular variance and the circular standard deviation in O(k n d rank), and for every other cost that
@@ -94,6 +96,7 @@ class Sampled:
     max_steps: int = 60
 
     name = "sampled"
+    exact = False
 
     def __post_init__(self) -> None:
         for field in ("rank", "rounds", "max_rank", "max_steps"):
@@ -107,6 +110,9 @@ class Sampled:
             raise ValueError(f"generator must be a torch.Generator or None, got {type(self.generator).__name__}.")
         if self.seed is not None and self.generator is not None:
             raise ValueError("seed must be None where a generator is given, got both.")
+
+    def with_seed(self, draw: Callable[[torch.Generator | None], int]) -> Sampled:
+        return self if self.seed is not None else replace(self, seed=draw(self.generator), generator=None)
 
     def solve(self, problem: Problem, *, epsilon: float, tol: float, weights: list[Tensor] | None) -> Solution:
         if self.form == "products" and not isinstance(problem, CircularVarianceProblem):

@@ -1,0 +1,150 @@
+"""Damped ascent on the dual, once for all solvers: init, step, done over an explicit state.
+
+A solver brings a `Dual`: `evaluate` finds the marginals at some log scalings, `direction` the step that follows. All
+are pure functions of their arguments; the state is immutable. `ascend` is the loop:
+
+    state = init(dual, log_scaling)
+    while (result := done(state, tol=tol, max_steps=max_steps)) is None:
+        state = step(dual, state)
+
+`step` first looks whether the last step lost ground. Where it did, a quarter of it is tried; else the next step is
+taken. `fixed_ascent` takes a fixed number of steps, reads no value on the host and takes nothing back, so that it can
+be compiled into one graph.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Generic, Protocol, TypeVar
+
+import torch
+from torch import Tensor
+
+from m3g.solvers.shared.result import Result
+
+# Times in a row that a step may be shortened.
+MOST_RETREATS = 12
+
+
+class Evaluated(Protocol):
+    """What is known at a point of the ascent, for each of b problems.
+
+    Attributes:
+        log_scaling: (b, N) the point; `evaluate` may have moved it to where the mass is right.
+        error: (b,) Σ_l |m_l(P) - a_l|_1.
+        height: (b, 1) the dual value in units of epsilon, up to a constant.
+    """
+
+    @property
+    def log_scaling(self) -> Tensor: ...
+    @property
+    def error(self) -> Tensor: ...
+    @property
+    def height(self) -> Tensor: ...
+
+
+E = TypeVar("E", bound=Evaluated)
+
+
+class Dual(Protocol[E]):
+    """A concave function of the log scalings."""
+
+    def evaluate(self, log_scaling: Tensor) -> E:
+        """What is known at a point (b, N)."""
+
+    def direction(self, found: E) -> Tensor:
+        """The step (b, N) to take from there; already shortened where it would be too long."""
+
+
+@dataclass(frozen=True)
+class AscentState(Generic[E]):
+    """Where an ascent stands.
+
+    Attributes:
+        found: what is known at the current point.
+        start, move, height: the last step and where it began, with the dual value there; None before the first step.
+        num_steps: evaluations so far.
+        retreats: times the last step has been shortened.
+    """
+
+    found: E
+    start: Tensor | None = None
+    move: Tensor | None = None
+    height: Tensor | None = None
+    num_steps: int = 1
+    retreats: int = 0
+
+
+def init(dual: Dual[E], log_scaling: Tensor) -> AscentState[E]:
+    """The state at the first point."""
+    return AscentState(dual.evaluate(log_scaling))
+
+
+def step(dual: Dual[E], state: AscentState[E], *, loss_allowed: float) -> AscentState[E]:
+    """One more evaluation: after the next step, or after a part of the last one where it lost ground.
+
+    `loss_allowed` is how far the dual may fall in a step, in units of epsilon.
+    """
+    found = state.found
+    if state.start is not None and state.move is not None and state.height is not None:
+        loss = state.height - found.height
+        worst = loss.item() if loss.numel() == 1 else loss.max().item()
+        if not worst <= loss_allowed:  # also where it is not a number
+            lost = ~(loss <= loss_allowed)
+            move = torch.where(lost, state.move / 4, 0.0)
+            shortened = torch.where(lost, state.start + move, found.log_scaling)
+            return replace(
+                state,
+                found=dual.evaluate(shortened),
+                move=move,
+                num_steps=state.num_steps + 1,
+                retreats=state.retreats + 1,
+            )
+    return advance(dual, state)
+
+
+def advance(dual: Dual[E], state: AscentState[E]) -> AscentState[E]:
+    """The next step, without a look at the last one: no value is read on the host."""
+    found = state.found
+    move = dual.direction(found)
+    there = dual.evaluate(found.log_scaling + move)
+    return AscentState(there, found.log_scaling, move, found.height, state.num_steps + 1)
+
+
+def done(state: AscentState[E], *, tol: float, max_steps: int) -> Result | None:
+    """Why the ascent ends here, or None where it goes on."""
+    error = state.found.error
+    worst = error.item() if error.numel() == 1 else error.max().item()
+    if worst <= tol:
+        return Result.CONVERGED
+    finite = math.isfinite(worst)
+    # An error that is not a number comes from the input, or from a step too far, which is taken back.
+    if not finite and state.num_steps == 1:
+        return Result.OUT_OF_RANGE
+    if state.num_steps >= max_steps or state.retreats >= MOST_RETREATS:
+        return Result.OUT_OF_STEPS if finite else Result.OUT_OF_RANGE
+    return None
+
+
+def ascend(
+    dual: Dual[E], log_scaling: Tensor, *, tol: float, max_steps: int, loss_allowed: float = 1e-3, check_every: int = 1
+) -> tuple[AscentState[E], Result]:
+    """Steps until every problem of the batch has an error of at most `tol`, or `max_steps` evaluations were made.
+
+    With `check_every` > 1 the host reads the error only every so many steps, so an accelerator seldom waits.
+    """
+    state = init(dual, log_scaling)
+    while (result := done(state, tol=tol, max_steps=max_steps)) is None:
+        state = step(dual, state, loss_allowed=loss_allowed)
+        for _ in range(min(check_every, max_steps - state.num_steps + 1) - 1):
+            state = advance(dual, state)
+    return state, result
+
+
+def fixed_ascent(dual: Dual[E], log_scaling: Tensor, num_steps: int) -> AscentState[E]:
+    """Just `num_steps` evaluations; nothing is read on the host, no step is taken back."""
+    state = init(dual, log_scaling)
+    for _ in range(num_steps - 1):
+        state = advance(dual, state)
+    return state
