@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import threading
 from typing import Any
 
 import torch
@@ -31,7 +31,7 @@ class full_precision:
         if torch.is_autocast_enabled(device.type):
             self.contexts.append(torch.autocast(device.type, enabled=False))
         if not _already_full():
-            self.contexts.append(_full_matmul())
+            self.contexts.append(_full_matmul)
 
     def __enter__(self) -> None:
         for context in self.contexts:
@@ -43,6 +43,7 @@ class full_precision:
 
 
 def _already_full() -> bool:
+    """Whether no setting of the user's asks for fewer bits; what a solve of another thread has set does not count."""
     try:
         return torch.get_float32_matmul_precision() == "highest" and _global_setting() in ("none", "ieee")
     except RuntimeError:  # torch refuses to answer where old and new settings were mixed
@@ -53,24 +54,49 @@ def _global_setting() -> str:
     return getattr(torch.backends, "fp32_precision", "none")
 
 
-@contextlib.contextmanager
-def _full_matmul() -> Iterator[None]:
-    if _BACKENDS:
-        before = [backend.fp32_precision for backend in _BACKENDS]
-        for backend in _BACKENDS:
-            backend.fp32_precision = "ieee"
-        try:
-            yield
-        finally:
-            for backend, value in zip(_BACKENDS, before):
-                backend.fp32_precision = value
-    else:
-        setting = torch.get_float32_matmul_precision()
-        torch.set_float32_matmul_precision("highest")
-        try:
-            yield
-        finally:
-            torch.set_float32_matmul_precision(setting)
+class _FullMatmul(contextlib.AbstractContextManager):
+    """Full precision while any thread is inside: the first that enters changes the setting, the last restores it.
+
+    torch has no such setting for one thread alone. What the user sets while a solve runs is left as it is.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.num_inside = 0
+        self.before: list[str] = []
+        self.asked = ""
+
+    def __enter__(self) -> None:
+        with self.lock:
+            if self.num_inside == 0:
+                self.asked = _setting()
+                self.before = [backend.fp32_precision for backend in _BACKENDS]
+                for backend in _BACKENDS:
+                    backend.fp32_precision = "ieee"
+                if not _BACKENDS:
+                    torch.set_float32_matmul_precision("highest")
+            self.num_inside += 1
+
+    def __exit__(self, *raised: object) -> None:
+        with self.lock:
+            self.num_inside -= 1
+            if self.num_inside > 0:
+                return
+            if not _BACKENDS:
+                torch.set_float32_matmul_precision(self.asked)
+            elif _setting() == self.asked:
+                for backend, value in zip(_BACKENDS, self.before):
+                    backend.fp32_precision = value
+
+
+def _setting() -> str:
+    try:
+        return torch.get_float32_matmul_precision()
+    except RuntimeError:
+        return "mixed"
+
+
+_full_matmul = _FullMatmul()
 
 
 def vector_dtype(device: torch.device) -> torch.dtype:

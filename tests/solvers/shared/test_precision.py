@@ -1,0 +1,53 @@
+"""Solves leave the user's settings alone, in threads too."""
+
+import threading
+
+import pytest
+import torch
+
+from m3g.solvers.shared.precision import full_precision
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def medium():
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("medium")
+    yield
+    torch.set_float32_matmul_precision(before)
+
+
+def test_threads_that_overlap_restore_the_setting(medium):
+    """The first thread that entered leaves before the second, which entered while the setting was changed."""
+    first_in, second_in, first_out = threading.Event(), threading.Event(), threading.Event()
+    seen = []
+
+    def first():
+        with full_precision(CPU):
+            first_in.set()
+            second_in.wait(10)
+        first_out.set()
+
+    def second():
+        first_in.wait(10)
+        with full_precision(CPU):
+            second_in.set()
+            first_out.wait(10)
+            seen.append(torch.backends.mkldnn.matmul.fp32_precision)
+
+    threads = [threading.Thread(target=target) for target in (first, second)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert seen == ["ieee"]  # the first has left, the second still computes in full precision
+    assert torch.backends.mkldnn.matmul.fp32_precision == "bf16"
+    assert torch.get_float32_matmul_precision() == "medium"
+
+
+def test_what_the_user_sets_meanwhile_is_kept(medium):
+    with full_precision(CPU):
+        torch.set_float32_matmul_precision("high")
+    assert torch.get_float32_matmul_precision() == "high"
+    assert torch.backends.mkldnn.matmul.fp32_precision == "tf32"
