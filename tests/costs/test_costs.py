@@ -79,15 +79,87 @@ def test_an_absent_point_of_a_pairwise_cost_is_orthogonal_to_all():
     torch.testing.assert_close(dense[1], torch.full((3,), 2.0, dtype=torch.float64))
 
 
+def test_every_pair_may_have_a_ground_cost_of_its_own():
+    views = reference.noisy_views(4, 3, 5)
+
+    def taxicab(x, y):
+        return (x.unsqueeze(-2) - y.unsqueeze(-3)).abs().sum(-1)
+
+    cost = m3g.PairwiseCost(
+        {(0, 1): taxicab, (2, 3): "coulomb", (0, 3): "cosine", (1, 2): "sqeuclidean"},
+        weights={(0, 1): 2.0, (1, 2): 0.5, (2, 3): 1.0, (0, 3): 0.0},
+    )
+
+    def literal(w, x, y, z):
+        return 2 * (w - x).abs().sum() + 0.5 * (x - y).square().sum() + 1 / (y - z).norm().clamp(min=1e-3)
+
+    problem = cost(views)
+    assert problem.edges == [(0, 1), (1, 2), (2, 3)]
+    torch.testing.assert_close(problem.dense()[0], reference.cost_tensor(literal, views))
+    assert m3g.PairwiseCost({(0, 2): "cosine"})(views).edges == [(0, 2)]
+    gap = m3g.matching_gap(views, cost=cost, epsilon=2.0, tol=1e-9)
+    torch.testing.assert_close(gap, reference.gap(problem.dense()[0], 2.0), atol=1e-7, rtol=0)
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    shape=SHAPES,
+    offset=st.sampled_from([0.0, 1.0, 1000.0]),
+    distance=st.sampled_from([2e-3, 0.2]),
+    ground=st.sampled_from(["sqeuclidean", "coulomb"]),
+)
+def test_close_points_keep_their_distance_in_float32(shape, offset, distance, ground):
+    """|x|² + |y|² - 2⟨x, y⟩ loses all digits where the points are far from the origin or close to each other."""
+    _, n, d, seed = shape
+    generator = torch.Generator().manual_seed(seed)
+    base = offset + torch.randn(1, n, d, generator=generator)
+    views = base + distance * torch.randn(2, n, d, generator=generator)
+    found = m3g.PairwiseCost(ground)(views).dense()[0]
+    exact = reference.cost_tensor(LITERAL[ground], views.double())
+    torch.testing.assert_close(found.double(), exact, rtol=1e-5, atol=1e-6 if ground == "sqeuclidean" else 1e-4)
+
+
+def test_coulomb_of_unit_vectors_that_nearly_meet():
+    angle = 2 * torch.asin(torch.tensor(1e-3, dtype=torch.float64))
+    views = torch.stack([torch.tensor([[1.0, 0.0]]).double(), torch.stack([angle.cos(), angle.sin()])[None]]).float()
+    assert float(m3g.PairwiseCost("coulomb")(views).dense()) == pytest.approx(500.0, rel=1e-4)
+
+
+def test_a_function_that_fails_is_told_the_pair_and_the_shapes():
+    views = [torch.rand(2, 3, 4), torch.rand(2, 5, 4), torch.rand(2, 6, 4)]
+    grounds = {(0, 1): "cosine", (1, 2): lambda x, y: (x - y).norm(dim=-1)}
+    with pytest.raises(
+        ValueError,
+        match=r"ground must be a function that returns costs \(2, 5, 6\) for points \(2, 5, 4\) of view 1 and "
+        r"\(2, 6, 4\) of view 2, got RuntimeError: The size of tensor",
+    ):
+        m3g.PairwiseCost(grounds)(views)
+    with pytest.raises(
+        ValueError, match=r"of \(2, 3, 1, 1, 4\), \(2, 1, 5, 1, 4\), \(2, 1, 1, 6, 4\) to shape .*, got "
+    ):
+        apply_cost(lambda x, y, z: x @ y, views).dense()
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
+        (lambda: m3g.PairwiseCost({(1, 0): "cosine"}), r"ground must have keys \(l, m\) with 0 <= l < m, got \(1, 0\)"),
+        (lambda: m3g.PairwiseCost({(0, 1): "x"}), r"ground of \(0, 1\) must be one of 'cosine', 'coulomb'"),
+        (lambda: m3g.PairwiseCost({(0, 5): "cosine"})(torch.rand(3, 2, 2)), "ground must name views from 0 to 2"),
+        (lambda: m3g.PairwiseCost({})(torch.rand(3, 2, 2)), "ground must have at least one pair"),
+        (
+            lambda: m3g.PairwiseCost({(0, 1): "cosine"}, weights={(0, 2): 1.0}),
+            r"weights must have keys that ground has, got \(0, 2\)",
+        ),
         (lambda: m3g.CircularVariance(scale="x"), "scale must be one of 'algorithm2', 'definition', got 'x'"),
         (lambda: m3g.PairwiseCost("x"), "ground must be one of 'cosine', 'coulomb', 'sqeuclidean', got 'x'"),
         (lambda: m3g.PairwiseCost(weights={(1, 0): 1.0}), r"weights must have keys \(l, m\) with 0 <= l < m"),
         (lambda: m3g.PairwiseCost(weights={(0, 1): -1.0}), "weights must be non-negative finite numbers"),
         (lambda: m3g.PairwiseCost(weights={(0, 5): 1.0})(torch.rand(3, 2, 2)), "weights must name views from 0 to 2"),
-        (lambda: m3g.PairwiseCost(weights={(0, 1): 0.0})(torch.rand(3, 2, 2)), "at least one positive weight"),
+        (
+            lambda: m3g.PairwiseCost(weights={(0, 1): 0.0})(torch.rand(3, 2, 2)),
+            "weights must have at least one pair of positive weight",
+        ),
         (lambda: m3g.PairwiseCost(lambda x, y: x)(torch.rand(3, 2, 4)), "ground must be a function that returns costs"),
         (lambda: apply_cost(lambda x, y: x, torch.rand(2, 3, 4)).dense(), "cost must be a function of 2 broadcastable"),
         (lambda: apply_cost("x", torch.rand(2, 3, 4)), "cost must be one of 'cosine', 'coulomb'"),

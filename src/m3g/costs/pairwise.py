@@ -20,8 +20,21 @@ COULOMB_FLOOR = 1e-3
 
 def squared_euclidean(x: Tensor, y: Tensor) -> Tensor:
     """|x_i - y_j|²: (..., n, d), (..., m, d) -> (..., n, m)."""
-    squared = x.square().sum(-1).unsqueeze(-1) + y.square().sum(-1).unsqueeze(-2)
-    return squared - 2 * x @ y.transpose(-1, -2)
+    return _squared_distances(x, y).to(x.dtype)
+
+
+def _squared_distances(x: Tensor, y: Tensor) -> Tensor:
+    """By one matrix product, in float64: |x|² + |y|² - 2⟨x, y⟩ cancels where points are close to each other.
+
+    Distances do not change when both are moved, so the mean of y is taken out first: what is left to cancel is
+    the spread of the points and not their distance from the origin.
+    """
+    if x.device.type != "mps":  # which has no float64
+        x, y = x.double(), y.double()
+    centre = y.detach().mean(-2, keepdim=True)
+    x, y = x - centre, y - centre
+    squares = x.square().sum(-1).unsqueeze(-1) + y.square().sum(-1).unsqueeze(-2)
+    return squares - 2 * x @ y.transpose(-1, -2)
 
 
 def cosine(x: Tensor, y: Tensor) -> Tensor:
@@ -33,7 +46,7 @@ def cosine(x: Tensor, y: Tensor) -> Tensor:
 
 def coulomb(x: Tensor, y: Tensor) -> Tensor:
     """1 / |x_i - y_j|, the repulsion of density functional theory; distances are clamped from below at 1e-3."""
-    return squared_euclidean(x, y).clamp(min=COULOMB_FLOOR**2).rsqrt()
+    return _squared_distances(x, y).clamp(min=COULOMB_FLOOR**2).rsqrt().to(x.dtype)
 
 
 # The cost at right angles on the sphere: what an absent point costs against everything.
@@ -46,13 +59,14 @@ GROUNDS: dict[str, tuple[Ground, float]] = {
 
 @dataclass(frozen=True)
 class PairwiseCost:
-    """c(z_1, …, z_k) = Σ_{l<m} w_lm g(z_l, z_m) over any graph of views.
+    """c(z_1, …, z_k) = Σ_{l<m} w_lm g_lm(z_l, z_m) over any graph of views.
 
     Args:
         ground: "sqeuclidean", "cosine", "coulomb", or a function of two tensors (..., n, d) and (..., m, d) that
-            returns (..., n, m).
+            returns (..., n, m); or {(l, m): name or function}, a ground cost of its own for every pair, where pairs
+            that are left out carry no edge.
         weights: {(l, m): w_lm} with w_lm >= 0; pairs that are left out, or have weight 0, carry no edge, so that
-            chains, stars and trees cost the solver far less. None joins every pair with weight 1.
+            chains, stars and trees cost the solver far less. None gives every pair weight 1.
         neutral: the cost of an absent point against any other, where views are masked; by default the cost of
             orthogonal unit vectors for the named grounds, 0 for a function.
 
@@ -64,51 +78,87 @@ class PairwiseCost:
         >>> problem = cost(torch.eye(4).expand(3, 4, 4))
         >>> problem.edges, problem.complete
         ([(0, 1), (1, 2)], False)
+
+        The same chain, with another ground cost on its second edge.
+
+        >>> def taxicab(x, y):
+        ...     return (x.unsqueeze(-2) - y.unsqueeze(-3)).abs().sum(-1)
+        >>> m3g.PairwiseCost({(0, 1): "cosine", (1, 2): taxicab})(torch.eye(4).expand(3, 4, 4)).edges
+        [(0, 1), (1, 2)]
     """
 
-    ground: str | Ground = "sqeuclidean"
+    ground: str | Ground | Mapping[Edge, str | Ground] = "sqeuclidean"
     weights: Mapping[Edge, float] | None = None
     neutral: float | None = None
 
     def __post_init__(self) -> None:
-        if not callable(self.ground):
-            _checks.one_of("ground", self.ground, GROUNDS)
+        grounds = self.ground if isinstance(self.ground, Mapping) else {None: self.ground}
+        for edge, ground in grounds.items():
+            if edge is not None:
+                _check_edge("ground", edge)
+            if not callable(ground):
+                _checks.one_of("ground" if edge is None else f"ground of {edge!r}", ground, GROUNDS)
         for edge, weight in (self.weights or {}).items():
-            if not (isinstance(edge, tuple) and len(edge) == 2 and 0 <= edge[0] < edge[1]):
-                raise ValueError(f"weights must have keys (l, m) with 0 <= l < m, got {edge!r}.")
+            _check_edge("weights", edge)
             if not (weight >= 0 and weight < float("inf")):
                 raise ValueError(f"weights must be non-negative finite numbers, got {weight!r} for {edge!r}.")
+            if isinstance(self.ground, Mapping) and edge not in self.ground:
+                raise ValueError(f"weights must have keys that ground has, got {edge!r}.")
 
-    def _edges(self, k: int) -> dict[Edge, float]:
-        if self.weights is None:
-            return dict.fromkeys(all_edges(k), 1.0)
-        for edge in self.weights:
-            if edge[1] >= k:
-                raise ValueError(f"weights must name views from 0 to {k - 1}, got {edge!r}.")
-        kept = {edge: float(w) for edge, w in sorted(self.weights.items()) if w > 0}
+    def edges(self, k: int) -> dict[Edge, tuple[str | Ground, float]]:
+        """The ground cost and the weight of every edge of a graph over k views."""
+        grounds = self.ground if isinstance(self.ground, Mapping) else dict.fromkeys(all_edges(k), self.ground)
+        weights = dict.fromkeys(grounds, 1.0) if self.weights is None else self.weights
+        for name, given in (("ground", grounds), ("weights", weights)):
+            for edge in given:
+                if edge[1] >= k:
+                    raise ValueError(f"{name} must name views from 0 to {k - 1}, got {edge!r}.")
+        kept = {edge: (grounds[edge], float(weight)) for edge, weight in sorted(weights.items()) if weight > 0}
         if not kept:
-            raise ValueError("weights must have at least one positive weight, got none.")
+            name = "ground" if self.weights is None else "weights"
+            raise ValueError(f"{name} must have at least one pair of positive weight, got none.")
         return kept
 
     def __call__(self, views: Views, *, mask: Tensor | None = None) -> PairwiseProblem:
         """The problem of these views; `mask` (..., k, n) tells which points are there."""
         parts, batch = flatten_batch(views)
-        ground, neutral = self.ground, self.neutral
-        if isinstance(ground, str):
-            ground, right_angle = GROUNDS[ground]
-            neutral = right_angle if neutral is None else neutral
-        flat = None if mask is None else mask.reshape(-1, *mask.shape[-2:])
+        there = None
+        if mask is not None:
+            there = mask.reshape(-1, *mask.shape[-2:]).unbind(1)
+            # Any vector at which a ground cost has derivatives: what an absent point costs is set below.
+            parts = [torch.where(present.unsqueeze(-1), part, 1.0) for present, part in zip(there, parts)]
         costs = []
-        for (l, m), weight in self._edges(len(parts)).items():
-            cost = ground(parts[l], parts[m])
-            expected = (parts[l].shape[0], parts[l].shape[1], parts[m].shape[1])
-            if not isinstance(cost, Tensor) or tuple(cost.shape) != expected:
-                got = tuple(cost.shape) if isinstance(cost, Tensor) else type(cost).__name__
-                raise ValueError(f"ground must be a function that returns costs {expected} here, got {got}.")
-            if flat is not None:
-                both = flat[:, l].unsqueeze(-1) & flat[:, m].unsqueeze(-2)
-                cost = torch.where(both, cost, neutral or 0.0)
+        edges = self.edges(len(parts))
+        for (l, m), (ground, weight) in edges.items():
+            function, right_angle = GROUNDS[ground] if isinstance(ground, str) else (ground, 0.0)
+            cost = _ground_costs(function, parts[l], parts[m], (l, m))
+            if there is not None:
+                both = there[l].unsqueeze(-1) & there[m].unsqueeze(-2)
+                cost = torch.where(both, cost, right_angle if self.neutral is None else self.neutral)
             costs.append(weight * cost)
         sizes = [part.shape[1] for part in parts]
         stacked = torch.stack(costs, 1) if len(set(sizes)) == 1 else costs
-        return PairwiseProblem(list(self._edges(len(parts))), stacked, sizes=sizes, batch=batch)
+        return PairwiseProblem(list(edges), stacked, sizes=sizes, batch=batch)
+
+
+def _check_edge(name: str, edge: object) -> None:
+    whole = isinstance(edge, tuple) and len(edge) == 2 and all(isinstance(view, int) for view in edge)
+    if not (whole and 0 <= edge[0] < edge[1]):  # type: ignore[index]
+        raise ValueError(f"{name} must have keys (l, m) with 0 <= l < m, got {edge!r}.")
+
+
+def _ground_costs(ground: Ground, x: Tensor, y: Tensor, edge: Edge) -> Tensor:
+    """ground(x, y), or an error that says which pair it failed on and what it should have returned."""
+    expected = (x.shape[0], x.shape[1], y.shape[1])
+    asked = (
+        f"ground must be a function that returns costs {expected} for points {tuple(x.shape)} of view {edge[0]} "
+        f"and {tuple(y.shape)} of view {edge[1]}"
+    )
+    try:
+        cost = ground(x, y)
+    except Exception as error:
+        raise ValueError(f"{asked}, got {type(error).__name__}: {error}") from error
+    if not isinstance(cost, Tensor) or tuple(cost.shape) != expected:
+        got = f"costs {tuple(cost.shape)}" if isinstance(cost, Tensor) else type(cost).__name__
+        raise ValueError(f"{asked}, got {got}.")
+    return cost

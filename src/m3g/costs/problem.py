@@ -183,14 +183,22 @@ class FunctionProblem(Problem):
             shape = [part.shape[0]] + [1] * self.k + [part.shape[-1]]
             shape[l + 1] = part.shape[1]
             points.append(part.reshape(shape))
-        cost = self.function(*points)
-        expected = (points[0].shape[0], points[0].shape[1], *self.sizes[1:])
+        return self._costs(points, (points[0].shape[0], points[0].shape[1], *self.sizes[1:]))
+
+    def _costs(self, points: Sequence[Tensor], expected: tuple[int, ...]) -> Tensor:
+        """The function's answer, or an error that says what it was given and what it should have returned."""
+        shapes = ", ".join(str(tuple(part.shape)) for part in points)
+        asked = (
+            f"cost must be a function of {self.k} broadcastable tensors (..., d) that reduces the last axis, "
+            f"of {shapes} to shape {expected} here"
+        )
+        try:
+            cost = self.function(*points)
+        except Exception as error:
+            raise ValueError(f"{asked}, got {type(error).__name__}: {error}") from error
         if not isinstance(cost, Tensor) or tuple(cost.shape) != expected:
             got = tuple(cost.shape) if isinstance(cost, Tensor) else type(cost).__name__
-            raise ValueError(
-                f"cost must be a function of {self.k} broadcastable tensors (..., d) that reduces the last axis, "
-                f"to shape {expected} here, got {got}."
-            )
+            raise ValueError(f"{asked}, got {got}.")
         return cost
 
     def _slabs(self) -> list[slice]:
@@ -204,7 +212,7 @@ class FunctionProblem(Problem):
             return torch.cat([self._slab(self.tensors, rows) for rows in self._slabs()], dim=1)
 
     def matched(self) -> Tensor:
-        return self.function(*self.tensors).mean(-1)
+        return self._costs(self.tensors, tuple(self.tensors[0].shape[:-1])).mean(-1)
 
     def gradient(self, coupling: Coupling) -> tuple[Tensor, ...]:
         total = [torch.zeros_like(view) for view in self.tensors]
