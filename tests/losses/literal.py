@@ -5,9 +5,11 @@ All take unit vectors z (k, n, d) as given, and the bool mask (k, n) of points t
 
 from __future__ import annotations
 
+import cmath
 import itertools
 import math
 
+import scipy.linalg
 import torch
 
 
@@ -47,7 +49,7 @@ def pairwise(z, mask, pair, *, pairs=None, target=None, least=1):
     return total / weight
 
 
-def average_of_rest(z, mask, pair, *, renormalize=True, target=None, least=1):
+def average_of_rest(z, mask, pair, *, renormalize=True, symmetric=False, target=None, least=1):
     k, n, _ = z.shape
     target = z if target is None else target
     total, weight = 0.0, 0
@@ -60,8 +62,10 @@ def average_of_rest(z, mask, pair, *, renormalize=True, target=None, least=1):
                 averages.append(average / average.norm() if renormalize else average)
                 rows.append(i)
         if len(rows) >= least:
-            total += len(rows) * pair(z[l, rows], torch.stack(averages))
-            weight += len(rows)
+            sides = [(z[l, rows], torch.stack(averages))]
+            for a, b in [*sides, *((b, a) for a, b in sides if symmetric)]:
+                total += len(rows) * pair(a, b)
+                weight += len(rows)
     return total / weight
 
 
@@ -218,3 +222,70 @@ def vicreg(x, mask, weights=(25.0, 25.0, 1.0)):
             spread.append(mean(max(0.0, 1 - math.sqrt(float(cov[c, c]) + 1e-4)) for c in range(d)))
             decorrelation.append(sum(float(cov[c, e]) ** 2 for c in range(d) for e in range(d) if c != e) / d)
     return weights[0] * invariance + weights[1] * mean(spread) + weights[2] * 2 * mean(decorrelation)
+
+
+def pmrl(z, mask, t, t_contrast, contrast):
+    n = z.shape[1]
+    terms, leading = [], []
+    for i in range(n):
+        views = z[mask[:, i], i]
+        _, values, right = torch.linalg.svd(views, full_matrices=False)
+        if len(views) >= 2:
+            terms.append(log_share(float(values[0]) / t, [float(s) / t for s in values[1:]]))
+        leading.append(right[0] if dot(right[0], views[0]) >= 0 else -right[0])
+    return mean(terms) + contrast * infonce(leading, leading, t_contrast)
+
+
+def lejepa(x, mask, regularization, directions, generator):
+    k, n, d = x.shape
+    axes = torch.randn(directions, d, generator=generator, dtype=torch.float64)
+    apart = []
+    for l, i in itertools.product(range(k), range(n)):
+        if mask[l, i] and mask[:, i].sum() >= 2:
+            apart.append(float((x[l, i] - x[mask[:, i], i].mean(0)).square().mean()))
+    step = 3 / 16
+    statistics = []
+    for l in range(k):
+        points = x[l][mask[l]]
+        of_directions = []
+        for axis in axes:
+            integral = 0.0
+            for knot in range(-16, 17):
+                t = knot * step
+                character = mean(cmath.exp(1j * t * dot(axis / axis.norm(), point)) for point in points)
+                height = abs(character - math.exp(-(t**2) / 2)) ** 2 * math.exp(-(t**2) / 2)
+                integral += step * height / (2 if abs(knot) == 16 else 1)
+            of_directions.append(len(points) * integral)
+        statistics.append(mean(of_directions))
+    return (1 - regularization) * mean(apart) + regularization * mean(statistics)
+
+
+def barlow_twins(a, b, redundancy):
+    n, d = a.shape
+
+    def standard(x):
+        return (x - x.mean(0)) / (x.var(0, correction=0) + 1e-5).sqrt()
+
+    c = standard(a).T @ standard(b) / n
+    off = sum(float(c[e, f]) ** 2 for e in range(d) for f in range(d) if e != f)
+    return sum((1 - float(c[e, e])) ** 2 for e in range(d)) + redundancy * off
+
+
+def mcca(x, mask, components, ridge):
+    k, _, d = x.shape
+    k_used = [l for l in range(k) if mask[l].sum() >= 2]
+    centred = {l: x[l] - x[l][mask[l]].mean(0) for l in k_used}
+    whole = torch.zeros(k * d, k * d, dtype=x.dtype)  # S_lm in its blocks
+    within = torch.zeros_like(whole)  # S_l in the blocks of the diagonal
+    for l, m in itertools.product(k_used, k_used):
+        block = slice(l * d, (l + 1) * d), slice(m * d, (m + 1) * d)
+        both = mask[l] & mask[m]
+        if both.sum() >= 2:
+            whole[block] = centred[l][both].T @ centred[m][both] / both.sum()
+        if l == m:
+            variance = float(whole[block].diagonal().mean())
+            whole[block] += (ridge * variance + 1e-8) * torch.eye(d, dtype=x.dtype)
+            within[block] = whole[block]
+    used = [l * d + c for l in k_used for c in range(d)]
+    eigenvalues = scipy.linalg.eigh(whole[used][:, used], within[used][:, used], eigvals_only=True)
+    return 1 - mean((rho - 1) / (len(k_used) - 1) for rho in sorted(eigenvalues)[-(components or d) :])

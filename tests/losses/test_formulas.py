@@ -42,6 +42,10 @@ CASES = {
         partial(losses.build, "infonce-ave", temperature=0.3, renormalize=False),
         lambda z, mask: literal.average_of_rest(z, mask, partial(literal.infonce, t=0.3), least=2, renormalize=False),
     ),
+    "infonce-ave symmetric": (
+        partial(losses.build, "infonce-ave", temperature=0.3, symmetric=True),
+        lambda z, mask: literal.average_of_rest(z, mask, partial(literal.infonce, t=0.3), least=2, symmetric=True),
+    ),
     "byol-pwe": (
         partial(losses.build, "byol-pwe"),
         lambda z, mask: literal.pairwise(z, mask, literal.byol),
@@ -95,6 +99,26 @@ CASES = {
     "vicreg": (
         partial(losses.build, "vicreg", normalize=True),
         literal.vicreg,
+    ),
+    "pmrl": (
+        partial(losses.build, "pmrl", temperature=0.3, contrast_temperature=0.2, contrast=0.7),
+        lambda z, mask: literal.pmrl(z, mask, 0.3, 0.2, 0.7),
+    ),
+    "lejepa": (
+        lambda: losses.build("lejepa", regularization=0.2, directions=3, generator=seeded(), normalize=True),
+        lambda z, mask: literal.lejepa(z, mask, 0.2, 3, seeded()),
+    ),
+    "barlow-twins": (
+        partial(losses.build, "barlow-twins", redundancy=0.1, normalize=True),
+        lambda z, mask: literal.pairwise(z, mask, partial(literal.barlow_twins, redundancy=0.1), least=2),
+    ),
+    "mcca": (
+        partial(losses.build, "mcca"),
+        lambda z, mask: literal.mcca(z, mask, None, 0.1),
+    ),
+    "mcca components": (
+        partial(losses.build, "mcca", components=2, ridge=0.01),
+        lambda z, mask: literal.mcca(z, mask, 2, 0.01),
     ),
 }
 

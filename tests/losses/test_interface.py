@@ -23,7 +23,7 @@ def absent_points(k=3, n=N):
 
 
 def build(name, **options):
-    if name == "symile":
+    if "generator" in losses.options(name):
         options = {"generator": torch.Generator().manual_seed(0), **options}
     return losses.build(name, **options)
 
@@ -193,6 +193,7 @@ def test_a_wrong_argument_is_named(name, views, mask, message):
             for name in (
                 *("infonce-pwe", "infonce-ave", "symile", "gram", "triangle"),
                 *("polyview", "mv-infonce", "mv-dhel", "vicreg"),
+                *("pmrl", "lejepa", "barlow-twins", "mcca"),
             )
         ),
     ],
@@ -234,6 +235,12 @@ def test_all_tuples_of_a_large_batch_are_refused_with_their_size():
         ),
         (lambda: losses.build("mmcr", compression=-1.0), r"compression must be a finite number of at least 0"),
         (lambda: losses.build("vicreg", variance=-1.0), r"variance must be a finite number of at least 0"),
+        (lambda: losses.build("pmrl", contrast=-1.0), r"contrast must be a finite number of at least 0"),
+        (lambda: losses.build("lejepa", regularization=2.0), r"regularization must be a number from 0 to 1, got 2.0"),
+        (lambda: losses.build("lejepa", directions=0), r"directions must be a whole number of at least 1, got 0"),
+        (lambda: losses.build("barlow-twins", redundancy=-1.0), r"redundancy must be a finite number of at least 0"),
+        (lambda: losses.build("mcca", components=7)(batch()), r"components must be a whole number up to d = 6, got 7"),
+        (lambda: losses.build("mcca", ridge=0.0), r"ridge must be a positive finite number, got 0.0"),
         (lambda: losses.build("infonce-pwe", first=4)(batch()), r"first must be a number of views up to k = 3"),
         (lambda: losses.polyview(batch(), temperature=0.0), r"temperature must be a positive finite number"),
         (lambda: losses.build("gram", anchor=3)(batch()), r"anchor must be a view from 0 to 2, got 3"),

@@ -33,7 +33,7 @@ class Model(nn.Module):
 
 
 def model(name, options, seed):
-    if name == "symile":
+    if "generator" in losses.options(name):
         options = {**options, "generator": torch.Generator().manual_seed(seed)}
     torch.manual_seed(0)
     return Model(losses.build(name, **options)).double()
@@ -64,6 +64,7 @@ def cases():
             yield name, {}, True, True
     yield "symile", {"negatives": "n_squared"}, True, False
     yield "kl", {"of": "pairs"}, True, True
+    yield "infonce-ave", {"symmetric": True}, True, True
     yield "infonce-ave", {"learn_temperature": True}, False, True
 
 

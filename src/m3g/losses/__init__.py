@@ -14,16 +14,20 @@ from m3g.losses.aggregate import (
     average_of_rest,
     pairwise,
 )
+from m3g.losses.barlow_twins import BarlowTwins, barlow_twins
 from m3g.losses.base import ViewLoss
 from m3g.losses.byol import byol
 from m3g.losses.gather import gather_views
 from m3g.losses.gram import Gram, gram
 from m3g.losses.infonce import InfoNCE, infonce
 from m3g.losses.kl import KLLoss, matching_divergence
+from m3g.losses.lejepa import LeJEPA, lejepa
 from m3g.losses.m3g import ConvergenceWarning, M3GLoss, leave_one_out, matching_gap
+from m3g.losses.mcca import MCCA, mcca
 from m3g.losses.mmcr import MMCR, mmcr
 from m3g.losses.mv_dhel import MVDHEL, mv_dhel
 from m3g.losses.mv_infonce import MVInfoNCE, mv_infonce
+from m3g.losses.pmrl import PMRL, pmrl
 from m3g.losses.polyview import PolyView, polyview
 from m3g.losses.registry import available, build, describe, options
 from m3g.losses.symile import Symile, symile
@@ -32,17 +36,21 @@ from m3g.losses.triangle import Triangle, triangle
 from m3g.losses.vicreg import VICReg, vicreg
 
 __all__ = [
+    "MCCA",
     "MMCR",
     "MVDHEL",
+    "PMRL",
     "AverageOfRest",
     "BYOLAverage",
     "BYOLPairwise",
+    "BarlowTwins",
     "ConvergenceWarning",
     "Gram",
     "InfoNCE",
     "InfoNCEAverage",
     "InfoNCEPairwise",
     "KLLoss",
+    "LeJEPA",
     "M3GLoss",
     "MVInfoNCE",
     "Pairwise",
@@ -54,6 +62,7 @@ __all__ = [
     "ViewLoss",
     "available",
     "average_of_rest",
+    "barlow_twins",
     "build",
     "byol",
     "describe",
@@ -61,13 +70,16 @@ __all__ = [
     "gram",
     "infonce",
     "leave_one_out",
+    "lejepa",
     "matching_divergence",
     "matching_gap",
+    "mcca",
     "mmcr",
     "mv_dhel",
     "mv_infonce",
     "options",
     "pairwise",
+    "pmrl",
     "polyview",
     "symile",
     "triangle",

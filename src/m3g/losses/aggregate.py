@@ -78,6 +78,7 @@ def average_of_rest(
     mask: Tensor | None = None,
     teacher: Views | None = None,
     renormalize: bool = True,
+    symmetric: bool = False,
     least_points: int = 1,
     normalize: bool = True,
 ) -> Tensor:
@@ -94,6 +95,7 @@ def average_of_rest(
             vectors: a shorter average acts as a higher temperature where the other views disagree, and
             without this `ave` of BYOL is the same function as `pwe` of BYOL. False is the formula to the
             letter.
+        symmetric: also the average as first argument and the view as second.
 
     Cost: that of the pair loss, k times (InfoNCE: k n² d).
 
@@ -112,7 +114,10 @@ def average_of_rest(
     if renormalize:
         # The floor keeps the gradient finite where the other views cancel out.
         rest = to_unit_length(rest, dim=-1, eps=1e-3)
-    return _mean(pair_loss, zip(points, rest, seen), least_points)
+    sides = list(zip(points, rest, seen))
+    if symmetric:
+        sides += [(average, point, both) for point, average, both in sides]
+    return _mean(pair_loss, sides, least_points)
 
 
 def _sides(
@@ -188,13 +193,14 @@ class AverageOfRest(ViewLoss):
         pair_loss: PairLoss,
         *,
         renormalize: bool = True,
+        symmetric: bool = False,
         least_points: int = 1,
         normalize: bool = True,
         gather: bool = False,
     ) -> None:
         super().__init__(normalize=normalize, gather=gather)
         self.pair_loss = pair_loss
-        self.renormalize, self.least_points = renormalize, least_points
+        self.renormalize, self.symmetric, self.least_points = renormalize, symmetric, least_points
 
     def compute(self, views: Tensor, mask: Tensor | None, teacher: Tensor | None = None) -> Tensor:
         return average_of_rest(
@@ -203,6 +209,7 @@ class AverageOfRest(ViewLoss):
             mask=mask,
             teacher=teacher,
             renormalize=self.renormalize,
+            symmetric=self.symmetric,
             least_points=self.least_points,
             normalize=self.normalize,
         )
@@ -236,11 +243,19 @@ class InfoNCEAverage(AverageOfRest):
         temperature: float = 0.1,
         learn_temperature: bool = False,
         renormalize: bool = True,
+        symmetric: bool = False,
         normalize: bool = True,
         gather: bool = False,
     ) -> None:
         pair_loss = InfoNCE(temperature=temperature, learn_temperature=learn_temperature)
-        super().__init__(pair_loss, renormalize=renormalize, least_points=2, normalize=normalize, gather=gather)
+        super().__init__(
+            pair_loss,
+            renormalize=renormalize,
+            symmetric=symmetric,
+            least_points=2,
+            normalize=normalize,
+            gather=gather,
+        )
 
 
 class BYOLPairwise(Pairwise):

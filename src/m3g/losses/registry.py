@@ -8,13 +8,17 @@ from typing import Any, NamedTuple
 
 from m3g._checks import one_of
 from m3g.losses.aggregate import BYOLAverage, BYOLPairwise, InfoNCEAverage, InfoNCEPairwise
+from m3g.losses.barlow_twins import BarlowTwins
 from m3g.losses.base import ViewLoss
 from m3g.losses.gram import Gram
 from m3g.losses.kl import KLLoss
+from m3g.losses.lejepa import LeJEPA
 from m3g.losses.m3g import M3GLoss
+from m3g.losses.mcca import MCCA
 from m3g.losses.mmcr import MMCR
 from m3g.losses.mv_dhel import MVDHEL
 from m3g.losses.mv_infonce import MVInfoNCE
+from m3g.losses.pmrl import PMRL
 from m3g.losses.polyview import PolyView
 from m3g.losses.symile import Symile
 from m3g.losses.triangle import Triangle
@@ -46,6 +50,10 @@ _LOSSES = {
     "mv-dhel": LossEntry(MVDHEL, "aligns across views, spreads within each view", "k n² d"),
     "mmcr": LossEntry(MMCR, "nuclear norms of centroids and of each object's views", "n d min(n, d) + n k² d"),
     "vicreg": LossEntry(VICReg, "variance, invariance and covariance, no negatives", "k n d²"),
+    "pmrl": LossEntry(PMRL, "singular values of each object's views, contrast of leading directions", "n k² d + n² d"),
+    "lejepa": LossEntry(LeJEPA, "views meet at their mean, points spread like a normal; A directions", "k n A d"),
+    "barlow-twins": LossEntry(BarlowTwins, "correlations of features near the identity, over pairs", "k² n d²"),
+    "mcca": LossEntry(MCCA, "canonical correlations of k views (deep MCCA, GCCA)", "k² n d² + k³ d³"),
 }
 
 

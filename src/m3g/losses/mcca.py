@@ -1,0 +1,107 @@
+"""Deep canonical correlation analysis of k views (MCCA, which in this form is also GCCA)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from m3g._checks import Views, positive, positive_int
+from m3g.losses.base import ViewLoss, clean, outside_autocast
+from m3g.losses.contrast import enough_points, present_points
+
+SMALLEST_VARIANCE = 1e-8  # of a feature, so that points which are all equal have a covariance to divide by
+
+
+@outside_autocast
+def mcca(
+    views: Views,
+    *,
+    components: int | None = None,
+    ridge: float = 0.1,
+    mask: Tensor | None = None,
+    normalize: bool = True,
+) -> Tensor:
+    r"""Linear combinations of the features of each view correlate as much as possible with those of all others.
+
+    With :math:`S_{lm}` the covariance between the features of views l and m, :math:`S_l = S_{ll} + r
+    \frac{\operatorname{tr} S_{ll}}{d} I`, and :math:`\rho_1 \geq \rho_2 \geq \dots` the eigenvalues of the
+    k d × k d matrix whose blocks are :math:`S_l^{-1/2} S_{lm} S_m^{-1/2}` (identity where l = m),
+
+    .. math:: 1 - \frac1c \sum_{a=1}^{c} \frac{\rho_a - 1}{k - 1}
+
+    The fraction is the mean over pairs of views of the correlation along component a: for k = 2 the canonical
+    correlations. Zero means that the views determine each other linearly.
+
+    Args:
+        views: (k, n, d) or k tensors (n, d).
+        components: c, how many components count; None is d. Not more than d.
+        ridge: r, in units of the mean variance of the view's features. A batch of n <= d points correlates
+            perfectly by chance: the ridge keeps this from passing for agreement. Large batches bear a small one.
+        mask: bool (k, n). The covariance of two views is over the points that have both, each view less the mean of
+            its points; a view with fewer than two points is left out, and so is the block of two views with fewer
+            than two points in common.
+        normalize: scale every vector to unit length first.
+
+    Cost: k² n d² + k³ d³, memory k² d². No negatives, no temperature.
+
+    >>> _ = torch.manual_seed(0)
+    >>> x = torch.randn(64, 4)
+    >>> loss = mcca([x, x @ torch.randn(4, 4), x @ torch.randn(4, 4)], ridge=1e-6, normalize=False)
+    >>> bool(loss < 1e-3)
+    True
+
+    Reference: Somandepalli, Kumar, Travadi, Narayanan, *Multimodal Representation Learning using Deep Multiset
+    Canonical Correlation*, 2019; Benton et al., *Deep Generalized Canonical Correlation Analysis*, 2017.
+    """
+    positive("ridge", ridge)
+    views, mask = clean(views, mask, normalize=normalize)
+    enough_points(views)
+    present = present_points(views, mask)
+    enough = present.sum(1) >= 2
+    views, weight = views[enough], present[enough].to(views.dtype)
+    k, _, d = views.shape
+    common = weight @ weight.T
+    if not bool((common.fill_diagonal_(0) >= 2).any()):
+        raise ValueError("mask must leave two views at least 2 points in common, got none.")
+    if components is not None and positive_int("components", components) > d:
+        raise ValueError(f"components must be a whole number up to d = {d}, got {components}.")
+
+    blocks = _correlations(views, weight, ridge)
+    whole = blocks.permute(0, 2, 1, 3).reshape(k * d, k * d)
+    largest = torch.linalg.eigvalsh(whole)[-(components or d) :]
+    return 1 - (largest.mean() - 1) / (k - 1)
+
+
+def _correlations(views: Tensor, weight: Tensor, ridge: float) -> Tensor:
+    """The blocks (k, k, d, d) S_l^{-1/2} S_lm S_m^{-1/2}, up to a rotation of each view, which no eigenvalue sees."""
+    k, _, d = views.shape
+    identity = torch.eye(d, dtype=views.dtype, device=views.device)
+    points = weight.sum(1)
+    centred = (views - (views.sum(1) / points.unsqueeze(-1)).unsqueeze(1)) * weight.unsqueeze(-1)
+    own = centred.mT @ centred / points[:, None, None]
+    variance = own.diagonal(dim1=-2, dim2=-1).mean(-1)
+    root = torch.linalg.cholesky(own + (ridge * variance + SMALLEST_VARIANCE)[:, None, None] * identity)
+    whitened = torch.linalg.solve_triangular(root, centred.mT, upper=False)  # (k, d, n)
+    common = weight @ weight.T
+    cross = torch.einsum("lan,mbn->lmab", whitened, whitened) / common.clamp(min=1)[..., None, None]
+    same_view = torch.eye(k, dtype=torch.bool, device=views.device)[..., None, None]
+    return torch.where(same_view, identity, torch.where((common >= 2)[..., None, None], cross, 0.0))
+
+
+class MCCA(ViewLoss):
+    """`mcca` as a module."""
+
+    def __init__(
+        self,
+        *,
+        components: int | None = None,
+        ridge: float = 0.1,
+        normalize: bool = True,
+        gather: bool = False,
+    ) -> None:
+        super().__init__(normalize=normalize, gather=gather)
+        self.components = None if components is None else positive_int("components", components)
+        self.ridge = positive("ridge", ridge)
+
+    def compute(self, views: Tensor, mask: Tensor | None, teacher: Tensor | None = None) -> Tensor:
+        return mcca(views, components=self.components, ridge=self.ridge, mask=mask, normalize=self.normalize)

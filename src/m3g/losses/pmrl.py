@@ -1,0 +1,122 @@
+"""PMRL: align the views of an object by the singular values of its matrix of views."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+from torch.nn.functional import normalize as to_unit_length
+
+from m3g._checks import Views, non_negative
+from m3g.losses.base import ViewLoss, clean, outside_autocast
+from m3g.losses.contrast import enough_points, mean_where, present_points, some_object
+from m3g.losses.temperature import Temperature, check_temperature
+
+
+@outside_autocast
+def pmrl(
+    views: Views,
+    *,
+    temperature: Tensor | float = 0.1,
+    contrast_temperature: Tensor | float = 0.1,
+    contrast: float = 1.0,
+    mask: Tensor | None = None,
+    normalize: bool = True,
+) -> Tensor:
+    r"""The views of one object lie along one direction, and different objects along different directions.
+
+    With :math:`Z_i` the k × d matrix of the views of object i, :math:`s_{i1} \geq s_{i2} \geq \dots` its singular
+    values and :math:`u_i` in R^d its leading right singular vector,
+
+    .. math::
+        -\frac1n \sum_i \log \frac{e^{s_{i1} / t}}{\sum_l e^{s_{il} / t}}
+        - \frac\lambda n \sum_i \log \frac{e^{\langle u_i, u_i \rangle / t'}}{\sum_j e^{\langle u_i, u_j \rangle / t'}}
+
+    A singular vector has two signs: :math:`u_i` takes the one with a positive inner product with the object's first
+    view (the mean of views cannot tell: two views at more than a right angle have it at right angles). Its gradient is
+    unbounded where the two largest singular values meet, so their gap is taken as 1e-3 at least.
+
+    Args:
+        views: (k, n, d) or k tensors (n, d).
+        temperature: t, of the singular values.
+        contrast_temperature: t', of the leading vectors.
+        contrast: λ, the weight of the second term; 0 leaves it out, and then nothing keeps the objects apart.
+        mask: bool (k, n). The matrix of an object holds the views that are present; an object with a single view
+            has no first term, and keeps its place in the second.
+        normalize: scale every vector to unit length first.
+
+    Cost: n k² d + n² d, memory n k d + n².
+
+    >>> pmrl(torch.randn(4, 8, 16)).shape
+    torch.Size([])
+
+    Reference: Liu, Xia, Ng, Chua, *Principled Multimodal Representation Learning*, 2025 (arXiv 2507.17343).
+    """
+    check_temperature(temperature)
+    check_temperature(contrast_temperature)
+    non_negative("contrast", contrast)
+    views, mask = clean(views, mask, normalize=normalize)
+    enough_points(views)
+    n = views.shape[1]
+    own_views = present_points(views, mask).sum(0)
+    several = own_views >= 2
+    if mask is not None:
+        some_object(several, has="two views")
+
+    matrices = views.transpose(0, 1)  # (n, k, d)
+    with torch.no_grad():
+        left, values, right = torch.linalg.svd(matrices, full_matrices=False)
+    # ds_l = <left_l, dZ right_l>: exact, and finite also where singular values vanish or meet.
+    singular = torch.einsum("ikl,ikd,ild->il", left, matrices, right)
+    # Absent views are rows of zeros, whose singular values are the last ones.
+    there = torch.arange(values.shape[-1], device=views.device) < own_views.unsqueeze(-1)
+    logits = torch.where(there, singular / temperature, torch.finfo(views.dtype).min / 2)
+    loss = mean_where(logits.logsumexp(-1) - logits[:, 0], several)
+    if contrast == 0:
+        return loss
+    leading = _leading_vectors(matrices, left, values)
+    label = torch.arange(n, device=views.device)
+    return loss + contrast * cross_entropy(leading @ leading.T / contrast_temperature, label)
+
+
+def _leading_vectors(matrices: Tensor, left: Tensor, values: Tensor) -> Tensor:
+    """The unit vectors u_i (n, d), with the gradient of a simple singular vector."""
+    gram = matrices @ matrices.mT
+    first, others = left[..., :1], left[..., 1:]
+    squares = values.square()
+    gaps = (squares[:, :1] - squares[:, 1:]).clamp(min=1e-3)
+    # The bracket is zero up to rounding; its derivative is that of the leading eigenvector of the Gram matrix.
+    moved = first + others @ ((others.mT @ (gram @ first - squares[:, :1, None] * first)) / gaps.unsqueeze(-1))
+    leading = to_unit_length((moved.mT @ matrices).squeeze(1), dim=-1)
+    projections = (moved.mT @ gram).squeeze(1).detach()
+    first_view = (matrices != 0).any(-1).to(torch.uint8).argmax(-1, keepdim=True)  # absent ones are zero
+    return torch.where(projections.gather(1, first_view) >= 0, leading, -leading)
+
+
+class PMRL(ViewLoss):
+    """`pmrl` as a module; both temperatures fixed, or both learned."""
+
+    def __init__(
+        self,
+        *,
+        temperature: float = 0.1,
+        contrast_temperature: float = 0.1,
+        learn_temperature: bool = False,
+        contrast: float = 1.0,
+        normalize: bool = True,
+        gather: bool = False,
+    ) -> None:
+        super().__init__(normalize=normalize, gather=gather)
+        self.temperature = Temperature(temperature, learn=learn_temperature)
+        self.contrast_temperature = Temperature(contrast_temperature, learn=learn_temperature)
+        self.contrast = non_negative("contrast", contrast)
+
+    def compute(self, views: Tensor, mask: Tensor | None, teacher: Tensor | None = None) -> Tensor:
+        return pmrl(
+            views,
+            temperature=self.temperature(),
+            contrast_temperature=self.contrast_temperature(),
+            contrast=self.contrast,
+            mask=mask,
+            normalize=self.normalize,
+        )
