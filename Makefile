@@ -1,31 +1,35 @@
 # make demo    train on the embedded six-view data set, evaluate, draw the result
-# make test    set everything up and run every test
+# make test    set everything up, run every test, print the coverage
 # make fast    the tests without the slow ones
-# make lint, make bench, make docs, make clean
+# make lint    ruff, mypy, the contract between layers
+# make docs    the documentation, in docs/_build/html; a warning is an error
+# make dist    sdist and wheel in dist, the wheel installed alone and the README's programs run with it
+# make lowest  the fast tests with the lowest version that pyproject.toml allows of everything but torch
+# make bench, make clean
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
-INSTALL = $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
+PIP_INSTALL = -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test fast lint bench docs clean
+.PHONY: demo test fast lint docs dist lowest bench clean
 
 # One marker file per set of extras: an install is repeated only when the requirements change.
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed-%: pyproject.toml constraints.txt | $(BIN)/python
-	$(INSTALL) -e '.[$*]'
+	$(BIN)/python $(PIP_INSTALL) -e '.[$*]'
 	@touch $@
 
 demo: $(VENV)/.installed-train
 	$(BIN)/m3g demo
 
-# One thread per worker: small tensors gain nothing from more, and the workers would fight for the cores.
+# One thread per worker: small tensors gain nothing from more, and the workers would compete for the cores.
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4
 
 test: $(VENV)/.installed-test,train
 	$(BIN)/lint-imports
-	$(PYTEST)
+	$(PYTEST) --cov --cov-report=term
 
 fast: $(VENV)/.installed-test,train
 	$(PYTEST) -m "not slow"
@@ -36,11 +40,29 @@ lint: $(VENV)/.installed-test,train,dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: $(VENV)/.installed-bench,train
-	$(BIN)/python -m benchmarks
-
 docs: $(VENV)/.installed-docs,train
 	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
 
+# The programs run in the empty environment's folder, where no source of the package can be imported instead.
+EMPTY = build/empty
+dist: | $(BIN)/python
+	rm -rf dist build
+	$(BIN)/python $(PIP_INSTALL) build
+	$(BIN)/python -m build
+	$(PYTHON) -m venv $(EMPTY)
+	$(EMPTY)/bin/python $(PIP_INSTALL) dist/*.whl
+	cd $(EMPTY) && bin/python -W error $(CURDIR)/.ci/readme.py $(CURDIR)/README.md
+
+lowest: VENV = .venv-lowest
+lowest:
+	$(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/python $(PIP_INSTALL) --no-deps -e .
+	$(BIN)/python .ci/lowest.py > $(VENV)/lowest.txt
+	$(BIN)/python $(PIP_INSTALL) -c $(VENV)/lowest.txt -e '.[test,train]'
+	$(PYTEST) -m "not slow"
+
+bench: $(VENV)/.installed-bench,train
+	$(BIN)/python -m benchmarks
+
 clean:
-	rm -rf $(VENV) build dist docs/_build .pytest_cache .hypothesis
+	rm -rf .venv-lowest $(VENV) build dist docs/_build .pytest_cache .hypothesis .coverage

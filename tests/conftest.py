@@ -5,10 +5,17 @@ import random
 
 import numpy as np
 import torch
+from hypothesis import settings
 
 # POT, a peer in the tests, imports JAX where the benchmarks' packages are installed, and JAX warns at every fork of a
 # data loader's worker.
 os.environ["POT_BACKEND_DISABLE_JAX"] = "1"
+
+# In CI (`.ci/run`, GitHub) the same examples in every run, so that a failure is due to the change; elsewhere new
+# examples in every run, which find more. No deadlines: a busy machine is no error.
+settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+settings.register_profile("random", deadline=None, print_blob=True)
+settings.load_profile("ci" if os.environ.get("CI") == "true" else "random")
 
 
 def pytest_runtest_setup(item):

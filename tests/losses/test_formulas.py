@@ -137,7 +137,7 @@ def batches(draw):
 
 
 @pytest.mark.parametrize("case", CASES)
-@settings(max_examples=12, deadline=None, derandomize=True)
+@settings(max_examples=12)
 @given(batch=batches())
 def test_agrees_with_its_formula(case, batch):
     views, mask = batch

@@ -147,9 +147,9 @@ def test_student_and_teacher_is_the_mean_of_the_mixed_gaps():
         mixed = [teacher[l].detach() if l == i else student[l] for l in range(3)]
         gaps.append(m3g.matching_gap(mixed, epsilon=0.05, tol=1e-10, mask=mask))
     torch.testing.assert_close(value, torch.stack(gaps).mean())
-    (grad,) = torch.autograd.grad(value, student)
+    value.backward()
     (expected,) = torch.autograd.grad(torch.stack(gaps).mean(), student)
-    torch.testing.assert_close(grad, expected)
+    torch.testing.assert_close(student.grad, expected)
     assert teacher.grad is None
 
 
@@ -188,22 +188,18 @@ def test_short_types_and_autocast(dtype):
 def test_the_user_s_matrix_precision_is_neither_used_nor_changed():
     views = reference.noisy_views(3, 64, 64, dtype=torch.float32)
     expected = m3g.matching_gap(views)
-    inside = []
-    solve = m3g.Factored.solve
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("medium")
     try:
         from m3g.solvers.shared.precision import full_precision
 
         with full_precision(torch.device("cpu")):
-            inside.append(torch.backends.mkldnn.matmul.fp32_precision)
-        assert inside == ["ieee"]
+            assert torch.backends.mkldnn.matmul.fp32_precision == "ieee"
         torch.testing.assert_close(m3g.matching_gap(views), expected, atol=1e-6, rtol=0)
         assert torch.get_float32_matmul_precision() == "medium"
         assert torch.backends.mkldnn.matmul.fp32_precision == "bf16"
     finally:
         torch.set_float32_matmul_precision(before)
-    assert m3g.Factored.solve is solve
 
 
 def test_inside_compiled_code():
