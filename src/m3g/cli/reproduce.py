@@ -1,56 +1,51 @@
-"""`m3g reproduce`: an experiment of the documentation, from scratch."""
+"""`m3g reproduce`: a table or figure of the paper, from its runs to its picture."""
 
 from __future__ import annotations
 
-import contextlib
-import io
-import sys
 from pathlib import Path
 from typing import Any
 
 from m3g import _checks as checks
+from m3g.experiments.names import NAMES
 
-USAGE = {"reproduce": "default-set [options]"}
+USAGE = {"reproduce": "NAME [options]"}
 DESCRIPTION = {
-    "reproduce": """Repeat an experiment:
+    "reproduce": """Repeat an experiment: its runs, its table beside the published numbers, its figures.
 
-  m3g reproduce default-set   M3G and pairwise InfoNCE on the six-view digits, both tuned over a grid of one size,
-                              three seeds and splits each; about a quarter of an hour on one core"""
+  m3g reproduce domainnet --data SETS --plan      what the runs are and will take; one YAML for each
+  m3g reproduce domainnet --data SETS --jobs 2    do them, two at a time; again to continue after an interruption
+  m3g reproduce domainnet --collect               tables and figures of what is finished, at any time
+  m3g reproduce domainnet --data SETS --slurm     a job array for a cluster
+
+"""
+    + "\n".join(f"  {name:12} {about}" for name, about in NAMES.items())
 }
 
 
 def arguments(parser: Any, name: str) -> None:
-    parser.add_argument("experiment", type=str, help="default-set")
-    parser.add_argument("--out", type=str, default="runs/default-set", help="a folder that does not exist yet")
-    parser.add_argument("--seeds", type=int, default=3, help="seeds, each with its own split of the rows")
+    parser.add_argument("experiment", type=str, help=", ".join(NAMES))
+    parser.add_argument(
+        "--scale", type=str, default="laptop", help="laptop, or paper for the paper's data and networks"
+    )
+    parser.add_argument("--data", type=str, default=None, help="the folder with the data sets")
+    parser.add_argument("--out", type=str, default=None, help="the experiment's folder; by default runs/NAME[-paper]")
+    parser.add_argument("--seeds", type=int, default=None, help="seeds per setting; by default the experiment's own")
+    parser.add_argument("--methods", type=str, nargs="+", default=None, help="only these methods")
+    parser.add_argument("--plan", action="store_true", help="write one YAML per run, say what they take, do nothing")
+    parser.add_argument("--run", type=str, default=None, help="do the run with this id, unless it is finished")
+    parser.add_argument("--jobs", type=int, default=1, help="how many runs at a time")
+    parser.add_argument("--collect", action="store_true", help="only make tables and figures of what is finished")
+    parser.add_argument("--slurm", action="store_true", help="only write slurm.sh, a job array of the runs")
+    parser.add_argument("--nodes", type=int, default=1, help="nodes of each task of the array (slurm)")
+    parser.add_argument("--gpus", type=int, default=0, help="processes and GPUs on each node (slurm)")
+    parser.add_argument("--hours", type=float, default=24.0, help="time limit of each task (slurm)")
+    parser.add_argument("--keep", action="store_true", help="keep checkpoints and networks of finished laptop runs")
 
 
 def run(args: Any, name: str) -> int:
-    from m3g.cli.listing import print_table
-    from m3g.experiments.default_set import COLUMNS, compare
-    from m3g.training.files import write_json
-    from m3g.training.run import environment
+    from m3g.experiments.command import reproduce
 
-    checks.one_of("experiment", args.experiment, ("default-set",))
-    checks.positive_int("--seeds", args.seeds)
-    out = Path(args.out)
-    if out.exists():
-        raise ValueError(f"--out must be a folder that does not exist yet, but {out} does.")
-    out.mkdir(parents=True)
-    terminal = sys.stdout
-    with contextlib.redirect_stdout(io.StringIO()):  # what each of the many trainings says about itself
-        result = compare(out, seeds=range(args.seeds), tell=lambda line: print(line, file=terminal, flush=True))
-    write_json(out / "default_set.json", {**result, "environment": environment()})
-    rows = [
-        (
-            method,
-            *(
-                f"{100 * row['mean'][c]:.1f}±{100 * row['deviation'][c]:.1f}" if c in row["mean"] else "—"
-                for c in COLUMNS
-            ),
-        )
-        for method, row in {**result["methods"], "raw features": result["raw"]}.items()
-    ]
-    print_table(["test, %", *COLUMNS.values()], rows)
-    print(f"numbers   {out / 'default_set.json'}")
-    return 0
+    checks.one_of("experiment", args.experiment, NAMES)
+    if args.data is not None and not Path(args.data).is_dir():
+        raise ValueError(f"--data must be a folder that exists, got {args.data!r}: check the path.")
+    return reproduce(args)

@@ -2,13 +2,14 @@
 
 from m3g.data.arrays import Arrays, MultipleFeatures
 from m3g.data.base import Batch, ViewsData
+from m3g.data.domain_arrays import DomainArrays
 from m3g.data.domains import Domains
 from m3g.data.images import ImageFolders
 from m3g.data.sampling import ClassAlignedSampler, EpochSampler
 from m3g.data.signals import Signals
 
 MODULES: dict[str, type[ViewsData]] = {
-    cls.__name__: cls for cls in (MultipleFeatures, Arrays, ImageFolders, Domains, Signals)
+    cls.__name__: cls for cls in (MultipleFeatures, Arrays, ImageFolders, Domains, DomainArrays, Signals)
 }
 
 
@@ -37,6 +38,7 @@ __all__ = [
     "Arrays",
     "Batch",
     "ClassAlignedSampler",
+    "DomainArrays",
     "Domains",
     "EpochSampler",
     "ImageFolders",

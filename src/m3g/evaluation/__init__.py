@@ -3,7 +3,7 @@
 from m3g.evaluation.few_shot import FewShot, balanced_accuracy, few_shot_probe
 from m3g.evaluation.geometry import alignment, effective_rank, uniformity
 from m3g.evaluation.matching import polymatching_accuracy
-from m3g.evaluation.probes import ProbeResult, knn_accuracy, linear_probe, quick_probe, transfer_probe
+from m3g.evaluation.probes import ProbeResult, knn_accuracy, linear_probe, probe_scores, quick_probe, transfer_probe
 from m3g.evaluation.report import METRICS, Embedded, Report, evaluate, mean_of_views
 from m3g.evaluation.retrieval import Retrieval, retrieval
 
@@ -23,6 +23,7 @@ __all__ = [
     "linear_probe",
     "mean_of_views",
     "polymatching_accuracy",
+    "probe_scores",
     "quick_probe",
     "retrieval",
     "transfer_probe",

@@ -121,6 +121,20 @@ def quick_probe(train: Tensor, train_labels: Tensor, test: Tensor, test_labels: 
     return float(_logistic(train, train_labels).score(test.cpu().numpy(), test_labels.cpu().numpy()))
 
 
+def probe_scores(train: Tensor, train_labels: Tensor, tests: Sequence[tuple[Tensor, Tensor]]) -> list[float]:
+    """As `quick_probe`, one probe scored on several sets of (features, labels).
+
+    Example:
+        >>> x, y = torch.eye(4).repeat(5, 1), torch.arange(4).repeat(5)
+        >>> probe_scores(x, y, [(x, y), (-x, y)])
+        [1.0, 0.0]
+    """
+    for test, labels in tests:
+        _check(train, train_labels, test, labels)
+    model = _logistic(train, train_labels)
+    return [float(model.score(test.cpu().numpy(), labels.cpu().numpy())) for test, labels in tests]
+
+
 def knn_accuracy(
     train: Tensor, train_labels: Tensor, test: Tensor, test_labels: Tensor, *, neighbours: int = 5
 ) -> float:

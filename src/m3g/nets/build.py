@@ -11,12 +11,14 @@ from torch import nn
 
 from m3g import _checks
 from m3g.nets.backbones import FITTED, ModuleEncoder, TransformersEncoder, import_module_class, width_on
+from m3g.nets.conv import ConvNet
 from m3g.nets.encoders import MLP, EEGEncoder
 from m3g.nets.heads import Predictor, Projector
 from m3g.nets.multiview import MultiViewNet
 
 ENCODERS = {
     "mlp": "a multilayer perceptron for rows of numbers (options: width, depth, dropout)",
+    "conv": "a small convolutional network for small images (options: channels, pool)",
     "eeg": "the paper's convolutions for one signal channel (options: channels, kernels, dropout, pool)",
     "transformers": "image, text and audio models of transformers (options: model, pretrained, config, pool)",
 }
@@ -28,7 +30,7 @@ def build_encoder(spec: Spec, *, input_shape: Sequence[int], trust: bool = False
     """An encoder with the attribute `out_features`, mapping (n, *input_shape) to (n, out_features).
 
     Args:
-        spec: a name of `ENCODERS` (mlp, eeg, transformers); a mapping with the name under `kind` and the options
+        spec: a name of `ENCODERS` (mlp, conv, eeg, transformers); a mapping with the name under `kind` and the options
             beside it; a mapping `{"class_path": "torch.nn.Linear", "init_args": {...}}`; or a ready module.
         input_shape: the shape of one sample of the view.
         trust: allow class paths outside m3g, torch.nn and transformers.
@@ -52,6 +54,8 @@ def build_encoder(spec: Spec, *, input_shape: Sequence[int], trust: bool = False
     kind = _checks.one_of("encoder kind", options.pop("kind", None), ENCODERS)
     if kind == "mlp":
         return _own(MLP, {"in_features": math.prod(input_shape), **options})
+    if kind == "conv":
+        return _own(ConvNet, {"in_channels": input_shape[0], **options})
     if kind == "eeg":
         return _own(EEGEncoder, {"in_channels": input_shape[0] if len(input_shape) > 1 else 1, **options})
     _checks.typed(TransformersEncoder, options)

@@ -1,0 +1,84 @@
+"""What `m3g reproduce` does with its arguments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from m3g import _checks as checks
+from m3g.experiments.plan import describe, write_plan
+from m3g.experiments.pool import do_run, one_thread, run_pool, specs_of
+from m3g.experiments.registry import find
+from m3g.experiments.spec import Experiment, Request, RunSpec
+from m3g.experiments.store import Store
+
+
+def reproduce(args: Any) -> int:
+    """Plan, do, collect, or write the script for a cluster; returns the exit code."""
+    experiment = find(args.experiment)
+    request = wanted(experiment, args)
+    paper = request.scale == "paper"
+    store = Store(args.out or Path("runs") / (experiment.name + ("-paper" if paper else "")))
+    if args.collect:
+        return _collect(experiment, store)
+    source = None if args.data is None else Path(args.data).resolve()
+    specs = specs_of(experiment, request)
+    data = source if paper and source is not None else store.data.resolve()
+    if args.plan or args.slurm:
+        return _plan(experiment, specs, request, store, data, source, args)
+    if experiment.prepare is not None:
+        experiment.prepare(source, store.data, request)
+    if not paper:
+        one_thread()
+    keep = args.keep or paper
+    if args.run is not None:
+        spec = next((spec for spec in specs if spec.id == args.run), None)
+        if spec is None:
+            raise ValueError(f"--run must be the id of a run of the plan ({len(specs)} of them), got {args.run!r}.")
+        print(f"run {spec.id} {do_run(experiment, spec, store, data, keep=keep)}")
+        return 0
+    errors = run_pool(experiment, specs, store, data, jobs=checks.positive_int("--jobs", args.jobs), keep=keep)
+    for run, reason in errors.items():
+        print(f"run {run} failed: {reason.splitlines()[-1]}; all of it is in {store.folder(run) / 'error.txt'}")
+    return _collect(experiment, store) or int(bool(errors))
+
+
+def wanted(experiment: Experiment, args: Any) -> Request:
+    """The request in the arguments, checked."""
+    checks.one_of("--scale", args.scale, experiment.scales)
+    if args.seeds is not None:
+        checks.positive_int("--seeds", args.seeds)
+    for method in args.methods or ():
+        checks.one_of("--methods", method, experiment.methods)
+    return Request(scale=args.scale, seeds=args.seeds, methods=args.methods)
+
+
+def _collect(experiment: Experiment, store: Store) -> int:
+    results = [row for row in store.collect().values() if row["experiment"] == experiment.name]
+    if not results:
+        raise ValueError(f"--out must be a folder with finished runs, but {store.path} has none of {experiment.name}.")
+    print(experiment.collect(results, store.path))
+    print(f"results     {store.table}")
+    return 0
+
+
+def _plan(
+    experiment: Experiment,
+    specs: list[RunSpec],
+    request: Request,
+    store: Store,
+    data: Path,
+    source: Path | None,
+    args: Any,
+) -> int:
+    write_plan(specs, store, data)
+    for line in describe(experiment, specs, request, store.results()):
+        print(line)
+    print(f"plan        {store.plan}{'/'}ID.yaml, one per run")
+    try:
+        if experiment.prepare is not None:
+            experiment.prepare(source, store.data, request)
+        print("data        complete")
+    except ValueError as error:
+        print(f"data        missing: {error}")
+    return 0

@@ -1,0 +1,62 @@
+"""Runs at the paper's scale: `m3g train` with the shipped configuration, resumable, then the paper's probes."""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from m3g.data import MODULES, Domains, ViewsData
+from m3g.evaluation import linear_probe
+from m3g.experiments.spec import Settings
+from m3g.nets import MultiViewNet
+from m3g.training import Run, build_data, load, train
+from m3g.training.config import Config, read_yaml
+from m3g.training.report import embed_batches
+
+
+def shipped(name: str) -> Settings:
+    """The settings in a configuration that ships with the package."""
+    with resources.as_file(resources.files("m3g") / "configs" / f"{name}.yaml") as file:
+        content: Settings = read_yaml(file)
+    return content
+
+
+def config_of(settings: Settings) -> Config:
+    """The whole configuration of a run, from what differs from the defaults."""
+    config = Config.from_dict(settings["config"])
+    config.data = next((name for name in MODULES if _plain(name) == _plain(config.data)), config.data)
+    return config
+
+
+def _plain(name: str) -> str:
+    return name.replace("-", "").lower()
+
+
+def trained(config: Config, folder: Path) -> tuple[MultiViewNet, ViewsData]:
+    """The trained network of a configuration; what a killed run has done is not done again."""
+    run = Run(folder)
+    if not run.weights.is_file():
+        train(config, folder, resume=run.checkpoint.is_file())
+    return load(folder), build_data(config)
+
+
+def domain_metrics(config: Config, folder: Path) -> dict[str, Any]:
+    """The paper's linear probe on the seen domains, together and one by one, tested on the unseen one."""
+    net, data = trained(config, folder)
+    assert isinstance(data, Domains)
+    rows = {}
+    for domain, split in [(name, "train") for name in data.view_names] + [(name, "test") for name in data.held_out]:
+        found = embed_batches(net, data.domain_loader(domain, split))  # type: ignore[arg-type]
+        assert found.features is not None
+        assert found.labels is not None
+        rows[domain] = (found.features[0], found.labels)
+    unseen = rows[data.held_out[0]]
+    joined = [torch.cat(part) for part in zip(*(rows[name] for name in data.view_names))]
+    return {
+        "test": linear_probe(*joined, *unseen).accuracy,
+        "single": {name: linear_probe(*rows[name], *unseen).accuracy for name in data.view_names},
+        "test_images": len(unseen[1]),
+    }
