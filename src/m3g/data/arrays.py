@@ -48,6 +48,7 @@ class Arrays(ViewsData):
         labels: file of n class labels, numbers or words; only evaluation uses them.
         mask: file of a (k, n) or (n, k) array, true where a point has a view. Without it a row that is NaN
             throughout is absent.
+        groups: file of n names, of the subjects, say; a group is then in one split only.
         view_names: by default the names of the files.
         batch_size: points per step and process.
         val, test: fractions of the rows held out; the rest trains.
@@ -63,6 +64,7 @@ class Arrays(ViewsData):
         *,
         labels: str | Path | None = None,
         mask: str | Path | None = None,
+        groups: str | Path | None = None,
         view_names: Sequence[str] | None = None,
         batch_size: int = 64,
         val: float = 0.1,
@@ -88,6 +90,7 @@ class Arrays(ViewsData):
             names,
             None if labels is None else read_array(labels, name="labels", text=True).squeeze(),
             None if mask is None else read_array(mask, name="mask"),
+            groups=None if groups is None else read_array(groups, name="groups", text=True).squeeze(),
             val=val,
             test=test,
             split_seed=split_seed,
@@ -101,6 +104,7 @@ class Arrays(ViewsData):
         labels: np.ndarray | None,
         mask: np.ndarray | None,
         *,
+        groups: np.ndarray | None = None,
         val: float,
         test: float,
         split_seed: int,
@@ -113,7 +117,10 @@ class Arrays(ViewsData):
             if labels.shape != (n,):
                 raise ValueError(f"labels must be {n} entries, one per row of the views, got shape {labels.shape}.")
             self.class_names, label = class_codes(labels)
-        rows = split_rows(n, val=val, test=test, seed=split_seed, labels=None if label is None else label.numpy())
+        if groups is not None and groups.shape != (n,):
+            raise ValueError(f"groups must be {n} names, one per row of the views, got shape {groups.shape}.")
+        kinds = None if label is None else label.numpy()
+        rows = split_rows(n, val=val, test=test, seed=split_seed, labels=kinds, groups=groups)
         for l, view in enumerate(views):
             if standardize:
                 self.scaling.append(scale(view, present[l], rows["train"]))

@@ -7,7 +7,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -105,13 +105,10 @@ def run_pool(
     if jobs == 1:
         with Progress(specs, store, tell) as progress:
             errors: dict[str, str] = {}
-            for chunk in ([spec for spec in specs if not spec.candidates], specs):
-                for spec in chunk:
-                    if spec.id not in errors:
-                        errors.update(
-                            do_all(experiment, [spec], store, data, keep=keep) if _ready(spec, errors) else {}
-                        )
-                        progress.show()
+            for spec in specs:
+                if not any(run in errors for run in spec.needs):
+                    errors.update(do_all(experiment, [spec], store, data, keep=keep))
+                    progress.show()
             return errors
     context = multiprocessing.get_context("spawn")
 
@@ -139,10 +136,6 @@ def run_pool(
                         )
                     workers.append(start())
     return {run: text.splitlines()[-1] for run, text in store.errors().items() if run not in before}
-
-
-def _ready(spec: RunSpec, errors: Mapping[str, str]) -> bool:
-    return not any(run in errors for run in spec.needs)
 
 
 class Progress:
