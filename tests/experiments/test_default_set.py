@@ -1,11 +1,13 @@
 """The comparison on the data set that ships, in small."""
 
+import dataclasses
 import json
 
 import pytest
 
 from m3g.cli import main
 from m3g.experiments import default_set
+from m3g.training.config import Config
 
 
 def test_raw_features_are_a_strong_baseline():
@@ -33,19 +35,24 @@ def test_demo_prints_the_table_and_the_pictures(tmp_path, monkeypatch, capsys):
 def test_reproduce_chooses_on_validation_splits_and_reports_test_splits(tmp_path, monkeypatch, capsys):
     """Training and measuring are replaced by formulas with known best settings: one for validation, one for test."""
     monkeypatch.chdir(tmp_path)
-    trained = {}
+    trained = []
 
-    def measure(run, split, *, polymatching):
-        config = trained[run]
+    def work(settings, folder, data):
+        config = Config.from_dict(settings["config"])
+        trained.append(config)
         value = next(iter(config.loss_options.values()))
         dropout = config.encoder_options.get("dropout", 0.0)
-        best = {"m3g": 0.05, "infonce-pwe": 0.2}[config.loss] if split == "val" else 0.1
-        score = 0.9 - abs(value - best) + dropout / 10 + 0.01 * config.seed
-        return dict.fromkeys(default_set.COLUMNS, score)
+        best = {"val": {"m3g": 0.05, "infonce-pwe": 0.2}[config.loss], "test": 0.1}
+        return {
+            split: dict.fromkeys(
+                default_set.COLUMNS, 0.9 - abs(value - best[split]) + dropout / 10 + 0.01 * config.seed
+            )
+            for split in ("val", "test")
+        }
 
-    monkeypatch.setattr(default_set, "train", lambda config, run: trained.update({run: config}))
-    monkeypatch.setattr(default_set, "measure", measure)
-    assert main(["reproduce", "default-set", "--seeds", "2", "--out", "out"]) == 0
+    monkeypatch.setattr(default_set, "EXPERIMENT", dataclasses.replace(default_set.EXPERIMENT, work=work))
+    command = ["reproduce", "default-set", "--seeds", "2", "--out", "out"]
+    assert main(command) == 0
     found = json.loads((tmp_path / "out" / "default_set.json").read_text())
     for method, value, score in (("m3g", 0.05, 0.865), ("infonce-pwe", 0.2, 0.815)):
         best = found["methods"][method]["best"]
@@ -55,6 +62,8 @@ def test_reproduce_chooses_on_validation_splits_and_reports_test_splits(tmp_path
     output = capsys.readouterr().out
     assert "86.5±0.7" in output
     assert "81.5±0.7" in output
-    splits = {(config.seed, config.data_options["split_seed"]) for config in trained.values()}
+    splits = {(config.seed, config.data_options["split_seed"]) for config in trained}
     assert splits == {(0, 1), (1, 2)}
+    assert len(trained) == 24
+    assert main(command) == 0  # nothing is left to do
     assert len(trained) == 24

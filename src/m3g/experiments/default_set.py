@@ -10,18 +10,22 @@ from __future__ import annotations
 
 import itertools
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from m3g.evaluation import Embedded, evaluate
+from m3g.experiments.full import config_of, difference, trained
+from m3g.experiments.names import NAMES
+from m3g.experiments.spec import Experiment, Request, Result, RunSpec, Settings
+from m3g.experiments.tables import markdown
+from m3g.training import build_data
 from m3g.training.config import Config
-from m3g.training.export import load
-from m3g.training.fit import build_data, train
+from m3g.training.files import write_json
 from m3g.training.report import embed
-from m3g.training.run import Run
+from m3g.training.run import environment
 
 # Linear probe and nearest neighbours on the mean of the views; true partner in another view found first; a probe
 # trained on one view and tested on another; points that the best polymatching matches rightly in all views.
@@ -63,11 +67,26 @@ def tried(loss: str, *, value: float, dropout: float, seed: int) -> Config:
     return config
 
 
-def measure(run: Path, split: Any, *, polymatching: bool) -> dict[str, float]:
-    """What a finished run is worth on a split."""
-    config = Run(run).open()
-    data, net = build_data(config), load(run, scaled=True)
-    return evaluate(embed(net, data, "train"), embed(net, data, split), polymatching=polymatching).numbers
+def runs(request: Request) -> list[RunSpec]:
+    """Every setting of both grids, with every seed."""
+    specs = []
+    for seed in range(3 if request.seeds is None else request.seeds):
+        for loss in filter(request.wants, METHODS):
+            for value, dropout in itertools.product(METHODS[loss][1], DROPOUTS):
+                config = difference(tried(loss, value=value, dropout=dropout, seed=seed))
+                labels = {"arm": loss, "value": value, "dropout": dropout, "seed": seed}
+                specs.append(RunSpec("default-set", {"config": config}, labels))
+    return specs
+
+
+def work(settings: Settings, folder: Path, data: Path) -> dict[str, Any]:
+    """Train, and measure on the validation and the test split."""
+    net, views = trained(config_of(settings), folder, scaled=True)
+    seen = embed(net, views, "train")
+    return {
+        split: evaluate(seen, embed(net, views, split), polymatching=split == "test").numbers
+        for split in ("val", "test")
+    }
 
 
 def raw_features(*, split_seed: int = 0) -> dict[str, float]:
@@ -82,32 +101,45 @@ def raw_features(*, split_seed: int = 0) -> dict[str, float]:
     return {name: numbers[name] for name in ("linear_mean", "knn_mean")}
 
 
-def compare(folder: Path, *, seeds: Sequence[int] = (0, 1, 2), tell: Callable[[str], None] = print) -> dict[str, Any]:
-    """Tune both, and measure the best setting of each on the test splits."""
-    methods = {loss: tuned(loss, folder, seeds=seeds, tell=tell) for loss in METHODS}
+def collect(results: list[Result], folder: Path) -> str:
+    """Choose each method's setting on the validation splits and tell what it is worth on the test splits."""
+    seeds = sorted({row["labels"]["seed"] for row in results})
+    methods = {}
+    for loss in METHODS:
+        mine = [row for row in results if row["labels"]["arm"] == loss]
+        if mine:
+            methods[loss] = chosen(mine)
     raw = summary([raw_features(split_seed=seed + 1) for seed in seeds], ("linear_mean", "knn_mean"))
-    return {"methods": methods, "raw": raw, "seeds": list(seeds)}
+    found = {"methods": methods, "raw": raw, "seeds": seeds, "environment": environment()}
+    write_json(folder / "default_set.json", found)
+    rows = [["test, %", *COLUMNS.values()]]
+    for method, row in {**methods, "raw features": raw}.items():
+        cells = (
+            f"{100 * row['mean'][c]:.1f}±{100 * row['deviation'][c]:.1f}" if c in row["mean"] else "—" for c in COLUMNS
+        )
+        rows.append([method, *cells])
+    lines = [
+        f"{loss}  {METHODS[loss][0]} {row['best']['value']}  dropout {row['best']['dropout']}  "
+        f"validation {_line(row['best']['validation']['mean'])}"
+        for loss, row in methods.items()
+    ]
+    return "\n".join([*lines, "", markdown(rows), "", f"numbers     {folder / 'default_set.json'}"])
 
 
-def tuned(loss: str, folder: Path, *, seeds: Sequence[int], tell: Callable[[str], None]) -> dict[str, Any]:
+def chosen(results: list[Result]) -> dict[str, Any]:
     """One method: its grid on the validation splits, and the best setting's runs on the test splits."""
-    name, values = METHODS[loss]
-    grid: list[dict[str, Any]] = []
-    for value, dropout in itertools.product(values, DROPOUTS):
-        runs = [folder / f"{loss}-{value}-dropout{dropout}-seed{seed}" for seed in seeds]
-        for run, seed in zip(runs, seeds):
-            train(tried(loss, value=value, dropout=dropout, seed=seed), run)
-        found = summary([measure(run, "val", polymatching=False) for run in runs], CHOSEN_BY)
+    tried: list[dict[str, Any]] = []
+    for value, dropout in sorted({(row["labels"]["value"], row["labels"]["dropout"]) for row in results}):
+        mine = [row for row in results if (row["labels"]["value"], row["labels"]["dropout"]) == (value, dropout)]
+        found = summary([row["metrics"]["val"] for row in mine], CHOSEN_BY)
         score = statistics.fmean(found["mean"].values())
-        grid.append({"value": value, "dropout": dropout, "score": score, "validation": found, "runs": runs})
-        tell(f"{loss}  {name} {value}  dropout {dropout}  validation {_line(found['mean'])}  score {100 * score:.1f}")
-    best = max(grid, key=lambda row: row["score"])
-    measured = [measure(run, "test", polymatching=True) for run in best["runs"]]
-    for seed, numbers in zip(seeds, measured):
-        tell(f"{loss}  {name} {best['value']}  dropout {best['dropout']}  seed {seed}  test {_line(numbers)}")
-    for row in grid:
+        tests = [row["metrics"]["test"] for row in sorted(mine, key=lambda row: row["labels"]["seed"])]
+        tried.append({"value": value, "dropout": dropout, "score": score, "validation": found, "runs": tests})
+    best = max(tried, key=lambda row: row["score"])
+    measured = best["runs"]
+    for row in tried:
         del row["runs"]
-    return {"best": best, "tried": grid, "runs": measured, **summary(measured, COLUMNS)}
+    return {"best": best, "tried": tried, "runs": measured, **summary(measured, COLUMNS)}
 
 
 def _line(numbers: dict[str, float]) -> str:
@@ -121,3 +153,14 @@ def summary(runs: list[dict[str, float]], names: Iterable[str]) -> dict[str, Any
         "mean": {name: statistics.fmean(values) for name, values in spread.items()},
         "deviation": {name: statistics.stdev(values) if len(values) > 1 else 0.0 for name, values in spread.items()},
     }
+
+
+EXPERIMENT = Experiment(
+    name="default-set",
+    about=NAMES["default-set"],
+    runs=runs,
+    work=work,
+    collect=collect,
+    methods=tuple(METHODS),
+    seconds=30.0,
+)

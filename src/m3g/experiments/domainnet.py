@@ -19,6 +19,7 @@ from torch import Tensor
 from m3g.data import DomainArrays
 from m3g.evaluation import effective_rank, probe_scores
 from m3g.experiments import domain_tables, full
+from m3g.experiments.names import NAMES
 from m3g.experiments.prepare import prepare_fonts, prepare_pacs
 from m3g.experiments.quick import fit_quickly
 from m3g.experiments.spec import Candidate, Experiment, Request, RunSpec, Settings
@@ -239,7 +240,7 @@ def prepare(source: Path | None, target: Path, request: Request) -> None:
 
 EXPERIMENT = Experiment(
     name="domainnet",
-    about="unseen domains (Table 2, Figures 3 and A1); laptop: 62 characters in five styles of fonts, and PACS",
+    about=NAMES["domainnet"],
     runs=runs,
     work=work,
     collect=domain_tables.collect,

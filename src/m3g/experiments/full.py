@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -35,12 +36,26 @@ def _plain(name: str) -> str:
     return name.replace("-", "").lower()
 
 
-def trained(config: Config, folder: Path) -> tuple[MultiViewNet, ViewsData]:
+def difference(config: Config) -> Settings:
+    """What a configuration changes of the defaults: the content that a run's id is made from."""
+    content, default = config.to_dict(), Config().to_dict()
+    changed: Settings = {}
+    for name, value in content.items():
+        if value == default[name]:
+            continue
+        nested = isinstance(value, dict) and not name.endswith("_options")
+        changed[name] = {k: v for k, v in value.items() if v != default[name][k]} if nested else value
+    return changed
+
+
+def trained(config: Config, folder: Path, *, scaled: bool = False) -> tuple[MultiViewNet, ViewsData]:
     """The trained network of a configuration; what a killed run has done is not done again."""
     run = Run(folder)
     if not run.weights.is_file():
+        if run.path.exists() and not run.checkpoint.is_file():
+            shutil.rmtree(run.path)  # killed before its first checkpoint
         train(config, folder, resume=run.checkpoint.is_file())
-    return load(folder), build_data(config)
+    return load(folder, scaled=scaled), build_data(config)
 
 
 def domain_metrics(config: Config, folder: Path) -> dict[str, Any]:
