@@ -176,8 +176,11 @@ def test_bad_image_folders_are_one_sentence(folders, tmp_path_factory):
     with pytest.raises(ValueError, match="classes of train in 'val' too, got 'three'"):
         ImageFolders(empty)
     (folders / "ape" / "broken.jpg").write_text("not an image")
+    with pytest.raises(ValueError, match=r"but for 1 % of them, got 1 damaged of \d+: .*broken\.jpg"):
+        ImageFolders(folders, size=16)
     with pytest.raises(ValueError, match=r"readable files, got .*broken\.jpg"):
-        list(ImageFolders(folders, size=16, val=0.0, test=0.0, batch_size=31).train_dataloader())
+        load_image(folders / "ape" / "broken.jpg", 16)
+    (folders / "ape" / "broken.jpg").unlink()
     draw(folders / "loose.jpg", 0)
     with pytest.raises(ValueError, match="class folders or none"):
         ImageFolders(folders)

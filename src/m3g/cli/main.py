@@ -25,6 +25,7 @@ COMMANDS = {
     "embed": ("embed", "write the embeddings of a trained run to a file"),
     "losses": ("listing", "list the losses that --loss takes"),
     "data": ("listing", "list the data sets that --data takes"),
+    "prepare": ("prepare", "turn a folder of sleep recordings into windows that --data Signals reads"),
     "demo": (
         "demo",
         "M3G beside pairwise InfoNCE and raw features on the data set that ships with the package",

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from m3g import _checks
+from m3g.data.damaged import damaged_images
 from m3g.data.images import ImageData, ImageRows, Where, list_images
 from m3g.data.sampling import ClassAlignedSampler
 from m3g.data.splits import SPLITS, Split, split_rows
@@ -25,6 +26,8 @@ class Domains(ImageData):
     Layouts: `root/<domain>/<class>/*.jpg`, split by the seed within every class; or DomainNet's list files
     `root/<domain>_train.txt` and `root/<domain>_test.txt`, lines of `path label` with paths relative to root
     (`clipart/aircraft_carrier/clipart_001_000001.jpg 0`), where validation is cut from the training lists.
+
+    Images that are cut short or no images are left out, as in `ImageFolders`; so are classes that a domain lacks.
 
     A batch has n different random classes and for each a random image per seen domain
     (`ClassAlignedSampler`). An epoch draws as many points as a domain has training images on average.
@@ -137,16 +140,17 @@ class Domains(ImageData):
         shared = sorted(set(domains[0]).intersection(*domains[1:]))
         missing = len({c for domain in domains for c in domain}) - len(shared)
         if missing:
-            log.info("%d classes are absent from some domain in %s and are left out there.", missing, split)
+            log.warning("%d classes are absent from some domain in %s and are left out there.", missing, split)
         if not shared and split == "train":
-            raise ValueError("domains take at least one class that all of them have, got none.")
+            raise ValueError("domains must have at least one class that all of them share, got none.")
         return [point for c in shared for point in zip(*(domain[c] for domain in domains))]
 
 
 def _domain_names(root: Path, wanted: Sequence[str] | None) -> list[str]:
     if not root.is_dir():
         raise ValueError(f"root must be a folder that exists, got {str(root)!r}: check the path.")
-    lists = sorted(path.name.removesuffix("_train.txt") for path in root.glob("*_train.txt"))
+    # Either list tells of a domain; one without the other is refused when the domain is read.
+    lists = sorted({path.name.rpartition("_")[0] for end in ("train", "test") for path in root.glob(f"*_{end}.txt")})
     found = lists or sorted(path.name for path in root.iterdir() if path.is_dir() and path.name[0] != ".")
     if wanted is None:
         return found
@@ -157,7 +161,7 @@ def _domain_names(root: Path, wanted: Sequence[str] | None) -> list[str]:
 
 def _read_domain(root: Path, name: str) -> list[tuple[Path, str | int, str | None]]:
     """Per image its path, its class and, from list files, its split."""
-    if not (root / f"{name}_train.txt").is_file():
+    if not any((root / f"{name}_{split}.txt").is_file() for split in ("train", "test")):
         folder = root / name
         files = list_images(folder)
         if not files or any(len(path.relative_to(folder).parts) == 1 for path in files):
@@ -167,7 +171,8 @@ def _read_domain(root: Path, name: str) -> list[tuple[Path, str | int, str | Non
     for split in ("train", "test"):
         lines = root / f"{name}_{split}.txt"
         if not lines.is_file():
-            raise ValueError(f"root must have {lines.name} beside {name}_train.txt, got none.")
+            other = "test" if split == "train" else "train"
+            raise ValueError(f"root must have {lines.name} beside {name}_{other}.txt, got none.")
         for number, line in enumerate(lines.read_text().splitlines(), start=1):
             path, _, label = line.rpartition(" ")
             if not line.strip():
@@ -180,5 +185,6 @@ def _read_domain(root: Path, name: str) -> list[tuple[Path, str | int, str | Non
             parts.append((root / path, int(label), split))
     missing = next((path for path, _, _ in parts if not path.is_file()), None)
     if missing is not None:
-        raise ValueError(f"{name}_train.txt and {name}_test.txt take files that exist, got {str(missing)!r}.")
-    return parts
+        raise ValueError(f"{name}_train.txt and {name}_test.txt must list files that exist, got {str(missing)!r}.")
+    damaged = damaged_images([path for path, _, _ in parts])
+    return [part for part in parts if part[0] not in damaged]

@@ -14,6 +14,7 @@ from torch.utils.data import Dataset
 from m3g import _checks
 from m3g.data.augment import IMAGENET_STACKS, Augmentation, plain
 from m3g.data.base import ViewsData
+from m3g.data.damaged import damaged_images
 from m3g.data.sampling import Draw
 from m3g.data.splits import SPLITS, Split, split_rows
 
@@ -23,8 +24,10 @@ EvaluationViews = Literal["augmented", "plain"]
 
 
 def list_images(folder: Path) -> list[Path]:
-    """All images below a folder, sorted, so that every machine sees the same order."""
-    return sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES)
+    """All readable images below a folder, sorted, so that every machine sees the same order."""
+    files = sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES)
+    damaged = damaged_images(files)
+    return [path for path in files if path not in damaged]
 
 
 def load_image(path: Path, side: int) -> Tensor:
@@ -155,6 +158,8 @@ class ImageData(ViewsData):
 
 class ImageFolders(ImageData):
     """Images in folders; each image's views are k random augmentations of it.
+
+    Images that are cut short or no images are left out, counted and named in a warning; more than 1 % are refused.
 
     Layouts: `root/train/<class>/*.jpg` with `root/val` (and `root/test`; without it `val` serves as both);
     `root/<class>/*.jpg`, split by the seed; or `root/*.jpg` without classes. The augmentations depend only on

@@ -14,7 +14,7 @@ import torch
 from m3g import _checks
 from m3g.data.arrays import TensorRows
 from m3g.data.base import ViewsData, class_codes
-from m3g.data.splits import SPLITS, split_rows
+from m3g.data.splits import SPLITS, read_split, split_rows
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ class Signals(ViewsData):
     are by subject, because a subject is easy to recognise. A view's sample has shape (1, window).
 
     Args:
-        paths: the files.
+        paths: the files, or a folder: then all `.npz` files in it (`m3g prepare` makes one of recordings).
         channels: which channels, by name (or number), in this order; by default all.
         window: samples per window; by default each recording is one window. What does not fill a last window
             is left out.
@@ -36,6 +36,7 @@ class Signals(ViewsData):
         batch_size: windows per step and process.
         val, test: fractions of the subjects held out.
         split_seed: decides which subjects are held out.
+        splits: a .csv file with a line `subject,split` per subject, instead of val, test and split_seed.
         seed: decides the order of training.
         num_workers: processes that prepare batches.
     """
@@ -55,11 +56,14 @@ class Signals(ViewsData):
         val: float = 0.1,
         test: float = 0.2,
         split_seed: int = 0,
+        splits: str | Path | None = None,
         seed: int = 0,
         num_workers: int = 0,
     ):
         super().__init__(batch_size=batch_size, seed=seed, num_workers=num_workers)
         files = [Path(path) for path in ([paths] if isinstance(paths, (str, Path)) else paths)]
+        if len(files) == 1 and files[0].is_dir():
+            files = sorted(files[0].glob("*.npz"))
         if not files:
             raise ValueError("paths must be at least one .npz file, got none.")
         parts = [_read(file, channels, window, signals, subject, label) for file in files]
@@ -81,7 +85,10 @@ class Signals(ViewsData):
         if self.k < 2:
             raise ValueError(f"channels must be k >= 2, got {self.k}: {self.view_names}.")
         self.view_shapes = [(1, windows.shape[-1])] * self.k
-        rows = split_rows(len(windows), val=val, test=test, seed=split_seed, groups=subjects)
+        if splits is None:
+            rows = split_rows(len(windows), val=val, test=test, seed=split_seed, groups=subjects)
+        else:
+            rows = read_split(Path(splits), subjects)
         for split in SPLITS:
             take = torch.from_numpy(rows[split])
             chosen = torch.from_numpy(windows[rows[split]])
@@ -159,7 +166,7 @@ def _scaled(windows: np.ndarray, file: Path) -> np.ndarray:
     if not np.isfinite(windows).all():
         n, channel, _ = (int(part[0]) for part in np.nonzero(~np.isfinite(windows)))
         raise ValueError(
-            f"signals take finite numbers, got NaN or inf in window {n}, channel {channel} of {str(file)!r}: "
+            f"signals must be finite numbers, got NaN or inf in window {n}, channel {channel} of {str(file)!r}: "
             "cut such windows out."
         )
     deviation = windows.std(-1, keepdims=True)

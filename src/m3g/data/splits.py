@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -46,6 +48,36 @@ def split_rows(
         place[random.permutation(rows)] = (np.arange(len(rows)) + 0.5) / len(rows)
     order = np.lexsort((random.random(n), place))
     return {name: np.sort(rows) for name, rows in _cut(order, "row", val=val, test=test).items()}
+
+
+def read_split(path: Path, groups: np.ndarray) -> dict[Split, np.ndarray]:
+    """The rows of each split by a published list: a .csv file with a line `subject,split` per subject.
+
+    A subject of the list that has no rows is no error; a subject in two splits or without one is.
+    """
+    if not path.is_file():
+        raise ValueError(f"splits must be a .csv file that exists, got {str(path)!r}: check the path.")
+    with open(path, newline="") as file:
+        lines = [line for line in csv.reader(file) if line]
+    if not lines or lines[0] != ["subject", "split"]:
+        raise ValueError(f"splits must be a .csv file with the columns subject,split, got another in {str(path)!r}.")
+    part_of: dict[str, str] = {}
+    for number, line in enumerate(lines[1:], start=2):
+        if len(line) != 2 or line[1] not in SPLITS:
+            raise ValueError(f"splits must have lines 'subject,train' (or val, test), got {','.join(line)!r}.")
+        subject, part = line
+        if part_of.setdefault(subject, part) != part:
+            raise ValueError(
+                f"splits must have every subject in one split, got {subject!r} in {part_of[subject]!r} and in "
+                f"{part!r} (line {number})."
+            )
+    unknown = sorted(set(groups.tolist()) - set(part_of))
+    if unknown:
+        raise ValueError(f"splits must name every subject, got no line for {unknown[0]!r}.")
+    of_rows = np.array([part_of[group] for group in groups.tolist()])
+    if "train" not in of_rows:
+        raise ValueError(f"splits must leave a subject to train on, got none in {str(path)!r}.")
+    return {part: np.flatnonzero(of_rows == part) for part in SPLITS}
 
 
 def _cut(order: np.ndarray, what: str, *, val: float, test: float) -> dict[Split, np.ndarray]:
