@@ -4,6 +4,7 @@ from typing import Any
 
 from m3g.costs import CircularStd, CircularVariance, PairwiseCost
 from m3g.losses.m3g import ConvergenceWarning, M3GLoss, leave_one_out, matching_gap
+from m3g.matching import Matching, match
 from m3g.solvers import (
     Auto,
     EstimatedWarning,
@@ -29,6 +30,7 @@ __all__ = [
     "Factored",
     "LinearProgram",
     "M3GLoss",
+    "Matching",
     "PairwiseCost",
     "Result",
     "Sampled",
@@ -37,6 +39,7 @@ __all__ = [
     "Solution",
     "leave_one_out",
     "load",
+    "match",
     "matching_gap",
     "solve",
     "workload",

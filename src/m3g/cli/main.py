@@ -23,6 +23,8 @@ COMMANDS = {
     "train": ("train", "learn a representation from k views; start here"),
     "evaluate": ("evaluate", "measure a trained run again: probes, retrieval, matching, pictures"),
     "embed": ("embed", "write the embeddings of a trained run to a file"),
+    "search": ("search", "find the objects nearest to a query in any of the views"),
+    "match": ("match", "match the rows of k files whose rows are in no common order"),
     "losses": ("listing", "list the losses that --loss takes"),
     "data": ("listing", "list the data sets that --data takes"),
     "prepare": ("prepare", "turn a folder of sleep recordings into windows that --data Signals reads"),

@@ -1,0 +1,79 @@
+"""`m3g match`: which rows of k files belong together, where their order does not tell."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from m3g.cli.tables import check_out, show_table, write_csv
+
+SHOWN = 20
+
+USAGE = {"match": "A.npy B.npy [C.npy ...] [options]"}
+DESCRIPTION = {
+    "match": """Match the rows of k files whose rows are in no common order and whose lengths may differ.
+
+  m3g match a.npy b.npy c.npy                      the best polymatching, its first rows on the screen
+  m3g match a.npy b.npy c.npy --out table.csv      all of it in a file
+  m3g match emb.npz:a emb.npz:b --epsilon 0.002    two arrays of one file, and a sharper matching
+
+All files hold points of one space: the same number of columns. Every row of the largest file (the first of them) gets
+its most probable tuple, one row of each file, counted from 0. Its probability is that of having exactly these partners,
+under the best polymatching; over all tuples of a row the probabilities add up to 1."""
+}
+
+
+def arguments(parser: Any, name: str) -> None:
+    parser.add_argument("files", type=str, nargs="+", help="k >= 2 files (.npy .npz .csv .parquet), one per view")
+    parser.add_argument("--out", type=str, default=None, help="a .csv file for the table; it must not exist yet")
+    parser.add_argument("--epsilon", type=float, default=0.01, help="entropy: the smaller, the surer the tuples")
+    parser.add_argument("--cost", type=str, default="cv", help="cv, csd, sqeuclidean, cosine or coulomb")
+    parser.add_argument("--solver", type=str, default="auto", help="auto, factored, sampled, sinkhorn, linear-program")
+    parser.add_argument("--normalize", type=bool, default=True, help="scale every row to unit length first")
+    parser.add_argument("--alternatives", type=int, default=1, help="tuples per row of the largest file")
+
+
+def run(args: Any, name: str) -> int:
+    from m3g.data.readers import read_array
+    from m3g.matching import match
+
+    out = check_out(args.out)
+    if len(args.files) < 2:
+        raise ValueError(f"files must be k >= 2 files, one per view, got {len(args.files)}.")
+    arrays = [read_array(file, name="files") for file in args.files]
+    for file, array in zip(args.files, arrays):
+        if array.ndim != 2 or array.dtype.kind not in "biuf":
+            got = f"{array.dtype} of shape {array.shape} in {file!r}"
+            raise ValueError(f"files must be tables of numbers (rows, columns), got {got}.")
+    columns = sorted({array.shape[1] for array in arrays})
+    if len(columns) > 1:
+        raise ValueError(
+            f"files must have one number of columns, points of one space, got {columns}: embed the views first, "
+            "with m3g train and m3g embed."
+        )
+    found = match(
+        arrays,
+        epsilon=args.epsilon,
+        cost=args.cost,
+        solver=args.solver,
+        normalize=args.normalize,
+        alternatives=args.alternatives,
+    )
+    head = [*_names(args.files), "probability"]
+    rows = [(*t, f"{p:.4f}") for t, p in zip(found.tuples.tolist(), found.probabilities.tolist())]
+    show_table(head, rows, most=SHOWN)
+    sure = float((found.probabilities[:: args.alternatives] > 0.5).double().mean())
+    print(f"{100 * sure:.0f} % of the rows of {head[found.anchor]} have a tuple of probability above 0.5")
+    for l, view in enumerate(head[:-1]):
+        if found.unused(l):
+            print(f"{found.unused(l)} of {len(arrays[l])} rows of {view} are in no tuple")
+    if out is not None:
+        write_csv(out, head, rows)
+        print(f"table     {out}")
+    return 0
+
+
+def _names(files: list[str]) -> list[str]:
+    """The files' names without folder and ending, or with a number where they would be the same."""
+    stems = [file.rpartition(":")[2] if ".npz:" in file else Path(file).stem for file in files]
+    return stems if len(set(stems)) == len(stems) else [f"{stem}.{l}" for l, stem in enumerate(stems)]

@@ -1,0 +1,40 @@
+"""A table of results: its first rows on the screen, all of it in a .csv file."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from m3g.cli.listing import print_table
+
+
+def check_out(name: str | None, *, suffix: str = ".csv") -> Path | None:
+    """The file that `--out` names, refused before any work is done for it."""
+    if name is None:
+        return None
+    out = Path(name)
+    if out.suffix != suffix:
+        article = "an" if suffix == ".npz" else "a"
+        raise ValueError(f"--out must be the name of {article} {suffix} file, got {name!r}.")
+    if out.exists():
+        raise ValueError(f"--out must be a file that does not exist yet, but {out} does: delete it or choose another.")
+    if not out.parent.is_dir():
+        raise ValueError(f"--out must be a file in an existing folder, but there is no folder {out.parent}.")
+    return out
+
+
+def show_table(head: Sequence[str], rows: Sequence[Sequence[Any]], *, most: int) -> None:
+    print_table(list(head), list(rows[:most]))
+    if len(rows) > most:
+        print(f"... and {len(rows) - most} more")
+
+
+def write_csv(path: Path, head: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    from m3g.training.files import atomic
+
+    with atomic(path, "w") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(head)
+        writer.writerows(rows)

@@ -1,0 +1,50 @@
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from m3g.evaluation.search import search
+
+
+@settings(deadline=None, max_examples=20)
+@given(k=st.integers(2, 4), n=st.integers(3, 12), q=st.integers(1, 4), seed=st.integers(0, 1000))
+def test_against_one_by_one(k, n, q, seed):
+    random = torch.Generator().manual_seed(seed)
+    objects = torch.randn(k, n, 5, generator=random, dtype=torch.float64)
+    queries = torch.randn(k, q, 5, generator=random, dtype=torch.float64)
+    masks = [torch.rand(k, m, generator=random) < 0.6 for m in (n, q)]
+    for mask in masks:
+        mask[0] |= ~mask.any(0)
+
+    def vector(points, mask, i):
+        there = [torch.nn.functional.normalize(points[l, i], dim=0) for l in range(k) if mask[l, i]]
+        return torch.stack(there).mean(0)
+
+    objects[~masks[0]] = torch.nan  # what is absent is not looked at
+    found = search(queries, objects, query_mask=masks[1], mask=masks[0], top=n)
+    for i in range(q):
+        asked = vector(queries, masks[1], i)
+        scores = torch.stack([torch.cosine_similarity(asked, vector(objects, masks[0], j), dim=0) for j in range(n)])
+        assert torch.allclose(found.similarities[i], scores.sort(descending=True).values)
+        assert torch.allclose(scores[found.places[i]], found.similarities[i])
+
+
+def test_an_object_may_be_left_out():
+    objects = torch.eye(3).expand(2, 3, 3)
+    found = search(objects[:, :2], objects, top=2, without=torch.tensor([0, -1]))
+    assert 0 not in found.places[0]
+    assert found.places[1, 0] == 1
+
+
+@pytest.mark.parametrize(
+    ("queries", "options", "message"),
+    [
+        (torch.ones(2, 1, 4), {}, "queries must be"),
+        (torch.ones(2, 1, 3), {"top": 6}, "top must be at most the 5 objects"),
+        (torch.ones(2, 1, 3), {"top": 5, "without": torch.tensor([0])}, "top must be at most the 4 objects"),
+        (torch.ones(2, 1, 3), {"query_mask": torch.zeros(2, 1, dtype=torch.bool)}, "at least one view"),
+    ],
+)
+def test_wrong_arguments(queries, options, message):
+    with pytest.raises(ValueError, match=message):
+        search(queries, torch.randn(2, 5, 3), **{"top": 3, **options})

@@ -1,0 +1,125 @@
+"""The best polymatching of unaligned sets."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from scipy.optimize import linear_sum_assignment
+from torch.nn.functional import normalize
+
+import m3g
+from m3g import matching
+from m3g.losses.m3g import ConvergenceWarning
+
+
+def shuffled_copies(k, n, d, *, noise, seed, dtype=torch.float64):
+    """k noisy copies of n objects, each in an order of its own, and these orders."""
+    random = torch.Generator().manual_seed(seed)
+    objects = normalize(torch.randn(n, d, generator=random, dtype=dtype), dim=1)
+    orders = [torch.randperm(n, generator=random) for _ in range(k)]
+    return [objects[o] + noise * torch.randn(n, d, generator=random, dtype=dtype) for o in orders], orders
+
+
+@settings(deadline=None, max_examples=12)
+@given(
+    k=st.integers(2, 5),
+    n=st.integers(1, 9),
+    seed=st.integers(0, 1000),
+    dtype=st.sampled_from([torch.float32, torch.float64]),
+    cost=st.sampled_from(["cv", "csd", "sqeuclidean", "cosine"]),
+)
+def test_permuted_noisy_copies_are_found(k, n, seed, dtype, cost):
+    views, orders = shuffled_copies(k, n, 24, noise=0.02, seed=seed, dtype=dtype)
+    found = m3g.match(views, cost=cost, epsilon=0.01 if cost in ("cv", "csd") else 0.05)
+    objects = torch.stack([order[found.tuples[:, l]] for l, order in enumerate(orders)], dim=1)
+    assert (objects == objects[:, :1]).all()
+    assert found.tuples[:, 0].tolist() == list(range(n))
+    assert (found.probabilities > 0.9).all()
+    assert (found.probabilities <= 1).all()
+    assert [found.unused(l) for l in range(k)] == [0] * k
+
+
+@settings(deadline=None, max_examples=15)
+@given(n=st.integers(2, 12), seed=st.integers(0, 1000))
+def test_two_views_and_a_sharp_epsilon_are_the_assignment(n, seed):
+    a, b = np.random.default_rng(seed).standard_normal((2, n, 6))
+    found = m3g.match([a, b], epsilon=0.002)
+    assume((found.probabilities > 0.9).all())  # else another assignment costs nearly as little
+    unit = [x / np.linalg.norm(x, axis=1, keepdims=True) for x in (a, b)]
+    costs = ((unit[0][:, None] - unit[1][None]) ** 2).sum(-1)
+    assert found.tuples[:, 1].tolist() == linear_sum_assignment(costs)[1].tolist()
+
+
+def test_the_exact_solver_gives_the_assignment_itself():
+    a, b = np.random.default_rng(3).standard_normal((2, 30, 6))
+    found = m3g.match([a, b], epsilon=0.0, solver="linear-program", cost="sqeuclidean", normalize=False)
+    costs = ((a[:, None] - b[None]) ** 2).sum(-1)
+    assert found.tuples[:, 1].tolist() == linear_sum_assignment(costs)[1].tolist()
+    assert found.probabilities.tolist() == [1.0] * 30
+
+
+@settings(deadline=None, max_examples=12)
+@given(sizes=st.lists(st.integers(1, 6), min_size=2, max_size=4), seed=st.integers(0, 1000))
+def test_sizes_may_differ_and_probabilities_are_conditional(sizes, seed):
+    random = torch.Generator().manual_seed(seed)
+    views = [torch.randn(n, 3, generator=random, dtype=torch.float64) for n in sizes]
+    largest = max(sizes)
+    every = int(np.prod(sizes)) // largest
+    found = m3g.match(views, epsilon=0.3, alternatives=every, tol=1e-8)
+    assert found.anchor == sizes.index(largest)
+    assert len(found.tuples) == largest * every
+    assert len({tuple(t) for t in found.tuples.tolist()}) == largest * every
+    sums = found.probabilities.view(largest, every).sum(1)
+    assert torch.allclose(sums, torch.ones_like(sums))
+    assert (found.probabilities.view(largest, every).diff(dim=1) <= 0).all()
+    # Mass of every point of every view: 1 / n_l, as the marginals ask for.
+    mass = found.probabilities / largest
+    for l, n in enumerate(sizes):
+        per_point = torch.zeros(n, dtype=mass.dtype).index_add_(0, found.tuples[:, l], mass)
+        assert torch.allclose(per_point, torch.full_like(per_point, 1 / n), atol=1e-6)
+
+
+@settings(deadline=None, max_examples=12)
+@given(k=st.integers(2, 4), n=st.integers(2, 8), seed=st.integers(0, 1000), cost=st.sampled_from(["cv", "sqeuclidean"]))
+def test_the_search_beyond_the_limit_finds_what_comparing_all_finds(k, n, seed, cost):
+    views, _ = shuffled_copies(k, n, 8, noise=0.1, seed=seed)
+    options = {"cost": cost, "epsilon": 0.05, "tol": 1e-8}
+    whole = m3g.match(views, **options)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(matching, "MOST_TUPLES", 0)
+        searched = m3g.match(views, **options)
+    assert torch.equal(whole.tuples, searched.tuples)
+    assert torch.allclose(whole.probabilities, searched.probabilities, atol=1e-6)
+
+
+def test_many_views_are_matched_by_sampling():
+    views, orders = shuffled_copies(8, 32, 24, noise=0.05, seed=0)
+    found = m3g.match(views, epsilon=0.05, solver=m3g.Sampled(seed=0))
+    objects = torch.stack([order[found.tuples[:, l]] for l, order in enumerate(orders)], dim=1)
+    assert (objects == objects[:, :1]).all()
+
+
+def test_a_solve_that_stops_early_says_so():
+    views, _ = shuffled_copies(3, 12, 6, noise=0.5, seed=0)
+    with pytest.warns(ConvergenceWarning, match="the probabilities are approximate"):
+        m3g.match(views, epsilon=0.01, solver=m3g.Sinkhorn(max_steps=1), tol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("views", "options", "message"),
+    [
+        ([np.zeros((3, 2))], {}, "views must have k >= 2 views, got k = 1"),
+        ([np.ones((3, 2)), np.ones((3, 4))], {}, "with one d"),
+        ([np.ones((3, 2)), np.zeros((2, 2))], {}, "view 1 must be non-zero vectors .* got a zero vector in row 0"),
+        ([np.ones((3, 2)), np.full((2, 2), np.nan)], {}, "view 1 must be finite"),
+        ([np.ones((2, 3, 2))] * 2, {}, r"views must be k tensors \(n, d\)"),
+        ([np.ones((3, 2))] * 2, {"alternatives": 0}, "alternatives must be a whole number"),
+        ([np.ones((3, 2))] * 2, {"alternatives": 4}, "alternatives must be at most the 3 tuples of a point"),
+        ([np.ones((3, 2))] * 2, {"epsilon": 0.0}, "epsilon must be a positive"),
+        ([np.ones((3, 2))] * 2, {"cost": "nonsense"}, "cost must be one of"),
+    ],
+)
+def test_wrong_arguments(views, options, message):
+    with pytest.raises(ValueError, match=message):
+        m3g.match(views, **options)
