@@ -187,7 +187,9 @@ class M3GLoss(ViewLoss):
 
 
 def _complain(solution: Solution) -> None:
-    """A solve that failed raises, one that stopped early warns."""
+    """A solve that failed raises, one that stopped early warns; one that is not trusted has said so itself."""
+    if solution.result is Result.UNTRUSTED:
+        return
     if solution.result is Result.OUT_OF_RANGE:
         raise FloatingPointError(
             f"solver {solution.solver!r} left the range of its numbers at epsilon={solution.epsilon:g}: "

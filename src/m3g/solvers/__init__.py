@@ -3,7 +3,7 @@
 from m3g.solvers.auto import Auto, EstimatedWarning, Workload, workload
 from m3g.solvers.factored.solver import Factored
 from m3g.solvers.linear_program import LinearProgram
-from m3g.solvers.sampled.rounds import Sampled, SamplingWarning
+from m3g.solvers.sampled.solver import Sampled, SamplingWarning
 from m3g.solvers.shared.result import Result
 from m3g.solvers.shared.solver import Solver
 from m3g.solvers.sinkhorn import Sinkhorn

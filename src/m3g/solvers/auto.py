@@ -13,7 +13,7 @@ from torch import Tensor
 from m3g import _checks
 from m3g.costs import CircularStdProblem, CircularVarianceProblem, PairwiseProblem, Problem
 from m3g.solvers.factored.solver import Factored
-from m3g.solvers.sampled.rounds import Sampled
+from m3g.solvers.sampled.solver import Sampled
 from m3g.solvers.sampled.tables import KEPT_PART
 from m3g.solvers.shared.memory import memory_limit
 from m3g.solvers.shared.solver import Solver

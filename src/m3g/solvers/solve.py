@@ -13,7 +13,7 @@ from m3g.solvers.auto import Auto
 from m3g.solvers.factored.solver import Factored
 from m3g.solvers.gradients.value import differentiable_value
 from m3g.solvers.linear_program import LinearProgram
-from m3g.solvers.sampled.rounds import Sampled
+from m3g.solvers.sampled.solver import Sampled
 from m3g.solvers.shared.solver import Solver
 from m3g.solvers.sinkhorn import Sinkhorn
 from m3g.solvers.solution import Solution

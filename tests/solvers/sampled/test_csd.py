@@ -25,7 +25,7 @@ gap_and_gradient = functools.partial(noisy.gap_and_gradient, cost=m3g.CircularSt
 def test_agrees_with_the_dense_solver_within_its_own_error(k, n, noise, epsilon, dtype):
     views = noisy_views(k, n, noise, dtype=dtype)
     exact, true_gradient, _ = gap_and_gradient(views.double(), epsilon, m3g.Sinkhorn(), 1e-6)
-    gap, gradient, solution = gap_and_gradient(views, epsilon, m3g.Sampled(seed=1))
+    gap, gradient, solution = gap_and_gradient(views, epsilon, m3g.Sampled(seed=1, form="tuples"))
     assert solution.converged
     assert gap.dtype == gradient.dtype == dtype
     assert abs(float(gap - exact)) < 3 * float(solution.standard_error)
@@ -38,7 +38,7 @@ def test_agrees_with_the_dense_solver_within_its_own_error(k, n, noise, epsilon,
 def test_a_batch_is_solved_as_one_and_each_member_rightly():
     views = noisy_views(3, 10, batch=(2, 2))
     exact, true_gradient, _ = gap_and_gradient(views, 0.1, m3g.Sinkhorn(), 1e-5)
-    gap, gradient, solution = gap_and_gradient(views, 0.1, m3g.Sampled(rank=2048, seed=0))
+    gap, gradient, solution = gap_and_gradient(views, 0.1, m3g.Sampled(rank=2048, seed=0, form="tuples"))
     assert gap.shape == solution.standard_error.shape == (2, 2)
     assert bool(((gap - exact).abs() < 3 * solution.standard_error).all())
     off = (gradient - true_gradient).flatten(2).norm(dim=2) / true_gradient.flatten(2).norm(dim=2)

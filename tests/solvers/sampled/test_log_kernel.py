@@ -6,12 +6,13 @@ import torch
 import m3g
 from m3g.costs import Coupling, all_edges
 from m3g.solvers.gradients.coupling import SignedTensor
-from m3g.solvers.sampled.ascent import ListAscent
+from m3g.solvers.sampled.ascent import climb
+from m3g.solvers.sampled.draws import GeneratorDraws
 from m3g.solvers.sampled.error import _TrueMatching
 from m3g.solvers.sampled.log_kernel import LogResultantKernel, PairKernel, ResultantKernel, log_kernel_of
-from m3g.solvers.sampled.products import ProductList, draw_fields
-from m3g.solvers.sampled.proposals import Mixture, random_tuples
-from m3g.solvers.sampled.tuples import TupleList
+from m3g.solvers.sampled.products import product_list
+from m3g.solvers.sampled.proposals import anchors_of, tuple_list
+from m3g.solvers.sampled.tuples import full_list, sampled_list
 
 EPSILON = 0.2
 
@@ -22,24 +23,25 @@ def problem_of(sizes, *, b=1, d=6, seed=0, dtype=torch.float64, cost=None):
     return (cost or m3g.CircularVariance())([torch.nn.functional.normalize(view, dim=-1) for view in views])
 
 
-def kernel_list(form, log_kernel, generator, rank=32, b=1):
-    centres = random_tuples(log_kernel.sizes, rank // 4, b=b, generator=generator, device=torch.device("cpu"))
-    if form == "products":
-        return ProductList(log_kernel, *draw_fields(log_kernel, centres, 4, generator))
-    mixture = Mixture(log_kernel, centres, torch.zeros_like(log_kernel.shift))
-    tuples = mixture.draw(4, generator)
-    log_counts = mixture.log_density(tuples) + torch.tensor(float(tuples.shape[1])).log()
-    return TupleList(log_kernel, tuples, log_counts)
+def kernel_list(form, log_kernel, seed, rank=32, b=1, *, anchored=True):
+    if form == "full":
+        return full_list(log_kernel)
+    draws = seed if isinstance(seed, GeneratorDraws) else draws_of(seed)
+    centres = draws.tuples(log_kernel.sizes, b, rank // 4)
+    zero = torch.zeros_like(log_kernel.shift)
+    target = torch.cat([torch.full((b, n), 1 / n, dtype=torch.float64) for n in log_kernel.sizes], 1)
+    anchors = anchors_of(target, log_kernel.sizes)[:, : None if anchored else 0]
+    build = product_list if form == "products" else tuple_list
+    return build(log_kernel, centres, zero, 4, draws, anchors)
+
+
+def draws_of(seed):
+    return GeneratorDraws(torch.device("cpu"), torch.Generator().manual_seed(seed))
 
 
 def coupling_of(listed):
-    zero = torch.zeros(listed_batch(listed), listed.total, dtype=torch.float64)
-    listed.rebase(zero)
-    return listed.at(zero, torch.ones(listed_batch(listed), 1, dtype=torch.float64))
-
-
-def listed_batch(listed):
-    return (listed.fields if isinstance(listed, ProductList) else listed.blocks[0].tuples).shape[0]
+    zero = torch.zeros_like(listed.base)
+    return listed.based(zero).at(zero, torch.ones(len(zero), 1, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("sizes", [(3, 3, 3), (4, 3, 5), (2, 2, 2, 2), (3, 4)])
@@ -65,10 +67,9 @@ FORMS = [("products", m3g.CircularVariance()), ("tuples", m3g.CircularVariance()
 def test_the_kernel_is_estimated_without_bias(form, cost, sizes):
     problem = problem_of(sizes, cost=cost)
     log_kernel = log_kernel_of(problem, EPSILON)
-    generator = torch.Generator().manual_seed(0)
-    draws = []
-    for _ in range(400):
-        coupling = coupling_of(kernel_list(form, log_kernel, generator))
+    source, draws = draws_of(0), []
+    for turn in range(400):
+        coupling = coupling_of(kernel_list(form, log_kernel, source, anchored=turn % 2 == 0))
         ((_, tensor),) = coupling.rows()
         draws.append(tensor * (-coupling.log_factor).exp().reshape(-1, *[1] * len(sizes)))
     draws = torch.cat(draws)
@@ -82,11 +83,17 @@ def test_the_kernel_is_estimated_without_bias(form, cost, sizes):
     assert abs(float(draws.mean(0).sum() / true.sum()) - 1) < 0.05
 
 
-@pytest.mark.parametrize("form", ["products", "tuples"])
-@pytest.mark.parametrize("sizes", [(5, 5, 5), (3, 6, 4), (3, 3, 3, 3), (4, 5)])
+@pytest.mark.parametrize(
+    ("form", "sizes"),
+    [
+        *((form, sizes) for form in ("products", "tuples", "full") for sizes in [(5, 5, 5), (3, 6, 4), (3, 3, 3, 3)]),
+        ("products", (4, 5)),
+        ("full", (4, 5)),
+    ],
+)
 def test_marginals_pairs_pull_and_the_full_tensor_agree(form, sizes):
     problem = problem_of(sizes, b=2)
-    listed = kernel_list(form, log_kernel_of(problem, EPSILON), torch.Generator().manual_seed(1), b=2)
+    listed = kernel_list(form, log_kernel_of(problem, EPSILON), 1, b=2)
     coupling = coupling_of(listed)
     ((_, tensor),) = coupling.rows()
     k = len(sizes)
@@ -99,7 +106,7 @@ def test_marginals_pairs_pull_and_the_full_tensor_agree(form, sizes):
         torch.testing.assert_close(coupling.pair(l, m), tensor.sum(gone) if gone else tensor)
     points = problem.tensors[0]
     torch.testing.assert_close(coupling.pull(points), Coupling.pull(coupling, points))
-    if form == "tuples":
+    if form != "products":
         for measure in (coupling, coupling.changed(points.mean(-1), listed.halves())):
             found = measure.weighted_pull(points, torch.exp)
             torch.testing.assert_close(found, Coupling.weighted_pull(measure, points, torch.exp))
@@ -119,17 +126,17 @@ def test_the_true_matching_is_pulled_as_the_full_tensor_would_be():
     torch.testing.assert_close(matching.weighted_pull(points, torch.exp), expected)
 
 
-@pytest.mark.parametrize("form", ["products", "tuples"])
+@pytest.mark.parametrize("form", ["products", "tuples", "full"])
 def test_a_changed_coupling_is_the_derivative(form):
     problem = problem_of((4, 3, 5))
-    listed = kernel_list(form, log_kernel_of(problem, EPSILON), torch.Generator().manual_seed(2))
+    listed = kernel_list(form, log_kernel_of(problem, EPSILON), 2)
     direction = torch.randn(1, 12, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
     coupling = coupling_of(listed)
     changed = coupling.changed(direction, None)
     points = problem.tensors[0]
 
     def moved(step):
-        there = listed.at(step * direction, torch.ones(1, 1, dtype=torch.float64))
+        there = listed.based(torch.zeros_like(direction)).at(step * direction, torch.ones(1, 1, dtype=torch.float64))
         return there, (-there.log_factor + coupling.log_factor).exp()
 
     (ahead, grown), (behind, shrunk) = moved(1e-5), moved(-1e-5)
@@ -142,19 +149,19 @@ def test_a_changed_coupling_is_the_derivative(form):
 def test_the_gradient_is_exact_with_the_tuples_held_fixed(cost):
     sizes = (6, 6, 6)
     problem = problem_of(sizes, cost=cost)
-    listed = kernel_list("tuples", log_kernel_of(problem, EPSILON), torch.Generator().manual_seed(4))
-    samples = listed.blocks[0].tuples[:, 6:]
+    listed = kernel_list("tuples", log_kernel_of(problem, EPSILON), 4)
+    samples = listed.blocks[0].tuples[:, listed.blocks[0].num_exact :]
     counts = torch.zeros(*samples.shape, dtype=torch.float64)
     target = torch.full((1, 18), 1 / 6, dtype=torch.float64)
 
     def solved(points):
         other = cost(points.reshape(3, 6, 6))
         log_kernel = log_kernel_of(other, EPSILON)
-        ascent = ListAscent(TupleList(log_kernel, samples, counts), target, torch.zeros_like(target))
-        ascent.run(1e-11, 100)
-        assert float(ascent.error) < 1e-10
-        value = (((ascent.log_scaling + log_kernel.shift) * EPSILON - EPSILON / 3) * target).sum()
-        return value, other.gradient(ascent.coupling)[0]
+        listed = sampled_list(log_kernel, samples, counts, samples[:, :0])
+        point = climb(listed, target, torch.zeros_like(target), tol=1e-11, max_steps=100).point
+        assert float(point.error) < 1e-10
+        value = (((point.log_scaling + log_kernel.shift) * EPSILON - EPSILON / 3) * target).sum()
+        return value, other.gradient(point.coupling)[0]
 
     points = problem.tensors[0].detach()
     _, gradient = solved(points)
@@ -163,3 +170,31 @@ def test_the_gradient_is_exact_with_the_tuples_held_fixed(cost):
         direction = torch.randn(points.shape, dtype=torch.float64, generator=generator)
         ahead, behind = solved(points + 1e-5 * direction)[0], solved(points - 1e-5 * direction)[0]
         assert float((ahead - behind) / 2e-5) == pytest.approx(float((gradient * direction).sum()), rel=1e-6)
+
+
+def test_a_full_list_is_the_kernel():
+    problem = problem_of((3, 4, 2), b=2)
+    log_kernel = log_kernel_of(problem, EPSILON)
+    listed = full_list(log_kernel)
+    ((_, tensor),) = coupling_of(listed).rows()
+    shift = sum(
+        part.reshape([2] + [-1 if m == l else 1 for m in range(3)])
+        for l, part in enumerate(log_kernel.shift.split([3, 4, 2], 1))
+    )
+    kernel = (shift - problem.dense() / EPSILON).exp()
+    torch.testing.assert_close(tensor, kernel / kernel.sum((1, 2, 3), keepdim=True))
+    assert listed.exact
+    assert coupling_of(listed).sample_weights().shape == (2, 0)
+
+
+def test_anchors_carry_a_coupling_with_the_weights():
+    generator = torch.Generator().manual_seed(0)
+    sizes = (3, 5, 2)
+    weights = [torch.rand(2, n, generator=generator, dtype=torch.float64) for n in sizes]
+    target = torch.cat([weight / weight.sum(1, keepdim=True) for weight in weights], 1)
+    anchors = anchors_of(target, sizes)
+    ends = torch.cat([part.cumsum(1) for part in target.split(list(sizes), 1)], 1).sort(1).values
+    masses = ends.diff(dim=1, prepend=torch.zeros(2, 1, dtype=torch.float64))
+    for l, part in enumerate(target.split(list(sizes), 1)):
+        found = torch.zeros_like(part).scatter_add_(1, anchors[..., l], masses)
+        torch.testing.assert_close(found, part)

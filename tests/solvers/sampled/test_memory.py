@@ -11,6 +11,7 @@ import m3g
 from m3g.solvers.sampled import ascent as list_ascent
 from m3g.solvers.sampled import rounds as sampled
 from m3g.solvers.sampled import tables
+from m3g.solvers.sampled.draws import GeneratorDraws
 from m3g.solvers.sampled.tables import Rows
 from solvers.noisy import gap_and_gradient, noisy_views
 
@@ -57,13 +58,13 @@ def solved(views, cost, epsilon=0.1, tol=1e-8, **settings):
 
 def is_kept(solution):
     found = solution.coupling_form.listed.tables
-    return all(rows.kept is not None for rows in (found if isinstance(found, list) else [found]))
+    return all(rows.kept is not None for rows in ([found] if isinstance(found, Rows) else found))
 
 
 @pytest.mark.filterwarnings("ignore::m3g.solvers.SamplingWarning")
 @pytest.mark.parametrize(
     ("cost", "form", "k", "n"),
-    [("cv", "products", 4, 11), ("cv", "tuples", 4, 11), ("csd", "auto", 3, 14), ("pairs", "auto", 3, 14)],
+    [("cv", "products", 4, 11), ("cv", "tuples", 4, 11), ("csd", "tuples", 3, 14), ("pairs", "tuples", 3, 14)],
 )
 def test_a_streamed_solve_is_the_stored_one(monkeypatch, cost, form, k, n):
     views = noisy_views(k, n, batch=(2,), dtype=torch.float64)
@@ -76,14 +77,17 @@ def test_a_streamed_solve_is_the_stored_one(monkeypatch, cost, form, k, n):
     same_gap, same_gradient, streamed = solved(views, cost, form=form, epsilon=epsilon, rank=128)
     assert is_kept(stored)
     assert not is_kept(streamed)
-    assert streamed.converged
+    assert bool((streamed.error <= 1e-8).all())
     torch.testing.assert_close(same_gap, gap, atol=1e-8, rtol=0)
     torch.testing.assert_close(same_gradient, gradient, atol=1e-7, rtol=1e-5)
     torch.testing.assert_close(streamed.standard_error, stored.standard_error, atol=0, rtol=1e-6)
     torch.testing.assert_close(streamed.relative_gradient_error, stored.relative_gradient_error, atol=0, rtol=1e-6)
     torch.testing.assert_close(streamed.coupling(), stored.coupling(), atol=1e-7, rtol=0)
     torch.testing.assert_close(streamed.pair_marginal(0, 2), stored.pair_marginal(0, 2), atol=1e-7, rtol=0)
-    draws = [s.coupling_form.draw(100, torch.Generator().manual_seed(1)) for s in (stored, streamed)]
+    draws = [
+        s.coupling_form.draw(100, GeneratorDraws(views.device, torch.Generator().manual_seed(1)))
+        for s in (stored, streamed)
+    ]
     assert torch.equal(*draws)
 
 

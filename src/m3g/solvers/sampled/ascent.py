@@ -1,81 +1,145 @@
-"""The dual on a list of tuples, climbed by Newton steps."""
+"""The dual on a list, for the ascent that all solvers share: Σ_l ⟨h_l, a_l⟩ - a log mass(h), with a = Σ a_l."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from m3g.costs import all_edges
-from m3g.solvers.sampled.products import ProductList
+from m3g.solvers.sampled.listed import Listed, ListedCoupling
 from m3g.solvers.sampled.tables import can_be_kept
-from m3g.solvers.sampled.tuples import TupleList
+from m3g.solvers.shared.ascent import advance, done, init, step
 from m3g.solvers.shared.newton import conjugate_gradients, solve_newton
 
 # The largest change of the exponent of a tuple in one Newton step.
 LONGEST_STEP = 8.0
 # Log scalings further than this from those in the tables are taken into them.
 FARTHEST = 20.0
-MOST_RETREATS = 10
+# Error, as a part of the largest there can be half of, past which views are scaled one at a time.
+COARSE = 0.4
 # Number of points of all views up to which the Hessian is built, and not only multiplied with, if memory allows: its
 # blocks, the matrix, and in float64 its factors.
 BUILT_SIZE = 2048
 BUILT_BYTES = 32
 
 
-class ListAscent:
-    """Maximises Σ_l ⟨h_l, a_l⟩ - a log mass(h) over log scalings h (b, N), for a coupling of mass a = Σ a_l."""
+@dataclass(frozen=True)
+class ListPoint:
+    """The coupling on a list at some log scalings (b, N), of the right mass, and its marginals beside the target."""
 
-    def __init__(self, listed: TupleList | ProductList, target: Tensor, log_scaling: Tensor):
-        self.listed = listed
-        self.target = target
-        self.first = slice(0, listed.sizes[0])
-        self.mass = target[:, self.first].sum(1, keepdim=True)
-        self.num_steps = 0
-        listed.rebase(log_scaling)
-        self._evaluate(log_scaling)
+    target: Tensor
+    coupling: ListedCoupling
+    log_scaling: Tensor
+    marginals: Tensor
 
-    def _evaluate(self, log_scaling: Tensor) -> None:
-        """The coupling at these log scalings, after view 0 was scaled so that the mass is right."""
-        self.num_steps += 1
-        if float((log_scaling - self.listed.base).abs().max()) > FARTHEST:
-            self.listed.rebase(log_scaling)
-        self.coupling = self.listed.at(log_scaling, self.mass)
-        self.log_scaling = log_scaling.clone()
-        self.log_scaling[:, self.first] += self.coupling.log_factor
-        self.marginals = self.coupling.marginals()
-        self.residual = self.target - self.marginals
-        self.error = self.residual.abs().sum(1)
-        self.height = (self.log_scaling * self.target).sum(1, keepdim=True)
+    @property
+    def residual(self) -> Tensor:
+        return self.target - self.marginals
 
-    def run(self, tol: float, max_steps: int) -> None:
-        """Newton steps, each shortened where it loses ground, until the marginals are within tol."""
-        # An error that is not a number comes from the input; whoever asked for the solution finds it there.
-        while self.num_steps < max_steps and not bool((self.error <= tol).all() | self.error.isnan().any()):
-            step = self.solve(self.residual, rtol=0.1)
-            longest = torch.stack([part.abs().amax(1) for part in step.split(self.listed.sizes, 1)]).sum(0)
-            length = (LONGEST_STEP / longest).clamp(max=1.0).unsqueeze(1)
-            start, height = self.log_scaling, self.height
-            for _ in range(MOST_RETREATS):
-                self._evaluate(start + length * step)
-                lost = ~(self.height >= height - 1e-9 * height.abs() - 1e-9)
-                if not bool(lost.any()):
-                    break
-                length = torch.where(lost, length / 4, length)
+    @property
+    def error(self) -> Tensor:
+        return self.residual.abs().sum(1)
+
+    @property
+    def height(self) -> Tensor:
+        return (self.log_scaling * self.target).sum(1, keepdim=True)
+
+    @property
+    def sizes(self) -> list[int]:
+        return list(self.coupling.sizes)
 
     def solve(self, right: Tensor, *, rtol: float) -> Tensor:
         """x with H x = right (b, N), H being the derivative of the marginals with respect to the log scalings."""
-        coupling, marginals = self.coupling, self.marginals.clamp_min(1e-12 / self.listed.total)
+        sizes, size = self.sizes, right.shape[1]
+        marginals = self.marginals.clamp_min(1e-12 / size)
         if not bool(torch.isfinite(right).all()):
             return torch.full_like(right, torch.nan)
-        size = self.listed.total
         small = size <= BUILT_SIZE and can_be_kept(BUILT_BYTES * len(right) * size**2, right.device)
-        if not small or isinstance(self.listed, ProductList):
-            # Pair marginals of products are n² rank each, a multiplication with H only n rank per view.
+        if not (small and self.coupling.dense_pairs):
             steps = 20 if small else 60
-            found, fine = conjugate_gradients(coupling.derivative, right, marginals, rtol=rtol, max_steps=steps)
+            found, fine = conjugate_gradients(self.coupling.derivative, right, marginals, rtol=rtol, max_steps=steps)
             if fine or not small:
                 return found
-        pairs = coupling.pairs(all_edges(self.listed.k))
+        pairs = self.coupling.pairs(all_edges(len(sizes)))
         # In the type of the tables, from which the solve tells how far to trust the entries.
         here = marginals.to(pairs[0, 1].dtype)
-        return solve_newton(pairs, here, right, self.listed.sizes, rtol=rtol)
+        return solve_newton(pairs, here, right, sizes, rtol=rtol)
+
+
+@dataclass(frozen=True)
+class ListDual:
+    """The dual on a list: see `m3g.solvers.shared.ascent.Dual`."""
+
+    listed: Listed
+    target: Tensor
+
+    def evaluate(self, log_scaling: Tensor) -> ListPoint:
+        """The coupling at these log scalings, after view 0 was scaled so that the mass is right."""
+        first = self.listed.sizes[0]
+        coupling = self.listed.at(log_scaling, self.target[:, :first].sum(1, keepdim=True))
+        log_scaling = torch.cat([log_scaling[:, :first] + coupling.log_factor, log_scaling[:, first:]], 1)
+        return ListPoint(self.target, coupling, log_scaling, coupling.marginals())
+
+    def direction(self, found: ListPoint) -> Tensor:
+        """A Newton step, shortened where it would change the exponent of a tuple too much.
+
+        Far from the solution a few tuples hold all the mass, and the Hessian knows nothing of the others: there the
+        view whose marginal is worst is scaled to its weights, which never loses.
+        """
+        coarse = found.error > COARSE * self.listed.k * self.target[:, : self.listed.sizes[0]].sum(1)
+        if not bool(coarse.any()):
+            return self._newton(found)
+        scaling = self._scaling(found)
+        return scaling if bool(coarse.all()) else torch.where(coarse.unsqueeze(1), scaling, self._newton(found))
+
+    def _scaling(self, found: ListPoint) -> Tensor:
+        sizes = self.listed.sizes
+        errors = torch.stack([part.abs().sum(1) for part in found.residual.split(sizes, 1)], 1)
+        worst = torch.nn.functional.one_hot(errors.argmax(1), len(sizes)).to(errors.dtype)
+        chosen = torch.repeat_interleave(worst, torch.tensor(sizes, device=worst.device), 1)
+        ratio = self.target.log() - found.marginals.clamp_min(torch.finfo(found.marginals.dtype).tiny).log()
+        return ratio.clamp(-FARTHEST, FARTHEST) * chosen
+
+    def _newton(self, found: ListPoint) -> Tensor:
+        move = found.solve(found.residual, rtol=0.1)
+        longest = torch.stack([part.abs().amax(1) for part in move.split(self.listed.sizes, 1)]).sum(0)
+        return move * (LONGEST_STEP / longest).clamp(max=1.0).unsqueeze(1)
+
+
+@dataclass(frozen=True)
+class Climb:
+    """Where an ascent ended.
+
+    Attributes:
+        point: the last one.
+        gain: (b,) by how much the last of the further steps raised the dual, in units of epsilon; the next gains less.
+        num_steps: evaluations.
+    """
+
+    point: ListPoint
+    gain: Tensor
+    num_steps: int
+
+
+def climb(
+    listed: Listed, target: Tensor, log_scaling: Tensor, *, tol: float, max_steps: int, further: int = 0
+) -> Climb:
+    """Newton steps until the marginals are within tol, then `further` ones while they halve the error."""
+    dual = ListDual(listed.based(log_scaling), target)
+    state = init(dual, log_scaling)
+    while done(state, tol=tol, max_steps=max_steps) is None:
+        here = state.found.log_scaling
+        if not float((here - dual.listed.base).abs().max()) <= FARTHEST:
+            dual = ListDual(listed.based(here), target)
+        state = step(dual, state, loss_allowed=1e-6)
+    best, gain = state.found, torch.zeros_like(state.found.error)
+    for _ in range(further):
+        state = advance(dual, state)
+        better = state.found.error < best.error / 2
+        if not bool(better.any()):
+            break
+        gain = (state.found.height - best.height).abs().squeeze(1)
+        best = state.found
+    return Climb(best, gain, state.num_steps)

@@ -20,7 +20,8 @@ import torch
 from torch import Tensor
 
 from m3g.costs import Coupling, Problem
-from m3g.solvers.sampled.ascent import ListAscent
+from m3g.solvers.sampled.ascent import ListPoint
+from m3g.solvers.sampled.listed import Listed
 
 # Mean leverage past which the factor no longer grows; the answer is not trusted long before that.
 MOST_LEVERAGE = 0.95
@@ -64,25 +65,25 @@ class _TrueMatching(Coupling):
         raise NotImplementedError("the true matching is never built in full here")
 
 
-def sampling_error(ascent: ListAscent, problem: Problem, draws_each: int) -> SamplingError:
-    listed, coupling = ascent.listed, ascent.coupling
-    b = ascent.target.shape[0]
-    zero = torch.zeros_like(ascent.target)
+def sampling_error(listed: Listed, found: ListPoint, problem: Problem, draws_each: int) -> SamplingError:
+    coupling, b = found.coupling, found.target.shape[0]
+    zero = torch.zeros_like(found.target)
     signs = listed.halves()
     uneven = coupling.changed(zero, signs).marginals()
-    answer = ascent.solve(-uneven, rtol=0.1)
+    answer = found.solve(-uneven, rtol=0.1)
     bias = -(answer * uneven).sum(1) / 2
     # Draws of one component of the proposal are a stride apart.
     weights = coupling.sample_weights()
     drawn = weights.reshape(b, draws_each, -1)
     scatter = drawn.var(1).sum(1) * draws_each if drawn.numel() else zero[:, 0]
     half_difference = problem.gradient(coupling.changed(answer, signs))
-    found = problem.gradient(coupling)
+    gradient = problem.gradient(coupling)
     if len(set(problem.sizes)) == 1:
-        found = tuple(g - t for g, t in zip(found, problem.gradient(_TrueMatching(problem, ascent.mass))))
-    length = _norm(found, b).clamp_min(torch.finfo(problem.dtype).tiny)
-    gradient = _norm(half_difference, b) / length * fit_factor(weights, bias)
-    return SamplingError((scatter + bias.square() / 4).sqrt(), gradient, bias)
+        mass = found.target[:, : problem.sizes[0]].sum(1, keepdim=True)
+        gradient = tuple(g - t for g, t in zip(gradient, problem.gradient(_TrueMatching(problem, mass))))
+    length = _norm(gradient, b).clamp_min(torch.finfo(problem.dtype).tiny)
+    relative = _norm(half_difference, b) / length * fit_factor(weights, bias)
+    return SamplingError((scatter + bias.square() / 4).sqrt(), relative, bias)
 
 
 def fit_factor(weights: Tensor, bias: Tensor) -> Tensor:

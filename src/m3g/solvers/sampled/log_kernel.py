@@ -25,6 +25,11 @@ class LogKernel(ABC):
     shift: Tensor  # (b, N)
     itemsize: int  # bytes of a number in the tables
     features: int  # d of the vectors added up on the way, 0 where there are none
+    has_products = False  # whether it is a mean of products over the views, see products.py
+
+    def sharpness(self) -> float:
+        """How far tuples that differ in one view are apart, squared, in standard deviations of a product."""
+        raise NotImplementedError("there are no products for this cost")
 
     @abstractmethod
     def conditional(self, l: int, tuples: Tensor) -> Tensor:
@@ -53,6 +58,8 @@ class ResultantKernel(LogKernel):
 
     The other entries of a tuple enter through their sum alone, so a conditional costs O(n d) whatever k is.
     """
+
+    has_products = True
 
     def __init__(self, problem: CircularVarianceProblem, epsilon: float):
         self.sizes = problem.sizes

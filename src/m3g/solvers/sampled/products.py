@@ -12,14 +12,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
 from torch import Tensor
 
-from m3g.costs import Coupling
-from m3g.solvers.sampled.log_kernel import ResultantKernel
+from m3g.solvers.sampled.draws import Draws
+from m3g.solvers.sampled.listed import Listed, ListedCoupling
+from m3g.solvers.sampled.log_kernel import LogKernel, ResultantKernel
 from m3g.solvers.sampled.tables import (
     Rows,
     choose_within,
@@ -31,41 +32,49 @@ from m3g.solvers.sampled.tables import (
 )
 from m3g.solvers.shared.precision import vector_dtype
 
+# Squared distance of tuples that differ in one view, in standard deviations of a product (`sharpness`), past which
+# products no longer overlap: tuples that were missed then leave no trace in the samples, nor in the error.
+SHARP = 10.0
 
-def draw_fields(
-    log_kernel: ResultantKernel, centres: Tensor, each: int, generator: torch.Generator | None
-) -> tuple[Tensor, Tensor]:
-    """Samples g (b, s, d), `each` around every centre (b, r, k), and their log weights (b, s).
+
+def product_list(
+    log_kernel: LogKernel, centres: Tensor, log_scaling: Tensor, each: int, draws: Draws, anchors: Tensor
+) -> ProductList:
+    """`each` samples g around every centre (b, r, k), weighted.
 
     The proposal is the mixture of unit normals at √(2a) Σ_l r_l of the centres; weights are N(g; 0, 1) / (s q(g)).
+    The log scalings make no difference to them, nor do the anchors, since every sample reaches every tuple.
     """
+    assert isinstance(log_kernel, ResultantKernel)
     places = log_kernel.resultant(centres).mul_(math.sqrt(log_kernel.strength))
     b, r, d = places.shape
-    fields = torch.randn(b, each, r, d, generator=generator, device=places.device, dtype=places.dtype)
+    fields = draws.normal(b, each, r, d, dtype=places.dtype)
     fields = fields.add_(places.unsqueeze(1)).reshape(b, each * r, d)
     # log N(g; c) - log N(g; 0) = ⟨g, c⟩ - |c|² / 2: no difference of large squares.
     halves = places.square().sum(-1).unsqueeze(1) / -2
     step = chunk_rows(b * r * places.element_size(), places.device)
     ratios = [torch.baddbmm(halves, some, places.transpose(1, 2)).logsumexp(2) for some in fields.split(step, 1)]
-    return fields, math.log(r) - torch.cat(ratios, 1).to(vector_dtype(places.device)) - math.log(each * r)
+    log_weights = math.log(r) - torch.cat(ratios, 1).to(vector_dtype(places.device)) - math.log(each * r)
+    return ProductList(log_kernel, fields, log_weights, base=torch.zeros_like(log_kernel.shift))
 
 
-class ProductList:
-    """Samples g as rows, with the sums a solver needs."""
+@dataclass(frozen=True)
+class ProductList(Listed):
+    """Samples g (b, s, d) as rows with log weights (b, s), and the sums a solver needs."""
 
-    def __init__(self, log_kernel: ResultantKernel, fields: Tensor, log_weights: Tensor):
-        self.log_kernel = log_kernel
-        self.fields = fields
-        self.log_weights = log_weights
-        self.sizes = list(log_kernel.sizes)
-        self.k = len(self.sizes)
-        self.total = sum(self.sizes)
-        self.wide = vector_dtype(fields.device)
+    log_kernel: ResultantKernel
+    fields: Tensor
+    log_weights: Tensor
+    base: Tensor
+    tables: Rows[tuple[Tensor, ...]] | None = None
 
-    def rebase(self, log_scaling: Tensor) -> None:
-        """Take these log scalings (b, N) into the tables, so that what is stored stays in the range of its type."""
-        self.base = log_scaling
-        self.tables: Rows[tuple[Tensor, ...]] | None = None  # the old ones are let go first
+    exact = False
+
+    @property
+    def sizes(self) -> list[int]:  # type: ignore[override]
+        return list(self.log_kernel.sizes)
+
+    def based(self, log_scaling: Tensor) -> ProductList:
         b, s, d = self.fields.shape
         step = rows_at_once(
             s,
@@ -74,10 +83,9 @@ class ProductList:
             device=self.fields.device,
         )
         make = partial(product_tables, self.log_kernel, self.fields, log_scaling)
-        self.tables = Rows(make, count=s, step=step)
+        return replace(self, base=log_scaling, tables=Rows(make, count=s, step=step))
 
     def at(self, log_scaling: Tensor, mass: Tensor) -> ProductCoupling:
-        """The coupling of these log scalings (b, N), scaled to the given mass (b, 1)."""
         assert self.tables is not None
         changes = (log_scaling - self.base).split(self.sizes, 1)
         columns = [change.exp().to(self.fields.dtype) for change in changes]
@@ -85,7 +93,7 @@ class ProductList:
         for rows, (*tables, log_scale) in self.tables:
             here = [torch.bmm(table, column.unsqueeze(2)) for table, column in zip(tables, columns)]
             sums.append(torch.cat(here, 2))
-            logs.append(self.log_weights[:, rows] + log_scale + sums[-1].to(self.wide).log().sum(2))
+            logs.append(self.log_weights[:, rows] + log_scale + sums[-1].to(log_scaling.dtype).log().sum(2))
         log = torch.cat(logs, 1)
         peak = log.amax(1, keepdim=True)
         weights = (log - peak).exp()
@@ -93,10 +101,15 @@ class ProductList:
         return ProductCoupling(self, weights * factor, columns, torch.cat(sums, 1), log_factor=factor.log() - peak)
 
     def halves(self) -> list[Tensor]:
-        """+1 on the first half of the samples, -1 on the second: one tensor (b, s)."""
+        """One tensor (b, s)."""
         sign = torch.ones_like(self.log_weights)
         sign[:, sign.shape[1] // 2 :] = -1.0
         return [sign]
+
+    def doubts(self) -> list[str]:
+        if self.log_kernel.sharpness() <= SHARP:
+            return []
+        return ["form='products' does not reach between tuples at so small an epsilon"]
 
 
 def product_tables(log_kernel: ResultantKernel, fields: Tensor, base: Tensor, rows: slice) -> tuple[Tensor, ...]:
@@ -138,7 +151,7 @@ class Samples:
 
 
 @dataclass
-class ProductCoupling(Coupling):
+class ProductCoupling(ListedCoupling):
     """The coupling of a `ProductList` at some log scalings, see `Samples`; and `m3g.costs.Coupling`.
 
     `tilt`, a factor per row and one per point (b, N), multiplies the terms by row factor + Σ_l point factor(t_l); it
@@ -151,6 +164,8 @@ class ProductCoupling(Coupling):
     sums: Tensor
     log_factor: Tensor
     tilt: tuple[Tensor, list[Tensor]] | None = None
+
+    dense_pairs = False  # they are n² rank each, a multiplication with the Hessian only n rank per view
 
     @property
     def sizes(self) -> list[int]:  # type: ignore[override]
@@ -187,10 +202,6 @@ class ProductCoupling(Coupling):
             both = samples.gather(l, torch.cat([total - means[l], ones], 2))
             parts.append(both[..., :1] + both[..., 1:] * point.unsqueeze(2))
         return parts
-
-    def derivative(self, log_change: Tensor) -> Tensor:
-        """How the marginals answer to a small change (b, N) of the log scalings: the Hessian of the dual."""
-        return self.changed(log_change, None).marginals()
 
     def changed(self, log_change: Tensor, row_factors: Sequence[Tensor] | None) -> ProductCoupling:
         """The derivative of the coupling in a direction of log scalings, and of weights of rows."""
@@ -257,11 +268,11 @@ class ProductCoupling(Coupling):
         assert isinstance(total, Tensor)
         return [(slice(0, self.sizes[0]), total)]
 
-    def draw(self, count: int, generator: torch.Generator | None) -> Tensor:
+    def draw(self, count: int, draws: Draws) -> Tensor:
         """Tuples (b, count, k) of the coupling."""
         b, k = self.row_weights.shape[0], self.listed.k
-        place = systematic(self.row_weights, count, generator)
-        levels = [torch.rand(b, count, generator=generator, device=place.device) for _ in range(k)]
+        place = systematic(self.row_weights, count, draws)
+        levels = [draws.uniform(b, count) for _ in range(k)]
         out = place.new_zeros(b, count, k)
         for samples in self._samples():
             for l, (table, column) in enumerate(zip(samples.tables, samples.columns)):

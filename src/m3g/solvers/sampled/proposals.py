@@ -17,8 +17,10 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from m3g.solvers.sampled.draws import Draws
 from m3g.solvers.sampled.log_kernel import LogKernel, pick
 from m3g.solvers.sampled.tables import Rows, chunk_rows, rows_at_once
+from m3g.solvers.sampled.tuples import TupleList, sampled_list
 
 # Of nearly solved batches, nearly all draws at power 1 are true tuples; 0.5 halves the error there, or better.
 WARM = 0.5
@@ -34,13 +36,13 @@ class Mixture:
         step = rows_at_once(r, row_bytes=row_bytes, total_bytes=row_bytes * r, device=centres.device)
         self.components = Rows(partial(component_logs, log_kernel, centres, log_scaling), count=r, step=step)
 
-    def draw(self, each: int, generator: torch.Generator | None) -> Tensor:
+    def draw(self, each: int, draws: Draws) -> Tensor:
         """`each` tuples (a multiple of 2) from every component: (b, r · each, k), the two halves independent.
 
         Within a half the draws of a component are spread evenly over the distribution of each view, in random order.
         """
         b, r, k = self.centres.shape
-        levels = [self._levels(each // 2, generator) for _ in range(k)]
+        levels = [self._levels(each // 2, draws) for _ in range(k)]
         out = self.centres.new_empty(b, r, each, k)
         for rows, logs in self.components:
             for m, log in enumerate(logs):
@@ -50,11 +52,11 @@ class Mixture:
         # Halves first, so that a prefix of the draws has whole halves in it.
         return out.transpose(1, 2).reshape(b, r * each, k)
 
-    def _levels(self, per_half: int, generator: torch.Generator | None) -> Tensor:
+    def _levels(self, per_half: int, draws: Draws) -> Tensor:
         """Numbers between 0 and 1, evenly spread within each half: (b, r, 2 · per_half)."""
         shape = (*self.centres.shape[:2], 2, per_half)
-        noise = torch.rand(*shape, generator=generator, device=self.centres.device)
-        order = torch.rand(*shape, generator=generator, device=self.centres.device).argsort(-1)
+        noise = draws.uniform(*shape)
+        order = draws.order(*shape)
         return ((order + noise) / per_half).flatten(2)
 
     def log_density(self, tuples: Tensor) -> Tensor:
@@ -69,6 +71,16 @@ class Mixture:
             found = here if found is None else torch.logaddexp(found, here)
         assert found is not None
         return found - math.log(r)
+
+
+def tuple_list(
+    log_kernel: LogKernel, centres: Tensor, log_scaling: Tensor, each: int, draws: Draws, anchors: Tensor
+) -> TupleList:
+    """A list of the anchors and `each` tuples from the component of every centre (b, r, k), at log scalings (b, N)."""
+    mixture = Mixture(log_kernel, centres, log_scaling)
+    tuples = mixture.draw(each, draws)
+    log_counts = mixture.log_density(torch.cat([anchors, tuples], 1)) + math.log(tuples.shape[1])
+    return sampled_list(log_kernel, tuples, log_counts, anchors)
 
 
 def component_logs(log_kernel: LogKernel, centres: Tensor, log_scaling: Tensor, rows: slice) -> list[Tensor]:
@@ -92,17 +104,21 @@ def _log_sums(across: list[Tensor], tuples: Tensor) -> Tensor:
     return torch.stack([own.neg_().add_(total).logsumexp(2) for own in picked], -1)
 
 
-def true_tuples(
-    sizes: Sequence[int], count: int, *, b: int, generator: torch.Generator | None, device: torch.device
-) -> Tensor:
+def true_tuples(sizes: Sequence[int], count: int, b: int, draws: Draws) -> Tensor:
     """(j, …, j) for as many different j as there are: (b, count, k)."""
-    order = torch.randperm(min(sizes), generator=generator, device=device)
-    chosen = order[torch.arange(count, device=device) % len(order)]
+    order = draws.order(min(sizes))
+    chosen = order[torch.arange(count, device=draws.device) % len(order)]
     return chosen.reshape(1, -1, 1).expand(b, -1, len(sizes))
 
 
-def random_tuples(
-    sizes: Sequence[int], count: int, *, b: int, generator: torch.Generator | None, device: torch.device
-) -> Tensor:
-    """(b, count, k)."""
-    return torch.stack([torch.randint(n, (b, count), generator=generator, device=device) for n in sizes], -1)
+def anchors_of(target: Tensor, sizes: Sequence[int]) -> Tensor:
+    """Tuples (b, N, k) that carry a coupling with marginals `target` (b, N): the points of every view in order.
+
+    Point i of view l covers the part of [0, a] between the sums of the weights up to it; between two neighbouring ends
+    of such parts there is one tuple.
+    """
+    ends = [part.cumsum(1) for part in target.split(list(sizes), 1)]
+    ends = [end / end[:, -1:] for end in ends]
+    steps = torch.cat(ends, 1).sort(1).values
+    middles = (steps + torch.cat([torch.zeros_like(steps[:, :1]), steps[:, :-1]], 1)) / 2
+    return torch.stack([torch.searchsorted(end, middles).clamp_(max=end.shape[1] - 1) for end in ends], -1)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from m3g import _checks
+from m3g.solvers.sampled.draws import Draws
 from m3g.solvers.shared.memory import memory_limit
 
 Made = TypeVar("Made")
@@ -76,10 +77,10 @@ def transposed_times(table: Tensor, values: Tensor) -> Tensor:
     return torch.bmm(values.transpose(1, 2), table).transpose(1, 2)
 
 
-def systematic(weights: Tensor, count: int, generator: torch.Generator | None) -> Tensor:
+def systematic(weights: Tensor, count: int, draws: Draws) -> Tensor:
     """Rows (b, count) drawn in proportion to weights (b, s), at evenly spaced levels."""
     steps = weights.cumsum(1)
-    offset = torch.rand(steps.shape[0], 1, generator=generator, device=steps.device)
+    offset = draws.uniform(steps.shape[0], 1)
     levels = (torch.arange(count, device=steps.device) + offset) / count
     return torch.searchsorted(steps, levels.to(steps.dtype) * steps[:, -1:]).clamp_(max=steps.shape[1] - 1)
 

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from m3g.costs import Coupling
+from m3g.solvers.sampled.draws import Draws
+from m3g.solvers.sampled.listed import ListedCoupling
 from m3g.solvers.sampled.log_kernel import pick, squared_sums
 from m3g.solvers.sampled.tables import choose_within, pieces, systematic, transposed_times
 
 if TYPE_CHECKING:
-    from m3g.solvers.sampled.tuples import Block, TupleList
+    from m3g.solvers.sampled.tuples import TupleList
 
 
 @dataclass
@@ -60,7 +61,7 @@ class Piece:
 
 
 @dataclass
-class ListedCoupling(Coupling):
+class TupleCoupling(ListedCoupling):
     """Entry (s, i) of block l is row_scales_l[s] · table_l[s, i] · column_scales_l[i]; see `m3g.costs.Coupling`.
 
     `tilt` (one factor per row and per column of each block) multiplies the entries by row factor + column factor;
@@ -74,54 +75,54 @@ class ListedCoupling(Coupling):
     log_factor: Tensor
     tilt: tuple[list[Tensor], list[Tensor]] | None = None
 
+    dense_pairs = True
+
     @property
     def sizes(self) -> list[int]:  # type: ignore[override]
         return self.listed.sizes
 
-    def _pieces(self, l: int, *, numbers: int = 0) -> Iterator[Piece]:
-        """Block l, as many rows at a time as the list holds at once, fewer where each gets so many numbers more."""
-        column = self.column_scales[l].unsqueeze(2)
-        tables = self.listed.tables[l]
+    def _pieces(self, place: int, *, numbers: int = 0) -> Iterator[Piece]:
+        """A block, as many rows at a time as the list holds at once, fewer where each gets so many numbers more."""
+        column = self.column_scales[place].unsqueeze(2)
+        tables = self.listed.tables[place]
         row_bytes = numbers * column.shape[0] * column.element_size()
         for rows, (table, _) in pieces(tables, row_bytes) if numbers else tables:
-            row, sums = self.row_scales[l][:, rows].unsqueeze(2), self.row_sums[l][:, rows].unsqueeze(2)
+            row, sums = self.row_scales[place][:, rows].unsqueeze(2), self.row_sums[place][:, rows].unsqueeze(2)
             tilt = None
             if self.tilt is not None:
-                tilt = (self.tilt[0][l][:, rows].unsqueeze(2), self.tilt[1][l].unsqueeze(2))
+                tilt = (self.tilt[0][place][:, rows].unsqueeze(2), self.tilt[1][place].unsqueeze(2))
             yield Piece(rows, table, row, column, sums, tilt)
 
     def marginals(self) -> Tensor:
         """All marginals, one after the other: (b, N), in float64."""
         listed = self.listed
         out = torch.zeros_like(listed.base)
-        for block in listed.blocks:
+        for place, block in enumerate(listed.blocks):
             there = listed.part(out, block.l)
-            for piece in self._pieces(block.l):
+            for piece in self._pieces(place):
                 add(out, piece.times().squeeze(2), block.columns[:, piece.rows])
                 there += piece.transposed_times().squeeze(2)
         return out
 
-    def _totals(self, block: Block) -> Tensor:
+    def _totals(self, place: int) -> Tensor:
         """Total of every row (b, s), in float64."""
         if self.tilt is None:
-            return (self.row_scales[block.l] * self.row_sums[block.l]).to(self.listed.wide)
-        return torch.cat([piece.times() for piece in self._pieces(block.l)], 1).squeeze(2).to(self.listed.wide)
+            return (self.row_scales[place] * self.row_sums[place]).to(self.listed.base.dtype)
+        return torch.cat([piece.times() for piece in self._pieces(place)], 1).squeeze(2).to(self.listed.base.dtype)
 
     def sample_weights(self) -> Tensor:
         """Total of the rows of every sample, over all blocks: (b, s)."""
-        return torch.stack([self._totals(block)[:, block.num_matched :] for block in self.listed.blocks]).sum(0)
+        return torch.stack(
+            [self._totals(place)[:, block.num_exact :] for place, block in enumerate(self.listed.blocks)]
+        ).sum(0)
 
-    def derivative(self, log_change: Tensor) -> Tensor:
-        """How the marginals answer to a small change (b, N) of the log scalings: the Hessian of the dual."""
-        return self.changed(log_change, None).marginals()
-
-    def changed(self, log_change: Tensor, row_factors: Sequence[Tensor] | None) -> ListedCoupling:
+    def changed(self, log_change: Tensor, row_factors: Sequence[Tensor] | None) -> TupleCoupling:
         """The derivative of the coupling in a direction of log scalings, and of weights of rows."""
         listed, dtype = self.listed, self.row_scales[0].dtype
         rows, columns = [], []
-        for block in listed.blocks:
+        for place, block in enumerate(listed.blocks):
             fixed = pick(log_change, block.columns).sum(-1)
-            rows.append((fixed if row_factors is None else fixed + row_factors[block.l]).to(dtype))
+            rows.append((fixed if row_factors is None else fixed + row_factors[place]).to(dtype))
             columns.append(listed.part(log_change, block.l).to(dtype))
         return replace(self, tilt=(rows, columns))
 
@@ -135,15 +136,15 @@ class ListedCoupling(Coupling):
         """Joint marginals (b, n_l, n_m) of the given pairs of views."""
         listed, sizes = self.listed, self.listed.sizes
         b, device = listed.base.shape[0], listed.base.device
-        out = {(l, m): torch.zeros(b, sizes[l] * sizes[m], dtype=listed.wide, device=device) for l, m in edges}
-        for block in listed.blocks:
-            totals = self._totals(block)
+        out = {(l, m): torch.zeros(b, sizes[l] * sizes[m], dtype=listed.base.dtype, device=device) for l, m in edges}
+        for place, block in enumerate(listed.blocks):
+            totals = self._totals(place)
             for l, m in edges:
                 if block.l not in (l, m):
                     index = block.tuples[..., l] * sizes[m] + block.tuples[..., m]
                     add(out[l, m], totals, index.unsqueeze(-1))
             here = [edge for edge in edges if block.l in edge]
-            for piece in self._pieces(block.l) if here else ():
+            for piece in self._pieces(place) if here else ():
                 entries = piece.entries()
                 for l, m in here:
                     other = m if block.l == l else l
@@ -163,11 +164,11 @@ class ListedCoupling(Coupling):
     def _pull(self, points: Tensor, weight: Callable[[Tensor], Tensor] | None) -> Tensor:
         listed, k = self.listed, self.listed.k
         out = torch.zeros_like(points)
-        for block in listed.blocks:
+        for place, block in enumerate(listed.blocks):
             own, there = listed.part(points, block.l), listed.part(out, block.l)
             # At a time there are six vectors of features per row, and with weights three factors per entry.
             numbers = 6 * points.shape[-1] + (0 if weight is None else 3 * own.shape[1])
-            for piece in self._pieces(block.l, numbers=numbers):
+            for piece in self._pieces(place, numbers=numbers):
                 columns = block.columns[:, piece.rows]
                 fixed = pick(points, columns[..., 0])
                 for position in range(1, k - 1):
@@ -180,17 +181,18 @@ class ListedCoupling(Coupling):
                 there += piece.transposed_times(fixed) + piece.transposed_times() * own
         return out
 
-    def draw(self, count: int, generator: torch.Generator | None) -> Tensor:
+    def draw(self, count: int, draws: Draws) -> Tensor:
         """Tuples (b, count, k) of the coupling, an equal share from each block."""
         out = []
-        for block in self.listed.blocks:
-            share = count // self.listed.k + (block.l < count % self.listed.k)
-            place = systematic(self._totals(block), share, generator)
-            levels = torch.rand(place.shape, generator=generator, device=place.device)
-            tuples = pick(block.tuples, place)
-            for piece in self._pieces(block.l):
+        for place, block in enumerate(self.listed.blocks):
+            num_blocks = len(self.listed.blocks)
+            share = count // num_blocks + (place < count % num_blocks)
+            chosen = systematic(self._totals(place), share, draws)
+            levels = draws.uniform(*chosen.shape)
+            tuples = pick(block.tuples, chosen)
+            for piece in self._pieces(place):
                 choose_within(
-                    tuples[..., block.l], piece.table, piece.column.squeeze(2), place - piece.rows.start, levels
+                    tuples[..., block.l], piece.table, piece.column.squeeze(2), chosen - piece.rows.start, levels
                 )
             out.append(tuples)
         return torch.cat(out, 1)
@@ -199,15 +201,15 @@ class ListedCoupling(Coupling):
         """The full tensor, as one slab."""
         listed, sizes = self.listed, self.listed.sizes
         b = listed.base.shape[0]
-        out = torch.zeros(b, math.prod(sizes), dtype=listed.wide, device=listed.base.device)
-        for block in listed.blocks:
-            for piece in self._pieces(block.l):
+        out = torch.zeros(b, math.prod(sizes), dtype=listed.base.dtype, device=listed.base.device)
+        for place, block in enumerate(listed.blocks):
+            for piece in self._pieces(place):
                 entries = piece.entries()
-                place = torch.zeros(entries.shape, dtype=torch.long, device=out.device)
+                index = torch.zeros(entries.shape, dtype=torch.long, device=out.device)
                 for m, size in enumerate(sizes):
                     here = block.tuples[:, piece.rows, m : m + 1]
-                    place = place * size + (torch.arange(size, device=out.device) if m == block.l else here)
-                out.scatter_add_(1, place.reshape(b, -1), entries.reshape(b, -1).to(out.dtype))
+                    index = index * size + (torch.arange(size, device=out.device) if m == block.l else here)
+                out.scatter_add_(1, index.reshape(b, -1), entries.reshape(b, -1).to(out.dtype))
         return [(slice(0, sizes[0]), out.reshape(b, *sizes).to(self.row_scales[0].dtype))]
 
 

@@ -1,0 +1,41 @@
+"""Looking for tuples that carry mass under given potentials, wherever they are: Gibbs steps from many starts.
+
+Potentials that were found without a heavy tuple do not hold it down: its exponent ⊕h + L is far above all others, and a
+chain that redraws one view at a time given the others climbs to it from any start in its reach.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from m3g.solvers.sampled.draws import Draws
+from m3g.solvers.sampled.log_kernel import LogKernel
+from m3g.solvers.sampled.tables import chunk_rows
+
+# Powers of the conditionals in one sweep after the other: the first may still leave a valley, the last settle.
+POWERS = (0.3, 1.0, 1.0)
+
+
+def moved(
+    log_kernel: LogKernel, tuples: Tensor, log_scaling: Tensor, draws: Draws, powers: Sequence[float] = POWERS
+) -> Tensor:
+    """Tuples (b, c, k) after one sweep over the views at each power of the conditional distributions."""
+    b, c, _ = tuples.shape
+    out = tuples.clone()
+    scalings = log_scaling.split(list(log_kernel.sizes), 1)
+    row_bytes = 3 * b * log_kernel.itemsize * (max(log_kernel.sizes) + log_kernel.features)
+    step = chunk_rows(row_bytes, tuples.device)
+    for power in powers:
+        for m, scaling in enumerate(scalings):
+            levels = draws.uniform(b, c, 1)
+            for start in range(0, c, step):
+                rows = slice(start, start + step)
+                logits = log_kernel.conditional(m, out[:, rows])
+                logits += scaling.to(logits.dtype).unsqueeze(1)
+                steps = logits.mul_(power).softmax(2).cumsum(2)
+                level = levels[:, rows].to(steps.dtype) * steps[..., -1:]
+                out[:, rows, m] = torch.searchsorted(steps, level).clamp_(max=steps.shape[2] - 1).squeeze(2)
+    return out

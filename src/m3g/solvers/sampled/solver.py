@@ -1,0 +1,179 @@
+"""A solver linear in the number of views: its settings, and what it says of its answer."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from m3g import _checks
+from m3g.costs import Problem
+from m3g.solvers.sampled.draws import GeneratorDraws
+from m3g.solvers.sampled.log_kernel import log_kernel_of
+from m3g.solvers.sampled.rounds import Found, Rounds
+from m3g.solvers.shared.precision import full_precision
+from m3g.solvers.shared.result import Result
+from m3g.solvers.shared.solver import Solver
+from m3g.solvers.shared.weights import concatenated_weights
+from m3g.solvers.solution import Solution
+
+# Past these an answer is not to be trusted: relative standard error of the gradient; and the bias found in the value,
+# in units of epsilon, because where it is large the potentials fit the sample and not the problem, and first-order
+# errors tell nothing.
+UNTRUSTED = 0.3
+UNTRUSTED_BIAS = 0.06
+
+
+class SamplingWarning(UserWarning):
+    """A sampled solution whose own estimate of its error is too large to trust it."""
+
+
+@dataclass(frozen=True)
+class Sampled(Solver):
+    """Linear in k and in n at a fixed rank; an estimate, which says how good it is.
+
+    Works for the circular variance and the circular standard deviation in O(k n d rank), and for every other cost that
+    is a sum over pairs of views in O(k² n rank). Tables of rank · n numbers per view are kept where they fit into the
+    memory limit, else made anew, some rows at a time, in every pass over them: slower, and bounded in memory.
+
+    Where there are no more than rank · Σ n_l tuples, or two views, all of them are listed and nothing is sampled
+    (unless a `form` is insisted on): the standard error is then that of rounding.
+
+    Args:
+        rank: samples drawn in the last round, half as many in those before.
+        rounds: times the samples are drawn, the later ones around the coupling found before. More follow where a fresh
+            sample contradicts the answer, and before them where epsilon is small.
+        form: of the kernel. "products" (circular variance only) is best where couplings are spread out, "tuples" where
+            they are sharp; "auto" takes tuples where products of the views no longer overlap, else products, and
+            tries tuples too where products call their own error large.
+        rtol: relative standard error of the gradient to reach, by a rank up to `max_rank`, with a warning where that
+            is too low; None keeps `rank`.
+        max_rank: the budget of `rtol`.
+        seed: the same draws in every solve. None takes fresh ones from `generator`, or torch's own generator.
+        generator: a `torch.Generator` on the device of the views.
+        max_steps: Newton steps of a round before it gives up.
+
+    Example:
+        >>> import torch, m3g
+        >>> _ = torch.manual_seed(0)
+        >>> views = torch.nn.functional.normalize(torch.randn(8, 1, 32) + torch.randn(64, 32), dim=-1)
+        >>> solution = m3g.solve(m3g.CircularVariance()(views), epsilon=0.05, solver=m3g.Sampled(rank=1024, seed=0))
+        >>> solution.converged, bool(solution.standard_error < 0.01)
+        (True, True)
+    """
+
+    rank: int = 4096
+    rounds: int = 2
+    form: str = "auto"
+    rtol: float | None = None
+    max_rank: int = 65536
+    seed: int | None = None
+    generator: torch.Generator | None = None
+    max_steps: int = 60
+
+    name = "sampled"
+    exact = False
+
+    def __post_init__(self) -> None:
+        for field in ("rank", "rounds", "max_rank", "max_steps"):
+            _checks.positive_int(field, getattr(self, field))
+        _checks.one_of("form", self.form, ("auto", "products", "tuples"))
+        if self.rtol is not None:
+            _checks.positive("rtol", self.rtol)
+        if self.seed is not None:
+            _checks.seed("seed", self.seed)
+        if not isinstance(self.generator, (torch.Generator, type(None))):
+            raise ValueError(f"generator must be a torch.Generator or None, got {type(self.generator).__name__}.")
+        if self.seed is not None and self.generator is not None:
+            raise ValueError("seed must be None where a generator is given, got both.")
+
+    def with_seed(self, draw: Callable[[torch.Generator | None], int]) -> Sampled:
+        return self if self.seed is not None else replace(self, seed=draw(self.generator), generator=None)
+
+    def solve(self, problem: Problem, *, epsilon: float, tol: float, weights: list[Tensor] | None) -> Solution:
+        with full_precision(problem.device):
+            if self.form == "products" and not log_kernel_of(problem, epsilon).has_products:
+                raise ValueError(f"form must be 'auto' or 'tuples' for a {type(problem).__name__}, got 'products'.")
+            target, log_target = concatenated_weights(problem, weights)
+            generator = self.generator
+            if self.seed is not None:
+                generator = torch.Generator(device=problem.device).manual_seed(self.seed)
+            rounds = Rounds(
+                problem,
+                target,
+                GeneratorDraws(problem.device, generator),
+                epsilon=epsilon,
+                tol=tol,
+                rank=self.rank,
+                max_steps=self.max_steps,
+            )
+            found, rank = rounds.solve(log_target, form=self.form, rounds=self.rounds), self.rank
+            while self.rtol is not None and found.relative_gradient_error() > self.rtol and rank < self.max_rank:
+                # At least half as many again: where the last estimate was too low, this must not creep.
+                growth = max(1.5, (found.relative_gradient_error() / self.rtol) ** 2)
+                rank = math.ceil(min(self.max_rank, rank * growth))
+                found = rounds.refine(found, rank)
+            reasons = self._doubts(found)
+            if reasons:
+                # The text has no figures that change from step to step: Python's default filter then shows it once.
+                warnings.warn(
+                    f"solver 'sampled' does not trust its answer: {', and '.join(reasons)}; "
+                    "use a higher rank or a larger epsilon.",
+                    SamplingWarning,
+                    stacklevel=3,
+                )
+            return _solution(rounds, found, tol, Result.UNTRUSTED if reasons else None)
+
+    def _doubts(self, found: Found) -> list[str]:
+        """Why the answer is not to be trusted."""
+        if found.listed.exact:
+            return []
+        reasons = []
+        if not found.relative_gradient_error() <= UNTRUSTED:
+            reasons.append(f"the relative standard error of its gradient is past {UNTRUSTED:g}")
+        elif self.rtol is not None and found.relative_gradient_error() > self.rtol:
+            reasons.append(
+                f"the relative standard error of its gradient is past rtol={self.rtol:g} at the highest rank"
+            )
+        if not float(found.error.bias.max()) <= UNTRUSTED_BIAS:
+            reasons.append(f"its value is biased by more than {UNTRUSTED_BIAS:g} epsilon")
+        if found.doubtful():
+            reasons.append("a fresh sample found another mass than it has")
+        return reasons + found.listed.doubts()
+
+
+def _solution(rounds: Rounds, found: Found, tol: float, reason: Result | None) -> Solution:
+    problem, epsilon, error = rounds.problem, rounds.epsilon, found.error
+    potentials = (found.point.log_scaling + rounds.log_kernel.shift) * epsilon
+    value = ((potentials - epsilon / problem.k) * rounds.target).sum(1) - epsilon * error.bias
+    dtype = problem.dtype
+    return Solution(
+        problem=problem,
+        epsilon=epsilon,
+        value=value.to(dtype).view(problem.batch),
+        flat_potentials=potentials,
+        error=found.point.error.to(dtype).view(problem.batch),
+        num_steps=rounds.num_steps,
+        tol=tol,
+        solver=Sampled.name,
+        coupling_form=found.point.coupling,
+        standard_error=_standard_error(rounds, found, potentials, trusted=reason is None).to(dtype).view(problem.batch),
+        relative_gradient_error=error.gradient.to(dtype).view(problem.batch),
+        reason=reason,
+    )
+
+
+def _standard_error(rounds: Rounds, found: Found, potentials: Tensor, *, trusted: bool) -> Tensor:
+    """Of the value (b,): by the samples, widened by what contradicts them, by an unfinished ascent and by rounding."""
+    out = rounds.epsilon * found.error.value
+    if found.check is not None:
+        out = torch.maximum(out, rounds.epsilon * found.check.difference(found.error) / (4 if trusted else 1))
+    size = torch.stack([part.abs().amax(1) for part in potentials.split(list(rounds.problem.sizes), 1)]).sum(0)
+    left = found.point.error
+    # The dual may still rise by the residual times the way that the potentials have to go.
+    out = out + torch.where(left <= rounds.tol, 0.0, left * size)
+    return out + 4 * torch.finfo(rounds.problem.dtype).eps * (1 + size)

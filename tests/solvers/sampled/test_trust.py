@@ -1,0 +1,100 @@
+"""The sampled solver is not sure of wrong answers: problems on which it was, and random ones beside a dense solve."""
+
+import numpy as np
+import pytest
+import torch
+
+import m3g
+from fuzz.sampled_problems import Case, draw, true_value
+from fuzz.sampled_trust import judge
+from m3g.solvers import Result, SamplingWarning
+from reference import algorithm_1
+from solvers.noisy import gap_and_gradient, noisy_views
+
+SQUARED = m3g.PairwiseCost("sqeuclidean")
+
+
+def unequal_views():
+    rng = np.random.default_rng(11)
+    base = rng.normal(size=(7, 2))
+    parts = [torch.tensor(base[:n] + 0.3 * rng.normal(size=(n, 2))) for n in (4, 3, 7, 3)]
+    return [torch.nn.functional.normalize(part) for part in parts]
+
+
+def sharp_views():
+    torch.manual_seed(3)
+    return torch.nn.functional.normalize(torch.randn(3, 5, 8, dtype=torch.float64), dim=-1)
+
+
+@pytest.mark.parametrize(
+    ("views", "epsilon", "truth"), [(unequal_views, 0.083, 2.79338), (sharp_views, 0.01, 4.153897)]
+)
+@pytest.mark.parametrize("rank", [4096, 16384])
+def test_few_tuples_are_all_listed(views, epsilon, truth, rank):
+    found = m3g.solve(SQUARED(views()), epsilon=epsilon, tol=1e-6, solver=m3g.Sampled(seed=11, rank=rank))
+    assert found.converged
+    assert float(found.value) == pytest.approx(truth, abs=1e-5)
+    assert float(found.standard_error) < 1e-12
+
+
+@pytest.mark.filterwarnings("ignore::m3g.solvers.SamplingWarning")
+@pytest.mark.parametrize(
+    ("views", "epsilon", "truth"), [(unequal_views, 0.083, 2.7933798), (sharp_views, 0.01, 4.1538972)]
+)
+@pytest.mark.parametrize("seed", range(6))
+def test_tuples_that_the_draws_missed_are_found_or_told(views, epsilon, truth, seed):
+    solver = m3g.Sampled(seed=seed, rank=256, form="tuples")
+    found = m3g.solve(SQUARED(views()), epsilon=epsilon, tol=1e-6, solver=solver)
+    off = abs(float(found.value) - truth)
+    assert not found.converged or off < 4 * float(found.standard_error)
+    assert off < 0.05
+
+
+def test_a_sharp_circular_variance_is_right():
+    case = Case(0, "cv", list(noisy_views(4, 8, 2.0, dtype=torch.float64)), None, None, 0.001, 1e-9, 4096)
+    found = case.solve()
+    assert found.converged
+    assert float(found.value) == pytest.approx(true_value(case), abs=1e-9)
+    assert float(found.pair_marginal(1, 3).sum()) == pytest.approx(1)
+
+
+def test_an_answer_that_is_not_trusted_is_not_converged_and_its_error_is_wide():
+    problem = SQUARED(sharp_views())
+    with pytest.warns(SamplingWarning, match="does not trust its answer"):
+        found = m3g.solve(problem, epsilon=0.001, solver=m3g.Sampled(rank=2, seed=0, form="tuples"))
+    assert found.result is Result.UNTRUSTED
+    assert not found.converged
+    exact = m3g.solve(problem, epsilon=0.001, solver=m3g.Sampled())
+    assert abs(float(found.value - exact.value)) < 5 * float(found.standard_error)
+
+
+def test_the_loss_says_once_that_it_is_not_trusted():
+    loss = m3g.M3GLoss(epsilon=0.02, solver=m3g.Sampled(rank=64, seed=0))
+    with pytest.warns(SamplingWarning) as said:
+        loss(noisy_views(3, 64, 2.0))
+    assert len(said) == 1
+
+
+# Sampled lists of problems that are small enough to be listed, and problems as they come.
+@pytest.mark.parametrize("seed", range(24))
+def test_random_problems_are_right_within_their_error_or_told(seed):
+    case = draw(seed, most_tuples=3000)
+    verdict = judge(case, form="tuples" if seed % 2 else "auto")
+    assert verdict.truth is not None
+    assert not verdict.wrong, str(verdict)
+
+
+def test_the_reference_agrees_with_algorithm_1():
+    views = list(noisy_views(3, 5, 1.0, dtype=torch.float64))
+    weights = [torch.tensor([0.1, 0.2, 0.3, 0.15, 0.25], dtype=torch.float64)] * 3
+    case = Case(0, "cv", views, None, weights, 0.1, 1e-6, 64)
+    _, value, _ = algorithm_1(case.problem().dense()[0], 0.1, 1e-10, weights)
+    assert true_value(case) == pytest.approx(float(value), abs=1e-9)
+
+
+def test_the_gradient_of_a_full_list_is_exact():
+    views = noisy_views(3, 12, 1.0, dtype=torch.float64)
+    exact, gradient, _ = gap_and_gradient(views, 0.05, m3g.Factored(), 1e-10)
+    gap, same, _ = gap_and_gradient(views, 0.05, m3g.Sampled(), 1e-10)
+    torch.testing.assert_close(gap, exact, atol=1e-9, rtol=0)
+    torch.testing.assert_close(same, gradient, atol=1e-8, rtol=1e-5)
