@@ -8,12 +8,12 @@ import pytest
 import torch
 
 import m3g
-from m3g.training import fit
+from m3g.training import build, fit
 from m3g.training.config import Config
+from m3g.training.evaluate import evaluate_run, watch
 from m3g.training.files import write_text
 from m3g.training.logs import Table
-from m3g.training.module import NonFiniteLoss, diagnostics
-from m3g.training.report import evaluate_run, watch
+from m3g.training.module import NonFiniteLoss
 
 
 def small(**changes):
@@ -77,7 +77,7 @@ def test_the_teacher_slows_down_to_a_stop(tmp_path):
 def test_a_divergence_is_not_logged_as_the_gap():
     views = torch.randn(3, 8, 4)
     for loss, shown in ((m3g.losses.M3GLoss(), True), (m3g.losses.KLLoss(), False)):
-        assert ("gap" in diagnostics(loss, loss(views))) == shown
+        assert ("gap" in loss.report(loss(views))) == shown
 
 
 def test_schedules_reach_the_optimiser(tmp_path):
@@ -231,10 +231,10 @@ def test_how_many_subsets_are_quick(loss):
     sizes = {}
     for batch in (16, 32, 64, 128, 256):
         config = small(data_options={"batch_size": batch, "views": None}, loss=loss)
-        sizes[batch] = fit.subsets(config, fit.build_data(config))
+        sizes[batch] = build.subsets(config, build.build_data(config), build.build_loss(config))
     assert sizes == {16: (6, 1), 32: (4, 15), 64: (4, 3), 128: (3, 20), 256: (3, 3)}
     config = small(data_options={"views": None})
-    assert fit.subsets(config, fit.build_data(config)) == (6, 1)
+    assert build.subsets(config, build.build_data(config), build.build_loss(config)) == (6, 1)
 
 
 @pytest.mark.parametrize("precision", ["bf16-mixed", "bf16-true", "64-true"])

@@ -20,20 +20,22 @@ def run(args: Any, name: str) -> int:
     from m3g.cli.listing import print_table
     from m3g.cli.train import next_run
     from m3g.experiments.default_set import COLUMNS, METHODS, raw_features, settings
+    from m3g.training.build import build_data
+    from m3g.training.evaluate import evaluate_run
     from m3g.training.fit import train
-    from m3g.training.report import evaluate_run
 
     out = Path(args.out) if args.out is not None else next_run(Path("runs"), "demo")
     if out.exists():
         raise ValueError(f"--out must be a folder that does not exist yet, but {out} does.")
+    data = build_data(settings("m3g"))  # both train on the same rows
     rows, pictures = [], []
     for loss in METHODS:
         config = settings(loss)
         if args.epochs is not None:
             config.loop.epochs = args.epochs
         print(f"training with {loss}", flush=True)
-        train(config, out / loss)
-        report, drawn = evaluate_run(out / loss)
+        train(config, out / loss, data=data)
+        report, drawn = evaluate_run(out / loss, data=data)
         rows.append((loss, *(f"{100 * report.numbers[column]:.1f}" for column in COLUMNS)))
         pictures += drawn
     raw = raw_features()

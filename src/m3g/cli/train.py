@@ -122,19 +122,25 @@ def wanted(args: Any) -> tuple[Config, Path]:
 
 def processes(args: Any) -> int:
     """How many processes to start: none but this one if torchrun has started them already."""
-    from m3g.training.fit import started
+    from m3g.training.trainer import started
 
     return 1 if started() else check(wanted(args)[0]).loop.devices
 
 
 def run(args: Any, name: str) -> int:
+    from m3g.training.build import build_data
+    from m3g.training.evaluate import finish, watch
     from m3g.training.fit import train
-    from m3g.training.report import finish, watch
+    from m3g.training.run import Run
+    from m3g.training.trainer import is_first
 
     config, folder = wanted(args)
     resume = args.resume is not None
-    done = train(config, folder, resume=resume, trust=args.trust, callbacks=watch(config, folder))
-    finish(done, trust=args.trust)
+    if not resume and is_first():
+        Run(folder).refuse_existing()  # before the data is read, which may take long
+    data = build_data(check(config))
+    done = train(config, folder, data=data, resume=resume, trust=args.trust, callbacks=watch(config, folder))
+    finish(done, data, trust=args.trust)
     return 0
 
 

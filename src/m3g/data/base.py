@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, TypedDict
 
 import numpy as np
@@ -56,12 +56,15 @@ class ViewsData(LightningDataModule):
         class_names: names of the classes, None for unlabelled data.
         scaling: per view, what was subtracted from its features and what they were divided by; empty if they
             are as the user gave them.
+        shared_encoder: whether the views look alike, so that one encoder suits all.
+        few_shot: whether an evaluation measures probes from a few labels per class too.
     """
 
     view_names: list[str]
     view_shapes: list[tuple[int, ...]]
     class_names: list[str] | None = None
-    shared_encoder: ClassVar[bool] = False  # whether the views look alike, so that one encoder suits all
+    shared_encoder: ClassVar[bool] = False
+    few_shot: ClassVar[bool] = False
 
     def __init__(self, *, batch_size: int, seed: int, num_workers: int):
         super().__init__()
@@ -82,7 +85,9 @@ class ViewsData(LightningDataModule):
         return None if self.class_names is None else len(self.class_names)
 
     def num_rows(self, split: Split) -> int:
-        return len(self.datasets[_checks.one_of("split", split, SPLITS)])  # type: ignore[arg-type, index]
+        """How many rows a split has; 0 where the data has no such split."""
+        _checks.one_of("split", split, SPLITS)
+        return len(self.datasets[split]) if split in self.datasets else 0  # type: ignore[arg-type]
 
     def sampler(self) -> EpochSampler:
         """The order of training; a data module with another rule overrides this."""
@@ -118,6 +123,13 @@ class ViewsData(LightningDataModule):
         batches: list[Batch] = list(self.loader(split))
         views = [torch.cat(parts) for parts in zip(*(batch["views"] for batch in batches))]
         return views, _join([b["mask"] for b in batches], dim=1), _join([b["label"] for b in batches])
+
+    def held_out_batches(self) -> tuple[Iterable[Batch], Iterable[Batch]] | None:
+        """Batches of one view each: training rows of all views, and test rows of views that nothing was trained on.
+
+        None where the data holds no views out, or none that one encoder for all could see.
+        """
+        return None
 
     def _loader(self, dataset: Dataset, **options: Any) -> EpochLoader:
         return EpochLoader(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from m3g import _checks
+from m3g.data.base import Batch
 from m3g.data.damaged import damaged_images
 from m3g.data.images import ImageData, ImageRows, Where, list_images
 from m3g.data.sampling import ClassAlignedSampler
@@ -102,6 +104,13 @@ class Domains(ImageData):
     def domain_loader(self, domain: str, split: Split) -> DataLoader:
         """Batches of one domain, one view each, in a fixed order: for probes on seen and held-out domains."""
         return self._loader(self.domain_rows(domain, split))
+
+    def held_out_batches(self) -> tuple[Iterable[Batch], Iterable[Batch]] | None:
+        if not self.held_out:
+            return None
+        seen = (self.domain_loader(name, "train") for name in self.view_names)
+        unseen = (self.domain_loader(name, "test") for name in self.held_out)
+        return itertools.chain.from_iterable(seen), itertools.chain.from_iterable(unseen)
 
     def _read(
         self, root: Path, names: Sequence[str], *, val: float, test: float, split_seed: int

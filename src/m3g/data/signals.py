@@ -42,6 +42,7 @@ class Signals(ViewsData):
     """
 
     shared_encoder: ClassVar[bool] = True
+    few_shot: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -23,8 +23,8 @@ from m3g.experiments.spec import Experiment, Request, Result, RunSpec, Settings
 from m3g.experiments.tables import markdown
 from m3g.training import build_data
 from m3g.training.config import Config
+from m3g.training.evaluate import embed
 from m3g.training.files import write_json
-from m3g.training.report import embed
 from m3g.training.run import environment
 
 # Linear probe and nearest neighbours on the mean of the views; true partner in another view found first; a probe

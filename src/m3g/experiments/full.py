@@ -15,7 +15,7 @@ from m3g.experiments.spec import Settings
 from m3g.nets import MultiViewNet
 from m3g.training import Run, build_data, load, train
 from m3g.training.config import Config, read_yaml
-from m3g.training.report import embed_batches
+from m3g.training.evaluate import embed_batches
 
 
 def shipped(name: str) -> Settings:

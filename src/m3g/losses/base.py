@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import ClassVar, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -25,12 +25,17 @@ class ViewLoss(nn.Module):
             on its own; loss and gradients under `DistributedDataParallel` are those of one process with the
             full batch. One process has nothing to gather.
 
-    A subclass says in `takes_teacher` whether it has a student–teacher form, and writes `compute`, which gets
-    a tensor (..., k, n, d) of at least float32, outside autocast; normalising and checking entries is left to
-    the loss's function.
+    A subclass writes `compute`, which gets a tensor (..., k, n, d) of at least float32, outside autocast; normalising
+    and checking entries is left to the loss's function. What it can do, it says in its attributes.
+
+    Attributes:
+        takes_teacher: whether it has a student–teacher form, `loss(views, teacher=...)`.
+        takes_batches: whether leading batch dimensions (..., k, n, d) give one number each.
+        visits_all_tuples: whether a call costs of the order of n^k, so that large k calls for subsets of the views.
     """
 
-    takes_teacher = False
+    takes_teacher: ClassVar[bool] = False
+    takes_batches: ClassVar[bool] = False
 
     @property
     def visits_all_tuples(self) -> bool:
@@ -60,6 +65,10 @@ class ViewLoss(nn.Module):
 
     def compute(self, views: Tensor, mask: Tensor | None, teacher: Tensor | None = None) -> Tensor:
         raise NotImplementedError
+
+    def report(self, value: Tensor) -> dict[str, float]:
+        """What the logs keep of the last call, which gave `value`, besides the value itself."""
+        return {}
 
 
 def outside_autocast(function: Callable[P, R]) -> Callable[P, R]:

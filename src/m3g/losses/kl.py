@@ -96,6 +96,10 @@ class KLLoss(M3GLoss):
     def value(self, gap: Tensor, solution: Solution) -> Tensor:
         return gap / self.epsilon if self.of == "tuples" else pair_divergence(solution)
 
+    def report(self, value: Tensor) -> dict[str, float]:
+        """How the solve went; a divergence is the gap in another unit, or that of pairs, and not told as the gap."""
+        return self._last_solve()
+
     def extra_repr(self) -> str:
         return f"of={self.of!r}, {super().extra_repr()}"
 

@@ -131,6 +131,7 @@ class M3GLoss(ViewLoss):
     """
 
     takes_teacher = True
+    takes_batches = True
 
     @property
     def visits_all_tuples(self) -> bool:
@@ -181,6 +182,13 @@ class M3GLoss(ViewLoss):
     def value(self, gap: Tensor, solution: Solution) -> Tensor:
         """What the loss makes of a solve: the gap (another member of the family may take the coupling)."""
         return gap
+
+    def report(self, value: Tensor) -> dict[str, float]:
+        """The gap, and how its solve went."""
+        return {"gap": float(value.detach()), **self._last_solve()}
+
+    def _last_solve(self) -> dict[str, float]:
+        return {} if self.last is None else {"solver_steps": float(self.last.num_steps), "epsilon": self.epsilon}
 
     def extra_repr(self) -> str:
         return f"epsilon={self.epsilon}, cost={self.cost!r}, solver={self.solver!r}, tol={self.tol}"

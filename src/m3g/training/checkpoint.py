@@ -1,4 +1,21 @@
-"""Checkpoints: written whole or not at all, read without running anybody's code."""
+"""Checkpoints: written whole or not at all, read without running anybody's code.
+
+How a resumed run ends, on a CPU with the same number of threads, with the very weights of one that was never stopped:
+
+- Weights, teacher, the loss's parameters and Adam's moments are in the checkpoint, and so are Lightning's counts of
+  epochs, batches and optimiser steps.
+- Everything else is a function of these counts and the run's seed, and so has no state that could be lost: the order of
+  the data (`data.sampling`: a permutation of (seed, epoch), of which the done batches are skipped), augmentations
+  (`data.images`: of (seed, epoch, place in the epoch)), learning rate, weight decay and teacher's momentum
+  (`training.schedules`), the views that a step compares and which of them the teacher sees
+  (`MultiViewModule._random`: of (seed, batch)). Dropout and whatever else draws from a global generator: all generators
+  are seeded before every batch (`seed_everything`: of (seed, batch, process)). Making a data loader or evaluating must
+  not move them, so loaders have generators of their own.
+- A checkpoint is only written between two optimiser steps, when no gradient is half accumulated, and after the step's
+  row of metrics.csv; a resume drops the rows of later steps.
+- The rest of the run is the same because the settings, the number of rows and the network's shapes are compared with
+  those in the checkpoint before anything is touched.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +30,6 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.plugins.io import CheckpointIO
 
-from m3g.data import ViewsData
 from m3g.training.files import atomic
 
 MARK = "m3g_checkpoint"
@@ -23,7 +39,15 @@ PARTS = ("state_dict", "optimizer_states", "loops", "global_step")
 
 
 class AtomicCheckpoints(CheckpointIO):
-    """How Lightning's trainer writes and reads checkpoints here."""
+    """How Lightning's trainer writes and reads checkpoints here.
+
+    Args:
+        content: a checkpoint that has been read already, which the trainer gets when it asks for its file. Only
+            the strategy fsdp reads the file itself, each process the share of the weights that it holds.
+    """
+
+    def __init__(self, content: dict[str, Any] | None = None) -> None:
+        self._content = content
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
         os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -34,7 +58,8 @@ class AtomicCheckpoints(CheckpointIO):
             file.write(buffer.getbuffer())
 
     def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
-        return read_checkpoint(path)
+        content, self._content = self._content, None  # once: the trainer's copy must be the only one
+        return read_checkpoint(path) if content is None else content
 
     def remove_checkpoint(self, path: Any) -> None:
         Path(path).unlink(missing_ok=True)
@@ -100,12 +125,13 @@ class SaveCheckpoints(Callback):
     """Write `last.ckpt` before the first step, every `every` optimiser steps, and after every epoch.
 
     The one before the first step makes a full disk or a missing permission show at once, and makes a run
-    that is killed early one that can be resumed.
+    that is killed early one that can be resumed. `rows`, the number of training rows, is noted in them.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], *, every: int) -> None:
+    def __init__(self, folder: str | os.PathLike[str], *, every: int, rows: int) -> None:
         self.path = Path(folder) / "last.ckpt"
         self.every = every
+        self.rows = rows
         self._saved_at: int | None = None
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -126,9 +152,7 @@ class SaveCheckpoints(Callback):
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         checkpoint[MARK] = VERSION
-        data = getattr(trainer, "datamodule", None)
-        if isinstance(data, ViewsData):
-            checkpoint[ROWS] = data.num_rows("train")
+        checkpoint[ROWS] = self.rows
 
     def _save(self, trainer: Trainer, pl_module: LightningModule) -> None:
         for name, parameter in pl_module.named_parameters():

@@ -13,9 +13,9 @@ from torch import Tensor
 from m3g import _checks
 from m3g.data import ViewsData
 from m3g.nets import MultiViewNet
+from m3g.training.build import build_data
+from m3g.training.evaluate import embed
 from m3g.training.export import load
-from m3g.training.fit import build_data
-from m3g.training.report import embed
 from m3g.training.run import Run
 
 SPLITS = ("train", "val", "test", "all")

@@ -64,8 +64,8 @@ def save_network(
     with atomic(run.weights) as file:
         file.write(bytes_of(tensors))
     recipe = _recipe(config, view_shapes)
-    backbone = getattr(net.encoders[0], "backbone", None)
-    if config.encoder == "transformers" and backbone is not None:
+    if config.encoder == "transformers":
+        backbone: Any = net.encoders[0].backbone
         # the whole configuration instead of a name on the hub: reading the network back needs no connection
         settings = json.loads(backbone.config.to_json_string(use_diff=True))
         kind = settings.pop("model_type")

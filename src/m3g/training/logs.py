@@ -133,4 +133,5 @@ def _ignore_known_warnings() -> None:
     warnings.filterwarnings("ignore", message=".*does not have many workers.*")  # arrays in memory need none
     warnings.filterwarnings("ignore", message=".*in eval mode at the start of training.*")  # the teacher
     warnings.filterwarnings("ignore", message=".*have no `validation_step`.*")  # callbacks evaluate
+    warnings.filterwarnings("ignore", message=".*`srun` command is available.*")  # it is not to be used
     warnings.filterwarnings("ignore", message=".*isinstance.treespec, LeafSpec.*")  # between Lightning and torch

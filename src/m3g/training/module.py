@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from m3g.losses import KLLoss, M3GLoss
+from m3g.losses import ViewLoss
 from m3g.nets import MultiViewNet, Teacher
 from m3g.training import optim
 from m3g.training.config import OptimSettings, TeacherSettings
@@ -30,30 +30,32 @@ class MultiViewModule(pl.LightningModule):
 
     Args:
         net: maps a list of k inputs to embeddings (k, n, d).
-        loss: `loss(views, *, mask=None, teacher=None)`.
+        loss: any `m3g.losses.ViewLoss`.
         optim: the optimiser and its schedules.
         teacher: the teacher; by default there is none.
         views_per_step: how many of the k views are compared at a time; None takes all.
         subsets_per_step: of how many random subsets of that size a step takes the mean.
+        batch_size: points of a batch, which `optim.reference_batch` is compared with.
         seed: fixes what each step draws at random (dropout, augmentations, the split into student and
             teacher).
 
     A batch is a dictionary: `views`, a list of k tensors; `mask`, bool (k, n) or None; `index` (n,). To
     change what a step does, override `embed` (what the loss sees) or `training_step`.
 
-    Every step's random numbers are a function of the seed, the step and the process alone, so a resumed run
-    draws what the uninterrupted one would have drawn.
+    Every step's random numbers are a function of the seed, the step and the process alone: see
+    `m3g.training.checkpoint`.
     """
 
     def __init__(
         self,
         net: MultiViewNet,
-        loss: nn.Module,
+        loss: ViewLoss,
         *,
         optim: OptimSettings | None = None,
         teacher: TeacherSettings | None = None,
         views_per_step: int | None = None,
         subsets_per_step: int = 1,
+        batch_size: int | None = None,
         seed: int = 0,
     ) -> None:
         super().__init__()
@@ -64,7 +66,10 @@ class MultiViewModule(pl.LightningModule):
         self.teacher = Teacher(net) if self.teacher_settings.enabled else None
         self.views_per_step = views_per_step
         self.subsets_per_step = subsets_per_step
+        self.batch_size = batch_size
         self.seed = seed
+        if self.optim_settings.reference_batch is not None and batch_size is None:
+            raise ValueError("batch_size must be a whole number with optim.reference_batch, got None.")
         self.kappa = 1.0  # this run's batch over the reference batch; known once the trainer is
 
     def forward(self, views: list[Tensor]) -> Tensor:
@@ -106,7 +111,7 @@ class MultiViewModule(pl.LightningModule):
         self, embeddings: Tensor, teacher: Tensor | None, mask: Tensor | None, subsets: list[list[int]]
     ) -> Tensor:
         """The mean of the loss over subsets of the views; usually there is one, of all views."""
-        if len(subsets) > 1 and mask is None and isinstance(self.loss, M3GLoss):
+        if len(subsets) > 1 and mask is None and self.loss.takes_batches:
             # problems of one shape are solved together
             chosen = torch.tensor(subsets, device=embeddings.device)
             taught = None if teacher is None else teacher[chosen]
@@ -141,7 +146,7 @@ class MultiViewModule(pl.LightningModule):
             "sync_dist": self.trainer.world_size > 1,
         }
         self.log("loss", loss.detach(), prog_bar=True, **together)
-        for name, value in diagnostics(self.loss, loss).items():
+        for name, value in self.loss.report(loss).items():
             self.log(name, value, prog_bar=True, **together)
         self.log("learning_rate", self.learning_rate(self.global_step), **together)
 
@@ -216,13 +221,10 @@ class MultiViewModule(pl.LightningModule):
         return optim.scale_adam(found, self.kappa)
 
     def setup(self, stage: str) -> None:
-        trainer: Any = self.trainer
-        reference, batch = (
-            self.optim_settings.reference_batch,
-            getattr(trainer.datamodule, "batch_size", None),
-        )
-        if reference is not None and batch is not None:
-            self.kappa = batch * trainer.world_size * trainer.accumulate_grad_batches / reference
+        reference = self.optim_settings.reference_batch
+        if reference is not None and self.batch_size is not None:
+            together = self.trainer.world_size * self.trainer.accumulate_grad_batches
+            self.kappa = self.batch_size * together / reference
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
         seed_everything(self.seed, 1 + self.trainer.fit_loop.epoch_loop.total_batch_idx, self.global_rank)
@@ -231,17 +233,6 @@ class MultiViewModule(pl.LightningModule):
 def _stack(networks: dict[int, Any], views: list[Tensor]) -> Tensor:
     """Embeddings of the views l, each by its network."""
     return torch.stack([net.embed_view(views[l], l) for l, net in networks.items()])
-
-
-def diagnostics(loss: nn.Module, value: Tensor) -> dict[str, float]:
-    """What a loss that solves a transport problem tells about its last call."""
-    solve: Any = getattr(loss, "last", None)
-    if solve is None:
-        return {}
-    epsilon: Any = loss.epsilon
-    # a divergence is the gap in another unit, or that of pairs: not to be shown under the gap's name
-    gap = {} if isinstance(loss, KLLoss) else {"gap": float(value.detach())}
-    return {**gap, "solver_steps": float(solve.num_steps), "epsilon": float(epsilon)}
 
 
 def seed_everything(seed: int, step: int, rank: int = 0) -> None:

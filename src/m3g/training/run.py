@@ -47,13 +47,17 @@ class Run:
         self.results = self.path / "results.json"
         self.plots = self.path / "plots"
 
-    def create(self, config: Config) -> None:
-        """Make the folder with its configuration; an existing one is never touched."""
+    def refuse_existing(self) -> None:
+        """Raise if there is something at the folder's path."""
         if self.path.exists():
             raise ValueError(
                 f"--out must be a folder that does not exist yet, but {self.path} does: choose another name, "
                 f"continue it with --resume {self.path}, or delete it."
             )
+
+    def create(self, config: Config) -> None:
+        """Make the folder with its configuration; an existing one is never touched."""
+        self.refuse_existing()
         # built under another name and renamed, so that a folder of this name is always complete
         building = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
         try:

@@ -9,18 +9,18 @@ from typing import Any
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
-from lightning.pytorch.utilities import rank_zero_only
 
-from m3g.data import Domains, Signals, ViewsData
+from m3g.data import ViewsData
 from m3g.evaluation import METRICS, Embedded, Report, evaluate, quick_probe
 from m3g.evaluation.plots import plot_curves, plot_map, plot_matrix
 from m3g.nets import MultiViewNet
+from m3g.training.build import build_data
 from m3g.training.config import Config
 from m3g.training.export import load, read_recipe
 from m3g.training.files import write_json
-from m3g.training.fit import build_data
 from m3g.training.logs import Table
 from m3g.training.run import Run
+from m3g.training.trainer import is_first
 
 QUICK = ("linear_mean", "knn_mean", "recall_at_1", "effective_rank")
 
@@ -60,7 +60,7 @@ def _join(parts: list[Any], dim: int) -> Any:
 
 def probe_split(data: ViewsData) -> str | None:
     """Where to look during training: the validation split, or None if there is none."""
-    return "val" if "val" in data.datasets and data.num_rows("val") > 1 else None
+    return "val" if data.num_rows("val") > 1 else None
 
 
 class Probe(Callback):
@@ -93,42 +93,53 @@ def watch(config: Config, folder: str | os.PathLike[str]) -> list[Callback]:
 
 
 def evaluate_run(
-    run: str | os.PathLike[str], *, trust: bool = False, paper_probe: bool = False, few_shot: bool | None = None
+    run: str | os.PathLike[str],
+    *,
+    data: ViewsData | None = None,
+    trust: bool = False,
+    paper_probe: bool = False,
+    few_shot: bool | None = None,
 ) -> tuple[Report, list[Path]]:
     """Measure a finished run on its test split; writes `results.json` and the pictures into its folder.
 
-    `few_shot` None measures from a few labels where the views are channels of a signal, as in the paper.
+    Args:
+        run: the folder.
+        data: the run's data where it has been read already; None reads it.
+        trust: allow encoder classes from outside m3g, torch.nn and transformers.
+        paper_probe: also the paper's linear probe.
+        few_shot: also probes from a few labels per class; None does so where the data asks for it (signals).
     """
     folder = Run(run)
     config = folder.open()
     net = load(folder.path, trust=trust, scaled=True)
-    data = build_data(config)
+    data = build_data(config) if data is None else data
     trained, given = read_recipe(folder.path)["view_shapes"], [list(shape) for shape in data.view_shapes]
     if trained != given:
         raise ValueError(f"data must have views of the shapes {trained} of the run, got {given}.")
-    if "test" not in data.datasets or data.num_rows("test") < 2:
+    if data.num_rows("test") < 2:
         raise ValueError(
             "data_options.test must be a fraction that leaves at least 2 rows for the evaluation, got fewer: "
             "choose a larger fraction, or use m3g embed."
         )
     test = embed(net, data, "test")
-    few = isinstance(data, Signals) if few_shot is None else few_shot
+    few = data.few_shot if few_shot is None else few_shot
     report = evaluate(embed(net, data, "train"), test, paper_probe=paper_probe, few_shot=few)
-    if isinstance(data, Domains) and data.held_out and len(net.encoders) == 1:
-        report.numbers["linear_held_out"] = held_out_accuracy(net, data)
+    held_out = data.held_out_batches()
+    if held_out is not None and len(net.encoders) == 1:  # views that were held out have no encoder of their own
+        report.numbers["linear_held_out"] = held_out_accuracy(net, *held_out)
     write_json(folder.results, {"numbers": report.numbers, "matrices": report.matrices, "views": data.view_names})
     return report, draw(folder, report, test, data)
 
 
-def held_out_accuracy(net: MultiViewNet, data: Domains) -> float:
-    """A linear probe on the features of all seen domains' training images, tested on the held-out domains' test images.
+def held_out_accuracy(net: MultiViewNet, train: Iterable[Any], test: Iterable[Any]) -> float:
+    """A linear probe on the features of all seen views' training rows, tested on rows of the views that were held out.
 
-    It takes one encoder for all domains: a held-out one has none of its own.
+    Batches have one view each; one encoder serves all.
     """
     rows: list[Any] = []
-    for names, split in ((data.view_names, "train"), (data.held_out, "test")):
-        parts: list[Any] = [embed_batches(net, data.domain_loader(name, split)) for name in names]  # type: ignore[arg-type]
-        rows += [torch.cat([part.features[0] for part in parts]), torch.cat([part.labels for part in parts])]
+    for batches in (train, test):
+        seen: Any = embed_batches(net, batches)
+        rows += [seen.features[0], seen.labels]
     return quick_probe(*rows)
 
 
@@ -184,16 +195,14 @@ def _series(rows: list[dict[str, float]], name: str) -> tuple[list[float], list[
     return [row["step"] for row in kept], [row[name] for row in kept]
 
 
-def finish(run: Run, *, trust: bool = False) -> None:
-    """Evaluate a run that has just been trained and tell where everything is; only the first process does."""
-    if getattr(rank_zero_only, "rank", 0) != 0:
+def finish(run: Run, data: ViewsData, *, trust: bool = False) -> None:
+    """Evaluate a run that was just trained on this data, and tell where everything is; only the first process does."""
+    if not is_first():
         return
-    config = run.open()
-    data = build_data(config)
-    if "test" not in data.datasets or data.num_rows("test") < 2:
+    if data.num_rows("test") < 2:
         print(f"\nno test split to evaluate on\nrun       {run.path}")
         return
-    report, pictures = evaluate_run(run.path, trust=trust)
+    report, pictures = evaluate_run(run.path, data=data, trust=trust)
     show(report)
     print(f"\nrun       {run.path}\nresults   {run.results}\nmodel     {run.weights}")
     for picture in pictures:
