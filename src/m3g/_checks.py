@@ -163,9 +163,9 @@ def masked_and_scaled(
         views = torch.where(mask.unsqueeze(-1), views, 0.0)
     elif not (check_entries or normalize):
         return views
-    norms = torch.linalg.vector_norm(views, dim=-1, keepdim=True)
-    if mask is not None:
-        norms = torch.where(mask.unsqueeze(-1), norms, 1.0)
+    # The norm has no second derivative at zero, so that of an absent point is taken elsewhere.
+    measured = views if mask is None else torch.where(mask.unsqueeze(-1), views, 1.0)
+    norms = torch.linalg.vector_norm(measured, dim=-1, keepdim=True)
     if check_entries:
         with torch.no_grad():
             # NaN compares as false, so the extremes tell of every entry that will not do.
@@ -216,6 +216,15 @@ def marginal_weights(weights: Sequence[Tensor] | None, sizes: Sequence[int], lik
     if not all(math.isclose(total, totals[0], rel_tol=1e-4) for total in totals):
         raise ValueError(f"weights must be tensors with one sum in every view, got sums {totals}.")
     return [weight * (totals[0] / total) for weight, total in zip(out, totals)]
+
+
+def not_vmapped(name: str, tensor: Tensor) -> None:
+    """Refuse `torch.vmap` where the host must read values, saying what to do instead."""
+    if torch._C._functorch.is_batchedtensor(tensor):
+        raise ValueError(
+            f"{name} must be a tensor that is not under torch.vmap, since a solve reads its error: "
+            "give the batch as leading dimensions, (b, k, n, d) -> (b,)."
+        )
 
 
 def finite_tensor(name: str, tensor: Tensor) -> None:

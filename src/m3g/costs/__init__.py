@@ -17,8 +17,9 @@ from m3g.costs.circular import (
     flatten_batch,
 )
 from m3g.costs.coupling import Coupling, all_edges, along, block_matrix
+from m3g.costs.dense import DenseProblem, FunctionProblem
 from m3g.costs.pairwise import PairwiseCost
-from m3g.costs.problem import DenseProblem, FunctionProblem, PairwiseProblem, Problem
+from m3g.costs.problem import PairwiseProblem, Problem
 
 NAMED: dict[str, Callable[[], Any]] = {
     "cv": CircularVariance,

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import torch
 from torch import Tensor
 
 from m3g import _checks
 from m3g._checks import Views
-from m3g.costs.coupling import Coupling, all_edges, squared_means
+from m3g.costs.coupling import Coupling, TensorCoupling, all_edges, mean_products, squared_means
 from m3g.costs.problem import LogKernels, PairwiseProblem, Problem
 
 RESULTANT_FLOOR = 1e-6
@@ -87,11 +87,10 @@ def concatenated(views: Views) -> tuple[Tensor, tuple[int, ...], tuple[int, ...]
     return torch.cat(parts, 1), tuple(part.shape[1] for part in parts), batch
 
 
-@lru_cache(maxsize=64)
 def edge_index(k: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """The left and the right views of all pairs."""
-    left, right = zip(*all_edges(k))
-    return torch.tensor(left, device=device), torch.tensor(right, device=device)
+    """The left and the right views of all pairs, in lexicographic order."""
+    left, right = torch.triu_indices(k, k, 1, device=device).unbind()
+    return left, right
 
 
 class CircularVarianceProblem(PairwiseProblem):
@@ -138,11 +137,22 @@ class CircularVarianceProblem(PairwiseProblem):
     def matched(self) -> Tensor:
         points = self.tensors[0]
         mean = points.view(points.shape[0], self.k, -1, points.shape[-1]).mean(1)
-        squared = torch.linalg.vector_norm(mean, dim=(1, 2)).square()
+        squared = mean.square().sum((1, 2))
         return self.factor - squared * (self.factor / self.sizes[0])
 
     def gradient(self, coupling: Coupling) -> tuple[Tensor, ...]:
         return (coupling.pull(self.tensors[0]).mul_(-2 * self.factor / self.k**2),)
+
+    def change(self, directions: Sequence[Tensor]) -> dict[tuple[int, ...], Tensor]:
+        scale = -2 * self.factor / self.k**2
+        points, moves = (each.split(list(self.sizes), 1) for each in (self.tensors[0], directions[0]))
+        return {
+            (l, m): scale * (torch.bmm(moves[l], points[m].mT) + torch.bmm(points[l], moves[m].mT))
+            for l, m in self.edges
+        }
+
+    def gradient_change(self, coupling: Coupling, directions: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        return self.with_tensors(directions).gradient(coupling)
 
 
 class CircularStdProblem(Problem):
@@ -164,6 +174,19 @@ class CircularStdProblem(Problem):
     def gradient(self, coupling: Coupling) -> tuple[Tensor, ...]:
         """d(-log R²) = -dR² / R² with R² = |mean|², and d R² / d x_l = (2/k²) Σ_m x_m."""
         return (coupling.weighted_pull(self.tensors[0].detach(), _inverse).mul_(-2 / self.k**2),)
+
+    def change(self, directions: Sequence[Tensor]) -> dict[tuple[int, ...], Tensor]:
+        points = self.tensors[0]
+        inverse = _inverse(mean_products(points, points, self.sizes))
+        return {tuple(range(self.k)): -2 * inverse * mean_products(points, directions[0], self.sizes)}
+
+    def gradient_change(self, coupling: Coupling, directions: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        points, moves = self.tensors[0], directions[0]
+        weighted = torch.cat([slab for _, slab in coupling.rows()], 1)
+        weighted = weighted * _inverse(mean_products(points, points, self.sizes))
+        lowered = weighted * self.change(directions)[tuple(range(self.k))]
+        pulled = TensorCoupling(weighted).pull(moves) + TensorCoupling(lowered).pull(points)
+        return (pulled * (-2 / self.k**2),)
 
 
 def _inverse(squares: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 
 import torch
@@ -29,7 +30,7 @@ def block_matrix(pairs: dict[Edge, Tensor], marginals: Tensor, sizes: Sequence[i
     """[diag(m_l) on the diagonal blocks, P_lm off it]: (b, N, N) with N = Σ n_l, from the marginals (b, N)."""
     starts = [sum(sizes[:l]) for l in range(len(sizes))]
     total = sum(sizes)
-    out = torch.zeros(marginals.shape[0], total, total, dtype=marginals.dtype, device=marginals.device)
+    out = marginals.new_zeros(marginals.shape[0], total, total)
     for (l, m), pair in pairs.items():
         rows = slice(starts[l], starts[l] + sizes[l])
         columns = slice(starts[m], starts[m] + sizes[m])
@@ -53,6 +54,19 @@ def squared_means(points: Tensor, sizes: Sequence[int], rows: slice) -> Tensor:
         total += along(part.square().sum(-1), (l,), k)
     for l, m in all_edges(k):
         total += along(torch.bmm(2 * parts[l], parts[m].transpose(1, 2)), (l, m), k)
+    return total
+
+
+def mean_products(points: Tensor, others: Tensor, sizes: Sequence[int]) -> Tensor:
+    """⟨mean_m x_m[t_m], mean_m y_m[t_m]⟩ of all tuples: (b, n_1, …, n_k), never n^k d."""
+    k = len(sizes)
+    first, second = ((each / k).split(list(sizes), 1) for each in (points, others))
+    total = torch.zeros(points.shape[0], *sizes, dtype=points.dtype, device=points.device)
+    for l in range(k):
+        total = total + along((first[l] * second[l]).sum(-1), (l,), k)
+    for l, m in all_edges(k):
+        both = torch.bmm(first[l], second[m].transpose(1, 2)) + torch.bmm(second[l], first[m].transpose(1, 2))
+        total = total + along(both, (l, m), k)
     return total
 
 
@@ -95,3 +109,47 @@ class Coupling(ABC):
         joined = {kept: torch.cat(s, 1) if kept[0] == 0 else torch.stack(s).sum(0) for kept, s in sums.items()}
         marginals = torch.cat([joined.pop((l,)) for l in range(k)], 1)
         return torch.bmm(block_matrix(joined, marginals, self.sizes), points)  # type: ignore[arg-type]
+
+
+@dataclass
+class PairCoupling(Coupling):
+    """Any measure known by its pair marginals; it may be signed, as the derivative of a coupling is."""
+
+    pairs: dict[Edge, Tensor]
+    marginals: list[Tensor]
+    sizes: Sequence[int]
+
+    def marginal(self, l: int) -> Tensor:
+        return self.marginals[l]
+
+    def pair(self, l: int, m: int) -> Tensor:
+        return self.pairs[l, m]
+
+    def rows(self) -> Iterable[tuple[slice, Tensor]]:
+        raise AssertionError("a cost by pairs has no use for the full tensor")
+
+
+@dataclass
+class TensorCoupling(Coupling):
+    """Any measure as the full tensor (b, n_1, …, n_k); it may be signed."""
+
+    tensor: Tensor
+
+    @property
+    def sizes(self) -> Sequence[int]:  # type: ignore[override]
+        return self.tensor.shape[1:]
+
+    def marginal(self, l: int) -> Tensor:
+        return sum_onto(self.tensor, (l,))
+
+    def pair(self, l: int, m: int) -> Tensor:
+        return sum_onto(self.tensor, (l, m))
+
+    def rows(self) -> Iterable[tuple[slice, Tensor]]:
+        yield slice(0, self.tensor.shape[1]), self.tensor
+
+
+def sum_onto(tensor: Tensor, kept: Sequence[int]) -> Tensor:
+    """The marginal of (b, n_1, …, n_k) on some views."""
+    gone = [l + 1 for l in range(tensor.ndim - 1) if l not in kept]
+    return tensor.sum(gone) if gone else tensor

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from m3g.costs.coupling import Coupling, Edge, along
+
+AnyProblem = TypeVar("AnyProblem", bound="Problem")
 
 
 class Problem(ABC):
@@ -23,6 +27,18 @@ class Problem(ABC):
     sizes: tuple[int, ...]
     batch: tuple[int, ...]
     tensors: tuple[Tensor, ...]
+    by_pairs = False
+    """Whether the cost is a sum over pairs of views, so that pair marginals of a coupling are all it asks for."""
+
+    def with_tensors(self: AnyProblem, tensors: Sequence[Tensor]) -> AnyProblem:
+        """The same cost of other tensors, of the same shapes."""
+        out = copy.copy(self)
+        out.tensors = tuple(tensors)
+        return out
+
+    def detached(self: AnyProblem) -> AnyProblem:
+        """The same without gradients, of backward and of forward mode."""
+        return self.with_tensors([tensor.detach() for tensor in self.tensors])
 
     @property
     def k(self) -> int:
@@ -56,6 +72,17 @@ class Problem(ABC):
     def gradient(self, coupling: Coupling) -> tuple[Tensor, ...]:
         """d⟨P, C⟩ / d tensors for a fixed coupling P, one tensor per entry of `tensors`, batched like it."""
 
+    @abstractmethod
+    def change(self, directions: Sequence[Tensor]) -> dict[tuple[int, ...], Tensor]:
+        """dC, when `tensors` move in these directions: {views: (b, n, …)}, terms to be broadcast and added up.
+
+        Terms of one view alone may be left out, for they do not change the optimal coupling.
+        """
+
+    def gradient_change(self, coupling: Coupling, directions: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """How `gradient` changes when `tensors` move in these directions and P stays; here for costs linear in them."""
+        return tuple(torch.zeros_like(tensor) for tensor in self.tensors)
+
 
 @dataclass(frozen=True)
 class LogKernels:
@@ -82,6 +109,8 @@ class PairwiseProblem(Problem):
         sizes: n_1 … n_k.
         batch: the user's leading shape; its product is b.
     """
+
+    by_pairs = True
 
     def __init__(
         self,
@@ -142,88 +171,6 @@ class PairwiseProblem(Problem):
         marginals = tuple(coupling.pair(l, m) for l, m in self.edges)
         return (torch.stack(marginals, 1),) if self.tensors[0].ndim == 4 else marginals
 
-
-class DenseProblem(Problem):
-    """A ready-made cost tensor (n_1, …, n_k)."""
-
-    def __init__(self, tensor: Tensor):
-        self.sizes = tuple(tensor.shape)
-        self.batch = ()
-        self.tensors = (tensor,)
-
-    def dense(self) -> Tensor:
-        return self.tensors[0].unsqueeze(0)
-
-    def matched(self) -> Tensor:
-        index = torch.arange(self.sizes[0], device=self.device)
-        return self.tensors[0][(index,) * self.k].mean().unsqueeze(0)
-
-    def gradient(self, coupling: Coupling) -> tuple[Tensor, ...]:
-        out = torch.empty_like(self.tensors[0])
-        for rows, slab in coupling.rows():
-            out[rows] = slab[0]
-        return (out,)
-
-
-class FunctionProblem(Problem):
-    """Any function of k tensors of points, broadcast against each other with the features in the last axis."""
-
-    def __init__(self, function: Callable[..., Tensor], views: Sequence[Tensor], *, batch: Sequence[int]):
-        """`views` are k tensors (b, n_l, d)."""
-        self.function = function
-        self.sizes = tuple(view.shape[-2] for view in views)
-        self.batch = tuple(batch)
-        self.tensors = tuple(views)
-
-    def _slab(self, views: Sequence[Tensor], rows: slice) -> Tensor:
-        """Costs (b, rows, n_2, …, n_k)."""
-        points = []
-        for l, view in enumerate(views):
-            part = view[:, rows] if l == 0 else view
-            shape = [part.shape[0]] + [1] * self.k + [part.shape[-1]]
-            shape[l + 1] = part.shape[1]
-            points.append(part.reshape(shape))
-        return self._costs(points, (points[0].shape[0], points[0].shape[1], *self.sizes[1:]))
-
-    def _costs(self, points: Sequence[Tensor], expected: tuple[int, ...]) -> Tensor:
-        """The function's answer, or an error that says what it was given and what it should have returned."""
-        shapes = ", ".join(str(tuple(part.shape)) for part in points)
-        asked = (
-            f"cost must be a function of {self.k} broadcastable tensors (..., d) that reduces the last axis, "
-            f"of {shapes} to shape {expected} here"
-        )
-        try:
-            cost = self.function(*points)
-        except Exception as error:
-            raise ValueError(f"{asked}, got {type(error).__name__}: {error}") from error
-        if not isinstance(cost, Tensor) or tuple(cost.shape) != expected:
-            got = tuple(cost.shape) if isinstance(cost, Tensor) else type(cost).__name__
-            raise ValueError(f"{asked}, got {got}.")
-        return cost
-
-    def _slabs(self) -> list[slice]:
-        # A function may form the n^(k-1) d features of a row before it reduces them: keep that below 64 MiB.
-        per_row = self.num_batch * self.num_tuples / self.sizes[0] * self.tensors[0].shape[-1] * 8
-        step = max(1, int(2**26 / per_row))
-        return [slice(i, min(i + step, self.sizes[0])) for i in range(0, self.sizes[0], step)]
-
-    def dense(self) -> Tensor:
-        with torch.no_grad():
-            return torch.cat([self._slab(self.tensors, rows) for rows in self._slabs()], dim=1)
-
-    def matched(self) -> Tensor:
-        return self._costs(self.tensors, tuple(self.tensors[0].shape[:-1])).mean(-1)
-
-    def gradient(self, coupling: Coupling) -> tuple[Tensor, ...]:
-        total = [torch.zeros_like(view) for view in self.tensors]
-        step = self._slabs()[0].stop
-        for rows, weights in coupling.rows():
-            for start in range(rows.start, rows.stop, step):
-                part = slice(start, min(start + step, rows.stop))
-                with torch.enable_grad():
-                    leaves = [view.detach().requires_grad_() for view in self.tensors]
-                    local = weights[:, part.start - rows.start : part.stop - rows.start]
-                    value = (self._slab(leaves, part) * local).sum()
-                for grad, piece in zip(total, torch.autograd.grad(value, leaves)):
-                    grad += piece
-        return tuple(total)
+    def change(self, directions: Sequence[Tensor]) -> dict[tuple[int, ...], Tensor]:
+        matrices = directions[0].unbind(1) if self.tensors[0].ndim == 4 else directions
+        return dict(zip(self.edges, matrices))

@@ -158,8 +158,10 @@ class M3GLoss(ViewLoss):
         if teacher is not None:
             views = leave_one_out(views, teacher)
             mask = mask if mask is None else mask.unsqueeze(-3).expand(views.shape[:-1])
-        points = _checks.masked_and_scaled(views, mask, normalize=self.normalize, check_entries=False)
         solver = self.solver
+        if solver.fixed_steps is None:
+            _checks.not_vmapped("views", views)
+        points = _checks.masked_and_scaled(views, mask, normalize=self.normalize, check_entries=False)
         if self.gather and distributed():
             # All processes must draw the same samples.
             solver = solver.with_seed(lambda generator: shared_seed(generator, device=views.device))

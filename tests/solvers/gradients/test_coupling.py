@@ -76,6 +76,26 @@ def test_large_systems_small_epsilon_and_float32_agree_with_the_dense_form():
         assert (by_pairs - dense).norm() < rtol * dense.norm()
 
 
+@pytest.mark.parametrize(("k", "n", "epsilon"), [(6, 5, 0.05), (6, 5, 0.5), (5, 6, 0.02), (2, 30, 0.01)])
+def test_float32_with_many_views(k, n, epsilon):
+    found = []
+    for dtype in (torch.float32, torch.float64):
+        x = points(k, n).to(dtype).requires_grad_()
+        solution = m3g.solve(m3g.CircularVariance()(x), epsilon=epsilon, tol=1e-5, differentiable=True)
+        found.append(torch.autograd.grad(weighted_sum([solution.pair_marginal(0, 1).double()]), x)[0].double())
+    assert (found[0] - found[1]).norm() < 1e-2 * found[1].norm()
+
+
+def test_a_view_without_an_edge():
+    cost = m3g.PairwiseCost("sqeuclidean", weights={(0, 1): 1.0})
+
+    def function(x):
+        solution = m3g.solve(cost(x), epsilon=1.0, tol=1e-12, differentiable=True)
+        return weighted_sum([solution.pair_marginal(0, 1), solution.pair_marginal(1, 2)])
+
+    assert torch.autograd.gradcheck(function, points(3, 3).requires_grad_(), atol=1e-5)
+
+
 def test_without_asking_nothing_carries_a_gradient():
     solution = m3g.solve(m3g.CircularVariance()(points(3, 3).requires_grad_()), epsilon=0.3)
     assert not solution.pair_marginal(0, 1).requires_grad

@@ -1,7 +1,6 @@
 """Marginals of a coupling whose kernel is a product over some pairs of views: any graph, by tensor contraction.
 
-The order of contraction is the cheapest that opt_einsum finds; a tree costs O(k n²). Derivatives of the total mass
-with respect to the kernels are the pair marginals, so one contraction and its backward pass give them all.
+The order of contraction is the cheapest that opt_einsum finds; a marginal of a tree costs O(k n²).
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import opt_einsum
-import torch
 from torch import Tensor
 
 from m3g.costs.coupling import Edge
@@ -55,9 +53,5 @@ class GraphContraction:
         """Pair marginals on the edges, all marginals, and the factor that scales view 0 to its target."""
         factor = target / self.marginal(scalings, self.lead)
         scaled = [scalings[self.lead] * factor, *scalings[1:]]
-        with torch.enable_grad():
-            operands = [each.detach().requires_grad_() for each in (*scaled, *self.kernels.values())]
-            mass = self._contract((), operands).sum()
-        pulls = torch.autograd.grad(mass, operands)
-        joint = [each.detach() * pull for each, pull in zip(operands, pulls)]
-        return dict(zip(self.kernels, joint[len(scaled) :])), joint[: len(scaled)], factor
+        pairs = {edge: self.pair(scaled, *edge) for edge in self.kernels}
+        return pairs, [self.marginal(scaled, l) for l in range(len(scaled))], factor

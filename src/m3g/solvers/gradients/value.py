@@ -1,38 +1,175 @@
-"""The gradient of the entropic cost: d OT_eps / dC = P*, so nothing is differentiated through the solver."""
+"""Derivatives of the entropic cost: d OT_eps / dC = P*, so nothing is differentiated through the solver.
+
+The value, its gradient and the product of its second derivative with a vector are one function each, so that every
+order is computed only where it is asked for, in backward and in forward mode:
+
+    d OT = ⟨P, dC⟩,      d² OT = ⟨P, d²C⟩ + ⟨dP, dC⟩
+
+with dP, the answer of the coupling to the change of the cost, by the implicit function theorem (response.py). The
+functions get every tensor as an argument, which is what `torch.func` asks for.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+from torch.autograd import forward_ad
 
 from m3g.costs import Problem
+from m3g.solvers.gradients.response import response_of
+from m3g.solvers.shared.precision import full_precision
 from m3g.solvers.solution import Solution
 
 
-class _EntropicCost(torch.autograd.Function):
-    """Danskin's theorem: at the optimum only the explicit dependence on the cost matters."""
-
-    @staticmethod
-    def forward(ctx: Any, problem: Problem, solution: Solution, *tensors: Tensor) -> Tensor:
-        ctx.save_for_backward(*problem.gradient(solution.coupling_form))
-        return solution.value.reshape(-1).clone()
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        scaled = (
-            saved * grad.reshape([-1] + [1] * (saved.ndim - 1)) if needed else None
-            for saved, needed in zip(ctx.saved_tensors, ctx.needs_input_grad[2:])
-        )
-        return (None, None, *scaled)
-
-
 def differentiable_value(solution: Solution) -> Tensor:
-    """OT_eps (b,) of a solution with its gradient with respect to the problem's tensors."""
-    tensors = solution.problem.tensors
-    if not (torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)):
-        return solution.value.reshape(-1)
-    return _EntropicCost.apply(solution.problem, solution, *tensors)
+    """OT_eps (b,) of a solution with its derivatives with respect to the problem's tensors."""
+    problem = solution.problem
+    value = solution.value.reshape(-1)
+    if not any(_is_differentiated(tensor) for tensor in problem.tensors):
+        return value
+    with torch.no_grad():
+        gradients = problem.detached().gradient(solution.coupling_form)
+    form = _Form(problem, solution.epsilon, solution.solver)
+    return _Value.apply(form, value, solution.flat_potentials, *gradients, *problem.tensors)
+
+
+def _is_differentiated(tensor: Tensor) -> bool:
+    """Whether a derivative with respect to it may be asked for, in backward or in forward mode or by `torch.func`."""
+    if torch.is_grad_enabled() and tensor.requires_grad:
+        return True
+    return forward_ad.unpack_dual(tensor).tangent is not None or torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+
+
+@dataclass(frozen=True)
+class _Form:
+    """What the functions need to know besides tensors; of the problem they use the structure alone."""
+
+    problem: Problem
+    epsilon: float
+    solver: str
+
+    def split(self, tensors: Sequence[Tensor]) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        """Gradients, and the tensors they belong to."""
+        half = len(self.problem.tensors)
+        return tuple(tensors[:half]), tuple(tensors[half:])
+
+    def over_batch(self, value: Tensor, tensor: Tensor) -> Tensor:
+        """A number for every problem of the batch (b,), shaped to multiply one of the problem's tensors."""
+        return value.to(tensor.dtype).reshape([-1] + [1] * (tensor.ndim - 1))
+
+    def inner(self, first: Sequence[Tensor], second: Sequence[Tensor | None]) -> Tensor | None:
+        """⟨first, second⟩ for every problem of the batch (b,); None where nothing of the second is there."""
+        b = self.problem.num_batch
+        terms = [(x * y).reshape(b, -1).sum(1) for x, y in zip(first, second) if y is not None]
+        return torch.stack(terms).sum(0) if terms else None
+
+
+class _Value(torch.autograd.Function):
+    """(value, potentials, gradients, tensors) -> value. Only the tensors have derivatives."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(form: _Form, value: Tensor, potentials: Tensor, *rest: Tensor) -> Tensor:
+        return value.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.form = inputs[0]
+        ctx.save_for_backward(*inputs[1:])
+        ctx.save_for_forward(*inputs[1:])
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        _, potentials, *rest = ctx.saved_tensors
+        found = _Gradient.apply(ctx.form, grad, potentials, *rest)
+        return (None, None, None, *[None] * len(found), *found)
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Tensor | None:
+        value, potentials, *rest = ctx.saved_tensors
+        found = _Gradient.apply(ctx.form, torch.ones_like(value), potentials, *rest)
+        return ctx.form.inner(found, tangents[-len(found) :])
+
+
+class _Gradient(torch.autograd.Function):
+    """(grad, potentials, gradients, tensors) -> grad · gradients."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(form: _Form, grad: Tensor, potentials: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
+        return tuple(saved * form.over_batch(grad, saved) for saved in form.split(rest)[0])
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        ctx.form = inputs[0]
+        ctx.save_for_backward(*inputs[1:])
+        ctx.save_for_forward(*inputs[1:])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        form = ctx.form
+        grad, potentials, *rest = ctx.saved_tensors
+        gradients, tensors = form.split(rest)
+        found = _SecondDerivative.apply(form, potentials, *tensors, *grads)
+        scaled = [each * form.over_batch(grad, each) for each in found]
+        of_grad = form.inner(gradients, grads)
+        return (None, of_grad, None, *[None] * len(gradients), *scaled)
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> tuple[Tensor, ...]:
+        form = ctx.form
+        grad, potentials, *rest = ctx.saved_tensors
+        gradients, tensors = form.split(rest)
+        moves = [
+            torch.zeros_like(tensor) if move is None else move
+            for tensor, move in zip(tensors, tangents[-len(tensors) :])
+        ]
+        found = _SecondDerivative.apply(form, potentials, *tensors, *moves)
+        scaled = [each * form.over_batch(grad, each) for each in found]
+        if tangents[1] is None:
+            return tuple(scaled)
+        return tuple(each + saved * form.over_batch(tangents[1], saved) for each, saved in zip(scaled, gradients))
+
+
+class _SecondDerivative(torch.autograd.Function):
+    """(potentials, tensors, directions) -> second derivative of the value times the directions."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(form: _Form, potentials: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
+        if form.solver in ("linear-program", "sampled"):
+            raise ValueError(f"solver must be 'factored' or 'sinkhorn' for second derivatives, got {form.solver!r}.")
+        tensors, directions = form.split(rest)
+        with full_precision(potentials.device):
+            problem = form.problem.with_tensors(tensors)
+            terms = list(_views_of_terms(problem))
+            response = response_of(problem, form.epsilon, potentials, terms)
+            problem = response.problem
+            moves = [direction.to(problem.dtype) for direction in directions]
+            explicit = problem.gradient_change(response.coupling, moves)
+            implicit = problem.gradient(response.change(problem.change(moves)))
+            return tuple((x + y).to(tensors[0].dtype) for x, y in zip(explicit, implicit))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        raise NotImplementedError(
+            "third derivatives of the entropic cost are not known: differentiate it twice at most."
+        )
+
+    jvp = backward
+
+
+def _views_of_terms(problem: Problem) -> Sequence[tuple[int, ...]]:
+    """The views on which terms of `Problem.change` depend."""
+    return problem.edges if problem.by_pairs else [tuple(range(problem.k))]  # type: ignore[attr-defined]

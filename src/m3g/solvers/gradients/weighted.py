@@ -31,6 +31,10 @@ class WeightedComplete:
             self.pull_left = torch.bmm(self.between, c.right)
             self.pull_right = torch.bmm(self.between.transpose(1, 2), c.left)
 
+    def pairs(self) -> dict[Edge, Tensor]:
+        """The pair marginals of P itself, which is P ∘ 1."""
+        return self({(0, 1): torch.ones_like(self.kernels[0, 1])})
+
     def __call__(self, directions: dict[Edge, Tensor]) -> dict[Edge, Tensor]:
         c = self.contraction
         if c.pivot is None:
@@ -96,7 +100,7 @@ def _times(x: Tensor | None, y: Tensor) -> Tensor | None:
 def _add(x: Tensor | None, y: Tensor | None) -> Tensor | None:
     if x is None or y is None:
         return y if x is None else x
-    return x.add_(y)
+    return x + y
 
 
 class WeightedGraph:
@@ -105,26 +109,39 @@ class WeightedGraph:
     """
 
     def __init__(self, kernels: dict[Edge, Tensor], sizes: Sequence[int]):
-        self.edges = list(kernels)
-        self.logs = [kernel.log().requires_grad_() for kernel in kernels.values()]
-        with torch.enable_grad():
-            operands = [log.exp() for log in self.logs]
-            contract = _expression(tuple(kernels), tuple(sizes), operands[0].shape[0])
-            mass = contract(*operands, backend="torch").sum()
-            self.pairs = torch.autograd.grad(mass, self.logs, create_graph=True)
+        self.kernels, self.sizes = kernels, tuple(sizes)
+        contract = self._contraction(())
+
+        def mass(*logs: Tensor) -> Tensor:
+            return contract(*(log.exp() for log in logs), backend="torch").sum()
+
+        logs = [kernel.log() for kernel in kernels.values()]
+        marginals = torch.func.grad(mass, argnums=tuple(range(len(logs))))
+        self.found, self.derivative = torch.func.vjp(marginals, *logs)  # type: ignore[misc]
+
+    def pairs(self) -> dict[Edge, Tensor]:
+        """The pair marginals of P itself, of all pairs of views."""
+        out = dict(zip(self.kernels, self.found))
+        for edge in combinations(range(len(self.sizes)), 2):
+            if edge not in out:
+                out[edge] = self._contraction(edge)(*self.kernels.values(), backend="torch")
+        return out
 
     def __call__(self, directions: dict[Edge, Tensor]) -> dict[Edge, Tensor]:
-        used = [pair for edge, pair in zip(self.edges, self.pairs) if edge in directions]
-        along_them = [directions[edge] for edge in self.edges if edge in directions]
-        found = torch.autograd.grad(used, self.logs, along_them, retain_graph=True)
-        return dict(zip(self.edges, found))
+        moves = (directions.get(edge, torch.zeros_like(kernel)) for edge, kernel in self.kernels.items())
+        return dict(zip(self.kernels, self.derivative(tuple(moves))))
+
+    def _contraction(self, kept: tuple[int, ...]) -> Any:
+        num_batch = next(iter(self.kernels.values())).shape[0]
+        return _expression(tuple(self.kernels), self.sizes, num_batch, kept)
 
 
 @lru_cache(maxsize=64)
-def _expression(edges: tuple[Edge, ...], sizes: tuple[int, ...], num_batch: int) -> Any:
-    """The contraction of kernels on these edges to the total mass (b,)."""
+def _expression(edges: tuple[Edge, ...], sizes: tuple[int, ...], num_batch: int, kept: tuple[int, ...]) -> Any:
+    """The contraction of kernels on these edges to the marginal on the kept views (b, n, …), or to the mass (b,)."""
     letters = [opt_einsum.get_symbol(l + 1) for l in range(len(sizes))]
     batch = opt_einsum.get_symbol(0)
     inputs = ",".join(batch + letters[l] + letters[m] for l, m in edges)
+    output = batch + "".join(letters[l] for l in kept)
     shapes = [(num_batch, sizes[l], sizes[m]) for l, m in edges]
-    return opt_einsum.contract_expression(f"{inputs}->{batch}", *shapes, optimize="auto")
+    return opt_einsum.contract_expression(f"{inputs}->{output}", *shapes, optimize="auto")

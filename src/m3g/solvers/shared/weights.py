@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import torch
 from torch import Tensor
 
@@ -21,8 +19,11 @@ def concatenated_weights(problem: Problem, weights: list[Tensor] | None) -> tupl
     return target, target.log()
 
 
-@lru_cache(maxsize=16)
 def _uniform(num_batch: int, sizes: tuple[int, ...], device: torch.device) -> tuple[Tensor, Tensor]:
-    parts = [torch.full((num_batch, n), 1 / n, dtype=vector_dtype(device), device=device) for n in sizes]
-    target = torch.cat(parts, 1)
+    dtype = vector_dtype(device)
+    if len(set(sizes)) == 1:
+        target = torch.full((num_batch, sum(sizes)), 1 / sizes[0], dtype=dtype, device=device)
+    else:
+        entries = [1 / n for n in sizes for _ in range(n)]
+        target = torch.tensor(entries, dtype=dtype, device=device).expand(num_batch, -1)
     return target, target.log()

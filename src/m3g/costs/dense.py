@@ -1,0 +1,123 @@
+"""Costs without a structure: a ready-made tensor, or any function of k points."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from m3g.costs.coupling import Coupling
+from m3g.costs.problem import Problem
+
+
+class DenseProblem(Problem):
+    """A ready-made cost tensor (n_1, …, n_k)."""
+
+    def __init__(self, tensor: Tensor):
+        self.sizes = tuple(tensor.shape)
+        self.batch = ()
+        self.tensors = (tensor,)
+
+    def dense(self) -> Tensor:
+        return self.tensors[0].detach().unsqueeze(0)
+
+    def matched(self) -> Tensor:
+        index = torch.arange(self.sizes[0], device=self.device)
+        return self.tensors[0][(index,) * self.k].mean().unsqueeze(0)
+
+    def gradient(self, coupling: Coupling) -> tuple[Tensor, ...]:
+        out = torch.empty_like(self.tensors[0])
+        for rows, slab in coupling.rows():
+            out[rows] = slab[0]
+        return (out,)
+
+    def change(self, directions: Sequence[Tensor]) -> dict[tuple[int, ...], Tensor]:
+        return {tuple(range(self.k)): directions[0].unsqueeze(0)}
+
+
+class FunctionProblem(Problem):
+    """Any function of k tensors of points, broadcast against each other with the features in the last axis."""
+
+    def __init__(self, function: Callable[..., Tensor], views: Sequence[Tensor], *, batch: Sequence[int]):
+        """`views` are k tensors (b, n_l, d)."""
+        self.function = function
+        self.sizes = tuple(view.shape[-2] for view in views)
+        self.batch = tuple(batch)
+        self.tensors = tuple(views)
+
+    def _slab(self, views: Sequence[Tensor], rows: slice) -> Tensor:
+        """Costs (b, rows, n_2, …, n_k)."""
+        points = []
+        for l, view in enumerate(views):
+            part = view[:, rows] if l == 0 else view
+            shape = [part.shape[0]] + [1] * self.k + [part.shape[-1]]
+            shape[l + 1] = part.shape[1]
+            points.append(part.reshape(shape))
+        return self._costs(points, (points[0].shape[0], points[0].shape[1], *self.sizes[1:]))
+
+    def _costs(self, points: Sequence[Tensor], expected: tuple[int, ...]) -> Tensor:
+        """The function's answer, or an error that says what it was given and what it should have returned."""
+        shapes = ", ".join(str(tuple(part.shape)) for part in points)
+        asked = (
+            f"cost must be a function of {self.k} broadcastable tensors (..., d) that reduces the last axis, "
+            f"of {shapes} to shape {expected} here"
+        )
+        try:
+            cost = self.function(*points)
+        except Exception as error:
+            raise ValueError(f"{asked}, got {type(error).__name__}: {error}") from error
+        if not isinstance(cost, Tensor) or tuple(cost.shape) != expected:
+            got = tuple(cost.shape) if isinstance(cost, Tensor) else type(cost).__name__
+            raise ValueError(f"{asked}, got {got}.")
+        return cost
+
+    def _slabs(self) -> list[slice]:
+        # A function may form the n^(k-1) d features of a row before it reduces them: keep that below 64 MiB.
+        per_row = self.num_batch * self.num_tuples / self.sizes[0] * self.tensors[0].shape[-1] * 8
+        step = max(1, int(2**26 / per_row))
+        return [slice(i, min(i + step, self.sizes[0])) for i in range(0, self.sizes[0], step)]
+
+    def dense(self) -> Tensor:
+        views = self.detached().tensors
+        with torch.no_grad():
+            return torch.cat([self._slab(views, rows) for rows in self._slabs()], dim=1)
+
+    def matched(self) -> Tensor:
+        return self._costs(self.tensors, tuple(self.tensors[0].shape[:-1])).mean(-1)
+
+    def gradient(self, coupling: Coupling) -> tuple[Tensor, ...]:
+        return self._pulled(coupling, self._pull)
+
+    def gradient_change(self, coupling: Coupling, directions: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        def second(rows: slice, weights: Tensor, views: Sequence[Tensor]) -> tuple[Tensor, ...]:
+            # The matrix of second derivatives is symmetric, so its product from either side will do.
+            return torch.func.vjp(lambda *v: self._pull(rows, weights, v), *views)[1](tuple(directions))
+
+        return self._pulled(coupling, second)
+
+    def change(self, directions: Sequence[Tensor]) -> dict[tuple[int, ...], Tensor]:
+        parts = []
+        for rows in self._slabs():
+            cost = self._slab(self.tensors, rows)
+            # The derivative of w -> wᵀ J, which is linear in w, is J: so backward mode is all a function must have.
+            push = torch.func.vjp(lambda w, rows=rows: self._pull(rows, w, self.tensors), torch.zeros_like(cost))[1]
+            parts.append(push(tuple(directions))[0])
+        return {tuple(range(self.k)): torch.cat(parts, 1)}
+
+    def _pull(self, rows: slice, weights: Tensor, views: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """d⟨weights, C⟩ / d views for some rows of view 0."""
+        return torch.func.vjp(lambda *v: self._slab(v, rows), *views)[1](weights)
+
+    def _pulled(self, coupling: Coupling, of_rows: Callable[..., tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
+        """The sum of something over slabs of a coupling, some rows at a time."""
+        views = self.detached().tensors
+        total = [torch.zeros_like(view) for view in views]
+        step = self._slabs()[0].stop
+        for rows, weights in coupling.rows():
+            for start in range(rows.start, rows.stop, step):
+                part = slice(start, min(start + step, rows.stop))
+                local = weights[:, part.start - rows.start : part.stop - rows.start]
+                for grad, piece in zip(total, of_rows(part, local.to(views[0].dtype), views)):
+                    grad += piece
+        return tuple(total)

@@ -1,0 +1,159 @@
+"""How the optimal coupling answers to a small change of the cost.
+
+P = exp((⊕f - C) / eps) keeps its one-view marginals when the cost moves, so the potentials must follow:
+
+    dP = P ∘ (⊕v - dC) / eps,      H v = m(P ∘ dC)
+
+where m takes the k one-view marginals and H is the Newton system of the dual: diag(m_l) on the diagonal blocks, P_lm
+off it. dP is a signed tensor whose one-view marginals vanish. For a cost by pairs only its pair marginals are needed,
+and the pair marginals of P ∘ dC and of P ∘ ⊕v give them (weighted.py).
+
+Everything is computed anew from the potentials, in float64: entries of H that were rounded in float32, each on its own,
+are not those of a coupling, and H then has no factors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from m3g.costs import Coupling, PairwiseProblem, Problem, all_edges, along, block_matrix
+from m3g.costs.coupling import Edge, PairCoupling, TensorCoupling, sum_onto
+from m3g.solvers.gradients.weighted import WeightedComplete, WeightedGraph
+from m3g.solvers.shared.precision import vector_dtype
+
+# Added to the diagonal of H, which is scaled to ones, and raised where rounding leaves H without factors.
+RIDGE = 1e-14
+LARGEST_RIDGE = 1e-7
+
+Terms = dict[tuple[int, ...], Tensor]
+
+
+class Response:
+    """The coupling of some potentials (b, N), and its derivative; the problem's tensors are in float64."""
+
+    coupling: Coupling
+
+    def __init__(self, problem: Problem, epsilon: float, potentials: Tensor):
+        self.problem, self.epsilon, self.potentials = problem, epsilon, potentials
+
+    def change(self, terms: Terms) -> Coupling:
+        """dP for dC = Σ terms, each {views: (b, n, …)}."""
+        raise NotImplementedError
+
+    def _potentials(self, right: Sequence[Tensor]) -> list[Tensor]:
+        """v, one tensor (b, n_l) per view, with H v = right."""
+        sizes = list(self.problem.sizes)
+        pairs = {edge: self.coupling.pair(*edge) for edge in all_edges(len(sizes))}
+        marginals = torch.cat([self.coupling.marginal(l) for l in range(len(sizes))], 1)
+        return list(solve_singular(pairs, marginals, torch.cat(list(right), 1), sizes).split(sizes, 1))
+
+
+def response_of(problem: Problem, epsilon: float, potentials: Tensor, terms: Sequence[tuple[int, ...]]) -> Response:
+    """The form that fits a problem and terms of the change of its cost that depend on these views."""
+    wide = vector_dtype(problem.device)
+    problem = problem.with_tensors([tensor.detach().to(wide) for tensor in problem.tensors])
+    potentials = potentials.detach().to(wide)
+    if problem.by_pairs and all(len(views) == 2 for views in terms):
+        assert isinstance(problem, PairwiseProblem)
+        return PairResponse(problem, epsilon, potentials, terms)  # type: ignore[arg-type]
+    return TensorResponse(problem, epsilon, potentials)
+
+
+class TensorResponse(Response):
+    """By the full tensor of n^k entries, for any cost."""
+
+    def __init__(self, problem: Problem, epsilon: float, potentials: Tensor):
+        super().__init__(problem, epsilon, potentials)
+        exponent = -problem.dense()
+        for l, part in enumerate(potentials.split(list(problem.sizes), 1)):
+            exponent = exponent + along(part, (l,), problem.k)
+        self.tensor = (exponent / epsilon).exp()
+        self.coupling = TensorCoupling(self.tensor)
+
+    def change(self, terms: Terms) -> TensorCoupling:
+        k = self.problem.k
+        weighted = self.tensor * sum(along(term, views, k) for views, term in terms.items())
+        answer = self._potentials([sum_onto(weighted, (l,)) for l in range(k)])
+        for l, part in enumerate(answer):
+            weighted = weighted - self.tensor * along(part, (l,), k)
+        return TensorCoupling(weighted / -self.epsilon)
+
+
+class PairResponse(Response):
+    """By contractions of pair kernels; nothing of n^k entries is held."""
+
+    def __init__(self, problem: PairwiseProblem, epsilon: float, potentials: Tensor, terms: Sequence[Edge]):
+        super().__init__(problem, epsilon, potentials)
+        sizes, k = problem.sizes, problem.k
+        logs = shared_logs(problem, epsilon, potentials)
+        # A pair without a cost of its own, of which a term is given, enters with a kernel of ones.
+        for l, m in terms:
+            if (l, m) not in logs:
+                logs[l, m] = potentials.new_zeros(problem.num_batch, sizes[l], sizes[m])
+        complete = len(logs) == len(all_edges(k))
+        kernels = {edge: log.exp() for edge, log in logs.items()}
+        self.weighted = (WeightedComplete if complete else WeightedGraph)(kernels, sizes)
+        pairs = self.weighted.pairs()
+        self.coupling = PairCoupling(pairs, marginals_of(pairs, k), sizes)
+
+    def change(self, terms: Terms) -> PairCoupling:
+        k, sizes = self.problem.k, self.problem.sizes
+        outer = self.weighted(terms)  # type: ignore[arg-type]
+        answer = self._potentials(marginals_of(outer, k))
+        lifted: dict[Edge, Tensor] = {}
+        for l, part in enumerate(answer):
+            edge = next(edge for edge in outer if l in edge)
+            shaped = part.unsqueeze(-1 if edge[0] == l else -2).expand_as(outer[edge])
+            lifted[edge] = lifted[edge] + shaped if edge in lifted else shaped
+        inner = self.weighted(lifted)
+        signed = {edge: (inner[edge] - outer[edge]) / self.epsilon for edge in outer}
+        return PairCoupling(signed, marginals_of(signed, k), sizes)
+
+
+def marginals_of(pairs: dict[Edge, Tensor], k: int) -> list[Tensor]:
+    """The one-view marginals, each from the first pair that has the view."""
+    out = []
+    for l in range(k):
+        edge = next(edge for edge in pairs if l in edge)
+        out.append(pairs[edge].sum(-1 if edge[0] == l else -2))
+    return out
+
+
+def shared_logs(problem: PairwiseProblem, epsilon: float, potentials: Tensor) -> dict[Edge, Tensor]:
+    """Matrices whose sum over the edges is log P: each potential is shared out among the edges of its view."""
+    exponents = problem.log_kernels(epsilon, potentials.dtype)
+    logs = dict(zip(problem.edges, (matrix for group in exponents.groups for matrix in group.unbind(1))))
+    for l in range(problem.k):
+        if not any(l in edge for edge in logs):  # a view without an edge is joined by one without a cost
+            edge = (0, l) if l > 0 else (0, 1)
+            logs[edge] = potentials.new_zeros(problem.num_batch, problem.sizes[edge[0]], problem.sizes[edge[1]])
+    scalings = (potentials / epsilon - exponents.shift).split(list(problem.sizes), 1)
+    shares = [part / sum(l in edge for edge in logs) for l, part in enumerate(scalings)]
+    return {(l, m): log + shares[l].unsqueeze(-1) + shares[m].unsqueeze(-2) for (l, m), log in logs.items()}
+
+
+def solve_singular(pairs: dict[Edge, Tensor], marginals: Tensor, right: Tensor, sizes: Sequence[int]) -> Tensor:
+    """x (b, N) with H x = right, for a right-hand side with the same sum in every view.
+
+    H has k - 1 null directions, a constant moved from one view to another. A term that is positive there and only
+    there, Σ_{l > 0} m_l m_lᵀ, gives the solution of which m_l-weighted means vanish for l > 0; it is exact.
+    """
+    root = marginals.clamp_min(torch.finfo(marginals.dtype).tiny).sqrt()
+    matrix = block_matrix(pairs, marginals, sizes) / (root.unsqueeze(1) * root.unsqueeze(2))
+    for l in range(1, len(sizes)):
+        view = slice(sum(sizes[:l]), sum(sizes[: l + 1]))
+        matrix[:, view, view] += root[:, view].unsqueeze(1) * root[:, view].unsqueeze(2)
+    ridge = RIDGE
+    while ridge <= LARGEST_RIDGE:
+        matrix.diagonal(dim1=1, dim2=2).add_(ridge)
+        factor, info = torch.linalg.cholesky_ex(matrix)
+        if not bool(info.any()):
+            return torch.cholesky_solve((right / root).unsqueeze(-1), factor).squeeze(-1) / root
+        ridge *= 100
+    raise FloatingPointError(
+        "the derivative of the coupling could not be computed, because its linear system is singular: "
+        "use a larger epsilon, or a smaller tol."
+    )
