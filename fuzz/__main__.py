@@ -1,0 +1,84 @@
+"""`python -m fuzz`: try random problems, kills, damage and hostile input; exit with 1 if anything failed.
+
+python -m fuzz --problems 20000 --kills 100 --damage 100 --hostile
+python -m fuzz --case '{"seed": 24, ...}'      one problem again, as printed by a run that failed
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterable
+
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from fuzz.cases import Case
+from fuzz.outcome import Tried
+from fuzz.pool import problems
+from fuzz.problems import try_case
+
+KINDS = ("held", "told", "refused", "skipped", "failed")
+
+
+def collect(attempts: Iterable[Tried], total: int, title: str, console: Console) -> list[Tried]:
+    """All attempts, with a progress bar while they run."""
+    done = []
+    with Progress(console=console, transient=True) as bar:
+        task = bar.add_task(title, total=total)
+        for tried in attempts:
+            done.append(tried)
+            bar.advance(task)
+    return done
+
+
+def show(tried: list[Tried], console: Console) -> None:
+    """One row per group, then the reasons of refusals and the reproducers of failures."""
+    table = Table("what was tried", "tried", *KINDS)
+    groups = sorted({one.group for one in tried})
+    for group in groups:
+        counts = Counter(one.outcome.kind for one in tried if one.group == group)
+        table.add_row(group, str(counts.total()), *(str(counts[kind]) for kind in KINDS))
+    counts = Counter(one.outcome.kind for one in tried)
+    table.add_row("all", str(len(tried)), *(str(counts[kind]) for kind in KINDS))
+    console.print(table)
+    sampled = [one.outcome for one in tried if one.group == "solve, sampled" and one.outcome.kind == "held"]
+    if sampled:
+        beyond = sum(bool(outcome.text) for outcome in sampled)
+        console.print(f"sampled and trusted: {1 - beyond / len(sampled):.1%} within two standard errors")
+    failures = sorted((one for one in tried if one.outcome.kind == "failed"), key=lambda one: len(one.reproducer))
+    for one in failures[:20]:
+        console.print(f"FAILED {one.group}: {one.outcome.text}\n    {one.reproducer}", markup=False, soft_wrap=True)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The whole command; the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m fuzz", description=__doc__, formatter_class=_Raw)
+    parser.add_argument("--problems", type=int, default=2000, help="random problems against the dense reference")
+    parser.add_argument("--solver", help="only this solver: auto, factored, sinkhorn or sampled")
+    parser.add_argument("--seed", type=int, default=0, help="of the first problem; the others follow")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes at a time")
+    parser.add_argument("--case", help="one problem, in the words of an earlier run")
+    options = parser.parse_args(arguments)
+    console = Console()
+    if options.case:
+        outcome = try_case(Case.read(options.case))
+        console.print(f"{outcome.kind}: {outcome.text}", markup=False)
+        return int(outcome.kind == "failed")
+    tried: list[Tried] = []
+    if options.problems:
+        drawn = problems(options.problems, first=options.seed, solver=options.solver, workers=options.workers)
+        tried += collect(drawn, options.problems, "problems", console)
+    show(tried, console)
+    return int(any(one.outcome.kind == "failed" for one in tried))
+
+
+class _Raw(argparse.RawDescriptionHelpFormatter):
+    """The text above as it stands."""
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,164 @@
+"""Random problems: all costs, solvers, types, weights, graphs, masks and batches, each said in full by a few fields."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from itertools import combinations
+
+import numpy as np
+import torch
+
+import m3g
+from fuzz.costs import Edge
+from fuzz.dense import Array
+
+COSTS = ("cv", "cv-algorithm2", "csd", "sqeuclidean", "cosine", "coulomb")
+PAIRWISE = ("sqeuclidean", "cosine", "coulomb")
+GRAPHS = ("complete", "chain", "star", "random")
+MOST_TUPLES = 3000
+
+
+@dataclass(frozen=True)
+class Case:
+    """One problem, said in full by its fields: the same fields make the same numbers."""
+
+    seed: int
+    sizes: tuple[int, ...]
+    features: int
+    noise: float
+    cost: str
+    epsilon: float
+    tol: float
+    dtype: str = "float64"
+    solver: str = "auto"
+    weights: str = "uniform"
+    graph: str = "complete"
+    batch: int = 0
+    masked: bool = False
+    loss: bool = False
+
+    @property
+    def k(self) -> int:
+        return len(self.sizes)
+
+    def said(self) -> str:
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def read(text: str) -> Case:
+        content = json.loads(text)
+        return Case(**{**content, "sizes": tuple(content["sizes"])})
+
+
+def draw(seed: int, *, solver: str | None = None) -> Case:
+    """A random case: all solvers, costs, types, weights, graphs, masks and batches."""
+    rng = np.random.default_rng(seed)
+    k = int(rng.choice([2, 3, 4, 5, 6, 7, 8], p=[0.2, 0.3, 0.2, 0.12, 0.08, 0.05, 0.05]))
+    largest = max(2, int(MOST_TUPLES ** (1 / k)))
+    equal = rng.random() < 0.5
+    sizes = [int(rng.integers(1 if k < 5 else 2, min(largest, 40) + 1)) for _ in range(k)]
+    if equal:
+        sizes = [max(2, sizes[0])] * k
+    chosen = solver or str(rng.choice(["auto", "factored", "sinkhorn", "sampled"], p=[0.35, 0.35, 0.15, 0.15]))
+    cost = str(rng.choice(COSTS))
+    dtype = str(rng.choice(["float64", "float32"]))
+    pairs = cost in PAIRWISE
+    loss = equal and rng.random() < 0.5
+    return Case(
+        seed=seed,
+        sizes=tuple(sizes),
+        features=int(rng.integers(2, 17)),
+        noise=float(rng.choice([0.1, 0.3, 1.0, 3.0])),
+        cost=cost,
+        epsilon=float(10 ** rng.uniform(-3, 0)) * (1.0 if not pairs else k),
+        tol=float(rng.choice([1e-3, 1e-5] if dtype == "float32" else [1e-3, 1e-6, 1e-8])),
+        dtype=dtype,
+        solver=chosen,
+        weights="uniform" if loss else str(rng.choice(["uniform", "random", "tiny", "zero"], p=[0.5, 0.3, 0.1, 0.1])),
+        graph=str(rng.choice(["complete", "chain", "star", "random"], p=[0.6, 0.15, 0.15, 0.1]))
+        if pairs
+        else "complete",
+        batch=2 if rng.random() < 0.15 else 0,
+        masked=loss and rng.random() < 0.4,
+        loss=loss,
+    )
+
+
+def views_of(case: Case) -> list[torch.Tensor]:
+    """k tensors (batch, n_l, d) of unit vectors: objects seen with noise, in the type of the case."""
+    rng = np.random.default_rng(case.seed + 1)
+    b = max(1, case.batch)
+    objects = rng.normal(size=(b, max(case.sizes), case.features))
+    out = []
+    for n in case.sizes:
+        view = objects[:, :n] + case.noise * rng.normal(size=(b, n, case.features))
+        view /= np.linalg.norm(view, axis=-1, keepdims=True)
+        out.append(torch.tensor(view, dtype=getattr(torch, case.dtype)))
+    return out
+
+
+def weights_of(case: Case) -> list[Array] | None:
+    if case.weights == "uniform":
+        return None
+    rng = np.random.default_rng(case.seed + 2)
+    out = []
+    for n in case.sizes:
+        weight = rng.uniform(0.2, 1.0, size=n)
+        if case.weights == "tiny" and n > 1:
+            weight[0] = 10.0 ** rng.uniform(-70, -5)
+        if case.weights == "zero" and n > 1:
+            weight[rng.integers(n)] = 0.0
+        out.append(weight / weight.sum())
+    return out
+
+
+def edges_of(case: Case) -> dict[Edge, float] | None:
+    rng = np.random.default_rng(case.seed + 3)
+    k = case.k
+    if case.graph == "complete":
+        return None
+    if case.graph == "chain":
+        return {(l, l + 1): float(rng.uniform(0.5, 2)) for l in range(k - 1)}
+    if case.graph == "star":
+        return {(0, l): float(rng.uniform(0.5, 2)) for l in range(1, k)}
+    every = list(combinations(range(k), 2))
+    kept = rng.permutation(len(every))[: max(1, len(every) // 2)]
+    return {every[i]: float(rng.uniform(0.5, 2)) for i in sorted(kept)}
+
+
+def cost_of(case: Case) -> object:
+    edges = edges_of(case)
+    return case.cost if edges is None else m3g.PairwiseCost(case.cost, weights=edges)
+
+
+def solver_of(case: Case) -> object:
+    if case.solver == "sampled":
+        return m3g.Sampled(seed=case.seed % 2**31)
+    # Past this many sweeps Algorithm 1 says that it did not converge; what it then says is checked all the same.
+    return m3g.Sinkhorn(max_steps=1000) if case.solver == "sinkhorn" else case.solver
+
+
+def simpler(case: Case) -> Iterator[Case]:
+    """Cases with one thing less, the largest cuts first."""
+    if case.batch:
+        yield replace(case, batch=0)
+    if case.weights != "uniform":
+        yield replace(case, weights="uniform")
+    if case.masked:
+        yield replace(case, masked=False)
+    if case.k > 2:
+        yield replace(case, sizes=case.sizes[:-1])
+    for l, n in enumerate(case.sizes):
+        fewer = [n - n // 2, n - 1] if n > 2 else [n - 1]
+        for size in fewer:
+            if 1 <= size < n:
+                sizes = [size] * case.k if case.loss else [*case.sizes[:l], size, *case.sizes[l + 1 :]]
+                yield replace(case, sizes=tuple(sizes))
+    if case.features > 2:
+        yield replace(case, features=2)
+    if case.graph != "complete" and case.k > 2:
+        yield replace(case, graph="complete")
+    if case.dtype != "float64":
+        yield replace(case, dtype="float64")

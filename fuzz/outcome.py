@@ -1,0 +1,20 @@
+"""What came of one attempt."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Outcome(NamedTuple):
+    """`kind` is held, refused, told, skipped or failed; `text` says why."""
+
+    kind: str
+    text: str = ""
+
+
+class Tried(NamedTuple):
+    """An attempt of a group, with the command that repeats it if it failed."""
+
+    group: str
+    outcome: Outcome
+    reproducer: str = ""
