@@ -1,6 +1,7 @@
 """`python -m fuzz`: try random problems, kills, damage and hostile input; exit with 1 if anything failed.
 
-python -m fuzz --problems 20000 --kills 100 --damage 100 --hostile
+python -m fuzz                                 a few minutes
+python -m fuzz --problems 20000 --kills 100 --damage 100
 python -m fuzz --case '{"seed": 24, ...}'      one problem again, as printed by a run that failed
 """
 
@@ -17,6 +18,9 @@ from rich.progress import Progress
 from rich.table import Table
 
 from fuzz.cases import Case
+from fuzz.damage import damage
+from fuzz.hostile import CASES, hostile
+from fuzz.kills import kills
 from fuzz.outcome import Tried
 from fuzz.pool import problems
 from fuzz.problems import try_case
@@ -58,6 +62,9 @@ def main(arguments: list[str] | None = None) -> int:
     """The whole command; the exit code."""
     parser = argparse.ArgumentParser(prog="python -m fuzz", description=__doc__, formatter_class=_Raw)
     parser.add_argument("--problems", type=int, default=2000, help="random problems against the dense reference")
+    parser.add_argument("--kills", type=int, default=10, help="trainings that are killed and resumed")
+    parser.add_argument("--damage", type=int, default=30, help="files of a run that are damaged")
+    parser.add_argument("--hostile", action=argparse.BooleanOptionalAction, default=True, help="input of a stranger")
     parser.add_argument("--solver", help="only this solver: auto, factored, sinkhorn or sampled")
     parser.add_argument("--seed", type=int, default=0, help="of the first problem; the others follow")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes at a time")
@@ -72,6 +79,12 @@ def main(arguments: list[str] | None = None) -> int:
     if options.problems:
         drawn = problems(options.problems, first=options.seed, solver=options.solver, workers=options.workers)
         tried += collect(drawn, options.problems, "problems", console)
+    if options.kills:
+        tried += collect(kills(options.kills, seed=options.seed), options.kills, "kills", console)
+    if options.damage:
+        tried += collect(damage(options.damage, seed=options.seed), options.damage, "damage", console)
+    if options.hostile:
+        tried += collect(hostile(), len(CASES), "hostile input", console)
     show(tried, console)
     return int(any(one.outcome.kind == "failed" for one in tried))
 
