@@ -1,8 +1,8 @@
-"""`python -m fuzz`: try random problems, kills, damage and hostile input; exit with 1 if anything failed.
+"""`make fuzz`: try random problems, kills, damage and hostile input; exit with 1 if anything failed.
 
-python -m fuzz                                 a few minutes
-python -m fuzz --problems 20000 --kills 100 --damage 100
-python -m fuzz --case '{"seed": 24, ...}'      one problem again, as printed by a run that failed
+PYTHONPATH=tests python -m fuzz                                 a few minutes
+PYTHONPATH=tests python -m fuzz --problems 20000 --kills 100 --damage 100
+PYTHONPATH=tests python -m fuzz --case '{"seed": 24, ...}'      one problem again, as printed by a run that failed
 """
 
 from __future__ import annotations

@@ -21,7 +21,9 @@ def one_problem(seed: int, solver: str | None) -> Tried:
     if outcome.kind != "failed":
         return Tried(group, outcome)
     case = shortest(case)
-    return Tried(group, Outcome("failed", try_case(case).text), f"python -m fuzz --case '{case.said()}'")
+    return Tried(
+        group, Outcome("failed", try_case(case).text), f"PYTHONPATH=tests python -m fuzz --case '{case.said()}'"
+    )
 
 
 def problems(count: int, *, first: int, solver: str | None, workers: int) -> Iterator[Tried]:

@@ -1,1 +1,0 @@
-"""Random problems, kills, damage and hostile input, tried against what the library promises: `python -m fuzz`."""

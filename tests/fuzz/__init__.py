@@ -1,0 +1,1 @@
+"""Random problems, kills, damage and hostile input, tried against what the library promises: `make fuzz`."""
