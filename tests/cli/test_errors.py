@@ -170,7 +170,7 @@ def test_a_damaged_image_also_if_another_process_reads_it(tmp_path, monkeypatch,
     options = {"root": "images", "size": 16, "batch_size": 9, "val": 0, "test": 0, "num_workers": workers}
     words = [word for name, value in options.items() for word in (f"--data_options.{name}", str(value))]
     line = fails(["train", "--data", "ImageFolders", *words, *QUICK], capsys)
-    assert line.startswith("m3g: error: images take readable files, got 'images/ape/broken.png'")
+    assert line == "m3g: error: images must be readable but for 1 % of them, got 1 damaged of 9: images/ape/broken.png."
 
 
 def test_debug_shows_the_traceback(here, capsys):

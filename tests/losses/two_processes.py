@@ -92,7 +92,7 @@ def random_solvers(rank):
     """The gap by solvers that would draw differently on each process, were they not told to agree."""
     auto.SMALL, auto.MOST_FLOPS = 0, 0.0  # so that "auto" samples
     inputs = share(data(masked=False, taught=False), rank)
-    for solver in (m3g.Sampled(rank=256), "auto"):
+    for solver in (m3g.Sampled(rank=4), "auto"):
         module = model("m3g", {"gather": True, "solver": solver}, 0)
         torch.manual_seed(rank)
         yield loss_and_gradients(module, inputs)[0]

@@ -109,7 +109,7 @@ def test_unreachable_hub_is_one_sentence_with_the_remedy(monkeypatch):
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        ("resmlp", "encoder kind must be one of 'eeg', 'mlp', 'transformers'"),
+        ("resmlp", "encoder kind must be one of 'conv', 'eeg', 'mlp', 'transformers'"),
         ({"kind": "mlp", "breadth": 3}, "breadth"),
         ({"kind": "mlp", "width": "wide"}, "width must be a whole number, got 'wide'"),
         ({"kind": "mlp", "dropout": -1}, "dropout must be a number from 0"),
