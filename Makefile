@@ -11,7 +11,9 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 PIP_INSTALL = -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test fast lint docs dist lowest bench clean
+FUZZ ?=
+
+.PHONY: fuzz demo test fast lint docs dist lowest bench clean
 
 # One marker file per set of extras: an install is repeated only when the requirements change.
 $(BIN)/python:
@@ -66,3 +68,8 @@ bench: $(VENV)/.installed-bench,train
 
 clean:
 	rm -rf .venv-lowest $(VENV) build dist docs/_build .pytest_cache .hypothesis .coverage
+
+# Random problems against a slow reference, kills, damage and hostile input: a few minutes. More with
+# make fuzz FUZZ='--problems 20000 --kills 100 --damage 100'
+fuzz: $(VENV)/.installed-test,train
+	PYTHONPATH=tests OMP_NUM_THREADS=1 $(BIN)/python -m fuzz $(FUZZ)
