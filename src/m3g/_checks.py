@@ -132,8 +132,11 @@ def _common_dtype(parts: list[Tensor]) -> list[Tensor]:
     return [part.to(dtype) for part in parts]
 
 
-def presence(mask: Tensor | None, views: Tensor) -> Tensor | None:
-    """The mask of present points, bool (..., k, n), broadcast to the views' batch; None if nothing is absent."""
+def presence(mask: Tensor | None, views: Tensor, *, read_values: bool = True) -> Tensor | None:
+    """The mask of present points, bool (..., k, n), broadcast to the views' batch; None if nothing is absent.
+
+    Without `read_values` only its type and shape are checked, so that the host does not wait for a device.
+    """
     if mask is None:
         return None
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
@@ -146,7 +149,7 @@ def presence(mask: Tensor | None, views: Tensor) -> Tensor | None:
         )
     mask = mask.to(views.device)
     lonely = ~mask.any(-2)
-    if bool(lonely.any()):
+    if read_values and bool(lonely.any()):
         point = int(lonely.reshape(-1, lonely.shape[-1]).any(0).nonzero()[0])
         raise ValueError(f"mask must leave every point at least one view, got point {point} with none.")
     return mask.expand(views.shape[:-1])

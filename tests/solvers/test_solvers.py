@@ -223,7 +223,6 @@ WEIGHTS = [torch.full((4,), 0.25)] * 3
         ({"epsilon": -1.0}, "epsilon must be a positive finite number, got -1.0"),
         ({"epsilon": float("nan")}, "epsilon must be a positive finite number, got nan"),
         ({"epsilon": "a"}, "epsilon must be a positive number, got str 'a'"),
-        ({"epsilon": 1e-5}, "epsilon must be at least .* with solver='factored'"),
         ({"epsilon": 0.1, "solver": "linear-program"}, "epsilon must be 0 with solver='linear-program', got 0.1"),
         ({"tol": 0.0}, "tol must be a positive finite number, got 0.0"),
         ({"solver": "x"}, "solver must be one of 'auto', 'factored', 'linear-program'"),

@@ -108,30 +108,27 @@ class CircularVarianceProblem(PairwiseProblem):
 
     def log_kernels(self, epsilon: float, dtype: torch.dtype) -> LogKernels:
         """Exponents s (⟨x_l, x_m⟩ - 1) with s = 2 · factor / (k² eps): on the sphere at most 0."""
-        points = self.tensors[0].detach().to(dtype)
+        points = self.tensors[0].detach()
+        points = points if points.dtype == dtype else points.to(dtype)
         b, k, num_edges = points.shape[0], self.k, len(self.edges)
         scale = 2 * self.factor / (k**2 * epsilon)
-        offset = points.new_full((1, 1, 1), -scale)
         if len(set(self.sizes)) == 1:
             n = self.sizes[0]
             views = points.view(b, k, n, -1)
-            left, right = edge_index(k, points.device)
-            pairs = torch.baddbmm(
-                offset,
-                views.index_select(1, left).view(b * num_edges, n, -1),
-                views.index_select(1, right).view(b * num_edges, n, -1).transpose(1, 2),
-                alpha=scale,
-            )
-            groups = [pairs.view(b, num_edges, n, n)]
+            if k == 2:
+                left, right = views.split(1, 1)
+            else:
+                rows, columns = edge_index(k, points.device)
+                left, right = views.index_select(1, rows), views.index_select(1, columns)
+            groups = [torch.matmul(left, right.transpose(2, 3)).sub_(1).mul_(scale)]
         else:
             parts = points.split(list(self.sizes), 1)
             groups = [
-                torch.baddbmm(offset, parts[l], parts[m].transpose(1, 2), alpha=scale).unsqueeze(1)
-                for l, m in self.edges
+                torch.bmm(parts[l], parts[m].transpose(1, 2)).sub_(1).mul_(scale).unsqueeze(1) for l, m in self.edges
             ]
         # -C / eps = (s/2) |Σ x|² - factor / eps, and |Σ x|² = 2 Σ_{l<m} ⟨x_l, x_m⟩ + Σ_l |x_l|².
         constant = scale * num_edges - self.factor / epsilon
-        unary = torch.linalg.vector_norm(points, dim=-1).square_()
+        unary = torch.linalg.vecdot(points, points)
         return LogKernels(groups, unary.mul_(-scale / 2).sub_(constant / k))
 
     def matched(self) -> Tensor:

@@ -29,14 +29,12 @@ def along(vector: Tensor, axes: Sequence[int], k: int) -> Tensor:
 def block_matrix(pairs: dict[Edge, Tensor], marginals: Tensor, sizes: Sequence[int]) -> Tensor:
     """[diag(m_l) on the diagonal blocks, P_lm off it]: (b, N, N) with N = Σ n_l, from the marginals (b, N)."""
     starts = [sum(sizes[:l]) for l in range(len(sizes))]
-    total = sum(sizes)
-    out = marginals.new_zeros(marginals.shape[0], total, total)
+    out = torch.diag_embed(marginals)
     for (l, m), pair in pairs.items():
         rows = slice(starts[l], starts[l] + sizes[l])
         columns = slice(starts[m], starts[m] + sizes[m])
         out[:, rows, columns] = pair
         out[:, columns, rows] = pair.transpose(1, 2)
-    out.diagonal(dim1=1, dim2=2).copy_(marginals)
     return out
 
 

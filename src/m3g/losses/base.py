@@ -38,6 +38,11 @@ class ViewLoss(nn.Module):
     takes_batches: ClassVar[bool] = False
 
     @property
+    def reads_values(self) -> bool:
+        """Whether the host reads values of tensors, which makes an accelerator wait and breaks a compiled graph."""
+        return True
+
+    @property
     def visits_all_tuples(self) -> bool:
         """Whether the cost grows like n^k."""
         return False
@@ -49,7 +54,7 @@ class ViewLoss(nn.Module):
 
     def forward(self, views: Views, *, mask: Tensor | None = None, teacher: Views | None = None) -> Tensor:
         views = aligned_views(views)
-        mask = presence(mask, views)
+        mask = presence(mask, views, read_values=self.reads_values)
         if teacher is not None:
             if not self.takes_teacher:
                 raise ValueError(f"teacher must be None for {type(self).__name__}, which has no teacher form.")

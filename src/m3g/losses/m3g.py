@@ -19,6 +19,8 @@ from m3g.solvers import Result, Solver, as_solver
 from m3g.solvers.gradients.value import differentiable_value
 from m3g.solvers.solution import Solution
 
+READS = "the solver reads its error on the host; solver=m3g.Factored(fixed_steps=...) reads nothing and needs no break"
+
 
 class ConvergenceWarning(UserWarning):
     """A solve stopped before it reached its tolerance."""
@@ -134,6 +136,10 @@ class M3GLoss(ViewLoss):
     takes_batches = True
 
     @property
+    def reads_values(self) -> bool:
+        return self.solver.fixed_steps is None
+
+    @property
     def visits_all_tuples(self) -> bool:
         return self.solver.exact
 
@@ -153,6 +159,13 @@ class M3GLoss(ViewLoss):
         self.cost = as_cost(cost)
         self.tol = _checks.positive("tol", tol)
         self.last: SolveReport | None = None
+
+    def forward(self, views: Views, *, mask: Tensor | None = None, teacher: Views | None = None) -> Tensor:
+        if self.reads_values and torch.compiler.is_compiling():
+            # One break of the graph at the loss, instead of many inside it.
+            eager = torch.compiler.disable(super().forward, reason=READS)
+            return eager(views, mask=mask, teacher=teacher)
+        return super().forward(views, mask=mask, teacher=teacher)
 
     def compute(self, views: Tensor, mask: Tensor | None, teacher: Tensor | None = None) -> Tensor:
         if teacher is not None:
@@ -174,7 +187,7 @@ class M3GLoss(ViewLoss):
             solution.relative_gradient_error,
         )
         # With a fixed number of steps the host must not wait for the error.
-        if self.solver.fixed_steps is None and not solution.converged:
+        if self.reads_values and not solution.converged:
             # What may be wrong with the views is looked for only now: looking costs a pass over them.
             _checks.masked_and_scaled(views, mask, normalize=self.normalize)
             _complain(solution)

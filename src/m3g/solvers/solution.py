@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -62,10 +63,12 @@ class Solution:
 
         After a fixed number of steps this is the first time that the host reads the error.
         """
-        if not bool(torch.isfinite(self.value).all() & torch.isfinite(self.error).all()):
+        if not _finite(self.value):
             return Result.OUT_OF_RANGE
         if self.reason is not None:
             return self.reason
+        if not _finite(self.error):
+            return Result.OUT_OF_RANGE
         if not bool((self.error <= self.tol).all()):
             return Result.OUT_OF_STEPS
         return Result.CONVERGED if self.standard_error is None else Result.ESTIMATED
@@ -120,3 +123,7 @@ class Solution:
             f"Solution({self.solver}, {state} after {self.num_steps} steps, error {float(self.error.max()):.1e}, "
             f"value {self.value.tolist() if self.value.numel() < 5 else tuple(self.value.shape)})"
         )
+
+
+def _finite(numbers: Tensor) -> bool:
+    return math.isfinite(numbers.item()) if numbers.numel() == 1 else bool(torch.isfinite(numbers).all())

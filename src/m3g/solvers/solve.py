@@ -81,14 +81,16 @@ def solve(
         raise ValueError(f"problem must be a cost applied to views or a dense tensor, got {type(problem).__name__}.")
     chosen = as_solver(solver)
     _checks.positive("tol", tol)
-    for tensor in problem.tensors:
-        _checks.finite_tensor("problem", tensor.detach())
     solution = chosen.solve(
         problem,
         epsilon=chosen.check_epsilon(epsilon),
         tol=tol,
         weights=_checks.marginal_weights(weights, problem.sizes, problem.tensors[0]),
     )
+    if chosen.fixed_steps is None and not solution.converged:
+        # What may be wrong with the costs is looked for only now: looking costs a pass over them.
+        for tensor in problem.tensors:
+            _checks.finite_tensor("problem", tensor.detach())
     if differentiable:
         value = differentiable_value(solution).reshape(problem.batch)
         return replace(solution, value=value, differentiable=True)

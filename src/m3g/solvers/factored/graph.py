@@ -1,16 +1,22 @@
 """Marginals of a coupling whose kernel is a product over some pairs of views: any graph, by tensor contraction.
 
-The order of contraction is the cheapest that opt_einsum finds; a marginal of a tree costs O(k n²).
+The order of contraction is the cheapest that opt_einsum finds: for a tree the marginal of a pair with an edge costs
+O(k n²), of any other pair O(k n³).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
 
 import opt_einsum
+import torch
 from torch import Tensor
 
+from m3g.costs import all_edges
 from m3g.costs.coupling import Edge
+from m3g.solvers.factored.contraction import Contracted
 
 
 class GraphContraction:
@@ -18,40 +24,43 @@ class GraphContraction:
 
     lead = 0
 
-    def __init__(self, kernels: dict[Edge, Tensor], sizes: Sequence[int]):
+    def __init__(self, kernels: dict[Edge, Tensor], sizes: Sequence[int], *, all_pairs: bool):
+        """`all_pairs` asks `evaluate` for the pair marginals of views without an edge too."""
         self.kernels = kernels
         self.sizes = list(sizes)
-        k = len(self.sizes)
-        self._letters = [opt_einsum.get_symbol(l + 1) for l in range(k)]
-        self._batch = opt_einsum.get_symbol(0)
-        self._expressions: dict[tuple[int, ...], opt_einsum.contract.ContractExpression] = {}
+        self.wanted = all_edges(len(self.sizes)) if all_pairs else list(kernels)
 
-    def _contract(self, kept: tuple[int, ...], operands: Sequence[Tensor]) -> Tensor:
-        if kept not in self._expressions:
-            terms = [[l] for l in range(len(self.sizes))] + [list(edge) for edge in self.kernels]
-            inputs = [self._batch + "".join(self._letters[l] for l in term) for term in terms]
-            output = self._batch + "".join(self._letters[l] for l in kept)
-            self._expressions[kept] = opt_einsum.contract_expression(
-                ",".join(inputs) + "->" + output, *[tuple(each.shape) for each in operands], optimize="auto"
-            )
-        return self._expressions[kept](*operands, backend="torch")
+    def _contract(self, kept: tuple[int, ...], scalings: Sequence[Tensor]) -> Tensor:
+        num_batch = next(iter(self.kernels.values())).shape[0]
+        contract = _expression(tuple(self.kernels), tuple(self.sizes), num_batch, kept)
+        return contract(*scalings, *self.kernels.values(), backend="torch")
 
     def pair(self, scalings: Sequence[Tensor], l: int, m: int) -> Tensor:
-        return self._contract((l, m), [*scalings, *self.kernels.values()])
-
-    def marginal(self, scalings: Sequence[Tensor], l: int) -> Tensor:
-        return self._contract((l,), [*scalings, *self.kernels.values()])
+        return self._contract((l, m), scalings)
 
     def sweep(self, scalings: Sequence[Tensor], targets: Sequence[Tensor]) -> list[Tensor]:
         """The scalings after each view in turn has been scaled to its target: one sweep of Algorithm 1."""
-        scalings = list(scalings)
+        swept = list(scalings)
         for l, target in enumerate(targets):
-            scalings[l] = scalings[l] * (target / self.marginal(scalings, l))
-        return scalings
+            swept[l] = swept[l] * (target / self._contract((l,), swept))
+        return swept
 
-    def evaluate(self, scalings: Sequence[Tensor], target: Tensor) -> tuple[dict[Edge, Tensor], list[Tensor], Tensor]:
-        """Pair marginals on the edges, all marginals, and the factor that scales view 0 to its target."""
-        factor = target / self.marginal(scalings, self.lead)
-        scaled = [scalings[self.lead] * factor, *scalings[1:]]
-        pairs = {edge: self.pair(scaled, *edge) for edge in self.kernels}
-        return pairs, [self.marginal(scaled, l) for l in range(len(scaled))], factor
+    def evaluate(self, scalings: Sequence[Tensor], target: Tensor) -> Contracted:
+        """Pair marginals, all marginals, and the scaling that gives view 0 its target."""
+        lead = scalings[0] * (target / self._contract((0,), scalings))
+        scaled = [lead, *scalings[1:]]
+        pairs = {edge: self._contract(edge, scaled) for edge in self.wanted}
+        others = [self._contract((l,), scaled) for l in range(1, len(scaled))]
+        return Contracted(pairs, torch.cat(others, 1), lead)
+
+
+@lru_cache(maxsize=256)
+def _expression(edges: tuple[Edge, ...], sizes: tuple[int, ...], num_batch: int, kept: tuple[int, ...]) -> Any:
+    """The cheapest contraction of scalings and kernels to the marginal of some views; it holds no tensors."""
+    letters = [opt_einsum.get_symbol(l + 1) for l in range(len(sizes))]
+    batch = opt_einsum.get_symbol(0)
+    terms = [(l,) for l in range(len(sizes))] + list(edges)
+    inputs = ",".join(batch + "".join(letters[l] for l in term) for term in terms)
+    output = batch + "".join(letters[l] for l in kept)
+    shapes = [(num_batch, *(sizes[l] for l in term)) for term in terms]
+    return opt_einsum.contract_expression(f"{inputs}->{output}", *shapes, optimize="auto")

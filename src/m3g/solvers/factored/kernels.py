@@ -2,37 +2,45 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from m3g.costs import PairwiseProblem
-from m3g.costs.circular import edge_index
 from m3g.costs.coupling import Edge
 from m3g.solvers.shared.precision import DOUBLE_RANGE, SINGLE_RANGE, vector_dtype
+from m3g.solvers.shared.weights import concatenated_weights
 
-# float32 sums of n² entries do not settle below this error.
+# float32 sums of n² entries do not settle below this error; float32 log scalings not below the second.
 SINGLE_TOLERANCE = 5e-6
+SINGLE_VECTORS = 5e-5
+# Exponents, summed over the pairs, up to which one step balances the kernels well enough.
+FLAT = 30.0
 
 
-@dataclass(frozen=True)
-class Kernels:
+class Kernels(NamedTuple):
     """What the ascent starts from.
 
     Attributes:
-        matrices: kernels {(l, m): (b, n_l, n_m)}.
+        matrices: kernels {(l, m): (b, n_l, n_m)}, or their logarithms where `in_range` is False.
+        target: the weights (b, N), in the type of the log scalings.
         start: logarithms of the first scalings: (b, N).
         shift: (b, N), turns log scalings into potentials / eps.
+        in_range: whether products of the kernels stay in the range of float64.
+        reach: a bound on the exponent of a tuple; 0 where no value was read.
     """
 
     matrices: dict[Edge, Tensor]
+    target: Tensor
     start: Tensor
     shift: Tensor
+    in_range: bool
+    reach: float
 
 
 def pair_kernels(
-    problem: PairwiseProblem, log_target: Tensor, *, epsilon: float, tol: float, read_values: bool
+    problem: PairwiseProblem, weights: list[Tensor] | None, *, epsilon: float, tol: float, read_values: bool
 ) -> Kernels:
     """The kernels of a problem, each balanced on its own for a first guess of the scalings.
 
@@ -40,71 +48,81 @@ def pair_kernels(
     stays.
     """
     dtype = problem.dtype
-    narrow = dtype == torch.float32 and problem.device.type != "mps"
-    if narrow and tol < SINGLE_TOLERANCE:
-        dtype = torch.float64
+    double = vector_dtype(problem.device)
+    if dtype == torch.float32 and tol < SINGLE_TOLERANCE:
+        dtype = double
     exponents = problem.log_kernels(epsilon, dtype)
-    balancing_steps = 3
+    steps, reach = 2, 0.0
     if read_values:
-        reach = max(float(farthest(group)) for group in exponents.groups) * len(problem.edges)
-        if reach > DOUBLE_RANGE:
-            raise ValueError(
-                f"epsilon must be at least {epsilon * reach / DOUBLE_RANGE:.2g} with solver='factored' on these costs, "
-                f"got {epsilon:g}: their range over epsilon is past that of float64; use solver='sinkhorn'."
-            )
-        if narrow and dtype == torch.float32 and reach > SINGLE_RANGE:
-            exponents = problem.log_kernels(epsilon, torch.float64)
-        # Nearly flat kernels are balanced at once; for two views balancing is all there is to do, and cheap.
-        balancing_steps = 1 if reach < (5 if problem.k == 2 else 20) else 8 if problem.k == 2 and reach < 20 else 3
-    return Kernels(
-        *balanced(problem, exponents.groups, log_target, balancing_steps),
-        exponents.shift.to(vector_dtype(problem.device)),
-    )
+        reach = max(farthest(group) for group in exponents.groups) * len(problem.edges)
+        if reach > SINGLE_RANGE and dtype == torch.float32 and dtype != double:
+            dtype = double
+            exponents = problem.log_kernels(epsilon, dtype)
+        # Nearly flat kernels are balanced at once.
+        steps = 1 if reach < FLAT else 2
+    wide = dtype if tol >= SINGLE_VECTORS else double
+    shift = exponents.shift if exponents.shift.dtype == wide else exponents.shift.to(wide)
+    target, log_target = concatenated_weights(problem, weights, wide)
+    if reach > DOUBLE_RANGE:
+        matrices = [matrix for group in exponents.groups for matrix in group.unbind(1)]
+        return Kernels(dict(zip(problem.edges, matrices)), target, log_target, shift, False, reach)
+    if problem.k == 2 and read_values and dtype == wide:
+        # Two views are scaled by the solver at once.
+        return Kernels({(0, 1): exponents.groups[0].squeeze(1).exp_()}, target, log_target, shift, True, reach)
+    matrices, start = balanced(problem, exponents.groups, log_target, steps)
+    return Kernels(matrices, target, start, shift, True, reach)
 
 
 def balanced(
     problem: PairwiseProblem, groups: list[Tensor], log_target: Tensor, steps: int
 ) -> tuple[dict[Edge, Tensor], Tensor]:
     """Kernels by edge, and log scalings (b, N) that balance each of them as if it stood alone."""
-    start = log_target.clone()
-    matrices: dict[Edge, Tensor] = {}
-    if len(groups) == 1 and groups[0].shape[1] > 1:
+    b, wide, k = problem.num_batch, log_target.dtype, problem.k
+    if len(groups) == 1 and len(problem.edges) > 1:
         kernels = groups[0].exp_()
-        for edge, kernel in zip(problem.edges, kernels.unbind(1)):
-            matrices[edge] = kernel
         left, right = balance(kernels, steps)
-        by_view = start.view(start.shape[0], problem.k, -1)
-        if problem.complete:
-            rows, columns = edge_index(problem.k, start.device)
-        else:
-            rows, columns = (torch.tensor(ends, device=start.device) for ends in zip(*problem.edges))
-        by_view.index_add_(1, rows, left.to(start.dtype))
-        by_view.index_add_(1, columns, right.to(start.dtype))
-        return matrices, start
-    parts = start.split(list(problem.sizes), 1)
+        rows, columns = _ends(problem)
+        by_view = log_target.view(b, k, -1, 1)
+        start = by_view.index_add(1, rows, _as(left, wide), alpha=-1).index_add_(1, columns, _as(right, wide), alpha=-1)
+        return dict(zip(problem.edges, kernels.unbind(1))), start.view(b, -1)
+    sums: list[Tensor | None] = [None] * k
+    matrices: dict[Edge, Tensor] = {}
     for (l, m), group in zip(problem.edges, groups):
         kernel = group.exp_()
-        left, right = balance(kernel, steps)
-        matrices[l, m] = kernel[:, 0]
-        parts[l].add_(left[:, 0])
-        parts[m].add_(right[:, 0])
-    return matrices, start
+        matrices[l, m] = kernel.squeeze(1)
+        for view, part in zip((l, m), balance(kernel, steps)):
+            part, so_far = _as(part.view(b, -1), wide), sums[view]
+            sums[view] = part if so_far is None else so_far + part
+    parts = [log_target.new_zeros(b, n) if part is None else part for part, n in zip(sums, problem.sizes)]
+    return matrices, log_target - torch.cat(parts, 1)
+
+
+def _ends(problem: PairwiseProblem) -> tuple[Tensor, ...]:
+    """The left and the right views of all edges."""
+    if problem.complete:
+        return torch.triu_indices(problem.k, problem.k, 1, device=problem.device).unbind(0)
+    return tuple(torch.tensor(ends, device=problem.device) for ends in zip(*problem.edges))
+
+
+def _as(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    return tensor if tensor.dtype == dtype else tensor.to(dtype)
 
 
 def balance(kernels: Tensor, steps: int) -> tuple[Tensor, Tensor]:
-    """log u (b, e, n) and log v (b, e, m) such that rows and columns of u K v average about 1: two-view Sinkhorn."""
-    b, e, n, m = kernels.shape
-    flat = kernels.view(b * e, n, m)
-    left = flat.mean(2, keepdim=True).reciprocal_()
-    right = torch.bmm(left.transpose(1, 2), flat).reciprocal_()
+    """-log u (b, e, n, 1) and -log v (b, e, m, 1) such that rows and columns of u K v average about 1.
+
+    That is two-view Sinkhorn, up to a constant factor, which the first scaling of the leading view puts right.
+    """
+    transposed = kernels.transpose(2, 3)
+    left = kernels.mean(3, keepdim=True)
+    right = torch.matmul(transposed, left.reciprocal())
     for _ in range(steps - 1):
-        left = torch.bmm(flat, right.transpose(1, 2)).reciprocal_()
-        right = torch.bmm(left.transpose(1, 2), flat).reciprocal_()
-    # A constant factor is left over, which the first scaling of the leading view puts right.
-    return left.log_().view(b, e, n), right.log_().view(b, e, m)
+        left = torch.matmul(kernels, right.reciprocal_())
+        right = torch.matmul(transposed, left.reciprocal())
+    return left.log_(), right.log_()
 
 
-def farthest(exponents: Tensor) -> Tensor:
+def farthest(exponents: Tensor) -> float:
     """The largest exponent in absolute value, of the whole group."""
     low, high = exponents.aminmax()
-    return torch.maximum(-low, high)
+    return max(-low.item(), high.item())

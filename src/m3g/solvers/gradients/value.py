@@ -29,12 +29,28 @@ def differentiable_value(solution: Solution) -> Tensor:
     """OT_eps (b,) of a solution with its derivatives with respect to the problem's tensors."""
     problem = solution.problem
     value = solution.value.reshape(-1)
+    if torch.compiler.is_compiling():
+        return _linear_value(solution)
     if not any(_is_differentiated(tensor) for tensor in problem.tensors):
         return value
     with torch.no_grad():
         gradients = problem.detached().gradient(solution.coupling_form)
     form = _Form(problem, solution.epsilon, solution.solver)
     return _Value.apply(form, value, solution.flat_potentials, *gradients, *problem.tensors)
+
+
+def _linear_value(solution: Solution) -> Tensor:
+    """The same value and first derivative out of plain tensor operations, which a compiler can trace.
+
+    Compiled code has no second derivatives, so that this form has none is never seen.
+    """
+    value = solution.value.detach().reshape(-1)
+    with torch.no_grad():
+        gradients = solution.problem.gradient(solution.coupling_form)
+    for tensor, gradient in zip(solution.problem.tensors, gradients):
+        if tensor.requires_grad:
+            value = value + (gradient * (tensor - tensor.detach())).flatten(1).sum(1)
+    return value
 
 
 def _is_differentiated(tensor: Tensor) -> bool:

@@ -63,15 +63,14 @@ class AscentState(Generic[E]):
 
     Attributes:
         found: what is known at the current point.
-        start, move, height: the last step and where it began, with the dual value there; None before the first step.
+        start, move: what was known where the last step began, and that step; None before the first.
         num_steps: evaluations so far.
         retreats: times the last step has been shortened.
     """
 
     found: E
-    start: Tensor | None = None
+    start: E | None = None
     move: Tensor | None = None
-    height: Tensor | None = None
     num_steps: int = 1
     retreats: int = 0
 
@@ -87,13 +86,13 @@ def step(dual: Dual[E], state: AscentState[E], *, loss_allowed: float) -> Ascent
     `loss_allowed` is how far the dual may fall in a step, in units of epsilon.
     """
     found = state.found
-    if state.start is not None and state.move is not None and state.height is not None:
-        loss = state.height - found.height
+    if state.start is not None and state.move is not None:
+        loss = state.start.height - found.height
         worst = loss.item() if loss.numel() == 1 else loss.max().item()
         if not worst <= loss_allowed:  # also where it is not a number
             lost = ~(loss <= loss_allowed)
             move = torch.where(lost, state.move / 4, 0.0)
-            shortened = torch.where(lost, state.start + move, found.log_scaling)
+            shortened = torch.where(lost, state.start.log_scaling + move, found.log_scaling)
             return replace(
                 state,
                 found=dual.evaluate(shortened),
@@ -109,7 +108,7 @@ def advance(dual: Dual[E], state: AscentState[E]) -> AscentState[E]:
     found = state.found
     move = dual.direction(found)
     there = dual.evaluate(found.log_scaling + move)
-    return AscentState(there, found.log_scaling, move, found.height, state.num_steps + 1)
+    return AscentState(there, found, move, state.num_steps + 1)
 
 
 def done(state: AscentState[E], *, tol: float, max_steps: int) -> Result | None:

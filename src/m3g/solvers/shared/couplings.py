@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from m3g.costs import Coupling, PairwiseProblem, Problem, along, block_matrix
+from m3g.costs import Coupling, PairwiseProblem, Problem, along
 from m3g.costs.coupling import Edge
 
 SLAB_BYTES = 2**24
@@ -63,13 +63,12 @@ class DenseCoupling(Coupling):
 class PairwiseCoupling(Coupling):
     """A coupling of a pairwise problem: its pair marginals are there, the full tensor is built on demand.
 
-    `potentials` and `marginals` are (b, N), the views one after the other.
+    `potentials` are (b, N), the views one after the other; `missing` finds a pair that is not in `pairs`.
     """
 
     problem: PairwiseProblem
     potentials: Tensor
     epsilon: float
-    marginals: Tensor
     pairs: dict[Edge, Tensor]
     missing: Callable[[int, int], Tensor] = field(repr=False)
 
@@ -78,18 +77,12 @@ class PairwiseCoupling(Coupling):
         return self.problem.sizes
 
     def marginal(self, l: int) -> Tensor:
-        return self.marginals.split(list(self.sizes), 1)[l].to(self.problem.dtype)
+        return self.pair(0, 1).sum(2) if l == 0 else self.pair(0, l).sum(1)
 
     def pair(self, l: int, m: int) -> Tensor:
         if (l, m) not in self.pairs:
             self.pairs[l, m] = self.missing(l, m)
         return self.pairs[l, m].to(self.problem.dtype)
-
-    def pull(self, points: Tensor) -> Tensor:
-        if not self.problem.complete:
-            return super().pull(points)
-        matrix = block_matrix(self.pairs, self.marginals, self.sizes)
-        return torch.bmm(matrix.to(points.dtype), points)
 
     def rows(self) -> Iterator[tuple[slice, Tensor]]:
         problem = self.problem

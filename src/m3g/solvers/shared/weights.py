@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -9,21 +11,19 @@ from m3g.costs import Problem
 from m3g.solvers.shared.precision import vector_dtype
 
 
-def concatenated_weights(problem: Problem, weights: list[Tensor] | None) -> tuple[Tensor, Tensor]:
-    """The k marginals a_l, one after the other (b, N), and their logarithms. Not to be written to."""
-    if weights is None:
-        return _uniform(problem.num_batch, problem.sizes, problem.device)
-    b, dtype = problem.num_batch, vector_dtype(problem.device)
-    parts = [part.to(dtype).reshape(-1, n).expand(b, n) for part, n in zip(weights, problem.sizes)]
-    target = torch.cat(parts, 1)
-    return target, target.log()
-
-
-def _uniform(num_batch: int, sizes: tuple[int, ...], device: torch.device) -> tuple[Tensor, Tensor]:
-    dtype = vector_dtype(device)
+def concatenated_weights(
+    problem: Problem, weights: list[Tensor] | None, dtype: torch.dtype | None = None
+) -> tuple[Tensor, Tensor]:
+    """The k marginals a_l, one after the other (b, N), and their logarithms, in float64 unless a type is given."""
+    b, device, sizes = problem.num_batch, problem.device, problem.sizes
+    dtype = dtype or vector_dtype(device)
+    if weights is not None:
+        parts = [part.reshape(-1, n).expand(b, n) for part, n in zip(weights, sizes)]
+        target = torch.cat(parts, 1)
+        return target.to(dtype), target.log().to(dtype)
     if len(set(sizes)) == 1:
-        target = torch.full((num_batch, sum(sizes)), 1 / sizes[0], dtype=dtype, device=device)
-    else:
-        entries = [1 / n for n in sizes for _ in range(n)]
-        target = torch.tensor(entries, dtype=dtype, device=device).expand(num_batch, -1)
+        shape = (b, len(sizes) * sizes[0])
+        target = torch.full(shape, 1 / sizes[0], dtype=dtype, device=device)
+        return target, torch.full(shape, -math.log(sizes[0]), dtype=dtype, device=device)
+    target = torch.cat([torch.full((b, n), 1 / n, dtype=dtype, device=device) for n in sizes], 1)
     return target, target.log()

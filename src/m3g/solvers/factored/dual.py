@@ -1,0 +1,133 @@
+"""The dual of a pairwise problem as the ascent climbs it: marginals at a point, and the step from there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from m3g.costs.coupling import Edge
+from m3g.solvers.factored.contraction import CompleteContraction
+from m3g.solvers.factored.graph import GraphContraction
+from m3g.solvers.factored.kernels import Kernels
+from m3g.solvers.factored.streamed import StreamedContraction
+from m3g.solvers.shared.newton import solve_newton
+
+# The largest change of a log scaling in one Newton step.
+LONGEST_STEP = 3.0
+# What is added to the diagonal of the Newton system, relative to it and to the error.
+DAMPING = 0.03
+
+
+@dataclass(frozen=True)
+class Marginals:
+    """What is known at log scalings (b, N) at which the leading view has its weights as marginal.
+
+    The mass is right there, so the dual value is ⟨log scaling, weights⟩ up to a constant.
+    """
+
+    log_scaling: Tensor
+    target: Tensor
+    pairs: dict[Edge, Tensor]
+    others: Tensor  # marginals of the views but the leading one, in the type of the kernels
+    error: Tensor
+
+    @property
+    def height(self) -> Tensor:
+        return (self.log_scaling * self.target).sum(1, keepdim=True)
+
+
+@dataclass(frozen=True)
+class FactoredDual:
+    """Σ_l ⟨h_l, a_l⟩ over log scalings h (b, N), the leading one being that of the right mass.
+
+    Attributes:
+        target: (b, N), the weights, in the type of the log scalings; `target_here` in that of the kernels, split into
+            the views before, at and after the leading one.
+        shift: (b, N), turns log scalings into potentials / eps.
+        newton: Newton steps, or Sinkhorn updates only.
+        fixed: read no value on the host.
+    """
+
+    contraction: CompleteContraction | GraphContraction | StreamedContraction
+    target: Tensor
+    target_here: Tensor
+    lead_target: Tensor
+    other_targets: Tensor
+    shift: Tensor
+    newton: bool
+    fixed: bool
+
+    @staticmethod
+    def of(
+        contraction: CompleteContraction | GraphContraction | StreamedContraction,
+        kernels: Kernels,
+        newton: bool,
+        fixed: bool,
+    ) -> FactoredDual:
+        example = next(iter(kernels.matrices.values()))
+        target = kernels.target
+        here = target if target.dtype == example.dtype else target.to(example.dtype)
+        before, n = sum(contraction.sizes[: contraction.lead]), contraction.sizes[contraction.lead]
+        first, lead, last = here.split([before, n, here.shape[1] - before - n], 1)
+        others = last if before == 0 else torch.cat([first, last], 1)
+        return FactoredDual(contraction, target, here, lead, others, kernels.shift, newton, fixed)
+
+    def scalings(self, log_scaling: Tensor) -> tuple[Tensor, ...]:
+        """u_l (b, n_l) of every view, in the type of the kernels; their logarithms for a streamed contraction."""
+        here = log_scaling if isinstance(self.contraction, StreamedContraction) else log_scaling.exp()
+        if here.dtype != self.target_here.dtype:
+            here = here.to(self.target_here.dtype)
+        return here.split(self.contraction.sizes, 1)
+
+    def evaluate(self, log_scaling: Tensor) -> Marginals:
+        contraction = self.contraction
+        found = contraction.evaluate(self.scalings(log_scaling), self.lead_target)
+        lead = found.lead if isinstance(contraction, StreamedContraction) else found.lead.log()
+        lead = lead if lead.dtype == log_scaling.dtype else lead.to(log_scaling.dtype)
+        error = torch.linalg.vector_norm(self.other_targets - found.others, ord=1, dim=1)
+        return Marginals(self._with_lead(log_scaling, lead), self.target, found.pairs, found.others, error)
+
+    def _with_lead(self, vector: Tensor, lead: Tensor) -> Tensor:
+        """(b, N) with the part of the leading view replaced."""
+        parts = list(vector.split(self.contraction.sizes, 1))
+        parts[self.contraction.lead] = lead
+        return torch.cat(parts, 1)
+
+    def marginals(self, found: Marginals) -> Tensor:
+        """(b, N), those of all views."""
+        before = sum(self.contraction.sizes[: self.contraction.lead])
+        parts = [self.lead_target, found.others]
+        if before:
+            first, last = found.others.split([before, found.others.shape[1] - before], 1)
+            parts = [first, self.lead_target, last]
+        return torch.cat(parts, 1)
+
+    def direction(self, found: Marginals) -> Tensor:
+        return self._newton_step(found) if self.newton else self._sinkhorn_step(found)
+
+    def _newton_step(self, found: Marginals) -> Tensor:
+        # Sharp couplings leave directions in which the system is nearly singular; the error damps them, and fades.
+        m = self.marginals(found)
+        damped = torch.addcmul(m, m, found.error.unsqueeze(1), value=DAMPING)
+        # log(a / m) is nearly linear in the log scalings, more so than a - m, which is nearly the same close to 0.
+        right = (self.target_here / m).log_().mul_(m)
+        step = solve_newton(
+            found.pairs, damped, right, self.contraction.sizes, rtol=0.05, dtype=m.dtype, fixed=self.fixed
+        )
+        longest = torch.linalg.vector_norm(step, ord=torch.inf, dim=1, keepdim=True).clamp_(min=LONGEST_STEP)
+        step = (step / longest).mul_(LONGEST_STEP)
+        return step if step.dtype == found.log_scaling.dtype else step.to(found.log_scaling.dtype)
+
+    def _sinkhorn_step(self, found: Marginals) -> Tensor:
+        """A sweep over the views where a contraction is cheap, else a mean of the k - 1 exact updates of one view each.
+
+        The mean never loses ground because the dual is concave.
+        """
+        if isinstance(self.contraction, GraphContraction):
+            targets = self.target_here.split(self.contraction.sizes, 1)
+            swept = self.contraction.sweep(self.scalings(found.log_scaling), targets)
+            return torch.cat(swept, 1).log().to(found.log_scaling.dtype) - found.log_scaling
+        ratio = self.target_here / self.marginals(found)
+        return ratio.log().to(found.log_scaling.dtype) / (len(self.contraction.sizes) - 1)

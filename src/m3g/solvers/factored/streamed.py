@@ -1,0 +1,59 @@
+"""Marginals of a coupling in the log domain, for an epsilon so small that the kernels leave the range of float64.
+
+Exponents of all n^k tuples are formed slab by slab, so that nothing overflows: n^k exponentials where contraction.py
+takes n^k multiply-adds. For a small problem, and to the end of a training that would stop otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from m3g.costs import along
+from m3g.costs.coupling import Edge
+from m3g.solvers.factored.contraction import Contracted, pair_sums
+from m3g.solvers.shared.couplings import slabs
+
+
+class StreamedContraction:
+    """Log kernels {(l, m): (b, n_l, n_m)} of any graph; `evaluate` takes log scalings."""
+
+    lead = 0
+
+    def __init__(self, log_kernels: dict[Edge, Tensor], sizes: Sequence[int]):
+        self.log_kernels = log_kernels
+        self.sizes = list(sizes)
+        example = next(iter(log_kernels.values()))
+        self.slabs = slabs(self.sizes, example.shape[0], example.element_size())
+
+    def evaluate(self, log_scalings: Sequence[Tensor], target: Tensor) -> Contracted:
+        """Marginals of P after view 0 was scaled to its target; `lead` is the logarithm of its scaling."""
+        k = len(self.sizes)
+        found: list[dict[Edge, Tensor]] = []
+        leads: list[Tensor] = []
+        rest = along(log_scalings[1], (1,), k)
+        for l in range(2, k):
+            rest = rest + along(log_scalings[l], (l,), k)
+        for (l, m), matrix in self.log_kernels.items():
+            if l > 0:
+                rest = rest + along(matrix, (l, m), k)
+        for rows in self.slabs:
+            exponent = rest.expand(-1, rows.stop - rows.start, *self.sizes[1:]).clone()
+            for (l, m), matrix in self.log_kernels.items():
+                if l == 0:
+                    exponent += along(matrix[:, rows], (l, m), k)
+            flat = exponent.flatten(2)
+            lead = target[:, rows].log() - flat.logsumexp(2)
+            flat.add_(lead.unsqueeze(-1)).exp_()
+            leads.append(lead)
+            found.append(pair_sums(exponent, list(range(k))))
+        pairs = {
+            edge: torch.cat([part[edge] for part in found], 1)
+            if edge[0] == 0
+            else torch.stack([part[edge] for part in found]).sum(0)
+            for edge in found[0]
+        }
+        others = torch.cat([pairs[0, l] for l in range(1, k)], 2).sum(1)
+        return Contracted(pairs, others, torch.cat(leads, 1))
