@@ -1,7 +1,7 @@
 """Entropic multi-marginal optimal transport: problem in, `Solution` out."""
 
 from m3g.solvers.auto import Auto, EstimatedWarning, Workload, workload
-from m3g.solvers.factored.solver import Factored
+from m3g.solvers.factored.solver import Factored, RangeWarning
 from m3g.solvers.linear_program import LinearProgram
 from m3g.solvers.sampled.solver import Sampled, SamplingWarning
 from m3g.solvers.shared.result import Result
@@ -16,6 +16,7 @@ __all__ = [
     "EstimatedWarning",
     "Factored",
     "LinearProgram",
+    "RangeWarning",
     "Result",
     "Sampled",
     "SamplingWarning",
