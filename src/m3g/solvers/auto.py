@@ -12,18 +12,13 @@ from torch import Tensor
 
 from m3g import _checks
 from m3g.costs import CircularStdProblem, CircularVarianceProblem, PairwiseProblem, Problem
-from m3g.solvers.factored.solver import Factored
+from m3g.solvers.factored.solver import Factored, RangeError
 from m3g.solvers.sampled.solver import Sampled
 from m3g.solvers.sampled.tables import KEPT_PART
 from m3g.solvers.shared.memory import memory_limit
 from m3g.solvers.shared.solver import Solver
 from m3g.solvers.sinkhorn import Sinkhorn
 from m3g.solvers.solution import Solution
-
-# Operations of one step past which a solve is left to sampling: a solve then takes longer than ten seconds on a laptop.
-MOST_FLOPS = 1e11
-# Problems of so few tuples need no second thought.
-SMALL = 10**8
 
 
 @dataclass(frozen=True)
@@ -52,23 +47,9 @@ def workload(problem: Problem, *, solver: str = "auto") -> Workload:
         'sampled'
     """
     _checks.one_of("solver", solver, ("auto", *_NEEDS))
-    name = _decide(problem) if solver == "auto" else solver
+    name = Auto().decide(problem) if solver == "auto" else solver
     flops, num_bytes = _NEEDS[name](problem)
     return Workload(name, problem.num_batch * flops, problem.num_batch * num_bytes)
-
-
-def _decide(problem: Problem) -> str:
-    """The name of the solver that "auto" takes."""
-    exact = "factored" if isinstance(problem, PairwiseProblem) else "sinkhorn"
-    # On a graph with missing edges an exact solve is cheap; costs of no known form cannot be sampled.
-    worth_sampling = (
-        problem.complete if isinstance(problem, PairwiseProblem) else isinstance(problem, CircularStdProblem)
-    )
-    if not worth_sampling or problem.num_batch * problem.num_tuples < SMALL:
-        return exact
-    need = workload(problem, solver=exact)
-    within = need.bytes <= memory_limit(problem.device) and need.flops <= MOST_FLOPS
-    return exact if within else "sampled"
 
 
 def _sinkhorn(problem: Problem) -> tuple[float, float]:
@@ -123,36 +104,56 @@ class Auto(Solver):
 
     Args:
         seed, generator: those of `Sampled`, where it takes over.
+        max_flops: operations of one step past which a solve is left to sampling; it then takes longer than ten seconds
+            on a laptop.
+        few_tuples: problems of fewer tuples are always solved exactly.
     """
 
     seed: int | None = None
     generator: torch.Generator | None = None
+    max_flops: float = 1e11
+    few_tuples: int = 10**8
 
     name = "auto"
 
     def __post_init__(self) -> None:
         Sampled(seed=self.seed, generator=self.generator)  # which refuses both
+        _checks.positive("max_flops", self.max_flops)
+        _checks.positive_int("few_tuples", self.few_tuples)
 
     def with_seed(self, draw: Callable[[torch.Generator | None], int]) -> Auto:
         return self if self.seed is not None else replace(self, seed=draw(self.generator), generator=None)
 
+    def decide(self, problem: Problem) -> str:
+        """The name of the solver it takes."""
+        exact = "factored" if isinstance(problem, PairwiseProblem) else "sinkhorn"
+        if not _can_be_sampled(problem) or problem.num_batch * problem.num_tuples < self.few_tuples:
+            return exact
+        need = workload(problem, solver=exact)
+        within = need.bytes <= memory_limit(problem.device) and need.flops <= self.max_flops
+        return exact if within else "sampled"
+
     def solve(self, problem: Problem, *, epsilon: float, tol: float, weights: list[Tensor] | None) -> Solution:
-        solver = choose(problem)
-        if isinstance(solver, Sampled):
-            solver = replace(solver, seed=self.seed, generator=self.generator)
-        return solver.solve(problem, epsilon=epsilon, tol=tol, weights=weights)
+        name = self.decide(problem)
+        if name != "sampled":
+            solver: Solver = Factored() if name == "factored" else Sinkhorn()
+            try:
+                return solver.solve(problem, epsilon=epsilon, tol=tol, weights=weights)
+            except RangeError:
+                # An estimate is better than the end of a training.
+                if not _can_be_sampled(problem):
+                    raise
+        # Warned from one line with one text per shape: Python's default filter shows it once.
+        warnings.warn(
+            f"solving {' x '.join(map(str, problem.sizes))} tuples exactly is past the budget: solver='auto' estimates "
+            "the solution by sampling, see Solution.standard_error; solver='sampled' does so without this warning.",
+            EstimatedWarning,
+            stacklevel=2,
+        )
+        sampled = Sampled(seed=self.seed, generator=self.generator)
+        return sampled.solve(problem, epsilon=epsilon, tol=tol, weights=weights)
 
 
-def choose(problem: Problem) -> Factored | Sampled | Sinkhorn:
-    """The solver for a problem, with a warning where it is not exact."""
-    name = _decide(problem)
-    if name != "sampled":
-        return Factored() if name == "factored" else Sinkhorn()
-    # Warned from one line with one text per shape: Python's default filter shows it once.
-    warnings.warn(
-        f"solving {' x '.join(map(str, problem.sizes))} tuples exactly is past the budget: solver='auto' estimates the "
-        "solution by sampling, see Solution.standard_error; solver='sampled' does so without this warning.",
-        EstimatedWarning,
-        stacklevel=2,
-    )
-    return Sampled()
+def _can_be_sampled(problem: Problem) -> bool:
+    """On a graph with missing edges an exact solve is cheap; costs of no known form cannot be sampled."""
+    return problem.complete if isinstance(problem, PairwiseProblem) else isinstance(problem, CircularStdProblem)

@@ -46,6 +46,10 @@ STREAMED_TUPLES = 2 * 10**7
 EPSILON_RATIO, LOOSE = 3.0, 0.05
 
 
+class RangeError(ValueError):
+    """Epsilon is too small for the range of float64, and the problem too large for the log domain."""
+
+
 class RangeWarning(UserWarning):
     """Epsilon is too small for the range of float64, so the solver works in the log domain, which is slower."""
 
@@ -137,7 +141,7 @@ class Factored(Solver):
     def _streamed(self, problem: PairwiseProblem, kernels: Kernels, epsilon: float, tol: float) -> Solution:
         """In the log domain, epsilon being made smaller step by step."""
         if problem.num_batch * problem.num_tuples > STREAMED_TUPLES:
-            raise ValueError(
+            raise RangeError(
                 f"epsilon must be at least {epsilon * kernels.reach / DOUBLE_RANGE:.2g} with solver='factored' on "
                 f"these costs of {problem.num_tuples} tuples, got {epsilon:g}: use solver='sampled'."
             )
