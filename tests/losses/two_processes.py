@@ -14,7 +14,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 import m3g
 from m3g import losses
-from m3g.solvers import auto
 
 WORLD, K, N, D_IN, D = 2, 3, 5, 7, 6
 
@@ -90,9 +89,8 @@ def refusals(rank):
 
 def random_solvers(rank):
     """The gap by solvers that would draw differently on each process, were they not told to agree."""
-    auto.SMALL, auto.MOST_FLOPS = 0, 0.0  # so that "auto" samples
     inputs = share(data(masked=False, taught=False), rank)
-    for solver in (m3g.Sampled(rank=4), "auto"):
+    for solver in (m3g.Sampled(rank=4), m3g.Auto(max_flops=1.0, few_tuples=1)):
         module = model("m3g", {"gather": True, "solver": solver}, 0)
         torch.manual_seed(rank)
         yield loss_and_gradients(module, inputs)[0]

@@ -76,11 +76,11 @@ def test_auto_samples_past_the_budget_of_the_dense_solver(monkeypatch):
     exact, _, _ = gap_and_gradient(views, 0.2, m3g.Sinkhorn(), 1e-5)
     problem = m3g.CircularStd()(views)
     assert m3g.workload(problem).solver == "sinkhorn"
-    monkeypatch.setattr(auto, "SMALL", 1)
-    assert m3g.workload(problem).solver == "sinkhorn"
+    solver = m3g.Auto(few_tuples=1)
+    assert solver.decide(problem) == "sinkhorn"
     monkeypatch.setattr(auto, "memory_limit", lambda device: 12**4)
-    assert m3g.workload(problem).solver == "sampled"
-    loss = m3g.M3GLoss(epsilon=0.2, cost="csd")
+    assert solver.decide(problem) == "sampled"
+    loss = m3g.M3GLoss(epsilon=0.2, cost="csd", solver=solver)
     torch.manual_seed(0)
     with pytest.warns(EstimatedWarning, match="12 x 12 x 12 x 12"):
         gap = loss(views)

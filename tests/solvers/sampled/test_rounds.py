@@ -228,12 +228,10 @@ def test_a_training_that_is_not_to_be_trusted_says_so_once():
     assert [warning.category for warning in said] == [SamplingWarning]
 
 
-def test_auto_samples_past_the_budget_and_says_so(monkeypatch):
+def test_auto_samples_past_the_budget_and_says_so():
     views = noisy_views(4, 40, 1.0)
     exact = m3g.matching_gap(views, epsilon=0.1, tol=1e-6)
-    monkeypatch.setattr(auto, "MOST_FLOPS", 1e5)
-    monkeypatch.setattr(auto, "SMALL", 1)
-    loss = m3g.M3GLoss(epsilon=0.1)
+    loss = m3g.M3GLoss(epsilon=0.1, solver=m3g.Auto(max_flops=1e5, few_tuples=1))
     torch.manual_seed(0)
     with pytest.warns(EstimatedWarning, match="40 x 40 x 40 x 40"):
         gap = loss(views)
