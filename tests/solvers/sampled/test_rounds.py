@@ -312,10 +312,8 @@ def test_costs_it_cannot_sample_are_named():
 def test_estimate_tells_what_auto_would_take(monkeypatch):
     cost = m3g.CircularVariance()
     small, large = cost(torch.rand(3, 32, 8)), cost(torch.rand(8, 64, 8))
-    assert m3g.workload(small).solver == auto.choose(small).name == "factored"
-    assert m3g.workload(large).solver == "sampled"
-    with pytest.warns(EstimatedWarning):
-        assert auto.choose(large).name == "sampled"
+    assert m3g.workload(small).solver == m3g.Auto().decide(small) == "factored"
+    assert m3g.workload(large).solver == m3g.Auto().decide(large) == "sampled"
     assert m3g.workload(large) == m3g.workload(large, solver="sampled")
     assert m3g.workload(large).flops < 1e-3 * m3g.workload(large, solver="factored").flops
     # Linear in the number of points and in the number of problems.
