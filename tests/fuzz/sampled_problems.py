@@ -30,6 +30,7 @@ class Case:
     epsilon: float
     tol: float
     rank: int
+    form: str = "auto"
 
     def problem(self, dtype: torch.dtype | None = None) -> Problem:
         views = [view.to(dtype or view.dtype) for view in self.views]
@@ -38,14 +39,15 @@ class Case:
         return m3g.costs.as_cost(self.cost)(views)
 
     def solve(self, **settings: Any) -> m3g.Solution:
-        solver = m3g.Sampled(**{"rank": self.rank, "seed": self.seed, **settings})
+        solver = m3g.Sampled(**{"rank": self.rank, "form": self.form, "seed": self.seed, **settings})
         return m3g.solve(self.problem(), epsilon=self.epsilon, tol=self.tol, weights=self.weights, solver=solver)
 
     def __str__(self) -> str:
         sizes = "x".join(str(len(view)) for view in self.views)
         return (
             f"seed {self.seed}: {self.cost} {sizes} d={self.views[0].shape[1]} {self.views[0].dtype} "
-            f"epsilon={self.epsilon:.4g} tol={self.tol:g} rank={self.rank}{' weights' if self.weights else ''}"
+            f"epsilon={self.epsilon:.4g} tol={self.tol:g} rank={self.rank} "
+            f"form={self.form}{' weights' if self.weights else ''}"
         )
 
 
@@ -82,6 +84,8 @@ def draw(seed: int, *, most_tuples: int = MOST_TUPLES) -> Case:
         epsilon=float(10 ** rng.uniform(-3, 0)),
         tol=float(rng.choice([1e-3, 1e-6])),
         rank=4096 if rng.random() < 0.2 else int(2 ** rng.uniform(4, 11)),
+        # Where all tuples would be listed, a form insists on samples.
+        form="tuples" if rng.random() < 0.4 else "auto",
     )
 
 

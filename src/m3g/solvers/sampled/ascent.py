@@ -19,6 +19,9 @@ LONGEST_STEP = 8.0
 FARTHEST = 20.0
 # Error, as a part of the largest there can be half of, past which views are scaled one at a time.
 COARSE = 0.4
+# Evaluations without a lower error after which an ascent ends, where the error is below so many times the rounding.
+MOST_STALLED = 8
+NEAR_ROUNDING = 1e3
 # Number of points of all views up to which the Hessian is built, and not only multiplied with, if memory allows: its
 # blocks, the matrix, and in float64 its factors.
 BUILT_SIZE = 2048
@@ -114,32 +117,52 @@ class Climb:
 
     Attributes:
         point: the last one.
-        gain: (b,) by how much the last of the further steps raised the dual, in units of epsilon; the next gains less.
+        left: (b,) by how much the dual can still rise, in units of epsilon: the gain of the last step times the square
+            of the part of the error that it left.
         num_steps: evaluations.
     """
 
     point: ListPoint
-    gain: Tensor
+    left: Tensor
     num_steps: int
 
 
 def climb(
-    listed: Listed, target: Tensor, log_scaling: Tensor, *, tol: float, max_steps: int, further: int = 0
+    listed: Listed,
+    target: Tensor,
+    log_scaling: Tensor,
+    *,
+    tol: float,
+    max_steps: int,
+    rounding: float = 0.0,
+    further: int = 0,
 ) -> Climb:
-    """Newton steps until the marginals are within tol, then `further` ones while they halve the error."""
+    """Newton steps until the marginals are within tol, then `further` ones while they halve the error.
+
+    Where the error is near the relative `rounding` of the tables, the ascent also ends when it no longer falls.
+    """
     dual = ListDual(listed.based(log_scaling), target)
     state = init(dual, log_scaling)
-    while done(state, tol=tol, max_steps=max_steps) is None:
+    before, best, stalled = state.found, torch.inf, 0
+    while done(state, tol=tol, max_steps=max_steps) is None and stalled < MOST_STALLED:
+        worst = float(state.found.error.max())
+        stalled = stalled + 1 if best * 0.9 < worst < NEAR_ROUNDING * rounding else 0
+        best = min(best, worst)
         here = state.found.log_scaling
         if not float((here - dual.listed.base).abs().max()) <= FARTHEST:
             dual = ListDual(listed.based(here), target)
-        state = step(dual, state, loss_allowed=1e-6)
-    best, gain = state.found, torch.zeros_like(state.found.error)
+        before, state = state.found, step(dual, state, loss_allowed=1e-6)
+    point = state.found
     for _ in range(further):
         state = advance(dual, state)
-        better = state.found.error < best.error / 2
-        if not bool(better.any()):
+        if not bool((state.found.error < point.error / 2).any()):
             break
-        gain = (state.found.height - best.height).abs().squeeze(1)
-        best = state.found
-    return Climb(best, gain, state.num_steps)
+        before, point = point, state.found
+    return Climb(point, _left(before, point), state.num_steps)
+
+
+def _left(before: ListPoint, after: ListPoint) -> Tensor:
+    if before is after:  # no step was taken: half of what a Newton step promises
+        return (after.residual * after.solve(after.residual, rtol=0.1)).sum(1).abs() / 2
+    part = (after.error / before.error.clamp_min(torch.finfo(after.error.dtype).tiny)).clamp(max=1.0)
+    return (after.height - before.height).abs().squeeze(1) * part.square()

@@ -52,12 +52,12 @@ class _TrueMatching(Coupling):
 
     def pull(self, points: Tensor) -> Tensor:
         k = len(self.sizes)
-        total = points.unflatten(1, (k, -1)).sum(1) * self.diagonal.unsqueeze(-1)
+        total: Tensor = points.unflatten(1, (k, -1)).sum(1) * self.diagonal.unsqueeze(-1)
         return total.repeat(1, k, 1)
 
     def weighted_pull(self, points: Tensor, weight: Callable[[Tensor], Tensor]) -> Tensor:
         k = len(self.sizes)
-        total = points.unflatten(1, (k, -1)).sum(1)
+        total: Tensor = points.unflatten(1, (k, -1)).sum(1)
         shares = self.diagonal * weight((total / k).square().sum(-1))
         return (total * shares.unsqueeze(-1)).repeat(1, k, 1)
 

@@ -71,7 +71,7 @@ class ProductList(Listed):
     exact = False
 
     @property
-    def sizes(self) -> list[int]:  # type: ignore[override]
+    def sizes(self) -> list[int]:
         return list(self.log_kernel.sizes)
 
     def based(self, log_scaling: Tensor) -> ProductList:

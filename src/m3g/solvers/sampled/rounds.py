@@ -21,7 +21,7 @@ from torch import Tensor
 
 from m3g import _checks
 from m3g.costs import Problem
-from m3g.solvers.sampled.ascent import ListPoint, climb
+from m3g.solvers.sampled.ascent import Climb, ListPoint, climb
 from m3g.solvers.sampled.draws import Draws
 from m3g.solvers.sampled.error import SamplingError, sampling_error
 from m3g.solvers.sampled.listed import Build, Listed
@@ -46,7 +46,7 @@ POOR = 0.15
 STEEP = 30.0
 COOLING = 4.0
 # Chains of the check at least; else it draws one sample for so many of the list.
-FEWEST_CHAINS = 32
+FEWEST_CHAINS = 64
 # Steps past tol where nothing is sampled.
 MOST_FURTHER = 4
 # Rounds added where the check contradicts the error.
@@ -117,35 +117,34 @@ class Rounds:
 
     def _full(self, log_scaling: Tensor) -> Found:
         for epsilon in self._epsilons():
-            point = self._climb(full_list(log_kernel_of(self.problem, epsilon)), log_scaling, LOOSE)
-            log_scaling = point.log_scaling * COOLING
+            warm = self._climb(full_list(log_kernel_of(self.problem, epsilon)), log_scaling, LOOSE)
+            log_scaling = warm.point.log_scaling * COOLING
         listed = full_list(self.log_kernel)
         # Where nothing is sampled, what tol leaves is all the error there is: a few more steps take it away.
-        last = climb(listed, self.target, log_scaling, tol=self.tol, max_steps=self.max_steps, further=MOST_FURTHER)
-        self.num_steps += last.num_steps
-        nothing = torch.zeros_like(last.gain)
-        return Found(None, listed, last.point, SamplingError(last.gain, nothing, nothing))
+        last = self._climb(listed, log_scaling, self.tol, further=MOST_FURTHER)
+        nothing = torch.zeros_like(last.left)
+        return Found(None, listed, last.point, SamplingError(last.left, nothing, nothing))
 
     def _sampled(self, log_scaling: Tensor, form: str, rounds: int) -> Found:
         last: ListPoint | None = None
         for epsilon in self._epsilons():
             warm = log_kernel_of(self.problem, epsilon)
             centres = self._centres(warm, self.rank // 2, last, log_scaling)
-            _, last = self._solved(tuple_list, warm, centres, log_scaling, LOOSE)
+            last = self._solved(tuple_list, warm, centres, log_scaling, LOOSE)[1].point
             log_scaling = last.log_scaling * COOLING
         build = product_list if self._takes_products(form) else tuple_list
         for turn in range(rounds):
             final = turn == rounds - 1
             centres = self._centres(self.log_kernel, self.rank if final else self.rank // 2, last, log_scaling)
-            listed, last = self._solved(build, self.log_kernel, centres, log_scaling, self.tol if final else LOOSE)
-            log_scaling = last.log_scaling
+            listed, end = self._solved(build, self.log_kernel, centres, log_scaling, self.tol if final else LOOSE)
+            last, log_scaling = end.point, end.point.log_scaling
         assert last is not None
-        found = self._judged(build, listed, last)
+        found = self._judged(build, listed, end)
         if build is tuple_list or form == "products" or found.worst() <= FINE:
             return self._checked(found, self.rank)
         if found.worst() > POOR:
             centres = self._centres(self.log_kernel, self.rank // 2, last, log_scaling)
-            _, last = self._solved(tuple_list, self.log_kernel, centres, log_scaling, LOOSE)
+            last = self._solved(tuple_list, self.log_kernel, centres, log_scaling, LOOSE)[1].point
         centres = self._centres(self.log_kernel, self.rank, last, last.log_scaling)
         other = self._judged(
             tuple_list, *self._solved(tuple_list, self.log_kernel, centres, last.log_scaling, self.tol)
@@ -167,8 +166,10 @@ class Rounds:
         again = self._judged(found.build, *self._solved(found.build, self.log_kernel, centres, log_scaling, self.tol))
         return self._checked(again, rank)
 
-    def _judged(self, build: Build, listed: Listed, point: ListPoint) -> Found:
-        return Found(build, listed, point, sampling_error(listed, point, self.problem, DRAWS_EACH))
+    def _judged(self, build: Build, listed: Listed, end: Climb) -> Found:
+        error = sampling_error(listed, end.point, self.problem, DRAWS_EACH)
+        # Four times what tol leaves: its estimate is a rough one, and low where little is sampled.
+        return Found(build, listed, end.point, replace(error, value=error.value + 4 * end.left))
 
     def _checked(self, found: Found, rank: int) -> Found:
         assert found.build is not None
@@ -194,8 +195,8 @@ class Rounds:
 
     def _solved(
         self, build: Build, log_kernel: LogKernel, centres: Tensor, log_scaling: Tensor, tol: float
-    ) -> tuple[Listed, ListPoint]:
-        """A list around the centres, and the point of its dual."""
+    ) -> tuple[Listed, Climb]:
+        """A list around the centres, and where the ascent on its dual ended."""
         k, rows = len(log_kernel.sizes), centres.shape[1] * DRAWS_EACH + self.anchors.shape[1]
         row_bytes = 8 * (log_kernel.features + 2 * k**2 + 10 * k)
         need = float(self.target.shape[0] * rows * row_bytes)
@@ -204,7 +205,15 @@ class Rounds:
         listed = build(log_kernel, centres, log_scaling, DRAWS_EACH, self.draws, self.anchors)
         return listed, self._climb(listed, log_scaling, tol)
 
-    def _climb(self, listed: Listed, log_scaling: Tensor, tol: float) -> ListPoint:
-        found = climb(listed, self.target, log_scaling, tol=tol, max_steps=self.max_steps)
+    def _climb(self, listed: Listed, log_scaling: Tensor, tol: float, *, further: int = 0) -> Climb:
+        found = climb(
+            listed,
+            self.target,
+            log_scaling,
+            tol=tol,
+            max_steps=self.max_steps,
+            rounding=torch.finfo(self.problem.dtype).eps,
+            further=further,
+        )
         self.num_steps += found.num_steps
-        return found.point
+        return found
