@@ -240,7 +240,8 @@ class ProductCoupling(ListedCoupling):
         return sums
 
     def marginal(self, l: int) -> Tensor:
-        return self.marginals().split(self.sizes, 1)[l].to(self.columns[0].dtype)
+        own: Tensor = self.marginals().split(self.sizes, 1)[l]
+        return own.to(self.columns[0].dtype)
 
     def pair(self, l: int, m: int) -> Tensor:
         return self.pairs([(l, m)])[l, m]
