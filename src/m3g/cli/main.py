@@ -32,6 +32,7 @@ COMMANDS = {
         "demo",
         "M3G beside pairwise InfoNCE and raw features on the data set that ships with the package",
     ),
+    "flow": ("flow", "watch a loss move points until the best matching is the true one"),
     "bench": ("bench", "measure time and memory on this machine"),
     "reproduce": ("reproduce", "repeat an experiment of the documentation"),
     "push": ("push", "upload a trained run to the Hugging Face hub"),

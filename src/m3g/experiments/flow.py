@@ -1,0 +1,178 @@
+"""The gradient flow of a loss on free points: the paper's Figure 1, behind `m3g flow`.
+
+n objects in k views are k n points without any network. Descending a loss moves them, in the plane or on the sphere,
+until the best polymatching is the true one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy, normalize
+
+from m3g import _checks, losses
+from m3g.costs import all_edges, apply_cost, as_cost
+from m3g.losses import matching_gap
+from m3g.solvers import solve
+
+SPACES = {"plane": 2, "sphere": 3}
+COSTS = {"plane": "sqeuclidean", "sphere": "cv"}  # what a cost measures by default
+PLANE_LOSSES = ("m3g", "infonce-pwe")
+MOST_TUPLES = 5000  # the best polymatching of a moment is found by linear programming
+
+
+@dataclass(frozen=True)
+class Moment:
+    """The points at a step: `points` (k, n, d), the loss that moves them, the gap, and the best polymatching.
+
+    `tuples` (s, k) are those that the best polymatching without entropy puts mass on, and `matched` is the share of the
+    n objects whose own k points are such a tuple alone, with no mass elsewhere.
+    """
+
+    step: int
+    points: Tensor
+    loss: float
+    gap: float
+    tuples: Tensor
+    matched: float
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What decides a flow, besides the points at the start."""
+
+    space: str = "plane"
+    epsilon: float = 0.05
+    temperature: float = 0.1
+    cost: str | None = None
+    steps: int = 60
+    rate: float = 0.02
+
+    def __post_init__(self) -> None:
+        _checks.one_of("space", self.space, SPACES)
+        for name in ("epsilon", "temperature", "rate"):
+            _checks.positive(name, getattr(self, name))
+        _checks.positive_int("steps", self.steps)
+        as_cost(self.cost_name)
+
+    @property
+    def cost_name(self) -> str:
+        return COSTS[self.space] if self.cost is None else self.cost
+
+    @property
+    def on_sphere(self) -> bool:
+        return self.space == "sphere"
+
+
+def start(n: int, k: int, *, space: str = "plane", seed: int = 0) -> Tensor:
+    """Points (k, n, d) anywhere in the unit square, or anywhere on the sphere."""
+    _checks.one_of("space", space, SPACES)
+    _checks.seed("seed", seed)
+    if not isinstance(n, int) or n < 2:
+        raise ValueError(f"n must be a whole number of at least 2, got {n!r}.")
+    if not isinstance(k, int) or not 2 <= k <= 10:
+        raise ValueError(f"k must be a whole number from 2 to 10, got {k!r}.")
+    if n**k > MOST_TUPLES:
+        raise ValueError(f"n ** k must be at most {MOST_TUPLES}, got {n} ** {k} = {n**k}: take fewer objects or views.")
+    random = torch.Generator().manual_seed(seed)
+    if space == "plane":
+        return torch.rand(k, n, 2, generator=random, dtype=torch.float64)
+    return normalize(torch.randn(k, n, 3, generator=random, dtype=torch.float64), dim=-1)
+
+
+def distance_infonce(points: Tensor, *, temperature: float) -> Tensor:
+    """Pairwise InfoNCE of points (k, n, d) with the similarity -|a_i - b_j|² / 2, the mean over ordered pairs of views.
+
+    On the sphere it is the InfoNCE of the library, whose similarity is ⟨a_i, b_j⟩ = 1 - |a_i - b_j|² / 2; in the plane
+    an inner product would grow with the distance from the origin, and there would be nothing to arrive at.
+    """
+    truth = torch.arange(points.shape[1], device=points.device)
+    terms = []
+    for l, m in all_edges(len(points)):
+        logits = -(points[l].unsqueeze(1) - points[m].unsqueeze(0)).square().sum(-1) / (2 * temperature)
+        terms += [cross_entropy(logits, truth), cross_entropy(logits.T, truth)]
+    return torch.stack(terms).mean()
+
+
+def loss_value(name: str, points: Tensor, setting: Setting) -> Tensor:
+    """The loss of that name at these points."""
+    if name == "m3g":
+        return gap_of(points, setting)
+    if name == "infonce-pwe":
+        return distance_infonce(points, temperature=setting.temperature)
+    value: Tensor = losses.build(name)(points)
+    return value
+
+
+def check_loss(name: str, space: str) -> None:
+    """In the plane only losses of distances make sense; on the sphere every loss of k views without a teacher."""
+    if space == "plane":
+        _checks.one_of("loss in the plane", name, PLANE_LOSSES)
+    else:
+        _checks.one_of("loss", name, [known for known in losses.available() if not known.startswith("byol")])
+
+
+def gap_of(points: Tensor, setting: Setting) -> Tensor:
+    """The matching gap, by the flow's cost and epsilon."""
+    return matching_gap(points, epsilon=setting.epsilon, cost=setting.cost_name, normalize=setting.on_sphere, tol=1e-6)
+
+
+def best_tuples(points: Tensor, cost: str) -> tuple[Tensor, float]:
+    """The tuples (s, k) of the best polymatching without entropy, and the share of objects that it matches rightly."""
+    n = points.shape[1]
+    coupling = solve(apply_cost(cost, points), epsilon=0.0, solver="linear-program").coupling()
+    right = coupling[(torch.arange(n),) * len(points)] > (1 - 1e-6) / n
+    return (coupling > 1e-6 / n).nonzero(), float(right.double().mean())
+
+
+def descend(points: Tensor, name: str, setting: Setting) -> list[Moment]:
+    """All moments of the descent of one loss by Adam, the start and the end included."""
+    check_loss(name, setting.space)
+    points = points.clone().requires_grad_()
+    optimizer = torch.optim.Adam([points], lr=setting.rate)
+    moments = []
+    for step in range(setting.steps + 1):
+        value = loss_value(name, points, setting)
+        with torch.no_grad():
+            gap = value.item() if name == "m3g" else gap_of(points, setting).item()
+        tuples, matched = best_tuples(points.detach(), setting.cost_name)
+        moments.append(Moment(step, points.detach().clone(), value.item(), gap, tuples, matched))
+        optimizer.zero_grad()
+        value.backward()
+        optimizer.step()
+        if setting.on_sphere:
+            with torch.no_grad():
+                points.copy_(normalize(points, dim=-1))
+    return moments
+
+
+def arrived(moments: Sequence[Moment]) -> int | None:
+    """The step from which on every object is matched rightly; None if the last moment has some that are not."""
+    wrong = [moment.step for moment in moments if moment.matched < 1]
+    if not wrong:
+        return moments[0].step
+    return None if wrong[-1] == moments[-1].step else wrong[-1] + 1
+
+
+def evenly(flows: Sequence[Sequence[Moment]], count: int) -> list[int]:
+    """Places of about `count` moments between which the points of all flows together move equally far.
+
+    Example:
+        >>> still, far = torch.zeros(2, 2, 2), torch.ones(2, 2, 2)
+        >>> moments = [Moment(i, p, 0.0, 0.0, still, 0.0) for i, p in enumerate([still, far, far, far, still])]
+        >>> evenly([moments], 3)
+        [0, 1, 4]
+    """
+    steps = len(flows[0])
+    moved = torch.zeros(steps, dtype=torch.float64)
+    for moments in flows:
+        places: Any = torch.stack([moment.points for moment in moments]).double()
+        moved[1:] += (places[1:] - places[:-1]).norm(dim=-1).mean((1, 2))
+    way = moved.cumsum(0)
+    wanted = torch.linspace(0, float(way[-1]), min(count, steps), dtype=torch.float64)
+    found = torch.searchsorted(way, wanted - 1e-12).clamp(max=steps - 1)
+    return sorted({0, *found.tolist(), steps - 1})
