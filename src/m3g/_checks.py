@@ -1,6 +1,6 @@
 """Every check of a user's arguments: one place, one wording.
 
-Each function raises a `ValueError` of one sentence that names the argument, what it got and what it takes.
+Each function raises a `ValueError` of one sentence that names the argument, what it must be and what it got.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def stacked_views(views: Tensor, *, name: str = "views") -> Tensor:
     if not views.is_floating_point():
         raise ValueError(f"{name} must be floating point tensors, got {views.dtype}.")
     if views.numel() == 0:
-        raise ValueError(f"{name} must be views with at least one point, got shape {shape_of(views)}.")
+        raise ValueError(f"{name} must have at least one point per view, got shape {shape_of(views)}.")
     return views
 
 
@@ -88,8 +88,8 @@ def view_sequence(views: Views, *, name: str = "views") -> list[Tensor]:
         return list(stacked_views(views, name=name).unbind(-3))
     if not isinstance(views, Sequence) or not all(isinstance(view, Tensor) for view in views):
         raise ValueError(
-            f"{name} must be a tensor (..., k, n, d) or a sequence of k tensors (..., n, "
-            f"d), got {type(views).__name__}."
+            f"{name} must be a tensor (..., k, n, d) or a sequence of k tensors (..., n, d), "
+            f"got {type(views).__name__}."
         )
     parts = list(views)
     if len(parts) < 2:
@@ -104,10 +104,10 @@ def view_sequence(views: Views, *, name: str = "views") -> list[Tensor]:
                 f"got {shape_of(first)} in view 0 and {shape_of(view)} in view {l}."
             )
         if view.numel() == 0:
-            raise ValueError(f"{name} must be views with at least one point, got {shape_of(view)} in view {l}.")
+            raise ValueError(f"{name} must have at least one point per view, got shape {shape_of(view)} in view {l}.")
         if view.device != first.device:
             raise ValueError(
-                f"{name} must be views on one device, got {first.device} in view 0 and {view.device} in view {l}."
+                f"{name} must be on one device, got {first.device} in view 0 and {view.device} in view {l}."
             )
     return parts
 
@@ -120,7 +120,7 @@ def aligned_views(views: Views, *, name: str = "views") -> Tensor:
         parts = view_sequence(views, name=name)
         sizes = [part.shape[-2] for part in parts]
         if len(set(sizes)) > 1:
-            raise ValueError(f"{name} must be k views of the same n points, got n = {sizes}.")
+            raise ValueError(f"{name} must be views of the same n points, got n = {sizes}.")
         stacked = torch.stack(_common_dtype(parts), dim=-3)
     return stacked.to(working_dtype(stacked.dtype))
 
@@ -160,7 +160,7 @@ def masked_and_scaled(
 ) -> Tensor:
     """The views a loss works on: absent points zero, the others finite and, if asked, of unit length.
 
-    Without `check_entries` entries that will not do are passed on, as NaN or inf.
+    Without `check_entries` entries that are not finite, and zero vectors, are not refused: the result has NaN or inf.
     """
     if mask is not None:
         views = torch.where(mask.unsqueeze(-1), views, 0.0)
@@ -171,7 +171,7 @@ def masked_and_scaled(
     norms = torch.linalg.vector_norm(measured, dim=-1, keepdim=True)
     if check_entries:
         with torch.no_grad():
-            # NaN compares as false, so the extremes tell of every entry that will not do.
+            # A comparison with NaN is false, so these two numbers show whether any entry is wrong.
             smallest, largest = norms.aminmax()
             if not (bool(smallest > 0 if normalize else smallest >= 0) and bool(largest < math.inf)):
                 fine = (norms > 0) & (norms < math.inf) if normalize else norms < math.inf
@@ -196,7 +196,7 @@ def _explain(views: Tensor, fine: Tensor, name: str) -> None:
 
 def same_shape(student: Tensor, teacher: Tensor) -> None:
     if student.shape != teacher.shape:
-        raise ValueError(f"teacher must be views of the student's shape {shape_of(student)}, got {shape_of(teacher)}.")
+        raise ValueError(f"teacher must have the student's shape {shape_of(student)}, got shape {shape_of(teacher)}.")
 
 
 def marginal_weights(weights: Sequence[Tensor] | None, sizes: Sequence[int], like: Tensor) -> list[Tensor] | None:
@@ -210,14 +210,14 @@ def marginal_weights(weights: Sequence[Tensor] | None, sizes: Sequence[int], lik
     for l, (weight, size) in enumerate(zip(weights, sizes)):
         weight = torch.as_tensor(weight, dtype=torch.float64, device=like.device)
         if weight.shape[-1:] != (size,):
-            raise ValueError(f"weights must be a tensor of {size} entries for view {l}, got shape {shape_of(weight)}.")
+            raise ValueError(f"weights must have {size} entries in view {l}, got shape {shape_of(weight)}.")
         wrong = weight[~((weight > 0) & (weight < math.inf))]
         if wrong.numel():
             raise ValueError(f"weights must be positive finite numbers, got {float(wrong[0])} in view {l}.")
         out.append(weight)
     totals = [float(weight.sum(-1).max()) for weight in out]
     if not all(math.isclose(total, totals[0], rel_tol=1e-4) for total in totals):
-        raise ValueError(f"weights must be tensors with one sum in every view, got sums {totals}.")
+        raise ValueError(f"weights must have the same sum in every view, got sums {totals}.")
     return [weight * (totals[0] / total) for weight, total in zip(out, totals)]
 
 
@@ -238,14 +238,12 @@ def finite_tensor(name: str, tensor: Tensor) -> None:
 def fits(what: str, num_bytes: float, limit: float, instead: str) -> None:
     """Refuse what would not fit in memory, saying how large it is and what to use instead."""
     if num_bytes > limit:
-        raise ValueError(
-            f"{what} would take {num_bytes / 2**30:.1f} GiB, past the limit of {limit / 2**30:.1f} GiB: {instead}."
-        )
+        raise ValueError(f"{what} must be at most {limit / 2**30:.1f} GiB, got {num_bytes / 2**30:.1f} GiB: {instead}.")
 
 
 def view_index(name: str, index: Any, k: int) -> int:
     if not isinstance(index, int) or not -k <= index < k:
-        raise ValueError(f"{name} must be a view from 0 to {k - 1}, got {index!r}.")
+        raise ValueError(f"{name} must be the number of a view, from 0 to {k - 1}, got {index!r}.")
     return index % k
 
 

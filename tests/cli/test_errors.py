@@ -56,11 +56,11 @@ def fails(arguments, capsys):
 CASES = [
     (["--views", "a.npy", "missing.npy"], "missing.npy"),
     (["--views", "a.npy", "short.npy"], r"a 60, short 40"),
-    (["--views", "a.npy", "b.npy", "--labels", "labels.npy"], "labels must be 60 entries"),
+    (["--views", "a.npy", "b.npy", "--labels", "labels.npy"], "labels must have 60 entries"),
     (["--views", "a.npy", "hollow.npy"], "only NaN in column 2: remove it"),
     (["--views", "a.npy", "pickle.npy"], "pickle.npy"),
     (["--views", "a.npy"], "k >= 2 files"),
-    (["--views", "a.npy", "b.npy", "--data_options.batch_size", "50"], "batch_size must be at most the 42"),
+    (["--views", "a.npy", "b.npy", "--data_options.batch_size", "50"], "batch_size must be at most 42, the number"),
     (["--views", "a.npy", "b.npy", "--data_options.batch_size", "1"], "batch_size must be at least 2 points"),
     (["--labels", "labels.npy"], "--labels must come with --views"),
     (["--loss", "nonsense"], "loss must be one of"),

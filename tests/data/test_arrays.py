@@ -129,13 +129,13 @@ def broken(value, where):
 @pytest.mark.parametrize(
     ("second", "words"),
     [
-        (GOOD[:-1], "one number of rows.*a 20, b 19"),
+        (GOOD[:-1], "same number of rows.*a 20, b 19"),
         (broken(np.nan, np.s_[:, 1]), "only NaN in column 1"),
         (broken(np.nan, np.s_[4, 0]), "row 4, column 0: fill it in"),
         (broken(np.inf, np.s_[5, 1]), "row 5, column 1"),
         (np.full_like(GOOD, np.nan), "at least one row that is present"),
         (np.array(["x"] * 20), "numbers"),
-        (np.zeros((0, 3)), "one number of rows"),
+        (np.zeros((0, 3)), "same number of rows"),
         (np.zeros((20, 0)), r"at least one column, got shape \(20, 0\)"),
         (np.full((20, 2), 1j), "real numbers, got complex128"),
         (np.full((20, 2), 1e300), "got inf in row 0, column 0"),
@@ -180,13 +180,13 @@ def test_other_bad_input_is_one_sentence(tmp_path):
         ({"paths": [a, tmp_path / "damaged.parquet"]}, "must be files that can be read"),
         ({"paths": [a, tmp_path / "damaged.npz"]}, "must be files that can be read"),
         ({"paths": [a, tmp_path / "words.csv"]}, "numbers"),
-        ({"paths": [a, tmp_path / "two.npz"]}, "one array per file"),
-        ({"paths": [a, f"{tmp_path / 'two.npz'}:z"]}, "must be one of x, y"),
+        ({"paths": [a, tmp_path / "two.npz"]}, "files with one array, got x, y"),
+        ({"paths": [a, f"{tmp_path / 'two.npz'}:z"]}, r"must name an array of .* \(x, y\), got 'z'"),
         ({"paths": [tmp_path / "gap.npy"] * 2}, "row 2 must have at least one view"),
-        ({"paths": [a, b], "labels": short}, "labels must be 20 entries"),
+        ({"paths": [a, b], "labels": short}, "labels must have 20 entries"),
         ({"paths": [a, b], "mask": short}, "mask must be an array of shape"),
         ({"paths": [a, b], "view_names": ["one"]}, "view_names must be 2 names"),
-        ({"paths": [a, b], "view_names": ["one", "one"]}, "names that differ"),
+        ({"paths": [a, b], "view_names": ["one", "one"]}, "different names"),
         ({"paths": [a, b], "mask": sevens}, "mask must be true and false, or 1 and 0"),
         ({"paths": [a, b], "mask": words}, "mask must be true and false, or 1 and 0"),
         ({"paths": [a, b], "labels": measured}, "20 different values in 20 rows: leave it out"),
@@ -200,7 +200,7 @@ def test_other_bad_input_is_one_sentence(tmp_path):
         with pytest.raises(ValueError, match=message) as caught:
             Arrays(**options)
         assert "\n" not in str(caught.value), options
-    with pytest.raises(ValueError, match="at most the 14 training rows, got 64"):
+    with pytest.raises(ValueError, match="at most 14, the number of training rows, got 64"):
         Arrays([a, b]).train_dataloader()
 
 
@@ -217,7 +217,7 @@ def test_training_batches_are_full_and_evaluation_complete(size):
 def test_an_empty_split_is_said_to_be_empty():
     data = MultipleFeatures(val=0.0)
     assert data.num_rows("val") == 0
-    with pytest.raises(ValueError, match="'val' which has none"):
+    with pytest.raises(ValueError, match="'val', which has none"):
         data.arrays("val")
     with pytest.raises(ValueError, match="split must be one of"):
         data.arrays("training")

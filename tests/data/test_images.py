@@ -243,11 +243,11 @@ def test_bad_domains_are_one_sentence(domain_folders):
         ({"root": domain_folders / "none"}, "folder that exists"),
         ({"root": domain_folders, "domains": ["real", "photo"]}, "domains must be some of clipart, real, sketch"),
         ({"root": domain_folders, "held_out": ["photo"]}, "held_out must be some of"),
-        ({"root": domain_folders, "held_out": ["real", "sketch"]}, "at least 2 that are not held out"),
+        ({"root": domain_folders, "held_out": ["real", "sketch"]}, "at least 2 besides those held out"),
         ({"root": domain_folders, "points_per_epoch": 0}, "points_per_epoch must be a whole number of at least 1"),
     ]
     for options, words in cases:
         with pytest.raises(ValueError, match=words):
             Domains(**options)
-    with pytest.raises(ValueError, match="at most the 4 classes"):
+    with pytest.raises(ValueError, match="at most 4, the number of classes"):
         Domains(domain_folders, size=16, batch_size=5).train_dataloader()

@@ -110,5 +110,5 @@ def test_class_aligned_sees_all_classes_and_images():
 
 
 def test_class_aligned_batch_needs_enough_classes():
-    with pytest.raises(ValueError, match="at most the 5 classes"):
+    with pytest.raises(ValueError, match="at most 5, the number of classes"):
         ClassAlignedSampler(domains(5, 3), points=60, batch_size=6)

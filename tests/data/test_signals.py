@@ -72,13 +72,13 @@ def test_bad_signals_are_one_sentence(recordings, tmp_path):
         Signals(tmp_path / "damaged.npz")
     with pytest.raises(ValueError, match="channels must be some of F3, F4, C3, C4, got 'Cz'"):
         Signals(recordings, channels=["F3", "Cz"])
-    with pytest.raises(ValueError, match="k >= 2, got 1"):
+    with pytest.raises(ValueError, match="channels must be at least 2, got 1"):
         Signals(recordings, channels=["F3"])
-    with pytest.raises(ValueError, match="each channel once, got F3, F3"):
+    with pytest.raises(ValueError, match="different channels, got F3, F3"):
         Signals(recordings, channels=["F3", "F3"])
     with pytest.raises(ValueError, match="at least 2 samples"):
         Signals(recordings, window=1)
-    with pytest.raises(ValueError, match="at most the 50 samples"):
+    with pytest.raises(ValueError, match="at most 50, the samples"):
         Signals(recordings, window=60)
     with pytest.raises(ValueError, match=r"name of an array in .*\(X\), got 'signals'"):
         Signals(write(X=good))
@@ -93,11 +93,11 @@ def test_bad_signals_are_one_sentence(recordings, tmp_path):
         Signals(write(signals=good, subject=np.arange(4), label=np.full(4, np.nan)))
     with pytest.raises(ValueError, match="window 2, channel 1"):
         Signals(write(signals=hole))
-    with pytest.raises(ValueError, match="'label' must be one entry per recording"):
+    with pytest.raises(ValueError, match="'label' must have one entry per recording"):
         Signals(write(signals=good, label=np.zeros(3)))
     with pytest.raises(ValueError, match="without pickled objects"):
         Signals(write(signals=good, subject=np.array([None] * 4, dtype=object)))
-    with pytest.raises(ValueError, match="leave a group to train on"):
+    with pytest.raises(ValueError, match="leave at least one group to train on"):
         Signals(write(signals=good))
     with pytest.raises(ValueError, match="same channels and window"):
         Signals([recordings, write(signals=good)])

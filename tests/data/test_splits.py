@@ -42,8 +42,8 @@ def test_a_group_is_in_one_split(subjects, seed):
     [
         ({"n": 10, "val": 0.5, "test": 0.5}, "add up to less than 1"),
         ({"n": 10, "val": -0.1, "test": 0.5}, "add up to less than 1"),
-        ({"n": 2, "val": 0.1, "test": 0.1}, "leave a row to train on"),
-        ({"n": 4, "val": 0.1, "test": 0.1, "groups": np.zeros(4)}, "leave a group to train on"),
+        ({"n": 2, "val": 0.1, "test": 0.1}, "leave at least one row to train on"),
+        ({"n": 4, "val": 0.1, "test": 0.1, "groups": np.zeros(4)}, "leave at least one group to train on"),
     ],
 )
 def test_impossible_splits_are_refused(options, words):

@@ -58,7 +58,7 @@ def test_bad_input_is_one_sentence():
     x, y = channels(100, 0)
     with pytest.raises(ValueError, match="half of the rows of the rarest class, 5, got 6"):
         few_shot_probe(x, y, x, y, shots=6)
-    with pytest.raises(ValueError, match="train must be channels of one shape"):
+    with pytest.raises(ValueError, match="train must have channels of one shape"):
         few_shot_probe([x[0], x[1][:, :2]], y, x, y, shots=2)
-    with pytest.raises(ValueError, match="predicted must be one class per label"):
+    with pytest.raises(ValueError, match="predicted must have one class per label"):
         balanced_accuracy(y[:3], y)

@@ -273,9 +273,9 @@ ZERO[0, 3] = 0
         (torch.randn(1, 4, 5), {}, "views must have k >= 2 views, got k = 1"),
         ([torch.randn(4, 5)], {}, "views must have k >= 2 views, got k = 1"),
         (torch.randn(4, 5), {}, r"got a tensor of shape \(4, 5\)"),
-        ([torch.randn(4, 5), torch.randn(3, 5)], {}, r"views must be k views of the same n points, got n = \[4, 3\]"),
+        ([torch.randn(4, 5), torch.randn(3, 5)], {}, r"views must be views of the same n points, got n = \[4, 3\]"),
         ([torch.randn(4, 5), torch.randn(4, 6)], {}, "with one d and one batch shape"),
-        (torch.randn(3, 0, 5), {}, "views must be views with at least one point"),
+        (torch.randn(3, 0, 5), {}, "views must have at least one point per view"),
         (torch.ones(3, 4, 5, dtype=torch.int64), {}, "views must be floating point tensors, got torch.int64"),
         ("abc", {}, "views must be a tensor"),
         (NAN, {}, "got NaN in view 1, point 2"),
@@ -305,7 +305,7 @@ def test_wrong_arguments_are_named(views, options, message):
 
 
 def test_a_teacher_of_another_shape_is_refused():
-    with pytest.raises(ValueError, match="teacher must be views of the student's shape"):
+    with pytest.raises(ValueError, match="teacher must have the student's shape"):
         m3g.M3GLoss()(torch.randn(3, 4, 5), teacher=torch.randn(3, 5, 5))
 
 

@@ -72,7 +72,7 @@ def test_only_models_with_a_class_token_are_read_there(model, pool):
 @pytest.mark.parametrize("shape", [(16,), (1, 16)])
 def test_a_model_of_images_refuses_rows_of_numbers(shape):
     small = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 32}
-    with pytest.raises(ValueError, match=r"transformers 'vit' must take inputs of the view's shape \("):
+    with pytest.raises(ValueError, match=r"transformers 'vit' must accept inputs of the view's shape \("):
         build_encoder({"kind": "transformers", "config": small}, input_shape=shape)
 
 

@@ -228,8 +228,8 @@ WEIGHTS = [torch.full((4,), 0.25)] * 3
         ({"solver": "x"}, "solver must be one of 'auto', 'factored', 'linear-program'"),
         ({"weights": WEIGHTS[:2]}, "weights must be a sequence of 3 tensors, one per view, got 2"),
         ({"weights": torch.rand(3, 4)}, "weights must be a sequence of 3 tensors, one per view, got a tensor"),
-        ({"weights": [*WEIGHTS[:2], torch.full((5,), 0.2)]}, "weights must be a tensor of 4 entries for view 2"),
-        ({"weights": [*WEIGHTS[:2], torch.full((4,), 0.5)]}, "weights must be tensors with one sum in every view"),
+        ({"weights": [*WEIGHTS[:2], torch.full((5,), 0.2)]}, "weights must have 4 entries in view 2"),
+        ({"weights": [*WEIGHTS[:2], torch.full((4,), 0.5)]}, "weights must have the same sum in every view"),
         ({"weights": [*WEIGHTS[:2], torch.tensor([-0.5, 0.5, 0.5, 0.5])]}, "must be positive finite numbers, got -0.5"),
         ({"weights": [torch.full((4,), torch.inf)] * 3}, "weights must be positive finite numbers, got inf in view 0"),
     ],
@@ -255,13 +255,13 @@ def test_wrong_arguments_are_named(options, message):
         (lambda: m3g.solve(torch.rand(2, 2), epsilon=1.0, solver="factored"), "a sum over pairs of views"),
         (
             lambda: m3g.solve(torch.rand(4, 4, 4), epsilon=1.0, solver=m3g.Sinkhorn(memory_limit=100)),
-            "the cost tensor of 4 x 4 x 4 entries would take .* GiB, past the limit of",
+            "the cost tensor of 4 x 4 x 4 entries must be at most .* GiB, got .* GiB",
         ),
         (
             lambda: m3g.solve(PROBLEM, epsilon=0.1).coupling(limit=10),
-            r"the full coupling would take .* use pair_marginal\(l, m\)",
+            r"the full coupling must be at most .* use pair_marginal\(l, m\)",
         ),
-        (lambda: m3g.solve(PROBLEM, epsilon=0.1).marginal(3), "l must be a view from 0 to 2, got 3"),
+        (lambda: m3g.solve(PROBLEM, epsilon=0.1).marginal(3), "l must be the number of a view, from 0 to 2, got 3"),
         (lambda: m3g.solve(PROBLEM, epsilon=0.1).pair_marginal(1, 1), "m must be a view other than l = 1"),
         (
             lambda: m3g.solve(m3g.CircularVariance()(torch.rand(2, 3, 4, 5)), epsilon=0, solver="linear-program"),

@@ -33,7 +33,8 @@ NAMED: dict[str, Callable[[], Any]] = {
 
 def as_cost(cost: Any) -> Callable[..., Any]:
     """A cost by name, or what was given if it can be called."""
-    return cost if callable(cost) else NAMED[_checks.one_of("cost", cost, NAMED)]()
+    found: Callable[..., Any] = cost if callable(cost) else NAMED[_checks.one_of("cost", cost, NAMED)]()
+    return found
 
 
 def apply_cost(cost: Any, views: Views, *, mask: Tensor | None = None) -> Problem:

@@ -165,7 +165,7 @@ class CircularStdProblem(Problem):
         return squares.clamp_(min=RESULTANT_FLOOR).log_().neg_()
 
     def matched(self) -> Tensor:
-        mean = self.tensors[0].unflatten(1, (self.k, -1)).mean(1)
+        mean: Tensor = self.tensors[0].unflatten(1, (self.k, -1)).mean(1)
         return -mean.square().sum(-1).clamp(min=RESULTANT_FLOOR).log().mean(-1)
 
     def gradient(self, coupling: Coupling) -> tuple[Tensor, ...]:

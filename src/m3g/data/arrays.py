@@ -17,7 +17,7 @@ from m3g.data.sampling import Draw
 from m3g.data.splits import SPLITS, split_rows
 
 
-class TensorRows(Dataset):
+class TensorRows(Dataset[Batch]):
     """Rows of k tensors held in memory."""
 
     def __init__(self, views: Sequence[Tensor], mask: Tensor | None, label: Tensor | None, index: Tensor):
@@ -84,7 +84,7 @@ class Arrays(ViewsData):
         if len(names) != len(paths):
             raise ValueError(f"view_names must be {len(paths)} names, one per view, got {len(names)}.")
         if len(set(names)) < len(names):
-            raise ValueError(f"view_names must be names that differ, got {', '.join(names)}.")
+            raise ValueError(f"view_names must be different names, got {', '.join(names)}.")
         self._prepare(
             [read_array(path) for path in paths],
             names,
@@ -115,7 +115,7 @@ class Arrays(ViewsData):
         label = None
         if labels is not None:
             if labels.shape != (n,):
-                raise ValueError(f"labels must be {n} entries, one per row of the views, got shape {labels.shape}.")
+                raise ValueError(f"labels must have {n} entries, one per row of the views, got shape {labels.shape}.")
             self.class_names, label = class_codes(labels)
         if groups is not None and groups.shape != (n,):
             raise ValueError(f"groups must be {n} names, one per row of the views, got shape {groups.shape}.")
@@ -146,16 +146,16 @@ def check_views(
     lengths = [len(array) if array.ndim else 0 for array in arrays]
     if len(set(lengths)) > 1:
         shown = ", ".join(f"{name} {length}" for name, length in zip(names, lengths))
-        raise ValueError(f"views take one number of rows, row i the same object in all, got {shown}.")
+        raise ValueError(f"views must have the same number of rows (row i is the same object in all), got {shown}.")
     if lengths[0] == 0:
-        raise ValueError("views take arrays with at least one row, got none.")
+        raise ValueError("views must have at least one row, got none.")
     views = []
     for name, array in zip(names, arrays):
         if array.dtype.kind not in "biuf":
-            raise ValueError(f"views take arrays of real numbers, got {array.dtype} in view {name!r}.")
+            raise ValueError(f"views must be arrays of real numbers, got {array.dtype} in view {name!r}.")
         if array.size == 0:
-            raise ValueError(f"views take arrays with at least one column, got shape {array.shape} in view {name!r}.")
-        with np.errstate(over="ignore"):  # told below, where the row is known
+            raise ValueError(f"views must have at least one column, got shape {array.shape} in view {name!r}.")
+        with np.errstate(over="ignore"):  # refused below, with the row and column
             view = np.array(array, dtype=np.float32)
         views.append(view[:, None] if view.ndim == 1 else view)
     present = np.stack([~np.isnan(flat(view)).all(1) for view in views])
@@ -183,13 +183,15 @@ def _check_values(table: np.ndarray, name: str, here: np.ndarray) -> None:
         raise ValueError(f"view {name!r} must have at least one row that is present, got only NaN or masked ones.")
     empty = np.flatnonzero(np.isnan(table).all(0))
     if len(empty):
-        raise ValueError(f"view {name!r} must have columns with numbers, got only NaN in column {empty[0]}: remove it.")
+        raise ValueError(
+            f"view {name!r} must have numbers in every column, got only NaN in column {empty[0]}: remove it."
+        )
     wrong = here & ~np.isfinite(table).all(1)
     if wrong.any():
         row = int(np.flatnonzero(wrong)[0])
         column = int(np.flatnonzero(~np.isfinite(table[row]))[0])
         raise ValueError(
-            f"view {name!r} must have rows of finite numbers, or NaN throughout for an absent row, "
+            f"view {name!r} must have rows of finite numbers, or only NaN for an absent row, "
             f"got {table[row, column]} in row {row}, column {column}: fill it in or make the whole row NaN."
         )
 

@@ -29,10 +29,10 @@ class Batch(TypedDict):
     index: Tensor
 
 
-class EpochLoader(DataLoader):
-    """A loader that Lightning takes for resumable, which it is: `train_dataloader` finds its place in the run.
+class EpochLoader(DataLoader[Any]):
+    """A loader that Lightning accepts as resumable: `train_dataloader` starts it at the right batch of the run.
 
-    There is nothing to store in a checkpoint: the place follows from the numbers of epochs and batches done.
+    There is nothing to store in a checkpoint: the position follows from the numbers of epochs and batches done.
     """
 
     def state_dict(self) -> dict[str, Any]:
@@ -73,7 +73,7 @@ class ViewsData(LightningDataModule):
         if not isinstance(num_workers, int) or num_workers < 0:
             raise ValueError(f"num_workers must be a whole number of at least 0, got {num_workers!r}.")
         self.num_workers = num_workers
-        self.datasets: dict[Split, Dataset] = {}
+        self.datasets: dict[Split, Dataset[Any]] = {}
         self.scaling: list[tuple[Tensor, Tensor]] = []
 
     @property
@@ -93,7 +93,7 @@ class ViewsData(LightningDataModule):
         """The order of training; a data module with another rule overrides this."""
         return EpochSampler(self.num_rows("train"), batch_size=self.batch_size, seed=self.seed)
 
-    def train_dataloader(self) -> DataLoader:
+    def train_dataloader(self) -> DataLoader[Any]:
         sampler = self.sampler()
         trainer = getattr(self, "trainer", None)
         if trainer is not None:
@@ -103,23 +103,23 @@ class ViewsData(LightningDataModule):
             sampler.resume(epoch=epoch, batches=batches)
         return self._loader(self.datasets["train"], sampler=sampler)
 
-    def loader(self, split: Split) -> DataLoader:
-        """All rows of a split in their order, without augmentation, the last batch as large as it comes."""
+    def loader(self, split: Split) -> DataLoader[Any]:
+        """All rows of a split in their order, as evaluation sees them; the last batch may be smaller."""
         return self._loader(self.evaluation_dataset(split))
 
-    def evaluation_dataset(self, split: Split) -> Dataset:
+    def evaluation_dataset(self, split: Split) -> Dataset[Any]:
         return self.datasets[_checks.one_of("split", split, SPLITS)]  # type: ignore[index]
 
-    def val_dataloader(self) -> DataLoader:
+    def val_dataloader(self) -> DataLoader[Any]:
         return self.loader("val")
 
-    def test_dataloader(self) -> DataLoader:
+    def test_dataloader(self) -> DataLoader[Any]:
         return self.loader("test")
 
     def arrays(self, split: Split) -> tuple[list[Tensor], Tensor | None, Tensor | None]:
         """A whole split at once: k tensors (n, ...), mask (k, n) or None, labels (n,) or None."""
         if self.num_rows(split) == 0:
-            raise ValueError(f"split must be one that has rows, got {split!r} which has none: raise its fraction.")
+            raise ValueError(f"split must be one that has rows, got {split!r}, which has none: raise its fraction.")
         batches: list[Batch] = list(self.loader(split))
         views = [torch.cat(parts) for parts in zip(*(batch["views"] for batch in batches))]
         return views, _join([b["mask"] for b in batches], dim=1), _join([b["label"] for b in batches])
@@ -131,7 +131,7 @@ class ViewsData(LightningDataModule):
         """
         return None
 
-    def _loader(self, dataset: Dataset, **options: Any) -> EpochLoader:
+    def _loader(self, dataset: Dataset[Any], **options: Any) -> EpochLoader:
         return EpochLoader(
             dataset,
             batch_size=self.batch_size,

@@ -6,6 +6,7 @@ import itertools
 import logging
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -77,7 +78,7 @@ class Domains(ImageData):
         self.held_out = held_out
         self.view_names = [name for name in names if name not in held_out]
         if self.k < 2:
-            raise ValueError(f"domains must be at least 2 that are not held out, got {self.k}: {self.view_names}.")
+            raise ValueError(f"domains must be at least 2 besides those held out, got {self.k}: {self.view_names}.")
         self._setup_images([stack] * self.k, size, augment_on)
         self.files = []
         self.labels, self.members = self._read(Path(root), names, val=val, test=test, split_seed=split_seed)
@@ -101,7 +102,7 @@ class Domains(ImageData):
         points = [(int(i),) for i in self.members[domain, split]]
         return self._evaluation_rows(points)
 
-    def domain_loader(self, domain: str, split: Split) -> DataLoader:
+    def domain_loader(self, domain: str, split: Split) -> DataLoader[Any]:
         """Batches of one domain, one view each, in a fixed order: for probes on seen and held-out domains."""
         return self._loader(self.domain_rows(domain, split))
 

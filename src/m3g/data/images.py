@@ -37,9 +37,9 @@ def load_image(path: Path, side: int) -> Tensor:
     try:
         with image_module.open(path) as image:
             square = ops.fit(image.convert("RGB"), (side, side), method=image_module.Resampling.BICUBIC)
-    except OSError as error:  # PIL's own error for a file that is no image is an OSError as well
+    except OSError as error:  # also what PIL raises for a file that is no image
         raise ValueError(
-            f"images take readable files, got {str(path)!r} ({error}): replace it, or remove it and start a new run."
+            f"images must be readable files, got {str(path)!r} ({error}): replace it, or remove it and start a new run."
         ) from error
     return torch.from_numpy(np.array(square)).permute(2, 0, 1)
 
@@ -64,7 +64,7 @@ class ViewTransform:
         return {"views": views, **batch}
 
 
-class ImageRows(Dataset):
+class ImageRows(Dataset[dict[str, Any]]):
     """Points made of k image files (or one file k times), read in whole batches.
 
     Args:
@@ -147,7 +147,7 @@ class ImageData(ViewsData):
             side=self.side, transform=self.transform, seed=self.evaluation_seed,
         )  # fmt: skip
 
-    def evaluation_dataset(self, split: Split) -> Dataset:
+    def evaluation_dataset(self, split: Split) -> Dataset[Any]:
         """A split as evaluation sees it, the training split included."""
         return self._evaluation_rows(super().evaluation_dataset(split).points)  # type: ignore[attr-defined]
 
@@ -201,7 +201,7 @@ class ImageFolders(ImageData):
         super().__init__(batch_size=batch_size, seed=seed, num_workers=num_workers)
         if stacks is None:
             if not 2 <= k <= len(IMAGENET_STACKS):
-                raise ValueError(f"k must be 2, 3 or 4 views (more with stacks=[...]), got {k!r}.")
+                raise ValueError(f"k must be 2, 3 or 4 (more with stacks=[...]), got {k!r}.")
             stacks = IMAGENET_STACKS[:k]
         elif len(stacks) < 2:
             raise ValueError(f"stacks must be k >= 2 names, one per view, got {len(stacks)}.")
@@ -242,12 +242,13 @@ def find_images(
         if (root / split).is_dir():
             more, more_classes = _with_classes(root / split)
             if (classes is None) != (more_classes is None):
-                raise ValueError(f"root must have class folders in all of train, val and test or none, got {split!r}.")
+                raise ValueError(
+                    f"root must have class folders in train, val and test or in none, got {split!r} unlike train."
+                )
             unknown = sorted(set(more_classes or ()) - set(classes or ()))
             if unknown:
                 raise ValueError(
-                    f"root must have the classes of train in {split!r} too, got {unknown[0]!r}, "
-                    f"which train does not have."
+                    f"root must have the classes of train in {split!r} too, got {unknown[0]!r}, which is not in train."
                 )
             rows[split] = np.arange(len(files), len(files) + len(more))
             files = files + more
@@ -265,5 +266,5 @@ def _with_classes(folder: Path) -> tuple[list[Path], list[str] | None]:
     if all(len(parts) == 1 for parts in inner):
         return files, None
     if any(len(parts) == 1 for parts in inner):
-        raise ValueError(f"root must have images in class folders or none at all, got both in {str(folder)!r}.")
+        raise ValueError(f"root must have all images in class folders or none, got both in {str(folder)!r}.")
     return files, [parts[0] for parts in inner]

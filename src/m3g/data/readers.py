@@ -17,7 +17,7 @@ SUFFIXES = (".npy", ".npz", ".csv", ".parquet")
 def read_array(path: str | Path, *, name: str = "paths", text: bool = False) -> np.ndarray:
     """One array from an `.npy`, `.npz` (with one array), `.csv` (with a header line) or `.parquet` file.
 
-    `file.npz:key` picks one array of several. With `text` a column of words will do as well as numbers.
+    `file.npz:key` picks one array of several. With `text` a column may have words instead of numbers.
     """
     given, key = str(path), None
     if ".npz:" in given:
@@ -58,11 +58,13 @@ def read_array(path: str | Path, *, name: str = "paths", text: bool = False) -> 
 def _open(file: Path) -> Any:
     """A numpy array, an archive of them, or a pandas table."""
     if file.suffix == ".npz" and not zipfile.is_zipfile(file):
-        raise ValueError("it is damaged or no .npz archive")
+        raise ValueError("damaged, or no .npz archive")
     if file.suffix == ".npy":
-        with open(file, "rb") as start:  # numpy would take anything else for a pickle, and advise to trust it
+        with open(
+            file, "rb"
+        ) as start:  # numpy would treat anything else as a pickle, and its message advises to allow that
             if start.read(len(np.lib.format.MAGIC_PREFIX)) != np.lib.format.MAGIC_PREFIX:
-                raise ValueError("it is damaged or no .npy array")
+                raise ValueError("damaged, or no .npy array")
     if file.suffix in (".npy", ".npz"):
         return np.load(file, allow_pickle=False)
     pandas = _checks.extra("pandas", "train")
@@ -73,13 +75,14 @@ def _pick(stored: Any, key: str | None, file: Path, name: str) -> np.ndarray:
     held = ", ".join(stored.files)
     if key is None and len(stored.files) != 1:
         raise ValueError(
-            f"{name} must be one array per file, got {held or 'none'} in {str(file)!r}: "
+            f"{name} must be files with one array, got {held or 'none'} in {str(file)!r}: "
             f"choose with '{file}:{(stored.files or ['key'])[0]}'."
         )
     if key is not None and key not in stored.files:
-        raise ValueError(f"{name} must be one of {held} of {str(file)!r}, got {key!r}.")
+        raise ValueError(f"{name} must name an array of {str(file)!r} ({held}), got {key!r}.")
     try:
-        return stored[key or stored.files[0]]
+        array: np.ndarray = stored[key or stored.files[0]]
+        return array
     except (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(
             f"{name} must be files that can be read without pickle, got {str(file)!r} ({error})."
@@ -92,14 +95,14 @@ def _check_header(table: Any, file: Path, name: str) -> None:
         return
     columns = [str(column) for column in table.columns]
     if table.index.nlevels > 1 or table.index.dtype.kind not in "iu" or (table.index != np.arange(len(table))).any():
-        # pandas takes the first of them for an index when lines have more entries than the line of names
+        # pandas makes an index of the first entries when lines have more entries than the line of names
         raise ValueError(
             f"{name} must be .csv files with one name per column, got lines of more entries than the {len(columns)} "
             f"names in {str(file)!r}: separate entries by commas, decimals by points."
         )
     if columns[0] == "Unnamed: 0":
         raise ValueError(
-            f"{name} must be named columns only, got one without a name in {str(file)!r}: "
+            f"{name} must have a name for every column, got one without in {str(file)!r}: "
             "it is probably an index, write the file without it."
         )
     counted = columns == [str(c) for c in range(len(columns))]
@@ -113,6 +116,6 @@ def _is_number(word: str) -> bool:
     try:
         float(word)
     except ValueError:
-        # pandas tells equal names apart by a suffix: "1.5" and "1.5.1"
+        # pandas adds a suffix to a repeated name: "1.5" and "1.5.1"
         return word.count(".") > 1 and _is_number(word.rpartition(".")[0])
     return True

@@ -33,7 +33,7 @@ def generator(*key: int) -> np.random.Generator:
     return np.random.default_rng(np.random.SeedSequence([int(part) for part in key]))
 
 
-class EpochSampler(DistributedSampler):
+class EpochSampler(DistributedSampler[Any]):
     """Each row once per epoch, in an order given by (seed, epoch); the module tells how processes share it.
 
     It is a `DistributedSampler`, so Lightning neither replaces nor wraps it, and calls `set_epoch`.
@@ -71,7 +71,9 @@ class EpochSampler(DistributedSampler):
         self.step_rows = batch_size * world
         if self.step_rows > num_rows:
             processes = f" in each of {world} processes" if world > 1 else ""
-            raise ValueError(f"batch_size must be at most the {num_rows} training rows, got {batch_size}{processes}.")
+            raise ValueError(
+                f"batch_size must be at most {num_rows}, the number of training rows, got {batch_size}{processes}."
+            )
         self.num_steps = num_rows // self.step_rows
         self.num_samples = self.num_steps * batch_size
         self.total_size = self.num_steps * self.step_rows
@@ -89,7 +91,8 @@ class EpochSampler(DistributedSampler):
 
     def order(self, epoch: int) -> Sequence[Any]:
         """The global order of an epoch: what every process would see together."""
-        return generator(self.seed, epoch).permutation(self.num_rows)[: self.total_size].tolist()
+        rows: list[int] = generator(self.seed, epoch).permutation(self.num_rows)[: self.total_size].tolist()
+        return rows
 
     def resume(self, *, epoch: int, batches: int) -> None:
         """When `epoch` is iterated next, start after this process's first `batches`, without loading them."""
@@ -135,7 +138,7 @@ class ClassAlignedSampler(EpochSampler):
         self.classes = sorted(set(members[0]).intersection(*members[1:]))
         if batch_size > len(self.classes):
             raise ValueError(
-                f"batch_size must be at most the {len(self.classes)} classes that all domains share, "
+                f"batch_size must be at most {len(self.classes)}, the number of classes that all domains have, "
                 f"got {batch_size}: a batch has one point per class."
             )
 

@@ -82,9 +82,9 @@ class Signals(ViewsData):
         if all(part[2] is not None for part in parts):
             self.class_names, labels = class_codes(np.concatenate([part[2] for part in parts]))
         elif any(part[2] is not None for part in parts):
-            raise ValueError(f"{label!r} must be in every file or in none, got it in some.")
+            raise ValueError(f"{label!r} must be in every file or in none, got some files with it and some without.")
         if self.k < 2:
-            raise ValueError(f"channels must be k >= 2, got {self.k}: {self.view_names}.")
+            raise ValueError(f"channels must be at least 2, got {self.k}: {self.view_names}.")
         self.view_shapes = [(1, windows.shape[-1])] * self.k
         if splits is None:
             rows = split_rows(len(windows), val=val, test=test, seed=split_seed, groups=subjects)
@@ -110,7 +110,7 @@ def _read(
     if file.suffix != ".npz" or not file.is_file():
         raise ValueError(f"paths must be .npz files that exist, got {str(file)!r}: check the path.")
     if not zipfile.is_zipfile(file):
-        raise ValueError(f"paths must be .npz archives, got {str(file)!r} which is damaged or none.")
+        raise ValueError(f"paths must be .npz archives, got {str(file)!r}, which is damaged or of another kind.")
     try:
         with np.load(file, allow_pickle=False) as stored:
             arrays = {name: stored[name] for name in (signals, "channels", subject, label) if name in stored.files}
@@ -136,7 +136,7 @@ def _read(
     for name in (subject, label):
         if name in arrays and arrays[name].shape not in ((), (recordings,)):
             raise ValueError(
-                f"{name!r} must be one entry per recording ({recordings}), got shape {arrays[name].shape} "
+                f"{name!r} must have one entry per recording ({recordings}), got shape {arrays[name].shape} "
                 f"in {str(file)!r}."
             )
     who = np.broadcast_to(arrays.get(subject, np.array(file.stem)), (recordings,)).astype(str)
@@ -147,14 +147,14 @@ def _read(
         if absent is not None:
             raise ValueError(f"channels must be some of {', '.join(names)}, got {absent!r}.")
         if len(set(wanted)) < len(wanted):
-            raise ValueError(f"channels must be each channel once, got {', '.join(wanted)}.")
+            raise ValueError(f"channels must be different channels, got {', '.join(wanted)}.")
         data, names = data[:, [names.index(channel) for channel in wanted]], wanted
     length = data.shape[-1] if window is None else _checks.positive_int("window", window)
     if length < 2:
         raise ValueError(f"window must be at least 2 samples, because windows are scaled one by one, got {length}.")
     per_recording, rest = divmod(data.shape[-1], length)
     if per_recording == 0:
-        raise ValueError(f"window must be at most the {data.shape[-1]} samples of a recording, got {length}.")
+        raise ValueError(f"window must be at most {data.shape[-1]}, the samples of a recording, got {length}.")
     if rest:
         log.info("%s: the last %d of %d samples of a recording fill no window.", file.name, rest, data.shape[-1])
     cut = data[..., : per_recording * length].astype(np.float32)
@@ -171,5 +171,6 @@ def _scaled(windows: np.ndarray, file: Path) -> np.ndarray:
             "cut such windows out."
         )
     deviation = windows.std(-1, keepdims=True)
-    # A flat channel (a loose electrode) carries nothing; it stays zero.
-    return (windows - windows.mean(-1, keepdims=True)) / np.where(deviation > 0, deviation, 1.0)
+    # A constant channel (a loose electrode, say) becomes zero.
+    scaled: np.ndarray = (windows - windows.mean(-1, keepdims=True)) / np.where(deviation > 0, deviation, 1.0)
+    return scaled

@@ -34,13 +34,13 @@ def split_rows(
         {'train': 70, 'val': 10, 'test': 20}
     """
     if not (0 <= val < 1 and 0 <= test < 1 and val + test < 1):
-        raise ValueError(f"val and test take fractions that add up to less than 1, got {val!r} and {test!r}.")
+        raise ValueError(f"val and test must be fractions that add up to less than 1, got {val!r} and {test!r}.")
     random = generator(_checks.seed("split_seed", seed), 1)
     if groups is not None:
         names, members = np.unique(groups, return_inverse=True)
         by_group = _cut(random.permutation(len(names)), "group", val=val, test=test)
         return {name: np.flatnonzero(np.isin(members, chosen)) for name, chosen in by_group.items()}
-    # Each row gets a place in (0, 1) within its class; in their order every stretch of rows has all classes' shares.
+    # Each row gets a place in (0, 1) within its class; sorted by place, any run of rows has all classes in proportion.
     kinds = np.zeros(n, dtype=int) if labels is None else labels
     place = np.empty(n)
     for kind in np.unique(kinds):
@@ -85,7 +85,7 @@ def _cut(order: np.ndarray, what: str, *, val: float, test: float) -> dict[Split
     ends = np.cumsum([max(round(part * len(order)), int(part > 0)) for part in (test, val)])
     if ends[-1] >= len(order):
         raise ValueError(
-            f"val and test take fractions that leave a {what} to train on, got {val!r} and {test!r} of "
+            f"val and test must leave at least one {what} to train on, got {val!r} and {test!r} of "
             f"{len(order)} {what}s: give more {what}s, or set val or test to 0."
         )
     tested, validated, trained = np.split(order, ends)

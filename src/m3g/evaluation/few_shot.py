@@ -1,4 +1,4 @@
-"""The paper's evaluation of signals: how well a few labels per class tell what a recording shows."""
+"""The paper's evaluation of signals: the accuracy of a probe trained from a few labels per class."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SHOTS = (10, 50, 100, 1000)
 
 
 class FewShot(NamedTuple):
-    """Test scores of a few-shot probe: mean over draws of the labelled rows, and how far the draws scatter."""
+    """Test scores of a few-shot probe: mean and standard deviation over draws of the labelled rows."""
 
     balanced_accuracy: float
     deviation: float
@@ -30,7 +30,7 @@ def balanced_accuracy(predicted: Tensor, labels: Tensor) -> float:
     """
     if predicted.shape != labels.shape or labels.ndim != 1 or len(labels) == 0:
         raise ValueError(
-            f"predicted must be one class per label, got shapes {_checks.shape_of(predicted)} for "
+            f"predicted must have one class per label, got shapes {_checks.shape_of(predicted)} for "
             f"{_checks.shape_of(labels)} labels."
         )
     right = (predicted == labels).double()
@@ -45,7 +45,7 @@ def most_shots(labels: Tensor) -> int:
 class ChannelProbe(nn.Module):
     """One weight per channel, then a linear classifier: `sum_l a_l x_l` (n, width) to logits (n, classes).
 
-    It starts at the mean of the channels and no opinion: some tens of small steps cannot outweigh a random start.
+    It starts at the mean of the channels and equal logits: a few dozen small steps would not correct a random start.
     """
 
     def __init__(self, channels: int, width: int, classes: int) -> None:
@@ -80,7 +80,7 @@ def few_shot_probe(
     Args:
         train, test: the channels' features (k, n, width), one width for all channels.
         train_labels, test_labels: (n,).
-        shots: labels per class; every class takes twice as many training rows.
+        shots: labels per class; every class needs twice as many training rows.
         draws: probes to take the mean of.
         epochs, batch_size, patience: how long, in what portions, and how many epochs without progress end it.
         seed: decides which rows are drawn.
@@ -121,7 +121,7 @@ def few_shot_probe(
 def _channels(name: str, features: Sequence[Tensor] | Tensor) -> Tensor:
     if len({tuple(part.shape) for part in features}) != 1 or features[0].ndim != 2:
         raise ValueError(
-            f"{name} must be channels of one shape (n, width), got {[_checks.shape_of(part) for part in features]}."
+            f"{name} must have channels of one shape (n, width), got {[_checks.shape_of(part) for part in features]}."
         )
     stacked = features if isinstance(features, Tensor) else torch.stack(list(features))
     _checks.finite_tensor(name, stacked)

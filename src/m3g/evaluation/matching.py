@@ -1,4 +1,4 @@
-"""Does the best polymatching of a batch equal the truth?"""
+"""How often the best polymatching of a batch is the true one."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def plot_curves(panels: Mapping[str, Series], path: str | Path, *, x_label: str 
     figure, axes = _figure(len(panels))
     for axis, (title, series) in zip(axes, panels.items()):
         for name, (x, y) in series.items():
-            # A single point would be an invisible line.
+            # A line through a single point is not visible.
             axis.plot(x, y, label=name, linewidth=1.8, marker="o" if len(x) < 30 else None, markersize=3.5)
         axis.set(title=title, xlabel=x_label)
         axis.xaxis.get_major_locator().set_params(integer=True)  # steps, epochs, numbers of views

@@ -1,4 +1,4 @@
-"""What a simple classifier reads out of frozen features: linear probes, neighbours, transfer over views."""
+"""Accuracy of simple classifiers on frozen features: linear probes, nearest neighbours, transfer over views."""
 
 from __future__ import annotations
 
@@ -95,7 +95,8 @@ def _fit(
                 torch.nn.functional.cross_entropy(layer(x[rows]), y[rows]).backward()
                 optimizer.step()
                 schedule.step()
-    return layer.requires_grad_(False)
+    fitted: torch.nn.Linear = layer.requires_grad_(False)
+    return fitted
 
 
 def _logistic(train: Tensor, labels: Tensor) -> Any:
@@ -110,13 +111,13 @@ def _logistic(train: Tensor, labels: Tensor) -> Any:
         raise ValueError("train_labels must have at least 2 classes, got 1.")
     model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=300))
     with warnings.catch_warnings():
-        # A probe a hair from its optimum is as good; the accuracy no longer moves.
+        # After this many steps the accuracy no longer changes, even where the optimum is not reached.
         warnings.simplefilter("ignore", ConvergenceWarning)
         return model.fit(train.cpu().numpy(), labels.cpu().numpy())
 
 
 def quick_probe(train: Tensor, train_labels: Tensor, test: Tensor, test_labels: Tensor) -> float:
-    """Accuracy of scikit-learn's logistic regression on standardised features (n, d): a probe in a second."""
+    """Accuracy of scikit-learn's logistic regression on standardised features (n, d): fitted in about a second."""
     _check(train, train_labels, test, test_labels)
     return float(_logistic(train, train_labels).score(test.cpu().numpy(), test_labels.cpu().numpy()))
 
@@ -166,7 +167,7 @@ def transfer_probe(
     k = len(train)
     if train.ndim != 3 or test.ndim != 3 or len(test) != k:
         raise ValueError(
-            "train and test take embeddings (k, n, d) with one k, "
+            "train and test must be embeddings (k, n, d) with one k, "
             f"got {_checks.shape_of(train)} and {_checks.shape_of(test)}."
         )
     matrix = torch.empty(k, k, dtype=torch.float64)

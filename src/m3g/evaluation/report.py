@@ -130,7 +130,7 @@ def evaluate(
         for measure in (alignment, uniformity, effective_rank):
             report.numbers[measure.__name__] = measure(test.embeddings, mask=test.mask)
     if not report.numbers:
-        raise ValueError("train and test take labels, embeddings or both, got neither.")
+        raise ValueError("train and test must have labels, embeddings or both, got neither.")
     report.numbers = {name: report.numbers[name] for name in METRICS if name in report.numbers}
     return report
 

@@ -93,8 +93,8 @@ def average_of_rest(
             of a point is over the other views it has; a point with a single view is left out.
         renormalize: scale the average back to unit length (the default). Pair losses are made for unit
             vectors: a shorter average acts as a higher temperature where the other views disagree, and
-            without this `ave` of BYOL is the same function as `pwe` of BYOL. False is the formula to the
-            letter.
+            without this `ave` of BYOL is the same function as `pwe` of BYOL. False computes exactly the
+            formula above.
         symmetric: also the average as first argument and the view as second.
 
     Cost: that of the pair loss, k times (InfoNCE: k n² d).
@@ -112,7 +112,7 @@ def average_of_rest(
         rest = (targets.sum(0) - targets) / others.clamp(min=1).unsqueeze(-1)
         seen = present & (others > 0)
     if renormalize:
-        # The floor keeps the gradient finite where the other views cancel out.
+        # eps keeps the gradient finite where the mean of the other views is nearly zero.
         rest = to_unit_length(rest, dim=-1, eps=1e-3)
     sides = list(zip(points, rest, seen))
     if symmetric:

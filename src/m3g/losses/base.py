@@ -36,6 +36,7 @@ class ViewLoss(nn.Module):
 
     takes_teacher: ClassVar[bool] = False
     takes_batches: ClassVar[bool] = False
+    __call__: Callable[..., Tensor]  # `nn.Module` declares it to return Any
 
     @property
     def reads_values(self) -> bool:

@@ -11,7 +11,9 @@ from m3g._checks import shape_of
 
 def enough_points(views: Tensor, *, least: int = 2) -> None:
     if views.shape[-2] < least:
-        raise ValueError(f"views must be at least {least} points per view for this loss, got {shape_of(views)}.")
+        raise ValueError(
+            f"views must have at least {least} points per view for this loss, got shape {shape_of(views)}."
+        )
 
 
 def some_object(wanted: Tensor, *, has: str) -> None:

@@ -54,7 +54,7 @@ def gram(
     enough_points(views)
     k, n, d = views.shape
     if k > d:
-        raise ValueError(f"views must be at most d for a volume, got shape {shape_of(views)}.")
+        raise ValueError(f"views must have k <= d for a volume, got shape {shape_of(views)}.")
     order = [view_index("anchor", anchor, k)]
     order += [l for l in range(k) if l != order[0]]
     views, mask = views[order], None if mask is None else mask[order]

@@ -68,7 +68,7 @@ def mcca(
 
     blocks = _correlations(views, weight, ridge)
     whole = blocks.permute(0, 2, 1, 3).reshape(k * d, k * d)
-    largest = torch.linalg.eigvalsh(whole)[-(components or d) :]
+    largest: Tensor = torch.linalg.eigvalsh(whole)[-(components or d) :]
     return 1 - (largest.mean() - 1) / (k - 1)
 
 

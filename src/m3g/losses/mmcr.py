@@ -42,7 +42,7 @@ def mmcr(
     non_negative("compression", compression)
     views, mask = clean(views, mask, normalize=normalize)
     centroids = views.mean(0) if mask is None else views.sum(0) / mask.sum(0).unsqueeze(-1)
-    loss = -torch.linalg.svdvals(centroids).sum()
+    loss: Tensor = -torch.linalg.svdvals(centroids).sum()
     if compression > 0:
         loss = loss + compression * torch.linalg.svdvals(views.transpose(0, 1)).sum(-1).mean()
     return loss

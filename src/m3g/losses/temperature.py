@@ -11,7 +11,7 @@ from m3g._checks import positive
 
 
 class Temperature(nn.Module):
-    """A positive number, `smallest + exp(s)`: a learned one cannot fall to zero nor get stuck at the floor.
+    """A positive number, `smallest + exp(s)`: a learned one neither reaches zero nor loses its gradient.
 
     >>> Temperature(0.1)()
     0.1

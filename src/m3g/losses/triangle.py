@@ -50,7 +50,7 @@ def triangle(
     views, mask = clean(views, mask, normalize=normalize)
     enough_points(views)
     if len(views) != 3:
-        raise ValueError(f"views must be k = 3 for a triangle, got k = {len(views)}.")
+        raise ValueError(f"views must have k = 3 for a triangle, got k = {len(views)}.")
     a, b, c = views
     ab, ac, bc = a @ b.T, a @ c.T, (b * c).sum(-1)
     aa, bb, cc = views.square().sum(-1)

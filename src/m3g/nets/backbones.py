@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from m3g import _checks
 from m3g.nets import hub
 
-FITTED = ("image_size", "num_channels")  # fields that images have and some models do without
+FITTED = ("image_size", "num_channels")  # set from the data; not every model has these fields
 TRUSTED_PACKAGES = ("m3g", "torch.nn", "transformers")
 
 
@@ -62,6 +62,7 @@ class TransformersEncoder(nn.Module):
 
     def forward(self, view: Tensor) -> Tensor:
         keep: Tensor | None = None
+        hidden: Tensor
         if self.input_name == "input_ids":
             view = view.long()
             keep = torch.ne(view, self.backbone.config.pad_token_id or 0)
@@ -91,12 +92,12 @@ def _load(model: str, pretrained: bool, changes: dict[str, Any]) -> Any:
         try:
             config = transformers.AutoConfig.for_model(model, **changes)
             return transformers.AutoModel.from_config(config, trust_remote_code=False)
-        except Exception as error:  # every model has its own ways to refuse a configuration
+        except Exception as error:  # each model raises its own type of error for a configuration that it refuses
             reason = " ".join(str(error).split()).rstrip(".")
             raise ValueError(
                 f"config must be values with which {model!r} can be built, got {changes} ({reason})."
             ) from error
-    # Without a connection only what an earlier download left behind will do.
+    # Without a connection only the files of an earlier download can be used.
     where = {"trust_remote_code": False, "local_files_only": not (Path(model).is_dir() or hub.reachable())}
     try:
         _check_fields(transformers.AutoConfig.from_pretrained(model, **where), changes)
@@ -107,13 +108,13 @@ def _load(model: str, pretrained: bool, changes: dict[str, Any]) -> Any:
     except (OSError, ValueError) as error:
         reason = str(error).strip().split("\n")[0]
         raise ValueError(
-            f"model {model!r} could not be loaded ({reason.rstrip('.')}): check the name and that the hub is "
-            "reachable, give the path of a local folder, or use a model type with pretrained=False."
+            f"model must be one that can be loaded, got {model!r} ({reason.rstrip('.')}): check the name and that the "
+            "hub is reachable, give the path of a local folder, or use a model type with pretrained=False."
         ) from error
 
 
 def _check_fields(config: Any, changes: Mapping[str, Any]) -> None:
-    """Refuse fields that the model's configuration does not have; transformers would keep them and use none."""
+    """Refuse fields that the model's configuration does not have; transformers would store and ignore them."""
     unknown = sorted(name for name in changes if not hasattr(config, name) and name not in FITTED)
     if unknown:
         known = sorted(config.to_dict())
@@ -145,7 +146,7 @@ def import_module_class(class_path: str, *, trust: bool = False) -> type[nn.Modu
 
 
 def width_on(encoder: nn.Module, input_shape: Sequence[int], *, name: str) -> int:
-    """The features an encoder gives for samples of a shape, found by trying two; a shape it refuses is an error."""
+    """The number of features an encoder returns for samples of a shape, found by a trial with two samples."""
     training = encoder.training
     encoder.eval()
     try:
@@ -153,15 +154,15 @@ def width_on(encoder: nn.Module, input_shape: Sequence[int], *, name: str) -> in
             return int(encoder(torch.zeros(2, *input_shape)).shape[-1])
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
         raise ValueError(
-            f"encoder {name} must take inputs of the view's shape "
-            f"{tuple(input_shape)} ({(str(error).splitlines() or [type(error).__name__])[0]})."
+            f"encoder {name} must accept inputs of the view's shape {tuple(input_shape)}, "
+            f"got an error ({(str(error).splitlines() or [type(error).__name__])[0]})."
         ) from error
     finally:
         encoder.train(training)
 
 
 class ModuleEncoder(nn.Module):
-    """Any module as an encoder: its output is flattened to (n, width); the width is found by trying once.
+    """Any module as an encoder: its output is flattened to (n, width); the width is found by one trial.
 
     Example:
         >>> ModuleEncoder(nn.Conv1d(1, 4, 3), (1, 10)).out_features
@@ -175,6 +176,5 @@ class ModuleEncoder(nn.Module):
 
     def forward(self, view: Tensor) -> Tensor:
         out = self.module(view)
-        if not isinstance(out, Tensor):
-            out = out.last_hidden_state[:, 0]
-        return out.flatten(1)
+        features: Tensor = out if isinstance(out, Tensor) else out.last_hidden_state[:, 0]
+        return features.flatten(1)

@@ -78,7 +78,9 @@ def _call(cls: type[nn.Module], options: dict[str, Any]) -> nn.Module:
     try:
         return cls(**options)
     except TypeError as error:
-        raise ValueError(f"encoder {cls.__name__} must get other options: {error}.") from error
+        raise ValueError(
+            f"encoder options must be arguments of {cls.__name__}, got {sorted(options)} ({error})."
+        ) from error
 
 
 def build_encoders(

@@ -32,7 +32,8 @@ class MLP(nn.Module):
         self.layers = nn.Sequential(*layers)
 
     def forward(self, view: Tensor) -> Tensor:
-        return self.layers(view)
+        features: Tensor = self.layers(view)
+        return features
 
 
 class EEGEncoder(nn.Module):
@@ -40,7 +41,7 @@ class EEGEncoder(nn.Module):
 
     Six blocks `Conv1d(stride = kernel, padding = kernel // 2) → Dropout → GroupNorm → GELU`, then a 1×1
     convolution. `maps` gives (n, channels[-1], time'), 64 × 33 for 3000 samples; `forward` averages them over
-    `pool` stretches of time and flattens: (n, channels[-1] * pool).
+    `pool` intervals of time and flattens: (n, channels[-1] * pool).
 
     Example:
         >>> import torch
@@ -79,4 +80,5 @@ class EEGEncoder(nn.Module):
 
     def forward(self, view: Tensor) -> Tensor:
         signal = view.unsqueeze(1) if view.ndim == 2 else view
-        return self.pool(self.maps(signal)).flatten(1)
+        pooled: Tensor = self.pool(self.maps(signal))
+        return pooled.flatten(1)

@@ -35,7 +35,8 @@ class Head(nn.Module):
             )
 
     def forward(self, features: Tensor) -> Tensor:
-        return self.layers(features)
+        embedding: Tensor = self.layers(features)
+        return embedding
 
 
 class Projector(Head):

@@ -1,4 +1,4 @@
-"""Is there a connection to the Hugging Face hub? One short question, before a client that retries for half a minute."""
+"""Whether the Hugging Face hub can be reached: one request, because its client would retry for half a minute."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ SECONDS = 5.0
 
 
 def reachable() -> bool:
-    """Whether the hub answers within some seconds, through the client's own session: proxies and mirrors count."""
+    """Whether the hub answers within `SECONDS`, asked by the client's own session, with its proxies and mirrors."""
     hub = _checks.extra("huggingface_hub", "train")
     if hub.constants.HF_HUB_OFFLINE:
         return False
     try:
         hub.get_session().head(hub.constants.ENDPOINT, timeout=SECONDS)
-    except Exception:  # the client has changed its library, and each has its own errors: any of them is a no
+    except Exception:  # which errors there are depends on the client's version; each means no
         return False
     return True

@@ -48,7 +48,7 @@ class MultiViewNet(nn.Module):
         """From features to embeddings (k, n, d), through projectors and, if there is one, the predictor."""
         projectors = self._per_view(self.projectors, len(features))
         embeddings = torch.stack([projector(part) for projector, part in zip(projectors, features)])
-        return embeddings if self.predictor is None else self.predictor(embeddings)
+        return self._predict(embeddings)
 
     def forward(self, views: Sequence[Tensor]) -> Tensor:
         return self.project(self.features(views))
@@ -56,8 +56,13 @@ class MultiViewNet(nn.Module):
     def embed_view(self, view: Tensor, l: int) -> Tensor:
         """The embedding (n, d) of one view: what a student or teacher that sees only some views needs."""
         features = self.encoders[l % len(self.encoders)](view)
-        embedding = self.projectors[l % len(self.projectors)](features)
-        return embedding if self.predictor is None else self.predictor(embedding)
+        return self._predict(self.projectors[l % len(self.projectors)](features))
+
+    def _predict(self, embedding: Tensor) -> Tensor:
+        if self.predictor is None:
+            return embedding
+        predicted: Tensor = self.predictor(embedding)
+        return predicted
 
     @staticmethod
     def _per_view(modules: nn.ModuleList, k: int) -> list[nn.Module]:
@@ -70,5 +75,5 @@ def _as_list(modules: nn.Module | Sequence[nn.Module]) -> nn.ModuleList:
     if isinstance(modules, nn.Module) and not isinstance(modules, nn.ModuleList):
         modules = [modules]
     if len(modules) == 0:
-        raise ValueError("encoders and projectors take at least one module, got none.")
+        raise ValueError("encoders and projectors must have at least one module, got none.")
     return nn.ModuleList(modules)

@@ -54,7 +54,8 @@ class Teacher(nn.Module):
 
     @torch.no_grad()
     def forward(self, views: Sequence[Tensor]) -> Tensor:
-        return self.net(views)
+        embeddings: Tensor = self.net(views)
+        return embeddings
 
     @torch.no_grad()
     def embed_view(self, view: Tensor, l: int) -> Tensor:

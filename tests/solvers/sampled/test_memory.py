@@ -144,8 +144,11 @@ def test_a_requested_accuracy_may_stream(monkeypatch):
 @pytest.mark.parametrize(
     ("limit", "message"),
     [
-        (1000, "solver='sampled' with 256 rows would take .* GiB, past the limit of .*: use a smaller rank"),
-        (120_000, "one row of a table of solver='sampled' would take .* GiB, .*: use fewer points or smaller batches"),
+        (1000, "solver='sampled' with 256 rows must be at most .* GiB, got .* GiB: use a smaller rank"),
+        (
+            120_000,
+            "one row of a table of solver='sampled' must be at most .* GiB, got .*: use fewer points or smaller",
+        ),
     ],
 )
 def test_what_cannot_be_cut_further_is_refused(monkeypatch, limit, message):
