@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 
 Views = Tensor | Sequence[Tensor]
+# Below this part of the sum a scaling in float64 could leave the range; such a point may as well have weight 0.
+SMALLEST_WEIGHT = 1e-100
 
 
 def working_dtype(dtype: torch.dtype) -> torch.dtype:
@@ -200,7 +202,7 @@ def same_shape(student: Tensor, teacher: Tensor) -> None:
 
 
 def marginal_weights(weights: Sequence[Tensor] | None, sizes: Sequence[int], like: Tensor) -> list[Tensor] | None:
-    """Weights per view: positive, with the same sum in every view; None means uniform."""
+    """Weights per view: not negative, with the same sum in every view; None means uniform."""
     if weights is None:
         return None
     if isinstance(weights, Tensor) or len(weights) != len(sizes):
@@ -211,9 +213,17 @@ def marginal_weights(weights: Sequence[Tensor] | None, sizes: Sequence[int], lik
         weight = torch.as_tensor(weight, dtype=torch.float64, device=like.device)
         if weight.shape[-1:] != (size,):
             raise ValueError(f"weights must have {size} entries in view {l}, got shape {shape_of(weight)}.")
-        wrong = weight[~((weight > 0) & (weight < math.inf))]
+        wrong = weight[~((weight >= 0) & (weight < math.inf))]
         if wrong.numel():
-            raise ValueError(f"weights must be positive finite numbers, got {float(wrong[0])} in view {l}.")
+            raise ValueError(f"weights must be finite numbers of at least 0, got {float(wrong[0])} in view {l}.")
+        total = weight.sum(-1, keepdim=True)
+        if not bool((total > 0).all()):
+            raise ValueError(f"weights must have a positive sum, got only zeros in view {l}.")
+        tiny = weight[(weight > 0) & (weight < SMALLEST_WEIGHT * total)]
+        if tiny.numel():
+            raise ValueError(
+                f"weights must be 0 or at least {SMALLEST_WEIGHT:g} of their sum, got {float(tiny[0])} in view {l}."
+            )
         out.append(weight)
     totals = [float(weight.sum(-1).max()) for weight in out]
     if not all(math.isclose(total, totals[0], rel_tol=1e-4) for total in totals):

@@ -230,8 +230,8 @@ WEIGHTS = [torch.full((4,), 0.25)] * 3
         ({"weights": torch.rand(3, 4)}, "weights must be a sequence of 3 tensors, one per view, got a tensor"),
         ({"weights": [*WEIGHTS[:2], torch.full((5,), 0.2)]}, "weights must have 4 entries in view 2"),
         ({"weights": [*WEIGHTS[:2], torch.full((4,), 0.5)]}, "weights must have the same sum in every view"),
-        ({"weights": [*WEIGHTS[:2], torch.tensor([-0.5, 0.5, 0.5, 0.5])]}, "must be positive finite numbers, got -0.5"),
-        ({"weights": [torch.full((4,), torch.inf)] * 3}, "weights must be positive finite numbers, got inf in view 0"),
+        ({"weights": [*WEIGHTS[:2], torch.tensor([-0.5, 0.5, 0.5, 0.5])]}, "finite numbers of at least 0, got -0.5"),
+        ({"weights": [torch.full((4,), torch.inf)] * 3}, "finite numbers of at least 0, got inf in view 0"),
     ],
 )
 def test_wrong_arguments_are_named(options, message):

@@ -93,6 +93,12 @@ def edge_index(k: int, device: torch.device) -> tuple[Tensor, Tensor]:
     return left, right
 
 
+def select_points(points: Tensor, sizes: Sequence[int], rows: Sequence[Tensor]) -> Tensor:
+    """Some points of each view, of points (b, N, d) that stand one view after the other."""
+    starts = [sum(sizes[:l]) for l in range(len(sizes))]
+    return points.index_select(1, torch.cat([start + chosen for start, chosen in zip(starts, rows)]))
+
+
 class CircularVarianceProblem(PairwiseProblem):
     """factor · (1 - |mean|²): inner products between views, and terms of one view alone.
 
@@ -105,6 +111,11 @@ class CircularVarianceProblem(PairwiseProblem):
         self.batch = batch
         self.edges = all_edges(len(sizes))
         self.factor = factor
+
+    def select(self, rows: Sequence[Tensor]) -> CircularVarianceProblem:
+        out = self.with_tensors([select_points(self.tensors[0], self.sizes, rows)])
+        out.sizes = tuple(map(len, rows))
+        return out
 
     def log_kernels(self, epsilon: float, dtype: torch.dtype) -> LogKernels:
         """Exponents s (⟨x_l, x_m⟩ - 1) with s = 2 · factor / (k² eps): on the sphere at most 0."""
@@ -159,6 +170,11 @@ class CircularStdProblem(Problem):
         self.tensors = (points,)
         self.sizes = sizes
         self.batch = batch
+
+    def select(self, rows: Sequence[Tensor]) -> CircularStdProblem:
+        out = self.with_tensors([select_points(self.tensors[0], self.sizes, rows)])
+        out.sizes = tuple(map(len, rows))
+        return out
 
     def dense(self) -> Tensor:
         squares = squared_means(self.tensors[0].detach(), self.sizes, slice(0, self.sizes[0]))

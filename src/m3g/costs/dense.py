@@ -19,6 +19,12 @@ class DenseProblem(Problem):
         self.batch = ()
         self.tensors = (tensor,)
 
+    def select(self, rows: Sequence[Tensor]) -> DenseProblem:
+        tensor = self.tensors[0]
+        for axis, chosen in enumerate(rows):
+            tensor = tensor.index_select(axis, chosen)
+        return DenseProblem(tensor)
+
     def dense(self) -> Tensor:
         return self.tensors[0].detach().unsqueeze(0)
 
@@ -77,6 +83,10 @@ class FunctionProblem(Problem):
         per_row = self.num_batch * self.num_tuples / self.sizes[0] * self.tensors[0].shape[-1] * 8
         step = max(1, int(2**26 / per_row))
         return [slice(i, min(i + step, self.sizes[0])) for i in range(0, self.sizes[0], step)]
+
+    def select(self, rows: Sequence[Tensor]) -> FunctionProblem:
+        views = [view.index_select(1, chosen) for view, chosen in zip(self.tensors, rows)]
+        return FunctionProblem(self.function, views, batch=self.batch)
 
     def dense(self) -> Tensor:
         views = self.detached().tensors

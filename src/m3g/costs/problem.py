@@ -15,6 +15,7 @@ from torch import Tensor
 from m3g.costs.coupling import Coupling, Edge, along
 
 AnyProblem = TypeVar("AnyProblem", bound="Problem")
+AnyPairwise = TypeVar("AnyPairwise", bound="PairwiseProblem")
 
 
 class Problem(ABC):
@@ -39,6 +40,10 @@ class Problem(ABC):
     def detached(self: AnyProblem) -> AnyProblem:
         """The same without gradients, of backward and of forward mode."""
         return self.with_tensors([tensor.detach() for tensor in self.tensors])
+
+    @abstractmethod
+    def select(self: AnyProblem, rows: Sequence[Tensor]) -> AnyProblem:
+        """The problem of some points only: `rows` holds the indices to keep in each view. Differentiable."""
 
     @property
     def k(self) -> int:
@@ -124,6 +129,15 @@ class PairwiseProblem(Problem):
         self.sizes = tuple(sizes)
         self.batch = tuple(batch)
         self.tensors = (costs,) if isinstance(costs, Tensor) else tuple(costs)
+
+    def select(self: AnyPairwise, rows: Sequence[Tensor]) -> AnyPairwise:
+        matrices = self.tensors[0].unbind(1) if self.tensors[0].ndim == 4 else self.tensors
+        chosen = [
+            matrix.index_select(-2, rows[l]).index_select(-1, rows[m]) for (l, m), matrix in zip(self.edges, matrices)
+        ]
+        out = self.with_tensors(chosen)
+        out.sizes = tuple(map(len, rows))
+        return out
 
     @property
     def complete(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,6 +45,7 @@ class LinearProgram(Solver):
             cost = problem.dense()[0].double().cpu().numpy()
         if problem.k == 2 and weights is None and problem.sizes[0] == problem.sizes[1]:
             tuples, mass, potentials = assignment(cost)
+            target = np.full(sum(problem.sizes), 1 / problem.sizes[0])
         else:
             if problem.num_tuples > self.max_tuples:
                 raise ValueError(
@@ -54,6 +56,7 @@ class LinearProgram(Solver):
             target = concatenated_weights(problem, weights)[0][0].cpu().numpy()
             tuples, mass, potentials = linear_programme(cost, target)
         value = float((cost[tuple(tuples.T)] * mass).sum())
+        error = marginal_error(tuples, mass, target, problem.sizes)
         mass_tensor = torch.as_tensor(mass, dtype=problem.dtype, device=problem.device)
         coupling = SparseCoupling(problem, torch.as_tensor(tuples, device=problem.device), mass_tensor)
         return Solution(
@@ -61,12 +64,18 @@ class LinearProgram(Solver):
             epsilon=0.0,
             value=mass_tensor.new_tensor(value).reshape(problem.batch),
             flat_potentials=mass_tensor.new_tensor(np.concatenate(potentials)).unsqueeze(0),
-            error=mass_tensor.new_zeros(problem.batch),
+            error=mass_tensor.new_tensor(error).reshape(problem.batch),
             num_steps=1,
             tol=tol,
             solver=self.name,
             coupling_form=coupling,
         )
+
+
+def marginal_error(tuples: np.ndarray, mass: np.ndarray, target: np.ndarray, sizes: Sequence[int]) -> float:
+    """Σ_l |m_l(P) - a_l|_1 of the coupling with this mass on these tuples (s, k)."""
+    found = [np.bincount(tuples[:, l], mass, minlength=n) for l, n in enumerate(sizes)]
+    return float(np.abs(np.concatenate(found) - target).sum())
 
 
 def assignment(cost: np.ndarray) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
@@ -99,9 +108,20 @@ def linear_programme(cost: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, 
     rows = (index + starts[:, None]).ravel()
     columns = np.tile(np.arange(cost.size), cost.ndim)
     equations = coo_array((np.ones(rows.size), (rows, columns)), shape=(len(target), cost.size)).tocsr()
-    result = linprog(cost.ravel(), A_eq=equations, b_eq=target, method="highs")
+    # HiGHS compares with absolute tolerances, so masses are given in units of their mean. A view's equations follow
+    # from those of the others and one sum: with sums that differ in the last digit they would contradict each other.
+    unit = float(target.mean())
+    parts = np.split(target / unit, np.cumsum(cost.shape)[:-1])
+    right = np.concatenate([part * (parts[0].sum() / part.sum()) for part in parts])
+    result = linprog(cost.ravel(), A_eq=equations, b_eq=right, method="highs", options={"presolve": True})
     if not result.success:
-        raise RuntimeError(f"HiGHS did not solve the linear programme: {result.message}")
-    used = np.flatnonzero(result.x > 1e-12)
+        result = linprog(cost.ravel(), A_eq=equations, b_eq=right, method="highs-ds", options={"presolve": False})
+    if not result.success:
+        raise ValueError(
+            f"weights must be ones that HiGHS can solve with solver='linear-program', got {right.min() * unit:.2g} to "
+            f"{right.max() * unit:.2g} ({result.message.strip()})."
+        )
+    mass = np.maximum(result.x, 0.0) * unit
+    used = np.flatnonzero(mass > 0)
     potentials = np.split(result.eqlin.marginals, np.cumsum(cost.shape)[:-1])
-    return index[:, used].T.copy(), result.x[used], potentials
+    return index[:, used].T.copy(), mass[used], potentials

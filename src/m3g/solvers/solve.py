@@ -17,6 +17,10 @@ from m3g.solvers.sampled.solver import Sampled
 from m3g.solvers.shared.solver import Solver
 from m3g.solvers.sinkhorn import Sinkhorn
 from m3g.solvers.solution import Solution
+from m3g.solvers.support import Support
+
+# A weight below this is not solved in float32.
+SMALLEST_SINGLE = 1e-20
 
 SOLVERS: dict[str, type[Solver]] = {
     "auto": Auto,
@@ -53,7 +57,9 @@ def solve(
         tol: the solution is found when Σ_l |m_l(P) - a_l|_1 is at most this.
         solver: "auto", "factored", "sampled", "sinkhorn", "linear-program", or an object such as
             `Factored(newton=False)`.
-        weights: k tensors a_l (n_l) with one common sum; uniform with sum 1 if left out.
+        weights: k tensors a_l (n_l) with one common sum; uniform with sum 1 if left out. A point of weight 0 is left
+            out: it carries no mass, and its potential is minus infinity. Where a weight is below 1e-20 the problem
+            is solved, and answered, in float64.
         differentiable: let `value`, `pair_marginal` and `coupling` carry gradients to the cost, the last two by
             the implicit function theorem, which holds to the accuracy of `tol`.
 
@@ -81,17 +87,19 @@ def solve(
         raise ValueError(f"problem must be a cost applied to views or a dense tensor, got {type(problem).__name__}.")
     chosen = as_solver(solver)
     _checks.positive("tol", tol)
-    solution = chosen.solve(
-        problem,
-        epsilon=chosen.check_epsilon(epsilon),
-        tol=tol,
-        weights=_checks.marginal_weights(weights, problem.sizes, problem.tensors[0]),
-    )
+    checked = _checks.marginal_weights(weights, problem.sizes, problem.tensors[0])
+    support = Support.of(checked)
+    if support is not None and checked is not None:
+        problem, checked = support.restricted(problem, checked)
+    if checked is not None and min(float(weight.min()) for weight in checked) < SMALLEST_SINGLE:
+        # Scalings of such points leave the range of float32, so the problem is solved and answered in float64.
+        problem = problem.with_tensors([tensor.double() for tensor in problem.tensors])
+    solution = chosen.solve(problem, epsilon=chosen.check_epsilon(epsilon), tol=tol, weights=checked)
     if chosen.fixed_steps is None and not solution.converged:
         # What may be wrong with the costs is looked for only now: looking costs a pass over them.
         for tensor in problem.tensors:
             _checks.finite_tensor("problem", tensor.detach())
     if differentiable:
         value = differentiable_value(solution).reshape(problem.batch)
-        return replace(solution, value=value, differentiable=True)
-    return solution
+        solution = replace(solution, value=value, differentiable=True)
+    return solution if support is None else support.padded(solution)

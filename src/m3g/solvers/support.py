@@ -1,0 +1,85 @@
+"""Points of weight zero are left out of a solve, and stand in its answer with no mass."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import torch
+from torch import Tensor
+
+from m3g import _checks
+from m3g.costs import Problem
+from m3g.solvers.solution import Solution
+
+
+@dataclass(frozen=True)
+class Support:
+    """The points that carry mass: their indices in each view, and how many points each view has in all."""
+
+    rows: tuple[Tensor, ...]
+    sizes: tuple[int, ...]
+
+    @staticmethod
+    def of(weights: Sequence[Tensor] | None) -> Support | None:
+        """The support of weights (..., n_l); None where no weight is zero."""
+        if weights is None or all(bool((weight > 0).all()) for weight in weights):
+            return None
+        kept = []
+        for l, weight in enumerate(weights):
+            positive = weight.reshape(-1, weight.shape[-1]) > 0
+            if not bool((positive == positive[0]).all()):
+                raise ValueError(
+                    f"weights must be zero at the same points in every member of a batch, got others in view {l}."
+                )
+            kept.append(positive[0].nonzero().squeeze(1))
+        return Support(tuple(kept), tuple(weight.shape[-1] for weight in weights))
+
+    def restricted(self, problem: Problem, weights: Sequence[Tensor]) -> tuple[Problem, list[Tensor]]:
+        """The problem and the weights of these points alone."""
+        return problem.select(self.rows), [weight[..., kept] for weight, kept in zip(weights, self.rows)]
+
+    def padded(self, solution: Solution) -> PaddedSolution:
+        """The solution with the other points in their places again."""
+        content = {field.name: getattr(solution, field.name) for field in fields(Solution) if field.init}
+        return PaddedSolution(**content, support=self)
+
+    def spread(self, tensor: Tensor, views: Sequence[int], fill: float = 0.0) -> Tensor:
+        """(..., kept) of some views, in the last axes, to (..., n): `fill` at the points without mass."""
+        for axis, l in enumerate(views, start=tensor.ndim - len(views)):
+            shape = [*tensor.shape[:axis], self.sizes[l], *tensor.shape[axis + 1 :]]
+            tensor = tensor.new_full(shape, fill).index_copy(axis, self.rows[l], tensor)
+        return tensor
+
+
+@dataclass(frozen=True, repr=False)
+class PaddedSolution(Solution):
+    """A solution in which some points have weight zero: they carry no mass, and their potentials are minus infinity.
+
+    `problem` is that of the points with mass, which was solved.
+    """
+
+    support: Support | None = None
+
+    def _support(self) -> Support:
+        assert self.support is not None
+        return self.support
+
+    @property
+    def potentials(self) -> list[Tensor]:
+        """f_1 … f_k, tensors (..., n_l)."""
+        return [self._support().spread(part, (l,), -torch.inf) for l, part in enumerate(super().potentials)]
+
+    def marginal(self, l: int) -> Tensor:
+        """Marginal of view l: (..., n_l)."""
+        return self._support().spread(super().marginal(l), (_checks.view_index("l", l, self.problem.k),))
+
+    def pair_marginal(self, l: int, m: int) -> Tensor:
+        """Joint marginal of views l and m: (..., n_l, n_m)."""
+        k = self.problem.k
+        pair = super().pair_marginal(l, m)
+        return self._support().spread(pair, (_checks.view_index("l", l, k), _checks.view_index("m", m, k)))
+
+    def coupling(self, *, limit: int | None = None) -> Tensor:
+        """The full tensor (..., n_1, …, n_k)."""
+        return self._support().spread(super().coupling(limit=limit), range(self.problem.k))
