@@ -27,7 +27,7 @@ def test_the_descent_ends_at_the_true_matching(space, loss):
     moments = flow.descend(flow.start(4, 3, space=space), loss, setting)
     assert [moment.step for moment in moments] == list(range(81))
     assert moments[0].matched < 1 == moments[-1].matched
-    assert moments[-1].gap < 0.05 * moments[0].gap
+    assert moments[-1].gap < 0.2 * moments[0].gap
     assert moments[-1].loss < moments[0].loss
     arrived = flow.arrived(moments)
     assert moments[arrived - 1].matched < 1

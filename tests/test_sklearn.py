@@ -1,0 +1,114 @@
+"""The estimators of m3g.sklearn, as scikit-learn uses them."""
+
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from m3g.sklearn import ColumnBlockEmbedding, MultiViewEmbedding
+
+QUICK = {"n_components": 4, "width": 16, "epochs": 3, "random_state": 0}
+
+
+# MultiViewEmbedding itself takes a list of arrays, which none of these checks passes: they all give one array X.
+@parametrize_with_checks([ColumnBlockEmbedding(n_components=2, width=8, epochs=2, random_state=0)])
+def test_scikit_learns_own_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.fixture
+def views():
+    rng = np.random.default_rng(0)
+    objects = rng.standard_normal((90, 4))
+    return [objects @ rng.standard_normal((4, d)) + 0.1 * rng.standard_normal((90, d)) for d in (5, 6, 7)]
+
+
+def test_views_of_an_object_come_together(views):
+    model = MultiViewEmbedding(n_components=8, epochs=40, random_state=0).fit(views)
+    units = [v / np.linalg.norm(v, axis=1, keepdims=True) for v in model.transform_views(views)]
+    found = (units[0] @ units[1].T).argmax(1)
+    assert (found == np.arange(90)).mean() > 0.5  # chance is 1 in 90
+    assert model.loss_curve_[-1] < model.loss_curve_[0]
+
+
+def test_the_same_seed_gives_the_same_result_and_disturbs_nobody(views):
+    state = torch.random.get_rng_state()
+    first = MultiViewEmbedding(**QUICK).fit_transform(views)
+    assert torch.equal(state, torch.random.get_rng_state())
+    torch.rand(3)
+    model = MultiViewEmbedding(**QUICK)
+    assert np.array_equal(first, model.fit_transform(views))
+    assert np.array_equal(first, pickle.loads(pickle.dumps(model)).transform(views))
+    assert not np.allclose(first, clone(model).set_params(random_state=1).fit_transform(views))
+
+
+def test_missing_views(views):
+    model = MultiViewEmbedding(**QUICK).fit(views)
+    absent = [np.full_like(views[0], np.nan), *views[1:]]
+    assert np.array_equal(model.transform([None, *views[1:]]), model.transform(absent))
+    one = model.transform_views([None, views[1], None])
+    assert np.isnan(one[[0, 2]]).all()
+    unit = one[1] / np.linalg.norm(one[1], axis=1, keepdims=True)
+    assert np.allclose(model.transform([None, views[1], None]), unit)
+
+
+def test_rows_that_lack_a_view_in_training(views):
+    views[0][:40] = np.nan
+    views[2][30:60] = np.nan
+    assert np.isfinite(MultiViewEmbedding(**QUICK).fit_transform(views)).all()
+
+
+@pytest.mark.parametrize("loss", ["infonce-pwe", "mmcr", "vicreg"])
+def test_other_losses(views, loss):
+    assert MultiViewEmbedding(**QUICK, loss=loss).fit_transform(views).shape == (90, 4)
+
+
+def test_more_views_than_an_exact_solve_takes(views):
+    assert MultiViewEmbedding(**QUICK).fit_transform([*views, *views]).shape == (90, 4)
+
+
+def test_pipeline_grid_and_scores_in_several_processes(views):
+    X, y = np.hstack(views), (views[0][:, 0] > 0).astype(int)
+    model = make_pipeline(ColumnBlockEmbedding([5, 6, 7], **QUICK), LogisticRegression())
+    alone, together = (cross_val_score(model, X, y, cv=3, n_jobs=jobs) for jobs in (1, 2))
+    assert np.array_equal(alone, together)
+    grid = {"columnblockembedding__loss": ["m3g", "infonce-pwe"], "columnblockembedding__n_components": [2, 4]}
+    found = GridSearchCV(model, grid, cv=2).fit(X, y)
+    assert set(found.best_params_) == set(grid)
+    assert list(model.fit(X, y)[0].get_feature_names_out())[:1] == ["columnblockembedding0"]
+
+
+def test_blocks_are_the_views(views):
+    a = ColumnBlockEmbedding([5, 6, 7], **QUICK).fit_transform(np.hstack(views))
+    assert np.array_equal(a, MultiViewEmbedding(**QUICK).fit_transform(views))
+
+
+@pytest.mark.parametrize(
+    ("options", "change", "message"),
+    [
+        ({}, lambda v: v[:1], "X must be k >= 2 arrays to fit"),
+        ({}, lambda v: [None, *v[1:]], "X must be k >= 2 arrays to fit"),
+        ({}, lambda v: v[0], "X must be a list of k arrays"),
+        ({}, lambda v: [v[0][:5], v[1]], "X must be views of the same rows"),
+        ({}, lambda v: [np.where(v[0] == v[0][3, 2], np.nan, v[0]), v[1]], "some NaN in row 3 of view 0"),
+        ({}, lambda v: [np.full_like(v[0], np.nan), v[1]], "at least one row of every view"),
+        ({"loss": "nonsense"}, lambda v: v, "must be one of"),
+        ({"n_components": 0}, lambda v: v, "n_components must be"),
+        ({"loss_options": {"epsilon": -1}}, lambda v: v, "epsilon must be"),
+    ],
+)
+def test_wrong_arguments(views, options, change, message):
+    with pytest.raises(ValueError, match=message):
+        MultiViewEmbedding(**{**QUICK, **options}).fit(change(views))
+
+
+@pytest.mark.parametrize("blocks", [1, 30, [5, 5], [18]])
+def test_wrong_blocks(views, blocks):
+    with pytest.raises(ValueError, match="blocks must be"):
+        ColumnBlockEmbedding(blocks, **QUICK).fit(np.hstack(views))
