@@ -22,6 +22,7 @@ from m3g.cli.launch import USER_ERROR, end_with_parent, run_in_processes
 COMMANDS = {
     "train": ("train", "learn a representation from k views; start here"),
     "evaluate": ("evaluate", "measure a trained run again: probes, retrieval, matching, pictures"),
+    "audit": ("audit", "list the entries of a trained run's data that do not belong to their row"),
     "embed": ("embed", "write the embeddings of a trained run to a file"),
     "search": ("search", "find the objects nearest to a query in any of the views"),
     "match": ("match", "match the rows of k files whose rows are in no common order"),

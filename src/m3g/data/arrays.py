@@ -11,10 +11,12 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from m3g import _checks
 from m3g.data.base import Batch, ViewsData, class_codes
 from m3g.data.readers import read_array
 from m3g.data.sampling import Draw
 from m3g.data.splits import SPLITS, split_rows
+from m3g.data.swapped import swap_entries
 
 
 class TensorRows(Dataset[Batch]):
@@ -55,8 +57,14 @@ class Arrays(ViewsData):
         split_seed: decides which rows are held out.
         seed: decides the order of training.
         standardize: leave the numbers as they are if false.
+        swapped: this share of the training entries shows another object, on purpose (see `swapped_from`).
         num_workers: processes that prepare batches; 0 is fastest for arrays in memory.
+
+    Attributes:
+        swapped_from: (k, n), the training row that each training entry shows; None if none was swapped.
     """
+
+    swapped_from: Tensor | None = None
 
     def __init__(
         self,
@@ -72,6 +80,7 @@ class Arrays(ViewsData):
         split_seed: int = 0,
         seed: int = 0,
         standardize: bool = True,
+        swapped: float = 0.0,
         num_workers: int = 0,
     ):
         super().__init__(batch_size=batch_size, seed=seed, num_workers=num_workers)
@@ -95,6 +104,7 @@ class Arrays(ViewsData):
             test=test,
             split_seed=split_seed,
             standardize=standardize,
+            swapped=swapped,
         )
 
     def _prepare(
@@ -109,7 +119,9 @@ class Arrays(ViewsData):
         test: float,
         split_seed: int,
         standardize: bool,
+        swapped: float,
     ) -> None:
+        _checks.fraction("swapped", swapped)
         views, present = check_views(arrays, names, mask)
         n = len(views[0])
         label = None
@@ -137,6 +149,10 @@ class Arrays(ViewsData):
                 None if label is None else label[take],
                 take,
             )
+        if swapped > 0:
+            train = self.datasets["train"]
+            assert isinstance(train, TensorRows)
+            self.swapped_from = swap_entries(train.views, train.mask, share=swapped, seed=self.seed)
 
 
 def check_views(
@@ -221,7 +237,7 @@ class MultipleFeatures(Arrays):
 
     Args:
         views: which of `fourier`, `profile`, `karhunen`, `pixels`, `zernike`, `morphology`; by default all.
-        batch_size, val, test, split_seed, seed, standardize, num_workers: as in `Arrays`.
+        batch_size, val, test, split_seed, seed, standardize, swapped, num_workers: as in `Arrays`.
 
     Example:
         >>> data = MultipleFeatures(views=["fourier", "pixels", "zernike"])
@@ -244,6 +260,7 @@ class MultipleFeatures(Arrays):
         split_seed: int = 0,
         seed: int = 0,
         standardize: bool = True,
+        swapped: float = 0.0,
         num_workers: int = 0,
     ):
         ViewsData.__init__(self, batch_size=batch_size, seed=seed, num_workers=num_workers)
@@ -255,4 +272,14 @@ class MultipleFeatures(Arrays):
             np.load(file, allow_pickle=False) as stored,
         ):
             arrays, labels = [stored[name] for name in names], stored["digit"]
-        self._prepare(arrays, names, labels, None, val=val, test=test, split_seed=split_seed, standardize=standardize)
+        self._prepare(
+            arrays,
+            names,
+            labels,
+            None,
+            val=val,
+            test=test,
+            split_seed=split_seed,
+            standardize=standardize,
+            swapped=swapped,
+        )

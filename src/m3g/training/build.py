@@ -13,6 +13,7 @@ from m3g import data as data_sets
 from m3g import losses
 from m3g.training.config import Config
 from m3g.training.export import network
+from m3g.training.mismatch import Mismatch
 from m3g.training.module import MultiViewModule, seed_everything
 
 # n ** k up to which the exact solver of M3G takes some tens of milliseconds, and in all subsets of a step together
@@ -56,9 +57,20 @@ def build_module(config: Config, data: data_sets.ViewsData, *, trust: bool = Fal
         teacher=config.teacher,
         views_per_step=None if shown == data.k else shown,
         subsets_per_step=number,
+        mismatch=_mismatch(data) if config.mismatch else None,
         batch_size=data.batch_size,
         seed=config.seed,
     )
+
+
+def _mismatch(data: data_sets.ViewsData) -> Mismatch:
+    index = getattr(data.datasets["train"], "index", None)
+    if index is None:
+        raise ValueError(
+            f"mismatch must be false for {type(data).__name__}, whose views are drawn from one image or class, "
+            "got true."
+        )
+    return Mismatch(data.k, int(index.max()) + 1)
 
 
 def settled(config: Config, data: data_sets.ViewsData) -> Config:

@@ -127,6 +127,8 @@ class Config:
             losses m3g and kl as many as their exact solver, whose cost is n ** k, takes quickly
         subsets_per_step: of how many random subsets of that size a step takes the mean; None takes as many as
             are quick
+        mismatch: watch for entries that do not belong to their row, and leave them out of the loss; `m3g audit` lists
+            them
         seed: fixes every random choice: a run on CPU is repeated bit for bit
     """
 
@@ -143,6 +145,7 @@ class Config:
     loop: LoopSettings = field(default_factory=LoopSettings)
     views_per_step: int | None = None
     subsets_per_step: int | None = None
+    mismatch: bool = False
     seed: int = 0
 
     def to_dict(self) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from m3g.data import ViewsData
 from m3g.training import checkpoint, logs
 from m3g.training.build import build_data, build_module, settled
 from m3g.training.config import Config, check
+from m3g.training.entries import write_entries
 from m3g.training.export import save_network
 from m3g.training.module import MultiViewModule, NonFiniteLoss
 from m3g.training.run import Run
@@ -101,6 +102,9 @@ def train(
             view_names=list(data.view_names),
             scaling=data.scaling,
         )
+        if module.mismatch is not None:
+            index = data.datasets["train"].index  # type: ignore[attr-defined]
+            write_entries(folder.mismatch, module.mismatch, data.view_names, index)
     return folder
 
 

@@ -15,6 +15,7 @@ from m3g.losses import ViewLoss
 from m3g.nets import MultiViewNet, Teacher
 from m3g.training import optim
 from m3g.training.config import OptimSettings, TeacherSettings
+from m3g.training.mismatch import Mismatch
 from m3g.training.schedules import cosine, warmup_cosine
 from m3g.training.sharding import shard
 
@@ -35,6 +36,7 @@ class MultiViewModule(pl.LightningModule):
         teacher: the teacher; by default there is none.
         views_per_step: how many of the k views are compared at a time; None takes all.
         subsets_per_step: of how many random subsets of that size a step takes the mean.
+        mismatch: judges the entries of every batch and leaves the doubtful ones out; by default all are trusted.
         batch_size: points of a batch, which `optim.reference_batch` is compared with.
         seed: fixes what each step draws at random (dropout, augmentations, the split into student and
             teacher).
@@ -55,6 +57,7 @@ class MultiViewModule(pl.LightningModule):
         teacher: TeacherSettings | None = None,
         views_per_step: int | None = None,
         subsets_per_step: int = 1,
+        mismatch: Mismatch | None = None,
         batch_size: int | None = None,
         seed: int = 0,
     ) -> None:
@@ -66,6 +69,7 @@ class MultiViewModule(pl.LightningModule):
         self.teacher = Teacher(net) if self.teacher_settings.enabled else None
         self.views_per_step = views_per_step
         self.subsets_per_step = subsets_per_step
+        self.mismatch = mismatch
         self.batch_size = batch_size
         self.seed = seed
         if self.optim_settings.reference_batch is not None and batch_size is None:
@@ -84,6 +88,8 @@ class MultiViewModule(pl.LightningModule):
         embeddings, teacher = self.embed(views, shown)
         if not bool(torch.isfinite(embeddings).all()):
             raise NonFiniteLoss(self._stopped("the embeddings are not finite", batch))
+        if self.mismatch is not None:
+            mask = self.without_doubtful(embeddings, mask, batch["index"], shown)
         places = [[shown.index(l) for l in subset] for subset in subsets]
         try:
             loss = self.compare(embeddings, teacher, None if mask is None else mask[shown], places)
@@ -107,15 +113,25 @@ class MultiViewModule(pl.LightningModule):
         chosen = self._random(2).permutation(shown)[:students]
         return _stack({l: self.net if l in chosen else self.teacher for l in shown}, views), None
 
+    def without_doubtful(
+        self, embeddings: Tensor, mask: Tensor | None, index: Tensor, shown: list[int]
+    ) -> Tensor | None:
+        """The mask without the entries that were doubtful before this batch, from which the judge then learns."""
+        assert self.mismatch is not None
+        trusted = self.mismatch.trusted(index, mask)
+        self.mismatch.observe(embeddings.detach(), index, views=shown, mask=None if mask is None else mask[shown])
+        return trusted
+
     def compare(
         self, embeddings: Tensor, teacher: Tensor | None, mask: Tensor | None, subsets: list[list[int]]
     ) -> Tensor:
         """The mean of the loss over subsets of the views; usually there is one, of all views."""
-        if len(subsets) > 1 and mask is None and self.loss.takes_batches:
+        chosen = torch.tensor(subsets, device=embeddings.device)
+        masks = None if mask is None else mask[chosen]
+        if len(subsets) > 1 and self.loss.takes_batches and (masks is None or bool(masks.any(1).all())):
             # problems of one shape are solved together
-            chosen = torch.tensor(subsets, device=embeddings.device)
             taught = None if teacher is None else teacher[chosen]
-            return self.loss(embeddings[chosen], teacher=taught).mean()
+            return self.loss(embeddings[chosen], mask=masks, teacher=taught).mean()
         losses = []
         for subset in subsets:
             part, present = embeddings[subset], None if mask is None else mask[subset]

@@ -7,6 +7,7 @@ tensorboard/       the same for TensorBoard
 checkpoints/       last.ckpt, to resume from
 model.safetensors  the trained network              model.json     how to build it
 results.json       the final evaluation             plots/         the pictures
+mismatch.csv       with --mismatch, how reliable every entry of the training rows is
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ class Run:
         self.model = self.path / "model.json"
         self.results = self.path / "results.json"
         self.plots = self.path / "plots"
+        self.mismatch = self.path / "mismatch.csv"
 
     def refuse_existing(self) -> None:
         """Raise if there is something at the folder's path."""

@@ -1,0 +1,165 @@
+"""Entries that do not belong to their row: found while training, and left out of the loss.
+
+Every step compares the views of a batch: u_lm[i, j] is the logarithm of n times the softmax of the similarities, the
+mean of both directions. The pairs of one row (the diagonal) and those of different rows are described by their means
+mu and nu and a common variance, kept as running averages. They give the evidence that row i of views l and m is one
+object, a log-likelihood ratio,
+
+    e_lm[i] = (mu - nu) / var * (u_lm[i, i] - (mu + nu) / 2).
+
+A view belongs to an object when it agrees with the other views that belong to it, so the reliabilities r of the views
+of a row solve
+
+    r_l = sigmoid(log((1 - p_l) / p_l) + sum over m != l of r_m e_lm),
+
+with p_l the share of wrong entries in view l, which is estimated along. An entry with r < 1/2 is left out of the
+loss.
+
+A network first learns what many rows have in common, and then each row by heart, the wrong ones too. So a pair that
+the loss sees is judged by its first visits only, counted from when pairs can be told apart; a pair that is left out
+goes on being judged, and may come back.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from m3g.losses import gather_views
+from m3g.losses.base import outside_autocast
+
+TEMPERATURE = 0.1
+JUDGED_VISITS = 3  # that count for a pair in the loss
+VISIT_WEIGHT = 0.3  # of the newest visit to a pair outside it
+STEP_WEIGHT = 0.02  # of the newest step in the running means
+TOLD_APART = 1.0  # (mu - nu)² / var from which visits count
+LARGEST_EVIDENCE = 8.0
+SMALLEST_SHARE, LARGEST_SHARE = 0.002, 0.45
+ROUNDS = 20
+
+
+class Mismatch(nn.Module):
+    """Evidence, per row and pair of views, that they show one object; its buffers are part of a run's checkpoint.
+
+    Args:
+        k: number of views.
+        rows: the rows are numbered from 0 to this number, excluded.
+
+    Example:
+        >>> _ = torch.manual_seed(0)
+        >>> watch = Mismatch(3, 100)
+        >>> views = torch.randn(1, 100, 8).repeat(3, 1, 1)
+        >>> views[2, 5] = -views[2, 5]  # view 2 of row 5 is something else
+        >>> for _ in range(5):
+        ...     watch.observe(views, torch.arange(100))
+        >>> reliability = watch.log_odds().sigmoid()
+        >>> int(reliability[2].argmin()), bool(reliability[2, 5] < 0.5), bool(reliability[0, 5] > 0.5)
+        (5, True, True)
+    """
+
+    evidence: Tensor
+    visits: Tensor
+    moments: Tensor
+    steps: Tensor
+    share: Tensor
+
+    def __init__(self, k: int, rows: int) -> None:
+        super().__init__()
+        self.register_buffer("evidence", torch.zeros(k, k, rows))
+        self.register_buffer("visits", torch.zeros(k, k, rows, dtype=torch.int32))
+        self.register_buffer("moments", torch.zeros(3, k, k))  # mu, nu, var
+        self.register_buffer("steps", torch.zeros(k, k, dtype=torch.int64))
+        self.register_buffer("share", torch.full((k,), 0.02))
+
+    @torch.no_grad()
+    @outside_autocast
+    def observe(
+        self, embeddings: Tensor, index: Tensor, *, views: list[int] | None = None, mask: Tensor | None = None
+    ) -> None:
+        """Learn from embeddings (k, n, d) of these views (by default all), of the rows `index` (n,), with mask (k, n).
+
+        With several processes every one learns from the rows of all, so that they agree.
+        """
+        rows, _, _ = gather_views(index.to(embeddings.device, torch.float64)[None, :, None])
+        embeddings, mask, _ = gather_views(embeddings.float(), mask)
+        row = rows[0, :, 0].long()
+        k, n, _ = embeddings.shape
+        chosen = torch.tensor(list(range(k)) if views is None else views, device=row.device)
+        pairs = chosen[:, None], chosen[None, :]
+        entries = (*(part.unsqueeze(-1) for part in pairs), row)
+        present = torch.ones(k, n, dtype=torch.bool, device=row.device) if mask is None else mask
+
+        scores = _pair_scores(embeddings, present)
+        odds = self.log_odds(row)[chosen]
+        self._describe(scores, present, odds.sigmoid(), pairs)
+        mu, nu, var = (moment[pairs].unsqueeze(-1) for moment in self.moments)
+        var = var.clamp(min=1e-3)
+        own = scores.diagonal(dim1=2, dim2=3)
+        found = ((mu - nu).clamp(min=0) / var * (own - (mu + nu) / 2)).clamp(-LARGEST_EVIDENCE, LARGEST_EVIDENCE)
+
+        told_apart = (mu > nu) & ((mu - nu).square() / var > TOLD_APART) & (chosen[:, None] != chosen).unsqueeze(-1)
+        counts = told_apart & present[:, None] & present[None]
+        visits = self.visits[entries] + counts
+        in_loss = (odds[:, None] >= 0) & (odds[None] >= 0)
+        newest = 1 / visits.clamp(min=1)
+        weight = torch.where(in_loss, newest * (visits <= JUDGED_VISITS), newest.clamp(min=VISIT_WEIGHT)) * counts
+        self.visits[entries] = visits
+        self.evidence[entries] += weight * (found - self.evidence[entries])
+        doubt = 1 - self.log_odds(row).sigmoid().mean(1)
+        self.share.lerp_(doubt, STEP_WEIGHT).clamp_(SMALLEST_SHARE, LARGEST_SHARE)
+
+    def _describe(self, scores: Tensor, present: Tensor, reliable: Tensor, pairs: tuple[Tensor, Tensor]) -> None:
+        """Move the running means by this batch; a pair of one row counts as much as both its views are reliable."""
+        same = torch.eye(scores.shape[-1], dtype=torch.bool, device=scores.device)
+        there = present[:, None, :, None] & present[None, :, None, :]
+        weights = torch.where(same, (reliable[:, None] * reliable[None]).diag_embed(), 1.0) * there
+        own, rest = weights * same, weights * ~same
+        mu, nu = (_mean(scores, part) for part in (own, rest))
+        apart = (scores - torch.where(same, mu[..., None, None], nu[..., None, None])).square()
+        var = (_mean(apart, own) + _mean(apart, rest)) / 2
+        self.steps[pairs] += 1
+        weight = (1 / self.steps[pairs]).clamp(min=STEP_WEIGHT)
+        for moment, value in zip(self.moments, (mu, nu, var)):
+            moment[pairs] += weight * (value - moment[pairs])
+
+    def log_odds(self, rows: Tensor | None = None) -> Tensor:
+        """log(r / (1 - r)) of the views of these rows, (k, n); by default of all rows."""
+        evidence = self.evidence if rows is None else self.evidence[:, :, rows]
+        prior = torch.log((1 - self.share) / self.share).unsqueeze(-1)
+        odds = prior.expand(-1, evidence.shape[-1])
+        for _ in range(ROUNDS):
+            # half-way steps: two views that contradict each other would otherwise take turns
+            odds = (odds + prior + torch.einsum("lmi,mi->li", evidence, odds.sigmoid())) / 2
+        return odds
+
+    @torch.no_grad()
+    @outside_autocast
+    def trusted(self, rows: Tensor, mask: Tensor | None) -> Tensor | None:
+        """The mask (k, n) of a batch without the entries that are more likely wrong than right.
+
+        Each row keeps its best view. None if nothing is absent; the mask as it is if no row would keep two views.
+        """
+        odds = self.log_odds(rows.to(self.evidence.device))
+        if mask is not None:
+            odds = odds.masked_fill(~mask, -math.inf)
+        kept = (odds >= 0).scatter(0, odds.argmax(0, keepdim=True), True)
+        if not bool((kept.sum(0) >= 2).any()):
+            return mask
+        return None if mask is None and bool(kept.all()) else kept
+
+
+def _pair_scores(embeddings: Tensor, present: Tensor) -> Tensor:
+    """u[l, m, i, j]; the candidates of a softmax are the points that are present."""
+    unit = torch.nn.functional.normalize(torch.where(present.unsqueeze(-1), embeddings, 0.0), dim=-1)
+    similar = torch.einsum("lid,mjd->lmij", unit, unit) / TEMPERATURE
+    candidates = torch.where(present[None, :, None, :], similar, torch.finfo(similar.dtype).min / 2)
+    number = present.sum(-1).clamp(min=1).log()[None, :, None, None]
+    one_way = similar - candidates.logsumexp(-1, keepdim=True) + number
+    return (one_way + one_way.permute(1, 0, 3, 2)) / 2
+
+
+def _mean(values: Tensor, weights: Tensor) -> Tensor:
+    """Weighted mean over the last two axes, 0 where nothing weighs; what weighs nothing may be anything."""
+    return torch.where(weights > 0, values * weights, 0.0).sum((-2, -1)) / weights.sum((-2, -1)).clamp(min=1e-6)

@@ -1,0 +1,207 @@
+"""Entries of other objects: found by the judge, left out of the loss, exact through resumes, listed by `m3g audit`."""
+
+from __future__ import annotations
+
+import csv
+import shutil
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from m3g import losses
+from m3g.cli import main
+from m3g.data import MultipleFeatures
+from m3g.experiments.mismatch import found_entries
+from m3g.training import build_data, build_module, checkpoint, fit
+from m3g.training.audit import audit
+from m3g.training.config import Config
+from m3g.training.entries import read_entries
+from m3g.training.mismatch import Mismatch, _pair_scores
+
+
+def noisy_views(k, n, d, *, wrong, seed=0):
+    """Views that share an object's vector up to noise, and the entries (k, n) that show another object."""
+    generator = torch.Generator().manual_seed(seed)
+    views = torch.randn(1, n, d, generator=generator) + 0.3 * torch.randn(k, n, d, generator=generator)
+    swapped = torch.zeros(k, n, dtype=torch.bool)
+    for l in range(k):
+        rows = torch.randperm(n, generator=generator)[:wrong]
+        views[l, rows] = views[l, rows.roll(1)]
+        swapped[l, rows] = True
+    return views, swapped
+
+
+@settings(max_examples=8, deadline=None, derandomize=True)
+@given(k=st.integers(3, 6), n=st.integers(40, 120), seed=st.integers(0, 100))
+def test_swapped_entries_are_the_doubtful_ones(k, n, seed):
+    views, swapped = noisy_views(k, n, 16, wrong=max(2, n // 20), seed=seed)
+    watch = Mismatch(k, n)
+    for _ in range(4):
+        watch.observe(views, torch.arange(n))
+    assert found_entries(watch.log_odds(), swapped)["auc"] > 0.98
+    kept = watch.trusted(torch.arange(n), None)
+    assert (kept | swapped).float().mean() > 0.98
+    assert kept.any(0).all()
+
+
+def test_rows_that_are_right_are_all_trusted():
+    views, _ = noisy_views(4, 64, 16, wrong=0)
+    watch = Mismatch(4, 64)
+    assert watch.trusted(torch.arange(64), None) is None  # before anything was seen
+    for _ in range(4):
+        watch.observe(views, torch.arange(64))
+    assert watch.trusted(torch.arange(64), None) is None
+
+
+def test_views_without_a_pattern_are_not_judged():
+    watch = Mismatch(3, 64)
+    for step in range(20):
+        watch.observe(torch.randn(3, 64, 8, generator=torch.Generator().manual_seed(step)), torch.arange(64))
+    assert watch.trusted(torch.arange(64), None) is None
+    assert (watch.evidence == 0).all()
+
+
+def test_pair_scores_are_the_logarithm_of_n_softmax_both_ways():
+    views = torch.nn.functional.normalize(torch.randn(2, 5, 4, generator=torch.Generator().manual_seed(0)), dim=-1)
+    similar = views[0] @ views[1].T / 0.1
+    expected = (similar.log_softmax(1) + similar.log_softmax(0)) / 2 + torch.tensor(5.0).log()
+    scores = _pair_scores(views, torch.ones(2, 5, dtype=torch.bool))
+    torch.testing.assert_close(scores[0, 1], expected)
+    torch.testing.assert_close(scores[1, 0], expected.T)
+
+
+def test_absent_entries_are_not_judged_and_change_nothing():
+    views, _ = noisy_views(3, 50, 16, wrong=3)
+    mask = torch.rand(3, 50, generator=torch.Generator().manual_seed(1)) < 0.8
+    mask[0] = True
+    watches = []
+    for filling in (0.0, float("nan")):
+        watch = Mismatch(3, 60)
+        for _ in range(3):
+            watch.observe(torch.where(mask.unsqueeze(-1), views, filling), torch.arange(50) + 10, mask=mask)
+        watches.append(watch)
+    for one, other in zip(watches[0].buffers(), watches[1].buffers()):
+        assert torch.equal(one, other)
+    assert watches[0].evidence.isfinite().all()
+    judged = (watches[0].visits > 0).any(1)[:, 10:]
+    assert not judged[~mask].any()
+    assert not (watches[0].visits > 0)[..., :10].any()
+    kept = watches[0].trusted(torch.arange(50) + 10, mask)
+    assert not kept[~mask].any()
+
+
+def test_subsets_of_the_views_are_judged_as_they_come():
+    views, swapped = noisy_views(5, 80, 16, wrong=5)
+    watch = Mismatch(5, 80)
+    for shown in ([0, 1, 2], [2, 3, 4], [0, 3, 4], [1, 2, 4], [0, 1, 3]) * 4:
+        watch.observe(views[shown], torch.arange(80), views=shown)
+    assert found_entries(watch.log_odds(), swapped)["auc"] > 0.95
+
+
+@pytest.mark.parametrize("name", losses.available())
+def test_every_loss_trains_with_it(name):
+    config = small(loss=name, data_options={"swapped": 0.1})
+    data = build_data(config)
+    module = build_module(config, data)
+    views, swapped = noisy_views(3, 48, 16, wrong=4)
+    rows = torch.arange(48)
+    index = data.datasets["train"].index[rows]
+    for _ in range(3):
+        module.mismatch.observe(views, index)
+    trusted = module.mismatch.trusted(index, None)
+    assert (trusted == ~swapped).float().mean() > 0.9
+    value = module.loss(module.net([view[rows] for view in data.datasets["train"].views]), mask=trusted)
+    value.backward()
+    assert all(p.grad.isfinite().all() for p in module.net.parameters() if p.grad is not None)
+
+
+def small(**changes):
+    content = {
+        "data_options": {"batch_size": 200, "views": ["fourier", "karhunen", "zernike"], "swapped": 0.1},
+        "encoder_options": {"width": 16, "dropout": 0.2},
+        "heads": {"embedding_size": 8, "hidden": 16},
+        "loss": "infonce-pwe",
+        "mismatch": True,
+        "loop": {"epochs": 4, "evaluate_every": 0, "checkpoint_every": 1, "accelerator": "cpu"},
+    }
+    for name, value in changes.items():
+        content[name] = {**content[name], **value} if isinstance(value, dict) else value
+    return Config.from_dict(content)
+
+
+@pytest.fixture
+def _one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_one_thread")
+def test_a_resumed_run_judges_as_one_that_was_never_interrupted(tmp_path, monkeypatch):
+    whole = fit.train(small(), tmp_path / "whole")
+    state = checkpoint.read_checkpoint(whole.checkpoint)["state_dict"]
+    assert state["mismatch.evidence"].abs().sum() > 0
+
+    class Killed(checkpoint.SaveCheckpoints):
+        def _save(self, trainer, pl_module):
+            super()._save(trainer, pl_module)
+            if trainer.global_step == 17:
+                raise RuntimeError("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "SaveCheckpoints", Killed)
+        with pytest.raises(RuntimeError, match="killed"):
+            fit.train(small(), tmp_path / "again")
+    again = fit.train(small(), tmp_path / "again", resume=True)
+    assert again.weights.read_bytes() == whole.weights.read_bytes()
+    assert again.mismatch.read_bytes() == whole.mismatch.read_bytes()
+
+
+@pytest.mark.slow
+def test_the_audit_of_a_run(tmp_path, capsys):
+    config = small(loop={"epochs": 8}, encoder_options={"width": 64, "dropout": 0.0}, data_options={"batch_size": 64})
+    run = fit.train(config, tmp_path / "run")
+    data = build_data(config)
+    assert isinstance(data, MultipleFeatures)
+    index = data.datasets["train"].index
+    entries = read_entries(run.path)
+    assert len(entries) == 3 * len(index)
+    assert [entry.log_odds for entry in entries] == sorted(entry.log_odds for entry in entries)
+    assert {entry.row for entry in entries} == set(index.tolist())
+    shown = dict(zip(index.tolist(), index[data.swapped_from].T.tolist()))
+    found = audit(run.path, count=60)
+    place = data.view_names.index
+    wrong = [(entry, partner) for entry, partner in found if shown[entry.row][place(entry.view)] != entry.row]
+    assert len(wrong) > 45  # one in ten by chance
+    assert sum(partner is not None for _, partner in wrong) > 0.9 * len(wrong)
+    assert all(entry.log_odds < 0 for entry, _ in audit(run.path))
+    capsys.readouterr()
+    assert main(["audit", str(run.path), "--count", "4"]) == 0
+    lines = list(csv.reader(capsys.readouterr().out.splitlines()))
+    assert lines[0] == ["row", "view", "reliability", "likely row", "cosine", "cosine to own row"]
+    assert [line[0] for line in lines[1:]] == [str(entry.row) for entry in entries[:4]]
+    assert main(["audit", str(run.path), "--out", str(tmp_path / "doubtful.csv")]) == 0
+    assert (tmp_path / "doubtful.csv").read_text().startswith("row,view,reliability")
+    run.mismatch.unlink()
+    assert main(["audit", str(run.path)]) == 2
+    assert "run must be one that was trained with --mismatch" in capsys.readouterr().err
+    shutil.rmtree(run.path)
+    assert main(["audit", str(run.path)]) == 2
+
+
+def test_data_without_rows_of_their_own_are_refused(tmp_path):
+    from PIL import Image
+
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        for i in range(8):
+            Image.new("RGB", (16, 16), (i, 0, 0)).save(tmp_path / name / f"{i}.png")
+    config = Config(
+        data="ImageFolders", data_options={"root": str(tmp_path), "size": 8, "batch_size": 2}, mismatch=True
+    )
+    with pytest.raises(ValueError, match="mismatch must be false for ImageFolders"):
+        build_module(config, build_data(config))
