@@ -203,7 +203,22 @@ def test_a_hub_that_cannot_be_reached(run, capsys, no_hub):
 
 @pytest.mark.parametrize(
     "command",
-    ["train", "evaluate", "embed", "match", "search", "flow", "losses", "data", "demo", "bench", "reproduce", "push"],
+    [
+        "train",
+        "evaluate",
+        "embed",
+        "report",
+        "compare",
+        "match",
+        "search",
+        "flow",
+        "losses",
+        "data",
+        "demo",
+        "bench",
+        "reproduce",
+        "push",
+    ],
 )
 def test_help_is_shown(capsys, command):
     with pytest.raises(SystemExit) as stop:

@@ -24,6 +24,8 @@ COMMANDS = {
     "evaluate": ("evaluate", "measure a trained run again: probes, retrieval, matching, pictures"),
     "audit": ("audit", "list the entries of a trained run's data that do not belong to their row"),
     "embed": ("embed", "write the embeddings of a trained run to a file"),
+    "report": ("report", "write one HTML page about runs, with an interactive map"),
+    "compare": ("report", "print the results of several runs beside each other"),
     "search": ("search", "find the objects nearest to a query in any of the views"),
     "match": ("match", "match the rows of k files whose rows are in no common order"),
     "losses": ("listing", "list the losses that --loss takes"),

@@ -101,7 +101,7 @@ def plot_map(
     k, n = embeddings.shape[:2]
     rows = torch.linspace(0, n - 1, min(n, max(limit // k, 1))).long()
     shown = torch.ones(k, len(rows), dtype=torch.bool) if mask is None else mask[:, rows].cpu()
-    places = _tsne(normalize(embeddings[:, rows].double(), dim=-1).cpu()[shown])
+    places = tsne(normalize(embeddings[:, rows].double(), dim=-1).cpu()[shown])
     view_of = torch.arange(k)[:, None].expand(k, len(rows))[shown]
     views = list(view_names) if view_names is not None else [f"view {l}" for l in range(k)]
     if labels is None:
@@ -141,7 +141,7 @@ def plot_map(
     return _save(figure, path)
 
 
-def _tsne(points: Tensor) -> Tensor:
+def tsne(points: Tensor) -> Tensor:
     """Places in the plane (n, 2), from the first two principal components on."""
     _checks.extra("sklearn", "train")
     from sklearn.manifold import TSNE

@@ -1,0 +1,62 @@
+"""`m3g report` and `m3g compare`: what runs learned, on one page or in the terminal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from m3g.cli.tables import check_out
+
+USAGE = {"report": "RUN [RUN ...] [options]", "compare": "RUN RUN [RUN ...]"}
+DESCRIPTION = {
+    "report": """Write one self-contained HTML page about one or more runs: settings, curves, tables with chance and raw
+features beside them, matrices between views, couplings, and an interactive map of the embeddings.
+
+  m3g report runs/m3g-1                                 writes runs/m3g-1/report.html
+  m3g report runs/m3g-1 runs/infonce-pwe-1 --out a.html
+
+The page needs no connection to be read.""",
+    "compare": """Print the test results of several runs beside each other, with 95 % intervals.
+
+  m3g compare runs/m3g-1 runs/infonce-pwe-1""",
+}
+
+
+def arguments(parser: Any, name: str) -> None:
+    parser.add_argument("runs", type=str, nargs="+", help="folders of finished runs")
+    if name == "report":
+        parser.add_argument(
+            "--out", type=str, default=None, help="a new .html file; by default RUN/report.html, rewritten"
+        )
+        parser.add_argument(
+            "--trust", action="store_true", help="allow encoder classes from outside m3g, torch.nn and transformers"
+        )
+
+
+def run(args: Any, name: str) -> int:
+    if len({str(Path(run).resolve()) for run in args.runs}) < len(args.runs):
+        raise ValueError("runs must be different folders, got one of them twice.")
+    return _report(args) if name == "report" else _compare(args)
+
+
+def _report(args: Any) -> int:
+    from m3g.report import collect, page
+    from m3g.training.files import write_text
+
+    out = check_out(args.out, suffix=".html") or Path(args.runs[0]) / "report.html"
+    write_text(out, page([collect(run, trust=args.trust) for run in args.runs]))
+    print(f"page      {out}")
+    return 0
+
+
+def _compare(args: Any) -> int:
+    from m3g.cli.listing import print_table
+    from m3g.report.compare import NOTE, comparison
+    from m3g.report.facts import read_results, test_rows
+
+    if len(args.runs) < 2:
+        raise ValueError(f"runs must be at least 2 folders to compare, got {len(args.runs)}.")
+    results = {run: (read_results(run)["numbers"], test_rows(run)) for run in args.runs}
+    print_table(*comparison(results))
+    print(NOTE)
+    return 0

@@ -1,0 +1,165 @@
+"""What a page tells of a run: read from its folder, and computed from its network and data."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from m3g.costs import CircularVariance
+from m3g.evaluation import knn_accuracy, quick_probe
+from m3g.evaluation.plots import tsne
+from m3g.evaluation.report import side_by_side
+from m3g.nets import build_net
+from m3g.solvers import solve
+from m3g.training.embedded_run import EmbeddedRun, embed_run
+from m3g.training.export import read_recipe
+from m3g.training.fit import build_data
+from m3g.training.logs import Table
+from m3g.training.run import Run
+
+MOST_POINTS = 1200  # of the map, over all views
+MATCHED = 16  # objects in the couplings
+
+
+@dataclass
+class RunFacts:
+    """A run, ready to be shown; every text in it is the user's and must be escaped.
+
+    `chance` and `raw` have the names of `numbers`: what guessing gives, and what probes on the inputs give.
+    """
+
+    name: str
+    config: str
+    environment: dict[str, Any]
+    numbers: dict[str, float]
+    matrices: dict[str, list[list[float]]]
+    views: list[str]
+    curves: dict[str, tuple[list[float], list[float]]]
+    chance: dict[str, float]
+    raw: dict[str, float]
+    couplings: dict[str, list[list[float]]]
+    map: dict[str, Any]
+    num_test: int
+
+
+def read_results(run: str | os.PathLike[str]) -> dict[str, Any]:
+    """The content of `results.json`, refused where it is no such file."""
+    folder = Run(run)
+    folder.open()
+    if not folder.results.is_file():
+        raise ValueError(f"run must have been evaluated, but {folder.path} has no results.json: use m3g evaluate.")
+    try:
+        content = json.loads(folder.results.read_text(encoding="utf-8"))
+        return {"numbers": dict(content["numbers"]), "matrices": dict(content["matrices"]), "views": content["views"]}
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{folder.results} must be what m3g evaluate wrote, but it is damaged ({error}).") from error
+
+
+def test_rows(run: str | os.PathLike[str]) -> int:
+    """How many test objects a run was measured on."""
+    return build_data(Run(run).open()).num_rows("test")
+
+
+def collect(run: str | os.PathLike[str], *, trust: bool = False) -> RunFacts:
+    """Everything that the page shows of a run; embeds its test split with the trained and an untrained network."""
+    folder = Run(run)
+    results = read_results(run)
+    test = embed_run(run, "test", trust=trust)
+    environment = json.loads(folder.environment.read_text(encoding="utf-8")) if folder.environment.is_file() else {}
+    return RunFacts(
+        name=folder.path.resolve().name,
+        config=folder.config.read_text(encoding="utf-8"),
+        environment=environment,
+        curves=_curves(folder.path),
+        chance=_chance(test),
+        raw=_raw(test),
+        couplings={"before": _coupling(_untrained(run, trust)), "after": _coupling(test)},
+        map=_map(test),
+        num_test=test.embeddings.shape[1],
+        **results,
+    )
+
+
+def _curves(folder: Path) -> dict[str, tuple[list[float], list[float]]]:
+    found: dict[str, tuple[list[float], list[float]]] = {}
+    for file, names in (("metrics.csv", ("loss",)), ("probes.csv", ("linear_mean", "knn_mean", "recall_at_1"))):
+        rows = Table(folder / file).rows()
+        for name in names:
+            kept = [row for row in rows if name in row]
+            if kept:
+                found[name] = ([row["step"] for row in kept], [row[name] for row in kept])
+    return found
+
+
+def _chance(test: EmbeddedRun) -> dict[str, float]:
+    """The largest class for probes; the first of n in random order for retrieval."""
+    n = test.embeddings.shape[1]
+    chance = {f"recall_at_{level}": min(1.0, level / n) for level in (1, 5, 10)}
+    chance |= {"median_rank": (n + 1) / 2, "alignment": 2.0}
+    if test.labels is not None:
+        share = float(test.labels.bincount().max() / n)
+        chance |= dict.fromkeys(("linear_mean", "linear_views", "linear_transfer", "linear_concat", "knn_mean"), share)
+    return chance
+
+
+def _raw(test: EmbeddedRun) -> dict[str, float]:
+    if test.labels is None:
+        return {}
+    parts: list[Any] = []
+    for split in ("train", "test"):
+        views, mask, labels = test.data.arrays(split)
+        parts += [side_by_side(views, mask), labels]
+    return {"linear_mean": quick_probe(*parts), "knn_mean": knn_accuracy(*parts, neighbours=min(5, len(parts[1])))}
+
+
+def _untrained(run: str | os.PathLike[str], trust: bool) -> EmbeddedRun:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return embed_run(run, "test", net=build_net(**read_recipe(run), trust=trust), trust=trust)
+
+
+def _coupling(test: EmbeddedRun) -> list[list[float]]:
+    """n P of the first two views, for some test objects that have the first three views (or two, if there are two)."""
+    k = min(3, len(test.embeddings))
+    there = torch.ones(test.embeddings.shape[1], dtype=torch.bool) if test.mask is None else test.mask[:k].all(0)
+    rows = there.nonzero().flatten()[:MATCHED]
+    if len(rows) < 2:
+        return []
+    solution = solve(CircularVariance()(normalize(test.embeddings[:k, rows].double(), dim=-1)), epsilon=0.05)
+    pairs: list[list[float]] = (len(rows) * solution.pair_marginal(0, 1)).clamp(0, 1).tolist()
+    return pairs
+
+
+def _map(test: EmbeddedRun) -> dict[str, Any]:
+    """Places of test points in the plane by t-SNE, one object after the other, all its views."""
+    units = normalize(test.embeddings.double(), dim=-1)
+    k, n = units.shape[:2]
+    rows = torch.linspace(0, n - 1, min(n, max(2, MOST_POINTS // k))).long().unique()
+    there = torch.ones(k, len(rows), dtype=torch.bool) if test.mask is None else test.mask[:, rows]
+    places = torch.full((k, len(rows), 2), torch.nan, dtype=torch.float64)
+    if int(there.sum()) > 3:
+        found = tsne(units[:, rows][there]).double()
+        low, high = found.min(0).values, found.max(0).values
+        places[there] = (found - low) / (high - low).clamp_min(1e-9)
+    labels = None if test.labels is None else [test.label_name(int(row)) for row in rows]
+    return {
+        "rows": [int(test.index[row]) for row in rows],
+        "labels": labels,
+        "errors": _errors(units[:, rows], there),
+        "places": [[[round(v, 4) for v in p] if there[l, i] else None for i, p in enumerate(view)]
+                   for l, view in enumerate(places.tolist())],
+    }  # fmt: skip
+
+
+def _errors(units: Tensor, there: Tensor) -> list[float]:
+    """1 - |mean of an object's unit vectors|²: 0 where its views coincide, near 1 where they point anywhere."""
+    weight = there.double().unsqueeze(-1)
+    mean = (units * weight).sum(0) / weight.sum(0)
+    return [round(float(value), 4) for value in (1 - mean.square().sum(-1)).clamp(0, 1)]

@@ -1,0 +1,128 @@
+"""The page: HTML with its style, script and data inside, which fetches nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from html import escape
+from importlib import resources
+
+from m3g.evaluation import METRICS
+from m3g.report.compare import NOTE, cell, comparison, is_share
+from m3g.report.facts import RunFacts
+
+
+def page(runs: Sequence[RunFacts]) -> str:
+    """One HTML page of runs. What comes from the user is text: escaped here, or set as text by the script."""
+    files = resources.files("m3g.report") / "files"
+    template, style, script = (
+        (files / name).read_text(encoding="utf-8") for name in ("page.html", "page.css", "page.js")
+    )
+    parts = []
+    if len(runs) > 1:
+        head, rows = comparison({run.name: (run.numbers, run.num_test) for run in runs})
+        parts.append(f"<section><h2>Comparison</h2>{_table(head, rows)}<p class=note>{escape(NOTE)}</p></section>")
+    parts += [_run(run, number) for number, run in enumerate(runs)]
+    maps = [{**run.map, "views": run.views, "run": run.name} for run in runs]
+    data = json.dumps(maps).replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+    title = escape(", ".join(run.name for run in runs))
+    for mark, text in (
+        ("STYLE", style),
+        ("TITLE", title),
+        ("BODY", "\n".join(parts)),
+        ("DATA", data),
+        ("SCRIPT", script),
+    ):
+        template = template.replace(f"<!--{mark}-->", text, 1)
+    return template
+
+
+def _run(run: RunFacts, number: int) -> str:
+    rows = [
+        [
+            name,
+            cell(name, value, run.num_test),
+            _plain(name, run.raw.get(name)),
+            _plain(name, run.chance.get(name)),
+            METRICS.get(name, ""),
+        ]
+        for name, value in run.numbers.items()
+        if value is not None
+    ]
+    matrices = "".join(
+        f"<figure><figcaption>{escape(title)}</figcaption>{_matrix(run.matrices[name], run.views)}</figure>"
+        for name, title in (("recall_at_1", "Partner found first, %"), ("transfer", "Probe moved between views, %"))
+        if name in run.matrices
+    )
+    couplings = "".join(
+        f"<figure><figcaption>{escape(f'{when} training: {' and '.join(map(str, run.views[:2]))}; full colour is 1')}</figcaption>{_heat(values)}</figure>"
+        for when, values in run.couplings.items()
+        if values
+    )
+    curves = "".join(
+        f"<figure><figcaption>{escape(name)}</figcaption>{_curve(*xy)}</figure>" for name, xy in run.curves.items()
+    )
+    command = str(run.environment.get("command", ""))
+    facts = [[str(name), json.dumps(value)] for name, value in run.environment.items() if name != "command"]
+    return f"""<section><h2>{escape(run.name)}</h2>
+<p>To repeat it: <code>{escape(command)}</code>, or save the settings below as a file and use
+<code>m3g train --config FILE</code>.</p>
+<details><summary>Settings</summary><pre>{escape(run.config)}</pre></details>
+<details><summary>Environment</summary>{_table(["what", "value"], facts)}</details>
+<h3>Curves</h3><div class=row>{curves}</div>
+<h3>On {run.num_test} test objects</h3>{_table(["measure", "value [95 %]", "raw features", "chance", "meaning"], rows)}
+<h3>Between views</h3><div class=row>{matrices}</div>
+<h3>Couplings of the first views</h3><div class=row>{couplings}</div>
+<h3>Map of the test objects</h3>
+<div class=controls><label>Colour <select data-map={number}>
+<option>label</option><option>view</option><option>error</option></select></label>
+<label>Row <input data-map={number} inputmode=numeric size=6></label></div>
+<div class=map><canvas data-map={number} width=900 height=600></canvas><p class=tip role=status></p></div></section>"""
+
+
+def _plain(name: str, value: float | None) -> str:
+    if value is None:
+        return "—"
+    return f"{100 * value:.1f}" if is_share(name) else f"{value:.3f}"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    line = "".join(f"<th>{escape(text)}</th>" for text in head)
+    body = "".join("<tr>" + "".join(f"<td>{escape(text)}</td>" for text in row) + "</tr>" for row in rows)
+    return f"<div class=wide><table><thead><tr>{line}</tr></thead><tbody>{body}</tbody></table></div>"
+
+
+def _matrix(values: Sequence[Sequence[float]], names: Sequence[str]) -> str:
+    head = "<th></th>" + "".join(f"<th>{escape(str(name))}</th>" for name in names)
+    body = ""
+    for name, row in zip(names, values):
+        shades = "".join(f'<td style="--share:{value:.3f}">{100 * value:.0f}</td>' for value in row)
+        body += f"<tr><th>{escape(str(name))}</th>{shades}</tr>"
+    return f"<div class=wide><table class=matrix><tr>{head}</tr>{body}</table></div>"
+
+
+def _heat(values: Sequence[Sequence[float]]) -> str:
+    n = len(values)
+    cells = "".join(
+        f'<rect x="{j}" y="{i}" width="1" height="1" fill-opacity="{value:.3f}"/>'
+        for i, row in enumerate(values)
+        for j, value in enumerate(row)
+    )
+    return f'<svg class=heat viewBox="0 0 {n} {n}" role=img aria-label="coupling"><g>{cells}</g></svg>'
+
+
+def _curve(x: Sequence[float], y: Sequence[float]) -> str:
+    low, high, left, right = min(0.0, *y), max(y), min(x), max(x)
+    span, width = (high - low) or 1.0, (right - left) or 1.0
+    points = " ".join(f"{40 + 250 * (a - left) / width:.1f},{110 - 100 * (b - low) / span:.1f}" for a, b in zip(x, y))
+    dots = (
+        "".join(f'<circle cx="{p.split(",")[0]}" cy="{p.split(",")[1]}" r="3"/>' for p in points.split())
+        if len(x) < 20
+        else ""
+    )
+    return (
+        f'<svg class=curve viewBox="0 0 300 135" role=img><path d="M40 10V110H290"/><polyline points="{points}"/>{dots}'
+        f'<text x="36" y="16" text-anchor="end">{high:.2g}</text>'
+        f'<text x="36" y="112" text-anchor="end">{low:.2g}</text>'
+        f'<text x="40" y="128">step {left:g}</text><text x="290" y="128" text-anchor="end">{right:g}</text></svg>'
+    )

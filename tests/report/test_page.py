@@ -1,0 +1,156 @@
+"""The page of a report, also in a real browser."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from m3g.report import RunFacts, comparison, page
+from m3g.report.compare import interval
+
+EVIL = "<img src=x onerror=\"document.body.dataset.evil='1'\">"
+BROWSER = next(
+    (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
+)
+FLAGS = [
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update", "--disable-sync", "--virtual-time-budget=3000",
+]  # fmt: skip
+
+
+def facts(name="first", *, labels=True, label=EVIL):
+    return RunFacts(
+        name=name,
+        config=f"loss: m3g # {EVIL}</pre><script>alert(1)</script>",
+        environment={"command": f"m3g train {EVIL}", "git": EVIL},
+        numbers={"linear_mean": 0.9, "recall_at_1": 0.5, "alignment": 0.4},
+        matrices={"recall_at_1": [[1.0, 0.5], [0.4, 1.0]], "transfer": [[0.9, 0.8], [0.7, 0.9]]},
+        views=["left", EVIL],
+        curves={"loss": ([1.0, 2.0, 3.0], [0.5, 0.2, 0.1]), "linear_mean": ([3.0], [0.9])},
+        chance={"linear_mean": 0.5, "recall_at_1": 0.02},
+        raw={"linear_mean": 0.95},
+        couplings={"before": [[0.5, 0.5], [0.5, 0.5]], "after": [[1.0, 0.0], [0.0, 1.0]]},
+        map={
+            "rows": [4, 9],
+            "labels": [label, "</script><script>alert(2)</script>"] if labels else None,
+            "errors": [0.1, 0.7],
+            "places": [[[0.25, 0.25], [1.0, 1.0]], [[0.3, 0.5], None]],
+        },
+        num_test=50,
+    )
+
+
+class Tags(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.seen, self.links = [], []
+
+    def handle_starttag(self, tag, attributes):
+        self.seen.append(tag)
+        self.links += [value for name, value in attributes if name in ("src", "href", "action")]
+
+
+def test_what_comes_from_the_user_is_text():
+    tags = Tags()
+    tags.feed(page([facts(), facts(EVIL)]))
+    assert "img" not in tags.seen
+    assert tags.links == []
+    assert tags.seen.count("script") == 2
+    assert tags.seen.count("canvas") == 2
+
+
+def test_tables_have_raw_features_and_chance_beside():
+    text = page([facts()])
+    row = re.search(r"<tr><td>linear_mean</td>(.*?)</tr>", text)[1]
+    assert re.findall(r"<td>([^<]*)</td>", row)[:3] == ["90.0 [78.6, 95.7]", "95.0", "50.0"]
+    assert "Comparison" not in text
+    assert "Comparison" in page([facts(), facts("second")])
+
+
+def test_comparison_and_intervals():
+    head, rows = comparison({"a": ({"recall_at_1": 0.5}, 100), "b": ({"recall_at_1": 0.9, "alignment": 0.2}, 100)})
+    assert head == ["measure", "a", "b"]
+    assert rows == [
+        ["recall_at_1", "50.0 [40.4, 59.6]", "90.0 [82.6, 94.5]"],
+        ["alignment", "—", "0.200"],
+    ]
+    assert interval(1.0, 10)[1] == 1.0
+    assert interval(0.0, 10)[0] == 0.0
+
+
+@pytest.fixture
+def browser(tmp_path):
+    """Open a page, run a script in it, and return the page as the browser then has it."""
+    if BROWSER is None:
+        assert os.environ.get("CI") != "true", "CI must have a browser: install Debian's package chromium"
+        pytest.skip("no Chromium found: the page was not tried in a browser")
+
+    def open_page(text, script):
+        # The page's own policy allows inline scripts and nothing from outside.
+        path = tmp_path / "page.html"
+        path.write_text(text.replace("</body>", f"<script>{script}</script></body>"), encoding="utf-8")
+        command = [BROWSER, *FLAGS, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", path.as_uri()]
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+
+    return open_page
+
+
+HOVER = """
+const canvas = document.querySelector("canvas"), box = canvas.getBoundingClientRect();
+const at = (x, y) => ({clientX: box.left + (20 + x * 860) * box.width / 900,
+                       clientY: box.top + (20 + y * 560) * box.height / 600});
+const tip = () => document.querySelector(".tip").textContent;
+const said = {start: tip()};
+canvas.dispatchEvent(new PointerEvent("pointermove", at(0.25, 0.25))); said.first = tip();
+canvas.dispatchEvent(new PointerEvent("pointermove", at(0.99, 0.99))); said.second = tip();
+canvas.dispatchEvent(new PointerEvent("pointermove", at(0.02, 0.98))); said.nowhere = tip();
+const input = document.querySelector("input"); input.value = "9"; input.dispatchEvent(new Event("input"));
+said.searched = tip();
+const ink = () => { const d = canvas.getContext("2d").getImageData(0, 0, 900, 600).data; let s = 0;
+                    for (let i = 0; i < d.length; i += 4) {
+                      s += (d[i] * 3 + d[i + 1] * 5 + d[i + 2] * 7) * d[i + 3] % 9973; }
+                    return s; };
+const select = document.querySelector("select"), seen = [];
+for (const option of select.options) {
+  select.value = option.value; select.dispatchEvent(new Event("change")); seen.push(ink()); }
+said.colours = new Set(seen).size; said.options = select.options.length;
+said.evil = document.body.dataset.evil || "none"; said.errors = document.body.dataset.errors || "none";
+said.fetched = performance.getEntriesByType("resource").length; said.images = document.images.length;
+said.overflow = document.documentElement.scrollWidth - document.documentElement.clientWidth;
+document.documentElement.dataset.said = JSON.stringify(said);
+"""
+
+
+def said(dom):
+    tags = re.search(r'data-said="([^"]*)"', dom)
+    assert tags, dom[-2000:]
+    return json.loads(tags[1].replace("&quot;", '"').replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&"))
+
+
+def test_in_a_browser_the_map_answers_and_labels_stay_text(browser):
+    found = said(browser(page([facts(), facts("second")]), HOVER))
+    assert found["start"] == "Hover a point, or give a row."
+    assert found["first"] == f"row 4, label {EVIL}, error 0.1, views: left, {EVIL}"
+    assert found["second"].startswith("row 9, label </script>")
+    assert found["nowhere"] == found["start"]
+    assert found["searched"].startswith("row 9")
+    assert found["colours"] == found["options"] == 3
+    assert (found["errors"], found["evil"], found["fetched"], found["images"]) == ("none", "none", 0, 0)
+    assert found["overflow"] <= 0
+
+
+def test_in_a_browser_without_labels(browser):
+    found = said(browser(page([facts(labels=False)]), HOVER))
+    assert found["first"].startswith("row 4, error 0.1")
+    assert (found["options"], found["errors"]) == (2, "none")
+
+
+def test_files_of_the_page_are_package_data():
+    text = (Path(__file__).parents[2] / "pyproject.toml").read_text()
+    assert "report/files/*" in text
