@@ -54,8 +54,9 @@ def _run(run: RunFacts, number: int) -> str:
         for name, title in (("recall_at_1", "Partner found first, %"), ("transfer", "Probe moved between views, %"))
         if name in run.matrices
     )
+    pair = " and ".join(map(str, run.views[:2]))
     couplings = "".join(
-        f"<figure><figcaption>{escape(f'{when} training: {' and '.join(map(str, run.views[:2]))}; full colour is 1')}</figcaption>{_heat(values)}</figure>"
+        f"<figure><figcaption>{when} training: {escape(pair)}; full colour is 1</figcaption>{_heat(values)}</figure>"
         for when, values in run.couplings.items()
         if values
     )
