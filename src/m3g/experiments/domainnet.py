@@ -19,6 +19,7 @@ from torch import Tensor
 from m3g.data import DomainArrays
 from m3g.evaluation import effective_rank, probe_scores
 from m3g.experiments import domain_tables, full
+from m3g.experiments.arms import grid, merged, try_all
 from m3g.experiments.names import NAMES
 from m3g.experiments.prepare import prepare_fonts, prepare_pacs
 from m3g.experiments.quick import fit_quickly
@@ -78,31 +79,17 @@ def laptop_config(data: str, method: str, held_out: str, *, seed: int, steps: in
     }
 
 
-def merged(base: Settings, change: Settings) -> Settings:
-    """Nested settings with some of them changed."""
-    result = dict(base)
-    for name, value in change.items():
-        old = result.get(name)
-        result[name] = merged(old, value) if isinstance(value, dict) and isinstance(old, dict) else value
-    return result
-
-
-def grid(method: str) -> list[dict[str, Any]]:
-    """The settings a method may choose from: learning rate and, if it has one, epsilon or temperature."""
-    values = VALUES.get(method.split("-")[0])
-    if values is None:
-        return [{"optim.learning_rate": rate} for rate in RATES]
-    return [{f"loss_options.{values[0]}": v, "optim.learning_rate": rate} for v in values[1] for rate in RATES]
-
-
 def laptop_runs(request: Request) -> Iterator[RunSpec]:
     """Fonts first: grid, three seeds, controls with one, the other seeds, the other controls; then PACS."""
     seeds = 5 if request.seeds is None else request.seeds
     for data, domains in (("fonts", FONTS), ("pacs", PACS)):
         candidates = {}
         for method in filter(request.wants, METHODS):
-            tried, options = _grid_runs(data, method, request)
-            candidates[method] = options
+
+            def tuning(change: Settings, method: str = method, data: str = data) -> list[RunSpec]:
+                return [_run(data, method, held_out, TUNING_SEED, request) for held_out in TUNED_ON[data]]
+
+            tried, candidates[method] = try_all(grid(method, VALUES, RATES), tuning)
             yield from tried
         main = [
             _run(data, method, held_out, seed, request, candidates=options)
@@ -114,18 +101,6 @@ def laptop_runs(request: Request) -> Iterator[RunSpec]:
         controls = list(_control_runs(request, candidates, seeds=min(seeds, 3))) if data == "fonts" else []
         first = len(controls) // 3
         yield from [*main[:cut], *controls[:first], *main[cut:], *controls[first:]]
-
-
-def _grid_runs(data: str, method: str, request: Request) -> tuple[list[RunSpec], tuple[Candidate, ...]]:
-    runs, options = [], []
-    for change in grid(method):
-        mine = [
-            _run(data, method, held_out, TUNING_SEED, request, change=change, stage="grid")
-            for held_out in TUNED_ON[data]
-        ]
-        runs += mine
-        options.append(Candidate(change, [run.id for run in mine]))
-    return runs, tuple(options)
 
 
 def _control_runs(request: Request, candidates: dict[str, Any], *, seeds: int) -> Iterator[RunSpec]:
@@ -146,7 +121,6 @@ def _run(
     seed: int,
     request: Request,
     *,
-    change: dict[str, Any] | None = None,
     extra: Settings | None = None,
     candidates: tuple[Candidate, ...] = (),
     stage: str = "test",
@@ -156,8 +130,7 @@ def _run(
     config = merged(laptop_config(data, method, held_out, seed=seed, steps=steps), extra or {})
     config["data_options"]["points_per_epoch"] = steps * config["data_options"]["batch_size"]
     labels = {"data": data, "arm": method, "held_out": held_out, "seed": seed, "stage": stage, "control": control}
-    spec = RunSpec("domainnet", {"config": config}, labels, candidates)
-    return spec if change is None else RunSpec("domainnet", spec.resolved(Candidate(change, ())), {**labels, **change})
+    return RunSpec("domainnet", {"config": config}, labels, candidates)
 
 
 def paper_runs(request: Request) -> Iterator[RunSpec]:

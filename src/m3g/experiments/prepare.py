@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -69,3 +69,40 @@ def prepare_pacs(source: Path | None, target: Path, *, side: int = 32) -> None:
         return {**stacked, **{f"{domain}_label": np.array(part) for domain, part in labels.items()}}
 
     _once(target, "pacs.npz", make)
+
+
+def prepare_sleep(source: Path | None, target: Path, sensors: Sequence[str]) -> None:
+    """`sleepedfx_sc20_features.npz`: an array of features per sensor, `y`, `stages` and `subject`."""
+
+    def make() -> dict[str, np.ndarray]:
+        with np.load(_source(source, "sleepedfx_sc20_features.npz"), allow_pickle=False) as stored:
+            arrays = {name: stored[name].astype(np.float32) for name in sensors}
+            return {**arrays, "stage": stored["stages"][stored["y"]], "subject": stored["subject"]}
+
+    _once(target, "sleep.npz", make)
+
+
+def prepare_raw_eeg(source: Path | None, target: Path, sites: Sequence[str], *, rate: int = 125) -> None:
+    """`eegmat_125hz.npz` and `uci_eeg_smni.npz` as windows of one second at one rate, six sites each."""
+
+    def eegmat() -> dict[str, np.ndarray]:
+        windows, subjects = [], []
+        with np.load(_source(source, "eegmat_125hz.npz"), allow_pickle=False) as stored:
+            places = [stored["channels"].tolist().index(site) for site in sites]
+            for name in (name for name in stored.files if name[0] == "s" and name[1:3].isdigit()):
+                signal = stored[name][places].astype(np.float32)
+                count = signal.shape[1] // rate
+                windows.append(signal[:, : count * rate].reshape(len(sites), count, rate).transpose(1, 0, 2))
+                subjects += [name[:3]] * count
+        return {"signals": np.concatenate(windows), "subject": np.array(subjects), "channels": np.array(sites)}
+
+    def uci() -> dict[str, np.ndarray]:
+        resample: Any = _checks.extra("scipy.signal", "train").resample
+        with np.load(_source(source, "uci_eeg_smni.npz"), allow_pickle=False) as stored:
+            places = [stored["channels"].tolist().index(site) for site in sites]
+            signal = resample(stored["X"][:, places].astype(np.float64), rate, axis=-1).astype(np.float32)
+            group = np.where(stored["alcoholic"], "alcoholic", "control")
+            return {"signals": signal, "subject": stored["subject"], "label": group, "channels": np.array(sites)}
+
+    _once(target, "eegmat.npz", eegmat)
+    _once(target, "uci_eeg.npz", uci)
