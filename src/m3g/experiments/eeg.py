@@ -66,7 +66,7 @@ def laptop_config(data: str, loss: str, n: int, options: dict[str, Any], *, seed
                 "labels": "{data}/sleep.npz:stage",
                 "groups": "{data}/sleep.npz:subject",
                 "view_names": list(SENSORS),
-                "val": 0.2,
+                "val": 0.1,
                 "test": 0.2,
             },
             "encoder": "mlp",
@@ -170,18 +170,18 @@ def few_shot(net: MultiViewNet, data: ViewsData, *, seed: int) -> dict[str, Any]
     """Balanced accuracy with s labels per class, on the embeddings of all channels."""
     train, val, test = (_embedded(net, data, split) for split in ("train", "val", "test"))
     most = most_shots(train[1])
-    allowed = [s for s in SHOTS if s <= most] or [most]
-    chosen = min(allowed, key=lambda s: abs(s - 100))
-    found: dict[str, Any] = {"validation": _probe(train, val, chosen, seed), "shots": {}}
-    for s in allowed:
-        found["shots"][str(s)] = _probe(train, test, s, seed)
-    found["test_rows"] = len(test[1])
-    return found
+    # The probe takes s rows per class to train and s to stop. Where the rarest class has fewer, all it has are used for
+    # s, if they are at least half.
+    shots = {s: min(s, most) for s in SHOTS if 2 * most >= s}
+    found: dict[str, Any] = {"validation": _probe(train, val, min(100, most), seed), "shots": {}}
+    for s, used in shots.items():
+        found["shots"][str(s)] = _probe(train, test, used, seed)
+    return {**found, "test_rows": len(test[1]), "most_shots": most}
 
 
 def _probe(train: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor], shots: int, seed: int) -> float:
-    draws = 1 if shots >= 1000 else 3
-    batch = 64 if shots >= 1000 else 16
+    draws = 1 if shots > 100 else 3
+    batch = 64 if shots > 100 else 16
     score = few_shot_probe(*train, *test, shots=shots, draws=draws, batch_size=batch, seed=seed)
     return score.balanced_accuracy
 

@@ -66,7 +66,10 @@ def views_of(config: dict[str, Any]) -> int:
     if "held_out" in options:
         known = {"fonts": 5, "pacs": 4}.get(Path(str(options.get("path", ""))).stem, 6)
         return known - len(options["held_out"])
-    return int(options.get("k") or len(options.get("paths") or options.get("channels") or range(6)))
+    if "k" in options:
+        return int(options["k"])
+    paths = options.get("paths") or ()
+    return len(paths) if len(paths) > 1 else len(options.get("channels") or range(6))
 
 
 def steps_of(experiment: Experiment, config: dict[str, Any], request: Request) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from m3g.experiments.spec import Result
+
 
 def markdown(rows: Sequence[Sequence[str]]) -> str:
     """A Markdown table of words, its columns aligned; the first row holds the titles.
@@ -32,3 +34,8 @@ def percent(values: Sequence[float]) -> str:
     if not values:
         return "—"
     return f"{100 * fmean(values):.1f}" + (f" ± {100 * stdev(values):.1f}" if len(values) > 1 else "")
+
+
+def hours(results: Sequence[Result]) -> str:
+    """How many runs, and the hours they took one after the other."""
+    return f"{len(results)} runs, {sum(row['seconds'] for row in results) / 3600:.2f} hours in all."
