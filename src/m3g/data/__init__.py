@@ -4,12 +4,13 @@ from m3g.data.arrays import Arrays, MultipleFeatures
 from m3g.data.base import Batch, ViewsData
 from m3g.data.domain_arrays import DomainArrays
 from m3g.data.domains import Domains
+from m3g.data.image_arrays import ImageArrays
 from m3g.data.images import ImageFolders
 from m3g.data.sampling import ClassAlignedSampler, EpochSampler
 from m3g.data.signals import Signals
 
 MODULES: dict[str, type[ViewsData]] = {
-    cls.__name__: cls for cls in (MultipleFeatures, Arrays, ImageFolders, Domains, DomainArrays, Signals)
+    cls.__name__: cls for cls in (MultipleFeatures, Arrays, ImageFolders, ImageArrays, Domains, DomainArrays, Signals)
 }
 
 
@@ -41,6 +42,7 @@ __all__ = [
     "DomainArrays",
     "Domains",
     "EpochSampler",
+    "ImageArrays",
     "ImageFolders",
     "MultipleFeatures",
     "Signals",

@@ -15,7 +15,7 @@ from m3g.experiments.spec import Settings
 from m3g.nets import MultiViewNet
 from m3g.training import Run, build_data, load, train
 from m3g.training.config import Config, read_yaml
-from m3g.training.evaluate import embed_batches
+from m3g.training.evaluate import embed, embed_batches
 
 
 def shipped(name: str) -> Settings:
@@ -75,3 +75,15 @@ def domain_metrics(config: Config, folder: Path) -> dict[str, Any]:
         "single": {name: linear_probe(*rows[name], *unseen).accuracy for name in data.view_names},
         "test_images": len(unseen[1]),
     }
+
+
+def image_metrics(config: Config, folder: Path) -> dict[str, Any]:
+    """The paper's linear probe on the features of plain images, tested on the validation folder."""
+    net, data = trained(config, folder)
+    rows = []
+    for split in ("train", "test"):
+        found = embed(net, data, split)
+        assert found.features is not None
+        assert found.labels is not None
+        rows += [found.features[0], found.labels]
+    return {"test": linear_probe(*rows).accuracy, "test_images": len(rows[-1])}

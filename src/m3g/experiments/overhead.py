@@ -1,6 +1,7 @@
 """How much of a training step the loss takes, and how much memory teacher views save.
 
-`m3g bench overhead` and `m3g bench memory`, with ViT-B/16 as the encoder. A full step on a CPU takes minutes, so
+`m3g reproduce overhead` (the paper's Figure 5), `m3g bench overhead` and `m3g bench memory`, with ViT-B/16 as the
+encoder. A full step on a CPU takes minutes, so
 the network is measured on a few images and scaled linearly with their number; the loss is measured as it is.
 """
 
@@ -10,13 +11,18 @@ import statistics
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
+from m3g.experiments.names import NAMES
+from m3g.experiments.spec import Experiment, Request, Result, RunSpec, Settings
+from m3g.experiments.tables import hours, markdown
 from m3g.losses.m3g import M3GLoss
 from m3g.nets import MultiViewNet, Teacher, build_net
+from m3g.training.files import write_text
 
 VIT_B16 = {"kind": "transformers", "model": "vit", "config": {"patch_size": 16}}
 
@@ -106,3 +112,40 @@ def memory(*, k: int, n: int) -> list[dict[str, float]]:
 
     known = list(student.parameters())
     return [{"students": s, "bytes": float(saved_bytes(partial(step, s), known))} for s in range(1, k + 1)]
+
+
+def runs(request: Request) -> list[RunSpec]:
+    """One run per number of views."""
+    n, images = (4, 1) if request.miniature else (64, 2)
+    return [
+        RunSpec("overhead", {"k": k, "n": n, "d": 256, "epsilon": 0.2, "images": images}, {"k": k, "stage": "test"})
+        for k in (2, 3, 4)
+    ]
+
+
+def work(settings: Settings, folder: Path, data: Path) -> dict[str, Any]:
+    """The share of the loss in one step, on this machine."""
+    options = {name: settings[name] for name in ("n", "d", "epsilon", "images")}
+    (row,) = overhead(ks=[settings["k"]], repeats=3, **options)
+    return dict(row)
+
+
+def collect(results: list[Result], folder: Path) -> str:
+    """Figure 5 as a table: the paper draws it without printing numbers."""
+    rows = [["k", "loss, s", "rest of the step, s", "share of the loss"]]
+    for row in sorted(results, key=lambda row: row["labels"]["k"]):
+        found = row["metrics"]
+        rows.append(
+            [
+                str(row["labels"]["k"]),
+                f"{found['loss']:.3f}",
+                f"{found['network']:.1f}",
+                f"{100 * found['share']:.2f} %",
+            ]
+        )
+    text = f"{hours(results)}\n\n{markdown(rows)}"
+    write_text(folder / "table.md", text + "\n")
+    return text
+
+
+EXPERIMENT = Experiment(name="overhead", about=NAMES["overhead"], runs=runs, work=work, collect=collect, seconds=60.0)

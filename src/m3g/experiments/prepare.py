@@ -106,3 +106,22 @@ def prepare_raw_eeg(source: Path | None, target: Path, sites: Sequence[str], *, 
 
     _once(target, "eegmat.npz", eegmat)
     _once(target, "uci_eeg.npz", uci)
+
+
+def prepare_tinyimagenet(source: Path | None, target: Path, *, side: int = 32) -> None:
+    """`tinyimagenet10_jpg.zip`: all images of train and val together, so that each seed can hold out many of them."""
+
+    def make() -> dict[str, np.ndarray]:
+        image_module = _checks.extra("PIL.Image", "train")
+        images, labels = [], []
+        with zipfile.ZipFile(_source(source, "tinyimagenet10_jpg.zip")) as archive:
+            for name in sorted(archive.namelist()):
+                parts = Path(name).parts
+                if parts[0] not in ("train", "val") or len(parts) != 3 or name.endswith("/"):
+                    continue
+                with archive.open(name) as file, image_module.open(file) as image:
+                    images.append(np.asarray(image.convert("RGB").resize((side, side))))
+                labels.append(parts[1])
+        return {"images": np.stack(images), "label": np.array(labels)}
+
+    _once(target, "tinyimagenet.npz", make)

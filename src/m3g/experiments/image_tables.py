@@ -1,0 +1,119 @@
+"""Tables 1 and 4, Figure 4 and the branches, from the runs that are finished."""
+
+from __future__ import annotations
+
+import statistics
+from pathlib import Path
+from typing import Any
+
+from m3g.experiments import figures, published
+from m3g.experiments.comparison import average_rank, difference_rows, interval
+from m3g.experiments.spec import Result
+from m3g.experiments.tables import hours, markdown, percent
+from m3g.training.files import write_text
+
+ORDER = ("m3g", "infonce-ave", "infonce-pwe", "byol-ave", "byol-pwe", "cv", "cv-algorithm2", "csd")
+Scores = dict[str, dict[Any, float]]
+
+
+def scores(results: list[Result]) -> Scores:
+    """Per arm its accuracy by (k, seed)."""
+    found: Scores = {}
+    for row in sorted(results, key=lambda row: ORDER.index(row["labels"]["arm"])):
+        if row["labels"]["stage"] == "test":
+            found.setdefault(row["labels"]["arm"], {})[row["labels"]["k"], row["labels"]["seed"]] = row["metrics"][
+                "test"
+            ]
+    return found
+
+
+def by_views(arms: Scores, paper: dict[int, dict[str, Any]]) -> str:
+    """A row per number of views, the published numbers below each."""
+    rows = [["accuracy %", *arms]]
+    for k in sorted({k for values in arms.values() for k, _ in values}):
+        rows.append([f"k = {k}", *(percent([v for (m, _), v in arms[arm].items() if m == k]) for arm in arms)])
+        told = [paper.get(k, {}).get(arm, "—") for arm in arms]
+        rows.append([f"k = {k}, published", *(f"{v[0]} ± {v[1]}" if isinstance(v, tuple) else str(v) for v in told)])
+    ranks = average_rank(arms)
+    rows.append(["average rank", *(f"{ranks[arm]:.2f}" if arm in ranks else "—" for arm in arms)])
+    rows.append(["seeds", *(str(len({seed for _, seed in values})) for values in arms.values())])
+    return markdown(rows)
+
+
+def collect_imagenet(results: list[Result], folder: Path) -> str:
+    """Table 1."""
+    arms = scores(results)
+    parts = [hours(results)]
+    if arms:
+        parts.append(by_views(arms, published.IMAGENET))
+        if "m3g" in arms:
+            parts.append(markdown(difference_rows(arms, "m3g")))
+        lines = {
+            arm: {
+                float(k): (100 * statistics.fmean(found), 100 * interval(found))
+                for k in sorted({k for k, _ in values})
+                for found in [[v for (m, _), v in values.items() if m == k]]
+            }
+            for arm, values in arms.items()
+        }
+        figures.curves(lines, folder / "imagenet", xlabel="views k", ylabel="accuracy, %")
+        parts.append("![Accuracy against the number of views](imagenet.png)")
+    parts.append(chosen(results))
+    return _written(parts, folder)
+
+
+def chosen(results: list[Result]) -> str:
+    """What was tried, by its accuracy on validation images; the best of each method is marked."""
+    tried = [row for row in results if row["labels"]["stage"] == "grid"]
+    rows, seen = [["method", "setting", "validation %", ""]], set()
+    for row in sorted(tried, key=lambda r: (ORDER.index(r["labels"]["arm"]), -r["metrics"]["validation"])):
+        arm = row["labels"]["arm"]
+        name = ", ".join(f"{k.rpartition('.')[2]} {v:g}" for k, v in sorted(row["labels"].items()) if "." in k)
+        rows.append([arm, name, f"{100 * row['metrics']['validation']:.1f}", "" if arm in seen else "chosen"])
+        seen.add(arm)
+    return markdown(rows) if len(rows) > 1 else ""
+
+
+def collect_cost(results: list[Result], folder: Path) -> str:
+    """Table 4."""
+    arms = scores(results)
+    parts = [hours(results), by_views(arms, published.COST)]
+    if "cv" in arms and len(arms) > 1:
+        parts.append(markdown(difference_rows(arms, "cv")))
+    return _written(parts, folder)
+
+
+def collect_epsilon(results: list[Result], folder: Path) -> str:
+    """Figure 4; the paper draws its curve without printing numbers, and recommends 0.2."""
+    found: dict[int, dict[float, list[float]]] = {}
+    for row in results:
+        labels = row["labels"]
+        found.setdefault(labels["k"], {}).setdefault(labels["epsilon"], []).append(row["metrics"]["test"])
+    values = sorted({value for by_value in found.values() for value in by_value})
+    rows = [["accuracy %", *(f"epsilon {value:g}" for value in values)]]
+    for k, by_value in sorted(found.items()):
+        rows.append([f"k = {k}", *(percent(by_value.get(value, [])) for value in values)])
+    lines = {
+        f"k = {k}": {value: (100 * statistics.fmean(v), 100 * interval(v)) for value, v in by_value.items()}
+        for k, by_value in sorted(found.items())
+    }
+    figures.curves(lines, folder / "epsilon", xlabel="epsilon", ylabel="accuracy, %", logarithmic=True)
+    return _written([hours(results), markdown(rows), "![Accuracy against epsilon](epsilon.png)"], folder)
+
+
+def collect_branches(results: list[Result], folder: Path) -> str:
+    """Accuracy and memory by the number of views that the student sees."""
+    rows = [["method", "student views", "accuracy %", "kept for the backward pass, MiB", "seeds"]]
+    groups: dict[tuple[str, str], list[Result]] = {}
+    for row in results:
+        groups.setdefault((row["labels"]["arm"], str(row["labels"]["students"])), []).append(row)
+    for (arm, students), mine in sorted(groups.items()):
+        size = statistics.fmean(row["metrics"]["saved_bytes"] for row in mine) / 2**20
+        rows.append([arm, students, percent([row["metrics"]["test"] for row in mine]), f"{size:.1f}", str(len(mine))])
+    return _written([hours(results), markdown(rows)], folder)
+
+
+def _written(parts: list[str], folder: Path) -> str:
+    text = "\n\n".join(part for part in parts if part)
+    write_text(folder / "table.md", text + "\n")
+    return text

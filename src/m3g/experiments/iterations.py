@@ -1,0 +1,109 @@
+"""Steps to tolerance against epsilon, Sinkhorn and Newton; `m3g reproduce iterations`.
+
+The views are half learned: k noisy copies of n unit vectors. Sinkhorn (the paper's Algorithm 1) runs on the dense
+tensor; the factored solver takes Newton steps on the same problem. A solve that does not reach the tolerance is counted
+with the steps it made, and said to have stopped.
+"""
+
+from __future__ import annotations
+
+import statistics
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import m3g
+from m3g.experiments import figures
+from m3g.experiments.comparison import interval
+from m3g.experiments.names import NAMES
+from m3g.experiments.spec import Experiment, Request, Result, RunSpec, Settings
+from m3g.experiments.tables import hours, markdown
+from m3g.training.files import write_text
+
+EPSILONS = (0.02, 0.05, 0.1, 0.2, 0.5)
+SOLVERS = ("sinkhorn", "factored")
+TOLERANCE = 1e-3
+
+
+def runs(request: Request) -> list[RunSpec]:
+    """Every solver, number of views and epsilon, seed by seed."""
+    seeds = 5 if request.seeds is None else request.seeds
+    return [
+        RunSpec(
+            "iterations",
+            {"solver": solver, "k": k, "n": 4 if request.miniature else 16, "d": 64, "epsilon": epsilon, "seed": seed},
+            {"arm": solver, "k": k, "epsilon": epsilon, "seed": seed, "stage": "test"},
+        )
+        for seed in range(seeds)
+        for k in (2, 3, 4)
+        for epsilon in EPSILONS
+        for solver in filter(request.wants, SOLVERS)
+    ]
+
+
+def work(settings: Settings, folder: Path, data: Path) -> dict[str, Any]:
+    """Solve one problem and count."""
+    random = torch.Generator().manual_seed(settings["seed"])
+    objects = torch.randn(1, settings["n"], settings["d"], generator=random)
+    views = objects + torch.randn(settings["k"], settings["n"], settings["d"], generator=random)
+    problem = m3g.CircularVariance()(torch.nn.functional.normalize(views, dim=-1))
+    solution = m3g.solve(problem, epsilon=settings["epsilon"], tol=TOLERANCE, solver=settings["solver"])
+    return {
+        "steps": int(solution.num_steps),
+        "converged": bool(solution.converged),
+        "error": float(solution.error.max()),
+        "value": float(solution.value),
+    }
+
+
+def collect(results: list[Result], folder: Path) -> str:
+    """A table and a figure of the steps; and whether both solvers found the same value."""
+    groups: dict[tuple[str, int], dict[float, list[Result]]] = {}
+    for row in results:
+        labels = row["labels"]
+        groups.setdefault((labels["arm"], labels["k"]), {}).setdefault(labels["epsilon"], []).append(row)
+    rows = [["solver", "k", *(f"epsilon {value:g}" for value in EPSILONS)]]
+    lines = {}
+    for (solver, k), by_epsilon in sorted(groups.items()):
+        cells = []
+        for value in EPSILONS:
+            steps = [row["metrics"]["steps"] for row in by_epsilon.get(value, [])]
+            stopped = sum(not row["metrics"]["converged"] for row in by_epsilon.get(value, []))
+            note = f" ({stopped} of {len(steps)} stopped)" if stopped else ""
+            cells.append(f"{statistics.fmean(steps):.1f}{note}" if steps else "—")
+        rows.append([solver, str(k), *cells])
+        lines[f"{solver}, k = {k}"] = {
+            value: (
+                statistics.fmean([row["metrics"]["steps"] for row in found]),
+                interval([row["metrics"]["steps"] for row in found]),
+            )
+            for value, found in by_epsilon.items()
+        }
+    figures.curves(lines, folder / "iterations", xlabel="epsilon", ylabel="steps to tolerance", logarithmic=True)
+    text = "\n\n".join([hours(results), markdown(rows), _agreement(results), "![Steps](iterations.png)"])
+    write_text(folder / "table.md", text + "\n")
+    return text
+
+
+def _agreement(results: list[Result]) -> str:
+    """The largest difference between the two solvers' values where both converged."""
+    values: dict[tuple[Any, ...], dict[str, float]] = {}
+    for row in results:
+        labels = row["labels"]
+        if row["metrics"]["converged"]:
+            key = (labels["k"], labels["epsilon"], labels["seed"])
+            values.setdefault(key, {})[labels["arm"]] = row["metrics"]["value"]
+    both = [abs(found["sinkhorn"] - found["factored"]) for found in values.values() if len(found) == len(SOLVERS)]
+    return f"Largest difference of the values where both converged: {max(both):.1e}." if both else ""
+
+
+EXPERIMENT = Experiment(
+    name="iterations",
+    about=NAMES["iterations"],
+    runs=runs,
+    work=work,
+    collect=collect,
+    methods=SOLVERS,
+    seconds=1.0,
+)
