@@ -10,7 +10,7 @@ from typing import Any
 
 from m3g.training.config import Config, check, read_yaml
 
-COMMAND_OPTIONS = ("out", "resume", "views", "labels", "trust")  # the others are settings of the run
+COMMAND_OPTIONS = ("out", "resume", "views", "labels", "trust", "dry_run")  # the others are settings of the run
 
 DESCRIPTION = {
     "train": """Learn a representation from k views of the same objects, and measure it.
@@ -21,6 +21,7 @@ DESCRIPTION = {
   m3g train --config my.yaml --loop.epochs 50   a file of settings, and what to change in it
   m3g train --config eeg --data_options.paths '[a.npz]'   the paper's settings: eeg, imagenet, domainnet
   m3g train --print_config > my.yaml            such a file, with every setting and its default
+  m3g train --config my.yaml --dry-run          build everything, try one batch, write nothing
   m3g train --resume runs/m3g-1                 continue after an interruption
 
 Everything is written to one folder, by default the next free runs/LOSS-NUMBER."""
@@ -46,6 +47,9 @@ def arguments(parser: Any, name: str) -> None:
         "--trust",
         action="store_true",
         help="allow encoder classes from outside m3g, torch.nn and transformers",
+    )
+    parser.add_argument(
+        "--dry_run", "--dry-run", action="store_true", help="build everything, try one batch, write nothing"
     )
     parser.add_class_arguments(Config)
 
@@ -124,7 +128,7 @@ def processes(args: Any) -> int:
     """How many processes to start: none but this one if torchrun has started them already."""
     from m3g.training.trainer import started
 
-    return 1 if started() else check(wanted(args)[0]).loop.devices
+    return 1 if started() or args.dry_run else check(wanted(args)[0]).loop.devices
 
 
 def run(args: Any, name: str) -> int:
@@ -136,6 +140,11 @@ def run(args: Any, name: str) -> int:
 
     config, folder = wanted(args)
     resume = args.resume is not None
+    if args.dry_run:
+        from m3g.training.dry_run import dry_run
+
+        print(dry_run(config, trust=args.trust))
+        return 0
     if not resume and is_first():
         Run(folder).refuse_existing()  # before the data is read, which may take long
     data = build_data(check(config))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,16 @@ from m3g import _checks as checks
 from m3g.experiments.plan import describe, write_plan
 from m3g.experiments.pool import do_run, one_thread, run_pool, specs_of
 from m3g.experiments.registry import find
+from m3g.experiments.slurm import write_scripts
 from m3g.experiments.spec import Experiment, Request, RunSpec
 from m3g.experiments.store import Store
+from m3g.experiments.summary import summary
 
 
 def reproduce(args: Any) -> int:
     """Plan, do, collect, or write the script for a cluster; returns the exit code."""
+    if args.experiment == "summary":
+        return _summary(args)
     experiment = find(args.experiment)
     request = wanted(experiment, args)
     paper = request.scale == "paper"
@@ -74,11 +79,37 @@ def _plan(
     write_plan(specs, store, data)
     for line in describe(experiment, specs, request, store.results()):
         print(line)
-    print(f"plan        {store.plan}{'/'}ID.yaml, one per run")
+    print(f"plan        {store.plan / 'ID.yaml'}, one per run")
+    if args.slurm:
+        _slurm(specs, store, args)
     try:
         if experiment.prepare is not None:
             experiment.prepare(source, store.data, request)
         print("data        complete")
     except ValueError as error:
         print(f"data        missing: {error}")
+    return 0
+
+
+def _slurm(specs: list[RunSpec], store: Store, args: Any) -> None:
+    """The scripts of a job array; each task is this command with `--run`."""
+    for name in ("nodes", "gpus"):
+        if getattr(args, name) < int(name == "nodes"):
+            raise ValueError(f"--{name} must be at least {int(name == 'nodes')}, got {getattr(args, name)}.")
+    command = [sys.executable, "-m", "m3g", "reproduce", args.experiment, "--scale", args.scale]
+    command += ["--out", str(store.path.resolve())]
+    command += [] if args.data is None else ["--data", str(Path(args.data).resolve())]
+    command += [] if args.seeds is None else ["--seeds", str(args.seeds)]
+    command += [] if args.methods is None else ["--methods", *args.methods]
+    left = [spec for spec in specs if not store.finished(spec.id)]
+    hours = checks.positive("--hours", args.hours)
+    script, submit = write_scripts(left, store, command, nodes=args.nodes, gpus=args.gpus, hours=hours)
+    print(f"script      {script}, for {len(left)} runs\nsubmit      bash {submit}")
+
+
+def _summary(args: Any) -> int:
+    """One page of what is finished in the folders of all experiments."""
+    folder = Path(args.out or "runs")
+    print(summary(folder))
+    print(f"page        {folder / 'summary.md'}")
     return 0

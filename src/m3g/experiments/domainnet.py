@@ -21,7 +21,7 @@ from m3g.evaluation import effective_rank, probe_scores
 from m3g.experiments import domain_tables, full
 from m3g.experiments.arms import grid, merged, try_all
 from m3g.experiments.names import NAMES
-from m3g.experiments.prepare import prepare_fonts, prepare_pacs
+from m3g.experiments.prepare import check_folder, prepare_fonts, prepare_pacs
 from m3g.experiments.quick import fit_quickly
 from m3g.experiments.spec import Candidate, Experiment, Request, RunSpec, Settings
 from m3g.nets import MultiViewNet
@@ -209,6 +209,9 @@ def prepare(source: Path | None, target: Path, request: Request) -> None:
     if request.scale == "laptop":
         prepare_fonts(source, target)
         prepare_pacs(source, target)
+    else:
+        lists = source is not None and any(source.glob("*_train.txt"))
+        check_folder(source, *(f"{name}_train.txt" if lists else name for name in DOMAINNET))
 
 
 EXPERIMENT = Experiment(

@@ -5,7 +5,8 @@ learn from s labels per class, and are tested on all recordings of subjects that
 
 Laptop scale: `sleep`, spectral features of six sensors of SleepEDFx, 42 308 epochs of 20 subjects with their stages, an
 encoder per sensor; and `raw`, one encoder for the raw signals F3 F4 C3 C4 O1 O2 of EEGMAT, moved to UCI EEG, where it
-tells two groups of subjects apart. Paper scale: PhysioNet 2018 to SleepEDFx.
+tells two groups of subjects apart. Paper scale: PhysioNet 2018 to SleepEDFx,
+which `m3g prepare` has turned into windows in the folders `pretrain` and `sleep`.
 
 The paper trains InfoNCE with n = 64 and M3G with n = 16. Here both stand at both sizes.
 """
@@ -25,7 +26,7 @@ from m3g.evaluation.few_shot import most_shots
 from m3g.experiments import eeg_tables, full
 from m3g.experiments.arms import grid, merged, try_all
 from m3g.experiments.names import NAMES
-from m3g.experiments.prepare import prepare_raw_eeg, prepare_sleep
+from m3g.experiments.prepare import check_folder, prepare_raw_eeg, prepare_sleep
 from m3g.experiments.quick import fit_quickly
 from m3g.experiments.spec import Experiment, Request, RunSpec, Settings
 from m3g.nets import MultiViewNet
@@ -144,7 +145,7 @@ def paper_runs(request: Request) -> Iterator[RunSpec]:
             config = merged(
                 full.shipped("eeg"),
                 {"loss": loss, "loss_options": options, "seed": seed,
-                 "data_options": {"paths": ["{data}/physionet2018.npz"], "batch_size": n}},
+                 "data_options": {"paths": "{data}/pretrain", "splits": "{data}/pretrain/split.csv", "batch_size": n}},
             )  # fmt: skip
             labels = {"data": "physionet", "arm": f"{loss}, n = {n}", "seed": seed, "stage": "test"}
             yield RunSpec("eeg", {"config": config, "data": "physionet"}, labels)
@@ -159,7 +160,8 @@ def work(settings: Settings, folder: Path, data: Path) -> dict[str, Any]:
     config = full.config_of(settings)
     if settings["data"] == "physionet":
         net, _ = full.trained(config, folder)
-        return moved(net, data / "sleepedfx.npz", seed=config.seed)
+        sleep = data / "sleep"
+        return few_shot(net, Signals(sleep, splits=sleep / "split.csv", seed=config.seed), seed=config.seed)
     module, views = fit_quickly(config, folder)
     if settings["data"] == "sleep":
         return few_shot(module.net, views, seed=config.seed)
@@ -205,6 +207,8 @@ def prepare(source: Path | None, target: Path, request: Request) -> None:
     if request.scale == "laptop":
         prepare_sleep(source, target, SENSORS)
         prepare_raw_eeg(source, target, SITES)
+    else:
+        check_folder(source, "pretrain/split.csv", "sleep/split.csv", made_by="m3g prepare")
 
 
 EXPERIMENT = Experiment(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from importlib import resources
 from pathlib import Path
@@ -55,6 +56,8 @@ def trained(config: Config, folder: Path, *, scaled: bool = False) -> tuple[Mult
         if run.path.exists() and not run.checkpoint.is_file():
             shutil.rmtree(run.path)  # killed before its first checkpoint
         train(config, folder, resume=run.checkpoint.is_file())
+    if int(os.environ.get("RANK", "0")) > 0:
+        raise SystemExit(0)  # under torchrun only the first process measures; the others have done their share
     return load(folder, scaled=scaled), build_data(config)
 
 

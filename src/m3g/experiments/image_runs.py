@@ -11,7 +11,7 @@ from torch import Tensor
 from m3g.evaluation import effective_rank, probe_scores
 from m3g.experiments import full
 from m3g.experiments.arms import merged
-from m3g.experiments.prepare import prepare_tinyimagenet
+from m3g.experiments.prepare import check_folder, prepare_tinyimagenet
 from m3g.experiments.quick import fit_quickly
 from m3g.experiments.spec import Request, RunSpec, Settings
 
@@ -110,3 +110,5 @@ def _features(net: Any, data: Any, split: str) -> tuple[Tensor, Tensor]:
 def prepare(source: Path | None, target: Path, request: Request) -> None:
     if request.scale == "laptop":
         prepare_tinyimagenet(source, target)
+    else:
+        check_folder(source, "train", "val")

@@ -25,7 +25,14 @@ def do_run(experiment: Experiment, spec: RunSpec, store: Store, data: Path, *, k
     results = store.results() if spec.candidates else {}
     if any(run not in results for run in spec.needs):
         return "waiting"
+    together = int(os.environ.get("WORLD_SIZE", "1")) > 1
+    if together and int(os.environ["RANK"]) > 0:
+        # the first process of a torchrun has the claim and writes the result; the others only train
+        experiment.work(place_files(spec.resolved(spec.choose(results)), data), store.folder(spec.id) / "work", data)
+        return "done"
     with store.claim(spec.id) as mine:
+        if not mine and together:
+            raise ValueError(f"run {spec.id} must be done once at a time, but another process is doing it.")
         if not mine:
             return "busy"
         if store.finished(spec.id):

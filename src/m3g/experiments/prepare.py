@@ -23,6 +23,14 @@ def _source(source: Path | None, name: str) -> Path:
     return source / name
 
 
+def check_folder(source: Path | None, *names: str, made_by: str = "") -> None:
+    """Refuse a data folder that lacks files or folders which the runs of the paper's scale read."""
+    how = f" (made by {made_by})" if made_by else ""
+    for name in names:
+        if source is None or not (source / name).exists():
+            raise ValueError(f"--data must be a folder that holds {name}{how}, got {source or 'nothing'}.")
+
+
 def _once(target: Path, name: str, make: Callable[[], dict[str, np.ndarray]]) -> None:
     """Write `target/name` unless it is there; several processes may try at once."""
     if (target / name).is_file():

@@ -10,7 +10,6 @@ from __future__ import annotations
 import io
 import time
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -19,29 +18,10 @@ from torch import Tensor
 from m3g.data import ViewsData
 from m3g.training import MultiViewModule, build_data, build_module
 from m3g.training.config import Config, check
+from m3g.training.dry_run import Loop
 from m3g.training.files import atomic
-from m3g.training.module import seed_everything
 
 SAVE_AFTER = 20.0  # seconds between two checkpoints
-
-
-class _Loop(SimpleNamespace):
-    """What the module asks its trainer."""
-
-    def __init__(self, config: Config, data: ViewsData, per_epoch: int) -> None:
-        epochs, most = config.loop.epochs, config.loop.max_steps
-        total = per_epoch * epochs if most is None else min(most, per_epoch * epochs)
-        super().__init__(
-            estimated_stepping_batches=total,
-            max_epochs=epochs,
-            world_size=1,
-            accumulate_grad_batches=1,
-            global_step=0,
-            global_rank=0,
-            datamodule=data,
-            precision_plugin=None,
-            fit_loop=SimpleNamespace(epoch_loop=SimpleNamespace(total_batch_idx=0)),
-        )
 
 
 def fit_quickly(config: Config, folder: Path) -> tuple[MultiViewModule, ViewsData]:
@@ -52,12 +32,10 @@ def fit_quickly(config: Config, folder: Path) -> tuple[MultiViewModule, ViewsDat
     check(config)
     data = build_data(config)
     module = build_module(config, data)
-    module.report = lambda loss, batch: None  # type: ignore[method-assign]
     _embed_together(module)
     sampler = data.sampler()
-    loop = _Loop(config, data, sampler.num_steps)
-    module._trainer = loop  # type: ignore[assignment]
-    module.setup("fit")
+    loop = Loop(config, data, sampler.num_steps)
+    loop.attach(module)
     optimizer = module.configure_optimizers()
     file = folder / "quick.ckpt"
     step = _restore(file, module, optimizer)
@@ -100,11 +78,9 @@ def _embed_together(module: MultiViewModule) -> None:
 
 
 def _step(
-    module: MultiViewModule, optimizer: Any, batch: Any, loop: _Loop, epoch: int, step: int, clip: float | None
+    module: MultiViewModule, optimizer: Any, batch: Any, loop: Loop, epoch: int, step: int, clip: float | None
 ) -> None:
-    loop.global_step = step
-    loop.fit_loop.epoch_loop.total_batch_idx = step
-    seed_everything(module.seed, 1 + step, 0)
+    loop.at(step, module.seed)
 
     def closure() -> Tensor:
         optimizer.zero_grad()

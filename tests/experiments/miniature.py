@@ -1,0 +1,81 @@
+"""Small sets in the formats of the real ones, and an experiment's runs on them in seconds."""
+
+import io
+import zipfile
+
+import numpy as np
+from PIL import Image
+
+from m3g.experiments.pool import run_pool, specs_of
+from m3g.experiments.registry import find
+from m3g.experiments.spec import Request
+from m3g.experiments.store import Store
+
+FONTS = ("serif", "sans_serif", "monospace", "handwriting", "display")
+PACS = ("art_painting", "cartoon", "photo", "sketch")
+
+
+def write_sets(folder):
+    """Every file that the laptop experiments read, tiny."""
+    random = np.random.default_rng(0)
+    chars = np.array(list("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefgh"))
+    pictures = random.integers(0, 255, (len(chars), 28, 28))
+    fonts = {
+        style: (pictures[None] // 2 + random.integers(0, 120, (6, len(chars), 28, 28))).astype(np.uint8)
+        for style in FONTS
+    }
+    np.savez(folder / "fonts_5styles_28.npz", chars=chars, **fonts)
+    with zipfile.ZipFile(folder / "pacs_64jpg.zip", "w") as archive:
+        for domain in PACS:
+            for kind in range(7):
+                for image in range(6):
+                    archive.writestr(f"PACS/{domain}/{kind}/{image}.jpg", _jpeg(random, kind))
+    with zipfile.ZipFile(folder / "tinyimagenet10_jpg.zip", "w") as archive:
+        archive.writestr("classes.json", "{}")
+        for part in ("train", "val"):
+            for kind in range(4):
+                for image in range(30):
+                    archive.writestr(f"{part}/n{kind}/{image}.JPEG", _jpeg(random, kind))
+    subjects = np.repeat([f"SC4{i:02}" for i in range(10)], 60)
+    stages = np.arange(600) % 5
+    sensors = {
+        name: (random.normal(size=(600, width)) + stages[:, None]).astype(np.float32)
+        for name, width in (("EEG_Fpz_Cz", 24), ("EEG_Pz_Oz", 24), ("EOG", 24), ("EMG", 17), ("Resp", 18), ("Temp", 18))
+    }
+    names = np.array(["N1", "N2", "N3", "REM", "W"])
+    np.savez(
+        folder / "sleepedfx_sc20_features.npz", y=stages.astype(np.int8), stages=names, subject=subjects, **sensors
+    )
+    channels = np.array(["A2-A1", "C3", "C4", "Cz", "F3", "F4", "O1", "O2"])
+    recordings = {
+        f"s{i:02}_{j}": random.integers(-500, 500, (8, 1300)).astype(np.int16) for i in range(6) for j in (1, 2)
+    }
+    np.savez(folder / "eegmat_125hz.npz", channels=channels, fs=125, scale_uV=np.float32(0.1), **recordings)
+    np.savez(
+        folder / "uci_eeg_smni.npz",
+        X=random.normal(size=(240, 8, 256)).astype(np.float16),
+        channels=channels,
+        subject=np.repeat([f"co{i:03}" for i in range(12)], 20),
+        alcoholic=np.arange(240) % 2 == 0,
+        fs=256,
+    )
+
+
+def _jpeg(random, kind):
+    image = random.integers(0, 100, (16, 16, 3)) + 20 * kind
+    file = io.BytesIO()
+    Image.fromarray(image.astype(np.uint8)).save(file, "JPEG")
+    return file.getvalue()
+
+
+def small_runs(name, sets, out, *, methods=None, keep=lambda spec: True):
+    """The runs that `keep` keeps, with a few steps each; returns what `--collect` prints."""
+    experiment = find(name)
+    request = Request(seeds=1, methods=methods, miniature=True)
+    store = Store(out)
+    if experiment.prepare is not None:
+        experiment.prepare(sets, store.data, request)
+    specs = [spec for spec in specs_of(experiment, request) if keep(spec)]
+    errors = run_pool(experiment, specs, store, store.data, jobs=1, tell=lambda line: None)
+    assert not errors
+    return experiment.collect(list(store.collect().values()), out), specs

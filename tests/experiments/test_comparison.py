@@ -1,0 +1,39 @@
+"""Paired differences and ranks."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import rankdata, ttest_rel
+
+from m3g.experiments.comparison import average_rank, paired
+
+SCORES = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=3, max_size=12)
+
+
+@given(SCORES)
+def test_intervals_are_those_of_students_t(pairs):
+    ours, theirs = (dict(enumerate(part)) for part in zip(*pairs))
+    found = paired(ours, theirs)
+    differences = np.subtract(*zip(*pairs))
+    if differences.std() < 1e-9:
+        return
+    expected = ttest_rel(*zip(*pairs)).confidence_interval(0.95)
+    np.testing.assert_allclose([found.mean - found.half_width, found.mean + found.half_width], expected, atol=1e-9)
+    assert found.smallest > found.half_width
+
+
+def test_only_settings_that_both_have_count():
+    assert paired({0: 0.5, 1: 0.6, 2: 0.1}, {0: 0.4, 1: 0.5, 3: 0.9}).pairs == 2
+    assert paired({0: 0.5}, {0: 0.4}).verdict == "tie"
+    assert paired({0: 0.5}, {1: 0.4}).pairs == 0
+    found = paired({0: 0.5, 1: 0.6, 2: 0.7}, {0: 0.4, 1: 0.51, 2: 0.59})
+    assert found.verdict == "ahead"
+    assert found.mean == pytest.approx(0.1)
+
+
+@given(st.lists(st.lists(st.integers(0, 3), min_size=3, max_size=3), min_size=1, max_size=6))
+def test_ranks_share_ties(table):
+    arms = {name: dict(enumerate(float(row[i]) for row in table)) for i, name in enumerate("abc")}
+    expected = np.mean([rankdata([-value for value in row]) for row in table], axis=0)
+    assert list(average_rank(arms).values()) == pytest.approx(expected.tolist())

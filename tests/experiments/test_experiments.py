@@ -1,0 +1,97 @@
+"""Every experiment end to end, in miniature, on generated sets in the formats of the real ones."""
+
+import json
+
+import pytest
+
+from experiments.miniature import small_runs, write_sets
+from m3g.cli import main
+
+
+@pytest.fixture(scope="module")
+def sets(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sets")
+    write_sets(folder)
+    return folder
+
+
+def test_domainnet(sets, tmp_path):
+    def keep(spec):
+        labels = spec.labels
+        return labels["held_out"] in ("display", "sketch") and labels["control"] in ("", "no teacher")
+
+    text, specs = small_runs("domainnet", sets, tmp_path, methods=["m3g", "byol-ave"], keep=keep)
+    assert "| display" in text
+    assert "no teacher" in text
+    assert "chosen" in text
+    assert "32.4 ± 0.3" in text  # published
+    assert (tmp_path / "fonts_pairs.svg").stat().st_size > 1000
+    rows = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()]
+    assert {row["id"] for row in rows} == {spec.id for spec in specs}
+    tuned = [row for row in rows if row["labels"]["arm"] == "m3g" and row["labels"]["stage"] == "test"]
+    assert all(set(row["chosen"]) == {"loss_options.epsilon", "optim.learning_rate"} for row in tuned)
+
+
+def test_eeg(sets, tmp_path):
+    def keep(spec):
+        return "one direction" not in spec.labels["arm"] and "Algorithm 2" not in spec.labels["arm"]
+
+    text, _ = small_runs("eeg", sets, tmp_path, methods=["m3g", "infonce-pwe"], keep=keep)
+    assert "m3g, n = 16" in text
+    assert "64.6" in text  # published
+    assert (tmp_path / "sleep.png").stat().st_size > 1000
+    assert (tmp_path / "raw.png").stat().st_size > 1000
+
+
+@pytest.mark.parametrize("name", ["imagenet", "epsilon", "cost", "branches"])
+def test_images(sets, tmp_path, name):
+    def keep(spec):
+        return spec.labels["k"] in (3, 4) if name != "branches" else spec.labels["students"] in (1, "leave one out")
+
+    methods = {"imagenet": ["m3g", "infonce-pwe"], "cost": ["cv", "csd"]}.get(name)
+    text, _ = small_runs(name, sets, tmp_path, methods=methods, keep=keep)
+    expected = {"imagenet": "75.75 ± 0.11", "cost": "75.73", "epsilon": "epsilon 0.02", "branches": "leave one out"}
+    assert expected[name] in text
+
+
+def test_iterations_newton_needs_fewer_steps_than_sinkhorn(tmp_path):
+    text, _ = small_runs("iterations", None, tmp_path, keep=lambda spec: spec.labels["epsilon"] <= 0.1)
+    steps = {}
+    for line in (tmp_path / "results.jsonl").read_text().splitlines():
+        row = json.loads(line)
+        assert row["metrics"]["converged"]
+        steps.setdefault(row["labels"]["arm"], []).append(row["metrics"]["steps"])
+    assert sum(steps["factored"]) < sum(steps["sinkhorn"])
+    assert "Largest difference of the values" in text
+
+
+def test_summary_is_one_page_of_what_is_finished(sets, tmp_path, capsys):
+    small_runs("iterations", None, tmp_path / "iterations", keep=lambda spec: spec.labels["k"] == 2)
+    small_runs("epsilon", sets, tmp_path / "epsilon", keep=lambda spec: spec.labels["k"] == 2)
+    assert main(["reproduce", "summary", "--out", str(tmp_path)]) == 0
+    page = (tmp_path / "summary.md").read_text()
+    assert page.index("## epsilon") < page.index("## iterations")
+    assert "](epsilon/epsilon.png)" in page
+    assert main(["reproduce", "summary", "--out", str(tmp_path / "nothing")]) == 2
+    assert "holds no results" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["imagenet", "domainnet", "eeg", "epsilon", "cost", "branches"])
+def test_plan_at_the_papers_scale(name, tmp_path, capsys):
+    assert main(["reproduce", name, "--scale", "paper", "--plan", "--out", str(tmp_path), "--seeds", "1"]) == 0
+    output = capsys.readouterr().out
+    plan = json.loads((tmp_path / "plan.json").read_text())
+    assert f"runs        {len(plan)}," in output
+    assert len(list((tmp_path / "plan").glob("*.yaml"))) == len(plan)
+    assert "operations per step" in output
+
+
+def test_data_that_is_missing_is_named(tmp_path, capsys):
+    out = ["--data", str(tmp_path), "--out", str(tmp_path / "out")]
+    assert main(["reproduce", "domainnet", "--plan", *out]) == 0
+    assert "missing: --data must be a folder that holds fonts_5styles_28.npz" in capsys.readouterr().out
+    assert main(["reproduce", "domainnet", *out]) == 2
+    assert main(["reproduce", "domainnet", "--collect", *out]) == 2
+    assert main(["reproduce", "domainnet", "--run", "0123", *out]) == 2
+    assert main(["reproduce", "domainnet", "--methods", "none", *out]) == 2
+    assert main(["reproduce", "nothing"]) == 2

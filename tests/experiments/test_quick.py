@@ -1,0 +1,50 @@
+"""The quick loop makes the steps of `m3g train`, and goes on where a killed one stopped."""
+
+import pytest
+import torch
+
+from m3g.experiments import quick
+from m3g.training import load, train
+from m3g.training.config import Config
+
+
+def config(**loop):
+    made = Config(
+        data_options={"batch_size": 16, "views": ["fourier", "zernike", "pixels"]}, encoder_options={"width": 16}
+    )
+    made.heads.hidden = 32
+    made.heads.predictor = made.teacher.enabled = True
+    made.loop.evaluate_every, made.loop.accelerator = 0, "cpu"
+    made.loop.max_steps = 6
+    return made
+
+
+def weights(net):
+    return torch.cat([parameter.detach().flatten() for parameter in net.parameters()])
+
+
+def test_same_steps_as_the_trainer(tmp_path):
+    module, _ = quick.fit_quickly(config(), tmp_path)
+    train(config(), tmp_path / "run")
+    torch.testing.assert_close(weights(module.net), weights(load(tmp_path / "run")), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("stop", [1, 4])
+def test_a_killed_run_continues_from_its_checkpoint(tmp_path, monkeypatch, stop):
+    whole, _ = quick.fit_quickly(config(), tmp_path / "whole")
+    monkeypatch.setattr(quick, "SAVE_AFTER", -1.0)
+    step, made = quick._step, []
+
+    def dies(*args):
+        if len(made) == stop:
+            raise KeyboardInterrupt
+        made.append(args[5])
+        step(*args)
+
+    monkeypatch.setattr(quick, "_step", dies)
+    with pytest.raises(KeyboardInterrupt):
+        quick.fit_quickly(config(), tmp_path / "killed")
+    monkeypatch.setattr(quick, "_step", lambda *args: (made.append(args[5]), step(*args)))
+    resumed, _ = quick.fit_quickly(config(), tmp_path / "killed")
+    assert made == list(range(6))
+    torch.testing.assert_close(weights(whole.net), weights(resumed.net), rtol=0, atol=0)

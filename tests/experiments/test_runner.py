@@ -1,0 +1,132 @@
+"""The runner: ids, choices on validation, claims, killed workers, two collectors at once."""
+
+import dataclasses
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from m3g.experiments.pool import do_all, do_run, run_pool, specs_of
+from m3g.experiments.registry import find
+from m3g.experiments.spec import Candidate, Experiment, Request, RunSpec
+from m3g.experiments.store import Store
+
+CONTENT = st.dictionaries(
+    st.text(min_size=1), st.integers() | st.floats(allow_nan=False, allow_infinity=False), max_size=4
+)
+
+
+@given(CONTENT, st.randoms())
+def test_an_id_follows_from_content_alone(settings, random):
+    items = list(settings.items())
+    random.shuffle(items)
+    one = RunSpec("e", {"config": settings}, {"arm": "a"})
+    assert RunSpec("e", {"config": dict(items)}, {"arm": "b"}).id == one.id
+    assert RunSpec("e", {"config": {**settings, "new": 1}}, {"arm": "a"}).id != one.id
+    assert RunSpec("other", {"config": settings}, {"arm": "a"}).id != one.id
+
+
+def experiment(work):
+    return Experiment("test", "", lambda request: [], work, lambda results, folder: "")
+
+
+def grid_and_test():
+    tried = [RunSpec("test", {"config": {"value": v}}, {}) for v in (1, 2, 3)]
+    candidates = tuple(Candidate({"value": v}, [run.id]) for v, run in zip((1, 2, 3), tried))
+    return tried, RunSpec("test", {"config": {}, "final": True}, {}, candidates)
+
+
+def work(settings, folder, data):
+    value = settings["config"]["value"]
+    return {"validation": -abs(value - 2), "test": value}
+
+
+def test_a_run_takes_the_setting_that_is_best_on_validation_and_waits_for_it(tmp_path):
+    tried, final = grid_and_test()
+    store = Store(tmp_path)
+    assert do_run(experiment(work), final, store, tmp_path) == "waiting"
+    assert do_all(experiment(work), [final, *tried], store, tmp_path, pause=0.01) == {}
+    result = store.results()[final.id]
+    assert result["chosen"] == {"value": 2}
+    assert result["metrics"]["test"] == 2
+    assert do_run(experiment(work), final, store, tmp_path) == "finished"
+
+
+def test_a_run_that_fails_is_told_and_tried_again_later(tmp_path):
+    def failing(settings, folder, data):
+        raise RuntimeError("no luck")
+
+    spec = RunSpec("test", {"config": {"value": 1}}, {})
+    store = Store(tmp_path)
+    assert "no luck" in do_all(experiment(failing), [spec], store, tmp_path)[spec.id]
+    assert list(store.errors()) == [spec.id]
+    assert do_all(experiment(work), [spec], store, tmp_path) == {}
+    assert store.errors() == {}
+
+
+def test_a_run_is_done_by_one_process_at_a_time(tmp_path):
+    spec = RunSpec("test", {"config": {"value": 1}}, {})
+    store = Store(tmp_path)
+    with store.claim(spec.id) as mine:
+        assert mine
+        assert do_run(experiment(work), spec, store, tmp_path) == "busy"
+    assert do_run(experiment(work), spec, store, tmp_path) == "done"
+
+
+def test_collected_results_count_as_finished(tmp_path):
+    spec = RunSpec("test", {"config": {"value": 1}}, {})
+    do_run(experiment(work), spec, Store(tmp_path / "a"), tmp_path)
+    Store(tmp_path / "a").collect()
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "results.jsonl").write_bytes((tmp_path / "a" / "results.jsonl").read_bytes())
+    assert do_run(experiment(work), spec, Store(tmp_path / "b"), tmp_path) == "finished"
+
+
+@pytest.mark.slow
+def test_workers_killed_at_random_are_replaced_and_nothing_is_lost_or_repeated(tmp_path):
+    found = dataclasses.replace(find("iterations"))
+    specs = specs_of(found, Request(seeds=4, miniature=True))
+    store = Store(tmp_path)
+    killed = []
+
+    def kill():
+        while len(killed) < 3 and len(store.results()) < len(specs):
+            time.sleep(0.05)
+            children = multiprocessing.active_children()
+            if store.results() and children:
+                os.kill(children[len(killed) % len(children)].pid, signal.SIGKILL)
+                killed.append(len(store.results()))
+                time.sleep(1)
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    errors = run_pool(found, specs, store, tmp_path, jobs=2, tell=lambda line: None)
+    thread.join()
+    assert killed
+    assert not errors
+    assert set(store.results()) == {spec.id for spec in specs}
+    stamps = {spec.id: (store.folder(spec.id) / "result.json").stat().st_mtime_ns for spec in specs}
+    run_pool(found, specs, store, tmp_path, jobs=1, tell=lambda line: None)
+    assert stamps == {spec.id: (store.folder(spec.id) / "result.json").stat().st_mtime_ns for spec in specs}
+
+
+def test_two_collectors_at_once_leave_a_whole_table(tmp_path):
+    store = Store(tmp_path)
+    specs = [RunSpec("test", {"config": {"value": v}}, {}) for v in range(30)]
+    program = f"from m3g.experiments.store import Store\nfor _ in range(20): Store({str(tmp_path)!r}).collect()"
+    collectors = [subprocess.Popen([sys.executable, "-c", program]) for _ in range(2)]
+    for spec in specs:
+        do_run(experiment(work), spec, store, tmp_path)
+        time.sleep(0.02)
+    assert [collector.wait(60) for collector in collectors] == [0, 0]
+    assert set(store.collect()) == {spec.id for spec in specs}
+    lines = store.table.read_text().splitlines()
+    assert sorted(json.loads(line)["id"] for line in lines) == sorted(spec.id for spec in specs)

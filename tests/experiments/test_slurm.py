@@ -1,0 +1,142 @@
+"""Job arrays: with a stand-in `sbatch` always, with a real cluster of one node where Slurm is installed."""
+
+import json
+import os
+import shutil
+import stat
+import subprocess
+import time
+
+import pytest
+
+from experiments.miniature import write_sets
+from m3g.cli import main
+from m3g.experiments.slurm import write_scripts
+from m3g.experiments.store import Store
+
+# Executes the array; a task that fails is sent back to the queue, three times at most.
+STAND_IN = """#!/bin/bash
+set -eu
+for word in "$@"; do case $word in --array=*) range=${word#--array=1-}; count=${range%%%*};; esac; done
+script=${@: -2:1}; file=${@: -1}
+echo "$@" >> "$SBATCH_LOG"
+for task in $(seq $count); do
+  restarts=0
+  export SLURM_ARRAY_TASK_ID=$task SLURM_JOB_ID=7
+  until SLURM_RESTART_COUNT=$restarts bash "$script" "$file" >> "$SBATCH_LOG" 2>&1; do
+    restarts=$((restarts + 1)); [ $restarts -lt 3 ]
+  done
+done
+echo "$((100 + count))"
+"""
+
+
+@pytest.fixture
+def stand_in(tmp_path, monkeypatch):
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (folder / "sbatch").write_text(STAND_IN)
+    (folder / "sbatch").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    monkeypatch.setenv("SBATCH_LOG", str(tmp_path / "log"))
+    return tmp_path / "log"
+
+
+@pytest.mark.slow
+def test_the_array_does_every_run_once(tmp_path, stand_in, capsys):
+    out = str(tmp_path / "out")
+    command = ["reproduce", "iterations", "--out", out, "--seeds", "1", "--methods", "factored"]
+    assert main([*command, "--slurm"]) == 0
+    assert "submit      bash" in capsys.readouterr().out
+    # two tasks are enough to see the array at work
+    listed = tmp_path / "out" / "stage0.txt"
+    kept = listed.read_text().splitlines()[:2]
+    submit = tmp_path / "out" / "submit.sh"
+    submit.write_text(submit.read_text().replace("1-15%64", "1-2%64"))
+    subprocess.run(["bash", submit], check=True, timeout=300)
+    assert set(Store(out).results()) == set(kept)
+    assert f"run {kept[1]}, attempt 1" in stand_in.read_text()
+    assert main([*command, "--slurm"]) == 0  # what is finished is left out of the next array
+    assert len(listed.read_text().splitlines()) == 13
+
+
+def test_a_stage_waits_for_the_grid_and_a_task_may_be_several_nodes(tmp_path, capsys):
+    sets = tmp_path / "sets"
+    sets.mkdir()
+    write_sets(sets)
+    out = tmp_path / "out"
+    options = [
+        "--out",
+        str(out),
+        "--data",
+        str(sets),
+        "--seeds",
+        "1",
+        "--methods",
+        "m3g",
+        "--nodes",
+        "4",
+        "--gpus",
+        "8",
+    ]
+    assert main(["reproduce", "domainnet", "--slurm", *options]) == 0
+    submit, script = (out / "submit.sh").read_text(), (out / "slurm.sh").read_text()
+    assert submit.index("stage0.txt") < submit.index("afterok") < submit.index("stage1.txt")
+    grid, final = ((out / f"stage{i}.txt").read_text().split() for i in (0, 1))
+    needs = {row["id"]: row["needs"] for row in json.loads((out / "plan.json").read_text())}
+    assert set(grid) | set(final) == set(needs)
+    assert all(set(needs[run]) <= set(grid) for run in final)
+    assert "#SBATCH --requeue" in script
+    assert "srun" in script
+    assert "--nnodes 4 --nproc-per-node 8" in script
+    for file in ("submit.sh", "slurm.sh"):
+        assert (out / file).stat().st_mode & stat.S_IXUSR
+        subprocess.run(["bash", "-n", out / file], check=True)
+    assert main(["reproduce", "domainnet", "--slurm", *options[:-1], "-1"]) == 2
+
+
+def _cluster():
+    """Why there is no cluster to test with, or None."""
+    if shutil.which("sbatch") is None:
+        return "Slurm is not installed; `.ci/slurm start` makes a cluster of one node on Debian"
+    found = subprocess.run(["sinfo", "-h", "-o", "%T"], capture_output=True, text=True, timeout=20)
+    return (
+        None if "idle" in found.stdout or "mixed" in found.stdout else f"no node is idle: {found.stdout}{found.stderr}"
+    )
+
+
+@pytest.mark.slow
+def test_a_task_that_is_requeued_half_way_continues(tmp_path):
+    """On a real cluster: a job is sent back while its first attempt sleeps; the second finds what that one left."""
+    reason = _cluster()
+    if reason is not None:
+        pytest.skip(reason)
+    program = tmp_path / "program.sh"
+    program.write_text(
+        "#!/bin/bash\n# $1 --run, $2 the id\n"
+        f"cd {tmp_path}\n"
+        'if [ -e "half-$2" ]; then echo continued > "done-$2"; else touch "half-$2"; sleep 120; fi\n'
+    )
+    program.chmod(0o755)
+    store = Store(tmp_path / "out")
+    store.path.mkdir()
+    specs = [type("Spec", (), {"id": name, "candidates": ()})() for name in ("a", "b")]
+    _, submit = write_scripts(specs, store, [str(program)], nodes=1, gpus=0, hours=0.1)
+    text = subprocess.run(["bash", submit], check=True, capture_output=True, text=True, timeout=60).stdout
+    job = text.split("job ")[1].split()[0]
+    try:
+        _wait(lambda: (tmp_path / "half-a").exists())
+        subprocess.run(["scontrol", "requeue", f"{job}_1"], check=True, timeout=30)
+        _wait(lambda: (tmp_path / "done-a").exists(), seconds=240)
+        log = next((tmp_path / "out" / "logs").glob("*_1.txt")).read_text()
+        assert "attempt 1" in log
+        assert "attempt 2" in log
+    finally:
+        subprocess.run(["scancel", job], check=False, timeout=30)
+
+
+def _wait(holds, *, seconds=60):
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, "the cluster did not come to it in time"
+        time.sleep(0.5)
