@@ -8,7 +8,7 @@ author = "the m3g developers"
 release = version = installed_version("m3g")
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
-exclude_patterns = ["_build"]
+exclude_patterns = ["_build", "results/*/table.md"]  # tables are included in the pages beside them
 html_theme = "furo"
 html_title = f"m3g {release}"
 html_show_copyright = False

@@ -74,7 +74,7 @@ def _comparison(tests: list[Result]) -> str:
 
 def _single(tests: list[Result], data: str, folder: Path) -> str:
     """Probes trained on one seen domain: heat maps, and the average rank over all of them."""
-    names = sorted({row["labels"]["held_out"] for row in tests})
+    names = sorted({name for row in tests for name in (row["labels"]["held_out"], *row["metrics"]["single"])})
     values: dict[str, dict[Key, list[float]]] = {}
     ranked: dict[str, dict[Key, float]] = {}
     for row in sorted(tests, key=lambda row: ORDER.index(row["labels"]["arm"])):

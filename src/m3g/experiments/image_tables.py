@@ -46,8 +46,9 @@ def collect_imagenet(results: list[Result], folder: Path) -> str:
     parts = [hours(results)]
     if arms:
         parts.append(by_views(arms, published.IMAGENET))
-        if "m3g" in arms:
-            parts.append(markdown(difference_rows(arms, "m3g")))
+        differences = difference_rows(arms, "m3g") if "m3g" in arms else []
+        if len(differences) > 1:
+            parts.append(markdown(differences))
         lines = {
             arm: {
                 float(k): (100 * statistics.fmean(found), 100 * interval(found))
