@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 from typing import ClassVar
 
 import numpy as np
@@ -20,7 +21,7 @@ from m3g.data.sampling import ClassAlignedSampler, Draw, generator
 from m3g.data.splits import SPLITS, Split, split_rows
 
 
-class AlignedRows(Dataset):
+class AlignedRows(Dataset[Any]):
     """Training points: tuples of image indices, one per domain, each image moved by a few random pixels."""
 
     def __init__(self, images: Tensor, labels: Tensor, points: Sequence[tuple[int, ...]], *, shift: int, seed: int):
@@ -132,7 +133,7 @@ class DomainArrays(ViewsData):
         take = torch.from_numpy(self.members[domain, _checks.one_of("split", split, SPLITS)])  # type: ignore[index]
         return TensorRows([self.images[take]], None, self.labels[take], take)
 
-    def domain_loader(self, domain: str, split: Split) -> DataLoader:
+    def domain_loader(self, domain: str, split: Split) -> DataLoader[Any]:
         """Batches of one domain, one view each, in a fixed order: for probes on seen and held-out domains."""
         return self._loader(self.domain_rows(domain, split))
 

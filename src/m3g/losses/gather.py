@@ -18,7 +18,7 @@ class _GatherRows(torch.autograd.Function):
     """Rows (dimension -2) of all processes, one after the other."""
 
     @staticmethod
-    def forward(ctx, rows: Tensor) -> Tensor:
+    def forward(ctx: Any, rows: Tensor) -> Tensor:
         rows = rows.contiguous()
         everyone = [torch.empty_like(rows) for _ in range(dist.get_world_size())]
         dist.all_gather(everyone, rows)
@@ -26,7 +26,7 @@ class _GatherRows(torch.autograd.Function):
         return torch.cat(everyone, dim=-2)
 
     @staticmethod
-    def backward(ctx, grad: Tensor) -> Tensor:
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
         return dist.get_world_size() * grad.narrow(-2, dist.get_rank() * ctx.n, ctx.n)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -84,7 +85,7 @@ class Sinkhorn(Solver):
         )
 
 
-def log_sums(cost: Tensor, potentials: list[Tensor], epsilon: float, views) -> list[Tensor]:
+def log_sums(cost: Tensor, potentials: list[Tensor], epsilon: float, views: Iterable[int]) -> list[Tensor]:
     """log m_l(P) of the views asked for, in one pass over the cost: (b, n_l) each."""
     num_batch, *sizes = cost.shape
     parts: dict[int, list[Tensor]] = {l: [] for l in views}

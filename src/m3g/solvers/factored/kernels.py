@@ -64,8 +64,8 @@ def pair_kernels(
     shift = exponents.shift if exponents.shift.dtype == wide else exponents.shift.to(wide)
     target, log_target = concatenated_weights(problem, weights, wide)
     if reach > DOUBLE_RANGE:
-        matrices = [matrix for group in exponents.groups for matrix in group.unbind(1)]
-        return Kernels(dict(zip(problem.edges, matrices)), target, log_target, shift, False, reach)
+        logs = [matrix for group in exponents.groups for matrix in group.unbind(1)]
+        return Kernels(dict(zip(problem.edges, logs)), target, log_target, shift, False, reach)
     if problem.k == 2 and read_values and dtype == wide:
         # Two views are scaled by the solver at once.
         return Kernels({(0, 1): exponents.groups[0].squeeze(1).exp_()}, target, log_target, shift, True, reach)
