@@ -9,6 +9,8 @@ loss and the gradient of one process with the full batch, and the backward pass 
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.distributed as dist
 from torch import Tensor

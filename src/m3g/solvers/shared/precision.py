@@ -54,7 +54,7 @@ def _global_setting() -> str:
     return getattr(torch.backends, "fp32_precision", "none")
 
 
-class _FullMatmul(contextlib.AbstractContextManager):
+class _FullMatmul(contextlib.AbstractContextManager[None]):
     """Full precision while any thread is inside: the first that enters changes the setting, the last restores it.
 
     torch has no such setting for one thread alone. What the user sets while a solve runs is left as it is.
