@@ -1,9 +1,6 @@
-"""Entries of other objects: found by the judge, left out of the loss, exact through resumes, listed by `m3g audit`."""
+"""Entries of other objects: found by the judge, and left out of every loss."""
 
 from __future__ import annotations
-
-import csv
-import shutil
 
 import pytest
 import torch
@@ -11,13 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from m3g import losses
-from m3g.cli import main
-from m3g.data import MultipleFeatures
 from m3g.experiments.mismatch import found_entries
-from m3g.training import build_data, build_module, checkpoint, fit
-from m3g.training.audit import audit
+from m3g.training import build_data, build_module
 from m3g.training.config import Config
-from m3g.training.entries import read_entries
 from m3g.training.mismatch import Mismatch, _pair_scores
 
 
@@ -129,68 +122,6 @@ def small(**changes):
     for name, value in changes.items():
         content[name] = {**content[name], **value} if isinstance(value, dict) else value
     return Config.from_dict(content)
-
-
-@pytest.fixture
-def _one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("_one_thread")
-def test_a_resumed_run_judges_as_one_that_was_never_interrupted(tmp_path, monkeypatch):
-    whole = fit.train(small(), tmp_path / "whole")
-    state = checkpoint.read_checkpoint(whole.checkpoint)["state_dict"]
-    assert state["mismatch.evidence"].abs().sum() > 0
-
-    class Killed(checkpoint.SaveCheckpoints):
-        def _save(self, trainer, pl_module):
-            super()._save(trainer, pl_module)
-            if trainer.global_step == 17:
-                raise RuntimeError("killed")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(checkpoint, "SaveCheckpoints", Killed)
-        with pytest.raises(RuntimeError, match="killed"):
-            fit.train(small(), tmp_path / "again")
-    again = fit.train(small(), tmp_path / "again", resume=True)
-    assert again.weights.read_bytes() == whole.weights.read_bytes()
-    assert again.mismatch.read_bytes() == whole.mismatch.read_bytes()
-
-
-@pytest.mark.slow
-def test_the_audit_of_a_run(tmp_path, capsys):
-    config = small(loop={"epochs": 8}, encoder_options={"width": 64, "dropout": 0.0}, data_options={"batch_size": 64})
-    run = fit.train(config, tmp_path / "run")
-    data = build_data(config)
-    assert isinstance(data, MultipleFeatures)
-    index = data.datasets["train"].index
-    entries = read_entries(run.path)
-    assert len(entries) == 3 * len(index)
-    assert [entry.log_odds for entry in entries] == sorted(entry.log_odds for entry in entries)
-    assert {entry.row for entry in entries} == set(index.tolist())
-    shown = dict(zip(index.tolist(), index[data.swapped_from].T.tolist()))
-    found = audit(run.path, count=60)
-    place = data.view_names.index
-    wrong = [(entry, partner) for entry, partner in found if shown[entry.row][place(entry.view)] != entry.row]
-    assert len(wrong) > 45  # one in ten by chance
-    assert sum(partner is not None for _, partner in wrong) > 0.9 * len(wrong)
-    assert all(entry.log_odds < 0 for entry, _ in audit(run.path))
-    capsys.readouterr()
-    assert main(["audit", str(run.path), "--count", "4"]) == 0
-    lines = list(csv.reader(capsys.readouterr().out.splitlines()))
-    assert lines[0] == ["row", "view", "reliability", "likely row", "cosine", "cosine to own row"]
-    assert [line[0] for line in lines[1:]] == [str(entry.row) for entry in entries[:4]]
-    assert main(["audit", str(run.path), "--out", str(tmp_path / "doubtful.csv")]) == 0
-    assert (tmp_path / "doubtful.csv").read_text().startswith("row,view,reliability")
-    run.mismatch.unlink()
-    assert main(["audit", str(run.path)]) == 2
-    assert "run must be one that was trained with --mismatch" in capsys.readouterr().err
-    shutil.rmtree(run.path)
-    assert main(["audit", str(run.path)]) == 2
 
 
 def test_data_without_rows_of_their_own_are_refused(tmp_path):
