@@ -10,7 +10,7 @@ from torch import Tensor
 
 from m3g import _checks
 from m3g._checks import Views
-from m3g.costs.coupling import Coupling, TensorCoupling, all_edges, mean_products, squared_means
+from m3g.costs.coupling import Coupling, TensorCoupling, all_edges, all_equal, mean_products, squared_means
 from m3g.costs.problem import LogKernels, PairwiseProblem, Problem
 
 RESULTANT_FLOOR = 1e-6
@@ -123,7 +123,7 @@ class CircularVarianceProblem(PairwiseProblem):
         points = points if points.dtype == dtype else points.to(dtype)
         b, k, num_edges = points.shape[0], self.k, len(self.edges)
         scale = 2 * self.factor / (k**2 * epsilon)
-        if len(set(self.sizes)) == 1:
+        if all_equal(self.sizes):
             n = self.sizes[0]
             views = points.view(b, k, n, -1)
             if k == 2:

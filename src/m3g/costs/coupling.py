@@ -18,6 +18,11 @@ def all_edges(k: int) -> list[Edge]:
     return list(combinations(range(k), 2))
 
 
+def all_equal(sizes: Sequence[int]) -> bool:
+    """Whether all views have as many points. Comparing, unlike a set, keeps a size symbolic while a graph is traced."""
+    return all(n == sizes[0] for n in sizes)
+
+
 def along(vector: Tensor, axes: Sequence[int], k: int) -> Tensor:
     """Reshape (b, n_l) or (b, n_l, n_m) so that it broadcasts against (b, n_1, …, n_k) on the given axes."""
     shape = [vector.shape[0]] + [1] * k

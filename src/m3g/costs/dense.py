@@ -102,7 +102,10 @@ class FunctionProblem(Problem):
     def gradient_change(self, coupling: Coupling, directions: Sequence[Tensor]) -> tuple[Tensor, ...]:
         def second(rows: slice, weights: Tensor, views: Sequence[Tensor]) -> tuple[Tensor, ...]:
             # The matrix of second derivatives is symmetric, so its product from either side will do.
-            return torch.func.vjp(lambda *v: self._pull(rows, weights, v), *views)[1](tuple(directions))
+            found: tuple[Tensor, ...] = torch.func.vjp(lambda *v: self._pull(rows, weights, v), *views)[1](
+                tuple(directions)
+            )
+            return found
 
         return self._pulled(coupling, second)
 
@@ -117,7 +120,8 @@ class FunctionProblem(Problem):
 
     def _pull(self, rows: slice, weights: Tensor, views: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """d⟨weights, C⟩ / d views for some rows of view 0."""
-        return torch.func.vjp(lambda *v: self._slab(v, rows), *views)[1](weights)
+        found: tuple[Tensor, ...] = torch.func.vjp(lambda *v: self._slab(v, rows), *views)[1](weights)
+        return found
 
     def _pulled(self, coupling: Coupling, of_rows: Callable[..., tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
         """The sum of something over slabs of a coupling, some rows at a time."""

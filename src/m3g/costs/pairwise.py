@@ -11,7 +11,7 @@ from torch import Tensor
 from m3g import _checks
 from m3g._checks import Views
 from m3g.costs.circular import flatten_batch
-from m3g.costs.coupling import Edge, all_edges
+from m3g.costs.coupling import Edge, all_edges, all_equal
 from m3g.costs.problem import PairwiseProblem
 
 Ground = Callable[[Tensor, Tensor], Tensor]
@@ -137,7 +137,7 @@ class PairwiseCost:
                 cost = torch.where(both, cost, right_angle if self.neutral is None else self.neutral)
             costs.append(weight * cost)
         sizes = [part.shape[1] for part in parts]
-        stacked = torch.stack(costs, 1) if len(set(sizes)) == 1 else costs
+        stacked = torch.stack(costs, 1) if all_equal(sizes) else costs
         return PairwiseProblem(list(edges), stacked, sizes=sizes, batch=batch)
 
 

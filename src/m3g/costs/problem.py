@@ -177,9 +177,11 @@ class PairwiseProblem(Problem):
         return self.slab(slice(0, self.sizes[0]))
 
     def matched(self) -> Tensor:
+        # Not by .diagonal(), which torch's compiler lowers with a warning of its own.
+        true = torch.arange(self.sizes[0], device=self.device)
         if self.tensors[0].ndim == 4:
-            return self.tensors[0].diagonal(dim1=-2, dim2=-1).mean(-1).sum(-1)
-        return torch.stack([cost.diagonal(dim1=-2, dim2=-1).mean(-1) for cost in self.tensors]).sum(0)
+            return self.tensors[0][..., true, true].mean(-1).sum(-1)
+        return torch.stack([cost[..., true, true].mean(-1) for cost in self.tensors]).sum(0)
 
     def gradient(self, coupling: Coupling) -> tuple[Tensor, ...]:
         marginals = tuple(coupling.pair(l, m) for l, m in self.edges)

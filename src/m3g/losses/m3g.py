@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,7 +76,8 @@ def solved_gap(
     """The gap of checked views (..., k, n, d), and the solution behind it."""
     problem = apply_cost(cost, points, mask=mask)
     solution = solver.solve(problem, epsilon=epsilon, tol=tol, weights=None)
-    entropy_of_truth = -epsilon * (math.log(problem.sizes[0]) + 1)
+    # By log2, which torch's compiler keeps symbolic: math.log would compile a graph for every n.
+    entropy_of_truth = -epsilon * (math.log2(problem.sizes[0]) * math.log(2) + 1)
     gap = problem.matched() + entropy_of_truth - differentiable_value(solution)
     return gap.reshape(problem.batch), solution
 
@@ -163,7 +165,7 @@ class M3GLoss(ViewLoss):
     def forward(self, views: Views, *, mask: Tensor | None = None, teacher: Views | None = None) -> Tensor:
         if self.reads_values and torch.compiler.is_compiling():
             # One break of the graph at the loss, instead of many inside it.
-            eager = torch.compiler.disable(super().forward, reason=READS)
+            eager: Callable[..., Tensor] = torch.compiler.disable(super().forward, reason=READS)
             return eager(views, mask=mask, teacher=teacher)
         return super().forward(views, mask=mask, teacher=teacher)
 

@@ -79,7 +79,8 @@ class FactoredDual:
         here = log_scaling if isinstance(self.contraction, StreamedContraction) else log_scaling.exp()
         if here.dtype != self.target_here.dtype:
             here = here.to(self.target_here.dtype)
-        return here.split(self.contraction.sizes, 1)
+        parts: tuple[Tensor, ...] = here.split(self.contraction.sizes, 1)
+        return parts
 
     def evaluate(self, log_scaling: Tensor) -> Marginals:
         contraction = self.contraction
@@ -116,7 +117,7 @@ class FactoredDual:
         step = solve_newton(
             found.pairs, damped, right, self.contraction.sizes, rtol=0.05, dtype=m.dtype, fixed=self.fixed
         )
-        longest = torch.linalg.vector_norm(step, ord=torch.inf, dim=1, keepdim=True).clamp_(min=LONGEST_STEP)
+        longest: Tensor = torch.linalg.vector_norm(step, ord=torch.inf, dim=1, keepdim=True).clamp_(min=LONGEST_STEP)
         step = (step / longest).mul_(LONGEST_STEP)
         return step if step.dtype == found.log_scaling.dtype else step.to(found.log_scaling.dtype)
 

@@ -33,7 +33,8 @@ class GraphContraction:
     def _contract(self, kept: tuple[int, ...], scalings: Sequence[Tensor]) -> Tensor:
         num_batch = next(iter(self.kernels.values())).shape[0]
         contract = _expression(tuple(self.kernels), tuple(self.sizes), num_batch, kept)
-        return contract(*scalings, *self.kernels.values(), backend="torch")
+        found: Tensor = contract(*scalings, *self.kernels.values(), backend="torch")
+        return found
 
     def pair(self, scalings: Sequence[Tensor], l: int, m: int) -> Tensor:
         return self._contract((l, m), scalings)

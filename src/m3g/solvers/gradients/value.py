@@ -36,7 +36,8 @@ def differentiable_value(solution: Solution) -> Tensor:
     with torch.no_grad():
         gradients = problem.detached().gradient(solution.coupling_form)
     form = _Form(problem, solution.epsilon, solution.solver)
-    return _Value.apply(form, value, solution.flat_potentials, *gradients, *problem.tensors)
+    found: Tensor = _Value.apply(form, value, solution.flat_potentials, *gradients, *problem.tensors)
+    return found
 
 
 def _linear_value(solution: Solution) -> Tensor:
@@ -108,8 +109,9 @@ class _Value(torch.autograd.Function):
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Tensor | None:
         value, potentials, *rest = ctx.saved_tensors
-        found = _Gradient.apply(ctx.form, torch.ones_like(value), potentials, *rest)
-        return ctx.form.inner(found, tangents[-len(found) :])
+        form: _Form = ctx.form
+        found = _Gradient.apply(form, torch.ones_like(value), potentials, *rest)
+        return form.inner(found, tangents[-len(found) :])
 
 
 class _Gradient(torch.autograd.Function):

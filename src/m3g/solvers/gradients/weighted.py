@@ -113,7 +113,8 @@ class WeightedGraph:
         contract = self._contraction(())
 
         def mass(*logs: Tensor) -> Tensor:
-            return contract(*(log.exp() for log in logs), backend="torch").sum()
+            total: Tensor = contract(*(log.exp() for log in logs), backend="torch").sum()
+            return total
 
         logs = [kernel.log() for kernel in kernels.values()]
         marginals = torch.func.grad(mass, argnums=tuple(range(len(logs))))

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from m3g.costs import Coupling, Problem
+from m3g.costs.coupling import all_equal
 from m3g.solvers.sampled.ascent import ListPoint
 from m3g.solvers.sampled.listed import Listed
 
@@ -78,7 +79,7 @@ def sampling_error(listed: Listed, found: ListPoint, problem: Problem, draws_eac
     scatter = drawn.var(1).sum(1) * draws_each if drawn.numel() else zero[:, 0]
     half_difference = problem.gradient(coupling.changed(answer, signs))
     gradient = problem.gradient(coupling)
-    if len(set(problem.sizes)) == 1:
+    if all_equal(problem.sizes):
         mass = found.target[:, : problem.sizes[0]].sum(1, keepdim=True)
         gradient = tuple(g - t for g, t in zip(gradient, problem.gradient(_TrueMatching(problem, mass))))
     length = _norm(gradient, b).clamp_min(torch.finfo(problem.dtype).tiny)

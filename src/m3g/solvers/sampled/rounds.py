@@ -21,6 +21,7 @@ from torch import Tensor
 
 from m3g import _checks
 from m3g.costs import Problem
+from m3g.costs.coupling import all_equal
 from m3g.solvers.sampled.ascent import Climb, ListPoint, climb
 from m3g.solvers.sampled.draws import Draws
 from m3g.solvers.sampled.error import SamplingError, sampling_error
@@ -85,7 +86,7 @@ class Rounds:
         self.log_kernel = log_kernel_of(problem, epsilon)
         # The true matching, which is always listed, has these marginals where sizes and weights are equal.
         sizes = problem.sizes
-        plain = len(set(sizes)) == 1 and bool((target == target[:, :1]).all())
+        plain = all_equal(sizes) and bool((target == target[:, :1]).all())
         self.anchors = anchors_of(target, sizes)[:, : 0 if plain else None]
         self.num_steps = 0
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
 from m3g.costs import Problem
+from m3g.costs.coupling import all_equal
 from m3g.solvers.shared.precision import vector_dtype
 
 
@@ -21,9 +20,9 @@ def concatenated_weights(
         parts = [part.reshape(-1, n).expand(b, n) for part, n in zip(weights, sizes)]
         target = torch.cat(parts, 1)
         return target.to(dtype), target.log().to(dtype)
-    if len(set(sizes)) == 1:
+    if all_equal(sizes):
         shape = (b, len(sizes) * sizes[0])
         target = torch.full(shape, 1 / sizes[0], dtype=dtype, device=device)
-        return target, torch.full(shape, -math.log(sizes[0]), dtype=dtype, device=device)
+        return target, target.log()
     target = torch.cat([torch.full((b, n), 1 / n, dtype=dtype, device=device) for n in sizes], 1)
     return target, target.log()
