@@ -61,6 +61,14 @@ def test_a_third_view_helps_the_coupling_of_two(run):
     assert chain_next > chain_end > 100 / 48
 
 
+@pytest.mark.slow
+def test_the_estimator_beside_linear_cca(run):
+    rows = [line.split() for line in run("estimator.py", "--epochs", 1).splitlines()[1:]]
+    scores = [[float(value) for value in row[-3:]] for row in rows]
+    assert len(scores) == 3
+    assert all(all_views > 50 and found > 100 / 400 for all_views, _, found in scores)
+
+
 def test_every_example_is_short_and_tested():
     tested = set(re.findall(r'run\("(\w+\.py)"', Path(__file__).read_text()))
     assert {path.name for path in EXAMPLES.glob("*.py")} == tested
