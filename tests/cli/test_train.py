@@ -84,13 +84,11 @@ def test_labels_are_optional(tmp_path, monkeypatch, capsys):
 
 def test_print_config_is_a_config(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit):
-        main(["train", "--print_config", "--loss_options.epsilon", "0.2"])
+    assert main(["train", "--print_config", "--loss_options.epsilon", "0.2"]) == 0
     printed = capsys.readouterr().out
     assert yaml.safe_load(printed)["loss_options"] == {"epsilon": 0.2}
     (tmp_path / "my.yaml").write_text(printed)
-    with pytest.raises(SystemExit):
-        main(["train", "--config", "my.yaml", "--print_config"])
+    assert main(["train", "--config", "my.yaml", "--print_config"]) == 0
     assert capsys.readouterr().out == printed
 
 
@@ -111,8 +109,7 @@ def test_a_full_disk(tmp_path):
 
 @pytest.mark.parametrize("name", ["imagenet", "domainnet", "eeg"])
 def test_shipped_settings_are_known_by_name(capsys, name):
-    with pytest.raises(SystemExit):
-        main(["train", f"--config={name}", "--print_config"])
+    assert main(["train", f"--config={name}", "--print_config"]) == 0
     assert yaml.safe_load(capsys.readouterr().out)["loss"] == "m3g"
 
 
@@ -147,7 +144,7 @@ def test_a_domain_held_out_is_tested(tmp_path, monkeypatch, capsys):
         Image.fromarray(pixels.astype(np.uint8)).save(folder / f"{number}.png")
     options = ["--data_options.root", "domains", "--data_options.held_out", "z", "--data_options.size", "16"]
     options += ["--data_options.batch_size", "2", "--encoder_options.width", "16", "--loop.epochs", "1"]
-    assert main(["train", "--data", "Domains", *options, "--loop.evaluate_every", "0"]) == 0
+    assert main(["train", "--data", "domains", *options, "--loop.evaluate_every", "0"]) == 0
     output = capsys.readouterr().out
     assert "2 views (x, y)" in output
     assert "linear_held_out" in output

@@ -132,7 +132,7 @@ def test_data_without_rows_of_their_own_are_refused(tmp_path):
         for i in range(8):
             Image.new("RGB", (16, 16), (i, 0, 0)).save(tmp_path / name / f"{i}.png")
     config = Config(
-        data="ImageFolders", data_options={"root": str(tmp_path), "size": 8, "batch_size": 2}, mismatch=True
+        data="images", data_options={"root": str(tmp_path), "size": 8, "batch_size": 2}, mismatch=True
     )
     with pytest.raises(ValueError, match="mismatch must be false for ImageFolders"):
         build_module(config, build_data(config))

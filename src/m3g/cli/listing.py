@@ -35,13 +35,13 @@ def run(args: Any, name: str) -> int:
             print(f"{args.name}: {summary}. Cost: {cost}.\n")
             _print_options("loss", args.name, kind)
         return 0
-    from m3g import _checks, data
+    from m3g import data
 
     if args.name is None:
         print_table(["data", "what it is"], data.describe())
         print("\nm3g data NAME shows the options of a data set, m3g train --data NAME uses it.")
     else:
-        _print_options("data", args.name, data.MODULES[_checks.one_of("name", args.name, data.MODULES)])
+        _print_options("data", args.name, data.find(args.name))
     return 0
 
 

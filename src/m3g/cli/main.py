@@ -17,8 +17,8 @@ from typing import Any
 from m3g.cli.launch import USER_ERROR, end_with_parent, run_in_processes
 
 # name: (module, what the list of commands says); a module has `arguments(parser, name)` and `run(args, name)`, and may
-# have `prepare(arguments)`, which changes the words of the command line before they are parsed, and `processes(args)`,
-# in how many processes the command runs
+# have `prepare(words)`, which gives the settings of a run among the words, for `args.settings`, and the other words,
+# and `processes(args)`, in how many processes the command runs
 COMMANDS = {
     "train": ("train", "learn a representation from k views; start here"),
     "evaluate": ("evaluate", "measure a trained run again: probes, retrieval, matching, pictures"),
@@ -30,7 +30,7 @@ COMMANDS = {
     "match": ("match", "match the rows of k files whose rows are in no common order"),
     "losses": ("listing", "list the losses that --loss takes"),
     "data": ("listing", "list the data sets that --data takes"),
-    "prepare": ("prepare", "turn a folder of sleep recordings into windows that --data Signals reads"),
+    "prepare": ("prepare", "turn a folder of sleep recordings into windows that --data signals reads"),
     "demo": (
         "demo",
         "M3G beside pairwise InfoNCE and raw features on the data set that ships with the package",
@@ -95,8 +95,13 @@ def _dispatch(arguments: list[str]) -> int:
     module, summary = COMMANDS[name]
     command: Any = importlib.import_module(f"m3g.cli.{module}")
     parser = _parser(name, command, summary)
-    given = command.prepare(arguments[1:]) if hasattr(command, "prepare") else arguments[1:]
-    args = parser.parse_args(given)
+    words = arguments[1:]
+    if hasattr(command, "prepare"):
+        settings, words = command.prepare(words)
+        args = parser.parse_args(words)
+        args.settings = settings
+    else:
+        args = parser.parse_args(words)
     count = command.processes(args) if hasattr(command, "processes") else 1
     return run_in_processes(count, arguments) if count > 1 else int(command.run(args, name) or 0)
 
@@ -112,6 +117,7 @@ def _parser(name: str, command: ModuleType, summary: str) -> Any:
         usage=f"m3g {name} {getattr(command, 'USAGE', {}).get(name, '[options]')}",
         description=getattr(command, "DESCRIPTION", {}).get(name, summary),
         exit_on_error=False,
+        print_config=None,  # m3g train has one of its own, which knows how the settings are written
         allow_abbrev=False,
         formatter_class=Formatter,
     )

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from m3g.training.config import Config, check, read_yaml
+from m3g.cli.words import read_settings
+from m3g.training.config import Config
 
-COMMAND_OPTIONS = ("out", "resume", "views", "labels", "trust", "dry_run")  # the others are settings of the run
+# the others are settings of the run
+COMMAND_OPTIONS = ("out", "resume", "views", "labels", "trust", "accept_changes", "dry_run")
 
 DESCRIPTION = {
     "train": """Learn a representation from k views of the same objects, and measure it.
@@ -29,7 +29,8 @@ Everything is written to one folder, by default the next free runs/LOSS-NUMBER."
 
 
 def arguments(parser: Any, name: str) -> None:
-    parser.add_argument("--config", action="config", help="a YAML file of settings, or imagenet, domainnet, eeg")
+    parser.add_argument("--config", type=str, help="a YAML file of settings, or imagenet, domainnet, eeg")
+    parser.add_argument("--print_config", action="store_true", help="print all settings as such a file, and end")
     parser.add_argument("--out", type=str, default=None, help="the folder to write; it must not exist yet")
     parser.add_argument(
         "--resume",
@@ -40,7 +41,7 @@ def arguments(parser: Any, name: str) -> None:
         help="continue the run in this folder; without a name, the newest under runs/",
     )
     parser.add_argument(
-        "--views", type=str, nargs="+", default=None, help="your files, one per view: short for --data Arrays"
+        "--views", type=str, nargs="+", default=None, help="your files, one per view: short for --data arrays"
     )
     parser.add_argument("--labels", type=str, default=None, help="a file of class labels for --views")
     parser.add_argument(
@@ -51,50 +52,34 @@ def arguments(parser: Any, name: str) -> None:
     parser.add_argument(
         "--dry_run", "--dry-run", action="store_true", help="build everything, try one batch, write nothing"
     )
-    parser.add_class_arguments(Config)
+    parser.add_argument(
+        "--accept_changes",
+        action="store_true",
+        help="resume although config.yaml is not what the checkpoint was written with",
+    )
+    parser.add_class_arguments(Config)  # for --help: `prepare` has taken them before this parser sees the words
 
 
-def prepare(arguments: list[str]) -> list[str]:
-    """Let --config take the name of a configuration that ships with the package, and check the file it names."""
-    folder = resources.files("m3g") / "configs"
-    shipped = {Path(file.name).stem: str(file) for file in folder.iterdir() if file.name.endswith(".yaml")}
-    words = [part for word in arguments for part in (word.split("=", 1) if word.startswith("--config=") else [word])]
-    for place in range(1, len(words)):
-        if words[place - 1] == "--config":
-            words[place] = shipped.get(words[place], words[place])
-            _check_file(Path(words[place]), shipped)
-    return words
-
-
-def _check_file(path: Path, shipped: Iterable[str]) -> None:
-    """Refuse what is no file of settings, whole, before options of the command line take the place of some of it."""
-    if not path.is_file():
-        raise ValueError(f"--config must be a YAML file or one of {', '.join(sorted(shipped))}, but {path} is no file.")
-    content = read_yaml(path)
-    if isinstance(content, dict):
-        content = {name: value for name, value in content.items() if name not in COMMAND_OPTIONS}
-    Config.from_dict(content, source=str(path))
+def prepare(words: list[str]) -> tuple[dict[str, Any], list[str]]:
+    """The settings of the run among the words of the command line, and the other words."""
+    return read_settings(words, ignored=COMMAND_OPTIONS)
 
 
 def settings(args: Any) -> Config:
     """The configuration that the arguments of `m3g train` describe."""
-    content = args.clone().as_dict()
-    views, labels = content["views"], content["labels"]
-    for name in (*COMMAND_OPTIONS, "config", "__path__"):
-        content.pop(name, None)
-    config = Config.from_dict(content)
-    if views is not None:
-        if len(views) < 2:
-            raise ValueError(f"--views must be k >= 2 files, one per view, got {len(views)}.")
-        if config.data not in ("Arrays", Config().data):
+    config = Config.from_dict(args.settings)
+    if args.views is not None:
+        if len(args.views) < 2:
+            raise ValueError(f"--views must be k >= 2 files, one per view, got {len(args.views)}.")
+        if config.data not in ("arrays", Config().data):
             raise ValueError(
-                f"--views must be used with the data set Arrays, got --data {config.data}: leave one of them out."
+                f"--views must be used with the data set arrays, got --data {config.data}: leave one of them out."
             )
-        config.data = "Arrays"
-        _add(config.data_options, "paths", views, option="--views")
-        if labels is not None:
-            _add(config.data_options, "labels", labels, option="--labels")
-    elif labels is not None:
+        config.data = "arrays"
+        _add(config.data_options, "paths", args.views, option="--views")
+        if args.labels is not None:
+            _add(config.data_options, "labels", args.labels, option="--labels")
+    elif args.labels is not None:
         raise ValueError("--labels must come with --views, got none: add --views or leave it out.")
     return config
 
@@ -128,7 +113,7 @@ def processes(args: Any) -> int:
     """How many processes to start: none but this one if torchrun has started them already."""
     from m3g.training.trainer import started
 
-    return 1 if started() or args.dry_run else check(wanted(args)[0]).loop.devices
+    return 1 if started() or args.dry_run or args.print_config else wanted(args)[0].loop.devices
 
 
 def run(args: Any, name: str) -> int:
@@ -138,6 +123,9 @@ def run(args: Any, name: str) -> int:
     from m3g.training.run import Run
     from m3g.training.trainer import is_first
 
+    if args.print_config:
+        print(settings(args).to_yaml(), end="")
+        return 0
     config, folder = wanted(args)
     resume = args.resume is not None
     if args.dry_run:
@@ -147,8 +135,16 @@ def run(args: Any, name: str) -> int:
         return 0
     if not resume and is_first():
         Run(folder).refuse_existing()  # before the data is read, which may take long
-    data = build_data(check(config))
-    done = train(config, folder, data=data, resume=resume, trust=args.trust, callbacks=watch(config, folder))
+    data = build_data(config)
+    done = train(
+        config,
+        folder,
+        data=data,
+        resume=resume,
+        accept_changes=args.accept_changes,
+        trust=args.trust,
+        callbacks=watch(config, folder),
+    )
     finish(done, data, trust=args.trust)
     return 0
 

@@ -1,27 +1,75 @@
-"""Data modules: k views of the same points, split, batched, in an order that a seed fixes."""
+"""Data modules: k views of the same points, split, batched, in an order that a seed fixes.
 
-from m3g.data.arrays import Arrays, MultipleFeatures
-from m3g.data.base import Batch, ViewsData
-from m3g.data.domain_arrays import DomainArrays
-from m3g.data.domains import Domains
-from m3g.data.image_arrays import ImageArrays
-from m3g.data.images import ImageFolders
-from m3g.data.sampling import ClassAlignedSampler, EpochSampler
-from m3g.data.signals import Signals
+Names are imported when first used: a wrong name on the command line is told before Lightning is loaded.
+"""
 
-MODULES: dict[str, type[ViewsData]] = {
-    cls.__name__: cls for cls in (MultipleFeatures, Arrays, ImageFolders, ImageArrays, Domains, DomainArrays, Signals)
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from m3g import _checks
+
+if TYPE_CHECKING:
+    from m3g.data.arrays import Arrays, MultipleFeatures
+    from m3g.data.base import Batch, ViewsData
+    from m3g.data.domain_arrays import DomainArrays
+    from m3g.data.domains import Domains
+    from m3g.data.image_arrays import ImageArrays
+    from m3g.data.images import ImageFolders
+    from m3g.data.sampling import ClassAlignedSampler, EpochSampler
+    from m3g.data.signals import Signals
+
+# what `--data` takes, and the class behind each name
+MODULES = {
+    "multiple-features": "MultipleFeatures",
+    "arrays": "Arrays",
+    "images": "ImageFolders",
+    "image-arrays": "ImageArrays",
+    "domains": "Domains",
+    "domain-arrays": "DomainArrays",
+    "signals": "Signals",
 }
+
+_WHERE = {
+    "Arrays": "arrays",
+    "Batch": "base",
+    "ClassAlignedSampler": "sampling",
+    "DomainArrays": "domain_arrays",
+    "Domains": "domains",
+    "EpochSampler": "sampling",
+    "ImageArrays": "image_arrays",
+    "ImageFolders": "images",
+    "MultipleFeatures": "arrays",
+    "Signals": "signals",
+    "ViewsData": "base",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_WHERE[name]}"), name)
 
 
 def available() -> list[str]:
     """The names of the data modules.
 
     Example:
-        >>> "Arrays" in available()
+        >>> "arrays" in available()
         True
     """
     return list(MODULES)
+
+
+def find(name: str) -> type[ViewsData]:
+    """The data module of that name.
+
+    Example:
+        >>> find("arrays").__name__
+        'Arrays'
+    """
+    return __getattr__(MODULES[_checks.one_of("data", name, MODULES)])
 
 
 def describe() -> list[tuple[str, str]]:
@@ -29,9 +77,9 @@ def describe() -> list[tuple[str, str]]:
 
     Example:
         >>> describe()[1]
-        ('Arrays', 'Your own k files, one per view: row i of every file is the same object.')
+        ('arrays', 'Your own k files, one per view: row i of every file is the same object.')
     """
-    return [(name, (cls.__doc__ or "").strip().splitlines()[0]) for name, cls in MODULES.items()]
+    return [(name, (find(name).__doc__ or "").strip().splitlines()[0]) for name in MODULES]
 
 
 __all__ = [
@@ -49,4 +97,5 @@ __all__ = [
     "ViewsData",
     "available",
     "describe",
+    "find",
 ]

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from m3g.data import MODULES, Domains, ViewsData
+from m3g.data import Domains, ViewsData
 from m3g.evaluation import linear_probe
 from m3g.experiments.spec import Settings
 from m3g.nets import MultiViewNet
@@ -28,13 +28,7 @@ def shipped(name: str) -> Settings:
 
 def config_of(settings: Settings) -> Config:
     """The whole configuration of a run, from what differs from the defaults."""
-    config = Config.from_dict(settings["config"])
-    config.data = next((name for name in MODULES if _plain(name) == _plain(config.data)), config.data)
-    return config
-
-
-def _plain(name: str) -> str:
-    return name.replace("-", "").lower()
+    return Config.from_dict(settings["config"])
 
 
 def difference(config: Config) -> Settings:

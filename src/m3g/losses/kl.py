@@ -14,6 +14,7 @@ The divergence of the pair marginals is another loss as soon as k > 2, and there
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -83,7 +84,7 @@ class KLLoss(M3GLoss):
         *,
         of: str = "tuples",
         cost: Any = "cv",
-        solver: str | Solver = "auto",
+        solver: str | Mapping[str, Any] | Solver = "auto",
         tol: float = 1e-3,
         normalize: bool = True,
         gather: bool = False,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -117,7 +117,8 @@ class M3GLoss(ViewLoss):
 
     Args:
         epsilon: strength of the entropy.
-        cost, solver, tol: as in `matching_gap`.
+        cost, solver, tol: as in `matching_gap`; in a file of settings a solver is its name, or a mapping such as
+            `{name: sampled, rank: 8192}`.
         normalize: scale every vector to unit length first.
         gather: compute the gap on the points of all processes.
 
@@ -150,7 +151,7 @@ class M3GLoss(ViewLoss):
         epsilon: float = 0.05,
         *,
         cost: Any = "cv",
-        solver: str | Solver = "auto",
+        solver: str | Mapping[str, Any] | Solver = "auto",
         tol: float = 1e-3,
         normalize: bool = True,
         gather: bool = False,

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from m3g._checks import one_of
+from m3g._options import typed
 from m3g.losses.aggregate import BYOLAverage, BYOLPairwise, InfoNCEAverage, InfoNCEPairwise
 from m3g.losses.barlow_twins import BarlowTwins
 from m3g.losses.base import ViewLoss
@@ -91,4 +92,5 @@ def build(name: str, **settings: Any) -> ViewLoss:
     for setting in settings:
         if setting not in known:
             raise ValueError(f"option of the loss {name!r} must be one of {', '.join(known)}, got {setting!r}.")
+    typed(_LOSSES[name].factory, settings)
     return _LOSSES[name].factory(**settings)

@@ -10,6 +10,7 @@ from typing import Any
 from torch import nn
 
 from m3g import _checks
+from m3g._options import typed
 from m3g.nets.backbones import FITTED, ModuleEncoder, TransformersEncoder, import_module_class, width_on
 from m3g.nets.conv import ConvNet
 from m3g.nets.encoders import MLP, EEGEncoder
@@ -58,7 +59,7 @@ def build_encoder(spec: Spec, *, input_shape: Sequence[int], trust: bool = False
         return _own(ConvNet, {"in_channels": input_shape[0], **options})
     if kind == "eeg":
         return _own(EEGEncoder, {"in_channels": input_shape[0] if len(input_shape) > 1 else 1, **options})
-    _checks.typed(TransformersEncoder, options)
+    typed(TransformersEncoder, options)
     if len(input_shape) == 3:
         # Images: the model is built for the size of the data unless the user says otherwise.
         fitted = dict(zip(FITTED, (input_shape[-1], input_shape[0])))
@@ -70,7 +71,7 @@ def build_encoder(spec: Spec, *, input_shape: Sequence[int], trust: bool = False
 
 def _own(cls: type[nn.Module], options: dict[str, Any]) -> nn.Module:
     """An encoder of this package, whose annotations say what its options take."""
-    _checks.typed(cls, options)
+    typed(cls, options)
     return _call(cls, options)
 
 

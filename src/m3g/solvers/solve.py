@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Any
 
 from torch import Tensor
 
 from m3g import _checks
+from m3g._options import typed
 from m3g.costs import DenseProblem, Problem
 from m3g.solvers.auto import Auto
 from m3g.solvers.factored.solver import Factored
@@ -31,11 +33,25 @@ SOLVERS: dict[str, type[Solver]] = {
 }
 
 
-def as_solver(solver: str | Solver) -> Solver:
-    """A configured solver, or the one of that name with its defaults."""
+def as_solver(solver: str | Mapping[str, Any] | Solver) -> Solver:
+    """A configured solver, the one of that name with its defaults, or `{"name": ..., field: value, ...}`.
+
+    Example:
+        >>> as_solver({"name": "sampled", "rank": 512}).rank
+        512
+    """
     if isinstance(solver, Solver):
         return solver
-    return SOLVERS[_checks.one_of("solver", solver, SOLVERS)]()
+    options = dict(solver) if isinstance(solver, Mapping) else {"name": solver}
+    kind = SOLVERS[_checks.one_of("solver", options.pop("name", None), SOLVERS)]
+    known = [field.name for field in fields(kind)]  # type: ignore[arg-type]
+    unknown = sorted(map(str, set(options) - set(known)))
+    if unknown:
+        raise ValueError(
+            f"solver {kind.name!r} must have only the options {', '.join(known)}, got {', '.join(unknown)}."
+        )
+    typed(kind, options, prefix="solver: ")
+    return kind(**options)
 
 
 def solve(

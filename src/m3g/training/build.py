@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from m3g import _checks as checks
 from m3g import data as data_sets
 from m3g import losses
+from m3g._options import typed
 from m3g.training.config import Config
 from m3g.training.export import network
 from m3g.training.mismatch import Mismatch
@@ -23,13 +24,15 @@ QUICK_STEP = 6e7
 
 def build_data(config: Config) -> data_sets.ViewsData:
     """The data module of a configuration; the run's seed also fixes its order unless the options do."""
-    kind = data_sets.MODULES[checks.one_of("data", config.data, data_sets.MODULES)]
-    return _call(f"data_options of {config.data}", kind, {"seed": config.seed, **config.data_options})
+    kind = data_sets.find(config.data)
+    data = _call(f"data_options of {config.data}", kind, {"seed": config.seed, **config.data_options})
+    checks.printable("the views' names", data.view_names)
+    checks.printable("the classes' names", data.class_names or [])
+    return data
 
 
 def build_loss(config: Config) -> losses.ViewLoss:
     """The loss of a configuration."""
-    checks.one_of("loss", config.loss, losses.available())
     return _call(f"loss_options of {config.loss}", losses.build, dict(config.loss_options), config.loss)
 
 
@@ -124,7 +127,7 @@ def _call(what: str, function: Any, options: dict[str, Any], *args: Any) -> Any:
         if missing:
             group = what.split()[0]
             raise ValueError(f"{what} must have {missing[0]}, got none: give it, as in --{group}.{missing[0]} VALUE.")
-    checks.typed(function, options)
+    typed(function, options)
     try:
         return function(*args, **options)
     except TypeError as error:

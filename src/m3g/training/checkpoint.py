@@ -30,11 +30,13 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.plugins.io import CheckpointIO
 
+from m3g.training.config import Config, flat, plain_yaml
 from m3g.training.files import atomic
 
 MARK = "m3g_checkpoint"
-VERSION = 1
+VERSION = 2  # since 2, with the settings
 ROWS = "m3g_rows"
+CONFIG = "m3g_config"
 PARTS = ("state_dict", "optimizer_states", "loops", "global_step")
 
 
@@ -121,17 +123,34 @@ def check_fits(
             )
 
 
+def check_settings(content: Mapping[str, Any], config: Config, path: str | os.PathLike[str]) -> None:
+    """Refuse settings that differ from those of the checkpoint: a file that was cut or edited gives another run."""
+    noted = plain_yaml(str(content.get(CONFIG, "{}"))) or {}
+    before, now = flat(noted), flat(config.to_dict())
+    changes = [
+        f"{name} was {before.get(name)!r} and is {now.get(name)!r}"
+        for name in {**before, **now}
+        if before.get(name) != now.get(name)
+    ]
+    if changes:
+        shown = "; ".join(changes[:3]) + (f" and {len(changes) - 3} more" if len(changes) > 3 else "")
+        raise ValueError(
+            f"config.yaml must be what {path} was written with, but it was changed ({shown}): change it back, or "
+            "continue with the new settings by --accept_changes."
+        )
+
+
 class SaveCheckpoints(Callback):
     """Write `last.ckpt` before the first step, every `every` optimiser steps, and after every epoch.
 
     The one before the first step makes a full disk or a missing permission show at once, and makes a run
-    that is killed early one that can be resumed. `rows`, the number of training rows, is noted in them.
+    that is killed early one that can be resumed. The number of training rows and the settings are noted in them.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], *, every: int, rows: int) -> None:
+    def __init__(self, folder: str | os.PathLike[str], *, every: int, rows: int, config: Config) -> None:
         self.path = Path(folder) / "last.ckpt"
         self.every = every
-        self.rows = rows
+        self.notes = {MARK: VERSION, ROWS: rows, CONFIG: config.to_yaml()}
         self._saved_at: int | None = None
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -151,8 +170,7 @@ class SaveCheckpoints(Callback):
         self._save(trainer, pl_module)
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        checkpoint[MARK] = VERSION
-        checkpoint[ROWS] = self.rows
+        checkpoint.update(self.notes)
 
     def _save(self, trainer: Trainer, pl_module: LightningModule) -> None:
         for name, parameter in pl_module.named_parameters():

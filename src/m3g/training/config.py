@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,9 @@ from typing import Any
 import yaml
 
 from m3g import _checks as checks
+from m3g import losses
+from m3g._options import typed
+from m3g.data import available as data_names
 
 
 @dataclass
@@ -132,7 +136,7 @@ class Config:
         seed: fixes every random choice: a run on CPU is repeated bit for bit
     """
 
-    data: str = "MultipleFeatures"
+    data: str = "multiple-features"
     data_options: dict[str, Any] = field(default_factory=dict)
     encoder: str = "mlp"
     encoder_options: dict[str, Any] = field(default_factory=dict)
@@ -158,16 +162,33 @@ class Config:
         return yaml.safe_dump(self.to_dict(), sort_keys=False)
 
     @classmethod
-    def from_dict(cls, content: Any, *, source: str = "config") -> Config:
+    def from_dict(cls, content: Any, *, source: str | None = None) -> Config:
         """The settings in a plain dictionary; an unknown name or a value of another type is an error, a missing
-        name takes its default.
+        name takes its default. `source` is the file they come from.
         """
-        return _build(cls, content, source)
+        _refuse_classes(content, source or "settings")
+        return check(_build(cls, content, source))
 
     @classmethod
     def read(cls, path: str | Path) -> Config:
         """The settings in a YAML file."""
         return cls.from_dict(read_yaml(path), source=str(path))
+
+
+def flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings under names with points.
+
+    Example:
+        >>> flat({"loop": {"epochs": 3}, "seed": 0})
+        {'loop.epochs': 3, 'seed': 0}
+    """
+    found: dict[str, Any] = {}
+    for name, value in content.items():
+        found |= flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
+    return found
+
+
+DEEPEST = 20  # levels of lists and mappings in a file of settings
 
 
 class _Loader(yaml.SafeLoader):
@@ -182,9 +203,21 @@ _Loader.add_implicit_resolver(
 def read_yaml(path: str | Path) -> Any:
     """The content of a YAML file: plain values only."""
     try:
-        return yaml.load(Path(path).read_text(encoding="utf-8"), _Loader)
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        return plain_yaml(Path(path).read_text(encoding="utf-8"))
+    except (yaml.YAMLError, ValueError) as error:
         raise ValueError(f"{path} must be YAML, but it cannot be read: {' '.join(str(error).split())}.") from error
+
+
+def plain_yaml(text: str) -> Any:
+    """A value in YAML: numbers, words, lists and mappings, not nested deeper than settings ever are."""
+    depth = 0
+    for event in yaml.parse(text, _Loader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > DEEPEST:
+            raise ValueError(f"it is nested more than {DEEPEST} levels deep")
+        if isinstance(event, yaml.AliasEvent):  # a few lines of them can stand for billions of values
+            raise ValueError("it has an alias (*name): write the value out")
+    return yaml.load(text, _Loader)
 
 
 _NESTED: dict[str, Any] = {
@@ -195,26 +228,47 @@ _NESTED: dict[str, Any] = {
 }
 
 
-def _build(kind: Any, content: Any, source: str) -> Any:
+def _build(kind: Any, content: Any, source: str | None, group: str = "") -> Any:
+    what = ": ".join(filter(None, (source, group))) or "settings"
     if not isinstance(content, dict):
-        raise ValueError(f"{source} must be a mapping of names to values, got {type(content).__name__}.")
+        raise ValueError(f"{what} must be a mapping of names to values, got {type(content).__name__}.")
     known = {entry.name for entry in dataclasses.fields(kind)}
     unknown = sorted(set(map(str, content)) - known)
     if unknown:
-        raise ValueError(f"{source} must have only the names {', '.join(sorted(known))}, got {', '.join(unknown)}.")
+        raise ValueError(f"{what} must have only the names {', '.join(sorted(known))}, got {', '.join(unknown)}.")
     values = {
-        name: _build(_NESTED[name], value, f"{source}: {name}") if kind is Config and name in _NESTED else value
+        name: _build(_NESTED[name], value, source, name) if kind is Config and name in _NESTED else value
         for name, value in content.items()
     }
-    checks.typed(kind, values, prefix=f"{source}: ")
+    typed(kind, values, prefix=(f"{source}: " if source else "") + (f"{group}." if group else ""))
     if "betas" in values:
         values["betas"] = tuple(values["betas"])
     return kind(**values)
 
 
+def _refuse_classes(content: Any, source: str) -> None:
+    """Refuse `class_path` anywhere: the one setting that may name a class is `encoder`, under the rules of --trust."""
+    if isinstance(content, Mapping):
+        if "class_path" in content:
+            raise ValueError(
+                f"{source} must not have class_path, got {content['class_path']!r}: only the setting encoder may name "
+                "a class."
+            )
+        content = list(content.values())
+    if isinstance(content, (list, tuple)):
+        for part in content:
+            _refuse_classes(part, source)
+
+
 def check(config: Config) -> Config:
-    """Refuse settings that cannot work, before anything is read or written; returns them."""
+    """Refuse settings that cannot work, before anything is read or written; returns them.
+
+    This and `Config.from_dict`, which looks at names and types, are the only checks of a run's settings; the options
+    of a loss, a data set or an encoder are checked against its constructor where it is built (`m3g._options.typed`).
+    """
     loop = config.loop
+    checks.one_of("loss", config.loss, losses.available())
+    checks.one_of("data", config.data, data_names())
     for name in ("epochs", "accumulate", "devices", "checkpoint_every", "log_every"):
         checks.positive_int(f"loop.{name}", getattr(loop, name))
     for name, value in (("loop.max_steps", loop.max_steps), ("heads.hidden", config.heads.hidden)):

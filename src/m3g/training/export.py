@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -18,7 +19,7 @@ from m3g.training.config import Config
 from m3g.training.files import atomic, write_json
 from m3g.training.run import Run
 
-FORMAT = 1
+FORMAT = 2  # since 2, with a digest of the weights
 SCALING = "scaling."
 
 
@@ -61,8 +62,9 @@ def save_network(
     tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in weights.items()}
     for l, (mean, divisor) in enumerate(scaling):
         tensors |= {f"{SCALING}{l}.mean": mean, f"{SCALING}{l}.divisor": divisor}
+    content = bytes_of(tensors)
     with atomic(run.weights) as file:
-        file.write(bytes_of(tensors))
+        file.write(content)
     recipe = _recipe(config, view_shapes)
     if config.encoder == "transformers":
         backbone: Any = net.encoders[0].backbone
@@ -70,7 +72,7 @@ def save_network(
         settings = json.loads(backbone.config.to_json_string(use_diff=True))
         kind = settings.pop("model_type")
         recipe["encoder"] |= {"model": kind, "config": settings, "pretrained": False}
-    write_json(run.model, {"format": FORMAT, "view_names": view_names, **recipe})
+    write_json(run.model, {"format": FORMAT, "weights": digest(content), "view_names": view_names, **recipe})
 
 
 def load(folder: str | os.PathLike[str], *, trust: bool = False, scaled: bool = False) -> MultiViewNet:
@@ -86,13 +88,19 @@ def load(folder: str | os.PathLike[str], *, trust: bool = False, scaled: bool = 
             are in the user's files, and the network scales them as in training.
     """
     run = Run(folder)
-    recipe = read_recipe(folder)
+    recipe, expected = _read_model(run)
+    content = run.weights.read_bytes()
+    if digest(content) != expected:
+        raise ValueError(
+            f"{run.weights} must hold the weights that {run.model.name} was written with, but its SHA-256 is another: "
+            "the file is damaged or belongs to another network; restore it from a copy."
+        )
     try:
         net = build_net(**recipe, trust=trust)
-    except (TypeError, AttributeError, IndexError) as error:
+    except (TypeError, AttributeError, IndexError, RuntimeError, OverflowError) as error:
         raise _foreign(run.model, error) from error
     try:
-        tensors = tensors_from(run.weights.read_bytes())
+        tensors = tensors_from(content)
         net.load_state_dict({name: t for name, t in tensors.items() if not name.startswith(SCALING)})
     except (SafetensorError, RuntimeError) as error:
         reason = str(error).splitlines()[0]
@@ -125,19 +133,30 @@ class Scale(nn.Module):
         return (view.reshape(len(view), *self.mean.shape) - self.mean) / self.divisor
 
 
+def digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
 def read_recipe(folder: str | os.PathLike[str]) -> dict[str, Any]:
     """How to build the network of a finished run: the arguments of `build_net`, and nothing else."""
-    run = Run(folder)
+    return _read_model(Run(folder))[0]
+
+
+def _read_model(run: Run) -> tuple[dict[str, Any], str]:
+    """What `model.json` says: the recipe, and the digest of the weights that belong to it."""
     for path in (run.model, run.weights):
         if not path.is_file():
             raise ValueError(
-                f"run must be the folder of a finished run, but {Path(folder)} has no {path.name}: "
+                f"run must be the folder of a finished run, but {run.path} has no {path.name}: "
                 "finish the training first, with m3g train --resume."
             )
     try:
         content = json.loads(run.model.read_text(encoding="utf-8"))
-        return {name: content[name] for name in ("view_shapes", "encoder", "shared", "projector", "predictor")}
-    except (ValueError, KeyError, TypeError) as error:
+        if content["format"] != FORMAT:
+            raise ValueError(f"it has format {content['format']} and this version of m3g reads {FORMAT}")
+        recipe = {name: content[name] for name in ("view_shapes", "encoder", "shared", "projector", "predictor")}
+        return recipe, content["weights"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise _foreign(run.model, error) from error
 
 

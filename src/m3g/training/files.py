@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import json
 import os
 from collections.abc import Iterator
@@ -31,14 +32,34 @@ def atomic(path: str | os.PathLike[str], mode: str = "wb") -> Iterator[IO[Any]]:
         os.replace(temporary, path)
         _flush_folder(path.parent)
     except BaseException as error:
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):
             temporary.unlink()
-        if ran_out_of_space(error):
-            raise ValueError(
-                f"{path} cannot be written because the disk is full or the file is too large ({error}): free "
-                "some space and continue from the last complete checkpoint with --resume."
-            ) from error
+        if isinstance(error, OSError):
+            raise cannot_write(path, error) from error
         raise
+
+
+def cannot_write(path: str | os.PathLike[str], error: OSError) -> ValueError:
+    """What to tell a user when the system refuses to write."""
+    if ran_out_of_space(error):
+        return ValueError(
+            f"{path} cannot be written because the disk is full or the file is too large ({error}): free "
+            "some space and continue from the last complete checkpoint with --resume."
+        )
+    return ValueError(
+        f"{path} must be a file that can be written, but the system refuses ({error.strerror or error}): check the "
+        "permissions of its folder."
+    )
+
+
+def append_text(path: str | os.PathLike[str], text: str) -> None:
+    """Add to the end of a file; a symbolic link in its place is not followed."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        with open(descriptor, "a", encoding="utf-8", newline="") as file:
+            file.write(text)
+    except OSError as error:
+        raise cannot_write(path, error) from error
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
@@ -54,7 +75,41 @@ def write_json(path: str | os.PathLike[str], content: Any) -> None:
 def remove_leftovers(folder: str | os.PathLike[str]) -> None:
     """Delete the temporary files that a killed process left behind."""
     for leftover in Path(folder).glob(".*.tmp"):
-        leftover.unlink()
+        if not leftover.is_dir() or leftover.is_symlink():
+            leftover.unlink()
+
+
+def refuse_links(folder: str | os.PathLike[str]) -> None:
+    """Refuse a folder in which something points elsewhere: what is written or removed there would be elsewhere too."""
+    for parent, folders, files in os.walk(folder):  # which does not follow links below the folder
+        for name in (*folders, *files):
+            path = Path(parent, name)
+            if path.is_symlink():
+                raise ValueError(
+                    f"run must be a folder of its own files, but {path} is a symbolic link: replace it by what it "
+                    "points to."
+                )
+
+
+class Lock:
+    """A file that one process at a time can hold; it is free again as soon as that process ends, however it ends.
+
+    The lock is one of POSIX record locks: it belongs to the process alone and not to data workers that it forked.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, what: str) -> None:
+        try:
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        except OSError as error:
+            raise cannot_write(path, error) from error
+        try:
+            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(self._file)
+            raise ValueError(f"{what}, but another process is training in it: wait for it to end.") from error
+
+    def release(self) -> None:
+        os.close(self._file)
 
 
 def ran_out_of_space(error: BaseException | None) -> bool:

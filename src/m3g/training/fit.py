@@ -17,6 +17,7 @@ from m3g.training.build import build_data, build_module, settled
 from m3g.training.config import Config, check
 from m3g.training.entries import write_entries
 from m3g.training.export import save_network
+from m3g.training.files import cannot_write
 from m3g.training.module import MultiViewModule, NonFiniteLoss
 from m3g.training.run import Run
 from m3g.training.trainer import build_trainer, is_first, started
@@ -28,6 +29,7 @@ def train(
     *,
     data: ViewsData | None = None,
     resume: bool = False,
+    accept_changes: bool = False,
     trust: bool = False,
     callbacks: list[Callback] | None = None,
 ) -> Run:
@@ -38,17 +40,46 @@ def train(
         run: a folder that does not exist yet; with `resume`, one that does.
         data: what `build_data(config)` gave, where it has been called already; None reads the data here.
         resume: continue from the folder's last checkpoint. On CPU the result is, bit for bit, that of a run
-            that was never interrupted (how: `m3g.training.checkpoint`).
+            that was never interrupted (how: `m3g.training.checkpoint`). A run that was killed before its first
+            checkpoint starts again.
+        accept_changes: resume although `config` differs from the settings that the checkpoint was written with.
         trust: allow encoder classes from outside m3g, torch.nn and transformers.
         callbacks: more Lightning callbacks.
     """
     folder = Run(run)
-    first = is_first()  # the other processes write nothing, and must not stumble over what the first has made
+    first = is_first()
     check(config)
+    if resume and first:
+        folder.lock()
+    try:
+        return _train(
+            config,
+            folder,
+            data=data,
+            resume=resume,
+            accept_changes=accept_changes,
+            trust=trust,
+            callbacks=callbacks or [],
+        )
+    finally:
+        folder.release()
+
+
+def _train(
+    config: Config,
+    folder: Run,
+    *,
+    data: ViewsData | None,
+    resume: bool,
+    accept_changes: bool,
+    trust: bool,
+    callbacks: list[Callback],
+) -> Run:
+    first = is_first()  # the other processes write nothing, and must not stumble over what the first has made
     kept = None
-    if resume:
+    if resume and not _never_began(folder):
         kept = checkpoint.read_checkpoint(folder.checkpoint)  # a damaged one is an error before anything is touched
-    elif first:
+    elif not resume and first:
         folder.refuse_existing()
     data = build_data(config) if data is None else data
     config = settled(config, data)
@@ -56,15 +87,19 @@ def train(
     module = build_module(config, data, trust=trust)
     rows = data.num_rows("train")
     if kept is not None:
+        if not accept_changes:
+            checkpoint.check_settings(kept, config, folder.checkpoint)
         checkpoint.check_fits(kept, module, folder.checkpoint, rows=rows)
     _check_strategy(config, module)
     with logs.quiet():
         trainer = build_trainer(
             config,
             folder,
-            callbacks=callbacks or [],
+            callbacks=callbacks,
             checkpoints=checkpoint.AtomicCheckpoints(kept),
-            save=checkpoint.SaveCheckpoints(folder.checkpoints, every=config.loop.checkpoint_every, rows=rows),
+            save=checkpoint.SaveCheckpoints(
+                folder.checkpoints, every=config.loop.checkpoint_every, rows=rows, config=config
+            ),
             sometimes_unused=_sometimes_unused(config, data, module),
         )
     if config.loop.sync_batchnorm and trainer.world_size > 1 and trainer.strategy.root_device.type == "cpu":
@@ -77,16 +112,17 @@ def train(
             trainer.strategy.setup_environment()
     made = [path for path in (folder.path, *folder.path.parents) if not path.exists()]
     if first:
-        if kept is None:
+        if not resume:
             folder.create(config)
         else:
-            _rewind(folder, kept["global_step"])
+            _rewind(folder, 0 if kept is None else kept["global_step"])
         print(_headline(config, data, module), f"run folder {folder.path}", sep="\n", flush=True)
         if kept is not None:
             print(f"continuing after step {kept['global_step']}", flush=True)
+    begun = kept is not None
     del kept
     try:
-        _run(trainer, module, data, folder, resume=resume)
+        _run(trainer, module, data, folder, resume=begun)
     except BaseException:
         if first and not folder.checkpoint.exists():
             _discard(made)  # nothing to resume from: leave nothing behind
@@ -117,7 +153,10 @@ def _run(trainer: Trainer, module: MultiViewModule, data: ViewsData, folder: Run
         raise ValueError(f"{error}; the last good checkpoint is {folder.checkpoint}.") from error
     except SystemExit as error:  # how Lightning ends after Ctrl-C or SIGTERM; it leaves Ctrl-C disabled
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        raise KeyboardInterrupt(f"continue with m3g train --resume {folder.path}") from error
+        advice = f"continue with m3g train --resume {folder.path}" if folder.checkpoint.exists() else "nothing is kept"
+        raise KeyboardInterrupt(advice) from error
+    except OSError as error:
+        raise cannot_write(error.filename or folder.path, error) from error
 
 
 def _check_strategy(config: Config, module: MultiViewModule) -> None:
@@ -154,6 +193,11 @@ def _discard(made: list[Path]) -> None:
     for path in made[1:]:
         with contextlib.suppress(OSError):  # something else lives there by now
             path.rmdir()
+
+
+def _never_began(folder: Run) -> bool:
+    """Whether a run was killed before its first checkpoint and its first step, so that there is nothing to lose."""
+    return not folder.checkpoint.exists() and not (folder.path / "metrics.csv").exists()
 
 
 def _rewind(folder: Run, step: int) -> None:

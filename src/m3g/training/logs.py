@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import io
 import logging
 import sys
 import time
@@ -15,7 +16,7 @@ from typing import Any
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import RichProgressBar
 
-from m3g.training.files import write_text
+from m3g.training.files import append_text, write_text
 
 SHOWN = ("loss", "gap", "solver_steps", "epsilon")
 
@@ -36,23 +37,41 @@ class Table:
             lines = self._whole_lines()
             new = not lines
             self._columns = next(csv.reader(lines), list(row))
-        with open(self.path, "a", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, self._columns, restval="", extrasaction="ignore", lineterminator="\n")
-            if new:
-                writer.writeheader()
-            writer.writerow(row)
+        text = io.StringIO()
+        writer = csv.DictWriter(text, self._columns, restval="", extrasaction="ignore", lineterminator="\n")
+        if new:
+            writer.writeheader()
+        writer.writerow(row)
+        append_text(self.path, text.getvalue())
 
     def rows(self) -> list[dict[str, float]]:
         """All rows as numbers; what is missing is left out."""
+        header, *rows = list(csv.reader(self._whole_lines())) or [[]]
         return [
-            {name: float(value) for name, value in row.items() if value} for row in csv.DictReader(self._whole_lines())
+            {name: value for name, value in zip(header, self._numbers(row, line, header)) if value is not None}
+            for line, row in enumerate(rows, start=2)
         ]
+
+    def _numbers(self, row: list[str], line: int, header: list[str]) -> list[float | None]:
+        """The cells of a row; None for an empty one."""
+        try:
+            if len(row) > len(header):
+                raise ValueError
+            return [float(cell) if cell else None for cell in row]
+        except ValueError as error:
+            raise ValueError(
+                f"{self.path} must have at most {len(header)} numbers in each row, as m3g train wrote it, got "
+                f"{','.join(row)[:80]!r} in line {line}: remove the line."
+            ) from error
 
     def forget_after(self, step: int) -> None:
         """Drop what a killed run wrote after the checkpoint it is resumed from, and a half-written row."""
         if self.path.exists():
             header, *rows = self._whole_lines() or [""]
-            write_text(self.path, header + "".join(row for row in rows if float(row.split(",")[0]) <= step))
+            names = next(csv.reader([header]), [])
+            cells = [self._numbers(next(csv.reader([row]), []), i, names) for i, row in enumerate(rows, start=2)]
+            kept = [row for row, numbers in zip(rows, cells) if numbers and (numbers[0] or 0) <= step]
+            write_text(self.path, header + "".join(kept))
 
     def _whole_lines(self) -> list[str]:
         if not self.path.exists():

@@ -12,6 +12,8 @@ mismatch.csv       with --mismatch, how reliable every entry of the training row
 
 from __future__ import annotations
 
+import contextlib
+import glob
 import importlib.metadata
 import os
 import platform
@@ -25,8 +27,9 @@ from typing import Any
 import torch
 
 from m3g.training.config import Config
-from m3g.training.files import remove_leftovers, write_json, write_text
+from m3g.training.files import Lock, refuse_links, remove_leftovers, write_json, write_text
 
+LOCK = ".lock"
 _PACKAGES = ("m3g", "torch", "lightning", "numpy", "scipy", "scikit-learn", "transformers", "kornia")
 
 
@@ -48,6 +51,7 @@ class Run:
         self.results = self.path / "results.json"
         self.plots = self.path / "plots"
         self.mismatch = self.path / "mismatch.csv"
+        self._lock: Lock | None = None
 
     def refuse_existing(self) -> None:
         """Raise if there is something at the folder's path."""
@@ -60,15 +64,19 @@ class Run:
     def create(self, config: Config) -> None:
         """Make the folder with its configuration; an existing one is never touched."""
         self.refuse_existing()
+        facts = environment()  # asks git, so before there is anything that a kill could leave behind
         # built under another name and renamed, so that a folder of this name is always complete
         building = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
         try:
+            self._sweep()
             (building / "checkpoints").mkdir(parents=True)
             (building / "plots").mkdir()
+            self._lock = Lock(building / LOCK, what=f"--out must be a folder of its own, got {self.path}")
             write_text(building / "config.yaml", config.to_yaml())
-            write_json(building / "environment.json", environment())
+            write_json(building / "environment.json", facts)
             building.rename(self.path)
         except BaseException as error:
+            self.release()
             shutil.rmtree(building, ignore_errors=True)
             if isinstance(error, OSError):
                 raise ValueError(
@@ -77,14 +85,32 @@ class Run:
                 ) from error
             raise
 
+    def _sweep(self) -> None:
+        """Remove what a process left that was killed while it made a folder of this name."""
+        for leftover in self.path.parent.glob(f".{glob.escape(self.path.name)}.*.tmp"):
+            with contextlib.suppress(ValueError):  # it is being made right now, or is not ours
+                lock = Lock(leftover / LOCK, what="leftover")
+                shutil.rmtree(leftover, ignore_errors=True)
+                lock.release()
+
+    def lock(self) -> None:
+        """Keep other processes from training in this folder until `release`, or until this process ends."""
+        self._lock = Lock(self.path / LOCK, what=f"--resume must be a folder of its own, got {self.path}")
+
+    def release(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
     def open(self) -> Config:
-        """The configuration of an existing run."""
+        """The configuration of an existing run, whose files must be its own."""
         if not self.path.is_dir():
             raise ValueError(f"run must be the folder of a run, but there is none at {self.path}.")
         if not self.config.is_file():
             raise ValueError(
                 f"run must be a folder made by m3g train, but {self.path} has no config.yaml: check the name."
             )
+        refuse_links(self.path)
         return Config.read(self.config)
 
     def clean(self) -> None:

@@ -1,0 +1,66 @@
+"""Options from files and command lines, checked against the annotations of what takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+
+def typed(function: Any, options: Mapping[str, Any], *, prefix: str = "") -> None:
+    """Refuse options of other types than the annotations of a function or class (of its constructor) ask for.
+
+    Example:
+        >>> def f(size: int, names: Sequence[str] | None = None): ...
+        >>> typed(f, {"size": 3, "names": ["a"]})
+        >>> typed(f, {"names": "a"})
+        Traceback (most recent call last):
+        ValueError: names must be a list of words or null, got 'a'.
+    """
+    hints = get_type_hints(function.__init__ if isinstance(function, type) else function)  # type: ignore[misc]
+    for name, value in options.items():
+        if name in hints and not _fits(value, hints[name]):
+            raise ValueError(f"{prefix}{name} must be {_in_words(hints[name])}, got {value!r}.")
+
+
+_WORDS: dict[Any, str] = {
+    int: "a whole number",
+    float: "a number",
+    str: "a word",
+    bool: "true or false",
+    NoneType: "null",
+    dict: "a mapping of names to values",
+    Mapping: "a mapping of names to values",
+}
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    origin, inner = get_origin(hint), get_args(hint)
+    if hint is Any:
+        return True
+    if origin in (Union, UnionType):
+        return any(_fits(value, part) for part in inner)
+    if origin is Literal:
+        return value in inner
+    if origin is tuple:
+        return isinstance(value, (list, tuple)) and len(value) == len(inner) and all(map(_fits, value, inner))
+    if origin is Sequence:
+        return isinstance(value, (list, tuple)) and all(_fits(part, inner[0]) for part in value)
+    if hint in (int, float):
+        return isinstance(value, (int, hint)) and not isinstance(value, bool)
+    return isinstance(value, origin or hint)
+
+
+def _in_words(hint: Any) -> str:
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        # what has no words is a Python object, which no file of settings can hold
+        return " or ".join(_in_words(part) for part in inner if part in _WORDS or get_origin(part))
+    if origin is Literal:
+        return " or ".join(map(repr, inner))
+    if origin is tuple:
+        return f"a list of {len(inner)} numbers"
+    if origin is Sequence:
+        one = _in_words(inner[0]).removeprefix("a ")
+        return f"a list of {one.replace('word', 'words').replace('number', 'numbers')}"
+    return _WORDS.get(origin or hint, str(hint))

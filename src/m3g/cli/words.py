@@ -1,0 +1,93 @@
+"""From the words of a command line to plain settings; what they are worth is for `Config.from_dict` to say."""
+
+from __future__ import annotations
+
+import dataclasses
+from importlib import resources
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import yaml
+
+from m3g.training.config import Config, plain_yaml, read_yaml
+
+
+def read_settings(words: list[str], *, ignored: tuple[str, ...] = ()) -> tuple[dict[str, Any], list[str]]:
+    """The settings that the words give, and the words that are none.
+
+    `--a.b.c VALUE` and `--a.b.c=VALUE` set what stands under a, b, c; `--config FILE` sets what is in the file. What
+    comes later replaces what came before. Names in `ignored` may stand in a file and are left out.
+
+    Example:
+        >>> read_settings(["--out", "run", "--loss_options.solver.rank", "512", "--loop.epochs=3"])
+        ({'loss_options': {'solver': {'rank': 512}}, 'loop': {'epochs': 3}}, ['--out', 'run'])
+    """
+    settings: dict[str, Any] = {}
+    others: list[str] = []
+    rest = list(words)
+    known = {field.name for field in dataclasses.fields(Config)}
+    while rest:
+        word = rest.pop(0)
+        option, equals, value = word.partition("=")
+        path = option.removeprefix("--").split(".")
+        if not option.startswith("--") or path[0] not in (*known, "config"):
+            others.append(word)
+            continue
+        if not equals:
+            if not rest or rest[0].startswith("--"):
+                raise ValueError(f"{option} must have a value, got none.")
+            value = rest.pop(0)
+        if path == ["config"]:
+            content = _read_file(value)
+            content = {name: part for name, part in content.items() if name not in ignored}
+            Config.from_dict(content, source=value)  # whole, before options take the place of some of it
+            _merge(settings, content)
+        else:
+            _put(settings, path, _value(option, path, value))
+    return settings, others
+
+
+def _read_file(given: str) -> dict[str, Any]:
+    """A file of settings, or one of those that ship with the package, by its name."""
+    folder = resources.files("m3g") / "configs"
+    shipped = {Path(file.name).stem: str(file) for file in folder.iterdir() if file.name.endswith(".yaml")}
+    path = Path(shipped.get(given, given))
+    if not path.is_file():
+        raise ValueError(f"--config must be a YAML file or one of {', '.join(sorted(shipped))}, but {path} is no file.")
+    content = read_yaml(path)
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} must be a mapping of names to values, got {type(content).__name__}.")
+    return content
+
+
+def _value(option: str, path: list[str], word: str) -> Any:
+    """A word as a setting takes it: as it is where words are wanted, else as YAML."""
+    hints = get_type_hints(Config)
+    hint = hints[path[0]]
+    if len(path) == 2 and dataclasses.is_dataclass(hint):
+        hint = get_type_hints(hint).get(path[1])
+    if hint is str:
+        return word
+    try:
+        return plain_yaml(word)
+    except (yaml.YAMLError, ValueError) as error:
+        raise ValueError(
+            f"{option} must be a value in YAML, got {word[:60]!r} ({' '.join(str(error).split())})."
+        ) from error
+
+
+def _put(settings: dict[str, Any], path: list[str], value: Any) -> None:
+    *folders, name = path
+    for folder in folders:
+        if not isinstance(settings.get(folder), dict):
+            settings[folder] = {}
+        settings = settings[folder]
+    settings[name] = value
+
+
+def _merge(settings: dict[str, Any], more: dict[str, Any]) -> None:
+    for name, value in more.items():
+        if isinstance(value, dict) and isinstance(settings.get(name), dict):
+            _merge(settings[name], value)
+        else:
+            settings[name] = value
