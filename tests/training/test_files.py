@@ -135,7 +135,7 @@ def test_settings_in_a_file_have_types(tmp_path):
     path.write_text("optim: {learning_rate: 1e-3, betas: [0, 0.5]}\nshared: null\n")
     assert Config.read(path).optim.learning_rate == 1e-3
     for text, message in (
-        ("optim: {learning_rate: fast}", r"my.yaml: optim: learning_rate must be a number, got 'fast'"),
+        ("optim: {learning_rate: fast}", r"my.yaml: optim.learning_rate must be a number, got 'fast'"),
         ("optim: {betas: [0.9]}", "betas must be a list of 2 numbers"),
         ("optim: {betas: 0.9}", "betas must be a list of 2 numbers"),
         ("heads: {hidden: 1.5}", "hidden must be a whole number or null, got 1.5"),

@@ -132,8 +132,13 @@ def _fail(message: str, debug: bool, *, code: int = USER_ERROR) -> int:
     if not _first_to_fail():
         return code
     where = f"process {rank}: " if rank != "0" else ""
-    print(f"m3g: error: {where}{message}", file=sys.stderr, flush=True)
+    print(f"m3g: error: {where}{_shown(message)}", file=sys.stderr, flush=True)
     return code
+
+
+def _shown(message: str) -> str:
+    """The message with control characters spelled out: a terminal would obey those in a stranger's names."""
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in message)
 
 
 def _first_to_fail() -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, TypedDict
 
@@ -14,6 +15,7 @@ from m3g import _checks
 from m3g.data.sampling import EpochSampler
 from m3g.data.splits import SPLITS, Split
 
+MOST_WORKERS = 64  # or twice the processors; a process each that copies torch takes long to start
 LightningDataModule: Any = _checks.extra("lightning", "train").LightningDataModule
 
 
@@ -72,6 +74,9 @@ class ViewsData(LightningDataModule):
         self.seed = _checks.seed("seed", seed)
         if not isinstance(num_workers, int) or num_workers < 0:
             raise ValueError(f"num_workers must be a whole number of at least 0, got {num_workers!r}.")
+        most = max(MOST_WORKERS, 2 * (os.cpu_count() or 1))
+        if num_workers > most:
+            raise ValueError(f"num_workers must be at most {most} processes on this machine, got {num_workers}.")
         self.num_workers = num_workers
         self.datasets: dict[Split, Dataset[Any]] = {}
         self.scaling: list[tuple[Tensor, Tensor]] = []

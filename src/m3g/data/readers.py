@@ -11,6 +11,8 @@ import numpy as np
 
 from m3g import _checks
 
+MOST_COLUMNS = 50_000  # of a csv file: a table of more takes minutes to read
+MOST_HEADER = 2**24  # characters of the line of names that are looked at
 SUFFIXES = (".npy", ".npz", ".csv", ".parquet")
 
 
@@ -68,7 +70,13 @@ def _open(file: Path) -> Any:
     if file.suffix in (".npy", ".npz"):
         return np.load(file, allow_pickle=False)
     pandas = _checks.extra("pandas", "train")
-    return pandas.read_csv(file) if file.suffix == ".csv" else pandas.read_parquet(file)
+    if file.suffix == ".csv":
+        with open(file, encoding="utf-8", errors="replace") as lines:
+            count = lines.readline(MOST_HEADER).count(",") + 1
+        if count > MOST_COLUMNS:
+            raise ValueError(f"it has {count} columns or more, and {MOST_COLUMNS} are the most: save it as .npy")
+        return pandas.read_csv(file)
+    return pandas.read_parquet(file)
 
 
 def _pick(stored: Any, key: str | None, file: Path, name: str) -> np.ndarray:

@@ -27,6 +27,8 @@ def _figure(columns: int, *, width: float = 5.5, height: float = 4.4) -> tuple[A
 def _save(figure: Any, path: str | Path) -> Path:
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
+    for text in figure.findobj(_checks.extra("matplotlib.text", "plot").Text):
+        text.set_parse_math(False)  # a user's names are words: a $ in them does not start a formula
     figure.savefig(path)
     return path
 

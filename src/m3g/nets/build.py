@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
+import torch
 from torch import nn
 
 from m3g import _checks
@@ -16,6 +18,7 @@ from m3g.nets.conv import ConvNet
 from m3g.nets.encoders import MLP, EEGEncoder
 from m3g.nets.heads import Predictor, Projector
 from m3g.nets.multiview import MultiViewNet
+from m3g.solvers.shared.memory import memory_limit
 
 ENCODERS = {
     "mlp": "a multilayer perceptron for rows of numbers (options: width, depth, dropout)",
@@ -121,6 +124,20 @@ def build_net(
         >>> [part.out_features for part in net.encoders], net.predictor.out_features
         ([256, 256], 32)
     """
+    build = partial(_build_net, view_shapes, encoder, shared, projector, predictor, trust)
+    if _is_own(encoder):
+        _refuse_huge(build)
+    return build()
+
+
+def _build_net(
+    view_shapes: Sequence[Sequence[int]],
+    encoder: Spec,
+    shared: bool,
+    projector: Mapping[str, Any] | None,
+    predictor: Mapping[str, Any] | None,
+    trust: bool,
+) -> MultiViewNet:
     encoders = build_encoders(encoder, view_shapes=view_shapes, shared=shared, trust=trust)
     projectors = [Projector(part.out_features, **(projector or {})) for part in encoders]  # type: ignore[arg-type]
     head = None
@@ -128,3 +145,20 @@ def build_net(
         size = projectors[0].out_features
         head = Predictor(size, **{"hidden": 512, **predictor, "out_features": size})
     return MultiViewNet(encoders, projectors, head)
+
+
+def _is_own(spec: Spec) -> bool:
+    """Whether an encoder's constructor only makes layers, so that it can be tried without memory."""
+    kind = spec.get("kind") if isinstance(spec, Mapping) else spec
+    return isinstance(kind, str) and kind in ENCODERS and kind != "transformers"
+
+
+def _refuse_huge(build: Callable[[], nn.Module]) -> None:
+    """Build once without memory, to refuse a network whose weights this machine cannot hold."""
+    with torch.random.fork_rng(devices=[]), torch.device("meta"):
+        try:
+            size = sum(weight.numel() * weight.element_size() for weight in build().parameters())
+        except RuntimeError as error:  # more numbers than can be counted
+            raise ValueError(f"the network must fit in memory, but its weights are too many: {error}.") from error
+    instead = "choose a smaller width, hidden or embedding size, or views of fewer features"
+    _checks.fits("the network's weights", size, memory_limit(torch.device("cpu")), instead)
