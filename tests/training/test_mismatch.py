@@ -131,8 +131,6 @@ def test_data_without_rows_of_their_own_are_refused(tmp_path):
         (tmp_path / name).mkdir()
         for i in range(8):
             Image.new("RGB", (16, 16), (i, 0, 0)).save(tmp_path / name / f"{i}.png")
-    config = Config(
-        data="images", data_options={"root": str(tmp_path), "size": 8, "batch_size": 2}, mismatch=True
-    )
+    config = Config(data="images", data_options={"root": str(tmp_path), "size": 8, "batch_size": 2}, mismatch=True)
     with pytest.raises(ValueError, match="mismatch must be false for ImageFolders"):
         build_module(config, build_data(config))
