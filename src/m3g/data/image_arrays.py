@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -49,7 +49,7 @@ def augmented(images: Tensor, random: np.random.Generator) -> Tensor:
     return (coloured * (1 + contrast) + brightness).clamp(-1, 1)
 
 
-class AugmentedRows(Dataset):
+class AugmentedRows(Dataset[Any]):
     """Points that are one image each, shown k times: augmented in training, plain in evaluation."""
 
     def __init__(self, images: Tensor, labels: Tensor | None, index: Tensor, *, k: int, seed: int):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Hashable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
-Scores = Mapping[Hashable, float]
+Scores = Mapping[Any, float]
 
 
 class Difference(NamedTuple):

@@ -31,7 +31,7 @@ def save(figure: Any, path: Path) -> list[Path]:
 
 
 def curves(
-    lines: Mapping[str, Mapping[float, tuple[float, float]]],
+    lines: Mapping[str, Mapping[Any, tuple[float, float]]],
     path: Path,
     *,
     xlabel: str,

@@ -38,4 +38,5 @@ class ConvNet(nn.Module):
         self.layers = nn.Sequential(*blocks, nn.AdaptiveAvgPool2d(pool), nn.Flatten())
 
     def forward(self, view: Tensor) -> Tensor:
-        return self.layers(view)
+        features: Tensor = self.layers(view)
+        return features
