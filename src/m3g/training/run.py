@@ -88,6 +88,8 @@ class Run:
     def _sweep(self) -> None:
         """Remove what a process left that was killed while it made a folder of this name."""
         for leftover in self.path.parent.glob(f".{glob.escape(self.path.name)}.*.tmp"):
+            if leftover.is_symlink():
+                continue
             with contextlib.suppress(ValueError):  # it is being made right now, or is not ours
                 lock = Lock(leftover / LOCK, what="leftover")
                 shutil.rmtree(leftover, ignore_errors=True)

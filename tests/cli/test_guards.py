@@ -1,0 +1,132 @@
+"""What guards a run against damage, edits, a second process, and a moment at which there is nothing to resume yet."""
+
+import os
+import re
+import subprocess
+import sys
+import warnings
+
+import pytest
+
+import m3g
+from cli.conftest import QUICK
+from m3g.cli import main
+from m3g.training import checkpoint
+from m3g.training.config import Config
+from m3g.training.files import append_text, atomic
+from m3g.training.logs import Table
+from m3g.training.run import Run
+
+HOLD = (
+    "import fcntl, sys; f = open(sys.argv[1], 'a'); fcntl.lockf(f, fcntl.LOCK_EX); print('held', flush=True); input()"
+)
+
+
+@pytest.mark.parametrize("place", [0.2, 0.5, 0.99])
+def test_damaged_weights_are_told_by_all_that_read_them(copy, refused, place):
+    content = bytearray((copy / "model.safetensors").read_bytes())
+    content[int(place * len(content))] ^= 4
+    (copy / "model.safetensors").write_bytes(content)
+    with pytest.raises(ValueError, match="its SHA-256 is another"):
+        m3g.load(copy)
+    for command in (["evaluate", "run"], ["embed", "run", "--out", "e.npz"]):
+        assert "its SHA-256 is another: the file is damaged" in refused(*command)
+
+
+def test_edited_settings_are_told_and_can_be_accepted(copy, refused, capsys):
+    text = (copy / "config.yaml").read_text()
+    steps = len(Table(copy / "metrics.csv").rows())
+    (copy / "config.yaml").write_text(text.replace("epochs: 1\n", "epochs: 2\n", 1))
+    before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file() and path.name != ".lock"}
+    line = refused("train", "--resume", "run")
+    assert "config.yaml must be what" in line
+    assert "loop.epochs was 1 and is 2" in line
+    assert "--accept_changes" in line
+    assert {path: path.read_bytes() for path in before} == before
+    assert main(["train", "--resume", "run", "--accept_changes"]) == 0, capsys.readouterr().err
+    assert len(Table(copy / "metrics.csv").rows()) == 2 * steps
+    assert main(["train", "--resume", "run"]) == 0  # they are the run's settings now
+
+
+def test_settings_that_were_cut_are_told(copy, refused):
+    text = (copy / "config.yaml").read_text()
+    (copy / "config.yaml").write_text(text[: text.index("loop:")])
+    assert "loop.epochs was 1 and is 20" in refused("train", "--resume", "run")
+
+
+def test_a_run_is_resumed_by_one_process_at_a_time(copy, refused):
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(copy / ".lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        assert other.stdout.readline() == b"held\n"
+        assert "another process is training in it" in refused("train", "--resume", "run")
+        other.kill()
+    assert main(["train", "--resume", "run"]) == 0  # the lock has died with its process
+
+
+def interrupted(*args):
+    raise KeyboardInterrupt
+
+
+def test_ctrl_c_before_the_first_checkpoint_leaves_nothing(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(checkpoint.SaveCheckpoints, "_save", interrupted)
+    assert main(["train", *QUICK, "--out", "deep/run"]) == 130
+    assert capsys.readouterr().err.strip() == "m3g: error: interrupted; nothing is kept"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_killed_before_its_first_checkpoint_starts_again(copy, finished):
+    config = Config.read(copy / "config.yaml")
+    killed = Run("killed")
+    killed.create(config)
+    killed.release()
+    assert main(["train", "--resume", "killed"]) == 0
+    assert killed.weights.read_bytes() == (copy / "model.safetensors").read_bytes()
+
+
+def test_what_a_killed_start_left_is_removed_by_the_next(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    leftover = tmp_path / ".run.123.tmp"
+    (leftover / "checkpoints").mkdir(parents=True)
+    (tmp_path / ".run.124.tmp").symlink_to(outside)
+    run = Run("run")
+    run.create(Config())
+    run.release()
+    assert not leftover.exists()
+    assert list(outside.iterdir()) == []
+
+
+@pytest.mark.parametrize("write", [lambda path: atomic(path).__enter__(), lambda path: append_text(path, "x")])
+def test_a_folder_that_cannot_be_written(write):
+    with pytest.raises(ValueError, match=r"/proc/m3g.csv must be a file that can be written, but the system refuses"):
+        write("/proc/m3g.csv")
+
+
+def test_a_run_in_a_folder_that_cannot_be_written(tmp_path, monkeypatch, refused):
+    monkeypatch.chdir(tmp_path)
+    assert "--out must be a folder that can be made, but /proc/run cannot" in refused("train", "--out", "/proc/run")
+
+
+def test_slurm_changes_nothing(finished, tmp_path, monkeypatch, capfd):
+    """With `srun` installed, and inside a job with several tasks, the command trains the same in this one process."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bin").mkdir()
+    srun = tmp_path / "bin" / "srun"
+    srun.write_text("#!/bin/sh\nexit 1\n")
+    srun.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{srun.parent}{os.pathsep}{os.environ['PATH']}")
+    job = {"JOB_ID": 7, "JOB_NAME": "train", "NTASKS": 4, "PROCID": 3, "LOCALID": 3, "NODEID": 1, "NNODES": 2}
+    for name, value in {**job, "NTASKS_PER_NODE": 2, "JOB_NODELIST": "node[1-2]", "NODELIST": "node[1-2]"}.items():
+        monkeypatch.setenv(f"SLURM_{name}", str(value))
+    views = [str(finished / "a.npy"), str(finished / "b.npy"), "--data_options.batch_size", "20"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert main(["train", *QUICK, "--views", *views, "--out", "run"]) == 0
+    output = capfd.readouterr()
+    assert output.err == ""
+    assert not re.search("srun|slurm", output.out, re.IGNORECASE)
+    for name in ("model.safetensors", "config.yaml", "metrics.csv"):
+        assert (tmp_path / "run" / name).read_bytes() == (finished / "run" / name).read_bytes()

@@ -1,0 +1,152 @@
+"""Files and names made by a stranger: refused in one line, nothing is imported, and nothing outside is touched."""
+
+import json
+import re
+import shutil
+import sys
+
+import numpy as np
+import pytest
+
+from cli.conftest import QUICK
+from m3g.cli import main
+from m3g.cli.words import read_settings
+from m3g.training.build import build_loss
+from m3g.training.config import Config
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        "loss_options: {solver: {class_path: evil_module.M}}",
+        "loss_options: {cost: {class_path: evil_module.M, init_args: {}}}",
+        "data_options: {views: [{class_path: evil_module.M}]}",
+        "heads: {class_path: evil_module.M}",
+    ],
+)
+def test_no_setting_but_the_encoder_names_a_class(tmp_path, monkeypatch, refused, settings):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "evil_module.py").write_text("class M: ...\n")
+    (tmp_path / "c.yaml").write_text(settings)
+    assert "c.yaml must not have class_path, got 'evil_module.M'" in refused("train", "--config", "c.yaml")
+    assert "evil_module" not in sys.modules
+
+
+def test_nor_does_an_option(tmp_path, monkeypatch, refused):
+    monkeypatch.chdir(tmp_path)
+    line = refused("train", "--loss_options.solver", "{class_path: evil_module.M}")
+    assert "settings must not have class_path, got 'evil_module.M'" in line
+
+
+@pytest.mark.parametrize("text", ["[" * 20_000 + "]" * 20_000, "{a: " * 30 + "1" + "}" * 30])
+def test_deeply_nested_settings(tmp_path, monkeypatch, refused, text):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "deep.yaml").write_text("loss_options: " + text)
+    assert "nested more than 20 levels deep" in refused("train", "--config", "deep.yaml")
+    assert "nested more than 20 levels deep" in refused("train", "--loss_options.solver", text)
+
+
+def test_aliases_that_stand_for_billions_of_values(tmp_path, refused):
+    lines = ["a: &a0 [1, 1]", *(f"b{i}: &a{i + 1} [*a{i}, *a{i}]" for i in range(40))]
+    (tmp_path / "laughs.yaml").write_text("\n".join(lines))
+    assert "it has an alias" in refused("train", "--config", tmp_path / "laughs.yaml")
+
+
+def test_a_deeply_nested_model(copy, refused):
+    (copy / "model.json").write_text("[" * 100_000 + "]" * 100_000)
+    assert "model.json must be what m3g train wrote" in refused("evaluate", "run")
+
+
+@pytest.mark.parametrize(
+    "command", [["train", "--resume", "run"], ["evaluate", "run"], ["embed", "run", "--out", "e.npz"]]
+)
+@pytest.mark.parametrize("place", ["checkpoints", "plots", "results.json", "metrics.csv"])
+def test_what_a_run_points_to_is_not_touched(copy, tmp_path, refused, command, place):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    for name in (".x.tmp", "last.ckpt"):
+        (outside / name).write_text("mine")
+    inside = copy / place
+    if inside.is_dir():
+        shutil.rmtree(inside)
+        inside.symlink_to(outside)
+    else:
+        inside.unlink()
+        inside.symlink_to(outside / "last.ckpt")
+    assert f"run/{place} is a symbolic link" in refused(*command.split())
+    assert {path.name: path.read_text() for path in outside.iterdir()} == {".x.tmp": "mine", "last.ckpt": "mine"}
+
+
+def test_an_extra_cell_in_the_metrics(copy, refused):
+    text = (copy / "metrics.csv").read_text().splitlines()
+    (copy / "metrics.csv").write_text("\n".join([*text[:-1], text[-1] + ",7"]) + "\n")
+    for command in (["evaluate", "run"], ["train", "--resume", "run"]):
+        assert f"metrics.csv must have at most {len(text[0].split(','))} numbers in each row" in refused(*command)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--encoder_options.width", "1000000"], "the network's weights must be at most .* GiB, got .* GiB"),
+        (["--encoder_options.width", str(10**15)], "its weights are too many|weights must be at most .* GiB"),
+        (["--heads.hidden", str(10**10)], "the network's weights must be at most .* GiB, got .* GiB"),
+        (["--encoder_options.depth", str(10**9)], "depth must be at most 1000"),
+        (["--data_options.num_workers", "10000"], "num_workers must be at most .* got 10000"),
+    ],
+)
+def test_sizes_that_no_machine_has(tmp_path, monkeypatch, refused, options, message):
+    monkeypatch.chdir(tmp_path)
+    line = refused("train", *options)
+    assert re.search(message, line), line
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_view_of_a_billion_numbers(copy, refused):
+    model = json.loads((copy / "model.json").read_text())
+    model["view_shapes"][0] = [10**9]
+    model["encoder"]["width"] = 10**4
+    (copy / "model.json").write_text(json.dumps(model))
+    assert "the network's weights must be at most" in refused("embed", "run", "--out", "e.npz")
+
+
+def test_a_table_of_many_columns(tmp_path, monkeypatch, refused):
+    monkeypatch.chdir(tmp_path)
+    np.save("a.npy", np.ones((1, 2)))
+    names = ",".join(f"c{i}" for i in range(300_000))
+    (tmp_path / "wide.csv").write_text(names + "\n" + ",".join(["1"] * 300_000) + "\n")
+    assert "it has 300000 columns or more" in refused("train", "--views", "a.npy", "wide.csv")
+
+
+def test_names_that_a_terminal_would_obey(finished, tmp_path, monkeypatch, refused):
+    monkeypatch.chdir(tmp_path)
+    views = ["--views", finished / "a.npy", finished / "b.npy"]
+    line = refused("train", *views, "--data_options.view_names", r'["a", "\e[31mred"]')
+    assert r"the views' names must be printable, got '\x1b[31mred'" in line
+    assert r"a\x1b[31m.npy" in refused("train", "--views", "a\x1b[31m.npy", "b.npy")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_names_that_look_like_formulas(finished, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    views = ["--views", str(finished / "a.npy"), str(finished / "b.npy"), "--data_options.batch_size", "20"]
+    names = ["--data_options.view_names", r"['$\nonsense{$', '$x_$']"]
+    assert main(["train", *QUICK, *views, *names, "--out", "run"]) == 0, capsys.readouterr().err
+    assert (tmp_path / "run" / "plots" / "retrieval.png").exists()
+
+
+def test_solvers_from_the_command_line(tmp_path, monkeypatch, refused):
+    monkeypatch.chdir(tmp_path)
+    words = ["--loss_options.solver.name", "sampled", "--loss_options.solver.rank", "512"]
+    settings, others = read_settings([*words, "--out", "run"])
+    assert others == ["--out", "run"]
+    solver = build_loss(Config.from_dict(settings)).solver
+    assert (solver.name, solver.rank) == ("sampled", 512)
+    for wrong, message in (
+        (["--loss_options.solver.name", "magic"], "solver must be one of"),
+        ([*words, "--loss_options.solver.colour", "red"], "solver 'sampled' must have only the options .*, got colour"),
+        ([*words[:2], "--loss_options.solver.rank", "many"], "solver: rank must be a whole number, got 'many'"),
+        (["--loss_options.normalize", "maybe"], "normalize must be true or false, got 'maybe'"),
+    ):
+        line = refused("train", *wrong)
+        assert re.search(message, line), line
