@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 import resource
 import statistics
 import sys
 import time
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
 SECONDS = 1.0
 LONG = 3.0
+MOST_FIXED_STEPS = 12
 
 
 def noisy_views(k: int, n: int, d: int = 64) -> torch.Tensor:
@@ -45,8 +48,75 @@ def matmul_peak() -> float:
     return 2 * 2048**3 / seconds(lambda: a @ a)
 
 
-def main(job: dict) -> dict:
+def operators(call: Callable[[], object]) -> int:
+    """PyTorch operators of one call that no other operator called."""
+    from torch.profiler import ProfilerActivity, profile
+
+    call()
+    with profile(activities=[ProfilerActivity.CPU]) as recorded:
+        call()
+
+    def inside(event: Any) -> bool:
+        parent = event.cpu_parent
+        return parent is not None and (parent.name.startswith("aten::") or inside(parent))
+
+    return sum(event.name.startswith("aten::") and not inside(event) for event in recorded.events())
+
+
+def compiled_forward(views: torch.Tensor, epsilon: float, tol: float) -> dict[str, float]:
+    """The loss with the fewest fixed steps that reach the tolerance: eager, and compiled into one graph."""
+    import m3g
+
+    problem = m3g.CircularVariance()(views)
+    for steps in range(1, MOST_FIXED_STEPS + 1):
+        solver = m3g.Factored(fixed_steps=steps)
+        if m3g.solve(problem, epsilon=epsilon, tol=tol, solver=solver).converged:
+            break
+    else:
+        return {}
+    loss = m3g.M3GLoss(epsilon=epsilon, tol=tol, solver=solver)
+    graph = torch.compile(loss, fullgraph=True)
+    with torch.no_grad():
+        row = {"fixed_steps": steps, "fixed_seconds": seconds(lambda: loss(views))}
+        row["compiled_seconds"] = seconds(lambda: graph(views))
+        row["compiled_difference"] = float((graph(views) - loss(views)).abs())
+    return row
+
+
+def launches(n: int, k: int, steps: int) -> dict[str, int]:
+    """Calls of a student–teacher loss, forward and backward: eager operators, and what the compiled graph calls.
+
+    Of the code that inductor writes, the calls of generated kernels (fused loops) and those of a library (matrix
+    products, factorisations) are counted. On a CPU one generated kernel may hold several fused loops, which a GPU
+    launches one by one: `loops` counts them.
+    """
+    from torch._inductor import metrics
+    from torch._inductor.utils import run_and_get_code
+
+    import m3g
+
+    loss = m3g.M3GLoss(solver=m3g.Factored(fixed_steps=steps))
+    student, teacher = noisy_views(k, n).requires_grad_(), noisy_views(k, n).flip(-1)
+
+    def both(function: Callable[..., torch.Tensor]) -> None:
+        function(student, teacher=teacher).backward()
+
+    row = {"eager_forward": operators(lambda: loss(student, teacher=teacher)), "eager": operators(lambda: both(loss))}
+    metrics.reset()
+    _, sources = run_and_get_code(both, torch.compile(loss, fullgraph=True))
+    row["loops"] = metrics.generated_kernel_count
+    for name, source in zip(("forward", "backward"), sources, strict=True):
+        body = source[source.index("def call(") :]
+        row[f"generated_{name}"] = len(re.findall(r"^\s+cpp_fused\w*\(|\.run\(", body, re.MULTILINE))
+        row[f"library_{name}"] = len(re.findall(r"extern_kernels\.\w+\(|torch\.ops\.aten\.[\w.]+\(", body))
+    return row
+
+
+def main(job: dict[str, Any]) -> dict[str, Any]:
     from benchmarks.peers import PROGRAMS, our_value
+
+    if job["program"] == "launches":
+        return launches(job["n"], job["k"], job["steps"])
 
     n, k, epsilon, tol = job["n"], job["k"], job["epsilon"], job["tol"]
     views = noisy_views(k, n).to(getattr(torch, job.get("dtype", "float32")))
@@ -67,6 +137,10 @@ def main(job: dict) -> dict:
         leaf = views.clone().requires_grad_()
         both = seconds(lambda: loss(leaf).backward())
         row["backward_ratio"] = both / row["seconds"]
+        problem = m3g.CircularVariance()(views)
+        row["operators"] = operators(lambda: m3g.solve(problem, epsilon=epsilon, tol=tol))
+        if job.get("compiled"):
+            row.update(compiled_forward(views, epsilon, tol))
         # Three matrix products of n^k multiply-adds a step.
         row["of_peak"] = steps * 6 * n**k / row["seconds"] / matmul_peak() if k > 2 else 0.0
     return row

@@ -125,7 +125,7 @@ class CircularVarianceProblem(PairwiseProblem):
         scale = 2 * self.factor / (k**2 * epsilon)
         if all_equal(self.sizes):
             n = self.sizes[0]
-            views = points.view(b, k, n, -1)
+            views = points.view(b, k, n, points.shape[-1])
             if k == 2:
                 left, right = views.split(1, 1)
             else:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ParamSpec, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -20,7 +21,17 @@ from m3g.solvers import Result, Solver, as_solver
 from m3g.solvers.gradients.value import differentiable_value
 from m3g.solvers.solution import Solution
 
-READS = "the solver reads its error on the host; solver=m3g.Factored(fixed_steps=...) reads nothing and needs no break"
+P = ParamSpec("P")
+R = TypeVar("R")
+
+READS = "it reads its error on the host; m3g.Factored(fixed_steps=...) reads nothing and needs no break of the graph"
+
+
+def _outside_compiled_code(function: Callable[P, R]) -> Callable[P, R]:
+    """Never traced; torch's messages give the reason where its version takes one."""
+    if "reason" in inspect.signature(torch.compiler.disable).parameters:
+        return cast("Callable[P, R]", torch.compiler.disable(function, reason=READS))
+    return cast("Callable[P, R]", torch.compiler.disable(function))
 
 
 class ConvergenceWarning(UserWarning):
@@ -76,9 +87,10 @@ def solved_gap(
     """The gap of checked views (..., k, n, d), and the solution behind it."""
     problem = apply_cost(cost, points, mask=mask)
     solution = solver.solve(problem, epsilon=epsilon, tol=tol, weights=None)
-    # By log2, which torch's compiler keeps symbolic: math.log would compile a graph for every n.
-    entropy_of_truth = -epsilon * (math.log2(problem.sizes[0]) * math.log(2) + 1)
-    gap = problem.matched() + entropy_of_truth - differentiable_value(solution)
+    matched, n = problem.matched(), problem.sizes[0]
+    # A traced graph has one logarithm for every n; math.log would fix n.
+    log_n = matched.new_full((), n).log() if torch.compiler.is_compiling() else math.log(n)
+    gap = matched - epsilon * (log_n + 1) - differentiable_value(solution)
     return gap.reshape(problem.batch), solution
 
 
@@ -165,9 +177,14 @@ class M3GLoss(ViewLoss):
 
     def forward(self, views: Views, *, mask: Tensor | None = None, teacher: Views | None = None) -> Tensor:
         if self.reads_values and torch.compiler.is_compiling():
+            if not torch.compiler.is_dynamo_compiling():
+                raise ValueError(f"solver must have fixed_steps under torch.export, got {self.solver!r}: {READS}.")
             # One break of the graph at the loss, instead of many inside it.
-            eager: Callable[..., Tensor] = torch.compiler.disable(super().forward, reason=READS)
-            return eager(views, mask=mask, teacher=teacher)
+            return self._outside_graph(views, mask, teacher)
+        return super().forward(views, mask=mask, teacher=teacher)
+
+    @_outside_compiled_code
+    def _outside_graph(self, views: Views, mask: Tensor | None, teacher: Views | None) -> Tensor:
         return super().forward(views, mask=mask, teacher=teacher)
 
     def compute(self, views: Tensor, mask: Tensor | None, teacher: Tensor | None = None) -> Tensor:

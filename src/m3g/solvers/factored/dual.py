@@ -117,7 +117,7 @@ class FactoredDual:
         step = solve_newton(
             found.pairs, damped, right, self.contraction.sizes, rtol=0.05, dtype=m.dtype, fixed=self.fixed
         )
-        longest: Tensor = torch.linalg.vector_norm(step, ord=torch.inf, dim=1, keepdim=True).clamp_(min=LONGEST_STEP)
+        longest: Tensor = torch.linalg.vector_norm(step, ord=torch.inf, dim=1, keepdim=True).clamp(min=LONGEST_STEP)
         step = (step / longest).mul_(LONGEST_STEP)
         return step if step.dtype == found.log_scaling.dtype else step.to(found.log_scaling.dtype)
 

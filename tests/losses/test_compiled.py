@@ -1,0 +1,121 @@
+"""The loss under torch's compiler and transforms: one graph with fixed steps, one break of the graph without."""
+
+import pytest
+import torch
+from torch._dynamo.utils import counters
+from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
+
+import m3g
+
+# What inductor itself imports; every other warning is an error.
+pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")
+
+
+@pytest.fixture(autouse=True)
+def fresh_compiler():
+    torch._dynamo.reset()
+    counters.clear()
+    yield
+    torch._dynamo.reset()
+
+
+def fixed(steps=2):
+    return m3g.M3GLoss(solver=m3g.Factored(fixed_steps=steps))
+
+
+def batch(k, n, *, teacher):
+    generator = torch.Generator().manual_seed(n)
+    views = torch.randn(k, n, 5, generator=generator).requires_grad_()
+    mask = torch.ones(k, n, dtype=torch.bool)
+    mask[0, 0] = False
+    return views, {"mask": mask, "teacher": torch.randn(k, n, 5, generator=generator)} if teacher else {}
+
+
+def assert_same_as_eager(compiled, loss, k, n, *, teacher):
+    views, options = batch(k, n, teacher=teacher)
+    plain, value = loss(views, **options), compiled(views, **options)
+    torch.testing.assert_close(value, plain)
+    torch.testing.assert_close(torch.autograd.grad(value, views), torch.autograd.grad(plain, views))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("k", "teacher", "dynamic", "graphs"), [(3, True, True, 1), (2, False, False, 2)], ids=["dynamic", "recompiling"]
+)
+def test_fixed_steps_compile_whole_for_a_changing_n(k, teacher, dynamic, graphs, capfd):
+    loss = fixed()
+    compiled = torch.compile(loss, fullgraph=True, dynamic=dynamic)
+    for n in (6, 7, 9) if dynamic else (6, 7):
+        assert_same_as_eager(compiled, loss, k, n, teacher=teacher)
+    assert counters["stats"]["unique_graphs"] == graphs
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("k", [4, 6])
+def test_one_dynamic_graph_serves_every_n(k):
+    loss = fixed()
+    compiled = torch.compile(loss, fullgraph=True, dynamic=True, backend="aot_eager")
+    for n in (3, 4, 5):
+        assert_same_as_eager(compiled, loss, k, n, teacher=k == 4)
+    assert counters["stats"]["unique_graphs"] == 1
+
+
+@pytest.mark.parametrize("k", [2, 3, 4, 5, 6])
+def test_fixed_steps_read_no_value_on_the_host(k):
+    with FakeTensorMode(allow_non_fake_inputs=False):
+        views, options = torch.randn(k, 4, 3, requires_grad=True), {}
+        if k < 6:
+            options = {"mask": torch.ones(k, 4, dtype=torch.bool), "teacher": torch.randn(k, 4, 3)}
+        fixed(3)(views, **options).backward()
+        assert views.grad.shape == views.shape
+        with pytest.raises(DataDependentOutputException):  # so this mode would have found a read
+            m3g.M3GLoss()(views)
+
+
+@pytest.mark.filterwarnings("always")  # printed they would be seen; as errors, those that torch itself hides stop it
+def test_the_default_loss_costs_a_compiled_model_one_graph_break(capfd, recwarn):
+    layer, loss = torch.nn.Linear(5, 4), m3g.M3GLoss()
+
+    def model(views):
+        return loss(layer(views)) * 2
+
+    compiled = torch.compile(model, backend="aot_eager")
+    for n in (6, 7):
+        views = batch(3, n, teacher=False)[0]
+        plain, value = model(views), compiled(views)
+        torch.testing.assert_close(value, plain)
+        torch.testing.assert_close(torch.autograd.grad(value, views), torch.autograd.grad(plain, views))
+        if n == 6:
+            assert counters["stats"]["unique_graphs"] == 2  # before the loss and after it
+    assert len(counters["graph_break"]) == 1  # torch counts every frame and recompilation again; the place is one
+    assert capfd.readouterr() == ("", "")
+    assert [str(each.message) for each in recwarn if "torch.jit.script_method" not in str(each.message)] == []
+
+
+def test_transforms_of_the_fixed_step_loss():
+    loss = fixed()
+    views = torch.randn(4, 3, 6, 5, dtype=torch.float64, requires_grad=True)
+    values = torch.stack([loss(each) for each in views])
+    (gradients,) = torch.autograd.grad(values.sum(), views)
+    views = views.detach()
+    torch.testing.assert_close(torch.vmap(loss)(views), values.detach())
+    torch.testing.assert_close(torch.func.grad(loss)(views[0]), gradients[0])
+    torch.testing.assert_close(torch.func.jacrev(loss)(views[0]), gradients[0])
+    torch.testing.assert_close(torch.vmap(torch.func.grad(loss))(views), gradients)
+
+
+@pytest.mark.slow
+def test_export_of_the_fixed_step_loss():
+    loss = fixed()
+    views = torch.randn(3, 6, 5)
+    exported = torch.export.export(loss, (views,)).module()
+    torch.testing.assert_close(exported(views.flip(1)), loss(views.flip(1)))
+
+
+def test_transforms_that_the_default_loss_refuses_say_what_to_use():
+    views = torch.randn(2, 3, 6, 5)
+    with pytest.raises(ValueError, match="give the batch as leading dimensions"):
+        torch.vmap(m3g.M3GLoss())(views)
+    with pytest.raises(ValueError, match=r"solver must have fixed_steps under torch.export, got .*Factored\(fixed"):
+        torch.export.export(m3g.M3GLoss(), (views[0],))
