@@ -156,9 +156,9 @@ def _launches(row: dict[str, Any]) -> str:
     return (
         f"\nStudent–teacher, k = {row['k']}, n = {row['n']}, {row['steps']} fixed steps, forward and backward: "
         f"{row['eager']} eager operators ({row['eager_forward']} of them forward). The compiled graph calls {calls[0]} "
-        f"kernels forward and {calls[1]} backward: generated kernels (fused loops) + library calls (matrix products, "
-        "factorisations), counted in the code that inductor writes for this device. The generated kernels hold "
-        f"{row['loops']} fused loops, each of which a GPU launches on its own."
+        f"kernels forward and {calls[1]} backward: generated kernels + library calls (matrix products, "
+        "factorisations), counted in the code that inductor writes for this device. On a CPU a generated kernel may "
+        f"hold several loops, {row['loops']} in all by inductor's own count; a GPU launches each as a kernel."
     )
 
 
