@@ -99,15 +99,15 @@ def test_a_map_shows_every_present_view_of_a_point(tmp_path, monkeypatch, labell
 
 def test_a_map_puts_alike_points_together(tmp_path):
     data = points(90, 0)
-    places = plots._tsne(data.embeddings[0].double())
+    places = plots.tsne(data.embeddings[0].double())
     centres = torch.stack([places[data.labels == c].mean(0) for c in range(3)])
     assert (torch.cdist(places, centres).argmin(1) == data.labels).float().mean() > 0.8
-    assert torch.equal(places, plots._tsne(data.embeddings[0].double()))
+    assert torch.equal(places, plots.tsne(data.embeddings[0].double()))
 
 
 @pytest.mark.parametrize("width", [1, 4])
 def test_collapsed_embeddings_have_a_map_too(width):
-    assert torch.isfinite(plots._tsne(torch.ones(20, width))).all()
+    assert torch.isfinite(plots.tsne(torch.ones(20, width))).all()
 
 
 def test_many_classes_get_no_legend_of_a_hundred_lines(tmp_path):

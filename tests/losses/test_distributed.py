@@ -89,6 +89,7 @@ def test_a_process_without_a_mask_is_fully_present(ranks):
         close(results["mask on one process"][1], gradients)
 
 
+@pytest.mark.filterwarnings("ignore::m3g.solvers.SamplingWarning")
 def test_solvers_that_draw_at_random_draw_the_same_on_all_processes(ranks):
     for first, second in zip(*(results["random solvers"] for results in ranks), strict=True):
         assert torch.equal(first, second)

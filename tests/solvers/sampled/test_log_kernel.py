@@ -5,7 +5,7 @@ import torch
 
 import m3g
 from m3g.costs import Coupling, all_edges
-from m3g.solvers.gradients.coupling import SignedTensor
+from m3g.costs.coupling import TensorCoupling
 from m3g.solvers.sampled.ascent import climb
 from m3g.solvers.sampled.draws import GeneratorDraws
 from m3g.solvers.sampled.error import _TrueMatching
@@ -121,8 +121,8 @@ def test_the_true_matching_is_pulled_as_the_full_tensor_would_be():
     for i in range(4):
         tensor[:, i, i, i] = torch.tensor([0.25, 0.5])
     points = problem.tensors[0]
-    torch.testing.assert_close(matching.pull(points), Coupling.pull(SignedTensor(tensor), points))
-    expected = Coupling.weighted_pull(SignedTensor(tensor), points, torch.exp)
+    torch.testing.assert_close(matching.pull(points), Coupling.pull(TensorCoupling(tensor), points))
+    expected = Coupling.weighted_pull(TensorCoupling(tensor), points, torch.exp)
     torch.testing.assert_close(matching.weighted_pull(points, torch.exp), expected)
 
 
