@@ -66,9 +66,9 @@ def domain_metrics(config: Config, folder: Path) -> dict[str, Any]:
         assert found.labels is not None
         rows[domain] = (found.features[0], found.labels)
     unseen = rows[data.held_out[0]]
-    joined = [torch.cat(part) for part in zip(*(rows[name] for name in data.view_names))]
+    features, labels = (torch.cat(part) for part in zip(*(rows[name] for name in data.view_names)))
     return {
-        "test": linear_probe(*joined, *unseen).accuracy,
+        "test": linear_probe(features, labels, *unseen).accuracy,
         "single": {name: linear_probe(*rows[name], *unseen).accuracy for name in data.view_names},
         "test_images": len(unseen[1]),
     }

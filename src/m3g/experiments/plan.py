@@ -100,7 +100,7 @@ def describe(
         steps = [steps_of(experiment, spec.settings["config"], request) for spec in with_config]
         lines.append(f"steps       {min(steps):,} to {max(steps):,} per run, {sum(steps):,} in all")
     lines.append(_hours(experiment, left, request, results))
-    seen = {}
+    seen: dict[tuple[str, int, int], Any] = {}
     for spec in with_config:
         config = spec.settings["config"]
         k = views_of(config)

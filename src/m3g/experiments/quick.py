@@ -50,7 +50,7 @@ def fit_quickly(config: Config, folder: Path) -> tuple[MultiViewModule, ViewsDat
         for start in range(0, len(draws), data.batch_size):
             if step == loop.estimated_stepping_batches:
                 break
-            batch = data.datasets["train"].__getitems__(draws[start : start + data.batch_size])  # type: ignore[attr-defined]
+            batch = data.datasets["train"].__getitems__(draws[start : start + data.batch_size])
             _step(module, optimizer, batch, loop, epoch, step, config.loop.clip)
             step += 1
             if time.monotonic() - saved > SAVE_AFTER:
@@ -74,7 +74,7 @@ def _embed_together(module: MultiViewModule) -> None:
         student = module.net.embed_view(every, 0).unflatten(0, size)
         return student, None if module.teacher is None else module.teacher.embed_view(every, 0).unflatten(0, size)
 
-    module.embed = embed  # type: ignore[method-assign]
+    module.embed = embed
 
 
 def _step(
