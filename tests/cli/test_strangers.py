@@ -74,7 +74,7 @@ def test_what_a_run_points_to_is_not_touched(copy, tmp_path, refused, command, p
     else:
         inside.unlink()
         inside.symlink_to(outside / "last.ckpt")
-    assert f"run/{place} is a symbolic link" in refused(*command.split())
+    assert f"run/{place} is a symbolic link" in refused(*command)
     assert {path.name: path.read_text() for path in outside.iterdir()} == {".x.tmp": "mine", "last.ckpt": "mine"}
 
 
