@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
 import warnings
@@ -32,6 +33,12 @@ def _outside_compiled_code(function: Callable[P, R]) -> Callable[P, R]:
     if "reason" in inspect.signature(torch.compiler.disable).parameters:
         return cast("Callable[P, R]", torch.compiler.disable(function, reason=READS))
     return cast("Callable[P, R]", torch.compiler.disable(function))
+
+
+@functools.cache
+def _leave_compiled_code() -> None:
+    """Once, when the first loss is made: this imports the compiler of torch, for which `import m3g` must not wait."""
+    M3GLoss._outside_graph = _outside_compiled_code(M3GLoss._outside_graph)  # type: ignore[method-assign]
 
 
 class ConvergenceWarning(UserWarning):
@@ -168,6 +175,7 @@ class M3GLoss(ViewLoss):
         normalize: bool = True,
         gather: bool = False,
     ) -> None:
+        _leave_compiled_code()
         super().__init__(normalize=normalize, gather=gather)
         self.solver = as_solver(solver)
         self.epsilon = self.solver.check_epsilon(epsilon)
@@ -183,7 +191,6 @@ class M3GLoss(ViewLoss):
             return self._outside_graph(views, mask, teacher)
         return super().forward(views, mask=mask, teacher=teacher)
 
-    @_outside_compiled_code
     def _outside_graph(self, views: Views, mask: Tensor | None, teacher: Views | None) -> Tensor:
         return super().forward(views, mask=mask, teacher=teacher)
 
