@@ -26,7 +26,7 @@ def test_sessions_give_the_outputs_shown(page):
     assert runner.failures == 0
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/index.md", "docs/losses.md"])
+@pytest.mark.parametrize("name", ["README.md", "docs/index.md", "docs/choose_loss.md"])
 def test_programs_run(name):
     torch.manual_seed(0)
     names: dict = {}
