@@ -16,7 +16,7 @@ DESCRIPTION = {
     "train": """Learn a representation from k views of the same objects, and measure it.
 
   m3g train                                     the six-view digits that ship with the package
-  m3g train --views a.npy b.npy c.npy           your own files (.npy .npz .csv .parquet), one per view
+  m3g train --views a.npy b.npy c.npy           your own files (.npy .npz .mat .csv .parquet), one per view
   m3g train --loss infonce-pwe --loss_options.temperature 0.1
   m3g train --config my.yaml --loop.epochs 50   a file of settings, and what to change in it
   m3g train --config eeg --data_options.paths '[a.npz]'   the paper's settings: eeg, imagenet, domainnet

@@ -41,8 +41,9 @@ class TensorRows(Dataset[Batch]):
 class Arrays(ViewsData):
     """Your own k files, one per view: row i of every file is the same object.
 
-    Files are `.npy`, `.npz` (`file.npz:key` picks one array of several), `.csv` with a header line, or
-    `.parquet`; arrays may have any number of axes, the first of which counts the rows. Each feature is
+    Files are `.npy`, `.npz` (`file.npz:key` picks one array of several; also a sparse matrix that scipy saved), `.mat`
+    (`file.mat:X`, `file.mat:X{2}` for an entry of a cell array, `file.mat:X'` transposed), `.csv` with a header line,
+    or `.parquet`; arrays may have any number of axes, the first of which counts the rows. Each feature is
     standardised with the mean and standard deviation of the training rows.
 
     Args:
@@ -87,9 +88,7 @@ class Arrays(ViewsData):
         if isinstance(paths, (str, Path)) or len(paths) < 2:
             got = "one" if isinstance(paths, (str, Path)) else str(len(paths))
             raise ValueError(f"paths must be k >= 2 files, one per view, got {got}.")
-        names = list(view_names) if view_names is not None else [Path(path).stem for path in paths]
-        if view_names is None and len(set(names)) < len(names):
-            names = [f"view{l}" for l in range(len(paths))]
+        names = list(view_names) if view_names is not None else file_names(paths)
         if len(names) != len(paths):
             raise ValueError(f"view_names must be {len(paths)} names, one per view, got {len(names)}.")
         if len(set(names)) < len(names):
@@ -153,6 +152,20 @@ class Arrays(ViewsData):
             train = self.datasets["train"]
             assert isinstance(train, TensorRows)
             self.swapped_from = swap_entries(train.views, train.mask, share=swapped, seed=self.seed)
+
+
+def file_names(paths: Sequence[str | Path]) -> list[str]:
+    """A name per file: its own, that of the array in it where several come from one file, or a number.
+
+    Example:
+        >>> file_names(["x/a.npy", "b.npz:u"]), file_names(["c.mat:X{1}", "c.mat:X{2}"]), file_names(["a.npy", "a.csv"])
+        (['a', 'b'], ['X1', 'X2'], ['view0', 'view1'])
+    """
+    stems = [Path(path).stem for path in paths]
+    arrays = ["".join(filter(str.isalnum, str(path).rpartition(":")[2])) for path in paths]
+    numbers = [f"view{l}" for l in range(len(paths))]
+    within = all(":" in str(path) for path in paths)
+    return next(names for names in (stems, arrays if within else stems, numbers) if len(set(names)) == len(names))
 
 
 def check_views(

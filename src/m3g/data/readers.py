@@ -8,27 +8,35 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse
+import torch
 
 from m3g import _checks
+from m3g.data.matlab import read_matlab
+from m3g.solvers.shared.memory import memory_limit
 
 MOST_COLUMNS = 50_000  # of a csv file: a table of more takes minutes to read
 MOST_HEADER = 2**24  # characters of the line of names that are looked at
-SUFFIXES = (".npy", ".npz", ".csv", ".parquet")
+SUFFIXES = (".npy", ".npz", ".mat", ".csv", ".parquet")
+SPARSE = {"indices", "indptr", "format", "shape", "data"}  # what scipy.sparse.save_npz writes for csr, csc and bsr
 
 
 def read_array(path: str | Path, *, name: str = "paths", text: bool = False) -> np.ndarray:
-    """One array from an `.npy`, `.npz` (with one array), `.csv` (with a header line) or `.parquet` file.
+    """One array from an `.npy`, `.npz`, `.mat`, `.csv` (with a header line) or `.parquet` file.
 
-    `file.npz:key` picks one array of several. With `text` a column may have words instead of numbers.
+    `file.npz:key` and `file.mat:X{2}` pick one array of several; a sparse matrix that scipy saved is filled up with
+    zeros. With `text` a column may have words instead of numbers.
     """
     given, key = str(path), None
-    if ".npz:" in given:
+    if ".npz:" in given or ".mat:" in given:
         given, key = given.rsplit(":", 1)
     file = Path(given)
     if file.suffix not in SUFFIXES:
         raise ValueError(f"{name} must be files that end in {', '.join(SUFFIXES)}, got {given!r}.")
     if not file.is_file():
         raise ValueError(f"{name} must be files that exist, got {given!r}: check the path.")
+    if file.suffix == ".mat":
+        return read_matlab(file, key, name)
     try:
         loaded = _open(file)
     except (OSError, EOFError, ValueError) as error:
@@ -81,6 +89,8 @@ def _open(file: Path) -> Any:
 
 def _pick(stored: Any, key: str | None, file: Path, name: str) -> np.ndarray:
     held = ", ".join(stored.files)
+    if key is None and {"format", "shape", "data"} <= set(stored.files) <= SPARSE | {"row", "col", "offsets"}:
+        return _dense(file, name)
     if key is None and len(stored.files) != 1:
         raise ValueError(
             f"{name} must be files with one array, got {held or 'none'} in {str(file)!r}: "
@@ -95,6 +105,18 @@ def _pick(stored: Any, key: str | None, file: Path, name: str) -> np.ndarray:
         raise ValueError(
             f"{name} must be files that can be read without pickle, got {str(file)!r} ({error})."
         ) from error
+
+
+def _dense(file: Path, name: str) -> np.ndarray:
+    """A sparse matrix in an archive of `scipy.sparse.save_npz`, with its zeros."""
+    try:
+        matrix = scipy.sparse.load_npz(file)
+    except (OSError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+        raise ValueError(f"{name} must be files that can be read, got {str(file)!r} ({error}).") from error
+    size = float(matrix.shape[0]) * matrix.shape[1] * matrix.dtype.itemsize
+    _checks.fits(f"the matrix in {str(file)!r}", size, memory_limit(torch.device("cpu")), "keep fewer columns")
+    array: np.ndarray = matrix.toarray()
+    return array
 
 
 def _check_header(table: Any, file: Path, name: str) -> None:

@@ -1,0 +1,59 @@
+"""Arrays of Matlab files (`.mat`, versions 4 to 7), by Matlab's own notation for a cell and for a transpose."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.io
+import scipy.sparse
+
+NOTATION = re.compile(r"(?P<name>\w+)(\{(?P<cell>\d+)\})?(?P<transposed>')?$")
+
+
+def read_matlab(file: Path, key: str | None, name: str) -> np.ndarray:
+    """One array of a `.mat` file: `X`, `X{2}` the second entry of a cell array (they count from 1), `X'` transposed."""
+    try:
+        with open(file, "rb") as start:
+            if start.read(8) == b"\x89HDF\r\n\x1a\n" or b"MATLAB 7.3" in start.read(64):
+                raise ValueError("it has version 7.3: save it with -v7")
+        stored = {word: value for word, value in scipy.io.loadmat(file).items() if not word.startswith("__")}
+    except ValueError as error:
+        raise ValueError(f"{name} must be .mat files that can be read, got {str(file)!r} ({error}).") from error
+    except Exception as error:  # scipy raises TypeError, KeyError, zlib.error and others for damaged files
+        raise ValueError(
+            f"{name} must be .mat files that can be read, got {str(file)!r} (damaged: {error})."
+        ) from error
+    held = ", ".join(_choices(stored))
+    if key is None and len(stored) != 1:
+        raise ValueError(
+            f"{name} must name one array of {str(file)!r}, got none: choose with '{file}:NAME', where NAME is {held}."
+        )
+    found = NOTATION.match(key or next(iter(stored)))
+    if found is None or found["name"] not in stored:
+        raise ValueError(f"{name} must name an array of {str(file)!r} ({held}), got {key!r}.")
+    array = stored[found["name"]]
+    if found["cell"] is not None:
+        if array.dtype != object or not 1 <= int(found["cell"]) <= array.size:
+            raise ValueError(f"{name} must name an array of {str(file)!r} ({held}), got {key!r}.")
+        array = array.flat[int(found["cell"]) - 1]
+    if scipy.sparse.issparse(array):
+        array = array.toarray()
+    if array.dtype == object:
+        raise ValueError(
+            f"{name} must name one entry of the cell array in {str(file)!r} ({held}), got {key or 'all'!r}."
+        )
+    if found["transposed"]:
+        array = array.T
+    return array.squeeze(1) if array.ndim == 2 and array.shape[1] == 1 else array
+
+
+def _choices(stored: dict[str, Any]) -> list[str]:
+    """The names of the arrays, with the entries of cell arrays."""
+    names = []
+    for word, value in stored.items():
+        cells = value.size if isinstance(value, np.ndarray) and value.dtype == object else 0
+        names += [f"{word}{{{i + 1}}}" for i in range(cells)] or [word]
+    return names
