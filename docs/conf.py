@@ -3,28 +3,68 @@
 import re
 from importlib.metadata import version as installed_version
 
+from m3g import losses
+
 project = "m3g"
 author = "the m3g developers"
 release = version = installed_version("m3g")
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
-exclude_patterns = ["_build", "results/*/table.md"]  # tables are included in the pages beside them
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.napoleon",
+    "sphinx_copybutton",
+    "sphinx_design",
+    "sphinx_gallery.gen_gallery",
+]
+# Tables are included in the pages beside them; the header of the gallery is read by the gallery.
+exclude_patterns = ["_build", "results/*/table.md", "how_it_works"]
+templates_path = ["_templates"]
 html_theme = "furo"
 html_title = f"m3g {release}"
 html_show_copyright = False
+html_show_sourcelink = False
+html_static_path = ["_static"]
+html_css_files = ["m3g.css"]
 # Options and strings are there to be copied: no dashes for --, no curly quotes.
 smartquotes = False
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
 
-myst_enable_extensions = ["amsmath", "deflist", "dollarmath"]
+myst_enable_extensions = ["amsmath", "attrs_block", "attrs_inline", "colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
 
 # Docstrings quote code with single backticks and write shapes as they are.
 default_role = "code"
-autodoc_typehints = "none"
+autosummary_generate = True
+# `gram` is a function and `Gram` its module: where file names ignore case, their pages need two names.
+autosummary_filename_map = {
+    f"m3g.losses.{name}": f"m3g.losses.{name}_function" for name in losses.__all__ if name.islower()
+}
+autodoc_typehints = "signature"
+autodoc_type_aliases = {"Views": "Views"}
 autodoc_member_order = "bysource"
 autodoc_inherit_docstrings = False
+python_use_unqualified_type_names = True
+python_maximum_signature_line_length = 80
 napoleon_use_rtype = False
 napoleon_use_ivar = True
+
+# The pictures of "How it works": small scripts that are run by every build, an error in one ends it.
+sphinx_gallery_conf = {
+    "examples_dirs": ["how_it_works"],
+    "gallery_dirs": ["gallery"],
+    "within_subsection_order": "FileNameSortKey",
+    "filename_pattern": r"/step_\d",
+    "abort_on_example_error": True,
+    "download_all_examples": False,
+    "show_signature": False,
+    "min_reported_time": 60,
+    "remove_config_comments": True,
+    "write_computation_times": False,
+    "thumbnail_size": (1000, 340),
+}
 
 
 def keep_formulas(app, what, name, obj, options, lines):

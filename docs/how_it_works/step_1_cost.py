@@ -1,0 +1,48 @@
+r"""
+1. The cost of a tuple
+======================
+
+Six objects are seen in three views. A view of an object is a unit vector, here in the plane; a colour is an object, a
+shape a view. A **cost** says how badly a tuple fits together, one point taken from each view. The default is the
+*circular variance*: one minus the squared length of the mean of the tuple's vectors,
+
+.. math:: c(z_1, \dots, z_k) = 1 - \Bigl\lvert \tfrac1k \sum_l z_l \Bigr\rvert^2 .
+
+Vectors that agree have a long mean (bold arrow) and a cost near 0; vectors that point in all directions cancel, and
+cost almost 1.
+"""
+
+import matplotlib.pyplot as plt
+import torch
+
+import m3g
+
+torch.manual_seed(3)
+k, n = 3, 6
+angles = torch.arange(n) * 2 * torch.pi / n + 0.35 * torch.randn(k, n)
+views = torch.stack([angles.cos(), angles.sin()], -1)  # (k, n, d) = (3, 6, 2)
+costs = m3g.CircularVariance()(views).dense()[0]  # of all n^k = 216 tuples
+
+figure, axes = plt.subplots(1, 3, figsize=(11, 3.6), width_ratios=[1, 1, 1.35], layout="constrained")
+for axis, chosen in zip(axes, [(0, 0, 0), (0, 2, 4)]):
+    for l, shape in enumerate("os^"):
+        axis.scatter(*views[l].T, c=[f"C{i}" for i in range(n)], marker=shape, s=50, alpha=0.35)
+        point = views[l, chosen[l]]
+        axis.scatter(*point, c=f"C{chosen[l]}", marker=shape, s=90, edgecolors="black", zorder=3)
+        axis.annotate("", point * 0.93, (0, 0), arrowprops={"arrowstyle": "->", "color": "0.5"})
+    mean = torch.stack([views[l, chosen[l]] for l in range(k)]).mean(0)
+    axis.annotate("", mean, (0, 0), arrowprops={"arrowstyle": "-|>", "lw": 2.5, "color": "black"})
+    axis.set(title=f"tuple {chosen}: cost {costs[chosen]:.2f}", aspect="equal", xticks=[], yticks=[])
+
+true = costs[range(n), range(n), range(n)]
+axes[2].hist(costs.flatten(), bins=24, color="0.8", label=f"all {n**k} tuples")
+for i in range(n):
+    axes[2].axvline(true[i], color=f"C{i}", lw=2)
+axes[2].plot([], color="C0", lw=2, label="the true tuples (i, i, i)")
+axes[2].set(xlabel="cost", ylabel="tuples", title="the truth should be cheap")
+axes[2].legend()
+
+# %%
+# The **true matching** takes the tuples :math:`(i, i, i)`. A **polymatching** may take any tuples, as long as every
+# point is used as much as every other. The loss compares the two, so it needs the best polymatching among :math:`n^k`
+# tuples.
