@@ -5,6 +5,7 @@ Each function raises a `ValueError` of one sentence that names the argument, wha
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import math
 from collections.abc import Iterable, Sequence
@@ -62,8 +63,19 @@ def seed(name: str, value: int) -> int:
 def one_of(name: str, value: object, known: Iterable[str]) -> str:
     known = sorted(known)
     if not isinstance(value, str) or value not in known:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, got {value!r}.")
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, got {value!r}{meant(value, known)}")
     return value
+
+
+def meant(got: object, known: Iterable[str]) -> str:
+    """The end of a message about a wrong name: the known name that is most like it, if one is.
+
+    Example:
+        >>> meant("infonce-pw", ["m3g", "infonce-pwe"]), meant("x", ["m3g"])
+        (': did you mean infonce-pwe?', '.')
+    """
+    near = difflib.get_close_matches(str(got), list(known), n=1, cutoff=0.7)
+    return f": did you mean {near[0]}?" if near else "."
 
 
 def stacked_views(views: Tensor, *, name: str = "views") -> Tensor:

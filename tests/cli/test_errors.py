@@ -1,6 +1,8 @@
 """What a user may get wrong: one line, exit code 2, no traceback, nothing half-written."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -77,7 +79,7 @@ CASES = [
     (["--loop.epochs", "0"], "loop.epochs must be"),
     (["--loop.epochs", "many"], "loop.epochs must be a whole number, got 'many'"),
     (["--heads.hidden", "wide"], "heads.hidden must be a whole number or null, got 'wide'"),
-    (["--loop.epoch", "3"], "loop must have only the names accelerator, .*, got epoch"),
+    (["--loop.epoch", "3"], r"loop must have only the names accelerator, .*, got epoch: did you mean epochs\?$"),
     (["--loop.precision", "3-bit"], "precision"),
     (["--loop.accelerator", "gpu"], "got accelerator gpu"),
     (["--loop.strategy", "nonsense"], "strategy nonsense"),
@@ -92,7 +94,12 @@ CASES = [
     (["--views", "a.npy", "words.csv"], "got column 'name' of another kind"),
     (["--out", "/proc/run"], "--out must be a folder that can be made"),
     (["--optim.learning_rate", "-1"], "optim.learning_rate must be"),
-    (["--nonsense", "3"], "unrecognized arguments: --nonsense"),
+    (["--nonsense", "3"], r"must be those that m3g train --help lists, got --nonsense\.$"),
+    (["--lop.epochs", "3"], r"got --lop.epochs: did you mean --loop.epochs\?$"),
+    (["--loss", "infonce-pw"], r"got 'infonce-pw': did you mean infonce-pwe\?$"),
+    (["--loss_options.epsilom", "0.1"], r"got 'epsilom': did you mean epsilon\?$"),
+    (["--data_options.batchsize", "3"], r"got batchsize: did you mean batch_size\?$"),
+    (["--view_dropout", "1.5"], "view_dropout must be a number from 0"),
     (["--config", "missing.yaml"], "missing.yaml"),
     (["--config", "bad.yaml"], "bad.yaml|parse|YAML|expected"),
     (["--config", "unknown.yaml"], "learning_rte"),
@@ -144,14 +151,15 @@ def test_resume_takes_no_other_settings(here, capsys):
         (["evaluate"], "run"),
         (["evaluate", "missing"], "there is none at missing"),
         (["evaluate", "."], "no config.yaml"),
-        (["embed", "missing", "--out", "a.txt"], ".npz"),
         (["embed", "missing", "--out", "a.npz"], "there is none at missing"),
         (["losses", "nonsense"], "must be one of"),
         (["data", "nonsense"], "must be one of"),
         (["bench", "nonsense"], "must be one of"),
         (["bench", "overhead", "--epsilon", "-1"], "--epsilon must be a positive finite number"),
         (["reproduce", "nonsense"], "must be one of"),
-        (["push", "missing", "me/mine"], "finished run"),
+        (["push", "missing", "me/mine"], "there is none at missing"),
+        (["evalute", "missing"], "got 'evalute': did you mean evaluate?"),
+        (["evaluate", ".", "--few_shots", "true"], "got --few_shots: did you mean --few_shot?"),
     ],
 )
 def test_other_commands(here, capsys, arguments, message):
@@ -171,6 +179,20 @@ def test_a_damaged_image_also_if_another_process_reads_it(tmp_path, monkeypatch,
     words = [word for name, value in options.items() for word in (f"--data_options.{name}", str(value))]
     line = fails(["train", "--data", "images", *words, *QUICK], capsys)
     assert line == "m3g: error: images must be readable but for 1 % of them, got 1 damaged of 9: images/ape/broken.png."
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["tran"], ["train", "--los", "m3g"], ["train", "--loss", "nonsense"], ["evaluate", "missing"], ["losses", "x"]],
+    ids=" ".join,
+)
+def test_a_wrong_name_is_told_before_the_heavy_libraries_are_loaded(tmp_path, words):
+    command = [sys.executable, "-X", "importtime", "-m", "m3g", *words]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert ended.returncode == 2
+    loaded = {line.rpartition("|")[2].strip() for line in ended.stderr.splitlines() if line.startswith("import time:")}
+    assert "m3g.cli.main" in loaded
+    assert loaded.isdisjoint({"lightning", "transformers", "sklearn", "matplotlib", "pandas", "kornia"})
 
 
 def test_debug_shows_the_traceback(here, capsys):
@@ -272,6 +294,10 @@ def test_a_model_that_was_tampered_with_is_not_read(run, capsys, old, new, messa
     (run / "model.json").write_text(content.replace(old, new, 1))
     for command in (["evaluate", run], ["embed", run, "--out", "emb.npz"]):
         assert message in fails(command, capsys)
+
+
+def test_embeddings_go_to_a_new_npz_file(run, capsys):
+    assert "--out must be the name of an .npz file, got 'a.txt'" in fails(["embed", run, "--out", "a.txt"], capsys)
 
 
 def test_resuming_a_finished_run_measures_it_again(run, capsys):

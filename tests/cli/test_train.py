@@ -92,6 +92,34 @@ def test_print_config_is_a_config(tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().out == printed
 
 
+def test_print_config_tells_what_will_run(finished, tmp_path, monkeypatch, capsys):
+    """Also with --views, and with --resume the settings of that run."""
+    monkeypatch.chdir(tmp_path)
+    views = [str(finished / "a.npy"), str(finished / "b.npy")]
+    assert main(["train", "--views", *views, "--loss", "infonce-pwe", "--print_config"]) == 0
+    printed = yaml.safe_load(capsys.readouterr().out)
+    assert (printed["data"], printed["data_options"], printed["loss"]) == ("arrays", {"paths": views}, "infonce-pwe")
+    assert main(["train", "--resume", str(finished / "run"), "--print_config"]) == 0
+    assert yaml.safe_load(capsys.readouterr().out) == yaml.safe_load((finished / "run" / "config.yaml").read_text())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_steps_are_counted_where_they_end_the_run_and_few_are_told(finished, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    views = ["--views", str(finished / "a.npy"), str(finished / "b.npy"), "--data_options.batch_size", "20"]
+    small = ["--encoder_options.width", "8", "--heads.hidden", "8", "--loop.evaluate_every", "0"]
+    assert main(["train", *views, *small, "--loop.max_steps", "3"]) == 0
+    output = capsys.readouterr().out
+    assert [line.split("  ")[0] for line in output.splitlines() if line.startswith(("step", "epoch"))] == [
+        "step 1/3", "step 2/3", "step 3/3",
+    ]  # fmt: skip
+    assert "are few" not in output
+    assert main(["train", *views, *small]) == 0  # 42 rows: 2 steps in an epoch
+    output = capsys.readouterr().out
+    assert "40 steps are few, because an epoch is 2 of them here: --loop.epochs 200 makes about 400" in output
+    assert "epoch 20/20" in output
+
+
 def test_a_full_disk(tmp_path):
     """A limit on the size of files stands for a disk on which the first checkpoint does not fit."""
     limited = (

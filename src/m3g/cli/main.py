@@ -14,6 +14,7 @@ from importlib.metadata import version
 from types import ModuleType
 from typing import Any
 
+from m3g._checks import meant
 from m3g.cli.launch import USER_ERROR, end_with_parent, run_in_processes
 
 # name: (module, what the list of commands says); a module has `arguments(parser, name)` and `run(args, name)`, and may
@@ -91,17 +92,18 @@ def _dispatch(arguments: list[str]) -> int:
         return 0
     name = arguments[0]
     if name not in COMMANDS:
-        raise ValueError(f"the command must be one of {', '.join(COMMANDS)}, got {name!r}")
+        raise ValueError(f"the command must be one of {', '.join(COMMANDS)}, got {name!r}{meant(name, COMMANDS)}")
     module, summary = COMMANDS[name]
     command: Any = importlib.import_module(f"m3g.cli.{module}")
     parser = _parser(name, command, summary)
     words = arguments[1:]
     if hasattr(command, "prepare"):
         settings, words = command.prepare(words)
-        args = parser.parse_args(words)
+        args = _parse(parser, words, name)
         args.settings = settings
     else:
-        args = parser.parse_args(words)
+        args = _parse(parser, words, name)
+    _open_runs(getattr(args, "runs", None) or [getattr(args, "run", None)])
     count = command.processes(args) if hasattr(command, "processes") else 1
     return run_in_processes(count, arguments) if count > 1 else int(command.run(args, name) or 0)
 
@@ -123,6 +125,29 @@ def _parser(name: str, command: ModuleType, summary: str) -> Any:
     )
     command.arguments(parser, name)
     return parser
+
+
+def _parse(parser: Any, words: list[str], name: str) -> Any:
+    """The arguments; an option that there is not is told with the one that it resembles."""
+    try:
+        return parser.parse_args(words)
+    except argparse.ArgumentError as error:
+        unknown = re.search(r"unrecognized arguments: ([^\s=]+)", str(error))
+        if unknown is None:
+            raise
+        raise ValueError(
+            f"the options of m3g {name} must be those that m3g {name} --help lists, got {unknown[1]}"
+            f"{meant(unknown[1], parser._option_string_actions)}"
+        ) from error
+
+
+def _open_runs(runs: Sequence[str | None]) -> None:
+    """Refuse what is no run, before the libraries that the command needs are loaded."""
+    from m3g.training.run import Run
+
+    for run in runs:
+        if run is not None:
+            Run(run).open()
 
 
 def _fail(message: str, debug: bool, *, code: int = USER_ERROR) -> int:

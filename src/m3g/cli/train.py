@@ -111,7 +111,7 @@ def wanted(args: Any) -> tuple[Config, Path]:
 
 def processes(args: Any) -> int:
     """How many processes to start: none but this one if torchrun has started them already."""
-    from m3g.training.trainer import started
+    from m3g.training.processes import started
 
     return 1 if started() or args.dry_run or args.print_config else wanted(args)[0].loop.devices
 
@@ -120,11 +120,11 @@ def run(args: Any, name: str) -> int:
     from m3g.training.build import build_data
     from m3g.training.evaluate import finish, watch
     from m3g.training.fit import train
+    from m3g.training.processes import is_first
     from m3g.training.run import Run
-    from m3g.training.trainer import is_first
 
     if args.print_config:
-        print(settings(args).to_yaml(), end="")
+        print(wanted(args)[0].to_yaml(), end="")
         return 0
     config, folder = wanted(args)
     resume = args.resume is not None

@@ -15,8 +15,9 @@ from m3g.evaluation import linear_probe
 from m3g.experiments.spec import Settings
 from m3g.nets import MultiViewNet
 from m3g.training import Run, build_data, load, train
-from m3g.training.config import Config, read_yaml
+from m3g.training.config import Config
 from m3g.training.evaluate import embed, embed_batches
+from m3g.training.plain_yaml import read_yaml
 
 
 def shipped(name: str) -> Settings:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from m3g._checks import one_of
+from m3g._checks import meant, one_of
 from m3g._options import typed
 from m3g.losses.aggregate import BYOLAverage, BYOLPairwise, InfoNCEAverage, InfoNCEPairwise
 from m3g.losses.barlow_twins import BarlowTwins
@@ -88,9 +88,16 @@ def build(name: str, **settings: Any) -> ViewLoss:
     >>> build("infonce-pwe", temperature=0.2).pair_loss.temperature()
     0.2
     """
+    check_options(name, settings)
+    return _LOSSES[name].factory(**settings)
+
+
+def check_options(name: str, settings: Mapping[str, Any]) -> None:
+    """Refuse options that the loss of that name does not have, or of another type."""
     known = options(name)
     for setting in settings:
         if setting not in known:
-            raise ValueError(f"option of the loss {name!r} must be one of {', '.join(known)}, got {setting!r}.")
+            raise ValueError(
+                f"option of the loss {name!r} must be one of {', '.join(known)}, got {setting!r}{meant(setting, known)}"
+            )
     typed(_LOSSES[name].factory, settings)
-    return _LOSSES[name].factory(**settings)

@@ -16,6 +16,7 @@ from m3g.training.config import Config
 from m3g.training.export import network
 from m3g.training.mismatch import Mismatch
 from m3g.training.module import MultiViewModule, seed_everything
+from m3g.training.view_dropout import KEPT
 
 # n ** k up to which the exact solver of M3G takes some tens of milliseconds, and in all subsets of a step together
 QUICK_TUPLES = 2e7
@@ -51,6 +52,10 @@ def build_module(config: Config, data: data_sets.ViewsData, *, trust: bool = Fal
             f"loss must have a student–teacher form with teacher.enabled, got {config.loss!r}: "
             "set teacher.student_views, which works with every loss, or choose another loss."
         )
+    if config.view_dropout > 0 and data.k <= KEPT:
+        raise ValueError(
+            f"view_dropout must be 0 with {data.k} views, because every row keeps {KEPT}, got {config.view_dropout:g}."
+        )
     seed_everything(config.seed, 0)
     net = network(settled(config, data), data.view_shapes, trust=trust)
     return MultiViewModule(
@@ -60,6 +65,7 @@ def build_module(config: Config, data: data_sets.ViewsData, *, trust: bool = Fal
         teacher=config.teacher,
         views_per_step=None if shown == data.k else shown,
         subsets_per_step=number,
+        view_dropout=config.view_dropout,
         mismatch=_mismatch(data) if config.mismatch else None,
         batch_size=data.batch_size,
         seed=config.seed,
@@ -123,7 +129,8 @@ def _call(what: str, function: Any, options: dict[str, Any], *args: Any) -> Any:
     if not any(p.kind is p.VAR_KEYWORD for p in known.values()):
         unknown = sorted(set(options) - set(known))
         if unknown:
-            raise ValueError(f"{what} must be among {', '.join(known)}, got {', '.join(unknown)}.")
+            near = checks.meant(unknown[0], known)
+            raise ValueError(f"{what} must be among {', '.join(known)}, got {', '.join(unknown)}{near}")
         if missing:
             group = what.split()[0]
             raise ValueError(f"{what} must have {missing[0]}, got none: give it, as in --{group}.{missing[0]} VALUE.")

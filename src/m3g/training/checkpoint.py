@@ -30,8 +30,9 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.plugins.io import CheckpointIO
 
-from m3g.training.config import Config, flat, plain_yaml
+from m3g.training.config import Config, flat
 from m3g.training.files import atomic
+from m3g.training.plain_yaml import plain_yaml
 
 MARK = "m3g_checkpoint"
 VERSION = 2  # since 2, with the settings
@@ -126,7 +127,8 @@ def check_fits(
 def check_settings(content: Mapping[str, Any], config: Config, path: str | os.PathLike[str]) -> None:
     """Refuse settings that differ from those of the checkpoint: a file that was cut or edited gives another run."""
     noted = plain_yaml(str(content.get(CONFIG, "{}"))) or {}
-    before, now = flat(noted), flat(config.to_dict())
+    # a checkpoint that is older than a setting was trained with its default
+    before, now = (flat({**Config().to_dict(), **noted}) if noted else {}), flat(config.to_dict())
     changes = [
         f"{name} was {before.get(name)!r} and is {now.get(name)!r}"
         for name in {**before, **now}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +14,8 @@ from m3g import _checks as checks
 from m3g import losses
 from m3g._options import typed
 from m3g.data import available as data_names
+from m3g.losses.registry import check_options
+from m3g.training.plain_yaml import read_yaml
 
 
 @dataclass
@@ -131,6 +132,8 @@ class Config:
             losses m3g and kl as many as their exact solver, whose cost is n ** k, takes quickly
         subsets_per_step: of how many random subsets of that size a step takes the mean; None takes as many as
             are quick
+        view_dropout: leave each entry (a view of a row) out of the loss of a step with this probability, so that the
+            network learns to do without; every row keeps two of its views
         mismatch: watch for entries that do not belong to their row, and leave them out of the loss; `m3g audit` lists
             them
         seed: fixes every random choice: a run on CPU is repeated bit for bit
@@ -149,6 +152,7 @@ class Config:
     loop: LoopSettings = field(default_factory=LoopSettings)
     views_per_step: int | None = None
     subsets_per_step: int | None = None
+    view_dropout: float = 0.0
     mismatch: bool = False
     seed: int = 0
 
@@ -188,38 +192,6 @@ def flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-DEEPEST = 20  # levels of lists and mappings in a file of settings
-
-
-class _Loader(yaml.SafeLoader):
-    """PyYAML takes 1e-3 for a word, as YAML 1.1 does; here it is a number."""
-
-
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"^[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
-)
-
-
-def read_yaml(path: str | Path) -> Any:
-    """The content of a YAML file: plain values only."""
-    try:
-        return plain_yaml(Path(path).read_text(encoding="utf-8"))
-    except (yaml.YAMLError, ValueError) as error:
-        raise ValueError(f"{path} must be YAML, but it cannot be read: {' '.join(str(error).split())}.") from error
-
-
-def plain_yaml(text: str) -> Any:
-    """A value in YAML: numbers, words, lists and mappings, not nested deeper than settings ever are."""
-    depth = 0
-    for event in yaml.parse(text, _Loader):
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > DEEPEST:
-            raise ValueError(f"it is nested more than {DEEPEST} levels deep")
-        if isinstance(event, yaml.AliasEvent):  # a few lines of them can stand for billions of values
-            raise ValueError("it has an alias (*name): write the value out")
-    return yaml.load(text, _Loader)
-
-
 _NESTED: dict[str, Any] = {
     "heads": Heads,
     "teacher": TeacherSettings,
@@ -235,7 +207,10 @@ def _build(kind: Any, content: Any, source: str | None, group: str = "") -> Any:
     known = {entry.name for entry in dataclasses.fields(kind)}
     unknown = sorted(set(map(str, content)) - known)
     if unknown:
-        raise ValueError(f"{what} must have only the names {', '.join(sorted(known))}, got {', '.join(unknown)}.")
+        raise ValueError(
+            f"{what} must have only the names {', '.join(sorted(known))}, got {', '.join(unknown)}"
+            f"{checks.meant(unknown[0], known)}"
+        )
     values = {
         name: _build(_NESTED[name], value, source, name) if kind is Config and name in _NESTED else value
         for name, value in content.items()
@@ -268,6 +243,7 @@ def check(config: Config) -> Config:
     """
     loop = config.loop
     checks.one_of("loss", config.loss, losses.available())
+    check_options(config.loss, config.loss_options)
     checks.one_of("data", config.data, data_names())
     for name in ("epochs", "accumulate", "devices", "checkpoint_every", "log_every"):
         checks.positive_int(f"loop.{name}", getattr(loop, name))
@@ -279,6 +255,7 @@ def check(config: Config) -> Config:
         checks.positive("loop.clip", loop.clip)
     checks.seed("seed", config.seed)
     checks.fraction("teacher.momentum", config.teacher.momentum)
+    checks.fraction("view_dropout", config.view_dropout)
     if loop.evaluate_every < 0:
         raise ValueError(f"loop.evaluate_every must be a whole number of at least 0, got {loop.evaluate_every!r}.")
     for name in ("learning_rate", "eps"):

@@ -19,8 +19,8 @@ from m3g.training.config import Config
 from m3g.training.export import load, read_recipe
 from m3g.training.files import write_json
 from m3g.training.logs import Table
+from m3g.training.processes import is_first
 from m3g.training.run import Run
-from m3g.training.trainer import is_first
 
 QUICK = ("linear_mean", "knn_mean", "recall_at_1", "effective_rank")
 

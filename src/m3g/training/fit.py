@@ -14,13 +14,16 @@ from lightning.pytorch import Callback, Trainer
 from m3g.data import ViewsData
 from m3g.training import checkpoint, logs
 from m3g.training.build import build_data, build_module, settled
-from m3g.training.config import Config, check
+from m3g.training.config import Config, LoopSettings, check
 from m3g.training.entries import write_entries
 from m3g.training.export import save_network
 from m3g.training.files import cannot_write
 from m3g.training.module import MultiViewModule, NonFiniteLoss
+from m3g.training.processes import is_first, started
 from m3g.training.run import Run
-from m3g.training.trainer import build_trainer, is_first, started
+from m3g.training.trainer import build_trainer
+
+ENOUGH_STEPS = 400  # what the default settings make on the data set that ships with the package
 
 
 def train(
@@ -183,7 +186,20 @@ def _headline(config: Config, data: ViewsData, module: MultiViewModule) -> str:
         line += (
             f"\nthe learning rate rises to the end: the warm-up of {config.optim.warmup_epochs:g} epochs fills the run"
         )
-    return line
+    return line + _few_steps(config, data)
+
+
+def _few_steps(config: Config, data: ViewsData) -> str:
+    """A hint where the settings leave too few steps to learn something: the default suits a thousand rows or more."""
+    loop, default = config.loop, LoopSettings()
+    per_epoch = math.ceil(data.sampler().num_steps / loop.accumulate)
+    steps = per_epoch * loop.epochs
+    if steps >= ENOUGH_STEPS or loop.max_steps is not None or loop.epochs != default.epochs:
+        return ""  # whoever sets a number has thought of it
+    return (
+        f"\n{steps} steps are few, because an epoch is {per_epoch} of them here: --loop.epochs "
+        f"{math.ceil(ENOUGH_STEPS / per_epoch)} makes about {ENOUGH_STEPS}"
+    )
 
 
 def _discard(made: list[Path]) -> None:

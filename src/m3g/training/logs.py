@@ -6,6 +6,7 @@ import contextlib
 import csv
 import io
 import logging
+import math
 import sys
 import time
 import warnings
@@ -102,24 +103,63 @@ class MetricsFile(Callback):
 
 
 class EpochLines(Callback):
-    """One line per epoch, for terminals that cannot redraw a progress bar and for log files."""
+    """One line per epoch, for terminals that cannot redraw a progress bar and for log files.
+
+    Where the number of steps ends the run, lines count steps: about twenty of them over the run.
+    """
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._began = time.perf_counter()
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if not trainer.is_global_zero:
+        if not trainer.is_global_zero or counts_steps(trainer):
             return
         began = getattr(self, "_began", None)  # an epoch that was resumed half way has no beginning here
         seconds = "" if began is None else f"  {time.perf_counter() - began:.1f} s"
-        shown = "  ".join(
-            f"{name} {float(trainer.callback_metrics[name]):.4g}" for name in SHOWN if name in trainer.callback_metrics
-        )
-        print(f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}  {shown}{seconds}", flush=True)
+        print(f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}  {_shown(trainer)}{seconds}", flush=True)
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        step, total = trainer.global_step, trainer.max_steps
+        if not trainer.is_global_zero or not counts_steps(trainer) or step == getattr(self, "_last", 0):
+            return
+        self._last = step
+        if step % max(1, total // 20) == 0 or step == total:
+            print(f"step {step}/{total}  {_shown(trainer)}", flush=True)
+
+
+def counts_steps(trainer: Trainer) -> bool:
+    """Whether `loop.max_steps` ends the run, and not the number of epochs."""
+    return 0 < trainer.max_steps <= steps_per_epoch(trainer) * (trainer.max_epochs or 1)
+
+
+def steps_per_epoch(trainer: Trainer) -> int:
+    return math.ceil(trainer.num_training_batches / trainer.accumulate_grad_batches)
+
+
+def _shown(trainer: Trainer) -> str:
+    found = trainer.callback_metrics
+    return "  ".join(f"{name} {float(found[name]):.4g}" for name in SHOWN if name in found)
 
 
 class LiveBar(RichProgressBar):
-    """Lightning's progress bar without its version number, and with whole numbers as such."""
+    """Lightning's progress bar without its version number, with whole numbers as such, and with steps as the goal
+    where they end the run.
+    """
+
+    @property
+    def total_train_batches(self) -> int | float:
+        trainer, whole = self.trainer, super().total_train_batches
+        if not counts_steps(trainer):
+            return whole
+        left = trainer.max_steps - trainer.current_epoch * steps_per_epoch(trainer)
+        return min(whole, left * trainer.accumulate_grad_batches)
+
+    def _get_train_description(self, current_epoch: int) -> str:
+        if counts_steps(self.trainer):
+            return f"To step {self.trainer.max_steps}"
+        return f"Epoch {current_epoch + 1}/{self.trainer.max_epochs}"
 
     def get_metrics(self, trainer: Trainer, pl_module: LightningModule) -> dict[str, Any]:
         items: dict[str, Any] = dict(super().get_metrics(trainer, pl_module))

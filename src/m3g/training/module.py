@@ -18,8 +18,10 @@ from m3g.training.config import OptimSettings, TeacherSettings
 from m3g.training.mismatch import Mismatch
 from m3g.training.schedules import cosine, warmup_cosine
 from m3g.training.sharding import shard
+from m3g.training.view_dropout import drop_views
 
 Batch = dict[str, Any]
+SHOWN_ROWS = 10  # of a batch, in a message
 
 
 class NonFiniteLoss(ValueError):
@@ -36,6 +38,7 @@ class MultiViewModule(pl.LightningModule):
         teacher: the teacher; by default there is none.
         views_per_step: how many of the k views are compared at a time; None takes all.
         subsets_per_step: of how many random subsets of that size a step takes the mean.
+        view_dropout: the probability with which a step leaves an entry (a view of a row) out of the loss.
         mismatch: judges the entries of every batch and leaves the doubtful ones out; by default all are trusted.
         batch_size: points of a batch, which `optim.reference_batch` is compared with.
         seed: fixes what each step draws at random (dropout, augmentations, the split into student and
@@ -57,6 +60,7 @@ class MultiViewModule(pl.LightningModule):
         teacher: TeacherSettings | None = None,
         views_per_step: int | None = None,
         subsets_per_step: int = 1,
+        view_dropout: float = 0.0,
         mismatch: Mismatch | None = None,
         batch_size: int | None = None,
         seed: int = 0,
@@ -69,6 +73,7 @@ class MultiViewModule(pl.LightningModule):
         self.teacher = Teacher(net) if self.teacher_settings.enabled else None
         self.views_per_step = views_per_step
         self.subsets_per_step = subsets_per_step
+        self.view_dropout = view_dropout
         self.mismatch = mismatch
         self.batch_size = batch_size
         self.seed = seed
@@ -90,6 +95,9 @@ class MultiViewModule(pl.LightningModule):
             raise NonFiniteLoss(self._stopped("the embeddings are not finite", batch))
         if self.mismatch is not None:
             mask = self.without_doubtful(embeddings, mask, batch["index"], shown)
+        if self.view_dropout > 0:
+            key = (self.seed, self.trainer.fit_loop.epoch_loop.total_batch_idx)
+            mask = drop_views(mask, batch["index"], len(views), share=self.view_dropout, key=key)
         places = [[shown.index(l) for l in subset] for subset in subsets]
         try:
             loss = self.compare(embeddings, teacher, None if mask is None else mask[shown], places)
@@ -185,8 +193,17 @@ class MultiViewModule(pl.LightningModule):
             raise NonFiniteLoss(self._stopped(f"the gradient's norm is {float(norm)}", self._batch))
 
     def _stopped(self, what: str, batch: Batch) -> str:
-        indices = batch["index"].tolist() if batch.get("index") is not None else "unknown"
-        return f"training stopped at step {self.global_step}: {what} on the batch of indices {indices}"
+        """What happened, what to change, and on which rows: before the first step it can only be the data."""
+        step, rows = self.global_step, batch.get("index")
+        indices = "unknown" if rows is None else str(rows[:SHOWN_ROWS].tolist())
+        more = "" if rows is None or len(rows) <= SHOWN_ROWS else f" and {len(rows) - SHOWN_ROWS} more"
+        advice = (
+            "look for very large values in the data, before the first step there is nothing else"
+            if step == 0
+            else f"the learning rate is {self.learning_rate(step):.3g}: try a smaller optim.learning_rate than "
+            f"{self.optim_settings.learning_rate:g}, then look at the data"
+        )
+        return f"training stopped at step {step}: {what}; {advice}, rows with the indices {indices}{more}"
 
     # ---------------------------------------------------------------- schedules
 

@@ -15,18 +15,9 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from m3g.training import logs
 from m3g.training.checkpoint import AtomicCheckpoints, SaveCheckpoints
 from m3g.training.config import Config
+from m3g.training.processes import is_first, started
 from m3g.training.run import Run
 from m3g.training.sharding import FullySharded
-
-
-def started() -> bool:
-    """Whether torchrun has started the processes already; it says so in the environment."""
-    return "TORCHELASTIC_RUN_ID" in os.environ
-
-
-def is_first() -> bool:
-    """Whether this process is the one that writes and prints."""
-    return not started() or int(os.environ["RANK"]) == 0
 
 
 def environment() -> ClusterEnvironment:
