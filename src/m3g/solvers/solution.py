@@ -29,7 +29,8 @@ class Solution:
         num_steps: sweeps, Newton steps or pivots taken, as the solver counts them.
         tol: the tolerance asked for.
         solver: name of the solver that found it.
-        standard_error: of `value`, and so of the loss (batch shape), where the solver samples; else None.
+        standard_error: of `value`, and so of the loss (batch shape), where the solver samples; else None. Infinite
+            where a fixed number of steps left an estimate that is not to be trusted.
         relative_gradient_error: standard error of the gradient of the loss relative to its length, likewise; of the
             gradient with respect to the points, or for a `PairwiseCost` to its matrices of costs.
         reason: how the solve ended, where the solver knows; None leaves it to `result` to tell from the tensors.
@@ -71,7 +72,9 @@ class Solution:
             return Result.OUT_OF_RANGE
         if not bool((self.error <= self.tol).all()):
             return Result.OUT_OF_STEPS
-        return Result.CONVERGED if self.standard_error is None else Result.ESTIMATED
+        if self.standard_error is None:
+            return Result.CONVERGED
+        return Result.ESTIMATED if _finite(self.standard_error) else Result.UNTRUSTED
 
     @property
     def converged(self) -> bool:

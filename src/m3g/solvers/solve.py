@@ -42,6 +42,8 @@ def as_solver(solver: str | Mapping[str, Any] | Solver) -> Solver:
     """
     if isinstance(solver, Solver):
         return solver
+    if isinstance(solver, str) and solver in SOLVERS:
+        return SOLVERS[solver]()
     options = dict(solver) if isinstance(solver, Mapping) else {"name": solver}
     kind = SOLVERS[_checks.one_of("solver", options.pop("name", None), SOLVERS)]
     known = [field.name for field in fields(kind)]  # type: ignore[arg-type]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -111,6 +112,10 @@ class FactoredDual:
     def _newton_step(self, found: Marginals) -> Tensor:
         # Sharp couplings leave directions in which the system is nearly singular; the error damps them, and fades.
         m = self.marginals(found)
+        if isinstance(self.contraction, StreamedContraction):
+            # A marginal far below its weight may be 0 here. The longest step towards it is taken, and no other is
+            # shortened for its sake.
+            m = torch.maximum(m, self.target_here * math.exp(-LONGEST_STEP))
         damped = torch.addcmul(m, m, found.error.unsqueeze(1), value=DAMPING)
         # log(a / m) is nearly linear in the log scalings, more so than a - m, which is nearly the same close to 0.
         right = (self.target_here / m).log_().mul_(m)

@@ -40,12 +40,18 @@ class Kernels(NamedTuple):
 
 
 def pair_kernels(
-    problem: PairwiseProblem, weights: list[Tensor] | None, *, epsilon: float, tol: float, read_values: bool
+    problem: PairwiseProblem,
+    weights: list[Tensor] | None,
+    *,
+    epsilon: float,
+    tol: float,
+    read_values: bool,
+    logs: bool = False,
 ) -> Kernels:
     """The kernels of a problem, each balanced on its own for a first guess of the scalings.
 
-    With `read_values` the range of the exponents decides between float32 and float64; without, the type of the problem
-    stays.
+    With `read_values` the range of the exponents decides between float32, float64 and logarithms; without, the type of
+    the problem stays. `logs` asks for logarithms.
     """
     dtype = problem.dtype
     double = vector_dtype(problem.device)
@@ -55,7 +61,7 @@ def pair_kernels(
     steps, reach = 2, 0.0
     if read_values:
         reach = max(farthest(group) for group in exponents.groups) * len(problem.edges)
-        if reach > SINGLE_RANGE and dtype == torch.float32 and dtype != double:
+        if (logs or reach > SINGLE_RANGE) and dtype == torch.float32 and dtype != double:
             dtype = double
             exponents = problem.log_kernels(epsilon, dtype)
         # Nearly flat kernels are balanced at once.
@@ -63,14 +69,14 @@ def pair_kernels(
     wide = dtype if tol >= SINGLE_VECTORS else double
     shift = exponents.shift if exponents.shift.dtype == wide else exponents.shift.to(wide)
     target, log_target = concatenated_weights(problem, weights, wide)
-    if reach > DOUBLE_RANGE:
-        logs = [matrix for group in exponents.groups for matrix in group.unbind(1)]
-        return Kernels(dict(zip(problem.edges, logs)), target, log_target, shift, False, reach)
+    if logs or reach > DOUBLE_RANGE:
+        matrices = [matrix for group in exponents.groups for matrix in group.unbind(1)]
+        return Kernels(dict(zip(problem.edges, matrices)), target, log_target, shift, False, reach)
     if problem.k == 2 and read_values and dtype == wide:
         # Two views are scaled by the solver at once.
         return Kernels({(0, 1): exponents.groups[0].squeeze(1).exp_()}, target, log_target, shift, True, reach)
-    matrices, start = balanced(problem, exponents.groups, log_target, steps)
-    return Kernels(matrices, target, start, shift, True, reach)
+    kernels, start = balanced(problem, exponents.groups, log_target, steps)
+    return Kernels(kernels, target, start, shift, True, reach)
 
 
 def balanced(

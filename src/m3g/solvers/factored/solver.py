@@ -96,8 +96,17 @@ class Factored(Solver):
     def _solve(self, problem: PairwiseProblem, epsilon: float, tol: float, weights: list[Tensor] | None) -> Solution:
         fixed = self.fixed_steps is not None
         kernels = pair_kernels(problem, weights, epsilon=epsilon, tol=tol, read_values=not fixed)
-        if not kernels.in_range:
-            return self._streamed(problem, kernels, epsilon, tol)
+        if kernels.in_range:
+            solution = self._in_range(problem, kernels, epsilon, tol)
+            if solution.reason is not Result.OUT_OF_RANGE:
+                return solution
+            # The range was known from the costs alone; weights of many magnitudes need more of it.
+            kernels = pair_kernels(problem, weights, epsilon=epsilon, tol=tol, read_values=True, logs=True)
+        return self._streamed(problem, kernels, epsilon, tol)
+
+    def _in_range(self, problem: PairwiseProblem, kernels: Kernels, epsilon: float, tol: float) -> Solution:
+        """By products of the kernels themselves."""
+        fixed = self.fixed_steps is not None
         newton = self._takes_newton(problem)
         if problem.k == 2 and newton and not fixed and kernels.target.dtype == kernels.matrices[0, 1].dtype:
             most = self.max_steps or 100

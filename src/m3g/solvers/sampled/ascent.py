@@ -22,6 +22,8 @@ COARSE = 0.4
 # Evaluations without a lower error after which an ascent ends, where the error is below so many times the rounding.
 MOST_STALLED = 8
 NEAR_ROUNDING = 1e3
+# Iterations of a Newton step whose residual nobody reads.
+FIXED_ITERATIONS = 15
 # Number of points of all views up to which the Hessian is built, and not only multiplied with, if memory allows: its
 # blocks, the matrix, and in float64 its factors.
 BUILT_SIZE = 2048
@@ -36,6 +38,7 @@ class ListPoint:
     coupling: ListedCoupling
     log_scaling: Tensor
     marginals: Tensor
+    fixed: bool = False  # read no value on the host
 
     @property
     def residual(self) -> Tensor:
@@ -57,6 +60,11 @@ class ListPoint:
         """x with H x = right (b, N), H being the derivative of the marginals with respect to the log scalings."""
         sizes, size = self.sizes, right.shape[1]
         marginals = self.marginals.clamp_min(1e-12 / size)
+        if self.fixed:
+            steps = FIXED_ITERATIONS
+            return conjugate_gradients(
+                self.coupling.derivative, right, marginals, rtol=rtol, max_steps=steps, fixed=True
+            )[0]
         if not bool(torch.isfinite(right).all()):
             return torch.full_like(right, torch.nan)
         small = size <= BUILT_SIZE and can_be_kept(BUILT_BYTES * len(right) * size**2, right.device)
@@ -77,13 +85,14 @@ class ListDual:
 
     listed: Listed
     target: Tensor
+    fixed: bool = False  # read no value on the host
 
     def evaluate(self, log_scaling: Tensor) -> ListPoint:
         """The coupling at these log scalings, after view 0 was scaled so that the mass is right."""
         first = self.listed.sizes[0]
         coupling = self.listed.at(log_scaling, self.target[:, :first].sum(1, keepdim=True))
         log_scaling = torch.cat([log_scaling[:, :first] + coupling.log_factor, log_scaling[:, first:]], 1)
-        return ListPoint(self.target, coupling, log_scaling, coupling.marginals())
+        return ListPoint(self.target, coupling, log_scaling, coupling.marginals(), self.fixed)
 
     def direction(self, found: ListPoint) -> Tensor:
         """A Newton step, shortened where it would change the exponent of a tuple too much.
@@ -92,10 +101,12 @@ class ListDual:
         view whose marginal is worst is scaled to its weights, which never loses.
         """
         coarse = found.error > COARSE * self.listed.k * self.target[:, : self.listed.sizes[0]].sum(1)
-        if not bool(coarse.any()):
+        if not self.fixed and not bool(coarse.any()):
             return self._newton(found)
         scaling = self._scaling(found)
-        return scaling if bool(coarse.all()) else torch.where(coarse.unsqueeze(1), scaling, self._newton(found))
+        if not self.fixed and bool(coarse.all()):
+            return scaling
+        return torch.where(coarse.unsqueeze(1), scaling, self._newton(found))
 
     def _scaling(self, found: ListPoint) -> Tensor:
         sizes = self.listed.sizes

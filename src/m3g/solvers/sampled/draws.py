@@ -33,11 +33,24 @@ class Draws(ABC):
 
 
 @dataclass(frozen=True)
-class GeneratorDraws(Draws):
-    """From a generator of torch; None is torch's own."""
+class CommonDraws(Draws):
+    """From torch's own generator: the one that compiled code knows."""
 
     device: torch.device
-    generator: torch.Generator | None
+
+    def uniform(self, *shape: int) -> Tensor:
+        return torch.rand(shape, device=self.device)
+
+    def normal(self, *shape: int, dtype: torch.dtype) -> Tensor:
+        return torch.randn(shape, device=self.device, dtype=dtype)
+
+
+@dataclass(frozen=True)
+class GeneratorDraws(Draws):
+    """From a generator of the user's, or one with a seed."""
+
+    device: torch.device
+    generator: torch.Generator
 
     def uniform(self, *shape: int) -> Tensor:
         return torch.rand(shape, generator=self.generator, device=self.device)

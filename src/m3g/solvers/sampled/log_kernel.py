@@ -27,7 +27,7 @@ class LogKernel(ABC):
     features: int  # d of the vectors added up on the way, 0 where there are none
     has_products = False  # whether it is a mean of products over the views, see products.py
 
-    def sharpness(self) -> float:
+    def sharpness(self) -> Tensor:
         """How far tuples that differ in one view are apart, squared, in standard deviations of a product."""
         raise NotImplementedError("there are no products for this cost")
 
@@ -83,10 +83,10 @@ class ResultantKernel(LogKernel):
         parts[0] = parts[0] + self.strength * cross + constant
         return torch.cat(parts, 1)
 
-    def sharpness(self) -> float:
+    def sharpness(self) -> Tensor:
         """2a |r_i - r_j|², its mean over the points of a view: how far tuples that differ in one view are apart."""
         squares = [view.square().sum(-1).mean(1) for view in self.views]
-        return 2 * self.strength * float(torch.stack(squares).mean(0).max())
+        return 2 * self.strength * torch.stack(squares).mean(0).max()
 
     def resultant(self, tuples: Tensor) -> Tensor:
         """Σ_l r_l of the tuples: (b, s, d)."""

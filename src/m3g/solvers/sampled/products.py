@@ -23,6 +23,7 @@ from m3g.solvers.sampled.listed import Listed, ListedCoupling
 from m3g.solvers.sampled.log_kernel import LogKernel, ResultantKernel
 from m3g.solvers.sampled.tables import (
     Rows,
+    choose_each,
     choose_within,
     chunk_rows,
     pieces,
@@ -107,7 +108,7 @@ class ProductList(Listed):
         return [sign]
 
     def doubts(self) -> list[str]:
-        if self.log_kernel.sharpness() <= SHARP:
+        if bool(self.log_kernel.sharpness() <= SHARP):
             return []
         return ["form='products' does not reach between tuples at so small an epsilon"]
 
@@ -274,6 +275,11 @@ class ProductCoupling(ListedCoupling):
         b, k = self.row_weights.shape[0], self.listed.k
         place = systematic(self.row_weights, count, draws)
         levels = [draws.uniform(b, count) for _ in range(k)]
+        tables_of_rows = self.listed.tables
+        assert tables_of_rows is not None
+        if tables_of_rows.kept is not None:
+            tables = zip(tables_of_rows.kept, self.columns, levels)
+            return torch.stack([choose_each(table, column, place, level) for table, column, level in tables], -1)
         out = place.new_zeros(b, count, k)
         for samples in self._samples():
             for l, (table, column) in enumerate(zip(samples.tables, samples.columns)):

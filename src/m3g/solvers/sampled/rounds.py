@@ -155,7 +155,7 @@ class Rounds:
     def _takes_products(self, form: str) -> bool:
         if form == "tuples" or not self.log_kernel.has_products:
             return False
-        return form == "products" or self.log_kernel.sharpness() <= SHARP
+        return form == "products" or bool(self.log_kernel.sharpness() <= SHARP)
 
     def refine(self, found: Found, rank: int) -> Found:
         """The same form of list once more, with what the check found among its centres."""

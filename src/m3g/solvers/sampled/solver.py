@@ -12,9 +12,12 @@ from torch import Tensor
 
 from m3g import _checks
 from m3g.costs import Problem
-from m3g.solvers.sampled.draws import GeneratorDraws
-from m3g.solvers.sampled.log_kernel import log_kernel_of
+from m3g.solvers.sampled.draws import CommonDraws, Draws, GeneratorDraws
+from m3g.solvers.sampled.fixed import fixed_rounds
+from m3g.solvers.sampled.log_kernel import LogKernel, log_kernel_of
+from m3g.solvers.sampled.products import SHARP
 from m3g.solvers.sampled.rounds import Found, Rounds
+from m3g.solvers.sampled.trust import MOST_DEVIATIONS
 from m3g.solvers.shared.precision import full_precision
 from m3g.solvers.shared.result import Result
 from m3g.solvers.shared.solver import Solver
@@ -56,6 +59,9 @@ class Sampled(Solver):
         seed: the same draws in every solve. None takes fresh ones from `generator`, or torch's own generator.
         generator: a `torch.Generator` on the device of the views.
         max_steps: Newton steps of a round before it gives up.
+        fixed_steps: take just this many steps in each of `rounds` rounds and never look (one compiled graph), with
+            products only, so for the circular variance. Where the answer is not to be trusted its standard error is
+            infinite. Compiled code draws from torch's own generator, so a seed is not taken there.
 
     Example:
         >>> import torch, m3g
@@ -74,6 +80,7 @@ class Sampled(Solver):
     seed: int | None = None
     generator: torch.Generator | None = None
     max_steps: int = 60
+    fixed_steps: int | None = None
 
     name = "sampled"
     exact = False
@@ -81,7 +88,11 @@ class Sampled(Solver):
     def __post_init__(self) -> None:
         for field in ("rank", "rounds", "max_rank", "max_steps"):
             _checks.positive_int(field, getattr(self, field))
+        if self.fixed_steps is not None:
+            _checks.positive_int("fixed_steps", self.fixed_steps)
         _checks.one_of("form", self.form, ("auto", "products", "tuples"))
+        if self.fixed_steps is not None and (self.form == "tuples" or self.rtol is not None):
+            raise ValueError("fixed_steps must be None with form='tuples' or rtol, which look at the error.")
         if self.rtol is not None:
             _checks.positive("rtol", self.rtol)
         if self.seed is not None:
@@ -95,17 +106,24 @@ class Sampled(Solver):
         return self if self.seed is not None else replace(self, seed=draw(self.generator), generator=None)
 
     def solve(self, problem: Problem, *, epsilon: float, tol: float, weights: list[Tensor] | None) -> Solution:
+        if torch.compiler.is_compiling():  # settings of the process cannot change inside a graph
+            if self.seed is not None or self.generator is not None:
+                raise ValueError(
+                    "seed and generator must be None in compiled code, which draws from torch's own generator: "
+                    "use torch.manual_seed."
+                )
+            with torch.no_grad():
+                return self._fixed(problem, epsilon, tol, weights)
         with full_precision(problem.device):
+            if self.fixed_steps is not None:
+                return self._fixed(problem, epsilon, tol, weights)
             if self.form == "products" and not log_kernel_of(problem, epsilon).has_products:
                 raise ValueError(f"form must be 'auto' or 'tuples' for a {type(problem).__name__}, got 'products'.")
             target, log_target = concatenated_weights(problem, weights)
-            generator = self.generator
-            if self.seed is not None:
-                generator = torch.Generator(device=problem.device).manual_seed(self.seed)
             rounds = Rounds(
                 problem,
                 target,
-                GeneratorDraws(problem.device, generator),
+                self._draws(problem),
                 epsilon=epsilon,
                 tol=tol,
                 rank=self.rank,
@@ -126,7 +144,38 @@ class Sampled(Solver):
                     SamplingWarning,
                     stacklevel=3,
                 )
-            return _solution(rounds, found, tol, Result.UNTRUSTED if reasons else None)
+            spread = _standard_error(problem, found, epsilon=epsilon, tol=tol, trusted=not reasons)
+            return _solution(
+                problem, found, epsilon, tol, rounds.num_steps, spread, Result.UNTRUSTED if reasons else None
+            )
+
+    def _draws(self, problem: Problem) -> Draws:
+        if self.seed is not None:
+            return GeneratorDraws(problem.device, torch.Generator(device=problem.device).manual_seed(self.seed))
+        return CommonDraws(problem.device) if self.generator is None else GeneratorDraws(problem.device, self.generator)
+
+    def _fixed(self, problem: Problem, epsilon: float, tol: float, weights: list[Tensor] | None) -> Solution:
+        assert self.fixed_steps is not None, "others leave compiled code before they solve"
+        log_kernel = log_kernel_of(problem, epsilon)
+        if not log_kernel.has_products:
+            raise ValueError(
+                "cost must be the circular variance with fixed_steps of solver='sampled', "
+                f"got {type(problem).__name__}."
+            )
+        target, log_target = concatenated_weights(problem, weights)
+        found = fixed_rounds(
+            problem,
+            log_kernel,
+            target,
+            log_target,
+            self._draws(problem),
+            rank=self.rank,
+            rounds=self.rounds,
+            steps=self.fixed_steps,
+        )
+        spread = _standard_error(problem, found, epsilon=epsilon, tol=tol, trusted=True)
+        spread = torch.where(_trusted(log_kernel, found), spread, torch.inf)
+        return _solution(problem, found, epsilon, tol, self.rounds * self.fixed_steps, spread, None)
 
     def _doubts(self, found: Found) -> list[str]:
         """Why the answer is not to be trusted."""
@@ -146,34 +195,54 @@ class Sampled(Solver):
         return reasons + found.listed.doubts()
 
 
-def _solution(rounds: Rounds, found: Found, tol: float, reason: Result | None) -> Solution:
-    problem, epsilon, error = rounds.problem, rounds.epsilon, found.error
-    potentials = (found.point.log_scaling + rounds.log_kernel.shift) * epsilon
-    value = ((potentials - epsilon / problem.k) * rounds.target).sum(1) - epsilon * error.bias
-    dtype = problem.dtype
+def _trusted(log_kernel: LogKernel, found: Found) -> Tensor:
+    """`Sampled._doubts` as a tensor (b,)."""
+    assert found.check is not None
+    error = found.error
+    fine = (error.gradient <= UNTRUSTED) & (error.bias <= UNTRUSTED_BIAS) & (log_kernel.sharpness() <= SHARP)
+    return fine & (found.check.deviations(error) <= MOST_DEVIATIONS)
+
+
+def _solution(
+    problem: Problem,
+    found: Found,
+    epsilon: float,
+    tol: float,
+    num_steps: int,
+    standard_error: Tensor,
+    reason: Result | None,
+) -> Solution:
+    error, dtype = found.error, problem.dtype
+    potentials = _potentials(problem, found, epsilon)
+    value = ((potentials - epsilon / problem.k) * found.point.target).sum(1) - epsilon * error.bias
     return Solution(
         problem=problem,
         epsilon=epsilon,
         value=value.to(dtype).view(problem.batch),
         flat_potentials=potentials,
         error=found.point.error.to(dtype).view(problem.batch),
-        num_steps=rounds.num_steps,
+        num_steps=num_steps,
         tol=tol,
         solver=Sampled.name,
         coupling_form=found.point.coupling,
-        standard_error=_standard_error(rounds, found, potentials, trusted=reason is None).to(dtype).view(problem.batch),
+        standard_error=standard_error.to(dtype).view(problem.batch),
         relative_gradient_error=error.gradient.to(dtype).view(problem.batch),
         reason=reason,
     )
 
 
-def _standard_error(rounds: Rounds, found: Found, potentials: Tensor, *, trusted: bool) -> Tensor:
+def _potentials(problem: Problem, found: Found, epsilon: float) -> Tensor:
+    return (found.point.log_scaling + log_kernel_of(problem, epsilon).shift) * epsilon
+
+
+def _standard_error(problem: Problem, found: Found, *, epsilon: float, tol: float, trusted: bool) -> Tensor:
     """Of the value (b,): by the samples, widened by what contradicts them, by an unfinished ascent and by rounding."""
-    out = rounds.epsilon * found.error.value
+    out = epsilon * found.error.value
     if found.check is not None:
-        out = torch.maximum(out, rounds.epsilon * found.check.difference(found.error) / (4 if trusted else 1))
-    size = torch.stack([part.abs().amax(1) for part in potentials.split(list(rounds.problem.sizes), 1)]).sum(0)
+        out = torch.maximum(out, epsilon * found.check.difference(found.error) / (4 if trusted else 1))
+    potentials = _potentials(problem, found, epsilon)
+    size = torch.stack([part.abs().amax(1) for part in potentials.split(list(problem.sizes), 1)]).sum(0)
     left = found.point.error
     # The dual may still rise by the residual times the way that the potentials have to go.
-    out = out + torch.where(left <= rounds.tol, 0.0, left * size)
-    return out + 4 * torch.finfo(rounds.problem.dtype).eps * (1 + size)
+    out = out + torch.where(left <= tol, 0.0, left * size)
+    return out + 4 * torch.finfo(problem.dtype).eps * (1 + size)

@@ -85,6 +85,19 @@ def systematic(weights: Tensor, count: int, draws: Draws) -> Tensor:
     return torch.searchsorted(steps, levels.to(steps.dtype) * steps[:, -1:]).clamp_(max=steps.shape[1] - 1)
 
 
+def choose_each(table: Tensor, column: Tensor, rows: Tensor, levels: Tensor) -> Tensor:
+    """One point from each of the given rows (b, c) of table · column (b, s, n), by its level: (b, c)."""
+    b, _, n = table.shape
+    batch = torch.arange(b, device=table.device).unsqueeze(1)
+    step = chunk_rows(b * n * table.element_size(), table.device)
+    found = []
+    for some, level in zip(rows.split(step, 1), levels.split(step, 1)):
+        steps = (table[batch, some] * column.unsqueeze(1)).cumsum(2)
+        level = level.unsqueeze(2).to(steps.dtype) * steps[..., -1:]
+        found.append(torch.searchsorted(steps, level).clamp_(max=n - 1).squeeze(2))
+    return torch.cat(found, 1)
+
+
 def choose_within(out: Tensor, table: Tensor, column: Tensor, rows: Tensor, levels: Tensor) -> None:
     """One point from each of the given rows (b, c) of table · column (b, s, n), by its level, into out (b, c).
 

@@ -18,6 +18,8 @@ from m3g.solvers.shared.precision import vector_dtype
 
 # Below this size a factorisation is quicker than a handful of iterations.
 DIRECT_SIZE = 400
+# Curvature along a direction, relative to that of the diagonal alone, below which it counts as zero.
+NULL = 1e-6
 # Iterations where the host may not look at the residual.
 FIXED_ITERATIONS = 12
 
@@ -116,8 +118,12 @@ def conjugate_gradients(
     tiny = torch.finfo(rho.dtype).tiny
     for step in range(1, max_steps + 1):
         image = multiply(direction)
+        curvature = (direction * image).sum(-1, keepdim=True)
         # A problem of the batch that is already solved exactly has direction 0.
-        alpha = rho / (direction * image).sum(-1, keepdim=True).clamp_min_(tiny)
+        alpha = rho / curvature.clamp_min(tiny)
+        if fixed:  # past the goal, and along the null space, only rounding is left, which more steps would follow
+            scale = (direction.square() * diagonal).sum(-1, keepdim=True)
+            alpha = torch.where((rho > goal) & (curvature > NULL * scale), alpha, 0.0)
         x = torch.addcmul(x, alpha, direction)
         residual = torch.addcmul(residual, alpha, image, value=-1)
         z = residual / diagonal

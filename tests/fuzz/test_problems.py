@@ -1,0 +1,26 @@
+"""A short seeded part of `make fuzz`, and problems on which it once failed."""
+
+import pytest
+
+from fuzz.cases import Case, draw
+from fuzz.problems import try_case
+
+# Weights of many magnitudes, which left the range of the kernels and ended as not a number.
+ONCE_FAILED = [
+    Case(12, (1, 3, 3), 5, 3.0, "cv-algorithm2", 0.0022, 1e-8, weights="tiny"),
+    Case(2394, (6, 6, 6, 6), 2, 0.3, "coulomb", 0.0096, 1e-3, solver="factored", weights="tiny"),
+    Case(2645, (3, 4), 2, 0.1, "coulomb", 0.0057, 1e-5, weights="tiny"),
+]
+
+
+@pytest.mark.parametrize("solver", ["auto", "factored", "sinkhorn", "sampled"])
+def test_random_problems_are_solved_or_refused_in_words(solver):
+    outcomes = {seed: try_case(draw(seed, solver=solver)) for seed in range(7000, 7020)}
+    failed = {seed: outcome.text for seed, outcome in outcomes.items() if outcome.kind == "failed"}
+    assert not failed
+    assert sum(outcome.kind == "held" for outcome in outcomes.values()) >= 8
+
+
+@pytest.mark.parametrize("case", ONCE_FAILED, ids=lambda case: f"{case.cost}-{case.k}")
+def test_problems_that_once_failed(case):
+    assert try_case(case).kind == "held"
