@@ -16,7 +16,7 @@ from m3g.data.base import Batch, ViewsData, class_codes
 from m3g.data.readers import read_array
 from m3g.data.sampling import Draw
 from m3g.data.splits import SPLITS, split_rows
-from m3g.data.swapped import swap_entries
+from m3g.data.swapped import absent_entries, swap_entries
 
 
 class TensorRows(Dataset[Batch]):
@@ -59,6 +59,7 @@ class Arrays(ViewsData):
         seed: decides the order of training.
         standardize: leave the numbers as they are if false.
         swapped: this share of the training entries shows another object, on purpose (see `swapped_from`).
+        absent: this share of the training entries is left out, on purpose; every row keeps one.
         num_workers: processes that prepare batches; 0 is fastest for arrays in memory.
 
     Attributes:
@@ -82,6 +83,7 @@ class Arrays(ViewsData):
         seed: int = 0,
         standardize: bool = True,
         swapped: float = 0.0,
+        absent: float = 0.0,
         num_workers: int = 0,
     ):
         super().__init__(batch_size=batch_size, seed=seed, num_workers=num_workers)
@@ -104,6 +106,7 @@ class Arrays(ViewsData):
             split_seed=split_seed,
             standardize=standardize,
             swapped=swapped,
+            absent=absent,
         )
 
     def _prepare(
@@ -119,8 +122,10 @@ class Arrays(ViewsData):
         split_seed: int,
         standardize: bool,
         swapped: float,
+        absent: float = 0.0,
     ) -> None:
         _checks.fraction("swapped", swapped)
+        _checks.fraction("absent", absent)
         views, present = check_views(arrays, names, mask)
         n = len(views[0])
         label = None
@@ -148,9 +153,14 @@ class Arrays(ViewsData):
                 None if label is None else label[take],
                 take,
             )
+        train = self.datasets["train"]
+        assert isinstance(train, TensorRows)
+        if absent > 0:
+            train.mask = absent_entries(train.mask, size=(self.k, len(train)), share=absent, seed=self.seed)
+            train.views = [
+                torch.where(here[:, None], v.flatten(1), 0.0).view_as(v) for v, here in zip(train.views, train.mask)
+            ]
         if swapped > 0:
-            train = self.datasets["train"]
-            assert isinstance(train, TensorRows)
             self.swapped_from = swap_entries(train.views, train.mask, share=swapped, seed=self.seed)
 
 

@@ -1,4 +1,4 @@
-"""Rows made wrong on purpose: some entries take the view of another object, to see whether it is noticed."""
+"""Rows made worse on purpose: entries that show another object, or are absent, to see what that costs."""
 
 from __future__ import annotations
 
@@ -35,3 +35,23 @@ def swap_entries(views: Sequence[Tensor], mask: Tensor | None, *, share: float, 
         shown[l, circle] = circle.roll(1)
         views[l][circle] = views[l][circle.roll(1)]
     return shown
+
+
+def absent_entries(mask: Tensor | None, *, size: tuple[int, int], share: float, seed: int) -> Tensor:
+    """The mask (k, n) without a share of its entries, drawn at random; every row keeps at least one.
+
+    Example:
+        >>> left = absent_entries(None, size=(4, 100), share=0.5, seed=0)
+        >>> int(left.sum()), bool(left.any(0).all())
+        (200, True)
+    """
+    k, n = size
+    random = generator(seed, 4)
+    present = np.ones((k, n), dtype=bool) if mask is None else mask.numpy()
+    order = np.where(present, random.random((k, n)), -1.0)
+    order[order.argmax(0), np.arange(n)] = 2.0  # the entry that a row keeps
+    left = round(share * present.sum())
+    gone = np.argsort(np.where(present, order, 3.0), axis=None)[: min(left, int(present.sum()) - n)]
+    kept = present.copy()
+    kept.flat[gone] = False
+    return torch.from_numpy(kept)

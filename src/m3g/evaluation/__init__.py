@@ -1,21 +1,26 @@
 """What was learned: probes, nearest neighbours, cross-view retrieval, polymatching, geometry, pictures."""
 
+from m3g.evaluation.clustering import Clustering, clustering
 from m3g.evaluation.few_shot import FewShot, balanced_accuracy, few_shot_probe
 from m3g.evaluation.geometry import alignment, effective_rank, uniformity
 from m3g.evaluation.matching import polymatching_accuracy
 from m3g.evaluation.probes import ProbeResult, knn_accuracy, linear_probe, probe_scores, quick_probe, transfer_probe
 from m3g.evaluation.report import METRICS, Embedded, Report, evaluate, mean_of_views
 from m3g.evaluation.retrieval import Retrieval, retrieval
+from m3g.evaluation.ridge import RidgeProbe
 
 __all__ = [
     "METRICS",
+    "Clustering",
     "Embedded",
     "FewShot",
     "ProbeResult",
     "Report",
     "Retrieval",
+    "RidgeProbe",
     "alignment",
     "balanced_accuracy",
+    "clustering",
     "effective_rank",
     "evaluate",
     "few_shot_probe",

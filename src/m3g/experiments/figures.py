@@ -13,7 +13,7 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 MARKERS = "osD^vP*"
 
 
-def _axes(columns: int = 1, *, width: float = 6.0, height: float = 3.6) -> tuple[Any, Any]:
+def panels(columns: int = 1, *, width: float = 6.0, height: float = 3.6) -> tuple[Any, Any]:
     """A figure and its axes, drawn without a display."""
     figure_module: Any = _checks.extra("matplotlib.figure", "plot")
     figure = figure_module.Figure(figsize=(width, height), layout="constrained")
@@ -39,7 +39,7 @@ def curves(
     logarithmic: bool = False,
 ) -> list[Path]:
     """Lines of (mean, half width of the interval) by x, each with its band."""
-    figure, (axis,) = _axes()
+    figure, (axis,) = panels()
     for place, (name, points) in enumerate(lines.items()):
         xs = sorted(points)
         means = [points[x][0] for x in xs]
@@ -58,7 +58,7 @@ def curves(
 def points(groups: Mapping[str, Mapping[str, tuple[float, float]]], path: Path, *, ylabel: str) -> list[Path]:
     """Per group (an unseen domain, say) a point with its interval for every arm, side by side."""
     names = list(dict.fromkeys(arm for arms in groups.values() for arm in arms))
-    figure, (axis,) = _axes(width=max(6.0, 1.3 * len(groups)))
+    figure, (axis,) = panels(width=max(6.0, 1.3 * len(groups)))
     for place, arm in enumerate(names):
         offset = (place - (len(names) - 1) / 2) * 0.14
         shown = [(x + offset, *arms[arm]) for x, arms in enumerate(groups.values()) if arm in arms]
@@ -76,7 +76,7 @@ def points(groups: Mapping[str, Mapping[str, tuple[float, float]]], path: Path, 
 
 def heat_maps(maps: Mapping[str, Any], names: Sequence[str], path: Path, *, rows: str, columns: str) -> list[Path]:
     """One square map per arm, numbers in the cells, one scale for all; empty cells stay white."""
-    figure, axes = _axes(len(maps), width=3.2 * len(maps) + 0.6, height=3.4)
+    figure, axes = panels(len(maps), width=3.2 * len(maps) + 0.6, height=3.4)
     flat = [value for grid in maps.values() for row in grid for value in row if value is not None]
     for axis, (arm, grid) in zip(axes, maps.items()):
         shown = [[float("nan") if value is None else value for value in row] for row in grid]

@@ -13,5 +13,6 @@ NAMES = {
     "branches": "accuracy and memory against the number of views that the student sees",
     "default-set": "M3G and pairwise InfoNCE on the six-view digits, both tuned over a grid of one size",
     "mismatch": "entries of other objects among the six-view digits: found, and what they cost",
+    "views": "k-view losses on real sets of 2 to 12 views, each in its best setting",
     "summary": "one page with all finished results beside the published ones",
 }

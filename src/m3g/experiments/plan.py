@@ -103,7 +103,7 @@ def describe(
     seen: dict[tuple[str, int, int], Any] = {}
     for spec in with_config:
         config = spec.settings["config"]
-        k = views_of(config)
+        k = config.get("views_per_step") or views_of(config)
         key = (config.get("loss", "m3g"), k, config.get("data_options", {}).get("batch_size", 64))
         seen.setdefault(key, loss_cost(config, k))
     for (loss, k, n), (size, flops) in sorted(seen.items(), key=str):

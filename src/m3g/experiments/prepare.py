@@ -14,7 +14,7 @@ from m3g import _checks
 from m3g.training.files import atomic
 
 
-def _source(source: Path | None, name: str) -> Path:
+def source_file(source: Path | None, name: str) -> Path:
     """A file in the user's data folder."""
     if source is None:
         raise ValueError(f"--data must be the folder that holds {name}, got nothing.")
@@ -31,7 +31,7 @@ def check_folder(source: Path | None, *names: str, made_by: str = "") -> None:
             raise ValueError(f"--data must be a folder that holds {name}{how}, got {source or 'nothing'}.")
 
 
-def _once(target: Path, name: str, make: Callable[[], dict[str, np.ndarray]]) -> None:
+def once(target: Path, name: str, make: Callable[[], dict[str, np.ndarray]]) -> None:
     """Write `target/name` unless it is there; several processes may try at once."""
     if (target / name).is_file():
         return
@@ -48,14 +48,14 @@ def prepare_fonts(source: Path | None, target: Path) -> None:
 
     def make() -> dict[str, np.ndarray]:
         arrays = {}
-        with np.load(_source(source, "fonts_5styles_28.npz"), allow_pickle=False) as stored:
+        with np.load(source_file(source, "fonts_5styles_28.npz"), allow_pickle=False) as stored:
             for style in (name for name in stored.files if name != "chars"):
                 faces = stored[style]
                 arrays[style] = faces.reshape(-1, *faces.shape[2:])
                 arrays[f"{style}_label"] = np.tile(stored["chars"], len(faces))
         return arrays
 
-    _once(target, "fonts.npz", make)
+    once(target, "fonts.npz", make)
 
 
 def prepare_pacs(source: Path | None, target: Path, *, side: int = 32) -> None:
@@ -65,7 +65,7 @@ def prepare_pacs(source: Path | None, target: Path, *, side: int = 32) -> None:
         image_module = _checks.extra("PIL.Image", "train")
         images: dict[str, list[np.ndarray]] = {}
         labels: dict[str, list[str]] = {}
-        with zipfile.ZipFile(_source(source, "pacs_64jpg.zip")) as archive:
+        with zipfile.ZipFile(source_file(source, "pacs_64jpg.zip")) as archive:
             for name in sorted(archive.namelist()):
                 parts = Path(name).parts
                 if len(parts) != 4 or name.endswith("/"):
@@ -76,18 +76,18 @@ def prepare_pacs(source: Path | None, target: Path, *, side: int = 32) -> None:
         stacked = {domain: np.stack(part) for domain, part in images.items()}
         return {**stacked, **{f"{domain}_label": np.array(part) for domain, part in labels.items()}}
 
-    _once(target, "pacs.npz", make)
+    once(target, "pacs.npz", make)
 
 
 def prepare_sleep(source: Path | None, target: Path, sensors: Sequence[str]) -> None:
     """`sleepedfx_sc20_features.npz`: an array of features per sensor, `y`, `stages` and `subject`."""
 
     def make() -> dict[str, np.ndarray]:
-        with np.load(_source(source, "sleepedfx_sc20_features.npz"), allow_pickle=False) as stored:
+        with np.load(source_file(source, "sleepedfx_sc20_features.npz"), allow_pickle=False) as stored:
             arrays = {name: stored[name].astype(np.float32) for name in sensors}
             return {**arrays, "stage": stored["stages"][stored["y"]], "subject": stored["subject"]}
 
-    _once(target, "sleep.npz", make)
+    once(target, "sleep.npz", make)
 
 
 def prepare_raw_eeg(source: Path | None, target: Path, sites: Sequence[str], *, rate: int = 125) -> None:
@@ -95,7 +95,7 @@ def prepare_raw_eeg(source: Path | None, target: Path, sites: Sequence[str], *, 
 
     def eegmat() -> dict[str, np.ndarray]:
         windows, subjects = [], []
-        with np.load(_source(source, "eegmat_125hz.npz"), allow_pickle=False) as stored:
+        with np.load(source_file(source, "eegmat_125hz.npz"), allow_pickle=False) as stored:
             places = [stored["channels"].tolist().index(site) for site in sites]
             for name in (name for name in stored.files if name[0] == "s" and name[1:3].isdigit()):
                 signal = stored[name][places].astype(np.float32)
@@ -106,14 +106,14 @@ def prepare_raw_eeg(source: Path | None, target: Path, sites: Sequence[str], *, 
 
     def uci() -> dict[str, np.ndarray]:
         resample: Any = _checks.extra("scipy.signal", "train").resample
-        with np.load(_source(source, "uci_eeg_smni.npz"), allow_pickle=False) as stored:
+        with np.load(source_file(source, "uci_eeg_smni.npz"), allow_pickle=False) as stored:
             places = [stored["channels"].tolist().index(site) for site in sites]
             signal = resample(stored["X"][:, places].astype(np.float64), rate, axis=-1).astype(np.float32)
             group = np.where(stored["alcoholic"], "alcoholic", "control")
             return {"signals": signal, "subject": stored["subject"], "label": group, "channels": np.array(sites)}
 
-    _once(target, "eegmat.npz", eegmat)
-    _once(target, "uci_eeg.npz", uci)
+    once(target, "eegmat.npz", eegmat)
+    once(target, "uci_eeg.npz", uci)
 
 
 def prepare_tinyimagenet(source: Path | None, target: Path, *, side: int = 32) -> None:
@@ -122,7 +122,7 @@ def prepare_tinyimagenet(source: Path | None, target: Path, *, side: int = 32) -
     def make() -> dict[str, np.ndarray]:
         image_module = _checks.extra("PIL.Image", "train")
         images, labels = [], []
-        with zipfile.ZipFile(_source(source, "tinyimagenet10_jpg.zip")) as archive:
+        with zipfile.ZipFile(source_file(source, "tinyimagenet10_jpg.zip")) as archive:
             for name in sorted(archive.namelist()):
                 parts = Path(name).parts
                 if parts[0] not in ("train", "val") or len(parts) != 3 or name.endswith("/"):
@@ -132,4 +132,4 @@ def prepare_tinyimagenet(source: Path | None, target: Path, *, side: int = 32) -
                 labels.append(parts[1])
         return {"images": np.stack(images), "label": np.array(labels)}
 
-    _once(target, "tinyimagenet.npz", make)
+    once(target, "tinyimagenet.npz", make)

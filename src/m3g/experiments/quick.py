@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 
 from m3g.data import ViewsData
+from m3g.experiments.stacked import stack
+from m3g.losses import ViewLoss
 from m3g.training import MultiViewModule, build_data, build_module
 from m3g.training.config import Config, check
 from m3g.training.dry_run import Loop
@@ -24,15 +26,24 @@ from m3g.training.files import atomic
 SAVE_AFTER = 20.0  # seconds between two checkpoints
 
 
-def fit_quickly(config: Config, folder: Path) -> tuple[MultiViewModule, ViewsData]:
+def fit_quickly(
+    config: Config, folder: Path, *, stacked: bool = False, loss: ViewLoss | None = None
+) -> tuple[MultiViewModule, ViewsData]:
     """Train on one CPU as the configuration says; continue from `folder/quick.ckpt` if a killed run left one.
 
-    Logs, precision, strategy and several processes are not its business: `m3g train` has them.
+    `stacked` computes all views' MLPs at once, see `m3g.experiments.stacked`; `loss` takes the place of the
+    configuration's, to try one that has no name yet. Logs, precision, strategy and several processes are not its
+    business: `m3g train` has them.
     """
     check(config)
     data = build_data(config)
     module = build_module(config, data)
-    _embed_together(module)
+    if loss is not None:
+        module.loss = loss
+    if stacked:
+        stack(module)
+    else:
+        _embed_together(module)
     sampler = data.sampler()
     loop = Loop(config, data, sampler.num_steps)
     loop.attach(module)

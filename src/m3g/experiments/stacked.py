@@ -1,0 +1,90 @@
+"""k small encoders as one network whose layers are batched matrix products: the same function in fewer operations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import gelu, layer_norm, pad
+
+from m3g.nets import MLP, MultiViewNet, Teacher
+from m3g.training import MultiViewModule
+
+
+class StackedNet(nn.Module):
+    """The function of a `MultiViewNet` of k MLPs with linear heads, computed for all views at once.
+
+    Narrow views are filled up with zeros, whose weights are zero and get no gradient. Biases and scales are kept
+    one-dimensional, so that the optimiser treats them as those of the original network.
+
+    Example:
+        >>> from m3g.nets import build_net
+        >>> net = build_net([(5,), (9,)], encoder={"kind": "mlp", "width": 16}, projector={"hidden": None})
+        >>> views = [torch.randn(4, 5), torch.randn(4, 9)]
+        >>> torch.allclose(StackedNet(net)(views), net(views), atol=1e-6)
+        True
+    """
+
+    def __init__(self, net: MultiViewNet) -> None:
+        super().__init__()
+        parts: list[Any] = list(zip(net.encoders, net.projectors))
+        if not all(isinstance(encoder, MLP) and len(head.layers) == 1 for encoder, head in parts):
+            raise ValueError("net must have MLP encoders and linear heads, one per view, got others.")
+        if any(isinstance(layer, nn.Dropout) for layer in net.modules()):
+            raise ValueError("net must be without dropout, got some.")
+        self.k = len(parts)
+        self.predictor = net.predictor
+        stacks = [
+            [layer for layer in encoder.layers if _has_weights(layer)] + [head.layers[0]] for encoder, head in parts
+        ]
+        self.width = max(int(encoder.in_features) for encoder, _ in parts)
+        self.weights, self.biases = nn.ParameterList(), nn.ParameterList()
+        for layers in zip(*stacks):
+            linear = isinstance(layers[0], nn.Linear)
+            widest = max(layer.weight.shape[-1] for layer in layers)
+            weights = [pad(layer.weight.detach(), (0, widest - layer.weight.shape[-1])) for layer in layers]
+            stacked = torch.stack([weight.T if linear else weight for weight in weights])
+            self.weights.append(nn.Parameter(stacked if linear else stacked.flatten()))
+            self.biases.append(nn.Parameter(torch.cat([layer.bias.detach() for layer in layers])))
+
+    def forward(self, views: Sequence[Tensor]) -> Tensor:
+        """Embeddings (k, n, d)."""
+        x = torch.stack([pad(view.flatten(1), (0, self.width - math.prod(view.shape[1:]))) for view in views])
+        for weight, bias in zip(self.weights, self.biases):
+            offset = bias.view(self.k, 1, -1)
+            if weight.ndim == 3:
+                x = torch.baddbmm(offset, x, weight)
+            else:
+                x = gelu(layer_norm(x, x.shape[-1:]) * weight.view(self.k, 1, -1) + offset)
+        return x if self.predictor is None else self.predictor(x)
+
+
+def _has_weights(layer: nn.Module) -> bool:
+    return isinstance(layer, (nn.Linear, nn.LayerNorm))
+
+
+class StackedTeacher(Teacher):
+    """The moving average of a `StackedNet`."""
+
+    def _pairs(self, student: nn.Module) -> list[tuple[nn.Module, nn.Module]]:
+        assert isinstance(student, StackedNet)
+        assert isinstance(self.net, StackedNet)
+        return [(self.net.weights, student.weights), (self.net.biases, student.biases)]
+
+
+def stack(module: MultiViewModule) -> None:
+    """Let a training module compute all views at once; teachers that see only some of them are not for this."""
+    assert module.teacher_settings.student_views is None
+    net = StackedNet(module.net)
+    module.net = net
+    teacher = None if module.teacher is None else StackedTeacher(net)  # type: ignore[arg-type]
+    module.teacher = teacher
+
+    def embed(views: list[Tensor], shown: list[int]) -> tuple[Tensor, Tensor | None]:
+        student = net(views)[shown]
+        return student, None if teacher is None else teacher(views)[shown]
+
+    module.embed = embed

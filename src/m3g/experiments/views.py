@@ -1,0 +1,194 @@
+"""Which k-view loss for which data; `m3g reproduce views`.
+
+Every loss of `m3g losses` trains the same small network (an MLP per view) on real sets of k = 2 to 12 views, with the
+same optimiser, number of steps and points per batch. Each has a grid of four settings, tried with a seed and a split
+that no table contains and chosen on its validation rows; the setting is then trained on five other splits and measured
+on their test rows. Beside them stand what needs no such loss: the inputs, their principal components, linear CCA of k
+views, and the same network trained on all labels.
+
+The order is such that a part is useful: M3G, InfoNCE and the baselines on all sets, then one loss after the other, then
+the first three losses with half of the training entries absent. Data sets are in `m3g.experiments.view_sets`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.nn.functional import normalize
+
+from m3g.data import ViewsData
+from m3g.experiments import views_tables
+from m3g.experiments.arms import try_all
+from m3g.experiments.full import config_of
+from m3g.experiments.names import NAMES
+from m3g.experiments.quick import fit_quickly
+from m3g.experiments.spec import Candidate, Experiment, Request, RunSpec, Settings
+from m3g.experiments.view_sets import SETS, prepare_sets
+from m3g.experiments.views_baselines import BASELINES, baseline
+from m3g.experiments.views_metrics import Points, measure, validation
+from m3g.training.module import NonFiniteLoss
+
+TUNING_SEED = 100
+SEEDS = 5
+POINTS, STEPS = 32, 200
+ABSENT_IN_TRAINING = 0.5
+MAIN = ("m3g", "infonce-pwe", "infonce-ave")
+TEMPERATURES = ("temperature", (0.05, 0.1, 0.2, 0.5))
+# loss: the option in its grid, its four values, and what else is set: every rival in its best form.
+GRIDS: dict[str, tuple[str, tuple[float, ...], Settings]] = {
+    "m3g": ("epsilon", (0.02, 0.05, 0.1, 0.2), {}),
+    "infonce-pwe": (*TEMPERATURES, {"symmetric": True}),
+    "infonce-ave": (*TEMPERATURES, {"symmetric": True}),
+    "polyview": (*TEMPERATURES, {}),
+    "mv-infonce": (*TEMPERATURES, {}),
+    "mv-dhel": (*TEMPERATURES, {}),
+    "vicreg": ("covariance", (0.1, 1.0, 5.0, 25.0), {}),
+    "kl": ("epsilon", (0.02, 0.05, 0.1, 0.2), {"of": "pairs"}),
+    "gram": (*TEMPERATURES, {}),
+    "symile": (*TEMPERATURES, {}),
+    "pmrl": (*TEMPERATURES, {}),
+    "mmcr": ("compression", (0.0, 0.005, 0.05, 0.2), {}),
+    "mcca": ("ridge", (0.01, 0.1, 0.5, 1.0), {}),
+    "barlow-twins": ("redundancy", (0.005, 0.02, 0.1, 0.5), {}),
+    "lejepa": ("regularization", (0.02, 0.05, 0.2, 0.5), {"directions": 64}),
+    "triangle": (*TEMPERATURES, {}),
+    "byol-ave": ("learning_rate", (1e-3, 2e-3, 4e-3, 8e-3), {}),
+    "byol-pwe": ("learning_rate", (1e-3, 2e-3, 4e-3, 8e-3), {}),
+}
+
+
+def config(data: str, loss: str, *, seed: int, steps: int = STEPS) -> Settings:
+    """What a run changes of the defaults of `m3g train`."""
+    wanted = SETS[data]
+    file = f"{{data}}/{data}.npz"
+    options: Settings = {
+        "paths": [f"{file}:{view}" for view in wanted.views],
+        "view_names": list(wanted.views),
+        "val": 0.2,
+        "test": 0.2,
+        "batch_size": POINTS,
+        "split_seed": seed + 1,
+    }
+    options |= {"labels": f"{file}:label"} if wanted.labels else {}
+    options |= {"groups": f"{file}:group"} if wanted.groups else {}
+    found: Settings = {
+        "data": "arrays",
+        "data_options": options,
+        "encoder_options": {"width": 64},
+        "heads": {"embedding_size": 32, "hidden": None},
+        "loss": loss,
+        "loss_options": dict(GRIDS[loss][2]),
+        "optim": {"learning_rate": 2e-3},
+        "loop": {"epochs": 1000, "max_steps": steps, "accelerator": "cpu", "evaluate_every": 0},
+        "seed": seed,
+    }
+    if loss in ("m3g", "kl") and len(wanted.views) > 4:
+        found |= {"views_per_step": 4, "subsets_per_step": 4}  # all tuples of more views are too many
+    if loss.startswith("byol"):
+        found |= {"teacher": {"enabled": True, "momentum": 0.99}}
+        found["heads"] = {**found["heads"], "predictor": True}
+    return found
+
+
+def possible(data: str, loss: str) -> bool:
+    """The area of a triangle is that of three views."""
+    return loss != "triangle" or len(SETS[data].views) == 3
+
+
+def _run(data: str, arm: str, loss: str, seed: int, request: Request, *, baseline: str | None = None) -> RunSpec:
+    settings = {"config": config(data, loss, seed=seed, steps=3 if request.miniature else STEPS), "data": data}
+    stage = "grid" if seed == TUNING_SEED else "test"
+    settings |= {"stage": stage} | ({"baseline": baseline} if baseline else {})
+    return RunSpec("views", settings, {"data": data, "arm": arm, "seed": seed, "stage": stage})
+
+
+def _tuned(data: str, loss: str, request: Request) -> tuple[list[RunSpec], tuple[Candidate, ...]]:
+    option, values, _ = GRIDS[loss]
+    name = "optim.learning_rate" if option == "learning_rate" else f"loss_options.{option}"
+    return try_all([{name: value} for value in values], lambda _: [_run(data, loss, loss, TUNING_SEED, request)])
+
+
+def _block(data: str, loss: str, request: Request) -> Iterator[RunSpec]:
+    """The grid of a loss on a data set, then its runs with the setting that was best."""
+    if request.wants(loss) and possible(data, loss):
+        runs, candidates = _tuned(data, loss, request)
+        yield from runs
+        for seed in _seeds(request):
+            run = _run(data, loss, loss, seed, request)
+            yield RunSpec("views", run.settings, run.labels, candidates)
+
+
+def _seeds(request: Request) -> Sequence[int]:
+    return range(SEEDS if request.seeds is None else request.seeds)
+
+
+def _runs(request: Request) -> Iterator[RunSpec]:
+    for data in SETS:
+        for loss in MAIN:
+            yield from _block(data, loss, request)
+        for name in filter(request.wants, BASELINES):
+            if SETS[data].labels or name == "linear-mcca":
+                for seed in _seeds(request):
+                    yield _run(data, name, "infonce-pwe", seed, request, baseline=name)
+    for loss in (loss for loss in GRIDS if loss not in MAIN):
+        for data in SETS:
+            yield from _block(data, loss, request)
+    for data in (data for data in SETS if len(SETS[data].views) > 2):  # of two views half would leave no pair
+        for loss in filter(request.wants, MAIN):
+            _, candidates = _tuned(data, loss, request)
+            for seed in _seeds(request):
+                run = _run(data, f"{loss}, absent in training", loss, seed, request)
+                run.settings["config"]["data_options"]["absent"] = ABSENT_IN_TRAINING
+                yield RunSpec("views", run.settings, run.labels, candidates)
+
+
+def runs(request: Request) -> list[RunSpec]:
+    return list(_runs(request))
+
+
+def work(settings: Settings, folder: Path, data: Path) -> dict[str, Any]:
+    """Train, then measure: on the validation rows to choose a setting, on the test rows once it is chosen."""
+    run, by_class = config_of(settings), SETS[settings["data"]].by_class
+    if "baseline" in settings:
+        views_data, parts = baseline(settings["baseline"], run)
+        shared = settings["baseline"] in ("linear-mcca", "supervised")
+        seen = {split: _points(views_data, split, views, shared=shared) for split, views in parts.items()}
+        return measure(seen["train"], seen["test"], shared=shared, by_class=by_class, seed=run.seed)
+    try:
+        module, views_data = fit_quickly(run, folder, stacked=True)
+    except NonFiniteLoss as error:
+        return {"validation": 0.0, "diverged": str(error).splitlines()[0][:200]}
+    with torch.no_grad():
+        seen = {
+            split: _points(views_data, split, list(module.net(views_data.arrays(split)[0])), shared=True)
+            for split in ("train", "val", "test")
+        }
+    found: dict[str, Any] = validation(seen["train"], seen["val"], by_class=by_class)
+    if settings["stage"] == "grid":
+        return found
+    tested = measure(seen["train"], seen["test"], shared=True, by_class=by_class, seed=run.seed)
+    return {**tested, "validation": found["validation"]}
+
+
+def _points(data: ViewsData, split: Any, views: list[torch.Tensor], *, shared: bool) -> Points:
+    _, mask, labels = data.arrays(split)
+    return Points([normalize(view, dim=-1) if shared else view for view in views], labels, mask)
+
+
+def prepare(source: Path | None, target: Path, request: Request) -> None:
+    prepare_sets(source, target, list(SETS))
+
+
+EXPERIMENT = Experiment(
+    name="views",
+    about=NAMES["views"],
+    runs=runs,
+    work=work,
+    collect=views_tables.collect,
+    prepare=prepare,
+    methods=(*GRIDS, *BASELINES),
+    seconds=3.0,
+)

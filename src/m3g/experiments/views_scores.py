@@ -1,0 +1,86 @@
+"""Scores of `m3g reproduce views` by arm, data set and seed, and what is ranked of them."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable
+from typing import Any
+
+from m3g.experiments.ranks import Ranks, ranked
+from m3g.experiments.spec import Result
+from m3g.experiments.view_sets import SETS
+
+OURS = "m3g"
+NOT_LOSSES = ("raw", "pca", "linear-mcca", "supervised")
+TWO_VIEWS = tuple(name for name, wanted in SETS.items() if len(wanted.views) == 2)
+TASKS = ("linear_mean", "moved", "recall", "recall_rest", "few_5_mean", "nmi")
+Table = dict[str, dict[str, dict[Any, float]]]  # arm, data set, seed
+
+
+def tested(results: Iterable[Result]) -> list[Result]:
+    """The runs that were measured on test rows; one that diverged has nothing to measure."""
+    return [row for row in results if row["labels"]["stage"] == "test" and "diverged" not in row["metrics"]]
+
+
+def scores(tests: Iterable[Result], name: str) -> Table:
+    """A metric by arm, data set and seed; M3G first, what is no loss last."""
+    found: Table = {}
+    order = (OURS, "infonce-pwe", "infonce-ave")
+
+    def place(row: Result) -> tuple[bool, bool, int, str]:
+        arm = row["labels"]["arm"]
+        return "absent" in arm, arm in NOT_LOSSES, order.index(arm) if arm in order else len(order), arm
+
+    for row in sorted(tests, key=place):
+        value = row["metrics"].get(name)
+        if value is not None and value == value:
+            labels = row["labels"]
+            found.setdefault(labels["arm"], {}).setdefault(labels["data"], {})[labels["seed"]] = value
+    return found
+
+
+def means(table: Table, *, seeds: int = 0) -> dict[str, dict[str, float]]:
+    """The mean over the seeds by arm and data set, where there are at least so many."""
+    return {
+        arm: {data: statistics.fmean(by.values()) for data, by in sets.items() if len(by) >= seeds}
+        for arm, sets in table.items()
+    }
+
+
+def complete(table: Table) -> dict[str, dict[str, float]]:
+    """Means of the losses that have every data set which M3G has, for ranks: no labels and nothing absent."""
+    found = means(table)
+    wanted = set(found.get(OURS, {}))
+    return {
+        arm: {data: sets[data] for data in wanted}
+        for arm, sets in found.items()
+        if wanted and wanted <= set(sets) and arm != "supervised" and "absent" not in arm
+    }
+
+
+def ranks_of(every: dict[str, Table]) -> dict[str, Ranks]:
+    """Ranks for each task that has them."""
+    found = {name: ranked(complete(every[name])) for name in TASKS}
+    return {name: ranks for name, ranks in found.items() if ranks is not None}
+
+
+def absent_curves(tests: list[Result], name: str) -> dict[str, dict[str, float]]:
+    """Per arm and share of absent entries the mean over seeds and data sets; sets of two views are left out, where a
+    row that keeps one view lacks at most half.
+    """
+    table: dict[str, Table] = {}
+    for row in tests:
+        if row["labels"]["data"] in TWO_VIEWS:
+            continue
+        for share, found in row["metrics"].get("absent", {}).items():
+            if name in found:
+                by = table.setdefault(share, {}).setdefault(row["labels"]["arm"], {})
+                by.setdefault(row["labels"]["data"], {})[row["labels"]["seed"]] = found[name]
+    found_means = {share: means(by) for share, by in table.items()}
+    ours = set(found_means.get("0", {}).get(OURS, {}))
+    curves: dict[str, dict[str, float]] = {}
+    for share, by_arm in found_means.items():
+        for arm in sorted(by_arm, key=lambda arm: (arm != OURS, arm in NOT_LOSSES, arm)):
+            if ours and ours <= set(by_arm[arm]):
+                curves.setdefault(arm, {})[share] = statistics.fmean(by_arm[arm][data] for data in ours)
+    return curves
