@@ -17,6 +17,7 @@ extensions = [
     "sphinx_copybutton",
     "sphinx_design",
     "sphinx_gallery.gen_gallery",
+    "sphinx-mathjax-offline",  # formulas without a connection
 ]
 # Tables are included in the pages beside them; the header of the gallery is read by the gallery.
 exclude_patterns = ["_build", "results/*/table.md", "how_it_works"]

@@ -2,6 +2,7 @@
 
 import re
 import runpy
+import subprocess
 import sys
 from pathlib import Path
 
@@ -69,8 +70,18 @@ def test_the_estimator_beside_linear_cca(run):
     assert all(all_views > 50 and found > 100 / 400 for all_views, _, found in scores)
 
 
+@pytest.mark.slow
+def test_two_processes_find_the_gap_of_one():
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    found = subprocess.run([*command, EXAMPLES / "several_processes.py"], capture_output=True, text=True, timeout=300)
+    assert found.returncode == 0, found.stderr
+    one, two = numbers(r"gap ([\d.]+)", found.stdout)
+    assert one == two
+    assert numbers(r"gradient (\S+)", found.stdout)[0] < 1e-6
+
+
 def test_every_example_is_short_and_tested():
-    tested = set(re.findall(r'run\("(\w+\.py)"', Path(__file__).read_text()))
+    tested = set(re.findall(r'(?:run\(|EXAMPLES / )"(\w+\.py)"', Path(__file__).read_text()))
     assert {path.name for path in EXAMPLES.glob("*.py")} == tested
     for path in EXAMPLES.glob("*.py"):
         assert len(path.read_text().splitlines()) < 100, path

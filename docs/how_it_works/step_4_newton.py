@@ -45,5 +45,5 @@ right.imshow(torch.cat([torch.cat(row, 1) for row in rows]).sqrt().numpy(), cmap
 right.set(title=r"the Newton matrix: diag($m_l$) and $P_{lm}$", xticks=[], yticks=[])
 
 # %%
-# A sweep of Sinkhorn and a Newton step are not the same amount of work: for times, see :doc:`/results/iterations`.
+# A sweep of Sinkhorn and a Newton step are not the same amount of work: for times, see :doc:`/results/speed`.
 # Wherever a step would overshoot, it is shortened; :doc:`/mathematics` tells how.
