@@ -72,11 +72,11 @@ class RunSpec:
         return max(self.candidates, key=lambda one: validation(results[run] for run in one.tried_by))
 
     def resolved(self, chosen: Candidate | None) -> Settings:
-        """The settings with the chosen candidate's changes."""
+        """The settings with the chosen changes: of `config`, or of the part of the settings that they name."""
         settings = copy.deepcopy(self.settings)
         for name, value in (chosen.change if chosen else {}).items():
-            place = settings["config"]
             *path, last = name.split(".")
+            place = settings if path and path[0] in settings else settings["config"]
             for part in path:
                 place = place.setdefault(part, {})
             place[last] = value

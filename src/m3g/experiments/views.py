@@ -161,16 +161,18 @@ def work(settings: Settings, folder: Path, data: Path) -> dict[str, Any]:
         module, views_data = fit_quickly(run, folder, stacked=True)
     except NonFiniteLoss as error:
         return {"validation": 0.0, "diverged": str(error).splitlines()[0][:200]}
-    with torch.no_grad():
-        seen = {
-            split: _points(views_data, split, list(module.net(views_data.arrays(split)[0])), shared=True)
-            for split in ("train", "val", "test")
-        }
+    seen = {split: embedded(module.net, views_data, split) for split in ("train", "val", "test")}
     found: dict[str, Any] = validation(seen["train"], seen["val"], by_class=by_class)
     if settings["stage"] == "grid":
         return found
     tested = measure(seen["train"], seen["test"], shared=True, by_class=by_class, seed=run.seed)
     return {**tested, "validation": found["validation"]}
+
+
+@torch.no_grad()
+def embedded(net: Any, data: ViewsData, split: Any) -> Points:
+    """A split as a trained network sees it."""
+    return _points(data, split, list(net(data.arrays(split)[0])), shared=True)
 
 
 def _points(data: ViewsData, split: Any, views: list[torch.Tensor], *, shared: bool) -> Points:
