@@ -119,3 +119,34 @@ def test_transforms_that_the_default_loss_refuses_say_what_to_use():
         torch.vmap(m3g.M3GLoss())(views)
     with pytest.raises(ValueError, match=r"solver must have fixed_steps under torch.export, got .*Factored\(fixed"):
         torch.export.export(m3g.M3GLoss(), (views[0],))
+
+
+def sampled(steps=2):
+    return m3g.M3GLoss(0.3, solver=m3g.Sampled(fixed_steps=steps, rank=64))
+
+
+@pytest.mark.parametrize("k", [2, 3, 5])
+def test_a_fixed_number_of_sampled_rounds_reads_no_value_on_the_host(k):
+    with FakeTensorMode(allow_non_fake_inputs=False):
+        views = torch.randn(k, 6, 4, requires_grad=True)
+        sampled()(views, mask=torch.ones(k, 6, dtype=torch.bool)).backward()
+        assert views.grad.shape == views.shape
+
+
+@pytest.mark.slow
+def test_a_fixed_number_of_sampled_rounds_compiles_whole():
+    loss, exact = m3g.M3GLoss(0.3, solver=m3g.Sampled(fixed_steps=3, rank=256)), m3g.M3GLoss(0.3)
+    compiled = torch.compile(loss, fullgraph=True, dynamic=True, backend="aot_eager")
+    for n in (6, 7):
+        views = batch(3, n, teacher=False)[0]
+        value, true = compiled(views), exact(views)
+        assert abs(value - true) < 5 * loss.last.standard_error + 1e-3
+        (found,), (wanted,) = torch.autograd.grad(value, views), torch.autograd.grad(true, views)
+        assert torch.cosine_similarity(found.flatten(), wanted.flatten(), dim=0) > 0.95
+    assert counters["stats"]["unique_graphs"] == 1
+
+
+def test_compiled_code_has_no_seed_of_its_own():
+    loss = m3g.M3GLoss(solver=m3g.Sampled(fixed_steps=2, seed=0))
+    with pytest.raises(Exception, match="seed and generator must be None in compiled code"):
+        torch.compile(loss, fullgraph=True, backend="eager")(torch.randn(3, 6, 4))

@@ -49,6 +49,8 @@ class CompleteContraction:
     With `whole` M is never cut into slabs, so that no size decides what is computed: for compiled code.
     """
 
+    in_logs = False  # whether scalings are given and found as logarithms
+
     def __init__(self, kernels: dict[Edge, Tensor], sizes: Sequence[int], *, whole: bool = False):
         self.kernels = kernels
         self.sizes = list(sizes)

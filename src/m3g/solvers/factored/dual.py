@@ -77,7 +77,7 @@ class FactoredDual:
 
     def scalings(self, log_scaling: Tensor) -> tuple[Tensor, ...]:
         """u_l (b, n_l) of every view, in the type of the kernels; their logarithms for a streamed contraction."""
-        here = log_scaling if isinstance(self.contraction, StreamedContraction) else log_scaling.exp()
+        here = log_scaling if self.contraction.in_logs else log_scaling.exp()
         if here.dtype != self.target_here.dtype:
             here = here.to(self.target_here.dtype)
         parts: tuple[Tensor, ...] = here.split(self.contraction.sizes, 1)
@@ -86,7 +86,7 @@ class FactoredDual:
     def evaluate(self, log_scaling: Tensor) -> Marginals:
         contraction = self.contraction
         found = contraction.evaluate(self.scalings(log_scaling), self.lead_target)
-        lead = found.lead if isinstance(contraction, StreamedContraction) else found.lead.log()
+        lead = found.lead if contraction.in_logs else found.lead.log()
         lead = lead if lead.dtype == log_scaling.dtype else lead.to(log_scaling.dtype)
         error = torch.linalg.vector_norm(self.other_targets - found.others, ord=1, dim=1)
         return Marginals(self._with_lead(log_scaling, lead), self.target, found.pairs, found.others, error)
@@ -112,7 +112,7 @@ class FactoredDual:
     def _newton_step(self, found: Marginals) -> Tensor:
         # Sharp couplings leave directions in which the system is nearly singular; the error damps them, and fades.
         m = self.marginals(found)
-        if isinstance(self.contraction, StreamedContraction):
+        if self.contraction.in_logs:
             # A marginal far below its weight may be 0 here. The longest step towards it is taken, and no other is
             # shortened for its sake.
             m = torch.maximum(m, self.target_here * math.exp(-LONGEST_STEP))

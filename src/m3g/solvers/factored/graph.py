@@ -23,6 +23,7 @@ class GraphContraction:
     """Kernels {(l, m): (b, n_l, n_m)} for the edges of a graph; same calls as `CompleteContraction`."""
 
     lead = 0
+    in_logs = False  # whether scalings are given and found as logarithms
 
     def __init__(self, kernels: dict[Edge, Tensor], sizes: Sequence[int], *, all_pairs: bool):
         """`all_pairs` asks `evaluate` for the pair marginals of views without an edge too."""

@@ -21,6 +21,7 @@ class StreamedContraction:
     """Log kernels {(l, m): (b, n_l, n_m)} of any graph; `evaluate` takes log scalings."""
 
     lead = 0
+    in_logs = True  # whether scalings are given and found as logarithms
 
     def __init__(self, log_kernels: dict[Edge, Tensor], sizes: Sequence[int]):
         self.log_kernels = log_kernels

@@ -22,8 +22,6 @@ COARSE = 0.4
 # Evaluations without a lower error after which an ascent ends, where the error is below so many times the rounding.
 MOST_STALLED = 8
 NEAR_ROUNDING = 1e3
-# Iterations of a Newton step whose residual nobody reads.
-FIXED_ITERATIONS = 15
 # Number of points of all views up to which the Hessian is built, and not only multiplied with, if memory allows: its
 # blocks, the matrix, and in float64 its factors.
 BUILT_SIZE = 2048
@@ -60,23 +58,25 @@ class ListPoint:
         """x with H x = right (b, N), H being the derivative of the marginals with respect to the log scalings."""
         sizes, size = self.sizes, right.shape[1]
         marginals = self.marginals.clamp_min(1e-12 / size)
-        if self.fixed:
-            steps = FIXED_ITERATIONS
-            return conjugate_gradients(
-                self.coupling.derivative, right, marginals, rtol=rtol, max_steps=steps, fixed=True
-            )[0]
-        if not bool(torch.isfinite(right).all()):
+        if not self.fixed and not bool(torch.isfinite(right).all()):
             return torch.full_like(right, torch.nan)
         small = size <= BUILT_SIZE and can_be_kept(BUILT_BYTES * len(right) * size**2, right.device)
-        if not (small and self.coupling.dense_pairs):
-            steps = 20 if small else 60
-            found, fine = conjugate_gradients(self.coupling.derivative, right, marginals, rtol=rtol, max_steps=steps)
+        # One factorisation is a smaller graph than many multiplications, of which it is not known when they are enough.
+        if not small or not (self.fixed or self.coupling.dense_pairs):
+            found, fine = conjugate_gradients(
+                self.coupling.derivative,
+                right,
+                marginals,
+                rtol=rtol,
+                max_steps=20 if small or self.fixed else 60,
+                fixed=self.fixed,
+            )
             if fine or not small:
                 return found
         pairs = self.coupling.pairs(all_edges(len(sizes)))
         # In the type of the tables, from which the solve tells how far to trust the entries.
         here = marginals.to(pairs[0, 1].dtype)
-        return solve_newton(pairs, here, right, sizes, rtol=rtol)
+        return solve_newton(pairs, here, right, sizes, rtol=rtol, fixed=self.fixed)
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class ListDual:
         sizes = self.listed.sizes
         errors = torch.stack([part.abs().sum(1) for part in found.residual.split(sizes, 1)], 1)
         worst = torch.nn.functional.one_hot(errors.argmax(1), len(sizes)).to(errors.dtype)
-        chosen = torch.repeat_interleave(worst, torch.tensor(sizes, device=worst.device), 1)
+        chosen = torch.cat([worst[:, l : l + 1].expand(-1, n) for l, n in enumerate(sizes)], 1)
         ratio = self.target.log() - found.marginals.clamp_min(torch.finfo(found.marginals.dtype).tiny).log()
         return ratio.clamp(-FARTHEST, FARTHEST) * chosen
 
