@@ -3,7 +3,9 @@
 import doctest
 import importlib
 import inspect
+import json
 import re
+import runpy
 import shlex
 from pathlib import Path
 
@@ -67,6 +69,12 @@ def test_the_program_of_the_readme_prints_what_is_shown(capsys):
     program, output = re.search(r"^```python\n(.*?)^```\n\n```\n(.*?)^```$", readme, flags=re.M | re.S).groups()
     exec(program, {})
     assert capsys.readouterr().out == output
+
+
+def test_the_speed_table_of_the_readme_is_the_one_measured():
+    table = runpy.run_path(str(ROOT / "benchmarks" / "readme_table.py"))
+    rows = json.loads(table["SOLVERS"].read_text())["rows"]
+    assert table["START"] + table["table"](rows) + table["END"] in table["README"].read_text(encoding="utf-8")
 
 
 def commands(page):
