@@ -41,11 +41,20 @@ def test_three_files_end_to_end(tmp_path, monkeypatch, capsys):
     assert "m3g on 140 rows of 3 views (sound, shape, colour)" in output
     assert "linear_mean" in output
     run = tmp_path / "runs" / "m3g-1"
-    numbers = json.loads((run / "results.json").read_text())["numbers"]
+    results = json.loads((run / "results.json").read_text())
+    numbers = results["numbers"]
     assert numbers["linear_mean"] > 0.9
+    assert results["chance"].keys() == numbers.keys()
+    assert results["chance"]["recall_at_1"] == pytest.approx(1 / results["test_rows"])
+    assert set(results["raw"]) == {"linear_mean", "linear_views", "linear_concat", "knn_mean"}
+    missing = results["missing"]
+    assert [part["views"] for part in missing["subsets"]][:4] == [["sound"], ["shape"], ["colour"], ["sound", "shape"]]
+    whole = missing["subsets"][-1]["linear"], missing["curve"]["linear"][0]
+    assert whole == pytest.approx([numbers["linear_mean"]] * 2)
+    assert missing["curve"]["linear_raw"][0] == pytest.approx(results["raw"]["linear_concat"])
     assert numbers["recall_at_1"] > 4 / 40  # ten times what chance finds among 40 test rows
     assert {path.name for path in (run / "plots").iterdir()} == {
-        "curves.png", "retrieval.png", "transfer.png", "map.png",
+        "curves.png", "retrieval.png", "transfer.png", "missing.png", "map.png",
     }  # fmt: skip
     assert yaml.safe_load((run / "config.yaml").read_text())["data_options"]["paths"] == views
     assert len(Table(run / "metrics.csv").rows()) == 48

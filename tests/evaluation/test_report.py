@@ -1,8 +1,9 @@
 import pytest
 import torch
 
-from m3g.evaluation import METRICS, Embedded, evaluate, mean_of_views, plots
-from m3g.evaluation.plots import plot_curves, plot_map, plot_matrix
+from m3g.evaluation import METRICS, Embedded, evaluate, map, mean_of_views, plots
+from m3g.evaluation.map import plot_map
+from m3g.evaluation.plots import plot_curves, plot_matrix
 
 
 def points(n, seed, *, masked=False):
@@ -84,7 +85,7 @@ def test_pictures_are_written(tmp_path):
 def test_a_map_shows_every_present_view_of_a_point(tmp_path, monkeypatch, labelled, masked):
     data = points(60, 0, masked=masked)
     drawn = []
-    monkeypatch.setattr(plots, "_save", lambda figure, path: drawn.append(figure) or path)
+    monkeypatch.setattr(map, "save", lambda figure, path: drawn.append(figure) or path)
     plot_map(data.embeddings, tmp_path, labels=data.labels if labelled else None, mask=data.mask, limit=90)
     (figure,) = drawn
     whole, *views = figure.axes
@@ -94,25 +95,55 @@ def test_a_map_shows_every_present_view_of_a_point(tmp_path, monkeypatch, labell
     # behind each view's points all points are shown in grey
     assert [len(axis.collections[-1].get_offsets()) for axis in views] == present.sum(1).tolist()
     assert len(whole.collections[0].get_offsets()) == present.sum()
-    assert len(figure.legends) == int(labelled)
+    (legend,) = figure.legends
+    names = ["0", "1", "2"] if labelled else ["view 0", "view 1", "view 2"]
+    assert [text.get_text() for text in legend.get_texts()] == names
+    # lines from the middle of twelve objects to each of their views
+    linked = torch.linspace(0, 29, 12).long()
+    assert len(whole.lines) == sum(int(m) for m in present[:, linked].sum(0).tolist() if m > 1)
 
 
 def test_a_map_puts_alike_points_together(tmp_path):
     data = points(90, 0)
-    places = plots.tsne(data.embeddings[0].double())
+    places = map.tsne(data.embeddings[0].double())
     centres = torch.stack([places[data.labels == c].mean(0) for c in range(3)])
     assert (torch.cdist(places, centres).argmin(1) == data.labels).float().mean() > 0.8
-    assert torch.equal(places, plots.tsne(data.embeddings[0].double()))
+    assert torch.equal(places, map.tsne(data.embeddings[0].double()))
 
 
 @pytest.mark.parametrize("width", [1, 4])
 def test_collapsed_embeddings_have_a_map_too(width):
-    assert torch.isfinite(plots.tsne(torch.ones(20, width))).all()
+    assert torch.isfinite(map.tsne(torch.ones(20, width))).all()
 
 
-def test_many_classes_get_no_legend_of_a_hundred_lines(tmp_path):
-    data = torch.randn(2, 100, 4)
-    assert min(size_of(plot_map(data, tmp_path / "many.png", labels=torch.arange(100)))) > 300
+@pytest.mark.parametrize("classes", [21, 100])
+def test_the_names_of_many_classes_stand_in_the_map(tmp_path, monkeypatch, classes):
+    drawn = []
+    monkeypatch.setattr(map, "save", lambda figure, path: drawn.append(figure) or path)
+    labels = torch.arange(2 * classes) % classes
+    views = 5 * torch.randn(classes, 8, generator=torch.Generator().manual_seed(0))[labels].expand(2, -1, -1)
+    names = [f"kind {c} with a long name" for c in range(classes)]
+    plot_map(views, tmp_path, labels=labels, class_names=names)
+    (figure,) = drawn
+    assert figure.legends == []
+    texts = figure.axes[0].texts
+    assert len({text.get_text() for text in texts}) == min(classes, map.MOST_NAMES)
+    assert all(len(text.get_text()) <= map.LONGEST for text in texts)
+    assert len(set(map.colours(classes))) == classes
+    assert min(size_of(plots.save(figure, tmp_path / "map.png"))) > 300
+
+
+def test_a_matrix_tells_chance_and_leaves_out_what_is_trivial(tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(plots, "save", lambda figure, path: drawn.append(figure) or path)
+    matrix = torch.tensor([[1.0, 0.5], [0.25, 1.0]])
+    plot_matrix(matrix, ["a", "b"], tmp_path, title="Recall", chance=0.02, diagonal=False)
+    plot_matrix(matrix, ["a", "b"], tmp_path, title="Probe")
+    without, whole = (figure.axes[0] for figure in drawn)
+    assert [text.get_text() for text in without.texts] == ["50", "25"]
+    assert without.get_title() == "Recall\nchance is 2 %"
+    assert [text.get_text() for text in whole.texts] == ["100", "50", "25", "100"]
+    assert bool((matrix.diagonal() == 1).all())  # the caller's numbers are not touched
 
 
 def test_wrong_pictures_are_refused(tmp_path):

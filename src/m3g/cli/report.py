@@ -52,11 +52,12 @@ def _report(args: Any) -> int:
 def _compare(args: Any) -> int:
     from m3g.cli.listing import print_table
     from m3g.report.compare import NOTE, comparison
-    from m3g.report.facts import read_results, test_rows
+    from m3g.report.facts import read_results
 
     if len(args.runs) < 2:
         raise ValueError(f"runs must be at least 2 folders to compare, got {len(args.runs)}.")
-    results = {run: (read_results(run)["numbers"], test_rows(run)) for run in args.runs}
+    read = {run: read_results(run) for run in args.runs}
+    results = {run: (found["numbers"], found["num_test"]) for run, found in read.items()}
     print_table(*comparison(results))
     print(NOTE)
     return 0

@@ -1,11 +1,13 @@
 """What was learned: probes, nearest neighbours, cross-view retrieval, polymatching, geometry, pictures."""
 
 from m3g.evaluation.clustering import Clustering, clustering
+from m3g.evaluation.embedded import Embedded, mean_of_views
 from m3g.evaluation.few_shot import FewShot, balanced_accuracy, few_shot_probe
 from m3g.evaluation.geometry import alignment, effective_rank, uniformity
 from m3g.evaluation.matching import polymatching_accuracy
+from m3g.evaluation.missing import view_subsets, without_views
 from m3g.evaluation.probes import ProbeResult, knn_accuracy, linear_probe, probe_scores, quick_probe, transfer_probe
-from m3g.evaluation.report import METRICS, Embedded, Report, evaluate, mean_of_views
+from m3g.evaluation.report import METRICS, Report, evaluate
 from m3g.evaluation.retrieval import Retrieval, retrieval
 from m3g.evaluation.ridge import RidgeProbe
 
@@ -33,4 +35,6 @@ __all__ = [
     "retrieval",
     "transfer_probe",
     "uniformity",
+    "view_subsets",
+    "without_views",
 ]

@@ -16,6 +16,13 @@ log = logging.getLogger(__name__)
 MOST_TUPLES = 2e7
 
 
+def matching_batch(k: int, n: int, batch_size: int | None = None) -> int:
+    """How many of n points are matched at a time: `batch_size`, or by default as many as take no time worth noting."""
+    if batch_size is None:
+        batch_size = max(2, min(16, int(MOST_TUPLES ** (1 / k))))
+    return min(_checks.positive_int("batch_size", batch_size), n)
+
+
 def polymatching_accuracy(
     embeddings: Tensor,
     *,
@@ -49,9 +56,7 @@ def polymatching_accuracy(
     if mask is not None:
         embeddings = embeddings[:, mask.all(0)]
     k, n = embeddings.shape[:2]
-    if batch_size is None:
-        batch_size = max(2, min(16, int(MOST_TUPLES ** (1 / k))))
-    size = min(_checks.positive_int("batch_size", batch_size), n)
+    size = matching_batch(k, n, batch_size)
     if size < 2:
         raise ValueError(f"embeddings must have at least 2 points with every view, got {n}.")
     order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))

@@ -1,30 +1,27 @@
-"""The pictures of a report, as PNG: curves over training, matrices between views, a map of the points."""
+"""Pictures of a report, as PNG: curves over training, matrices between views, what is left without some views."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
+import numpy as np
 from torch import Tensor
-from torch.nn.functional import normalize
 
 from m3g import _checks
 
-MOST_NAMES = 20  # more classes than this get no legend
 Series = Mapping[str, tuple[Sequence[float], Sequence[float]]]
 
 
-def _figure(columns: int, *, width: float = 5.5, height: float = 4.4) -> tuple[Any, list[Any]]:
+def new_figure(columns: int, *, width: float = 5.5, height: float = 4.4) -> tuple[Any, list[Any]]:
     """A figure with one row of axes; matplotlib's objects need no display and keep no global state."""
     figure_class = _checks.extra("matplotlib.figure", "plot").Figure
     figure = figure_class(figsize=(width * columns, height), layout="constrained", dpi=130)
     return figure, list(figure.subplots(1, columns, squeeze=False)[0])
 
 
-def _save(figure: Any, path: str | Path) -> Path:
+def save(figure: Any, path: str | Path) -> Path:
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     for text in figure.findobj(_checks.extra("matplotlib.text", "plot").Text):
@@ -37,7 +34,7 @@ def plot_curves(panels: Mapping[str, Series], path: str | Path, *, x_label: str 
     """One panel per title, in each one line per name: `{"loss": {"train": (steps, values)}, …}`."""
     if not panels:
         raise ValueError("panels must have at least one panel of curves, got none.")
-    figure, axes = _figure(len(panels))
+    figure, axes = new_figure(len(panels))
     for axis, (title, series) in zip(axes, panels.items()):
         for name, (x, y) in series.items():
             # A line through a single point is not visible.
@@ -48,7 +45,7 @@ def plot_curves(panels: Mapping[str, Series], path: str | Path, *, x_label: str 
         axis.spines[["top", "right"]].set_visible(False)
         if series:
             axis.legend(frameon=False)
-    return _save(figure, path)
+    return save(figure, path)
 
 
 def plot_matrix(
@@ -60,105 +57,75 @@ def plot_matrix(
     rows: str = "query view",
     columns: str = "searched view",
     percent: bool = True,
+    chance: float | None = None,
+    diagonal: bool = True,
 ) -> Path:
-    """A matrix (k, k) between views with its values written in; shares are shown in percent."""
+    """A matrix (k, k) between views with its values written in; shares are shown in percent.
+
+    `chance` is told under the title; without `diagonal` the cells of a view with itself stay empty.
+    """
     k = len(names)
     if tuple(matrix.shape) != (k, k):
         raise ValueError(f"matrix must have shape ({k}, {k}) for {k} names, got {_checks.shape_of(matrix)}.")
     values = matrix.double().cpu().numpy() * (100 if percent else 1)
     size = max(4.6, 1.7 + 0.75 * k)
-    figure, (axis,) = _figure(1, width=size + 0.8, height=size)
-    low, high = (0.0, 100.0) if percent else (float(values.min()), max(float(values.max()), values.min() + 1e-9))
+    figure, (axis,) = new_figure(1, width=size + 0.8, height=size)
+    if not diagonal:
+        np.fill_diagonal(values, np.nan)
+    low, high = (0.0, 100.0) if percent else (float(np.nanmin(values)), float(np.nanmax(values)))
+    high = max(high, low + 1e-9)
+    axis.set_facecolor("0.92")
     image = axis.imshow(values, cmap="viridis", vmin=low, vmax=high)
     axis.set_xticks(range(k), names, rotation=40, ha="right", rotation_mode="anchor")
     axis.set_yticks(range(k), names)
+    if chance is not None:
+        title += f"\nchance is {100 * chance:.3g} %" if percent else f"\nchance is {chance:.3g}"
     axis.set(title=title, xlabel=columns, ylabel=rows)
     for l in range(k):
         for m in range(k):
+            if np.isnan(values[l, m]):
+                continue
             dark = (values[l, m] - low) / (high - low) < 0.6
             text = f"{values[l, m]:.0f}" if percent or values[l, m] >= 10 else f"{values[l, m]:.1f}"
             axis.text(m, l, text, ha="center", va="center", color="white" if dark else "black")
     figure.colorbar(image, ax=axis, label="%" if percent else None, shrink=0.85)
-    return _save(figure, path)
+    return save(figure, path)
 
 
-def plot_map(
-    embeddings: Tensor,
-    path: str | Path,
-    *,
-    labels: Tensor | None = None,
-    class_names: Sequence[str] | None = None,
-    view_names: Sequence[str] | None = None,
-    mask: Tensor | None = None,
-    limit: int = 1500,
-    title: str = "Embeddings",
-) -> Path:
-    """All views' embeddings (k, n, d) on one map: together on the left, view by view on the right.
-
-    The map is t-SNE of the unit vectors, with a fixed seed; of more than `limit` of them, points evenly spaced
-    over the rows are shown. With labels the colour tells the class, without them the view.
-    """
-    embeddings = _checks.aligned_views(embeddings, name="embeddings")
-    mask = _checks.presence(mask, embeddings)
-    k, n = embeddings.shape[:2]
-    rows = torch.linspace(0, n - 1, min(n, max(limit // k, 1))).long()
-    shown = torch.ones(k, len(rows), dtype=torch.bool) if mask is None else mask[:, rows].cpu()
-    places = tsne(normalize(embeddings[:, rows].double(), dim=-1).cpu()[shown])
-    view_of = torch.arange(k)[:, None].expand(k, len(rows))[shown]
-    views = list(view_names) if view_names is not None else [f"view {l}" for l in range(k)]
-    if labels is None:
-        code, names, what = view_of, views, "view"
-    else:
-        kinds, codes = torch.unique(labels.cpu(), return_inverse=True)
-        what = "class"
-        code = codes[rows].expand(k, len(rows))[shown]
-        names = [str(int(kind)) if class_names is None else class_names[int(kind)] for kind in kinds]
-    palette = _palette(len(names))
-    colour = [palette[c] for c in code.tolist()]
-
-    columns = max(1, math.ceil(k / 2)) if k <= 8 else math.ceil(k**0.5)
-    lines = math.ceil(k / columns)
-    side = 5.4
-    figure_class = _checks.extra("matplotlib.figure", "plot").Figure
-    figure = figure_class(figsize=(side * (1 + columns / lines), side + 0.9), layout="constrained", dpi=130)
-    figure.suptitle(f"{title}\nt-SNE: what the network finds alike lies close; colour is the {what}", fontsize=12)
-    grid = figure.add_gridspec(lines, columns + lines)
-    whole = figure.add_subplot(grid[:, :lines])
-    # In random order, so that no class hides another because it comes later.
-    order = torch.randperm(len(places), generator=torch.Generator().manual_seed(0)).tolist()
-    whole.scatter(*places[order].T, s=9, alpha=0.75, color=[colour[i] for i in order], linewidths=0)
-    whole.set_title("all views", fontsize=11)
-    for l, name in enumerate(views):
-        axis = figure.add_subplot(grid[l // columns, lines + l % columns], sharex=whole, sharey=whole)
-        chosen = (view_of == l).nonzero().flatten().tolist()
-        axis.scatter(*places.T, s=2, color="0.88", linewidths=0)
-        axis.scatter(*places[chosen].T, s=6, alpha=0.9, color=[colour[i] for i in chosen], linewidths=0)
-        axis.set_title(name, fontsize=10)
-    for axis in figure.axes:
-        axis.set(xticks=[], yticks=[], box_aspect=1)  # the axes of such a map have no unit
-        axis.spines[:].set_color("0.8")
-    if labels is not None and len(names) <= MOST_NAMES:
-        dots = [whole.scatter([], [], s=40, color=[tone], linewidths=0) for tone in palette]
-        figure.legend(dots, names, loc="outside lower center", ncols=min(len(names), 10), frameon=False)
-    return _save(figure, path)
+_BLUE, _ORANGE = "#0072b2", "#d55e00"
+# what a picture of missing views shows: (title, its lines by name, label and colour)
+_MISSING = (
+    (
+        "Accuracy of a probe",
+        (("linear", "mean of the views' embeddings", _BLUE), ("linear_raw", "raw features", _ORANGE)),
+    ),
+    ("Found first in a view that is not shown", (("recall_at_1", "mean of the shown views", _BLUE),)),
+)
 
 
-def tsne(points: Tensor) -> Tensor:
-    """Places in the plane (n, 2), from the first two principal components on."""
-    _checks.extra("sklearn", "train")
-    from sklearn.manifold import TSNE
-
-    centred = points - points.mean(0)
-    _, _, directions = torch.linalg.svd(centred, full_matrices=False)
-    start = torch.nn.functional.pad(centred @ directions[:2].T, (0, max(0, 2 - len(directions))))
-    start = 1e-4 * start / start[:, 0].std().clamp_min(1e-12)  # collapsed embeddings have no extent
-    machine = TSNE(perplexity=min(30.0, (len(points) - 1) / 3), init=start.float().numpy(), random_state=0)
-    return torch.from_numpy(machine.fit_transform(points.float().numpy()))
-
-
-def _palette(count: int) -> list[Any]:
-    """As many colours as there are names, told apart as well as their number allows."""
-    colormaps = _checks.extra("matplotlib", "plot").colormaps
-    if count > MOST_NAMES:
-        return [colormaps["turbo"](c / (count - 1)) for c in range(count)]
-    return [colormaps["tab10" if count <= 10 else "tab20"](c) for c in range(count)]
+def plot_missing(found: Mapping[str, Any], path: str | Path) -> Path:
+    """What `m3g.evaluation.missing.without_views` found: against the share of absent entries, and for every subset."""
+    kept = [(title, [line for line in lines if line[0] in found["curve"]]) for title, lines in _MISSING]
+    measures = [(title, lines) for title, lines in kept if lines]
+    figure, axes = new_figure(2 * len(measures), width=4.6)
+    every = "every subset" if found["every_subset"] else "some subsets of each size"
+    for column, (title, lines) in enumerate(measures):
+        curve, dots = axes[column], axes[len(measures) + column]
+        for shift, (name, label, colour) in enumerate(lines):
+            values = [np.nan if value is None else 100 * value for value in found["curve"][name]]
+            curve.plot([100 * share for share in found["curve"]["share"]], values, "o-", color=colour, label=label)
+            known = [(len(part["views"]), 100 * part[name]) for part in found["subsets"] if part[name] is not None]
+            sizes = sorted({size for size, _ in known})
+            means = [np.mean([value for size, value in known if size == mine]) for mine in sizes]
+            dots.plot([s + shift / 6 for s, _ in known], [value for _, value in known], ".", color=colour, alpha=0.4)
+            dots.plot([s + shift / 6 for s in sizes], means, "-", color=colour, label=f"{label}, mean")
+        curve.set(title=title, xlabel="absent entries, %", ylabel="%")
+        dots.set(title=title, xlabel=f"number of views shown (a dot is a subset; {every})", ylabel="%")
+        dots.xaxis.get_major_locator().set_params(integer=True)
+        for axis in (curve, dots):
+            axis.axhline(100 * found["chance"][lines[0][0]], color="0.4", linestyle=":", label="chance")
+            axis.set_ylim(bottom=0)
+            axis.grid(alpha=0.3)
+            axis.spines[["top", "right"]].set_visible(False)
+            axis.legend(frameon=False, fontsize=8)
+    return save(figure, path)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
 from m3g import _checks
+from m3g.evaluation import baselines
+from m3g.evaluation.embedded import Embedded, mean_of_views, off_diagonal_mean, side_by_side
 from m3g.evaluation.few_shot import SHOTS, few_shot_probe, most_shots
 from m3g.evaluation.geometry import alignment, effective_rank, uniformity
 from m3g.evaluation.matching import polymatching_accuracy
+from m3g.evaluation.missing import without_views
 from m3g.evaluation.probes import knn_accuracy, linear_probe, quick_probe, transfer_probe
 from m3g.evaluation.retrieval import LEVELS, retrieval
 
@@ -40,50 +42,18 @@ METRICS = {
 
 
 @dataclass
-class Embedded:
-    """n points as a network sees them: what `evaluate` works on.
-
-    Attributes:
-        embeddings: (k, n, d) after the projectors; None to judge `features` alone.
-        features: k tensors (n, width) before them; the widths may differ.
-        labels: (n,), None for unlabelled data.
-        mask: bool (k, n), true where a point has a view; None if all have.
-    """
-
-    embeddings: Tensor | None = None
-    features: Sequence[Tensor] | None = None
-    labels: Tensor | None = None
-    mask: Tensor | None = None
-
-
-@dataclass
 class Report:
-    """Numbers by the names of `METRICS`, and matrices (k, k) between views: `recall_at_1`, `transfer`, …"""
+    """Numbers by the names of `METRICS`, and matrices (k, k) between views: `recall_at_1`, `transfer`, …
+
+    `chance` and `raw` have, under the same names, what guessing gives and what the inputs give without a network;
+    `missing` is what `m3g.evaluation.missing` says of views that go missing.
+    """
 
     numbers: dict[str, float] = field(default_factory=dict)
     matrices: dict[str, Tensor] = field(default_factory=dict)
-
-
-def mean_of_views(embeddings: Tensor, mask: Tensor | None = None) -> Tensor:
-    """One vector per point, (n, d): the mean of its present views' unit vectors."""
-    units = normalize(embeddings, dim=-1)
-    if mask is None:
-        return units.mean(0)
-    weight = mask.to(units).unsqueeze(-1)
-    return (units * weight).sum(0) / weight.sum(0)
-
-
-def side_by_side(features: Sequence[Tensor], mask: Tensor | None = None) -> Tensor:
-    """All views' features in one row per point, absent ones zero."""
-    parts = [part.flatten(1) for part in features]
-    if mask is not None:
-        parts = [torch.where(mask[l].unsqueeze(-1), part, 0.0) for l, part in enumerate(parts)]
-    return torch.cat(parts, dim=1)
-
-
-def off_diagonal_mean(matrix: Tensor) -> float:
-    away = ~torch.eye(len(matrix), dtype=torch.bool)
-    return float(matrix[away].mean())
+    chance: dict[str, float] = field(default_factory=dict)
+    raw: dict[str, float] = field(default_factory=dict)
+    missing: dict[str, Any] = field(default_factory=dict)
 
 
 def evaluate(
@@ -96,13 +66,18 @@ def evaluate(
     polymatching: bool = True,
     matching_batch: int | None = None,
     matching_epsilon: float = 0.02,
+    raw: tuple[Embedded, Embedded] | None = None,
+    missing: bool = False,
 ) -> Report:
     """Everything that the given parts allow: probes need labels, the rest needs embeddings.
 
     Probes are fitted on `train` and scored on `test`; everything else is measured on `test` alone. `few_shot` adds
     the paper's probes from 10, 50, 100 and 1000 labels per class, as far as there are twice as many training rows.
+    `raw` are the same rows with the inputs themselves as features, for the numbers beside; `missing` adds what is left
+    when views go missing.
 
     Example:
+        >>> import torch
         >>> labels = torch.arange(60) % 3
         >>> views = torch.eye(3)[labels].expand(2, 60, 3) + 0.1 * torch.randn(2, 60, 3)
         >>> points = Embedded(embeddings=views, labels=labels)
@@ -132,6 +107,12 @@ def evaluate(
     if not report.numbers:
         raise ValueError("train and test must have labels, embeddings or both, got neither.")
     report.numbers = {name: report.numbers[name] for name in METRICS if name in report.numbers}
+    guessed = baselines.chance(train, test, matching_size=matching_batch)
+    report.chance = {name: baselines.chance_of(name, guessed) for name in report.numbers}
+    if raw is not None:
+        report.raw = baselines.raw(*raw, list(report.numbers))
+    if missing and test.embeddings is not None:
+        report.missing = without_views(train, test, raw=raw)
     return report
 
 

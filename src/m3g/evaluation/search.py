@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from m3g import _checks
-from m3g.evaluation.report import mean_of_views
+from m3g.evaluation.embedded import mean_of_views
 
 
 class Found(NamedTuple):

@@ -13,14 +13,11 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from m3g.costs import CircularVariance
-from m3g.evaluation import knn_accuracy, quick_probe
-from m3g.evaluation.plots import tsne
-from m3g.evaluation.report import side_by_side
+from m3g.evaluation.map import tsne
 from m3g.nets import build_net
 from m3g.solvers import solve
 from m3g.training.embedded_run import EmbeddedRun, embed_run
 from m3g.training.export import read_recipe
-from m3g.training.fit import build_data
 from m3g.training.logs import Table
 from m3g.training.run import Run
 
@@ -57,14 +54,14 @@ def read_results(run: str | os.PathLike[str]) -> dict[str, Any]:
         raise ValueError(f"run must have been evaluated, but {folder.path} has no results.json: use m3g evaluate.")
     try:
         content = json.loads(folder.results.read_text(encoding="utf-8"))
-        return {"numbers": dict(content["numbers"]), "matrices": dict(content["matrices"]), "views": content["views"]}
-    except (ValueError, KeyError, TypeError) as error:
+        parts = {name: dict(content[name]) for name in ("numbers", "matrices", "chance", "raw", "missing")}
+        return {**parts, "views": list(content["views"]), "num_test": int(content["test_rows"])}
+    except KeyError as error:
+        raise ValueError(
+            f"{folder.results} must have {error}, got none: it is older than this version, use m3g evaluate."
+        ) from error
+    except (ValueError, TypeError) as error:
         raise ValueError(f"{folder.results} must be what m3g evaluate wrote, but it is damaged ({error}).") from error
-
-
-def test_rows(run: str | os.PathLike[str]) -> int:
-    """How many test objects a run was measured on."""
-    return build_data(Run(run).open()).num_rows("test")
 
 
 def collect(run: str | os.PathLike[str], *, trust: bool = False) -> RunFacts:
@@ -78,12 +75,9 @@ def collect(run: str | os.PathLike[str], *, trust: bool = False) -> RunFacts:
         config=folder.config.read_text(encoding="utf-8"),
         environment=environment,
         curves=_curves(folder.path),
-        chance=_chance(test),
-        raw=_raw(test),
         couplings={"before": _coupling(_untrained(run, trust)), "after": _coupling(test)},
         map=_map(test),
-        num_test=test.embeddings.shape[1],
-        **results,
+        **{name: results[name] for name in ("numbers", "matrices", "views", "chance", "raw", "num_test")},
     )
 
 
@@ -96,27 +90,6 @@ def _curves(folder: Path) -> dict[str, tuple[list[float], list[float]]]:
             if kept:
                 found[name] = ([row["step"] for row in kept], [row[name] for row in kept])
     return found
-
-
-def _chance(test: EmbeddedRun) -> dict[str, float]:
-    """The largest class for probes; the first of n in random order for retrieval."""
-    n = test.embeddings.shape[1]
-    chance = {f"recall_at_{level}": min(1.0, level / n) for level in (1, 5, 10)}
-    chance |= {"median_rank": (n + 1) / 2, "alignment": 2.0}
-    if test.labels is not None:
-        share = float(test.labels.bincount().max() / n)
-        chance |= dict.fromkeys(("linear_mean", "linear_views", "linear_transfer", "linear_concat", "knn_mean"), share)
-    return chance
-
-
-def _raw(test: EmbeddedRun) -> dict[str, float]:
-    if test.labels is None:
-        return {}
-    parts: list[Any] = []
-    for split in ("train", "test"):
-        views, mask, labels = test.data.arrays(split)
-        parts += [side_by_side(views, mask), labels]
-    return {"linear_mean": quick_probe(*parts), "knn_mean": knn_accuracy(*parts, neighbours=min(5, len(parts[1])))}
 
 
 def _untrained(run: str | os.PathLike[str], trust: bool) -> EmbeddedRun:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,16 +14,18 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 
 from m3g.data import ViewsData
 from m3g.evaluation import METRICS, Embedded, Report, evaluate, quick_probe
-from m3g.evaluation.plots import plot_curves, plot_map, plot_matrix
+from m3g.evaluation.baselines import guess
 from m3g.nets import MultiViewNet
 from m3g.training.build import build_data
 from m3g.training.config import Config
 from m3g.training.export import load, read_recipe
 from m3g.training.files import write_json
 from m3g.training.logs import Table
+from m3g.training.pictures import draw
 from m3g.training.processes import is_first
 from m3g.training.run import Run
 
+MOST_RAW = 1e7  # numbers in all rows; a probe on more would take longer than the rest of the evaluation
 QUICK = ("linear_mean", "knn_mean", "recall_at_1", "effective_rank")
 
 
@@ -123,16 +127,40 @@ def evaluate_run(
         )
     test = embed(net, data, "test")
     few = data.few_shot if few_shot is None else few_shot
-    report = evaluate(embed(net, data, "train"), test, paper_probe=paper_probe, few_shot=few)
+    train = embed(net, data, "train")
+    report = evaluate(train, test, paper_probe=paper_probe, few_shot=few, raw=raw_features(data), missing=True)
     held_out = data.held_out_batches()
     if held_out is not None and len(net.encoders) == 1:  # views that were held out have no encoder of their own
-        report.numbers["linear_held_out"] = held_out_accuracy(net, *held_out)
-    write_json(folder.results, {"numbers": report.numbers, "matrices": report.matrices, "views": data.view_names})
+        name = "linear_held_out"
+        report.numbers[name], report.chance[name] = held_out_accuracy(net, *held_out)
+    content: dict[str, Any] = {
+        "views": data.view_names,
+        "test_rows": data.num_rows("test"),
+        **dataclasses.asdict(report),
+    }
+    for part in content["missing"].get("subsets", []):
+        part["views"] = [data.view_names[l] for l in part["views"]]
+    write_json(folder.results, content)
     return report, draw(folder, report, test, data)
 
 
-def held_out_accuracy(net: MultiViewNet, train: Iterable[Any], test: Iterable[Any]) -> float:
-    """A linear probe on the features of all seen views' training rows, tested on rows of the views that were held out.
+def raw_features(data: ViewsData) -> tuple[Embedded, Embedded] | None:
+    """Training and test rows with their inputs as features; None where they are no numbers, or too many for a probe."""
+    rows, width = data.num_rows("train") + data.num_rows("test"), sum(map(math.prod, data.view_shapes))
+    if rows * width > MOST_RAW:
+        return None
+    parts = []
+    for split in ("train", "test"):
+        views, mask, labels = data.arrays(split)
+        if not all(view.is_floating_point() for view in views):
+            return None
+        parts.append(Embedded(features=views, labels=labels, mask=mask))
+    return parts[0], parts[1]
+
+
+def held_out_accuracy(net: MultiViewNet, train: Iterable[Any], test: Iterable[Any]) -> tuple[float, float]:
+    """A linear probe on the features of all seen views' training rows, tested on rows of the views that were held out;
+    and what guessing gives there.
 
     Batches have one view each; one encoder serves all.
     """
@@ -140,59 +168,7 @@ def held_out_accuracy(net: MultiViewNet, train: Iterable[Any], test: Iterable[An
     for batches in (train, test):
         seen: Any = embed_batches(net, batches)
         rows += [seen.features[0], seen.labels]
-    return quick_probe(*rows)
-
-
-def draw(folder: Run, report: Report, test: Embedded, data: ViewsData) -> list[Path]:
-    """The pictures of a run: curves, matrices between views, a map of the embeddings."""
-    pictures = []
-    curves = _curves(folder)
-    if curves:
-        pictures.append(plot_curves(curves, folder.plots / "curves.png"))
-    names = list(data.view_names)
-    pictures.append(
-        plot_matrix(report.matrices["recall_at_1"], names, folder.plots / "retrieval.png", title="Partner found first")
-    )
-    if "transfer" in report.matrices:
-        pictures.append(
-            plot_matrix(
-                report.matrices["transfer"],
-                names,
-                folder.plots / "transfer.png",
-                title="Accuracy of a probe moved between views",
-                rows="trained on",
-                columns="tested on",
-            )
-        )
-    assert test.embeddings is not None
-    pictures.append(
-        plot_map(
-            test.embeddings,
-            folder.plots / "map.png",
-            labels=test.labels,
-            class_names=data.class_names,
-            view_names=names,
-            mask=test.mask,
-            title="Test points, every view of each",
-        )
-    )
-    return pictures
-
-
-def _curves(folder: Run) -> dict[str, Any]:
-    rows, probes = (Table(folder.path / name).rows() for name in ("metrics.csv", "probes.csv"))
-    panels: dict[str, Any] = {}
-    if rows:
-        panels["Training loss"] = {"loss": _series(rows, "loss")}
-    shares = [name for name in ("linear_mean", "knn_mean", "recall_at_1") if probes and name in probes[0]]
-    if shares:
-        panels["On the validation split"] = {name: _series(probes, name) for name in shares}
-    return panels
-
-
-def _series(rows: list[dict[str, float]], name: str) -> tuple[list[float], list[float]]:
-    kept = [row for row in rows if name in row]
-    return [row["step"] for row in kept], [row[name] for row in kept]
+    return quick_probe(*rows), guess(rows[1], rows[3])
 
 
 def finish(run: Run, data: ViewsData, *, trust: bool = False) -> None:
@@ -216,8 +192,15 @@ def show(report: Report) -> None:
 
     grid = Grid(title="on the test split", title_justify="left")
     grid.add_column("measure")
-    grid.add_column("value", justify="right")
+    for name in ("value", *(["raw"] if report.raw else []), "chance"):
+        grid.add_column(name, justify="right")
     grid.add_column("meaning")
     for name, value in report.numbers.items():
-        grid.add_row(name, f"{value:.4f}", METRICS[name])
+        beside = [report.raw.get(name)] if report.raw else []
+        cells = ["—" if number is None else f"{number:.4f}" for number in (value, *beside, report.chance.get(name))]
+        grid.add_row(name, *cells, METRICS[name])
     Console().print(grid)
+    if report.raw:
+        print(
+            "raw: the inputs without a network, side by side (linear_views: one by one); chance: guessing, random order"
+        )

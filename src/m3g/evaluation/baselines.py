@@ -1,0 +1,105 @@
+"""What stands beside a number of an evaluation: what chance gives, and what the inputs give without a network."""
+
+from __future__ import annotations
+
+import torch
+from scipy.special import hyp0f1
+from torch import Tensor
+
+from m3g.evaluation.embedded import Embedded, off_diagonal_mean, side_by_side
+from m3g.evaluation.few_shot import few_shot_probe
+from m3g.evaluation.geometry import effective_rank
+from m3g.evaluation.matching import matching_batch
+from m3g.evaluation.probes import knn_accuracy, linear_probe, quick_probe
+from m3g.evaluation.retrieval import LEVELS, retrieval
+
+PROBES = ("linear_mean", "linear_concat", "knn_mean", "paper_probe")
+PROBES_OF_VIEWS = ("linear_views", "linear_transfer")
+
+
+def guess(train_labels: Tensor, test_labels: Tensor) -> float:
+    """Accuracy of always naming the class that is most frequent among the training rows.
+
+    Example:
+        >>> guess(torch.tensor([0, 1, 1]), torch.tensor([0, 0, 0, 1]))
+        0.25
+    """
+    return float((test_labels == train_labels.mode().values).double().mean())
+
+
+def chance(train: Embedded, test: Embedded, *, matching_size: int | None = None) -> dict[str, float]:
+    """By the names of `METRICS`: guessing the most frequent class, partners in random order, random directions.
+
+    A balanced accuracy is 1 / classes by chance. `matching_size` is the batch of the polymatching.
+    """
+    found: dict[str, float] = {}
+    if train.labels is not None and test.labels is not None:
+        found = dict.fromkeys(PROBES, guess(train.labels, test.labels))
+        rows = [slice(None)] if test.mask is None else list(test.mask)
+        each = [guess(train.labels, test.labels[present]) for present in rows]
+        found |= dict.fromkeys(PROBES_OF_VIEWS, sum(each) / len(each))
+        found["few_shot"] = 1 / len(torch.unique(train.labels))
+    if test.embeddings is not None:
+        k, n, d = test.embeddings.shape
+        sizes = torch.full((k,), n) if test.mask is None else test.mask.sum(1)
+        for level in LEVELS:
+            found[f"recall_at_{level}"] = float((level / sizes.double()).clamp(max=1).mean())
+        found["median_rank"] = float((sizes.double() + 1).mean() / 2)
+        complete = n if test.mask is None else int(test.mask.all(0).sum())
+        found["polymatching"] = float(matching_batch(k, complete, matching_size)) ** (1 - k)
+        found["alignment"] = 2.0
+        found["uniformity"] = float(-4 + torch.tensor(hyp0f1(d / 2, 4.0)).log())  # the mean of exp(4 cosine) is 0F1
+        random = torch.randn(1, n, d, generator=torch.Generator().manual_seed(0)).expand(2, n, d)
+        found["effective_rank"] = effective_rank(random)
+    return found
+
+
+def chance_of(name: str, found: dict[str, float]) -> float:
+    """The entry that belongs to a measure; all few-shot probes share one."""
+    return found["few_shot" if name.startswith("few_shot_") else name]
+
+
+def raw(train: Embedded, test: Embedded, names: list[str]) -> dict[str, float]:
+    """The same measures on the inputs themselves (`features` of both), as far as they make sense there.
+
+    Probes see all views side by side, or one at a time. Views are compared with each other only where they have one
+    shape; what moves between views, or needs a common space, is left out.
+    """
+    assert train.features is not None
+    assert test.features is not None
+    found: dict[str, float] = {}
+    one_shape = len({part[0].numel() for part in test.features}) == 1
+    if train.labels is not None and test.labels is not None:
+        rows = (
+            side_by_side(train.features, train.mask), train.labels,
+            side_by_side(test.features, test.mask), test.labels,
+        )  # fmt: skip
+        found["linear_concat"] = found["linear_mean"] = quick_probe(*rows)
+        found["knn_mean"] = knn_accuracy(*rows, neighbours=min(5, len(train.labels)))
+        if "paper_probe" in names:
+            found["paper_probe"] = linear_probe(*rows).accuracy
+        if "linear_views" in names:
+            each = [_one_view(train, test, l) for l in range(len(train.features))]
+            found["linear_views"] = sum(each) / len(each)
+        for name in names if one_shape else []:
+            if name.startswith("few_shot_"):
+                shots = int(name.removeprefix("few_shot_"))
+                flat = [[part.flatten(1) for part in given.features or []] for given in (train, test)]
+                found[name] = few_shot_probe(flat[0], train.labels, flat[1], test.labels, shots=shots).balanced_accuracy
+    if one_shape:
+        views = torch.stack([part.flatten(1) for part in test.features])
+        searched = retrieval(views, mask=test.mask)
+        for level in LEVELS:
+            found[f"recall_at_{level}"] = off_diagonal_mean(searched.recall[level])
+        found["median_rank"] = off_diagonal_mean(searched.median_rank)
+    return {name: found[name] for name in names if name in found}
+
+
+def _one_view(train: Embedded, test: Embedded, l: int) -> float:
+    parts: list[Tensor] = []
+    for given in (train, test):
+        assert given.features is not None
+        assert given.labels is not None
+        rows = slice(None) if given.mask is None else given.mask[l]
+        parts += [given.features[l][rows].flatten(1), given.labels[rows]]
+    return quick_probe(*parts)

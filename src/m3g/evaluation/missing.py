@@ -1,0 +1,156 @@
+"""What is left when views go missing: every subset of the views, and a growing share of absent entries.
+
+The probe is fitted once, on training rows as they are, and scored on test rows of which only some views are shown: what
+a user meets who has trained on complete rows. Retrieval asks for the object in a view that is not shown: the query is
+the mean of what is shown, searched is that view of all test rows; the mean over the views that are not shown.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from m3g.evaluation.baselines import guess
+from m3g.evaluation.embedded import Embedded, mean_of_views, side_by_side
+from m3g.evaluation.probes import probe_scores
+from m3g.evaluation.retrieval import truth_ranks
+
+ALL_UP_TO = 6  # views of which every subset is looked at; of more, some of every size
+PER_SIZE = 10
+SHARES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)
+DRAWS = 3  # of the absent entries, at every share
+MOST_ROWS = 1000  # test rows among which partners are searched
+
+
+def view_subsets(k: int, *, seed: int = 0) -> list[tuple[int, ...]]:
+    """All subsets of k <= 6 views that are not empty; of more views at most 10 of each size, drawn by the seed.
+
+    Example:
+        >>> view_subsets(2)
+        [(0,), (1,), (0, 1)]
+        >>> len(view_subsets(6)), len(view_subsets(7)), len(view_subsets(12))
+        (63, 55, 111)
+    """
+    random = np.random.default_rng([seed, k])
+    found: list[tuple[int, ...]] = []
+    for size in range(1, k + 1):
+        if k <= ALL_UP_TO or math.comb(k, size) <= PER_SIZE:
+            found += itertools.combinations(range(k), size)
+            continue
+        drawn: set[tuple[int, ...]] = set()
+        while len(drawn) < PER_SIZE:
+            drawn.add(tuple(sorted(random.permutation(k)[:size].tolist())))
+        found += sorted(drawn)
+    return found
+
+
+def hide(present: Tensor, share: float, *, seed: int) -> Tensor:
+    """The entries (k, n) without a share of them, drawn at random; every row that has a view keeps one.
+
+    Example:
+        >>> shown = hide(torch.ones(4, 1000, dtype=torch.bool), 0.5, seed=0)
+        >>> bool(shown.any(0).all()), round(float(shown.float().mean()), 1)
+        (True, 0.5)
+    """
+    chance = torch.rand(present.shape, generator=torch.Generator().manual_seed(seed)).masked_fill(~present, -1.0)
+    return (chance >= share).scatter(0, chance.argmax(0, keepdim=True), True) & present
+
+
+def without_views(train: Embedded, test: Embedded, *, raw: tuple[Embedded, Embedded] | None = None) -> dict[str, Any]:
+    """The numbers of both questions, as plain values for `results.json`.
+
+    `subsets` has an entry per subset: the numbers of its `views`, `linear` and, with `raw`, `linear_raw` (inputs side
+    by side, what is absent at the mean of the training rows), and `recall_at_1`, None where all views are shown.
+    `curve` has the same as lists over the `share` of absent entries. `chance` has what guessing gives.
+    """
+    assert test.embeddings is not None
+    k, n = test.embeddings.shape[:2]
+    present = torch.ones(k, n, dtype=torch.bool) if test.mask is None else test.mask.cpu()
+    subsets = view_subsets(k)
+    chosen = [present & _rows_of(subset, k) for subset in subsets]
+    drawn = [[hide(present, share, seed=draw) for draw in range(DRAWS)] for share in SHARES]
+    shown = chosen + [entries for draws in drawn for entries in draws]
+
+    parts: list[dict[str, Any]] = [{"views": list(subset)} for subset in subsets]
+    curve: dict[str, Any] = {"share": list(SHARES)}
+    found: dict[str, Any] = {"every_subset": k <= ALL_UP_TO, "subsets": parts, "curve": curve, "chance": {}}
+    for name, scores in _accuracies(train, test, raw, shown).items():
+        for part, score in zip(parts, scores):
+            part[name] = score
+        rest = scores[len(subsets) :]
+        curve[name] = [_mean(rest[i : i + DRAWS]) for i in range(0, len(rest), DRAWS)]
+    if train.labels is not None and test.labels is not None:
+        found["chance"]["linear"] = guess(train.labels, test.labels)
+
+    rows = torch.linspace(0, n - 1, min(n, MOST_ROWS)).long()
+    units = normalize(test.embeddings.double().cpu()[:, rows], dim=-1)
+    there = present[:, rows]
+    for part, subset, entries in zip(parts, subsets, chosen):
+        hidden = [m for m in range(k) if m not in subset]
+        part["recall_at_1"] = _mean([_found_first(units, entries[:, rows], there, m) for m in hidden])
+    curve["recall_at_1"] = []
+    for share in SHARES:
+        values = []
+        for m, draw in itertools.product(range(k), range(DRAWS)):
+            others = there.clone()
+            others[m] = False
+            values.append(_found_first(units, hide(others, share, seed=draw), there, m))
+        curve["recall_at_1"].append(_mean(values))
+    sizes = there.sum(1).double()
+    found["chance"]["recall_at_1"] = float((1 / sizes[sizes > 0]).mean())
+    return found
+
+
+def _rows_of(subset: tuple[int, ...], k: int) -> Tensor:
+    return torch.tensor([[l in subset] for l in range(k)])
+
+
+def _mean(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _accuracies(
+    train: Embedded, test: Embedded, raw: tuple[Embedded, Embedded] | None, shown: list[Tensor]
+) -> dict[str, list[float | None]]:
+    """Of the probe, for every choice of shown entries, on the rows that have any; None where no row has."""
+    if train.labels is None or test.labels is None or train.embeddings is None or test.embeddings is None:
+        return {}
+    kept = [entries.any(0) for entries in shown]
+    asked = [(entries[:, rows], rows) for entries, rows in zip(shown, kept) if bool(rows.any())]
+    embeddings, labels = test.embeddings.cpu(), test.labels
+    tests = [(mean_of_views(embeddings[:, rows], entries), labels[rows]) for entries, rows in asked]
+    scores = {"linear": probe_scores(mean_of_views(train.embeddings, train.mask), train.labels, tests)}
+    if raw is not None:
+        before, after = raw
+        assert before.features is not None
+        assert after.features is not None
+        flat = [[part.flatten(1) for part in given.features or []] for given in (before, after)]
+        means = [
+            (part if before.mask is None else part[before.mask[l]]).mean(0) for l, part in enumerate(flat[0])
+        ]  # so that zero, which stands for an absent view, is the mean
+        seen, new = ([part - mean for part, mean in zip(parts, means)] for parts in flat)
+        tests = [(side_by_side([part[rows] for part in new], entries), labels[rows]) for entries, rows in asked]
+        scores["linear_raw"] = probe_scores(side_by_side(seen, before.mask), train.labels, tests)
+    found: dict[str, list[float | None]] = {}
+    for name, values in scores.items():
+        rest = iter(values)
+        found[name] = [next(rest) if bool(rows.any()) else None for rows in kept]
+    return found
+
+
+def _found_first(units: Tensor, shown: Tensor, present: Tensor, m: int) -> float | None:
+    """How often the mean of a row's shown entries finds the row's entry in view m first, among all that have view m."""
+    asked = shown.any(0) & present[m]
+    if not bool(asked.any()):
+        return None
+    queries = normalize(mean_of_views(units[:, asked], shown[:, asked]), dim=-1)
+    place = present[m].cumsum(0) - 1
+    ranks = truth_ranks(queries, units[m][present[m]], place[asked])
+    return float((ranks <= 1).double().mean())

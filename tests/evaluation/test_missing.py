@@ -1,0 +1,135 @@
+"""Chance and raw features beside every number, and what is left when views go missing."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from m3g.evaluation import Embedded, alignment, effective_rank, evaluate, retrieval, uniformity, view_subsets
+from m3g.evaluation import missing as missing_views
+from m3g.evaluation.baselines import chance
+from m3g.evaluation.missing import hide, without_views
+from m3g.evaluation.plots import plot_missing
+
+
+def points(n, seed, *, k=3, masked=False, noise=0.3, width=8):
+    random = torch.Generator().manual_seed(seed)
+    labels = torch.arange(n) % 3
+    centre = 2 * torch.eye(width)[labels] + torch.randn(n, width, generator=random)
+    embeddings = centre + noise * torch.randn(k, n, width, generator=random)
+    mask = None
+    if masked:
+        mask = torch.rand(k, n, generator=random) > 0.3
+        mask[0] = True
+    return Embedded(embeddings, list(embeddings), labels, mask)
+
+
+def test_chance_is_what_random_embeddings_score():
+    random = torch.Generator().manual_seed(0)
+    mask = torch.rand(3, 600, generator=random) > 0.3
+    mask[0] = True
+    labels = (torch.rand(600, generator=random) < 0.3).long()
+    views = torch.randn(3, 600, 16, generator=random)
+    found = chance(Embedded(views, labels=labels), Embedded(views, labels=labels, mask=mask))
+    assert found["linear_mean"] == pytest.approx(float((labels == 0).float().mean()))
+    assert found["few_shot"] == 0.5
+    assert found["alignment"] == pytest.approx(alignment(views), abs=0.05)
+    assert found["uniformity"] == pytest.approx(uniformity(views), abs=0.02)
+    assert found["effective_rank"] == pytest.approx(effective_rank(views), rel=0.01)
+    searched = retrieval(views, mask=mask)
+    away = ~torch.eye(3, dtype=torch.bool)
+    assert found["median_rank"] == pytest.approx(float(searched.median_rank[away].mean()), rel=0.1)
+    assert found["recall_at_10"] == pytest.approx(float(searched.recall[10][away].mean()), abs=0.01)
+    assert found["polymatching"] == 16.0**-2
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_every_number_has_chance_and_probes_have_raw_features_beside(masked):
+    train, test = points(150, 0, masked=masked), points(96, 1, masked=masked)
+    raw = tuple(Embedded(features=given.features, labels=given.labels, mask=given.mask) for given in (train, test))
+    report = evaluate(train, test, raw=raw, few_shot=True, paper_probe=True)
+    assert report.chance.keys() == report.numbers.keys()
+    assert report.raw["linear_concat"] == report.numbers["linear_concat"]  # here the features are the inputs
+    assert report.raw["recall_at_1"] == report.numbers["recall_at_1"]
+    assert report.raw["few_shot_10"] == report.numbers["few_shot_10"]
+    assert {"linear_views", "knn_mean", "paper_probe"} <= report.raw.keys()
+    assert "linear_transfer" not in report.raw
+    assert evaluate(train, test).raw == {}
+
+
+def test_views_of_different_widths_are_not_compared_raw():
+    train, test = points(60, 0), points(60, 1)
+    raw = tuple(
+        Embedded(features=[part[:, : 3 + l] for l, part in enumerate(given.features)], labels=given.labels)
+        for given in (train, test)
+    )
+    assert set(evaluate(train, test, raw=raw, polymatching=False).raw) == {
+        "linear_mean", "linear_views", "linear_concat", "knn_mean",
+    }  # fmt: skip
+
+
+def test_subsets():
+    assert len(view_subsets(5)) == 31
+    for k in (7, 12):
+        subsets = view_subsets(k)
+        assert len(set(subsets)) == len(subsets)
+        sizes = [len(subset) for subset in subsets]
+        assert [sizes.count(size) for size in range(1, k + 1)] == [min(10, math.comb(k, s)) for s in range(1, k + 1)]
+        assert subsets == view_subsets(k)
+
+
+@settings(deadline=None, max_examples=25)
+@given(k=st.integers(2, 6), n=st.integers(1, 50), share=st.floats(0, 0.99), seed=st.integers(0, 1000))
+def test_hidden_entries_leave_every_row_a_view_that_it_had(k, n, share, seed):
+    present = torch.rand(k, n, generator=torch.Generator().manual_seed(seed)) < 0.6
+    shown = hide(present, share, seed=seed)
+    assert not (shown & ~present).any()
+    assert torch.equal(shown.any(0), present.any(0))
+    if share == 0:
+        assert torch.equal(shown, present)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_one_view_finds_what_the_matrix_says_and_all_views_score_the_probe(masked):
+    train, test = points(150, 0, masked=masked), points(96, 1, masked=masked)
+    found = without_views(train, test)
+    numbers = evaluate(train, test, polymatching=False, transfer=False).numbers
+    matrix = retrieval(test.embeddings, mask=test.mask).recall[1]
+    for l, part in enumerate(found["subsets"][:3]):
+        assert part["views"] == [l]
+        others = [float(matrix[l, m]) for m in range(3) if m != l]
+        assert part["recall_at_1"] == pytest.approx(sum(others) / 2)
+    assert found["subsets"][-1]["linear"] == pytest.approx(found["curve"]["linear"][0]) == pytest.approx(numbers["linear_mean"])
+    assert found["subsets"][-1]["recall_at_1"] is None
+    assert "linear_raw" not in found["curve"]
+
+
+def test_more_is_found_with_more_views_and_less_with_fewer_entries(tmp_path):
+    train, test = points(300, 0, noise=0.8, k=4), points(300, 1, noise=0.8, k=4)
+    raw = tuple(Embedded(features=given.features, labels=given.labels) for given in (train, test))
+    found = without_views(train, test, raw=raw)
+    for name in ("linear", "linear_raw", "recall_at_1"):
+        by_size = [[p[name] for p in found["subsets"] if len(p["views"]) == size] for size in (1, 3)]
+        assert sum(by_size[1]) / len(by_size[1]) > sum(by_size[0]) / len(by_size[0]) + 0.02, name
+        assert found["curve"][name][0] > found["curve"][name][-1] + 0.02, name
+        assert min(found["curve"][name]) > found["chance"]["linear" if "linear" in name else name]
+    assert found["every_subset"]
+    assert plot_missing(found, tmp_path / "missing.png").stat().st_size > 10_000
+
+
+def test_without_labels_and_with_a_view_that_no_test_row_has(tmp_path):
+    test = points(60, 1)
+    test.labels, test.mask = None, torch.ones(3, 60, dtype=torch.bool)
+    test.mask[2] = False
+    found = without_views(Embedded(test.embeddings), test)
+    assert set(found["curve"]) == {"share", "recall_at_1"}
+    assert found["subsets"][2] == {"views": [2], "recall_at_1": None}
+    assert found["subsets"][0]["recall_at_1"] > found["chance"]["recall_at_1"] == 1 / 60
+    plot_missing(found, tmp_path / "missing.png")
+
+
+def test_many_rows_are_thinned(monkeypatch):
+    monkeypatch.setattr(missing_views, "MOST_ROWS", 20)
+    assert without_views(points(60, 0), points(60, 1))["chance"]["recall_at_1"] == pytest.approx(1 / 20)
