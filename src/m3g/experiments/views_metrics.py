@@ -14,7 +14,7 @@ from torch.nn.functional import normalize, one_hot
 
 from m3g.data.swapped import absent_entries
 from m3g.evaluation import RidgeProbe, clustering, knn_accuracy, polymatching_accuracy
-from m3g.evaluation.report import mean_of_views, side_by_side
+from m3g.evaluation.embedded import mean_of_views, side_by_side
 from m3g.evaluation.retrieval import truth_ranks
 
 SHOTS = (1, 5, 10)
