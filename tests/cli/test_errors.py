@@ -68,7 +68,7 @@ CASES = [
     (["--loss", "nonsense"], "loss must be one of"),
     (["--loss_options.nonsense", "3"], "nonsense"),
     (["--loss_options.epsilon", "-1"], "epsilon must be a positive"),
-    (["--encoder", "nonsense"], "encoder kind must be one of"),
+    (["--encoder", "nonsense"], "encoder must be one of"),
     (["--encoder", "os.system"], "trust=True"),
     (["--encoder_options.nonsense", "3"], "nonsense"),
     (["--data", "nonsense"], "data must be one of"),

@@ -109,7 +109,7 @@ def test_unreachable_hub_is_one_sentence_with_the_remedy(monkeypatch):
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        ("resmlp", "encoder kind must be one of 'conv', 'eeg', 'mlp', 'transformers'"),
+        ("resmlp", "encoder must be one of 'conv', 'eeg', 'mlp', 'spectrogram', 'text', 'transformers', 'vit'"),
         ({"kind": "mlp", "breadth": 3}, "breadth"),
         ({"kind": "mlp", "width": "wide"}, "width must be a whole number, got 'wide'"),
         ({"kind": "mlp", "dropout": -1}, "dropout must be a number from 0"),
@@ -168,3 +168,57 @@ def test_heads_follow_the_paper():
     assert [type(part).__name__ for part in Head(256, hidden=None, out_features=32).layers] == ["Linear"]
     net = build_net([(3,), (4,)], predictor={})
     assert net.predictor.in_features == net.predictor.out_features == 64
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int64])
+def test_text_ignores_padding_and_takes_an_empty_text(dtype):
+    encoder = build_encoder({"kind": "text", "width": 16, "heads": 2}, input_shape=(24,)).eval()
+    text = torch.zeros(3, 24, dtype=dtype)
+    text[0, :9] = torch.tensor(list("süßer".encode() + b"??"))
+    text[1, :9], text[1, 9:] = text[0, :9], 0
+    found = encoder(text)
+    assert bool(torch.isfinite(found).all())
+    torch.testing.assert_close(found[0], found[1])
+    torch.testing.assert_close(encoder(text[:, :12])[0], found[0])  # less padding, the same text
+    assert not torch.allclose(found[0], found[2])
+
+
+def test_spectrogram_separates_pitches_and_takes_short_sounds():
+    time = torch.arange(4000) / 8000
+    low, high = (torch.sin(2 * torch.pi * pitch * time) for pitch in (200, 2000))
+    encoder = build_encoder({"kind": "spectrogram", "rate": 8000, "channels": [8]}, input_shape=(4000,)).eval()
+    found = encoder(torch.stack([low, low, high, torch.zeros(4000)]))
+    torch.testing.assert_close(found[0], found[1])
+    assert not torch.allclose(found[0], found[2], atol=0.1)
+    assert bool(torch.isfinite(encoder(torch.zeros(2, 10))).all())
+
+
+def test_images_may_have_their_channels_first_last_or_none():
+    image = torch.rand(2, 3, 16, 16)
+    spec = {"kind": "conv", "channels": [8]}
+    torch.manual_seed(0)
+    first = build_encoder(spec, input_shape=(3, 16, 16))
+    torch.manual_seed(0)
+    last = build_encoder(spec, input_shape=(16, 16, 3))
+    torch.testing.assert_close(last(image.movedim(1, -1)), first(image))
+    assert build_encoder(spec, input_shape=(16, 16))(image[:, 0]).shape == (2, 8)
+    assert build_encoder({"kind": "vit", "width": 12, "depth": 1, "patch": 8}, input_shape=(16, 16))(
+        image[:, 0]
+    ).shape == (2, 12)
+
+
+def test_views_have_their_own_encoders_share_them_or_freeze_them():
+    specs = [{"kind": "mlp", "width": 8}, {"share": 0}, {"kind": "mlp", "width": 4, "dropout": 0.5, "frozen": True}]
+    net = build_net([(3,), (3,), (5,)], encoder=specs)
+    assert net.encoders[1] is net.encoders[0]
+    assert net.projectors[1] is net.projectors[0]
+    net.train()
+    assert net.encoders[0].training
+    assert not net.encoders[2].training
+    net([torch.randn(6, 3), torch.randn(6, 3), torch.randn(6, 5)]).sum().backward()
+    assert all(p.grad is None for p in net.encoders[2].parameters())
+    assert all(p.grad is not None for p in net.encoders[0].parameters())
+    again = build_net([(3,), (3,), (5,)], encoder=specs)
+    again.load_state_dict(net.state_dict())
+    with pytest.raises(ValueError, match="share must be an earlier view of the same shape"):
+        build_net([(3,), (4,)], encoder=[{"kind": "mlp"}, {"share": 0}])

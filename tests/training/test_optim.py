@@ -7,6 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from m3g.nets import build_net
 from m3g.training.optim import AdamSettings, adamw, parameter_groups, scale_adam, scale_momentum
 from m3g.training.schedules import cosine, warmup_cosine
 
@@ -66,3 +67,14 @@ def test_biases_and_one_dimensional_parameters_do_not_decay():
 def test_nothing_to_train_is_an_error():
     with pytest.raises(ValueError, match="at least one parameter"):
         adamw(torch.nn.Identity(), PAPER)
+
+
+def test_an_encoder_may_have_a_learning_rate_of_its_own():
+    net = build_net([(3,), (5,)], encoder=[{"kind": "mlp", "learning_rate": 1e-5}, {"kind": "mlp"}])
+    groups = [group for group in parameter_groups(net) if group["params"]]
+    assert [(group["own_rate"], group["decays"]) for group in groups] == [
+        (None, True), (None, False), (1e-5, True), (1e-5, False)
+    ]  # fmt: skip
+    slow = {id(p) for group in groups if group["own_rate"] for p in group["params"]}
+    assert slow == {id(p) for p in net.encoders[0].parameters()}
+    assert sum(len(group["params"]) for group in groups) == len(list(net.parameters()))

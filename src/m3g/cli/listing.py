@@ -1,21 +1,25 @@
-"""`m3g losses` and `m3g data`: what there is to choose from."""
+"""`m3g losses`, `m3g data` and `m3g encoders`: what there is to choose from."""
 
 from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Sequence
 from typing import Any
+
+from m3g._checks import one_of
 
 DESCRIPTION = {
     "losses": "List the losses that m3g train --loss takes; with a name, its options.",
     "data": "List the data sets that m3g train --data takes; with a name, its options.",
+    "encoders": "List the encoders that m3g train --encoder and --view.NAME.encoder take; with a name, its options.",
 }
 # options that many losses share
 SHARED = {
     "temperature": "what similarities are divided by.",
     "learn_temperature": "train the temperature with the network.",
 }
-USAGE = {"losses": "[NAME]", "data": "[NAME]"}
+USAGE = {"losses": "[NAME]", "data": "[NAME]", "encoders": "[NAME]"}
 
 
 def arguments(parser: Any, name: str) -> None:
@@ -35,6 +39,8 @@ def run(args: Any, name: str) -> int:
             print(f"{args.name}: {summary}. Cost: {cost}.\n")
             _print_options("loss", args.name, kind)
         return 0
+    if name == "encoders":
+        return _encoders(args.name)
     from m3g import data
 
     if args.name is None:
@@ -45,11 +51,25 @@ def run(args: Any, name: str) -> int:
     return 0
 
 
-def _print_options(what: str, name: str, kind: type) -> None:
+def _encoders(name: str | None) -> int:
+    from m3g.nets import registry
+
+    if name is None:
+        print_table(["encoder", "made for", "options"], registry.describe())
+        print("\nm3g encoders NAME shows the options of an encoder, m3g train --encoder NAME uses it for every view,")
+        print("--view.photo.encoder NAME --view.photo.OPTION VALUE for the view photo.")
+    else:
+        entry = registry.ENCODERS[one_of("the encoder", name, registry.ENCODERS)]
+        _print_options("encoder", name, entry.factory, only=registry.options(name))
+        print(f"\nFor one view: --view.NAME.encoder {name} --view.NAME.OPTION VALUE.")
+    return 0
+
+
+def _print_options(what: str, name: str, kind: Any, *, only: Sequence[str] | None = None) -> None:
     print(_about(kind))
     print(f"\n--{what} {name} takes --{what}_options.NAME VALUE, where NAME is one of:")
     meanings = _meanings(kind)
-    parameters = inspect.signature(kind).parameters.values()
+    parameters = [p for p in inspect.signature(kind).parameters.values() if only is None or p.name in only]
     rows = [
         (p.name, "must be given" if p.default is p.empty else str(p.default), meanings.get(p.name, ""))
         for p in parameters

@@ -31,6 +31,7 @@ COMMANDS = {
     "match": ("match", "match the rows of k files whose rows are in no common order"),
     "losses": ("listing", "list the losses that --loss takes"),
     "data": ("listing", "list the data sets that --data takes"),
+    "encoders": ("listing", "list the encoders that --encoder and --view.NAME.encoder take"),
     "prepare": ("prepare", "turn a folder of sleep recordings into windows that --data signals reads"),
     "demo": (
         "demo",

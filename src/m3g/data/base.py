@@ -56,14 +56,17 @@ class ViewsData(LightningDataModule):
         view_shapes: the shape of one sample of each view.
         num_classes: number of classes, None for unlabelled data.
         class_names: names of the classes, None for unlabelled data.
-        scaling: per view, what was subtracted from its features and what they were divided by; empty if they
+        scaling: per view, what was subtracted from its features and what they were divided by, or None; empty if they
             are as the user gave them.
+        view_kinds: per view, image, audio, text, vector, table or signal; None leaves it to the shapes.
+        inputs: per view, how new data of it are read, in plain values; empty where they are arrays.
         shared_encoder: whether the views look alike, so that one encoder suits all.
         few_shot: whether an evaluation measures probes from a few labels per class too.
     """
 
     view_names: list[str]
     view_shapes: list[tuple[int, ...]]
+    view_kinds: list[str] | None = None
     class_names: list[str] | None = None
     shared_encoder: ClassVar[bool] = False
     few_shot: ClassVar[bool] = False
@@ -79,7 +82,8 @@ class ViewsData(LightningDataModule):
             raise ValueError(f"num_workers must be at most {most} processes on this machine, got {num_workers}.")
         self.num_workers = num_workers
         self.datasets: dict[Split, Dataset[Any]] = {}
-        self.scaling: list[tuple[Tensor, Tensor]] = []
+        self.scaling: list[tuple[Tensor, Tensor] | None] = []
+        self.inputs: list[dict[str, Any]] = []
 
     @property
     def k(self) -> int:

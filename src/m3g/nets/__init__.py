@@ -1,10 +1,11 @@
 """Encoders, projection and prediction heads, and the teacher."""
 
 from m3g.nets.backbones import ModuleEncoder, TransformersEncoder, import_module_class
-from m3g.nets.build import ENCODERS, build_encoder, build_encoders, build_net
+from m3g.nets.build import build_encoders, build_net
 from m3g.nets.encoders import MLP, EEGEncoder
 from m3g.nets.heads import Head, Predictor, Projector
 from m3g.nets.multiview import MultiViewNet
+from m3g.nets.registry import ENCODERS, build_encoder
 from m3g.nets.teacher import Teacher
 
 __all__ = [

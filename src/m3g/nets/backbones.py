@@ -79,6 +79,44 @@ class TransformersEncoder(nn.Module):
         return (hidden * weight).sum(1) / weight.sum(1).clamp_min(1)
 
 
+class ViT(TransformersEncoder):
+    """A vision transformer with random weights, for images (n, channels, size, size).
+
+    Args:
+        size: side of the images.
+        in_channels: 1 for grey images, 3 for colour.
+        width: features of a token and of the output.
+        depth: number of layers.
+        heads: attention heads of a layer; they divide the width.
+        patch: side of the squares that become one token.
+
+    Example:
+        >>> ViT(size=32, width=48, depth=1, heads=3, patch=8)(torch.randn(2, 3, 32, 32)).shape
+        torch.Size([2, 48])
+    """
+
+    def __init__(
+        self,
+        *,
+        size: int = 224,
+        in_channels: int = 3,
+        width: int = 192,
+        depth: int = 6,
+        heads: int = 3,
+        patch: int = 16,
+    ):
+        config = {
+            "image_size": size,
+            "num_channels": in_channels,
+            "hidden_size": width,
+            "intermediate_size": 4 * width,
+            "num_hidden_layers": depth,
+            "num_attention_heads": heads,
+            "patch_size": patch,
+        }
+        super().__init__("vit", config=config)
+
+
 def _load(model: str, pretrained: bool, changes: dict[str, Any]) -> Any:
     transformers = _checks.extra("transformers", "train")
     if "/" not in model:

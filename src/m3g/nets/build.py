@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -12,85 +11,25 @@ import torch
 from torch import nn
 
 from m3g import _checks
-from m3g._options import typed
-from m3g.nets.backbones import FITTED, ModuleEncoder, TransformersEncoder, import_module_class, width_on
-from m3g.nets.conv import ConvNet
-from m3g.nets.encoders import MLP, EEGEncoder
 from m3g.nets.heads import Predictor, Projector
 from m3g.nets.multiview import MultiViewNet
+from m3g.nets.registry import ENCODERS, Spec, build_encoder
 from m3g.solvers.shared.memory import memory_limit
 
-ENCODERS = {
-    "mlp": "a multilayer perceptron for rows of numbers (options: width, depth, dropout)",
-    "conv": "a small convolutional network for small images (options: channels, pool)",
-    "eeg": "the paper's convolutions for one signal channel (options: channels, kernels, dropout, pool)",
-    "transformers": "image, text and audio models of transformers (options: model, pretrained, config, pool)",
-}
-
-Spec = str | Mapping[str, Any] | nn.Module
-
-
-def build_encoder(spec: Spec, *, input_shape: Sequence[int], trust: bool = False) -> nn.Module:
-    """An encoder with the attribute `out_features`, mapping (n, *input_shape) to (n, out_features).
-
-    Args:
-        spec: a name of `ENCODERS` (mlp, conv, eeg, transformers); a mapping with the name under `kind` and the options
-            beside it; a mapping `{"class_path": "torch.nn.Linear", "init_args": {...}}`; or a ready module.
-        input_shape: the shape of one sample of the view.
-        trust: allow class paths outside m3g, torch.nn and transformers.
-
-    Example:
-        >>> build_encoder({"kind": "mlp", "width": 64}, input_shape=(47,)).out_features
-        64
-        >>> linear = {"class_path": "torch.nn.Linear", "init_args": {"in_features": 47, "out_features": 8}}
-        >>> build_encoder(linear, input_shape=(47,)).out_features
-        8
-    """
-    if isinstance(spec, nn.Module):
-        return spec if hasattr(spec, "out_features") else ModuleEncoder(spec, input_shape)
-    if isinstance(spec, str):
-        spec = {"class_path": spec} if "." in spec else {"kind": spec}
-    options = dict(spec)
-    if "class_path" in options:
-        found = import_module_class(options["class_path"], trust=trust)
-        module = _call(found, dict(options.get("init_args") or {}))
-        return ModuleEncoder(module, input_shape)
-    kind = _checks.one_of("encoder kind", options.pop("kind", None), ENCODERS)
-    if kind == "mlp":
-        return _own(MLP, {"in_features": math.prod(input_shape), **options})
-    if kind == "conv":
-        return _own(ConvNet, {"in_channels": input_shape[0], **options})
-    if kind == "eeg":
-        return _own(EEGEncoder, {"in_channels": input_shape[0] if len(input_shape) > 1 else 1, **options})
-    typed(TransformersEncoder, options)
-    if len(input_shape) == 3:
-        # Images: the model is built for the size of the data unless the user says otherwise.
-        fitted = dict(zip(FITTED, (input_shape[-1], input_shape[0])))
-        options["config"] = {**fitted, **(options.get("config") or {})}
-    encoder = _call(TransformersEncoder, options)
-    width_on(encoder, input_shape, name=f"transformers {options.get('model', 'vit')!r}")
-    return encoder
-
-
-def _own(cls: type[nn.Module], options: dict[str, Any]) -> nn.Module:
-    """An encoder of this package, whose annotations say what its options take."""
-    typed(cls, options)
-    return _call(cls, options)
-
-
-def _call(cls: type[nn.Module], options: dict[str, Any]) -> nn.Module:
-    try:
-        return cls(**options)
-    except TypeError as error:
-        raise ValueError(
-            f"encoder options must be arguments of {cls.__name__}, got {sorted(options)} ({error})."
-        ) from error
+BORROWED = ("transformers", "vit")  # built by transformers, which does more than make layers
+OF_A_VIEW = ("share", "frozen", "learning_rate")  # what the spec of one view may have beside kind and options
 
 
 def build_encoders(
-    spec: Spec, *, view_shapes: Sequence[Sequence[int]], shared: bool = False, trust: bool = False
+    spec: Spec | Sequence[Mapping[str, Any]],
+    *,
+    view_shapes: Sequence[Sequence[int]],
+    shared: bool = False,
+    trust: bool = False,
 ) -> list[nn.Module]:
     """One encoder per view, or a list of one that all views share (their shapes must then be equal)."""
+    if isinstance(spec, Sequence) and not isinstance(spec, str):
+        return _encoder_of_each(spec, view_shapes, trust)
     if not shared:
         # A ready module is copied, so that every view has its own weights.
         return [
@@ -105,10 +44,38 @@ def build_encoders(
     return [build_encoder(spec, input_shape=view_shapes[0], trust=trust)]
 
 
+def _encoder_of_each(
+    specs: Sequence[Mapping[str, Any]], view_shapes: Sequence[Sequence[int]], trust: bool
+) -> list[nn.Module]:
+    """An encoder by its own spec for every view; a view may use that of an earlier one, frozen or slower to learn."""
+    if len(specs) != len(view_shapes):
+        raise ValueError(f"encoder must be one spec for all views or {len(view_shapes)}, got {len(specs)}.")
+    encoders: list[nn.Module] = []
+    for l, (spec, shape) in enumerate(zip(specs, view_shapes)):
+        other = spec.get("share")
+        if other is not None:
+            if not 0 <= other < l or tuple(view_shapes[other]) != tuple(shape):
+                raise ValueError(
+                    f"share must be an earlier view of the same shape, got view {other} for view {l}, with shapes "
+                    f"{tuple(view_shapes[other])} and {tuple(shape)}."
+                )
+            encoders.append(encoders[other])
+            continue
+        options = {name: value for name, value in spec.items() if name not in OF_A_VIEW}
+        encoder: Any = build_encoder(options, input_shape=shape, trust=trust)
+        rate = spec.get("learning_rate")
+        encoder.learning_rate = None if rate is None else float(rate)
+        encoder.frozen = bool(spec.get("frozen"))
+        if encoder.frozen:
+            encoder.requires_grad_(False)
+        encoders.append(encoder)
+    return encoders
+
+
 def build_net(
     view_shapes: Sequence[Sequence[int]],
     *,
-    encoder: Spec = "mlp",
+    encoder: Spec | Sequence[Mapping[str, Any]] = "mlp",
     shared: bool = False,
     projector: Mapping[str, Any] | None = None,
     predictor: Mapping[str, Any] | None = None,
@@ -116,7 +83,10 @@ def build_net(
 ) -> MultiViewNet:
     """Encoders, projectors and, if `predictor` is given (a mapping, perhaps empty), a predictor, for k views.
 
-    `shared` makes one encoder and one projector serve all views. `projector` and `predictor` hold options of
+    `encoder` is one description for all views (see `build_encoder`) or a list of one mapping per view, in which
+    `share` may name an earlier view whose encoder and projector serve this one too, `frozen` keeps the encoder as it
+    is, and `learning_rate` gives it a peak of its own. `shared` makes one encoder and one projector serve all views.
+    `projector` and `predictor` hold options of
     `m3g.nets.Head` (`hidden`, `out_features`); the predictor keeps the embedding's size.
 
     Example:
@@ -132,14 +102,18 @@ def build_net(
 
 def _build_net(
     view_shapes: Sequence[Sequence[int]],
-    encoder: Spec,
+    encoder: Spec | Sequence[Mapping[str, Any]],
     shared: bool,
     projector: Mapping[str, Any] | None,
     predictor: Mapping[str, Any] | None,
     trust: bool,
 ) -> MultiViewNet:
     encoders = build_encoders(encoder, view_shapes=view_shapes, shared=shared, trust=trust)
-    projectors = [Projector(part.out_features, **(projector or {})) for part in encoders]  # type: ignore[arg-type]
+    heads: dict[int, nn.Module] = {}
+    for part in encoders:
+        if id(part) not in heads:
+            heads[id(part)] = Projector(part.out_features, **(projector or {}))  # type: ignore[arg-type]
+    projectors: list[Any] = [heads[id(part)] for part in encoders]
     head = None
     if predictor is not None:
         size = projectors[0].out_features
@@ -147,10 +121,12 @@ def _build_net(
     return MultiViewNet(encoders, projectors, head)
 
 
-def _is_own(spec: Spec) -> bool:
+def _is_own(spec: Spec | Sequence[Mapping[str, Any]]) -> bool:
     """Whether an encoder's constructor only makes layers, so that it can be tried without memory."""
+    if isinstance(spec, Sequence) and not isinstance(spec, str):
+        return all(_is_own(part) for part in spec if part.get("share") is None)
     kind = spec.get("kind") if isinstance(spec, Mapping) else spec
-    return isinstance(kind, str) and kind in ENCODERS and kind != "transformers"
+    return isinstance(kind, str) and kind in ENCODERS and kind not in BORROWED
 
 
 def _refuse_huge(build: Callable[[], nn.Module]) -> None:

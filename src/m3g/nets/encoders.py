@@ -14,6 +14,12 @@ MOST_LAYERS = 1000
 class MLP(nn.Module):
     """`depth` blocks of `Linear → LayerNorm → GELU` of one `width`; inputs are flattened to (n, in_features).
 
+    Args:
+        in_features: numbers of one input.
+        width: features of every block and of the output.
+        depth: number of blocks.
+        dropout: share of features that training drops after every block.
+
     Example:
         >>> import torch
         >>> MLP(47, width=128)(torch.randn(8, 47)).shape
@@ -45,6 +51,13 @@ class EEGEncoder(nn.Module):
     Six blocks `Conv1d(stride = kernel, padding = kernel // 2) → Dropout → GroupNorm → GELU`, then a 1×1
     convolution. `maps` gives (n, channels[-1], time'), 64 × 33 for 3000 samples; `forward` averages them over
     `pool` intervals of time and flattens: (n, channels[-1] * pool).
+
+    Args:
+        in_channels: signals of one input.
+        channels: width of every block.
+        kernels: kernel, and stride, of every block.
+        dropout: share of features that training drops in every block.
+        pool: intervals of time that are kept apart.
 
     Example:
         >>> import torch

@@ -53,6 +53,14 @@ class MultiViewNet(nn.Module):
     def forward(self, views: Sequence[Tensor]) -> Tensor:
         return self.project(self.features(views))
 
+    def train(self, mode: bool = True) -> MultiViewNet:
+        """As for any module; an encoder that is frozen keeps to evaluation, without dropout."""
+        super().train(mode)
+        for encoder in self.encoders:
+            if getattr(encoder, "frozen", False):
+                encoder.eval()
+        return self
+
     def embed_view(self, view: Tensor, l: int) -> Tensor:
         """The embedding (n, d) of one view: what a student or teacher that sees only some views needs."""
         features = self.encoders[l % len(self.encoders)](view)

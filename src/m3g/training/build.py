@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import math
 import os
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from m3g import _checks as checks
@@ -17,6 +16,7 @@ from m3g.training.export import network
 from m3g.training.mismatch import Mismatch
 from m3g.training.module import MultiViewModule, seed_everything
 from m3g.training.view_dropout import KEPT
+from m3g.training.views import settled
 
 # n ** k up to which the exact solver of M3G takes some tens of milliseconds, and in all subsets of a step together
 QUICK_TUPLES = 2e7
@@ -57,7 +57,7 @@ def build_module(config: Config, data: data_sets.ViewsData, *, trust: bool = Fal
             f"view_dropout must be 0 with {data.k} views, because every row keeps {KEPT}, got {config.view_dropout:g}."
         )
     seed_everything(config.seed, 0)
-    net = network(settled(config, data), data.view_shapes, trust=trust)
+    net = network(settled(config, data), data, trust=trust)
     return MultiViewModule(
         net,
         loss,
@@ -80,11 +80,6 @@ def _mismatch(data: data_sets.ViewsData) -> Mismatch:
             "got true."
         )
     return Mismatch(data.k, int(index.max()) + 1)
-
-
-def settled(config: Config, data: data_sets.ViewsData) -> Config:
-    """The settings with what they leave to the data set filled in."""
-    return replace(config, shared=data.shared_encoder) if config.shared is None else config
 
 
 class Subsets(NamedTuple):

@@ -118,8 +118,13 @@ class Config:
     Args:
         data: a data set; `m3g data` lists them
         data_options: options of the data set, e.g. --data_options.batch_size 128
-        encoder: mlp, eeg, transformers, or the class path of any nn.Module
+        encoder: an encoder for every view, `m3g encoders` lists them, or the class path of any nn.Module; None takes
+            what suits the kind of each view
         encoder_options: options of the encoder, e.g. --encoder_options.width 512
+        view: settings of single views, by their names: how one is read (--view.photo.kind image) and its encoder
+            (--view.photo.encoder conv --view.photo.pool 2), the earlier view it shares weights with
+            (--view.de.share en), whether the encoder is frozen (--view.photo.frozen true) and its own peak learning
+            rate (--view.photo.learning_rate 1e-5)
         shared: one encoder and one projection head for all views, which must then have one shape, instead of
             one per view; None does what suits the data set
         loss: a loss; `m3g losses` lists them
@@ -141,8 +146,9 @@ class Config:
 
     data: str = "multiple-features"
     data_options: dict[str, Any] = field(default_factory=dict)
-    encoder: str = "mlp"
+    encoder: str | None = None
     encoder_options: dict[str, Any] = field(default_factory=dict)
+    view: dict[str, Any] = field(default_factory=dict)
     shared: bool | None = None
     loss: str = "m3g"
     loss_options: dict[str, Any] = field(default_factory=dict)
@@ -245,6 +251,9 @@ def check(config: Config) -> Config:
     checks.one_of("loss", config.loss, losses.available())
     check_options(config.loss, config.loss_options)
     checks.one_of("data", config.data, data_names())
+    for name, options in config.view.items():
+        if not isinstance(options, dict):
+            raise ValueError(f"view.{name} must be a mapping of names to values, got {options!r}.")
     for name in ("epochs", "accumulate", "devices", "checkpoint_every", "log_every"):
         checks.positive_int(f"loop.{name}", getattr(loop, name))
     for name, value in (("loop.max_steps", loop.max_steps), ("heads.hidden", config.heads.hidden)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,29 +14,28 @@ from safetensors.torch import load as tensors_from
 from safetensors.torch import save as bytes_of
 from torch import Tensor, nn
 
+from m3g.data import ViewsData
 from m3g.nets import MultiViewNet, build_net, hub
 from m3g.training.config import Config
 from m3g.training.files import atomic, write_json
 from m3g.training.run import Run
+from m3g.training.views import encoder_spec
 
 FORMAT = 2  # since 2, with a digest of the weights
 SCALING = "scaling."
 
 
-def network(config: Config, view_shapes: list[tuple[int, ...]], *, trust: bool = False) -> MultiViewNet:
-    """The untrained network of a configuration, for views of these shapes."""
-    return build_net(**_recipe(config, view_shapes), trust=trust)
+def network(config: Config, data: ViewsData, *, trust: bool = False) -> MultiViewNet:
+    """The untrained network of a configuration, for the views of a data set."""
+    return build_net(**_recipe(config, data), trust=trust)
 
 
-def _recipe(config: Config, view_shapes: list[tuple[int, ...]]) -> dict[str, Any]:
-    options = config.encoder_options
-    by_path = "." in config.encoder
+def _recipe(config: Config, data: ViewsData) -> dict[str, Any]:
     head = {"hidden": config.heads.hidden}
+    rates = [part.get("rate") for part in data.inputs] or [None] * data.k
     return {
-        "view_shapes": [list(shape) for shape in view_shapes],
-        "encoder": {"class_path": config.encoder, "init_args": options}
-        if by_path
-        else {"kind": config.encoder, **options},
+        "view_shapes": [list(shape) for shape in data.view_shapes],
+        "encoder": encoder_spec(config, data.view_names, rates),
         "shared": config.shared,
         "projector": {**head, "out_features": config.heads.embedding_size},
         "predictor": head if config.heads.predictor else None,
@@ -49,9 +48,7 @@ def save_network(
     folder: str | os.PathLike[str],
     *,
     weights: Mapping[str, Tensor],
-    view_shapes: list[tuple[int, ...]],
-    view_names: list[str],
-    scaling: Sequence[tuple[Tensor, Tensor]] = (),
+    data: ViewsData,
 ) -> None:
     """Write `model.safetensors` and `model.json` into a run folder, with what its inputs are scaled by.
 
@@ -60,19 +57,24 @@ def save_network(
     run = Run(folder)
     # contiguous copies under every name: modules may share storage, which safetensors refuses
     tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in weights.items()}
-    for l, (mean, divisor) in enumerate(scaling):
+    for l, scaling in enumerate(data.scaling):
+        if scaling is None:
+            continue
+        mean, divisor = scaling
         tensors |= {f"{SCALING}{l}.mean": mean, f"{SCALING}{l}.divisor": divisor}
     content = bytes_of(tensors)
     with atomic(run.weights) as file:
         file.write(content)
-    recipe = _recipe(config, view_shapes)
-    if config.encoder == "transformers":
-        backbone: Any = net.encoders[0].backbone
-        # the whole configuration instead of a name on the hub: reading the network back needs no connection
-        settings = json.loads(backbone.config.to_json_string(use_diff=True))
-        kind = settings.pop("model_type")
-        recipe["encoder"] |= {"model": kind, "config": settings, "pretrained": False}
-    write_json(run.model, {"format": FORMAT, "weights": digest(content), "view_names": view_names, **recipe})
+    recipe = _recipe(config, data)
+    specs = recipe["encoder"]
+    for spec, encoder in zip(specs if isinstance(specs, list) else [specs], net.encoders):
+        if spec.get("kind") == "transformers":
+            backbone: Any = encoder.backbone
+            # the whole configuration instead of a name on the hub: reading the network back needs no connection
+            settings = json.loads(backbone.config.to_json_string(use_diff=True))
+            spec |= {"model": settings.pop("model_type"), "config": settings, "pretrained": False}
+    content_of = {"weights": digest(content), "view_names": list(data.view_names), "inputs": data.inputs}
+    write_json(run.model, {"format": FORMAT, **content_of, **recipe})
 
 
 def load(folder: str | os.PathLike[str], *, trust: bool = False, scaled: bool = False) -> MultiViewNet:
@@ -108,16 +110,17 @@ def load(folder: str | os.PathLike[str], *, trust: bool = False, scaled: bool = 
             f"{run.weights} must hold the weights of {run.model.name}, but it is damaged or belongs to another "
             f"network ({reason})."
         ) from error
-    if f"{SCALING}0.mean" in tensors and not scaled:
-        k = len(recipe["view_shapes"])
+    if not scaled and any(name.startswith(SCALING) for name in tensors):
         net.encoders = nn.ModuleList(
-            nn.Sequential(
-                Scale(tensors[f"{SCALING}{l}.mean"], tensors[f"{SCALING}{l}.divisor"]),
-                net.encoders[l % len(net.encoders)],
-            )
-            for l in range(k)
+            _scaled(net.encoders[l % len(net.encoders)], tensors, l) for l in range(len(recipe["view_shapes"]))
         )
     return net.eval()
+
+
+def _scaled(encoder: nn.Module, tensors: Mapping[str, Tensor], l: int) -> nn.Module:
+    """The encoder of view l, which scales its inputs first where training did."""
+    mean, divisor = (tensors.get(f"{SCALING}{l}.{part}") for part in ("mean", "divisor"))
+    return encoder if mean is None or divisor is None else nn.Sequential(Scale(mean, divisor), encoder)
 
 
 class Scale(nn.Module):

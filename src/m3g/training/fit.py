@@ -13,7 +13,7 @@ from lightning.pytorch import Callback, Trainer
 
 from m3g.data import ViewsData
 from m3g.training import checkpoint, logs
-from m3g.training.build import build_data, build_module, settled
+from m3g.training.build import build_data, build_module
 from m3g.training.config import Config, LoopSettings, check
 from m3g.training.entries import write_entries
 from m3g.training.export import save_network
@@ -22,6 +22,7 @@ from m3g.training.module import MultiViewModule, NonFiniteLoss
 from m3g.training.processes import is_first, started
 from m3g.training.run import Run
 from m3g.training.trainer import build_trainer
+from m3g.training.views import kinds, settled
 
 ENOUGH_STEPS = 400  # what the default settings make on the data set that ships with the package
 
@@ -137,9 +138,7 @@ def _train(
             config,
             folder.path,
             weights={name.removeprefix("net."): value for name, value in weights.items() if name.startswith("net.")},
-            view_shapes=data.view_shapes,
-            view_names=list(data.view_names),
-            scaling=data.scaling,
+            data=data,
         )
         if module.mismatch is not None:
             index = data.datasets["train"].index  # type: ignore[attr-defined]
@@ -180,6 +179,11 @@ def _sometimes_unused(config: Config, data: ViewsData, module: MultiViewModule) 
 
 def _headline(config: Config, data: ViewsData, module: MultiViewModule) -> str:
     line = f"{config.loss} on {data.num_rows('train')} rows of {data.k} views ({', '.join(data.view_names)})"
+    found = kinds(data)
+    if set(found) != {"vector"}:
+        width = max(map(len, data.view_names))
+        for name, kind, shape in zip(data.view_names, found, data.view_shapes):
+            line += f"\n  {name:{width}}  {kind} {'x'.join(map(str, shape))}, {_encoder_of(config, name)}"
     if module.views_per_step is not None:
         line += f"\neach step compares {module.subsets_per_step} subsets of {module.views_per_step} views"
     if config.optim.warmup_epochs >= config.loop.epochs > 1:
@@ -200,6 +204,13 @@ def _few_steps(config: Config, data: ViewsData) -> str:
         f"\n{steps} steps are few, because an epoch is {per_epoch} of them here: --loop.epochs "
         f"{math.ceil(ENOUGH_STEPS / per_epoch)} makes about {ENOUGH_STEPS}"
     )
+
+
+def _encoder_of(config: Config, name: str) -> str:
+    own = config.view.get(name, {})
+    if "share" in own:
+        return f"the encoder of {own['share']}"
+    return f"encoder {own.get('encoder', config.encoder)}" + (", frozen" if own.get("frozen") else "")
 
 
 def _discard(made: list[Path]) -> None:

@@ -178,7 +178,9 @@ class MultiViewModule(pl.LightningModule):
         """Set this step's learning rate and weight decay, step, and let the teacher follow: once per step."""
         step = self.global_step
         for group in optimizer.param_groups:
-            group["lr"] = self.learning_rate(step)
+            rate = group.get("own_rate")  # a peak of its own, under the same schedule
+            share = 1.0 if rate is None else rate / self.optim_settings.learning_rate
+            group["lr"] = self.learning_rate(step) * share
             group["weight_decay"] = self.weight_decay(step) if group["decays"] else 0.0
         super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
         if self.teacher is not None:

@@ -59,13 +59,20 @@ def scale_momentum(momentum: float, kappa: float) -> float:
 
 def parameter_groups(module: nn.Module) -> list[dict[str, Any]]:
     """Two groups: matrices and larger, which decay, and biases and other one-dimensional parameters, which
-    do not.
+    do not; and two more for every encoder with a learning rate of its own.
     """
-    trained = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
-    exempt = [p for name, p in trained if p.ndim <= 1 or name.endswith("bias")]
-    kept = {id(p) for p in exempt}
-    decaying = [p for _, p in trained if id(p) not in kept]
-    return [{"params": decaying, "decays": True}, {"params": exempt, "decays": False}]
+    own = {
+        id(p): rate
+        for part in module.modules()
+        if isinstance(rate := getattr(part, "learning_rate", None), float)
+        for p in part.parameters()
+    }
+    groups: dict[tuple[float | None, bool], list[nn.Parameter]] = {(None, True): [], (None, False): []}
+    for name, p in module.named_parameters():
+        if p.requires_grad:
+            decays = p.ndim > 1 and not name.endswith("bias")
+            groups.setdefault((own.get(id(p)), decays), []).append(p)
+    return [{"params": params, "decays": decays, "own_rate": rate} for (rate, decays), params in groups.items()]
 
 
 def adamw(module: nn.Module, settings: AdamSettings) -> torch.optim.AdamW:

@@ -1,0 +1,53 @@
+"""How images lie in an array: channels first, channels last, or without channels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+CHANNELS = (1, 3, 4)
+SMALLEST_SIDE = 8
+
+
+def image_shape(shape: Sequence[int]) -> tuple[int, int, int] | None:
+    """(channels, height, width) of a sample that looks like an image, else None; without channels only squares do.
+
+    Example:
+        >>> image_shape((3, 32, 24)), image_shape((32, 24, 3)), image_shape((28, 28)), image_shape((6, 3000))
+        ((3, 32, 24), (3, 32, 24), (1, 28, 28), None)
+    """
+    found: tuple[int, int, int] | None = None
+    if len(shape) == 3 and shape[0] in CHANNELS:
+        found = (shape[0], shape[1], shape[2])
+    elif len(shape) == 3 and shape[2] in CHANNELS:
+        found = (shape[2], shape[0], shape[1])
+    elif len(shape) == 2 and shape[0] == shape[1]:
+        found = (1, shape[0], shape[1])
+    return found if found is not None and min(found[1:]) >= SMALLEST_SIDE else None
+
+
+class ChannelsFirst(nn.Module):
+    """Images (n, height, width) or (n, height, width, channels) as an encoder of (n, channels, height, width) takes.
+
+    Example:
+        >>> import torch
+        >>> ChannelsFirst(nn.Identity(), (28, 20, 3))(torch.zeros(2, 28, 20, 3)).shape
+        torch.Size([2, 3, 28, 20])
+    """
+
+    def __init__(self, encoder: nn.Module, shape: Sequence[int]):
+        super().__init__()
+        self.encoder = encoder
+        self.out_features = getattr(encoder, "out_features", None)
+        self.flat = len(shape) == 2
+
+    def forward(self, view: Tensor) -> Tensor:
+        features: Tensor = self.encoder(view.unsqueeze(1) if self.flat else view.movedim(-1, 1))
+        return features
+
+
+def channels_first(encoder: nn.Module, shape: Sequence[int]) -> nn.Module:
+    """The encoder for samples of this shape: itself where their channels come first."""
+    found = image_shape(shape)
+    return encoder if found is None or tuple(shape) == found else ChannelsFirst(encoder, shape)

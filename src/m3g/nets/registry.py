@@ -1,0 +1,129 @@
+"""Encoders by name, for the command line and for files of settings."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from torch import nn
+
+from m3g import _checks
+from m3g._options import typed
+from m3g.nets.backbones import FITTED, ModuleEncoder, TransformersEncoder, ViT, import_module_class, width_on
+from m3g.nets.conv import ConvNet
+from m3g.nets.encoders import MLP, EEGEncoder
+from m3g.nets.layout import channels_first, image_shape
+from m3g.nets.spectrogram import SpectrogramNet
+from m3g.nets.text import ByteTransformer
+
+Spec = str | Mapping[str, Any] | nn.Module
+Shape = Sequence[int]
+
+
+class EncoderEntry(NamedTuple):
+    """An encoder of the registry: its class, for which views it is made, and the options that follow from a shape."""
+
+    factory: Callable[..., nn.Module]
+    summary: str
+    fitted: Callable[[Shape], dict[str, Any]] = lambda shape: {}
+
+
+def _of_image(shape: Shape) -> dict[str, Any]:
+    return {"in_channels": (image_shape(shape) or shape)[0]}
+
+
+ENCODERS = {
+    "mlp": EncoderEntry(
+        MLP, "rows of numbers: a multilayer perceptron", lambda shape: {"in_features": math.prod(shape)}
+    ),
+    "conv": EncoderEntry(ConvNet, "small images: a convolutional network", _of_image),
+    "vit": EncoderEntry(
+        ViT,
+        "larger images: a vision transformer",
+        lambda shape: {**_of_image(shape), "size": (image_shape(shape) or shape)[-1]},
+    ),
+    "text": EncoderEntry(ByteTransformer, "text: a transformer over bytes", lambda shape: {"length": shape[0]}),
+    "spectrogram": EncoderEntry(SpectrogramNet, "sound: convolutions over a spectrogram"),
+    "eeg": EncoderEntry(
+        EEGEncoder,
+        "one signal channel: the paper's convolutions",
+        lambda shape: {"in_channels": shape[0] if len(shape) > 1 else 1},
+    ),
+    "transformers": EncoderEntry(TransformersEncoder, "images, text, sound: any model of transformers"),
+}
+
+
+def describe() -> list[tuple[str, str, str]]:
+    """One row (name, summary, options) per encoder.
+
+    Example:
+        >>> describe()[1]
+        ('conv', 'small images: a convolutional network', 'channels, pool')
+    """
+    return [(name, entry.summary, ", ".join(options(name))) for name, entry in ENCODERS.items()]
+
+
+def options(name: str) -> list[str]:
+    """The options of an encoder that a user may set; the others follow from the shape of the view.
+
+    Example:
+        >>> options("mlp")
+        ['width', 'depth', 'dropout']
+    """
+    entry = ENCODERS[_checks.one_of("encoder", name, ENCODERS)]
+    given = {*entry.fitted((8, 8, 8)), *(["rate"] if name == "spectrogram" else [])}
+    return [word for word in inspect.signature(entry.factory).parameters if word not in given]
+
+
+def build_encoder(spec: Spec, *, input_shape: Sequence[int], trust: bool = False) -> nn.Module:
+    """An encoder with the attribute `out_features`, mapping (n, *input_shape) to (n, out_features).
+
+    Args:
+        spec: a name of `ENCODERS`; a mapping with the name under `kind` and the options
+            beside it; a mapping `{"class_path": "torch.nn.Linear", "init_args": {...}}`; or a ready module.
+        input_shape: the shape of one sample of the view.
+        trust: allow class paths outside m3g, torch.nn and transformers.
+
+    Example:
+        >>> build_encoder({"kind": "mlp", "width": 64}, input_shape=(47,)).out_features
+        64
+        >>> linear = {"class_path": "torch.nn.Linear", "init_args": {"in_features": 47, "out_features": 8}}
+        >>> build_encoder(linear, input_shape=(47,)).out_features
+        8
+    """
+    if isinstance(spec, nn.Module):
+        return spec if hasattr(spec, "out_features") else ModuleEncoder(spec, input_shape)
+    if isinstance(spec, str):
+        spec = {"class_path": spec} if "." in spec else {"kind": spec}
+    options = dict(spec)
+    if "class_path" in options:
+        found = import_module_class(options["class_path"], trust=trust)
+        module = _call(found, dict(options.get("init_args") or {}))
+        return ModuleEncoder(module, input_shape)
+    kind = _checks.one_of("encoder", options.pop("kind", None), ENCODERS)
+    entry = ENCODERS[kind]
+    typed(entry.factory, options)
+    if kind != "transformers":
+        encoder = _call(entry.factory, {**entry.fitted(input_shape), **options})
+        return channels_first(encoder, input_shape) if kind in ("conv", "vit") else encoder
+    if len(input_shape) == 3:
+        # Images: the model is built for the size of the data unless the user says otherwise.
+        fitted = dict(zip(FITTED, (input_shape[-1], input_shape[0])))
+        options["config"] = {**fitted, **(options.get("config") or {})}
+    encoder = _call(TransformersEncoder, options)
+    width_on(encoder, input_shape, name=f"transformers {options.get('model', 'vit')!r}")
+    return encoder
+
+
+def _call(factory: Callable[..., nn.Module], options: dict[str, Any]) -> nn.Module:
+    known = inspect.signature(factory).parameters
+    unknown = sorted(set(options) - set(known))
+    name = getattr(factory, "__name__", "the encoder")
+    if unknown and not any(p.kind is p.VAR_KEYWORD for p in known.values()):
+        raise ValueError(f"options of {name} must be among {', '.join(known)}, got {', '.join(unknown)}.")
+    try:
+        return factory(**options)
+    except TypeError as error:
+        raise ValueError(f"encoder options must be arguments of {name}, got {sorted(options)} ({error}).") from error

@@ -1,0 +1,84 @@
+"""An encoder of sound: a spectrogram of the whole batch, then convolutions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from m3g import _checks
+from m3g.nets.conv import ConvNet
+
+
+class SpectrogramNet(nn.Module):
+    """The logarithm of a mel spectrogram, as an image for a small convolutional network; inputs (n, samples).
+
+    The spectrogram is computed on the batch, on its device: power in `bands` triangular bands, evenly spaced on the
+    mel scale `2595 log10(1 + f / 700)` up to half the rate.
+
+    Args:
+        rate: samples per second.
+        bands: frequency bands.
+        window: seconds of a window of the spectrogram.
+        hop: seconds from one window to the next.
+        channels: width of every block of convolutions.
+        pool: side of the grid of averages that is kept of the result.
+
+    Example:
+        >>> SpectrogramNet(rate=8000, channels=(16, 32), pool=2)(torch.randn(3, 4000)).shape
+        torch.Size([3, 128])
+    """
+
+    def __init__(
+        self,
+        *,
+        rate: int = 16000,
+        bands: int = 64,
+        window: float = 0.032,
+        hop: float = 0.016,
+        channels: Sequence[int] = (32, 64, 128),
+        pool: int = 2,
+    ):
+        super().__init__()
+        self.rate = _checks.positive_int("rate", rate)
+        self.size = round(_checks.positive("window", window) * rate)
+        self.hop = round(_checks.positive("hop", hop) * rate)
+        if self.size < 16 or self.hop < 1:
+            raise ValueError(f"window and hop must be at least 16 samples and 1, got {self.size} and {self.hop}.")
+        self.network = ConvNet(in_channels=1, channels=channels, pool=pool)
+        self.out_features: int = self.network.out_features
+        self.filters = nn.Buffer(
+            mel_filters(self.size // 2 + 1, rate, _checks.positive_int("bands", bands)), persistent=False
+        )
+        self.hann = nn.Buffer(torch.hann_window(self.size), persistent=False)
+
+    def forward(self, view: Tensor) -> Tensor:
+        sound = view.float()
+        sound = nn.functional.pad(sound, (0, max(0, self.size - sound.shape[-1])))
+        spectrum = torch.stft(sound, self.size, self.hop, window=self.hann.float(), center=False, return_complex=True)
+        power = self.filters.float() @ spectrum.abs().square()
+        # silence is -10 below a sound of amplitude 1; the scale brings the values near 1
+        image = (power.add(1e-5).log() / 4).to(view.dtype if view.is_floating_point() else torch.float32)
+        features: Tensor = self.network(image.unsqueeze(1))
+        return features
+
+
+def mel_filters(bins: int, rate: int, bands: int) -> Tensor:
+    """Triangular filters (bands, bins) over the frequencies 0 to rate / 2, each of sum 1.
+
+    Example:
+        >>> mel_filters(129, 8000, 20).shape
+        torch.Size([20, 129])
+    """
+    top = 2595 * math.log10(1 + rate / 2 / 700)
+    edges = 700 * (10 ** (np.linspace(0, top, bands + 2) / 2595) - 1)
+    frequency = np.linspace(0, rate / 2, bins)
+    low, middle, high = edges[:-2, None], edges[1:-1, None], edges[2:, None]
+    filters = np.minimum((frequency - low) / (middle - low), (high - frequency) / (high - middle)).clip(0)
+    # a band narrower than a bin takes the nearest one
+    empty = filters.sum(1) == 0
+    filters[empty, np.abs(frequency - middle).argmin(1)[empty]] = 1.0
+    return torch.from_numpy((filters / filters.sum(1, keepdims=True)).astype(np.float32))
