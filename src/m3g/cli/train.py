@@ -10,13 +10,15 @@ from m3g.cli.words import read_settings
 from m3g.training.config import Config
 
 # the others are settings of the run
-COMMAND_OPTIONS = ("out", "resume", "views", "labels", "trust", "accept_changes", "dry_run")
+COMMAND_OPTIONS = ("out", "resume", "views", "table", "labels", "groups", "split", "trust", "accept_changes", "dry_run")
 
 DESCRIPTION = {
     "train": """Learn a representation from k views of the same objects, and measure it.
 
   m3g train                                     the six-view digits that ship with the package
   m3g train --views a.npy b.npy c.npy           your own files (.npy .npz .mat .csv .parquet), one per view
+  m3g train --table objects.csv --labels breed  a table (.csv .jsonl .parquet, a folder): a row per object, a column
+                                                per view, with paths of images and sounds, text, numbers
   m3g train --loss infonce-pwe --loss_options.temperature 0.1
   m3g train --config my.yaml --loop.epochs 50   a file of settings, and what to change in it
   m3g train --config eeg --data_options.paths '[a.npz]'   the paper's settings: eeg, imagenet, domainnet
@@ -43,7 +45,14 @@ def arguments(parser: Any, name: str) -> None:
     parser.add_argument(
         "--views", type=str, nargs="+", default=None, help="your files, one per view: short for --data arrays"
     )
-    parser.add_argument("--labels", type=str, default=None, help="a file of class labels for --views")
+    parser.add_argument(
+        "--table", type=str, default=None, help="a table with a row per object: short for --data objects"
+    )
+    parser.add_argument(
+        "--labels", type=str, default=None, help="class labels: a file for --views, a column of --table"
+    )
+    parser.add_argument("--groups", type=str, default=None, help="a column of --table: a group stays in one split")
+    parser.add_argument("--split", type=str, default=None, help="a column of --table that says train, val or test")
     parser.add_argument(
         "--trust",
         action="store_true",
@@ -68,19 +77,23 @@ def prepare(words: list[str]) -> tuple[dict[str, Any], list[str]]:
 def settings(args: Any) -> Config:
     """The configuration that the arguments of `m3g train` describe."""
     config = Config.from_dict(args.settings)
-    if args.views is not None:
-        if len(args.views) < 2:
-            raise ValueError(f"--views must be k >= 2 files, one per view, got {len(args.views)}.")
-        if config.data not in ("arrays", Config().data):
-            raise ValueError(
-                f"--views must be used with the data set arrays, got --data {config.data}: leave one of them out."
-            )
-        config.data = "arrays"
-        _add(config.data_options, "paths", args.views, option="--views")
-        if args.labels is not None:
-            _add(config.data_options, "labels", args.labels, option="--labels")
-    elif args.labels is not None:
-        raise ValueError("--labels must come with --views, got none: add --views or leave it out.")
+    given = [option for option in ("table", "views") if getattr(args, option) is not None]
+    for option, needs in (("labels", "--views or --table"), ("groups", "--table"), ("split", "--table")):
+        if getattr(args, option) is not None and not any(f"--{name}" in needs for name in given):
+            raise ValueError(f"--{option} must come with {needs}, got none: add it or leave --{option} out.")
+    if not given:
+        return config
+    data = "objects" if args.table is not None else "arrays"
+    if data == "arrays" and len(args.views) < 2:
+        raise ValueError(f"--views must be k >= 2 files, one per view, got {len(args.views)}.")
+    if config.data not in (data, Config().data):
+        raise ValueError(
+            f"--{given[0]} must be used with the data set {data}, got --data {config.data}: leave one of them out."
+        )
+    config.data = data
+    for option, name in (("table",) * 2, ("views", "paths"), ("labels",) * 2, ("groups",) * 2, ("split",) * 2):
+        if getattr(args, option) is not None:
+            _add(config.data_options, name, getattr(args, option), option=f"--{option}")
     return config
 
 

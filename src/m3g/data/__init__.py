@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from m3g.data.domains import Domains
     from m3g.data.image_arrays import ImageArrays
     from m3g.data.images import ImageFolders
+    from m3g.data.objects import Objects
     from m3g.data.sampling import ClassAlignedSampler, EpochSampler
     from m3g.data.signals import Signals
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 MODULES = {
     "multiple-features": "MultipleFeatures",
     "arrays": "Arrays",
+    "objects": "Objects",
     "images": "ImageFolders",
     "image-arrays": "ImageArrays",
     "domains": "Domains",
@@ -41,6 +43,7 @@ _WHERE = {
     "ImageArrays": "image_arrays",
     "ImageFolders": "images",
     "MultipleFeatures": "arrays",
+    "Objects": "objects",
     "Signals": "signals",
     "ViewsData": "base",
 }
@@ -93,6 +96,7 @@ __all__ = [
     "ImageArrays",
     "ImageFolders",
     "MultipleFeatures",
+    "Objects",
     "Signals",
     "ViewsData",
     "available",

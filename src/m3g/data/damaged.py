@@ -1,4 +1,4 @@
-"""Images that cannot be read: found before training, left out, counted and named."""
+"""Images and sounds that cannot be read: found before training, left out, counted and named."""
 
 from __future__ import annotations
 
@@ -25,15 +25,35 @@ def damaged_images(files: Sequence[Path]) -> set[Path]:
     A file whose first and last bytes are those of a whole image passes; any other is decoded to know.
     """
     damaged = [path for path in files if not _looks_whole(path) and not _decodes(path)]
-    if not damaged:
-        return set()
-    named = ", ".join(str(path) for path in damaged[:5]) + (", …" if len(damaged) > 5 else "")
-    if len(damaged) > LARGEST_SHARE * len(files):
-        raise ValueError(
-            f"images must be readable but for 1 % of them, got {len(damaged)} damaged of {len(files)}: {named}."
-        )
-    log.warning("%d of %d images are damaged and left out: %s.", len(damaged), len(files), named)
+    refuse_many(len(damaged), len(files), "images", _named(damaged))
     return set(damaged)
+
+
+def damaged_sounds(files: Sequence[Path]) -> set[Path]:
+    """The sounds that are empty, cut before their first sample or no sounds at all; more than 1 % are refused."""
+    damaged = [path for path in files if not _has_samples(path)]
+    refuse_many(len(damaged), len(files), "sounds", _named(damaged))
+    return set(damaged)
+
+
+def refuse_many(number: int, of: int, what: str, named: str) -> None:
+    """Refuse more than 1 % of damaged files, and warn of fewer."""
+    if number > LARGEST_SHARE * of:
+        raise ValueError(f"{what} must be readable but for 1 % of them, got {number} damaged of {of}: {named}.")
+    if number:
+        log.warning("%d of %d %s are damaged and left out: %s.", number, of, what, named)
+
+
+def _named(damaged: Sequence[Path]) -> str:
+    return ", ".join(str(path) for path in damaged[:5]) + (", …" if len(damaged) > 5 else "")
+
+
+def _has_samples(path: Path) -> bool:
+    soundfile = _checks.extra("soundfile", "train")
+    try:
+        return bool(soundfile.info(str(path)).frames > 0)
+    except (OSError, RuntimeError):  # what soundfile raises for a file that is no sound
+        return False
 
 
 def _looks_whole(path: Path) -> bool:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -48,6 +49,33 @@ def split_rows(
         place[random.permutation(rows)] = (np.arange(len(rows)) + 0.5) / len(rows)
     order = np.lexsort((random.random(n), place))
     return {name: np.sort(rows) for name, rows in _cut(order, "row", val=val, test=test).items()}
+
+
+OTHER_NAMES = {"validation": "val", "valid": "val", "dev": "val", "training": "train", "testing": "test"}
+
+
+def given_split(words: Sequence[Any], groups: np.ndarray | None = None) -> dict[Split, np.ndarray]:
+    """The rows of each split, where every row names its own; a group must not be in two of them.
+
+    Example:
+        >>> {name: rows.tolist() for name, rows in given_split(["train", "test", "validation", "train"]).items()}
+        {'train': [0, 3], 'val': [2], 'test': [1]}
+    """
+    of_rows = np.array([OTHER_NAMES.get(str(word), str(word)) for word in words])
+    wrong = np.flatnonzero(~np.isin(of_rows, SPLITS))
+    if len(wrong):
+        raise ValueError(f"split must be train, val or test in every row, got {words[wrong[0]]!r} in row {wrong[0]}.")
+    if "train" not in of_rows:
+        raise ValueError("split must leave at least one row to train on, got none.")
+    if groups is not None:
+        part_of: dict[str, str] = {}
+        for row, (group, part) in enumerate(zip(groups.tolist(), of_rows.tolist())):
+            if part_of.setdefault(group, part) != part:
+                raise ValueError(
+                    f"split must have every group in one split, got {group!r} in {part_of[group]!r} and in {part!r} "
+                    f"(row {row})."
+                )
+    return {part: np.flatnonzero(of_rows == part) for part in SPLITS}
 
 
 def read_split(path: Path, groups: np.ndarray) -> dict[Split, np.ndarray]:

@@ -16,7 +16,7 @@ from m3g.training.export import network
 from m3g.training.mismatch import Mismatch
 from m3g.training.module import MultiViewModule, seed_everything
 from m3g.training.view_dropout import KEPT
-from m3g.training.views import settled
+from m3g.training.views import reading, settled
 
 # n ** k up to which the exact solver of M3G takes some tens of milliseconds, and in all subsets of a step together
 QUICK_TUPLES = 2e7
@@ -26,7 +26,10 @@ QUICK_STEP = 6e7
 def build_data(config: Config) -> data_sets.ViewsData:
     """The data module of a configuration; the run's seed also fixes its order unless the options do."""
     kind = data_sets.find(config.data)
-    data = _call(f"data_options of {config.data}", kind, {"seed": config.seed, **config.data_options})
+    options = {"seed": config.seed, **config.data_options}
+    if "view" in inspect.signature(kind).parameters:
+        options["view"] = reading(config)
+    data = _call(f"data_options of {config.data}", kind, options)
     checks.printable("the views' names", data.view_names)
     checks.printable("the classes' names", data.class_names or [])
     return data

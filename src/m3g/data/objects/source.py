@@ -1,0 +1,210 @@
+"""Tables on disk, read in batches of rows: csv, jsonl, parquet, a folder of parquet files, a `datasets` folder."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from m3g import _checks
+
+BATCH = 1024  # rows that are read at a time
+SUFFIXES = (".csv", ".jsonl", ".parquet", ".arrow")
+Batches = Callable[[list[str]], Iterator[Any]]
+
+
+@dataclass
+class Source:
+    """A table: its columns with pyarrow's types, its number of rows, and how to go through it.
+
+    Attributes:
+        path: what the user gave.
+        folder: where paths in the table begin.
+        types: per column, its type.
+        num_rows: how many rows there are.
+        parts: per file, a function from the names of columns to pyarrow's record batches of them.
+        splits: name and number of rows of every split of a `datasets` folder that has splits; else empty.
+    """
+
+    path: Path
+    folder: Path
+    types: dict[str, Any]
+    num_rows: int
+    parts: list[Batches]
+    splits: list[tuple[str, int]] = field(default_factory=list)
+
+    def batches(self, columns: Sequence[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+        """The number of its first row and the columns of every batch, in order."""
+        start = 0
+        for part in self.parts:
+            for batch in part(list(columns)):
+                if batch.num_rows:
+                    yield start, dict(zip(columns, batch.columns))
+                    start += batch.num_rows
+
+    def column(self, name: str) -> list[Any]:
+        """A whole column as Python values."""
+        return [value for _, batch in self.batches([name]) for value in batch[name].to_pylist()]
+
+
+def open_table(path: str | Path, *, name: str = "table") -> Source:
+    """The table at a path; what is not one is refused in one sentence."""
+    arrow = _checks.extra("pyarrow", "train")
+    file = Path(path)
+    if not file.exists():
+        raise ValueError(f"{name} must be a file or folder that exists, got {str(path)!r}: check the path.")
+    if not file.is_dir() and file.suffix not in SUFFIXES:
+        raise ValueError(f"{name} must be a folder or a file that ends in {', '.join(SUFFIXES)}, got {str(path)!r}.")
+    try:
+        source = _open_folder(file, name) if file.is_dir() else _open_file(file)
+    except (arrow.ArrowException, OSError, UnicodeError, csv.Error, json.JSONDecodeError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+        raise ValueError(f"{name} must be a table that can be read, got {str(path)!r} ({reason}).") from error
+    if source.num_rows == 0:
+        raise ValueError(f"{name} must have at least one row, got none in {str(path)!r}.")
+    return source
+
+
+def _open_file(file: Path) -> Source:
+    table = {".csv": _csv, ".jsonl": _jsonl, ".parquet": _parquet, ".arrow": _arrow}[file.suffix](file)
+    return Source(file, file.parent, *table)
+
+
+def _open_folder(folder: Path, name: str) -> Source:
+    if (folder / "dataset_dict.json").is_file():  # what datasets writes for a set with splits
+        splits = json.loads((folder / "dataset_dict.json").read_text(encoding="utf-8"))["splits"]
+        parts = [_joined(folder / split, _stored_files(folder / split), name) for split in splits]
+        joined = _join(folder, parts, name)
+        joined.splits = [(split, part.num_rows) for split, part in zip(splits, parts)]
+        return joined
+    files = _stored_files(folder) if (folder / "state.json").is_file() else sorted(folder.rglob("*.parquet"))
+    return _joined(folder, files, name)
+
+
+def _stored_files(folder: Path) -> list[Path]:
+    """The files of a set that `datasets` saved, in their order."""
+    state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
+    files = [folder / str(entry["filename"]) for entry in state["_data_files"]]
+    if any(file.parent != folder for file in files):
+        raise OSError("state.json names files elsewhere")
+    return files
+
+
+def _joined(folder: Path, files: Sequence[Path], name: str) -> Source:
+    if not files:
+        raise ValueError(f"{name} must be a folder with .parquet files or of datasets, got neither in {str(folder)!r}.")
+    return _join(folder, [_open_file(file) for file in files], name)
+
+
+def _join(folder: Path, parts: Sequence[Source], name: str) -> Source:
+    first = parts[0]
+    for part in parts:
+        if set(part.types) != set(first.types):
+            different = sorted(set(part.types) ^ set(first.types))[0]
+            raise ValueError(
+                f"{name} must be files with the same columns, got {different!r} in only one of {str(first.path)!r} and "
+                f"{str(part.path)!r}."
+            )
+    every = [batches for part in parts for batches in part.parts]
+    return Source(folder, folder, first.types, sum(part.num_rows for part in parts), every)
+
+
+def _csv(file: Path) -> tuple[dict[str, Any], int, list[Batches]]:
+    """Every cell as the text it is; what it means is for the kind of its view to say."""
+    arrow, reader = _checks.extra("pyarrow", "train"), _checks.extra("pyarrow.csv", "train")
+    with open(file, newline="", encoding="utf-8-sig") as lines:
+        names = next(csv.reader(lines), [])
+    if not names or "" in names or len(set(names)) < len(names):
+        raise csv.Error("its first line must have a different name for every column")
+    table = reader.read_csv(
+        file,
+        parse_options=reader.ParseOptions(newlines_in_values=True),
+        convert_options=reader.ConvertOptions(
+            column_types=dict.fromkeys(names, arrow.string()),
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=True,
+            null_values=[""],
+        ),
+    )
+    return _in_memory(table)
+
+
+def _jsonl(file: Path) -> tuple[dict[str, Any], int, list[Batches]]:
+    arrow = _checks.extra("pyarrow", "train")
+    columns: dict[str, list[Any]] = {}
+    number = 0
+    with open(file, encoding="utf-8-sig") as lines:
+        for line in filter(str.strip, lines):
+            entry = json.loads(line)
+            if not isinstance(entry, dict):
+                raise OSError(f"row {number} is no mapping of names to values")
+            for name in entry:
+                columns.setdefault(name, [None] * number)
+            for name, values in columns.items():
+                values.append(entry.get(name))
+            number += 1
+    return _in_memory(arrow.table({name: _typed(name, values) for name, values in columns.items()}))
+
+
+def _typed(name: str, values: list[Any]) -> Any:
+    arrow = _checks.extra("pyarrow", "train")
+    seen: dict[str, int] = {}
+    words = {str: "text", bool: "true or false", int: "a number", float: "a number", list: "a list", dict: "a mapping"}
+    for row, value in enumerate(values):
+        if value is not None:
+            seen.setdefault(words.get(type(value), "another value"), row)
+    if len(seen) > 1:
+        (one, first), (other, second) = list(seen.items())[:2]
+        raise OSError(f"column {name!r} must be of one kind, got {one} in row {first} and {other} in row {second}")
+    return arrow.array(["" if value == "" else value for value in values])
+
+
+def _in_memory(table: Any) -> tuple[dict[str, Any], int, list[Batches]]:
+    def batches(columns: list[str]) -> Iterator[Any]:
+        yield from table.select(columns).combine_chunks().to_batches(max_chunksize=BATCH)
+
+    return dict(zip(table.schema.names, table.schema.types)), table.num_rows, [batches]
+
+
+def _parquet(file: Path) -> tuple[dict[str, Any], int, list[Batches]]:
+    """Read by row group, so that memory holds one of them at most."""
+    parquet = _checks.extra("pyarrow.parquet", "train")
+    with parquet.ParquetFile(file) as opened:
+        schema, rows = opened.schema_arrow, opened.metadata.num_rows
+
+    def batches(columns: list[str]) -> Iterator[Any]:
+        with parquet.ParquetFile(file) as opened:
+            yield from (batch.select(columns) for batch in opened.iter_batches(BATCH, columns=columns))
+
+    return dict(zip(schema.names, schema.types)), rows, [batches]
+
+
+def _arrow(file: Path) -> tuple[dict[str, Any], int, list[Batches]]:
+    """Arrow's stream format, which `datasets` writes, or its file format; memory-mapped."""
+    arrow = _checks.extra("pyarrow", "train")
+
+    def stored() -> Iterator[Any]:
+        with arrow.memory_map(str(file)) as content:
+            start = content.read(6)
+            content.seek(0)
+            if start == b"ARROW1":
+                opened = arrow.ipc.open_file(content)
+                yield from (opened.get_batch(i) for i in range(opened.num_record_batches))
+            else:
+                yield from arrow.ipc.open_stream(content)
+
+    with arrow.memory_map(str(file)) as content:
+        start = content.read(6)
+        content.seek(0)
+        schema = (arrow.ipc.open_file if start == b"ARROW1" else arrow.ipc.open_stream)(content).schema
+    rows = sum(batch.num_rows for batch in stored())
+
+    def batches(columns: list[str]) -> Iterator[Any]:
+        for batch in stored():
+            for start in range(0, batch.num_rows, BATCH):
+                yield batch.select(columns).slice(start, BATCH)
+
+    return dict(zip(schema.names, schema.types)), rows, [batches]
