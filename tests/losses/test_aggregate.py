@@ -90,3 +90,21 @@ def test_pair_losses_take_points_as_they_are():
     assert not torch.isclose(losses.infonce(a, b), losses.infonce(2 * a, b))
     with pytest.raises(ValueError, match="views must have at least 2 points per view"):
         losses.infonce(a[:1], b[:1])
+
+
+@pytest.mark.parametrize("symmetric", [False, True])
+@pytest.mark.parametrize("teacher", [False, True])
+def test_infonce_of_all_pairs_at_once_is_that_of_each(symmetric, teacher):
+    random = torch.Generator().manual_seed(0)
+    views, other = torch.randn(2, 4, 7, 5, generator=random, dtype=torch.float64)
+    inputs = {"teacher": other} if teacher else {}
+    at_once = losses.InfoNCE(temperature=0.2)
+
+    def one_by_one(a, b):
+        return losses.infonce(a, b, temperature=0.2)
+
+    for aggregate in (losses.pairwise, losses.average_of_rest):
+        found = [aggregate(views, pair, symmetric=symmetric, **inputs) for pair in (at_once, one_by_one)]
+        assert torch.allclose(*found)
+    first = [losses.pairwise(views, pair, first=2, **inputs) for pair in (at_once, one_by_one)]
+    assert torch.allclose(*first)

@@ -65,6 +65,9 @@ def pairwise(
         if symmetric:
             pairs += [(m, l) for l, m in pairs if (m, l) not in pairs]
     if present is None:
+        if getattr(pair_loss, "takes_batches", False):
+            left, right = (list(side) for side in zip(*pairs))
+            return pair_loss(points[left], targets[right])
         return _mean(pair_loss, ((points[l], targets[m], None) for l, m in pairs), least_points)
     sides = ((points[l], targets[m], present[l] & present[m]) for l, m in pairs)
     return _mean(pair_loss, sides, least_points)
@@ -114,6 +117,9 @@ def average_of_rest(
     if renormalize:
         # eps keeps the gradient finite where the mean of the other views is nearly zero.
         rest = to_unit_length(rest, dim=-1, eps=1e-3)
+    if present is None and getattr(pair_loss, "takes_batches", False):
+        both_ways = [(points, rest), (rest, points)] if symmetric else [(points, rest)]
+        return pair_loss(*(torch.cat(side) for side in zip(*both_ways)))
     sides = list(zip(points, rest, seen))
     if symmetric:
         sides += [(average, point, both) for point, average, both in sides]

@@ -41,11 +41,20 @@ def infonce(a: Tensor, b: Tensor, *, temperature: Tensor | float = 0.1) -> Tenso
 
 
 class InfoNCE(nn.Module):
-    """The pair loss `infonce` with its temperature, fixed or learned; `(a, b) -> scalar`."""
+    """The pair loss `infonce` with its temperature, fixed or learned; `(a, b) -> scalar`.
+
+    Of many pairs (p, n, d) at once it is the mean: one product instead of p.
+    """
+
+    takes_batches = True
 
     def __init__(self, *, temperature: float = 0.1, learn_temperature: bool = False) -> None:
         super().__init__()
         self.temperature = Temperature(temperature, learn=learn_temperature)
 
     def forward(self, a: Tensor, b: Tensor) -> Tensor:
-        return infonce(a, b, temperature=self.temperature())
+        if a.ndim == 2:
+            return infonce(a, b, temperature=self.temperature())
+        logits = a @ b.mT / self.temperature()
+        truth = torch.arange(a.shape[-2], device=a.device).expand(logits.shape[:-1])
+        return cross_entropy(logits.flatten(0, -2), truth.flatten())
