@@ -7,6 +7,7 @@ import json
 import re
 import runpy
 import shlex
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -94,7 +95,7 @@ def parsed(monkeypatch, tmp_path, capsys):
         monkeypatch.setattr(f"m3g.cli.{module}.run", lambda args, name: 0)
     monkeypatch.setattr(train, "run", lambda args, name: 0 * bool(train.settings(args)))
     monkeypatch.setattr(train, "processes", lambda args: 1)
-    monkeypatch.setattr("m3g.cli.main._open_runs", lambda runs: None)
+    monkeypatch.setattr(sys.modules["m3g.cli.main"], "_open_runs", lambda runs: None)
 
     def parse(command):
         words = [word for word in shlex.split(command) if word not in ("...", "…", "--help")]
