@@ -14,4 +14,4 @@ programs = re.findall(r"^```python\n(.*?)^```", page, flags=re.M | re.S)
 if not programs:
     sys.exit(f"{sys.argv[1]} must have at least one program, got none")
 exec("".join(programs))
-print(f"m3g {m3g.__version__}: {len(programs)} programs of {sys.argv[1]} ran")
+print(f"m3g {m3g.__version__}: ran {len(programs)} of {len(programs)} programs of {sys.argv[1]}")

@@ -18,9 +18,13 @@ RESULTANT_FLOOR = 1e-6
 
 @dataclass(frozen=True)
 class CircularVariance:
-    """c(z_1, …, z_k) = 1 - |mean_l z_l|², the default cost of the matching gap.
+    r"""The circular variance of a tuple, the default cost of the matching gap.
 
-    On unit vectors it is a sum over pairs, (1/k²) Σ_{l<m} |z_l - z_m|².
+    .. math::
+        c(z_1, \dots, z_k) = 1 - \Bigl\lvert \tfrac1k \sum_l z_l \Bigr\rvert^2
+        = \tfrac{1}{k^2} \sum_{l<m} \lvert z_l - z_m \rvert^2
+
+    The second form, a sum over pairs of views, holds on unit vectors.
 
     Args:
         scale: "definition" is the formula above. "algorithm2" multiplies it by (2k/(k-1))², the factor of the
@@ -50,7 +54,9 @@ class CircularVariance:
 
 @dataclass(frozen=True)
 class CircularStd:
-    """c(z_1, …, z_k) = -log |mean_l z_l|², the circular standard deviation of the paper's ablation.
+    r"""The circular standard deviation of a tuple, from the paper's ablation.
+
+    .. math:: c(z_1, \dots, z_k) = -\log \Bigl\lvert \tfrac1k \sum_l z_l \Bigr\rvert^2
 
     It grows without bound as the mean vanishes, so the squared length is clamped from below at 1e-6 (a cost of at
     most 13.8); where it is clamped the gradient is zero. Not a sum over pairs, so solver="factored" does not take it:

@@ -59,7 +59,9 @@ GROUNDS: dict[str, tuple[Ground, float]] = {
 
 @dataclass(frozen=True)
 class PairwiseCost:
-    """c(z_1, …, z_k) = Σ_{l<m} w_lm g_lm(z_l, z_m) over any graph of views.
+    r"""A sum of ground costs over the edges of any graph of views.
+
+    .. math:: c(z_1, \dots, z_k) = \sum_{l<m} w_{lm}\, g_{lm}(z_l, z_m)
 
     Args:
         ground: "sqeuclidean", "cosine", "coulomb", or a function of two tensors (..., n, d) and (..., m, d) that

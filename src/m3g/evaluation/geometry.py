@@ -17,9 +17,9 @@ def _units(embeddings: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | No
 
 
 def alignment(embeddings: Tensor, *, mask: Tensor | None = None) -> float:
-    """Mean squared distance between two views of one point, on the unit sphere: 0 is perfect, 2 is chance.
+    r"""Mean squared distance between two views of one point, on the unit sphere: 0 is perfect, 2 is chance.
 
-    `mean over l < m and i of |x_l[i] - x_m[i]|²` (Wang and Isola, 2020).
+    The mean over :math:`l < m` and i of :math:`\lvert x_l[i] - x_m[i]\rvert^2` (Wang and Isola, 2020).
 
     Example:
         >>> alignment(torch.ones(3, 5, 2))
@@ -39,9 +39,10 @@ def alignment(embeddings: Tensor, *, mask: Tensor | None = None) -> float:
 
 
 def uniformity(embeddings: Tensor, *, mask: Tensor | None = None, limit: int = 2048) -> float:
-    """`log mean over i != j of exp(-2 |x[i] - x[j]|²)`, mean over views: 0 is collapse, -4 is spread out.
+    r"""How evenly the points of a view cover the sphere, mean over views: 0 is collapse, -4 is spread out.
 
-    Wang and Isola (2020). Views of more than `limit` points are thinned evenly to that number.
+    :math:`\log \operatorname{mean}_{i \ne j} e^{-2 \lvert x[i] - x[j]\rvert^2}` (Wang and Isola, 2020). Views of more
+    than `limit` points are thinned evenly to that number.
 
     Example:
         >>> uniformity(torch.ones(2, 5, 3))

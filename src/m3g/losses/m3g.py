@@ -55,11 +55,15 @@ def matching_gap(
     mask: Tensor | None = None,
     normalize: bool = True,
 ) -> Tensor:
-    """M3G(X) = h(J, C) - min_P h(P, C), with h(P, C) = ⟨P, C⟩ + eps ⟨P, log P - 1⟩.
+    r"""The multi-marginal matching gap: what the true matching of k views costs beyond the best polymatching.
 
-    J matches row i of every view with row i of every other; P runs over all couplings of the k views. The gap is
-    never negative, and zero only when the true matching is the optimal one. Its gradient with respect to the cost
-    is J - P*: nothing is differentiated through the solver.
+    .. math::
+        \mathrm{M3G}(X) = h(J, C) - \min_P h(P, C), \qquad
+        h(P, C) = \langle P, C\rangle + \varepsilon \langle P, \log P - 1\rangle
+
+    :math:`J` matches row i of every view with row i of every other; :math:`P` runs over all couplings of the k views.
+    The gap is never negative, and zero only when the true matching is the optimal one. Its gradient with respect to
+    the cost is :math:`J - P^\star`: nothing is differentiated through the solver.
 
     Args:
         views: (..., k, n, d), or a sequence of k tensors (..., n, d).

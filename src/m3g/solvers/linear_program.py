@@ -18,7 +18,7 @@ from m3g.solvers.solution import Solution
 
 @dataclass(frozen=True)
 class LinearProgram(Solver):
-    """min ⟨P, C⟩ without entropy, on the CPU in float64.
+    r"""The best polymatching itself, :math:`\min_P \langle P, C\rangle` without entropy, on the CPU in float64.
 
     Two views with uniform weights are an assignment problem; everything else is a linear programme of n^k unknowns
     given to HiGHS, so small problems only.

@@ -65,9 +65,11 @@ def solve(
     weights: Sequence[Tensor] | None = None,
     differentiable: bool = False,
 ) -> Solution:
-    """Find the entropic optimal coupling of k marginals.
+    r"""Find the entropic optimal coupling of k marginals.
 
-    min_P ⟨P, C⟩ + eps ⟨P, log P - 1⟩ over non-negative tensors P with the given one-view marginals.
+    .. math:: \min_P \; \langle P, C\rangle + \varepsilon \langle P, \log P - 1\rangle
+
+    over non-negative tensors :math:`P` with the given one-view marginals.
 
     Args:
         problem: a cost applied to views, or a dense cost tensor (n_1, …, n_k).
