@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from m3g._checks import shape_of
+from m3g.losses.base import ViewLoss
+from m3g.losses.temperature import Temperature
 
 
 def enough_points(views: Tensor, *, least: int = 2) -> None:
@@ -61,3 +66,23 @@ def two_way_cross_entropy(
         cross_entropy(*forward, label_smoothing=label_smoothing)
         + cross_entropy(*backward, label_smoothing=label_smoothing)
     ) / 2
+
+
+class TemperatureLoss(ViewLoss):
+    """A loss with a temperature and no other options: `function(views, temperature=, mask=, normalize=)`."""
+
+    function: ClassVar[Callable[..., Tensor]]
+
+    def __init__(
+        self,
+        *,
+        temperature: float = 0.5,
+        learn_temperature: bool = False,
+        normalize: bool = True,
+        gather: bool = False,
+    ) -> None:
+        super().__init__(normalize=normalize, gather=gather)
+        self.temperature = Temperature(temperature, learn=learn_temperature)
+
+    def compute(self, views: Tensor, mask: Tensor | None, teacher: Tensor | None = None) -> Tensor:
+        return type(self).function(views, temperature=self.temperature(), mask=mask, normalize=self.normalize)

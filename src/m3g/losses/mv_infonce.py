@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 
 from m3g._checks import Views
-from m3g.losses.base import ViewLoss, clean, outside_autocast
+from m3g.losses.base import clean, outside_autocast
 from m3g.losses.contrast import (
+    TemperatureLoss,
     enough_points,
     logsumexp_where,
     mean_where,
@@ -15,7 +16,7 @@ from m3g.losses.contrast import (
     similarities,
     some_object,
 )
-from m3g.losses.temperature import Temperature, check_temperature
+from m3g.losses.temperature import check_temperature
 
 
 @outside_autocast
@@ -69,19 +70,7 @@ def mv_infonce(
     return mean_where(energy - alignment, objects)
 
 
-class MVInfoNCE(ViewLoss):
+class MVInfoNCE(TemperatureLoss):
     """`mv_infonce` as a module."""
 
-    def __init__(
-        self,
-        *,
-        temperature: float = 0.5,
-        learn_temperature: bool = False,
-        normalize: bool = True,
-        gather: bool = False,
-    ) -> None:
-        super().__init__(normalize=normalize, gather=gather)
-        self.temperature = Temperature(temperature, learn=learn_temperature)
-
-    def compute(self, views: Tensor, mask: Tensor | None, teacher: Tensor | None = None) -> Tensor:
-        return mv_infonce(views, temperature=self.temperature(), mask=mask, normalize=self.normalize)
+    function = staticmethod(mv_infonce)
