@@ -1,0 +1,153 @@
+"""What the sampled solver says of its answer and of its settings, and when `auto` takes it."""
+
+import functools
+import math
+import warnings
+
+import pytest
+import torch
+
+import m3g
+from m3g.solvers import EstimatedWarning, SamplingWarning
+from solvers import noisy
+from solvers.noisy import gap_and_gradient
+
+noisy_views = functools.partial(noisy.noisy_views, d=64)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_rtol_raises_the_rank_until_it_is_reached(seed):
+    views = noisy_views(4, 16, 0.3)
+    _, _, coarse = gap_and_gradient(views, 0.05, m3g.Sampled(rank=256, seed=seed))
+    _, _, fine = gap_and_gradient(views, 0.05, m3g.Sampled(rank=256, rtol=0.03, seed=seed))
+    assert float(coarse.relative_gradient_error) > 0.06
+    assert float(fine.relative_gradient_error) <= 0.03
+
+
+def test_rtol_past_the_budget_is_said():
+    views = noisy_views(3, 32, 2.0)
+    with pytest.warns(SamplingWarning, match="gradient is past rtol=0.01 at the highest rank"):
+        _, _, found = gap_and_gradient(
+            views, 0.05, m3g.Sampled(rank=512, rtol=0.01, max_rank=1024, seed=0, form="tuples")
+        )
+    assert found.coupling_form.listed.num_samples == 1024
+
+
+@pytest.mark.parametrize(
+    ("rank", "epsilon", "reason"),
+    [
+        (16, 0.02, "biased by more than"),
+        (256, 0.02, "biased by more than"),
+        (256, 0.05, "biased by more than"),
+    ],
+)
+def test_too_few_samples_are_not_trusted(rank, epsilon, reason):
+    views = noisy_views(3, 64, 2.0)
+    with pytest.warns(SamplingWarning, match=f"does not trust its answer: .*{reason}"):
+        m3g.matching_gap(views, epsilon=epsilon, solver=m3g.Sampled(rank=rank, seed=0))
+
+
+def test_a_training_that_is_not_to_be_trusted_says_so_once():
+    loss = m3g.M3GLoss(epsilon=0.02, solver=m3g.Sampled(rank=256))
+    torch.manual_seed(0)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("default")
+        for seed in range(3):
+            loss(noisy_views(3, 64, 2.0, seed=seed))
+    assert [warning.category for warning in said] == [SamplingWarning]
+
+
+def test_auto_samples_past_the_budget_and_says_so():
+    views = noisy_views(4, 40, 1.0)
+    exact = m3g.matching_gap(views, epsilon=0.1, tol=1e-6)
+    loss = m3g.M3GLoss(epsilon=0.1, solver=m3g.Auto(max_flops=1e5, few_tuples=1))
+    torch.manual_seed(0)
+    with pytest.warns(EstimatedWarning, match="40 x 40 x 40 x 40"):
+        gap = loss(views)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("default")
+        for _ in range(2):
+            loss(views)
+    assert [warning.category for warning in said] == [EstimatedWarning]
+    assert loss.last.solver == "sampled"
+    assert abs(float(gap - exact)) < 4 * float(loss.last.standard_error)
+    assert float(loss.last.relative_gradient_error) < 0.1
+
+
+def test_a_teacher_makes_k_problems_of_one_batch():
+    student, teacher = noisy_views(3, 10, 1.0, batch=(2,))
+    exact = m3g.M3GLoss(epsilon=0.2, tol=1e-6)(student, teacher=teacher)
+    loss = m3g.M3GLoss(epsilon=0.2, solver=m3g.Sampled(seed=0))
+    assert abs(float(loss(student, teacher=teacher) - exact)) < 4 * float(loss.last.standard_error.mean())
+
+
+@pytest.mark.parametrize(("cost", "epsilon"), [("cv", 0.05), ("csd", 0.1), ("sqeuclidean", 0.5)])
+def test_absent_points_are_orthogonal_to_all_and_get_no_gradient(cost, epsilon):
+    views = noisy_views(3, 12, 1.0, d=16).requires_grad_()
+    mask = torch.ones(3, 12, dtype=torch.bool)
+    mask[0, 2] = mask[2, 5] = mask[1, 5] = False
+    exact = m3g.matching_gap(views, cost=cost, epsilon=epsilon, mask=mask, tol=1e-5)
+    loss = m3g.M3GLoss(epsilon=epsilon, cost=cost, solver=m3g.Sampled(seed=0))
+    gap = loss(views, mask=mask)
+    gap.backward()
+    assert abs(gap.item() - exact.item()) < 3 * float(loss.last.standard_error)
+    assert bool((views.grad[~mask] == 0).all())
+    assert bool((views.grad[mask].norm(dim=-1) > 0).all())
+
+
+def test_more_views_than_any_tensor_could_hold():
+    views = noisy_views(20, 30, 1.0)
+    gap, gradient, solution = gap_and_gradient(views, 0.05, m3g.Sampled(rank=1024, seed=0))
+    again, other, _ = gap_and_gradient(views, 0.05, m3g.Sampled(rank=1024, seed=1))
+    assert abs(float(gap - again)) < 4 * math.sqrt(2) * float(solution.standard_error)
+    assert float(torch.cosine_similarity(gradient.flatten(), other.flatten(), dim=0)) > 0.99
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"rank": 0}, "rank must be a whole number of at least 1, got 0"),
+        ({"rounds": 1.5}, "rounds must be a whole number of at least 1, got 1.5"),
+        ({"rtol": -1.0}, "rtol must be a positive finite number, got -1.0"),
+        ({"form": "sums"}, "form must be one of 'auto', 'products', 'tuples', got 'sums'"),
+        ({"seed": 1.5}, "seed must be a whole number"),
+        ({"generator": 5}, "generator must be a torch.Generator or None, got int"),
+        ({"seed": 1, "generator": torch.Generator()}, "seed must be None where a generator is given"),
+    ],
+)
+def test_wrong_settings_are_named(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        m3g.Sampled(**arguments)
+
+
+@pytest.mark.filterwarnings("ignore::m3g.solvers.SamplingWarning")
+@pytest.mark.parametrize("form", ["auto", "tuples"])
+def test_a_missing_number_is_found_and_not_returned(form):
+    views = noisy_views(3, 8, 1.0)
+    views[1, 2, 3] = torch.nan
+    with pytest.raises(ValueError, match="got NaN in view 1, point 2"):
+        m3g.M3GLoss(solver=m3g.Sampled(rank=64, form=form))(views)
+
+
+def test_costs_it_cannot_sample_are_named():
+    views = noisy_views(3, 4, 1.0)
+    with pytest.raises(ValueError, match=r"cost must be a sum over pairs .* got DenseProblem"):
+        m3g.solve(torch.rand(3, 3, 3), epsilon=0.1, solver="sampled")
+    problem = m3g.PairwiseCost("sqeuclidean")(views)
+    with pytest.raises(ValueError, match=r"form must be 'auto' or 'tuples' for a PairwiseProblem, got 'products'"):
+        m3g.solve(problem, epsilon=0.1, solver=m3g.Sampled(form="products"))
+
+
+def test_estimate_tells_what_auto_would_take(monkeypatch):
+    cost = m3g.CircularVariance()
+    small, large = cost(torch.rand(3, 32, 8)), cost(torch.rand(8, 64, 8))
+    assert m3g.workload(small).solver == m3g.Auto().decide(small) == "factored"
+    assert m3g.workload(large).solver == m3g.Auto().decide(large) == "sampled"
+    assert m3g.workload(large) == m3g.workload(large, solver="sampled")
+    assert m3g.workload(large).flops < 1e-3 * m3g.workload(large, solver="factored").flops
+    # Linear in the number of points and in the number of problems.
+    assert m3g.workload(cost(torch.rand(2, 8, 128, 8)), solver="sampled").bytes == 4 * m3g.workload(large).bytes
+    with pytest.raises(
+        ValueError, match="cost must be a sum over pairs of views or 'csd' with solver='sampled', got FunctionProblem"
+    ):
+        m3g.workload(m3g.costs.apply_cost(lambda x, y: (x * y).sum(-1), torch.rand(2, 3, 4)), solver="sampled")
