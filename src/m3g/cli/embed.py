@@ -14,16 +14,23 @@ DESCRIPTION = {
 
   m3g embed runs/m3g-1 --out emb.npz                    all splits
   m3g embed runs/m3g-1 --out emb.npz --split test
+  m3g embed runs/m3g-1 --out emb.npz --table new.csv            new objects, with some of the columns of the run
+  m3g embed runs/m3g-1 --out emb.npz --views pixels=new.npy     new objects, known in one view
 
 The arrays: embeddings (k, n, d), mean (n, d) the mean of the views' unit vectors, index (n,) the rows of the
-files, split (n,), views (k,) their names, and where the data has them labels (n,) and mask (k, n)."""
+files, split (n,), views (k,) their names, and where the data has them labels (n,) and mask (k, n). Of new objects there
+are embeddings, zero where a view is absent, mean over the views that are present, mask, index and views."""
 }
 
 
 def arguments(parser: Any, name: str) -> None:
     parser.add_argument("run", type=str, help="the folder of a finished run")
     parser.add_argument("--out", type=str, required=True, help="the .npz file to write; it must not exist yet")
-    parser.add_argument("--split", type=str, default="all", help="train, val, test or all")
+    parser.add_argument("--split", type=str, default=None, help="train, val, test or all, which is the default")
+    parser.add_argument("--table", type=str, default=None, help="new objects: a table with any of the run's columns")
+    parser.add_argument(
+        "--views", type=str, nargs="+", default=None, help="new objects: files of any of the views, as NAME=FILE"
+    )
     parser.add_argument(
         "--trust",
         action="store_true",
@@ -32,13 +39,39 @@ def arguments(parser: Any, name: str) -> None:
 
 
 def run(args: Any, name: str) -> int:
-    from m3g.evaluation import mean_of_views
-    from m3g.training.embedded_run import embed_run
     from m3g.training.files import atomic
 
     out = check_out(args.out, suffix=".npz")
     assert out is not None
-    found = embed_run(args.run, args.split, trust=args.trust)
+    new = args.table is not None or args.views is not None
+    if new and args.split is not None:
+        raise ValueError("--split must stand without --table and --views, which bring new objects, got both.")
+    content = _of_new(args) if new else _of_the_run(args)
+    with atomic(out) as file:
+        np.savez(file, **content)
+    k, n, d = content["embeddings"].shape
+    print(f"{out}: {k} views of {n} points in {d} dimensions ({', '.join(content)})")
+    return 0
+
+
+def _of_new(args: Any) -> dict[str, Any]:
+    from m3g.training.new_data import embed_new
+
+    found, names = embed_new(args.run, table=args.table, views=args.views, trust=args.trust)
+    return {
+        "embeddings": found.views.numpy(),
+        "mean": found.mean.numpy(),
+        "mask": found.mask.numpy(),
+        "index": np.arange(found.mask.shape[1]),
+        "views": np.array(names),
+    }
+
+
+def _of_the_run(args: Any) -> dict[str, Any]:
+    from m3g.evaluation import mean_of_views
+    from m3g.training.embedded_run import embed_run
+
+    found = embed_run(args.run, args.split or "all", trust=args.trust)
     content: dict[str, Any] = {
         "embeddings": found.embeddings.numpy(),
         "mean": mean_of_views(found.embeddings, found.mask).numpy(),
@@ -50,8 +83,4 @@ def run(args: Any, name: str) -> int:
         content["labels"] = found.labels.numpy()
     if found.mask is not None:
         content["mask"] = found.mask.numpy()
-    with atomic(out) as file:
-        np.savez(file, **content)
-    k, n, d = found.embeddings.shape
-    print(f"{out}: {k} views of {n} points in {d} dimensions ({', '.join(content)})")
-    return 0
+    return content

@@ -19,6 +19,7 @@ from m3g.nets import MultiViewNet, build_net, hub
 from m3g.training.config import Config
 from m3g.training.files import atomic, write_json
 from m3g.training.run import Run
+from m3g.training.trained import TrainedNet
 from m3g.training.views import encoder_spec
 
 FORMAT = 2  # since 2, with a digest of the weights
@@ -77,8 +78,11 @@ def save_network(
     write_json(run.model, {"format": FORMAT, **content_of, **recipe})
 
 
-def load(folder: str | os.PathLike[str], *, trust: bool = False, scaled: bool = False) -> MultiViewNet:
+def load(folder: str | os.PathLike[str], *, trust: bool = False, scaled: bool = False) -> TrainedNet:
     """The trained network of a run folder, ready to use: `load(run)(views)` gives embeddings (k, n, d).
+
+    `load(run).embed(views)` gives them with their mean over the views that are present and a mask. Views are a list, a
+    dictionary by name or the path of a table, some of them may be absent: see `m3g.training.trained.TrainedNet`.
 
     Nothing in the folder is executed: weights are safetensors, the rest is JSON, and an encoder named by its
     class path must come from m3g, torch.nn or transformers unless `trust=True`.
@@ -98,7 +102,9 @@ def load(folder: str | os.PathLike[str], *, trust: bool = False, scaled: bool = 
             "the file is damaged or belongs to another network; restore it from a copy."
         )
     try:
-        net = build_net(**recipe, trust=trust)
+        built = build_net(**recipe, trust=trust)
+        net = TrainedNet(built.encoders, built.projectors, built.predictor)
+        _tell(net, run, recipe)
     except (TypeError, AttributeError, IndexError, RuntimeError, OverflowError) as error:
         raise _foreign(run.model, error) from error
     try:
@@ -115,6 +121,16 @@ def load(folder: str | os.PathLike[str], *, trust: bool = False, scaled: bool = 
             _scaled(net.encoders[l % len(net.encoders)], tensors, l) for l in range(len(recipe["view_shapes"]))
         )
     return net.eval()
+
+
+def _tell(net: TrainedNet, run: Run, recipe: Mapping[str, Any]) -> None:
+    """Let a network know the names of its views, their shapes, and how new data of them are read."""
+    content = json.loads(run.model.read_text(encoding="utf-8"))
+    net.view_shapes = [tuple(shape) for shape in recipe["view_shapes"]]
+    net.view_names = list(content.get("view_names") or [f"view{l}" for l in range(len(net.view_shapes))])
+    net.inputs = list(content.get("inputs") or [])
+    if net.inputs and len(net.inputs) != len(net.view_names):
+        raise _foreign(run.model, ValueError(f"it has {len(net.inputs)} inputs for {len(net.view_names)} views"))
 
 
 def _scaled(encoder: nn.Module, tensors: Mapping[str, Tensor], l: int) -> nn.Module:

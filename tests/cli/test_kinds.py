@@ -1,0 +1,175 @@
+"""Views of every kind from one table, from the first step to new data, by the command line."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import m3g
+from animals import rows, write_csv
+from m3g.cli import main
+from training import killed_run
+
+SMALL = [
+    "--data_options.batch_size", "8", "--loop.epochs", "3", "--loop.checkpoint_every", "2",
+    "--loop.evaluate_every", "0",
+    "--loop.accelerator", "cpu", "--heads.hidden", "8", "--heads.embedding_size", "8",
+    "--view.photo.encoder", "conv", "--view.photo.channels", "[8]", "--view.sound.encoder", "spectrogram",
+    "--view.sound.channels", "[8]", "--view.caption.width", "8", "--view.caption.heads", "2",
+    "--view.caption.dropout", "0.1",
+    "--view.table.width", "8", "--data_options.ignore", "[home]",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A table of every kind with empty cells, and a run on it; with its lines."""
+    folder = tmp_path_factory.mktemp("kinds")
+    table = write_csv(folder, rows(folder, 40))
+    command = [sys.executable, "-m", "m3g", "train", "--table", str(table), "--labels", "kind", *SMALL]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([*command, "--out", str(folder / "run")], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return folder, table, done.stdout
+
+
+def test_the_first_lines_tell_kinds_and_encoders(trained):
+    lines = trained[2].splitlines()
+    for line in (
+        "  photo    image 3x20x20, encoder conv",
+        "  caption  text 24, encoder text",
+        "  table    table 4, encoder mlp",
+        "  vector   vector 4, encoder mlp",
+    ):
+        assert line in lines
+    assert any(line.startswith("  sound    audio 20") and line.endswith("encoder spectrogram") for line in lines)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_run_on_every_kind_killed_and_resumed_ends_with_the_same_bits(trained, tmp_path, workers):
+    folder, table, _ = trained
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    killed = tmp_path / "killed"
+    command = [
+        sys.executable,
+        killed_run.__file__,
+        "4",
+        "0",
+        "train",
+        "--table",
+        str(table),
+        "--labels",
+        "kind",
+        *SMALL,
+    ]
+    command += ["--data_options.num_workers", str(workers), "--out", str(killed)]
+    assert subprocess.run(command, env=environment).returncode == -signal.SIGKILL
+    assert not (killed / "model.safetensors").exists()
+    again = subprocess.run([sys.executable, "-m", "m3g", "train", "--resume", str(killed)], env=environment)
+    assert again.returncode == 0
+    assert (killed / "model.safetensors").read_bytes() == (folder / "run" / "model.safetensors").read_bytes()
+    assert (killed / "metrics.csv").read_bytes() == (folder / "run" / "metrics.csv").read_bytes()
+
+
+def test_it_evaluates_and_embeds_its_own_data_and_new_data(trained, tmp_path, capsys):
+    folder, _, _ = trained
+    run = folder / "run"
+    assert main(["evaluate", str(run)]) == 0
+    assert main(["embed", str(run), "--out", str(tmp_path / "own.npz"), "--split", "test"]) == 0
+    content = rows(tmp_path / "new", 6, seed=5)
+    some = [{key: row[key] for key in ("caption", "photo", "age")} for row in content]
+    table = write_csv(tmp_path / "new", some, "some.csv")
+    np.save(tmp_path / "v.npy", np.array([row["vector"] for row in content]))
+    new = ["--table", str(table), "--views", f"vector={tmp_path / 'v.npy'}"]
+    assert main(["embed", str(run), "--out", str(tmp_path / "new.npz"), *new]) == 0
+    found = np.load(tmp_path / "new.npz")
+    assert found["views"].tolist() == ["photo", "sound", "caption", "table", "vector"]
+    expected = [
+        [row["photo"] is not None for row in content],
+        [False] * 6,
+        [row["caption"] is not None for row in content],
+    ]
+    assert found["mask"].tolist() == [*expected, [row["age"] is not None for row in content], [True] * 6]
+    assert np.isfinite(found["embeddings"]).all()
+    assert not found["embeddings"][~found["mask"]].any()
+    units = found["embeddings"] / np.linalg.norm(found["embeddings"], axis=-1, keepdims=True).clip(1e-12)
+    np.testing.assert_allclose(found["mean"], units.sum(0) / found["mask"].sum(0)[:, None], rtol=1e-4, atol=1e-5)
+
+
+def test_a_loaded_network_takes_what_a_user_has(trained, tmp_path):
+    folder, _, _ = trained
+    net = m3g.load(folder / "run")
+    content = rows(tmp_path / "new", 4, seed=5, absent=False)
+    table = net.embed(str(write_csv(tmp_path / "new", content)))
+    assert bool(table.mask.all())
+    by_name = {
+        "photo": [tmp_path / "new" / row["photo"] for row in content],
+        "sound": [str(tmp_path / "new" / row["sound"]) for row in content],
+        "caption": [row["caption"] for row in content],
+        "table": {"age": [row["age"] for row in content], "colour": [row["colour"] for row in content]},
+        "vector": np.array([row["vector"] for row in content]),
+    }
+    again = net.embed(by_name)
+    torch.testing.assert_close(again.views, table.views)
+    torch.testing.assert_close(again.mean, table.mean)
+    some = net.embed({"caption": [None, *by_name["caption"][1:]], "vector": by_name["vector"]})
+    assert some.mask.tolist() == [[False] * 4, [False] * 4, [False, True, True, True], [False] * 4, [True] * 4]
+    torch.testing.assert_close(some.views[2, 1:], table.views[2, 1:])
+    torch.testing.assert_close(some.mean[0], torch.nn.functional.normalize(table.views[4, 0], dim=0))
+    torch.testing.assert_close(net([None] * 4 + [by_name["vector"]])[4], table.views[4])
+    for wrong, message in (
+        ({"taste": [1]}, "views must be named photo, sound, caption, table, vector, got 'taste'"),
+        ({"vector": np.zeros((2, 3))}, r"'vector' must have rows of shape \(4,\), got \(3,\)"),
+        ({}, "at least one of them present"),
+        ({"vector": np.zeros((2, 4)), "caption": ["a"]}, "views must have the same rows"),
+        ([None] * 3, "views must be 5, None for an absent one, got 3"),
+        ({"caption": [None, "a"]}, "at least one that is present, got none in row 0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            net.embed(wrong)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "int64", "float16", "float32", "float64", "bool"])
+def test_arrays_and_tensors_of_any_type_are_taken(finished, dtype):
+    net = m3g.load(finished / "run")
+    views = [np.random.default_rng(seed).integers(0, 2, (6, 5)).astype(dtype) for seed in range(2)]
+    expected = net([torch.from_numpy(view.astype(np.float32)) for view in views])
+    assert expected.shape[:2] == (2, 6)
+    torch.testing.assert_close(net(views), expected)
+    torch.testing.assert_close(net([torch.from_numpy(view) for view in views]), expected)
+    torch.testing.assert_close(net.embed({"b": views[1]}).views[1], expected[1])
+
+
+def test_embed_takes_files_of_some_views(finished, tmp_path, refused):
+    run = finished / "run"
+    np.save(tmp_path / "b.npy", np.ones((3, 5)))
+    np.save(tmp_path / "other.npy", np.ones((3, 5)))
+    out = tmp_path / "new.npz"
+    assert main(["embed", str(run), "--out", str(out), "--views", str(tmp_path / "b.npy")]) == 0
+    assert np.load(out)["mask"].tolist() == [[False] * 3, [True] * 3]
+    assert "NAME=FILE" in refused("embed", run, "--out", tmp_path / "x.npz", "--views", tmp_path / "other.npy")
+    wrong = ["--table", tmp_path / "b.csv"]
+    (tmp_path / "b.csv").write_text("x\n1\n")
+    assert "views must be arrays" in refused("embed", run, "--out", tmp_path / "x.npz", *wrong)
+    assert not (tmp_path / "x.npz").exists()
+
+
+def test_views_share_weights_and_keep_them(finished, tmp_path):
+    views = [str(finished / f"{name}.npy") for name in ("a", "b")]
+    options = ["--view.a.width", "8", "--view.b.share", "a", "--loop.epochs", "1", "--data_options.batch_size", "20"]
+    assert main(["train", "--views", *views, *options, "--out", str(tmp_path / "shared")]) == 0
+    weights = load_file(tmp_path / "shared" / "model.safetensors")
+    assert torch.equal(weights["encoders.0.layers.1.weight"], weights["encoders.1.layers.1.weight"])
+    options = ["--view.a.frozen", "true", "--view.b.learning_rate", "1e-4", *options[4:]]
+    for epochs in ("1", "2"):
+        command = ["train", "--views", *views, *options, "--loop.epochs", epochs, "--out", str(tmp_path / epochs)]
+        assert main(command) == 0
+    one, two = (load_file(tmp_path / epochs / "model.safetensors") for epochs in ("1", "2"))
+    assert torch.equal(one["encoders.0.layers.1.weight"], two["encoders.0.layers.1.weight"])
+    assert not torch.equal(one["encoders.1.layers.1.weight"], two["encoders.1.layers.1.weight"])
