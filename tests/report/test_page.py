@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from m3g.report import RunFacts, comparison, page
-from m3g.report.compare import interval
+from m3g.report import RunFacts, page
 
 EVIL = "<img src=x onerror=\"document.body.dataset.evil='1'\">"
 BROWSER = next(
@@ -56,6 +55,14 @@ class Tags(HTMLParser):
         self.links += [value for name, value in attributes if name in ("src", "href", "action")]
 
 
+def test_a_matrix_has_no_trivial_diagonal_and_tells_chance():
+    text = page([facts()])
+    found, moved = re.findall(r"<table class=matrix>(.*?)</table>", text)
+    assert re.findall(r"<td[^>]*>([^<]*)</td>", found) == ["", "50", "40", ""]
+    assert re.findall(r"<td[^>]*>([^<]*)</td>", moved) == ["90", "80", "70", "90"]
+    assert "column: searched); chance is 2</figcaption>" in text
+
+
 def test_what_comes_from_the_user_is_text():
     tags = Tags()
     tags.feed(page([facts(), facts(EVIL)]))
@@ -71,17 +78,6 @@ def test_tables_have_raw_features_and_chance_beside():
     assert re.findall(r"<td>([^<]*)</td>", row)[:3] == ["90.0 [78.6, 95.7]", "95.0", "50.0"]
     assert "Comparison" not in text
     assert "Comparison" in page([facts(), facts("second")])
-
-
-def test_comparison_and_intervals():
-    head, rows = comparison({"a": ({"recall_at_1": 0.5}, 100), "b": ({"recall_at_1": 0.9, "alignment": 0.2}, 100)})
-    assert head == ["measure", "a", "b"]
-    assert rows == [
-        ["recall_at_1", "50.0 [40.4, 59.6]", "90.0 [82.6, 94.5]"],
-        ["alignment", "—", "0.200"],
-    ]
-    assert interval(1.0, 10)[1] == 1.0
-    assert interval(0.0, 10)[0] == 0.0
 
 
 @pytest.fixture
@@ -116,9 +112,17 @@ const ink = () => { const d = canvas.getContext("2d").getImageData(0, 0, 900, 60
                     for (let i = 0; i < d.length; i += 4) {
                       s += (d[i] * 3 + d[i + 1] * 5 + d[i + 2] * 7) * d[i + 3] % 9973; }
                     return s; };
+const items = () => [...document.querySelector(".legend").children].map((item) => item.textContent);
+said.legend = items();
 const select = document.querySelector("select"), seen = [];
 for (const option of select.options) {
   select.value = option.value; select.dispatchEvent(new Event("change")); seen.push(ink()); }
+said.scale = items();
+select.value = "view"; select.dispatchEvent(new Event("change")); said.views = items();
+const before = ink(); document.querySelector(".legend").children[0].click(); said.picked = ink() !== before;
+document.querySelector(".legend").children[0].click(); said.again = ink() === before;
+const join = document.querySelector("input[type=checkbox]"); join.click(); said.joined = ink() !== before;
+said.tones = new Set([...document.querySelectorAll(".legend circle")].map((c) => c.getAttribute("fill"))).size;
 said.colours = new Set(seen).size; said.options = select.options.length;
 said.evil = document.body.dataset.evil || "none"; said.errors = document.body.dataset.errors || "none";
 said.fetched = performance.getEntriesByType("resource").length; said.images = document.images.length;
@@ -143,6 +147,26 @@ def test_in_a_browser_the_map_answers_and_labels_stay_text(browser):
     assert found["colours"] == found["options"] == 3
     assert (found["errors"], found["evil"], found["fetched"], found["images"]) == ("none", "none", 0, 0)
     assert found["overflow"] <= 0
+    assert found["legend"] == ["</script><script>alert(2)</script>", EVIL]
+    assert found["views"] == ["left", EVIL]
+    assert found["scale"][0] == "0: views coincide"
+    assert found["picked"]
+    assert found["again"]
+    assert found["joined"]
+
+
+def test_in_a_browser_many_labels_have_colours_of_their_own_and_a_legend(browser):
+    many = facts()
+    many.map = {
+        "rows": list(range(40)),
+        "labels": [f"kind {i}" for i in range(40)],
+        "errors": [0.5] * 40,
+        "places": [[[i / 40, i / 40] for i in range(40)], [[i / 40, 1 - i / 40] for i in range(40)]],
+    }
+    tones = """const circles = [...document.querySelectorAll(".legend circle")];
+    const fills = new Set(circles.map((c) => c.getAttribute("fill")));
+    document.documentElement.dataset.said = JSON.stringify([fills.size, document.body.dataset.errors || "none"]);"""
+    assert said(browser(page([many]), tones)) == [40, "none"]
 
 
 def test_in_a_browser_without_labels(browser):

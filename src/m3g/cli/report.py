@@ -16,9 +16,13 @@ features beside them, matrices between views, couplings, and an interactive map 
   m3g report runs/m3g-1 runs/infonce-pwe-1 --out a.html
 
 The page needs no connection to be read.""",
-    "compare": """Print the test results of several runs beside each other, with 95 % intervals.
+    "compare": """Print the test results of several runs beside each other, with 95 % intervals, and the paired
+differences to the first.
 
-  m3g compare runs/m3g-1 runs/infonce-pwe-1""",
+  m3g compare runs/m3g-1 runs/infonce-pwe-1
+  m3g compare runs/*                        runs that differ only in their seed are one column
+
+With one seed differences are paired by test row, with several by seed.""",
 }
 
 
@@ -51,13 +55,16 @@ def _report(args: Any) -> int:
 
 def _compare(args: Any) -> int:
     from m3g.cli.listing import print_table
-    from m3g.report.compare import NOTE, comparison
-    from m3g.report.facts import read_results
+    from m3g.report.compare import NOTE, PAIRED, comparison, differences
+    from m3g.report.facts import measured
 
     if len(args.runs) < 2:
         raise ValueError(f"runs must be at least 2 folders to compare, got {len(args.runs)}.")
-    read = {run: read_results(run) for run in args.runs}
-    results = {run: (found["numbers"], found["num_test"]) for run, found in read.items()}
-    print_table(*comparison(results))
+    runs = [measured(run, run) for run in args.runs]
+    print_table(*comparison(runs))
     print(NOTE)
+    head, rows = differences(runs)
+    if rows:
+        print_table(head, rows)
+        print(PAIRED)
     return 0

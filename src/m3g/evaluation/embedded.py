@@ -19,12 +19,14 @@ class Embedded:
         features: k tensors (n, width) before them; the widths may differ.
         labels: (n,), None for unlabelled data.
         mask: bool (k, n), true where a point has a view; None if all have.
+        index: (n,), the rows of the user's files, where they are known.
     """
 
     embeddings: Tensor | None = None
     features: Sequence[Tensor] | None = None
     labels: Tensor | None = None
     mask: Tensor | None = None
+    index: Tensor | None = None
 
 
 def mean_of_views(embeddings: Tensor, mask: Tensor | None = None) -> Tensor:

@@ -118,8 +118,17 @@ def _logistic(train: Tensor, labels: Tensor) -> Any:
 
 def quick_probe(train: Tensor, train_labels: Tensor, test: Tensor, test_labels: Tensor) -> float:
     """Accuracy of scikit-learn's logistic regression on standardised features (n, d): fitted in about a second."""
+    return float(quick_probe_rows(train, train_labels, test, test_labels).mean())
+
+
+def quick_probe_rows(train: Tensor, train_labels: Tensor, test: Tensor, test_labels: Tensor) -> Tensor:
+    """As `quick_probe`, for every test row (n,) 1 where it is right and 0 where not."""
     _check(train, train_labels, test, test_labels)
-    return float(_logistic(train, train_labels).score(test.cpu().numpy(), test_labels.cpu().numpy()))
+    return _right(_logistic(train, train_labels), test, test_labels)
+
+
+def _right(model: Any, test: Tensor, labels: Tensor) -> Tensor:
+    return torch.from_numpy(model.predict(test.cpu().numpy()) == labels.cpu().numpy()).double()
 
 
 def probe_scores(train: Tensor, train_labels: Tensor, tests: Sequence[tuple[Tensor, Tensor]]) -> list[float]:
@@ -140,6 +149,11 @@ def knn_accuracy(
     train: Tensor, train_labels: Tensor, test: Tensor, test_labels: Tensor, *, neighbours: int = 5
 ) -> float:
     """Accuracy of a vote among the most similar (cosine) training rows."""
+    return float(knn_rows(train, train_labels, test, test_labels, neighbours=neighbours).mean())
+
+
+def knn_rows(train: Tensor, train_labels: Tensor, test: Tensor, test_labels: Tensor, *, neighbours: int = 5) -> Tensor:
+    """As `knn_accuracy`, for every test row (n,) 1 where it is right and 0 where not."""
     _check(train, train_labels, test, test_labels)
     if not 1 <= neighbours <= len(train):
         raise ValueError(f"neighbours must be a number from 1 to {len(train)} (training rows), got {neighbours}.")
@@ -148,7 +162,7 @@ def knn_accuracy(
 
     model = KNeighborsClassifier(n_neighbors=neighbours, metric="cosine")
     model.fit(train.cpu().numpy(), train_labels.cpu().numpy())
-    return float(model.score(test.cpu().numpy(), test_labels.cpu().numpy()))
+    return _right(model, test, test_labels)
 
 
 def transfer_probe(

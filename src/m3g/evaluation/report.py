@@ -15,7 +15,7 @@ from m3g.evaluation.few_shot import SHOTS, few_shot_probe, most_shots
 from m3g.evaluation.geometry import alignment, effective_rank, uniformity
 from m3g.evaluation.matching import polymatching_accuracy
 from m3g.evaluation.missing import without_views
-from m3g.evaluation.probes import knn_accuracy, linear_probe, quick_probe, transfer_probe
+from m3g.evaluation.probes import knn_rows, linear_probe, quick_probe_rows, transfer_probe
 from m3g.evaluation.retrieval import LEVELS, retrieval
 
 METRICS = {
@@ -46,7 +46,8 @@ class Report:
     """Numbers by the names of `METRICS`, and matrices (k, k) between views: `recall_at_1`, `transfer`, …
 
     `chance` and `raw` have, under the same names, what guessing gives and what the inputs give without a network;
-    `missing` is what `m3g.evaluation.missing` says of views that go missing.
+    `missing` is what `m3g.evaluation.missing` says of views that go missing; `rows` has, for some of the numbers, what
+    each test row (n,) contributes, so that two runs can be compared row by row.
     """
 
     numbers: dict[str, float] = field(default_factory=dict)
@@ -54,6 +55,7 @@ class Report:
     chance: dict[str, float] = field(default_factory=dict)
     raw: dict[str, float] = field(default_factory=dict)
     missing: dict[str, Any] = field(default_factory=dict)
+    rows: dict[str, Tensor] = field(default_factory=dict)
 
 
 def evaluate(
@@ -96,6 +98,7 @@ def evaluate(
         for level in LEVELS:
             report.matrices[f"recall_at_{level}"] = searched.recall[level]
             report.numbers[f"recall_at_{level}"] = off_diagonal_mean(searched.recall[level])
+            report.rows[f"recall_at_{level}"] = searched.found[level]
         report.matrices["median_rank"] = searched.median_rank
         report.numbers["median_rank"] = off_diagonal_mean(searched.median_rank)
         if polymatching:
@@ -126,8 +129,9 @@ def _probe(report: Report, train: Embedded, test: Embedded, *, paper_probe: bool
             mean_of_views(train.embeddings, train.mask), labels,
             mean_of_views(test.embeddings, test.mask), test_labels,
         )  # fmt: skip
-        numbers["linear_mean"] = quick_probe(*means)
-        numbers["knn_mean"] = knn_accuracy(*means, neighbours=min(5, len(labels)))
+        report.rows["linear_mean"] = quick_probe_rows(*means)
+        report.rows["knn_mean"] = knn_rows(*means, neighbours=min(5, len(labels)))
+        numbers |= {name: float(report.rows[name].mean()) for name in ("linear_mean", "knn_mean")}
         if paper_probe:
             numbers["paper_probe"] = linear_probe(*means).accuracy
         if transfer:
@@ -139,7 +143,8 @@ def _probe(report: Report, train: Embedded, test: Embedded, *, paper_probe: bool
             numbers["linear_views"] = float(matrix.diagonal().mean())
             numbers["linear_transfer"] = off_diagonal_mean(matrix)
     if train.features is not None and test.features is not None:
-        numbers["linear_concat"] = quick_probe(
+        report.rows["linear_concat"] = quick_probe_rows(
             side_by_side(train.features, train.mask), labels,
             side_by_side(test.features, test.mask), test_labels,
         )  # fmt: skip
+        numbers["linear_concat"] = float(report.rows["linear_concat"].mean())

@@ -14,10 +14,14 @@ LEVELS = (1, 5, 10)
 
 
 class Retrieval(NamedTuple):
-    """Matrices (k, k), row: the view of the query, column: the view searched; the diagonal is trivially 1."""
+    """Matrices (k, k), row: the view of the query, column: the view searched; the diagonal is trivially 1.
+
+    `found` has for every point (n,) the share of the pairs of its views in which it was found; NaN with one view only.
+    """
 
     recall: dict[int, Tensor]
     median_rank: Tensor
+    found: dict[int, Tensor]
 
 
 def truth_ranks(queries: Tensor, gallery: Tensor, truth: Tensor, *, chunk: int = 1024) -> Tensor:
@@ -52,6 +56,8 @@ def retrieval(embeddings: Tensor, *, mask: Tensor | None = None) -> Retrieval:
     k, n = units.shape[:2]
     recall = {level: torch.ones(k, k, dtype=torch.float64) for level in LEVELS}
     median = torch.ones(k, k, dtype=torch.float64)
+    found = {level: torch.zeros(n, dtype=torch.float64) for level in LEVELS}
+    pairs = torch.zeros(n, dtype=torch.float64)
     every = torch.ones(n, dtype=torch.bool, device=units.device)
     for l in range(k):
         for m in range(k):
@@ -65,7 +71,10 @@ def retrieval(embeddings: Tensor, *, mask: Tensor | None = None) -> Retrieval:
                 )
             place = searched.cumsum(0) - 1  # where a point of the batch stands in the gallery
             ranks = truth_ranks(units[l][asked], units[m][searched], place[asked])
+            pairs[asked.cpu()] += 1
             for level in LEVELS:
-                recall[level][l, m] = (ranks <= level).double().mean()
+                right = (ranks <= level).double()
+                recall[level][l, m] = right.mean()
+                found[level][asked.cpu()] += right.cpu()
             median[l, m] = ranks.double().median()
-    return Retrieval(recall, median)
+    return Retrieval(recall, median, {level: right / pairs for level, right in found.items()})

@@ -2,51 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import statistics
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping
 
-Scores = Mapping[Any, float]
+from m3g.evaluation.paired import Difference, Scores, interval_of_mean, paired
 
-
-class Difference(NamedTuple):
-    """Mean of paired differences, half the width of its 95 % interval, the number of pairs, and the smallest true
-    difference that so many pairs of this spread show four times out of five.
-    """
-
-    mean: float
-    half_width: float
-    pairs: int
-    smallest: float
-
-    @property
-    def verdict(self) -> str:
-        """`ahead`, `behind`, or `tie` when the interval holds 0."""
-        if not abs(self.mean) > self.half_width:
-            return "tie"
-        return "ahead" if self.mean > 0 else "behind"
-
-
-def paired(ours: Scores, theirs: Scores) -> Difference:
-    """Differences over the settings (seed, split, ...) that both have, by Student's t.
-
-    Example:
-        >>> found = paired({0: 0.52, 1: 0.55, 2: 0.50}, {0: 0.50, 1: 0.52, 2: 0.49})
-        >>> round(found.mean, 3), found.pairs, found.verdict
-        (0.02, 3, 'tie')
-    """
-    from scipy.stats import t
-
-    values = [ours[key] - theirs[key] for key in ours if key in theirs]
-    if not values:
-        return Difference(math.nan, math.nan, 0, math.nan)
-    if len(values) == 1:
-        return Difference(values[0], math.inf, 1, math.inf)
-    error = statistics.stdev(values) / math.sqrt(len(values))
-    freedom = len(values) - 1
-    wide = float(t.ppf(0.975, freedom))
-    return Difference(statistics.fmean(values), wide * error, len(values), (wide + float(t.ppf(0.8, freedom))) * error)
+interval = interval_of_mean
+__all__ = ["Difference", "Scores", "average_rank", "difference_rows", "interval", "paired"]
 
 
 def average_rank(scores: Mapping[str, Scores]) -> dict[str, float]:
@@ -90,12 +52,3 @@ def difference_rows(scores: Mapping[str, Scores], arm: str) -> list[list[str]]:
             ]
         )
     return rows
-
-
-def interval(values: Sequence[float]) -> float:
-    """Half the width of the 95 % interval of a mean; 0 for one value, which has none."""
-    from scipy.stats import t
-
-    if len(values) < 2:
-        return 0.0
-    return float(t.ppf(0.975, len(values) - 1)) * statistics.stdev(values) / math.sqrt(len(values))

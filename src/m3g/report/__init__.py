@@ -1,7 +1,7 @@
 """A finished run as one self-contained HTML page, and several runs beside each other."""
 
-from m3g.report.compare import comparison
+from m3g.report.compare import Measured, comparison, differences
 from m3g.report.facts import RunFacts, collect
 from m3g.report.page import page
 
-__all__ = ["RunFacts", "collect", "comparison", "page"]
+__all__ = ["Measured", "RunFacts", "collect", "comparison", "differences", "page"]

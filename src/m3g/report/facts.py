@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ from torch.nn.functional import normalize
 from m3g.costs import CircularVariance
 from m3g.evaluation.map import tsne
 from m3g.nets import build_net
+from m3g.report.compare import Measured
 from m3g.solvers import solve
+from m3g.training.config import flat
 from m3g.training.embedded_run import EmbeddedRun, embed_run
 from m3g.training.export import read_recipe
 from m3g.training.logs import Table
@@ -44,6 +47,12 @@ class RunFacts:
     couplings: dict[str, list[list[float]]]
     map: dict[str, Any]
     num_test: int
+    settings: dict[str, Any] = field(default_factory=dict)
+    rows: dict[str, dict[int, float]] = field(default_factory=dict)
+
+    @property
+    def measured(self) -> Measured:
+        return Measured(self.name, self.numbers, self.num_test, self.settings, self.rows)
 
 
 def read_results(run: str | os.PathLike[str]) -> dict[str, Any]:
@@ -64,6 +73,20 @@ def read_results(run: str | os.PathLike[str]) -> dict[str, Any]:
         raise ValueError(f"{folder.results} must be what m3g evaluate wrote, but it is damaged ({error}).") from error
 
 
+def read_rows(run: str | os.PathLike[str]) -> dict[str, dict[int, float]]:
+    """Per measure, what each test row contributes to it, by its number; empty where an evaluation left no such file."""
+    lines = Table(Run(run).rows).rows()
+    names = [name for name in (lines[0] if lines else {}) if name != "row"]
+    return {name: {int(line["row"]): line.get(name, math.nan) for line in lines} for name in names}
+
+
+def measured(run: str | os.PathLike[str], name: str) -> Measured:
+    """What `m3g compare` needs of a run, read from its folder."""
+    results = read_results(run)
+    settings = flat(Run(run).open().to_dict())
+    return Measured(name, results["numbers"], results["num_test"], settings, read_rows(run))
+
+
 def collect(run: str | os.PathLike[str], *, trust: bool = False) -> RunFacts:
     """Everything that the page shows of a run; embeds its test split with the trained and an untrained network."""
     folder = Run(run)
@@ -77,6 +100,8 @@ def collect(run: str | os.PathLike[str], *, trust: bool = False) -> RunFacts:
         curves=_curves(folder.path),
         couplings={"before": _coupling(_untrained(run, trust)), "after": _coupling(test)},
         map=_map(test),
+        settings=flat(folder.open().to_dict()),
+        rows=read_rows(run),
         **{name: results[name] for name in ("numbers", "matrices", "views", "chance", "raw", "num_test")},
     )
 

@@ -8,7 +8,7 @@ from html import escape
 from importlib import resources
 
 from m3g.evaluation import METRICS
-from m3g.report.compare import NOTE, cell, comparison, is_share
+from m3g.report.compare import NOTE, PAIRED, Measured, cell, comparison, differences, is_share
 from m3g.report.facts import RunFacts
 
 
@@ -20,8 +20,7 @@ def page(runs: Sequence[RunFacts]) -> str:
     )
     parts = []
     if len(runs) > 1:
-        head, rows = comparison({run.name: (run.numbers, run.num_test) for run in runs})
-        parts.append(f"<section><h2>Comparison</h2>{_table(head, rows)}<p class=note>{escape(NOTE)}</p></section>")
+        parts.append(_comparison([run.measured for run in runs]))
     parts += [_run(run, number) for number, run in enumerate(runs)]
     maps = [{**run.map, "views": run.views, "run": run.name} for run in runs]
     data = json.dumps(maps).replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
@@ -37,6 +36,14 @@ def page(runs: Sequence[RunFacts]) -> str:
     return template
 
 
+def _comparison(runs: Sequence[Measured]) -> str:
+    paired = differences(runs)
+    text = f"<section><h2>Comparison</h2>{_table(*comparison(runs))}<p class=note>{escape(NOTE)}</p>"
+    if paired[1]:
+        text += f"<h3>Differences</h3>{_table(*paired)}<p class=note>{escape(PAIRED)}</p>"
+    return text + "</section>"
+
+
 def _run(run: RunFacts, number: int) -> str:
     rows = [
         [
@@ -50,8 +57,12 @@ def _run(run: RunFacts, number: int) -> str:
         if value is not None
     ]
     matrices = "".join(
-        f"<figure><figcaption>{escape(title)}</figcaption>{_matrix(run.matrices[name], run.views)}</figure>"
-        for name, title in (("recall_at_1", "Partner found first, %"), ("transfer", "Probe moved between views, %"))
+        f"<figure><figcaption>{escape(title)}{_chance(run, number_of)}</figcaption>"
+        f"{_matrix(run.matrices[name], run.views, diagonal=name != 'recall_at_1')}</figure>"
+        for name, title, number_of in (
+            ("recall_at_1", "Partner found first, % (row: query, column: searched)", "recall_at_1"),
+            ("transfer", "Probe moved between views, % (row: trained on, column: tested on)", "linear_transfer"),
+        )
         if name in run.matrices
     )
     pair = " and ".join(map(str, run.views[:2]))
@@ -77,8 +88,10 @@ def _run(run: RunFacts, number: int) -> str:
 <h3>Map of the test objects</h3>
 <div class=controls><label>Colour <select data-map={number}>
 <option>label</option><option>view</option><option>error</option></select></label>
-<label>Row <input data-map={number} inputmode=numeric size=6></label></div>
-<div class=map><canvas data-map={number} width=900 height=600></canvas><p class=tip role=status></p></div></section>"""
+<label>Row <input data-map={number} inputmode=numeric size=6></label>
+<label><input type=checkbox data-map={number}> Join the views of every object</label></div>
+<div class=map><canvas data-map={number} width=900 height=600></canvas><p class=tip role=status></p>
+<ul class=legend></ul></div></section>"""
 
 
 def _plain(name: str, value: float | None) -> str:
@@ -93,11 +106,19 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return f"<div class=wide><table><thead><tr>{line}</tr></thead><tbody>{body}</tbody></table></div>"
 
 
-def _matrix(values: Sequence[Sequence[float]], names: Sequence[str]) -> str:
+def _chance(run: RunFacts, name: str) -> str:
+    return f"; chance is {100 * run.chance[name]:.3g}" if name in run.chance else ""
+
+
+def _matrix(values: Sequence[Sequence[float]], names: Sequence[str], *, diagonal: bool) -> str:
+    """A view with itself stays empty without `diagonal`: a point finds itself."""
     head = "<th></th>" + "".join(f"<th>{escape(str(name))}</th>" for name in names)
     body = ""
-    for name, row in zip(names, values):
-        shades = "".join(f'<td style="--share:{value:.3f}">{100 * value:.0f}</td>' for value in row)
+    for l, (name, row) in enumerate(zip(names, values)):
+        shades = "".join(
+            f'<td style="--share:{value:.3f}">{100 * value:.0f}</td>' if diagonal or m != l else "<td class=none></td>"
+            for m, value in enumerate(row)
+        )
         body += f"<tr><th>{escape(str(name))}</th>{shades}</tr>"
     return f"<div class=wide><table class=matrix><tr>{head}</tr>{body}</table></div>"
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
+from torch import Tensor
 
 from m3g.data import ViewsData
 from m3g.evaluation import METRICS, Embedded, Report, evaluate, quick_probe
@@ -19,7 +20,7 @@ from m3g.nets import MultiViewNet
 from m3g.training.build import build_data
 from m3g.training.config import Config
 from m3g.training.export import load, read_recipe
-from m3g.training.files import write_json
+from m3g.training.files import write_json, write_text
 from m3g.training.logs import Table
 from m3g.training.pictures import draw
 from m3g.training.processes import is_first
@@ -55,6 +56,7 @@ def embed_batches(net: MultiViewNet, batches: Iterable[Any]) -> Embedded:
         features=[torch.cat(view) for view in zip(*(features for _, features, _ in parts))],
         labels=_join([batch["label"] for batch in seen], 0),
         mask=_join([batch["mask"] for batch in seen], 1),
+        index=_join([batch.get("index") for batch in seen], 0),
     )
 
 
@@ -138,10 +140,21 @@ def evaluate_run(
         "test_rows": data.num_rows("test"),
         **dataclasses.asdict(report),
     }
+    write_rows(folder.rows, test.index, content.pop("rows"))
     for part in content["missing"].get("subsets", []):
         part["views"] = [data.view_names[l] for l in part["views"]]
     write_json(folder.results, content)
     return report, draw(folder, report, test, data)
+
+
+def write_rows(path: Path, index: Tensor | None, found: dict[str, Tensor]) -> None:
+    """What each test row contributes to a measure, a line per row; nothing where rows have no numbers of their own."""
+    path.unlink(missing_ok=True)
+    if index is not None and len(index.unique()) == len(index):
+        lines = [",".join(["row", *found])]
+        for row, *values in zip(index.tolist(), *(part.tolist() for part in found.values())):
+            lines.append(",".join([str(row), *(f"{value:.6g}" for value in values)]))
+        write_text(path, "\n".join(lines) + "\n")
 
 
 def raw_features(data: ViewsData) -> tuple[Embedded, Embedded] | None:

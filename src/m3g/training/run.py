@@ -7,6 +7,7 @@ tensorboard/       the same for TensorBoard
 checkpoints/       last.ckpt, to resume from
 model.safetensors  the trained network              model.json     how to build it
 results.json       the final evaluation             plots/         the pictures
+rows.csv           what each test row contributes to some of the numbers
 mismatch.csv       with --mismatch, how reliable every entry of the training rows is
 """
 
@@ -49,6 +50,7 @@ class Run:
         self.weights = self.path / "model.safetensors"
         self.model = self.path / "model.json"
         self.results = self.path / "results.json"
+        self.rows = self.path / "rows.csv"
         self.plots = self.path / "plots"
         self.mismatch = self.path / "mismatch.csv"
         self._lock: Lock | None = None

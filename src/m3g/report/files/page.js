@@ -1,25 +1,34 @@
 "use strict";
 // The map: every view of every object is a dot; hovering shows the object, its views joined by lines.
 const COLOURS = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#B8A500", "#888888", "#882255", "#117733"];
+// Of more kinds than these, steps of the golden angle put neighbours in the list far apart; strengths tell close hues apart.
+const spread = (c) => `hsl(${(c * 137.508) % 360}, ${[85, 60, 80][c % 3]}%, ${[42, 55, 66][c % 3]}%)`;
+const palette = (count) => Array.from({ length: count }, (_, c) => count <= COLOURS.length ? COLOURS[c] : spread(c));
+const heat = (share) => `hsl(${210 - 190 * share}, 75%, 50%)`;
 window.addEventListener("error", (event) => { document.body.dataset.errors = event.message; });
 
 function drawMap(canvas, map) {
   const pen = canvas.getContext("2d");
   const tip = canvas.parentElement.querySelector(".tip");
   const select = document.querySelector(`select[data-map="${canvas.dataset.map}"]`);
-  const search = document.querySelector(`input[data-map="${canvas.dataset.map}"]`);
+  const search = document.querySelector(`input[inputmode][data-map="${canvas.dataset.map}"]`);
+  const join = document.querySelector(`input[type=checkbox][data-map="${canvas.dataset.map}"]`);
+  const legend = canvas.parentElement.querySelector(".legend");
   const kinds = map.labels === null ? [] : [...new Set(map.labels)].sort();
   if (map.labels === null) { select.options[0].remove(); }
-  let chosen = -1;
+  const tones = { view: palette(map.views.length), label: palette(kinds.length) };
+  let chosen = -1, picked = null; // an object; an entry of the legend
 
   const place = (l, i) => {
     const p = map.places[l][i];
     return p === null ? null : [20 + p[0] * (canvas.width - 40), 20 + p[1] * (canvas.height - 40)];
   };
-  const colour = (l, i) => {
-    if (select.value === "view") { return COLOURS[l % COLOURS.length]; }
-    if (select.value === "error") { return `hsl(${210 - 190 * map.errors[i]}, 75%, 50%)`; }
-    return COLOURS[kinds.indexOf(map.labels[i]) % COLOURS.length];
+  const kind = (l, i) => select.value === "view" ? l : kinds.indexOf(map.labels[i]);
+  const colour = (l, i) => select.value === "error" ? heat(map.errors[i]) : tones[select.value][kind(l, i)];
+  const dimmed = (l, i) => picked !== null && select.value !== "error" && kind(l, i) !== picked;
+  const lines = (i) => {
+    const seen = map.places.map((_, l) => place(l, i)).filter((p) => p !== null);
+    seen.forEach((a, s) => seen.slice(s + 1).forEach((b) => { pen.beginPath(); pen.moveTo(...a); pen.lineTo(...b); pen.stroke(); }));
   };
   const dot = (l, i, size) => {
     const p = place(l, i);
@@ -31,18 +40,45 @@ function drawMap(canvas, map) {
   };
   const draw = () => {
     pen.clearRect(0, 0, canvas.width, canvas.height);
-    pen.globalAlpha = chosen < 0 ? 0.8 : 0.25;
-    map.places.forEach((view, l) => view.forEach((_, i) => dot(l, i, 4)));
+    pen.strokeStyle = getComputedStyle(canvas).color;
+    if (join.checked) {
+      pen.globalAlpha = 0.12;
+      pen.lineWidth = 1;
+      map.rows.forEach((_, i) => lines(i));
+    }
+    map.places.forEach((view, l) => view.forEach((_, i) => {
+      pen.globalAlpha = dimmed(l, i) ? 0.06 : (chosen < 0 ? 0.8 : 0.25);
+      dot(l, i, 4);
+    }));
     pen.globalAlpha = 1;
     if (chosen < 0) { tip.textContent = "Hover a point, or give a row."; return; }
-    const seen = map.places.map((_, l) => place(l, chosen)).filter((p) => p !== null);
-    pen.strokeStyle = getComputedStyle(canvas).color;
     pen.lineWidth = 1.5;
-    seen.forEach((a, s) => seen.slice(s + 1).forEach((b) => { pen.beginPath(); pen.moveTo(...a); pen.lineTo(...b); pen.stroke(); }));
+    lines(chosen);
     map.places.forEach((_, l) => dot(l, chosen, 7));
     const label = map.labels === null ? "" : `, label ${map.labels[chosen]}`;
     const views = map.views.filter((_, l) => map.places[l][chosen] !== null).join(", ");
     tip.textContent = `row ${map.rows[chosen]}${label}, error ${map.errors[chosen]}, views: ${views}`;
+  };
+  const entry = (tone, text, number) => {
+    const item = document.createElement("li");
+    // only what stands here is markup: the name is set as text
+    item.innerHTML = '<svg viewBox="0 0 10 10"><circle cx="5" cy="5" r="5"/></svg><span></span>';
+    item.querySelector("circle").setAttribute("fill", tone);
+    item.querySelector("span").textContent = text;
+    if (number === null) { return item; }
+    item.setAttribute("role", "button");
+    item.tabIndex = 0;
+    const pick = () => { picked = picked === number ? null : number; list(); draw(); };
+    item.addEventListener("click", pick);
+    item.addEventListener("keydown", (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); pick(); } });
+    item.setAttribute("aria-pressed", String(picked === number));
+    return item;
+  };
+  const list = () => {
+    const names = select.value === "view" ? map.views : kinds;
+    const scale = [[0, "0: views coincide"], [0.5, "0.5"], [1, "1: views point anywhere"]];
+    legend.replaceChildren(...(select.value === "error" ? scale.map(([share, text]) => entry(heat(share), text, null))
+      : names.map((text, number) => entry(tones[select.value][number], text, number))));
   };
   const hover = (event) => {
     const box = canvas.getBoundingClientRect();
@@ -59,9 +95,11 @@ function drawMap(canvas, map) {
   };
   canvas.addEventListener("pointermove", hover);
   canvas.addEventListener("pointerdown", hover);
-  select.addEventListener("change", draw);
+  select.addEventListener("change", () => { picked = null; list(); draw(); });
+  join.addEventListener("change", draw);
   search.addEventListener("input", () => { chosen = map.rows.indexOf(Number(search.value || "-1")); draw(); });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+  list();
   draw();
 }
 

@@ -1,0 +1,84 @@
+"""Runs beside each other: arms of seeds, intervals, paired differences."""
+
+import numpy as np
+import pytest
+
+from m3g.evaluation.paired import bootstrap, paired
+from m3g.report.compare import Measured, arms, comparison, difference, differences, interval
+
+
+def run(name, seed=0, *, rows=None, settings=None, **numbers):
+    return Measured(name, numbers, 100, {"loss": "m3g", "seed": seed, **(settings or {})}, rows or {})
+
+
+def test_one_run_each_has_intervals_over_test_objects():
+    head, rows = comparison(
+        [Measured("a", {"recall_at_1": 0.5}, 100), Measured("b", {"recall_at_1": 0.9, "alignment": 0.2}, 100)]
+    )
+    assert head == ["measure", "a", "b"]
+    assert rows == [
+        ["recall_at_1", "50.0 [40.4, 59.6]", "90.0 [82.6, 94.5]"],
+        ["alignment", "—", "0.200"],
+    ]
+    assert interval(1.0, 10)[1] == 1.0
+    assert interval(0.0, 10)[0] == 0.0
+
+
+def test_runs_that_differ_only_in_their_seed_are_one_arm():
+    ours = [run(f"m-{s}", s, recall_at_1=0.5 + 0.01 * s, alignment=0.1 * s) for s in range(3)]
+    other = {"loss": "infonce-pwe", "loss_options.temperature": 0.1}
+    theirs = [run(f"i-{s}", s, recall_at_1=0.4 + 0.01 * s, settings=other) for s in (2, 1, 0)]
+    lone = run("lone", 0, recall_at_1=0.45, settings={"loss": "kl", "data_options.split_seed": 4})
+    found = arms([*ours, *theirs, lone])
+    assert list(found) == ["loss m3g (3 seeds)", "loss infonce-pwe, temperature 0.1 (3 seeds)", "lone"]
+    assert [len(group) for group in found.values()] == [3, 3, 1]
+    head, rows = comparison([*ours, *theirs, lone])
+    assert head[1:] == list(found)
+    # Student's t with 2 degrees of freedom: 4.303 * 0.01 / sqrt(3) = 0.0248
+    assert rows[0] == ["recall_at_1", "51.0 [48.5, 53.5]", "41.0 [38.5, 43.5]", "45.0 [35.6, 54.8]"]
+    assert rows[1] == ["alignment", "0.100 [-0.148, 0.348]", "—", "—"]
+    head, rows = differences([*ours, *theirs, lone])
+    assert head == ["measure", *(f"{name} minus {head0}" for head0 in [next(iter(found))] for name in list(found)[1:])]
+    assert rows == [["recall_at_1", "-10.0 [-10.0, -10.0] worse, 3 seeds", "—"]]
+
+
+def test_the_same_seed_twice_is_not_two_seeds():
+    twice = [run("a", 1, recall_at_1=0.5), run("b", 1, recall_at_1=0.6)]
+    assert [len(group) for group in arms(twice).values()] == [1, 1]
+    # what stands in the settings is what sets runs apart; without any, nothing is put together
+    assert len(arms([Measured("a", {}, 9), Measured("b", {}, 9)])) == 2
+
+
+def test_one_seed_is_paired_by_test_rows():
+    rng = np.random.default_rng(0)
+    right = {row: float(rng.random() < 0.5) for row in range(400)}
+    better = {row: max(value, float(rng.random() < 0.2)) for row, value in right.items()}
+    other = {"loss": "kl"}
+    ours = run("a", rows={"linear_mean": right}, linear_mean=float(np.mean(list(right.values()))))
+    theirs = run("b", rows={"linear_mean": better}, settings=other, linear_mean=float(np.mean(list(better.values()))))
+    _, ((name, text),) = differences([ours, theirs])
+    assert name == "linear_mean"
+    assert text.endswith("better, 400 rows")
+    found, _ = difference("linear_mean", [theirs], [ours])
+    assert found.mean == pytest.approx(theirs.numbers["linear_mean"] - ours.numbers["linear_mean"])
+    # the paired interval is that of the differences, and much narrower than that of two unpaired shares
+    assert found.half_width == pytest.approx(1.96 * np.std([better[r] - right[r] for r in right]) / 20, rel=0.15)
+    moved = run("c", rows={"linear_mean": {row + 1: v for row, v in right.items()}}, settings=other, linear_mean=0.5)
+    assert differences([ours, moved])[1] == []  # other test rows: nothing to pair
+
+
+def test_smaller_is_better_for_some():
+    ours = [run(f"a{s}", s, alignment=0.5 + 0.01 * s) for s in range(3)]
+    theirs = [run(f"b{s}", s, alignment=0.3 + 0.01 * s, settings={"loss": "kl"}) for s in range(3)]
+    assert differences([*ours, *theirs])[1] == [["alignment", "-0.200 [-0.200, -0.200] better, 3 seeds"]]
+
+
+def test_intervals_hold_the_truth_as_often_as_they_say():
+    """Of 200 pairs of equal arms about one in twenty has an interval without 0."""
+    rng = np.random.default_rng(0)
+    wrong = {"paired": 0, "bootstrap": 0}
+    for _ in range(200):
+        ours, theirs = (dict(enumerate(rng.standard_normal(40))) for _ in range(2))
+        wrong["paired"] += paired(ours, theirs).verdict != "tie"
+        wrong["bootstrap"] += bootstrap(ours, theirs).verdict != "tie"
+    assert all(1 <= number <= 24 for number in wrong.values()), wrong
