@@ -25,7 +25,7 @@ class Sinkhorn(Solver):
     Args:
         max_steps: sweeps over the k views before it gives up.
         check_every: sweeps between two looks at the error, each of which costs as much as a sweep.
-        fixed_steps: take just this many sweeps and never look.
+        fixed_steps: take just this many sweeps and never read the error.
         memory_limit: bytes the cost tensor may take; None means half the memory.
     """
 

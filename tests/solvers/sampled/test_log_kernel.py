@@ -6,7 +6,7 @@ import torch
 import m3g
 from m3g.costs import Coupling, all_edges
 from m3g.costs.coupling import TensorCoupling
-from m3g.solvers.sampled.ascent import climb
+from m3g.solvers.sampled.ascent import ascend_on_list
 from m3g.solvers.sampled.draws import GeneratorDraws
 from m3g.solvers.sampled.error import _TrueMatching
 from m3g.solvers.sampled.log_kernel import LogResultantKernel, PairKernel, ResultantKernel, log_kernel_of
@@ -158,7 +158,7 @@ def test_the_gradient_is_exact_with_the_tuples_held_fixed(cost):
         other = cost(points.reshape(3, 6, 6))
         log_kernel = log_kernel_of(other, EPSILON)
         listed = sampled_list(log_kernel, samples, counts, samples[:, :0])
-        point = climb(listed, target, torch.zeros_like(target), tol=1e-11, max_steps=100).point
+        point = ascend_on_list(listed, target, torch.zeros_like(target), tol=1e-11, max_steps=100).point
         assert float(point.error) < 1e-10
         value = (((point.log_scaling + log_kernel.shift) * EPSILON - EPSILON / 3) * target).sum()
         return value, other.gradient(point.coupling)[0]

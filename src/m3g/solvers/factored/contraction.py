@@ -140,7 +140,7 @@ class CompleteContraction:
         return Contracted(pairs, self._others(pairs), scaling)
 
     def _slab(self, left: Tensor, right: Tensor, between: Tensor, target: Tensor) -> tuple[Tensor, ...]:
-        """For some points of the leading view: M (b, n, …), A with the pivot, the pull on B, and the lead's scaling."""
+        """For some points of the leading view: M (b, n, …), that of A and the pivot, Wᵀ L, the lead's scaling."""
         joint = torch.bmm(left, right.transpose(1, 2)).mul_(between)
         b, n = target.shape
         by_lead = joint if len(self.group_a) == 1 else joint.view(b, n, -1)

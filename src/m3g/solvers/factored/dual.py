@@ -1,4 +1,4 @@
-"""The dual of a pairwise problem as the ascent climbs it: marginals at a point, and the step from there."""
+"""The dual of a pairwise problem, for the ascent on it: marginals at a point, and the step from there."""
 
 from __future__ import annotations
 
@@ -110,7 +110,8 @@ class FactoredDual:
         return self._newton_step(found) if self.newton else self._sinkhorn_step(found)
 
     def _newton_step(self, found: Marginals) -> Tensor:
-        # Sharp couplings leave directions in which the system is nearly singular; the error damps them, and fades.
+        # At a small epsilon the system is nearly singular in some directions. Damping in proportion to the error bounds
+        # the step there, and vanishes with it.
         m = self.marginals(found)
         if self.contraction.in_logs:
             # A marginal far below its weight may be 0 here. The longest step towards it is taken, and no other is
@@ -129,7 +130,7 @@ class FactoredDual:
     def _sinkhorn_step(self, found: Marginals) -> Tensor:
         """A sweep over the views where a contraction is cheap, else a mean of the k - 1 exact updates of one view each.
 
-        The mean never loses ground because the dual is concave.
+        The mean never lowers the dual, because the dual is concave.
         """
         if isinstance(self.contraction, GraphContraction):
             targets = self.target_here.split(self.contraction.sizes, 1)

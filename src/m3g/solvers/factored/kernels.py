@@ -12,7 +12,7 @@ from m3g.costs.coupling import Edge
 from m3g.solvers.shared.precision import DOUBLE_RANGE, SINGLE_RANGE, vector_dtype
 from m3g.solvers.shared.weights import concatenated_weights
 
-# float32 sums of n² entries do not settle below this error; float32 log scalings not below the second.
+# float32 sums of n² entries do not converge below this error; float32 log scalings not below the second.
 SINGLE_TOLERANCE = 5e-6
 SINGLE_VECTORS = 5e-5
 # Exponents, summed over the pairs, up to which one step balances the kernels well enough.
@@ -60,7 +60,7 @@ def pair_kernels(
     exponents = problem.log_kernels(epsilon, dtype)
     steps, reach = 2, 0.0
     if read_values:
-        reach = max(farthest(group) for group in exponents.groups) * len(problem.edges)
+        reach = max(largest_exponent(group) for group in exponents.groups) * len(problem.edges)
         if (logs or reach > SINGLE_RANGE) and dtype == torch.float32 and dtype != double:
             dtype = double
             exponents = problem.log_kernels(epsilon, dtype)
@@ -128,7 +128,7 @@ def balance(kernels: Tensor, steps: int) -> tuple[Tensor, Tensor]:
     return left.log_(), right.log_()
 
 
-def farthest(exponents: Tensor) -> float:
+def largest_exponent(exponents: Tensor) -> float:
     """The largest exponent in absolute value, of the whole group."""
     low, high = exponents.aminmax()
     return max(-low.item(), high.item())

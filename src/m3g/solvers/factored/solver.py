@@ -62,10 +62,10 @@ class Factored(Solver):
         newton: take Newton steps. None lets the solver choose: they are taken unless views have missing edges and
             more than 2048 points in all. False leaves Sinkhorn updates only.
         max_steps: contractions before it gives up; None means 100 with Newton steps and 10 000 without.
-        check_every: steps between two looks at the error. On an accelerator every look makes the host wait; None
+        check_every: steps between two reads of the error. On an accelerator every read makes the host wait; None
             means 1 on a CPU and 4 elsewhere.
-        fixed_steps: take just this many steps and never look (no waiting for an accelerator, one compiled graph);
-            `Solution.error` still tells how good they were. Steps are then not taken back, and kernels keep the
+        fixed_steps: take just this many steps and never read the error (no waiting for an accelerator, one compiled
+            graph); `Solution.error` still tells how good they were. Steps are then not taken back, and kernels keep the
             problem's type. Compiled, matrix products have the precision of `torch.set_float32_matmul_precision`.
     """
 

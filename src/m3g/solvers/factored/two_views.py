@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-# Sweeps between two looks at the error: of nearly flat kernels, and of others.
+# Sweeps between two reads of the error: of nearly flat kernels, and of others.
 FLAT_SWEEPS, SWEEPS = 2, 6
 FLAT_REACH = 5.0
 # Where the error is at most this many times the tolerance, as many sweeps again are tried: else Newton is quicker.

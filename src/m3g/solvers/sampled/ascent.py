@@ -16,7 +16,7 @@ from m3g.solvers.shared.newton import conjugate_gradients, solve_newton
 # The largest change of the exponent of a tuple in one Newton step.
 LONGEST_STEP = 8.0
 # Log scalings further than this from those in the tables are taken into them.
-FARTHEST = 20.0
+LARGEST_CHANGE = 20.0
 # Error, as a part of the largest there can be half of, past which views are scaled one at a time.
 COARSE = 0.4
 # Evaluations without a lower error after which an ascent ends, where the error is below so many times the rounding.
@@ -114,7 +114,7 @@ class ListDual:
         worst = torch.nn.functional.one_hot(errors.argmax(1), len(sizes)).to(errors.dtype)
         chosen = torch.cat([worst[:, l : l + 1].expand(-1, n) for l, n in enumerate(sizes)], 1)
         ratio = self.target.log() - found.marginals.clamp_min(torch.finfo(found.marginals.dtype).tiny).log()
-        return ratio.clamp(-FARTHEST, FARTHEST) * chosen
+        return ratio.clamp(-LARGEST_CHANGE, LARGEST_CHANGE) * chosen
 
     def _newton(self, found: ListPoint) -> Tensor:
         move = found.solve(found.residual, rtol=0.1)
@@ -123,7 +123,7 @@ class ListDual:
 
 
 @dataclass(frozen=True)
-class Climb:
+class Ascended:
     """Where an ascent ended.
 
     Attributes:
@@ -138,7 +138,7 @@ class Climb:
     num_steps: int
 
 
-def climb(
+def ascend_on_list(
     listed: Listed,
     target: Tensor,
     log_scaling: Tensor,
@@ -147,7 +147,7 @@ def climb(
     max_steps: int,
     rounding: float = 0.0,
     further: int = 0,
-) -> Climb:
+) -> Ascended:
     """Newton steps until the marginals are within tol, then `further` ones while they halve the error.
 
     Where the error is near the relative `rounding` of the tables, the ascent also ends when it no longer falls.
@@ -160,7 +160,7 @@ def climb(
         stalled = stalled + 1 if best * 0.9 < worst < NEAR_ROUNDING * rounding else 0
         best = min(best, worst)
         here = state.found.log_scaling
-        if not float((here - dual.listed.base).abs().max()) <= FARTHEST:
+        if not float((here - dual.listed.base).abs().max()) <= LARGEST_CHANGE:
             dual = ListDual(listed.based(here), target)
         before, state = state.found, step(dual, state, loss_allowed=1e-6)
     point = state.found
@@ -169,7 +169,7 @@ def climb(
         if not bool((state.found.error < point.error / 2).any()):
             break
         before, point = point, state.found
-    return Climb(point, _left(before, point), state.num_steps)
+    return Ascended(point, _left(before, point), state.num_steps)
 
 
 def _left(before: ListPoint, after: ListPoint) -> Tensor:

@@ -107,7 +107,7 @@ def fit_factor(weights: Tensor, bias: Tensor) -> Tensor:
     weights = weights / total
     mean = (2 * bias.unsqueeze(1) / total).clamp(min=0.0, max=MOST_LEVERAGE)
     a = torch.zeros_like(mean)
-    # The mean leverage is concave in a: Newton steps climb to the root from below.
+    # The mean leverage is concave in a: Newton steps converge to the root from below.
     for _ in range(20):
         grown = 1 + a * weights
         slope = (weights / grown).square().sum(1, keepdim=True)

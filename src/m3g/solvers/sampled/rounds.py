@@ -22,7 +22,7 @@ from torch import Tensor
 from m3g import _checks
 from m3g.costs import Problem
 from m3g.costs.coupling import all_equal
-from m3g.solvers.sampled.ascent import Climb, ListPoint, climb
+from m3g.solvers.sampled.ascent import Ascended, ListPoint, ascend_on_list
 from m3g.solvers.sampled.draws import Draws
 from m3g.solvers.sampled.error import SamplingError, sampling_error
 from m3g.solvers.sampled.listed import Build, Listed
@@ -45,7 +45,7 @@ FINE = 0.03
 POOR = 0.15
 # Range of the exponents within a view past which larger epsilons come first, each a quarter of the one before.
 STEEP = 30.0
-COOLING = 4.0
+EPSILON_RATIO = 4.0
 # Chains of the check at least; else it draws one sample for so many of the list.
 FEWEST_CHAINS = 64
 # Steps past tol where nothing is sampled.
@@ -113,16 +113,16 @@ class Rounds:
             logits = self.log_kernel.conditional(l, tuples)
             ranges.append((logits.amax(2) - logits.amin(2)).mean(1).max())
         steep = float(torch.stack(ranges).max()) / STEEP
-        stages = math.ceil(math.log(steep) / math.log(COOLING)) if steep > 1 else 0
-        return [self.epsilon * COOLING**stage for stage in range(stages, 0, -1)]
+        stages = math.ceil(math.log(steep) / math.log(EPSILON_RATIO)) if steep > 1 else 0
+        return [self.epsilon * EPSILON_RATIO**stage for stage in range(stages, 0, -1)]
 
     def _full(self, log_scaling: Tensor) -> Found:
         for epsilon in self._epsilons():
-            warm = self._climb(full_list(log_kernel_of(self.problem, epsilon)), log_scaling, LOOSE)
-            log_scaling = warm.point.log_scaling * COOLING
+            warm = self._ascended(full_list(log_kernel_of(self.problem, epsilon)), log_scaling, LOOSE)
+            log_scaling = warm.point.log_scaling * EPSILON_RATIO
         listed = full_list(self.log_kernel)
         # Where nothing is sampled, what tol leaves is all the error there is: a few more steps take it away.
-        last = self._climb(listed, log_scaling, self.tol, further=MOST_FURTHER)
+        last = self._ascended(listed, log_scaling, self.tol, further=MOST_FURTHER)
         nothing = torch.zeros_like(last.left)
         return Found(None, listed, last.point, SamplingError(last.left, nothing, nothing))
 
@@ -132,7 +132,7 @@ class Rounds:
             warm = log_kernel_of(self.problem, epsilon)
             centres = self._centres(warm, self.rank // 2, last, log_scaling)
             last = self._solved(tuple_list, warm, centres, log_scaling, LOOSE)[1].point
-            log_scaling = last.log_scaling * COOLING
+            log_scaling = last.log_scaling * EPSILON_RATIO
         build = product_list if self._takes_products(form) else tuple_list
         for turn in range(rounds):
             final = turn == rounds - 1
@@ -167,7 +167,7 @@ class Rounds:
         again = self._judged(found.build, *self._solved(found.build, self.log_kernel, centres, log_scaling, self.tol))
         return self._checked(again, rank)
 
-    def _judged(self, build: Build, listed: Listed, end: Climb) -> Found:
+    def _judged(self, build: Build, listed: Listed, end: Ascended) -> Found:
         error = sampling_error(listed, end.point, self.problem, DRAWS_EACH)
         # Four times what tol leaves: its estimate is a rough one, and low where little is sampled.
         return Found(build, listed, end.point, replace(error, value=error.value + 4 * end.left))
@@ -196,7 +196,7 @@ class Rounds:
 
     def _solved(
         self, build: Build, log_kernel: LogKernel, centres: Tensor, log_scaling: Tensor, tol: float
-    ) -> tuple[Listed, Climb]:
+    ) -> tuple[Listed, Ascended]:
         """A list around the centres, and where the ascent on its dual ended."""
         k, rows = len(log_kernel.sizes), centres.shape[1] * DRAWS_EACH + self.anchors.shape[1]
         row_bytes = 8 * (log_kernel.features + 2 * k**2 + 10 * k)
@@ -204,10 +204,10 @@ class Rounds:
         # What is kept whatever the size of the views: the samples themselves, and vectors with one entry for each.
         _checks.fits(f"solver='sampled' with {rows} rows", need, memory_limit(self.target.device), "use a smaller rank")
         listed = build(log_kernel, centres, log_scaling, DRAWS_EACH, self.draws, self.anchors)
-        return listed, self._climb(listed, log_scaling, tol)
+        return listed, self._ascended(listed, log_scaling, tol)
 
-    def _climb(self, listed: Listed, log_scaling: Tensor, tol: float, *, further: int = 0) -> Climb:
-        found = climb(
+    def _ascended(self, listed: Listed, log_scaling: Tensor, tol: float, *, further: int = 0) -> Ascended:
+        found = ascend_on_list(
             listed,
             self.target,
             log_scaling,

@@ -1,7 +1,7 @@
-"""Looking for tuples that carry mass under given potentials, wherever they are: Gibbs steps from many starts.
+"""A search for tuples that carry mass under given potentials, wherever they are: Gibbs steps from many starts.
 
-Potentials that were found without a heavy tuple do not hold it down: its exponent ⊕h + L is far above all others, and a
-chain that redraws one view at a time given the others climbs to it from any start in its reach.
+Potentials that were found without a heavy tuple do not limit its mass: its exponent ⊕h + L is far above all others, so
+a chain that redraws one view at a time given the others moves towards it from every start that differs in few views.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from m3g.solvers.sampled.draws import Draws
 from m3g.solvers.sampled.log_kernel import LogKernel
 from m3g.solvers.sampled.tables import chunk_rows
 
-# Powers of the conditionals in one sweep after the other: the first may still leave a valley, the last settle.
+# Powers of the conditionals in one sweep after the other: a low one leaves local maxima, 1 is the conditional itself.
 POWERS = (0.3, 1.0, 1.0)
 
 

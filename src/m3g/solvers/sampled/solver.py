@@ -59,9 +59,9 @@ class Sampled(Solver):
         seed: the same draws in every solve. None takes fresh ones from `generator`, or torch's own generator.
         generator: a `torch.Generator` on the device of the views.
         max_steps: Newton steps of a round before it gives up.
-        fixed_steps: take just this many steps in each of `rounds` rounds and never look (one compiled graph), with
-            products only, so for the circular variance. Where the answer is not to be trusted its standard error is
-            infinite. Compiled code draws from torch's own generator, so a seed is not taken there.
+        fixed_steps: take just this many steps in each of `rounds` rounds and never read the error (one compiled graph),
+            with products only, so for the circular variance. Where the answer is not to be trusted its standard error
+            is infinite. Compiled code draws from torch's own generator, so a seed is not taken there.
 
     Example:
         >>> import torch, m3g
@@ -92,7 +92,7 @@ class Sampled(Solver):
             _checks.positive_int("fixed_steps", self.fixed_steps)
         _checks.one_of("form", self.form, ("auto", "products", "tuples"))
         if self.fixed_steps is not None and (self.form == "tuples" or self.rtol is not None):
-            raise ValueError("fixed_steps must be None with form='tuples' or rtol, which look at the error.")
+            raise ValueError("fixed_steps must be None with form='tuples' or rtol, which read the error.")
         if self.rtol is not None:
             _checks.positive("rtol", self.rtol)
         if self.seed is not None:
@@ -131,7 +131,7 @@ class Sampled(Solver):
             )
             found, rank = rounds.solve(log_target, form=self.form, rounds=self.rounds), self.rank
             while self.rtol is not None and found.relative_gradient_error() > self.rtol and rank < self.max_rank:
-                # At least half as many again: where the last estimate was too low, this must not creep.
+                # At least half as many again: after an estimate that was too low, small increases would be many.
                 growth = max(1.5, (found.relative_gradient_error() / self.rtol) ** 2)
                 rank = math.ceil(min(self.max_rank, rank * growth))
                 found = rounds.refine(found, rank)

@@ -7,8 +7,8 @@ are pure functions of their arguments; the state is immutable. `ascend` is the l
     while (result := done(state, tol=tol, max_steps=max_steps)) is None:
         state = step(dual, state)
 
-`step` first looks whether the last step lost ground. Where it did, a quarter of it is tried; else the next step is
-taken. `fixed_ascent` takes a fixed number of steps, reads no value on the host and takes nothing back, so that it can
+`step` first reads whether the last step lowered the dual. Where it did, a quarter of it is tried; else the next step
+is taken. `fixed_ascent` takes a fixed number of steps, reads no value on the host and shortens no step, so that it can
 be compiled into one graph.
 """
 
@@ -24,7 +24,7 @@ from torch import Tensor
 from m3g.solvers.shared.result import Result
 
 # Times in a row that a step may be shortened.
-MOST_RETREATS = 12
+MOST_SHORTENINGS = 12
 
 
 class Evaluated(Protocol):
@@ -65,14 +65,14 @@ class AscentState(Generic[E]):
         found: what is known at the current point.
         start, move: what was known where the last step began, and that step; None before the first.
         num_steps: evaluations so far.
-        retreats: times the last step has been shortened.
+        shortenings: times the last step has been shortened.
     """
 
     found: E
     start: E | None = None
     move: Tensor | None = None
     num_steps: int = 1
-    retreats: int = 0
+    shortenings: int = 0
 
 
 def init(dual: Dual[E], log_scaling: Tensor) -> AscentState[E]:
@@ -81,7 +81,7 @@ def init(dual: Dual[E], log_scaling: Tensor) -> AscentState[E]:
 
 
 def step(dual: Dual[E], state: AscentState[E], *, loss_allowed: float) -> AscentState[E]:
-    """One more evaluation: after the next step, or after a part of the last one where it lost ground.
+    """One more evaluation: after the next step, or after a part of the last one where that lowered the dual.
 
     `loss_allowed` is how far the dual may fall in a step, in units of epsilon.
     """
@@ -98,13 +98,13 @@ def step(dual: Dual[E], state: AscentState[E], *, loss_allowed: float) -> Ascent
                 found=dual.evaluate(shortened),
                 move=move,
                 num_steps=state.num_steps + 1,
-                retreats=state.retreats + 1,
+                shortenings=state.shortenings + 1,
             )
     return advance(dual, state)
 
 
 def advance(dual: Dual[E], state: AscentState[E]) -> AscentState[E]:
-    """The next step, without a look at the last one: no value is read on the host."""
+    """The next step, without a check of the last one: no value is read on the host."""
     found = state.found
     move = dual.direction(found)
     there = dual.evaluate(found.log_scaling + move)
@@ -121,7 +121,7 @@ def done(state: AscentState[E], *, tol: float, max_steps: int) -> Result | None:
     # An error that is not a number comes from the input, or from a step too far, which is taken back.
     if not finite and state.num_steps == 1:
         return Result.OUT_OF_RANGE
-    if state.num_steps >= max_steps or state.retreats >= MOST_RETREATS:
+    if state.num_steps >= max_steps or state.shortenings >= MOST_SHORTENINGS:
         return Result.OUT_OF_STEPS if finite else Result.OUT_OF_RANGE
     return None
 

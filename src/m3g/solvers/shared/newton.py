@@ -20,7 +20,7 @@ from m3g.solvers.shared.precision import vector_dtype
 DIRECT_SIZE = 400
 # Curvature along a direction, relative to that of the diagonal alone, below which it counts as zero.
 NULL = 1e-6
-# Iterations where the host may not look at the residual.
+# Iterations where the host may not read the residual.
 FIXED_ITERATIONS = 12
 
 
@@ -107,7 +107,7 @@ def conjugate_gradients(
     max_steps: int,
     fixed: bool = False,
 ) -> tuple[Tensor, bool]:
-    """Preconditioned by the diagonal; the host looks at the residual every few steps only, or never (`fixed`)."""
+    """Preconditioned by the diagonal; the host reads the residual every few steps only, or never (`fixed`)."""
     x = torch.zeros_like(right)
     residual = right
     z = residual / diagonal
