@@ -42,6 +42,11 @@ def facts(name="first", *, labels=True, label=EVIL):
             "places": [[[0.25, 0.25], [1.0, 1.0]], [[0.3, 0.5], None]],
         },
         num_test=50,
+        missing={
+            "curve": {"share": [0.0, 0.5], "linear": [0.9, 0.8], "linear_raw": [0.95, None], "recall_at_1": [0.5, 0.4]},
+            "chance": {"linear": 0.5, "recall_at_1": 1e-6},
+            "subsets": [],
+        },
     )
 
 
@@ -53,6 +58,15 @@ class Tags(HTMLParser):
     def handle_starttag(self, tag, attributes):
         self.seen.append(tag)
         self.links += [value for name, value in attributes if name in ("src", "href", "action")]
+
+
+def test_what_is_left_without_some_views_has_a_table():
+    table = page([facts()]).partition("When views go missing")[2].partition("</table>")[0]
+    assert re.findall(r"<tr>(.*?)</tr>", table)[1:] == [
+        "<td>0</td><td>90.0</td><td>95.0</td><td>50.0</td>",
+        "<td>50</td><td>80.0</td><td>—</td><td>40.0</td>",
+        "<td>chance</td><td>50.0</td><td>50.0</td><td>&lt;0.01</td>",
+    ]
 
 
 def test_a_matrix_has_no_trivial_diagonal_and_tells_chance():

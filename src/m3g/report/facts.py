@@ -49,6 +49,7 @@ class RunFacts:
     num_test: int
     settings: dict[str, Any] = field(default_factory=dict)
     rows: dict[str, dict[int, float]] = field(default_factory=dict)
+    missing: dict[str, Any] = field(default_factory=dict)
 
     @property
     def measured(self) -> Measured:
@@ -102,7 +103,7 @@ def collect(run: str | os.PathLike[str], *, trust: bool = False) -> RunFacts:
         map=_map(test),
         settings=flat(folder.open().to_dict()),
         rows=read_rows(run),
-        **{name: results[name] for name in ("numbers", "matrices", "views", "chance", "raw", "num_test")},
+        **{name: results[name] for name in ("numbers", "matrices", "views", "chance", "raw", "missing", "num_test")},
     )
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from importlib import resources
+from typing import Any
 
 from m3g.evaluation import METRICS
 from m3g.report.compare import NOTE, PAIRED, Measured, cell, comparison, differences, is_share
@@ -82,7 +83,9 @@ def _run(run: RunFacts, number: int) -> str:
 <details><summary>Settings</summary><pre>{escape(run.config)}</pre></details>
 <details><summary>Environment</summary>{_table(["what", "value"], facts)}</details>
 <h3>Curves</h3><div class=row>{curves}</div>
-<h3>On {run.num_test} test objects</h3>{_table(["measure", "value [95 %]", "raw features", "chance", "meaning"], rows)}
+<h3>On {run.num_test} test objects</h3>
+<div class=numbers>{_table(["measure", "value [95 %]", "raw", "chance", "meaning"], rows)}</div>
+{_missing(run.missing)}
 <h3>Between views</h3><div class=row>{matrices}</div>
 <h3>Couplings of the first views</h3><div class=row>{couplings}</div>
 <h3>Map of the test objects</h3>
@@ -94,10 +97,33 @@ def _run(run: RunFacts, number: int) -> str:
 <ul class=legend></ul></div></section>"""
 
 
+def _missing(found: Mapping[str, Any]) -> str:
+    """What is left when entries of the test rows are absent."""
+    if not found:
+        return ""
+    titles = {"linear": "probe", "linear_raw": "probe, raw", "recall_at_1": "found first"}
+    names = [name for name in titles if name in found["curve"]]
+    rows = [
+        [f"{100 * share:.0f}", *(_plain("recall_", found["curve"][name][place]) for name in names)]
+        for place, share in enumerate(found["curve"]["share"])
+    ]
+    rows.append(["chance", *(_plain("recall_", found["chance"].get(name.removesuffix("_raw"))) for name in names)])
+    return (
+        "<h3>When views go missing</h3>"
+        + _table(["absent entries", *(titles[name] for name in names)], rows)
+        + "<p class=note>In percent. The probe is fitted on the training rows as they are and sees what is left of a "
+        "test row; found first is the row in a view that is absent, by the mean of those that are left.</p>"
+    )
+
+
 def _plain(name: str, value: float | None) -> str:
     if value is None:
         return "—"
-    return f"{100 * value:.1f}" if is_share(name) else f"{value:.3f}"
+    if not is_share(name):
+        return f"{value:.3f}"
+    if 0 < value < 1e-4:
+        return "<0.01"
+    return f"{100 * value:.1f}" if value == 0 or value >= 0.01 else f"{100 * value:.2f}"
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

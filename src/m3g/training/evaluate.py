@@ -210,10 +210,16 @@ def show(report: Report) -> None:
     grid.add_column("meaning")
     for name, value in report.numbers.items():
         beside = [report.raw.get(name)] if report.raw else []
-        cells = ["—" if number is None else f"{number:.4f}" for number in (value, *beside, report.chance.get(name))]
+        cells = [_rounded(number) for number in (value, *beside, report.chance.get(name))]
         grid.add_row(name, *cells, METRICS[name])
     Console().print(grid)
     if report.raw:
         print(
             "raw: the inputs without a network, side by side (linear_views: one by one); chance: guessing, random order"
         )
+
+
+def _rounded(number: float | None) -> str:
+    if number is None:
+        return "—"
+    return f"{number:.4f}" if number == 0 or abs(number) >= 1e-4 else f"{number:.0e}"
