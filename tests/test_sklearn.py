@@ -99,6 +99,7 @@ def test_blocks_are_the_views(views):
         ({}, lambda v: [np.where(v[0] == v[0][3, 2], np.nan, v[0]), v[1]], "some NaN in row 3 of view 0"),
         ({}, lambda v: [np.full_like(v[0], np.nan), v[1]], "at least one row of every view"),
         ({"loss": "nonsense"}, lambda v: v, "must be one of"),
+        ({"loss": "byol-pwe"}, lambda v: v, "loss must be one that works without a teacher"),
         ({"n_components": 0}, lambda v: v, "n_components must be"),
         ({"loss_options": {"epsilon": -1}}, lambda v: v, "epsilon must be"),
     ],

@@ -112,8 +112,9 @@ class MultiViewEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         for name in ("n_components", "width", "depth", "epochs", "batch_size"):
             _checks.positive_int(name, getattr(self, name))
         _checks.positive("learning_rate", self.learning_rate)
-        loss = losses.build(self.loss, **(self.loss_options or {}))
-        n = len(arrays[0])
+        loss, n = losses.build(self.loss, **(self.loss_options or {})), len(arrays[0])
+        if loss.needs_teacher:
+            raise ValueError(f"loss must be one that works without a teacher, got {self.loss!r}.")
         if n < 2:
             raise ValueError(f"X must have at least 2 rows, which are compared with each other, got 1 sample: n = {n}.")
         present = np.stack([~np.isnan(array).all(1) for array in arrays])
@@ -139,12 +140,11 @@ class MultiViewEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         self.net_.double().eval()
         return self
 
-    def _train(self, loss: Any, views: list[Tensor], mask: Tensor) -> list[float]:
+    def _train(self, loss: losses.ViewLoss, views: list[Tensor], mask: Tensor) -> list[float]:
         n, k = mask.shape[1], len(views)
         size = min(self.batch_size, n)
         subsets: list[list[int]] = [list(range(k))]
-        exact = self.loss in ("m3g", "kl") and (self.loss_options or {}).get("solver") != "sampled"
-        if exact and size**k > QUICK_TUPLES:
+        if loss.visits_all_tuples and size**k > QUICK_TUPLES:
             subsets = [list(s) for s in itertools.combinations(range(k), 3)]
         steps = max(1, n // size)
         total, curve = self.epochs * steps, []

@@ -76,6 +76,7 @@ CASES = [
     (["--views_per_step", "1"], "views_per_step must be"),
     (["--teacher.student_views", "2"], "teacher.student_views must be"),
     (["--loss", "mmcr", "--teacher.enabled", "true"], "student–teacher form"),
+    (["--loss", "byol-ave"], "works without a teacher"),
     (["--loop.epochs", "0"], "loop.epochs must be"),
     (["--loop.epochs", "many"], "loop.epochs must be a whole number, got 'many'"),
     (["--heads.hidden", "wide"], "heads.hidden must be a whole number or null, got 'wide'"),

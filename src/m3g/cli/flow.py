@@ -76,10 +76,10 @@ def run(args: Any, name: str) -> int:
     print_table(["loss", "step", "value", "gap", "matched"], rows)
     for loss, moments in flows.items():
         first = flow.arrived(moments)
-        ending = (
-            f"from step {first} on" if first is not None else f"not after {args.steps} steps: take more with --steps"
-        )
-        print(f"{loss}: the best polymatching is the true one {ending}")
+        if first is None:
+            print(f"{loss}: the best polymatching is not the true one after {args.steps} steps: take more with --steps")
+        else:
+            print(f"{loss}: the best polymatching is the true one from step {first} on")
     figure = flow_pictures.triptych(flows, _three(flows))
     made = [flow_pictures.save_still(figure, out / f"flow.{kind}") for kind in ("png", "svg")]
     made += flow_pictures.animate(flows, flow.evenly(list(flows.values()), args.frames), out)

@@ -113,7 +113,8 @@ def check_loss(name: str, space: str) -> None:
     if space == "plane":
         _checks.one_of("loss in the plane", name, PLANE_LOSSES)
     else:
-        _checks.one_of("loss", name, [known for known in losses.available() if not known.startswith("byol")])
+        alone = [known for known in losses.available() if not losses.build(known).needs_teacher]
+        _checks.one_of("loss", name, alone)
 
 
 def gap_of(points: Tensor, setting: Setting) -> Tensor:

@@ -267,12 +267,16 @@ class InfoNCEAverage(AverageOfRest):
 class BYOLPairwise(Pairwise):
     """BYOL of every pair of views (`pwe`)."""
 
+    needs_teacher = True
+
     def __init__(self, *, first: int | None = None, normalize: bool = True, gather: bool = False) -> None:
         super().__init__(byol, first=first, normalize=normalize, gather=gather)
 
 
 class BYOLAverage(AverageOfRest):
     """BYOL of every view against the average of the others (`ave`)."""
+
+    needs_teacher = True
 
     def __init__(self, *, renormalize: bool = True, normalize: bool = True, gather: bool = False) -> None:
         super().__init__(byol, renormalize=renormalize, normalize=normalize, gather=gather)

@@ -30,11 +30,13 @@ class ViewLoss(nn.Module):
 
     Attributes:
         takes_teacher: whether it has a student–teacher form, `loss(views, teacher=...)`.
+        needs_teacher: whether it is of use in that form only, since otherwise it is least where all points are one.
         takes_batches: whether leading batch dimensions (..., k, n, d) give one number each.
         visits_all_tuples: whether a call costs of the order of n^k, so that large k calls for subsets of the views.
     """
 
     takes_teacher: ClassVar[bool] = False
+    needs_teacher: ClassVar[bool] = False
     takes_batches: ClassVar[bool] = False
     __call__: Callable[..., Tensor]  # `nn.Module` declares it to return Any
 

@@ -55,6 +55,11 @@ def build_module(config: Config, data: data_sets.ViewsData, *, trust: bool = Fal
             f"loss must have a student–teacher form with teacher.enabled, got {config.loss!r}: "
             "set teacher.student_views, which works with every loss, or choose another loss."
         )
+    if loss.needs_teacher and not config.teacher.enabled:
+        raise ValueError(
+            f"loss must be one that works without a teacher, got {config.loss!r}, which is least where all points are "
+            "one: set teacher.enabled and heads.predictor, or choose another loss."
+        )
     if config.view_dropout > 0 and data.k <= KEPT:
         raise ValueError(
             f"view_dropout must be 0 with {data.k} views, because every row keeps {KEPT}, got {config.view_dropout:g}."
