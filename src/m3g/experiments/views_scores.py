@@ -18,8 +18,10 @@ Table = dict[str, dict[str, dict[Any, float]]]  # arm, data set, seed
 
 
 def tested(results: Iterable[Result]) -> list[Result]:
-    """The runs that were measured on test rows; one that diverged has nothing to measure."""
-    return [row for row in results if row["labels"]["stage"] == "test" and "diverged" not in row["metrics"]]
+    """The runs that were measured on test rows, in the order of the data sets; what diverged has nothing to measure."""
+    found = [row for row in results if row["labels"]["stage"] == "test" and "diverged" not in row["metrics"]]
+    order = list(SETS)
+    return sorted(found, key=lambda row: (*order, row["labels"]["data"]).index(row["labels"]["data"]))
 
 
 def scores(tests: Iterable[Result], name: str) -> Table:
@@ -47,10 +49,16 @@ def means(table: Table, *, seeds: int = 0) -> dict[str, dict[str, float]]:
     }
 
 
+def common(found: dict[str, dict[str, float]]) -> set[str]:
+    """The data sets that M3G and both forms of InfoNCE have, as far as they have any."""
+    sets = [set(found[arm]) for arm in (OURS, "infonce-pwe", "infonce-ave") if found.get(arm)]
+    return set.intersection(*sets) if sets else set()
+
+
 def complete(table: Table) -> dict[str, dict[str, float]]:
-    """Means of the losses that have every data set which M3G has, for ranks: no labels and nothing absent."""
+    """Means of the arms that have all those data sets, for ranks: without labels, and nothing absent in training."""
     found = means(table)
-    wanted = set(found.get(OURS, {}))
+    wanted = common(found)
     return {
         arm: {data: sets[data] for data in wanted}
         for arm, sets in found.items()
@@ -62,6 +70,25 @@ def ranks_of(every: dict[str, Table]) -> dict[str, Ranks]:
     """Ranks for each task that has them."""
     found = {name: ranked(complete(every[name])) for name in TASKS}
     return {name: ranks for name, ranks in found.items() if ranks is not None}
+
+
+def few_views(tests: list[Result]) -> dict[str, dict[str, float]]:
+    """Per arm the probe of all views on one view, on half of them and on all, mean over seeds and data sets."""
+    tables: dict[str, Table] = {"one view": {}, "half of the views": {}, "all views": {}}
+    for row in tests:
+        by_size = row["metrics"].get("subsets")
+        if by_size:
+            k, labels = len(by_size), row["labels"]
+            for table, size in zip(tables.values(), (1, (k + 1) // 2, k)):
+                by = table.setdefault(labels["arm"], {}).setdefault(labels["data"], {})
+                by[labels["seed"]] = by_size[str(size)]
+    ours = common(means(tables["all views"]))
+    found: dict[str, dict[str, float]] = {}
+    for name, table in tables.items():
+        for arm, by_data in means(table).items():
+            if ours and ours <= set(by_data):
+                found.setdefault(arm, {})[name] = statistics.fmean(by_data[data] for data in ours)
+    return found
 
 
 def absent_curves(tests: list[Result], name: str) -> dict[str, dict[str, float]]:
@@ -77,7 +104,7 @@ def absent_curves(tests: list[Result], name: str) -> dict[str, dict[str, float]]
                 by = table.setdefault(share, {}).setdefault(row["labels"]["arm"], {})
                 by.setdefault(row["labels"]["data"], {})[row["labels"]["seed"]] = found[name]
     found_means = {share: means(by) for share, by in table.items()}
-    ours = set(found_means.get("0", {}).get(OURS, {}))
+    ours = common(found_means.get("0", {}))
     curves: dict[str, dict[str, float]] = {}
     for share, by_arm in found_means.items():
         for arm in sorted(by_arm, key=lambda arm: (arm != OURS, arm in NOT_LOSSES, arm)):

@@ -9,7 +9,18 @@ from m3g.experiments import views_pictures
 from m3g.experiments.comparison import paired
 from m3g.experiments.spec import Result
 from m3g.experiments.tables import hours, markdown, percent
-from m3g.experiments.views_scores import NOT_LOSSES, OURS, TASKS, Table, absent_curves, means, ranks_of, scores, tested
+from m3g.experiments.views_scores import (
+    NOT_LOSSES,
+    OURS,
+    TASKS,
+    Table,
+    absent_curves,
+    few_views,
+    means,
+    ranks_of,
+    scores,
+    tested,
+)
 from m3g.training.files import write_text
 
 # What the tables show, and what each number is.
@@ -43,8 +54,9 @@ def collect(results: list[Result], folder: Path) -> str:
     parts += ["## M3G against the best other loss of each data set", _by_set(every)]
     for name, about in METRICS.items():
         if every[name]:
-            parts += [f"## {about[0].upper()}{about[1:]}, %", _table(every[name])]
+            parts += [f"## {about[0].upper()}{about[1:]}", _table(every[name])]
     parts += ["## As entries of the test rows go missing", _absent(tests, "linear"), _absent(tests, "recall_rest")]
+    parts += ["## The probe of all views on fewer of them", _few_views(tests)]
     parts += ["## Settings chosen on validation rows", _grid(results)]
     text = "\n\n".join(part for part in parts if part)
     write_text(folder / "table.md", text + "\n")
@@ -114,7 +126,7 @@ def _by_set(every: dict[str, Table]) -> str:
 
 def _table(table: Table) -> str:
     sets = list(dict.fromkeys(data for by in table.values() for data in by))
-    rows = [["", *sets]]
+    rows = [["%", *sets]]
     rows += [[arm, *(percent(list(by.get(data, {}).values())) for data in sets)] for arm, by in table.items()]
     return markdown(rows)
 
@@ -128,6 +140,15 @@ def _absent(tests: list[Result], name: str) -> str:
     rows = [[f"{name}, %", *(f"{float(share):.0%} absent" for share in shares)]]
     rows += [[arm, *(f"{100 * by[share]:.1f}" for share in shares)] for arm, by in curves.items()]
     return markdown(rows)
+
+
+def _few_views(tests: list[Result]) -> str:
+    """A probe fitted on the mean of all views, tested on the mean of some; at most six subsets of each size."""
+    found = few_views(tests)
+    if not found:
+        return ""
+    names = list(next(iter(found.values())))
+    return markdown([["%", *names], *([arm, *(f"{100 * by[n]:.1f}" for n in names)] for arm, by in found.items())])
 
 
 def _grid(results: list[Result]) -> str:
