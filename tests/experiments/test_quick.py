@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+import m3g
 from m3g.experiments import quick
 from m3g.training import load, train
 from m3g.training.config import Config
@@ -48,3 +49,16 @@ def test_a_killed_run_continues_from_its_checkpoint(tmp_path, monkeypatch, stop)
     resumed, _ = quick.fit_quickly(config(), tmp_path / "killed")
     assert made == list(range(6))
     torch.testing.assert_close(weights(whole.net), weights(resumed.net), rtol=0, atol=0)
+
+
+def test_training_moves_epsilon_from_one_end_to_the_other(tmp_path, monkeypatch):
+    seen = []
+    compute = m3g.M3GLoss.compute
+    monkeypatch.setattr(
+        m3g.M3GLoss, "compute", lambda loss, *inputs: seen.append(loss.epsilon) or compute(loss, *inputs)
+    )
+    moving = config()
+    moving.loss, moving.loss_options = "m3g", {"epsilon": 0.02, "final_epsilon": 0.2}
+    quick.fit_quickly(moving, tmp_path)
+    assert [seen[0], seen[-1]] == pytest.approx([0.02, 0.2])
+    assert sorted(seen) == seen

@@ -165,3 +165,22 @@ def test_degenerate_but_legal(views, cost):
     gap.backward()
     assert gap.item() >= -1e-6
     assert bool(views.grad.isfinite().all())
+
+
+@pytest.mark.parametrize("name", ["m3g", "kl"])
+def test_a_moving_epsilon_goes_by_equal_ratios(name):
+    views = torch.randn(3, 6, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    loss = m3g.losses.build(name, epsilon=0.02, final_epsilon=0.2)
+    for share, epsilon in ((0.0, 0.02), (0.5, 0.02 * 10**0.5), (1.0, 0.2), (1.5, 0.2)):
+        loss.set_progress(share)
+        assert loss.epsilon == pytest.approx(epsilon)
+        assert torch.allclose(loss(views), m3g.losses.build(name, epsilon=epsilon)(views))
+    still = m3g.losses.build(name, epsilon=0.02)
+    still.set_progress(1.0)
+    assert still.epsilon == 0.02
+    assert not still.moves
+
+
+def test_a_moving_epsilon_must_be_positive():
+    with pytest.raises(ValueError, match="final_epsilon must be"):
+        m3g.M3GLoss(final_epsilon=0.0)

@@ -50,6 +50,14 @@ class ViewLoss(nn.Module):
         """Whether the cost grows like n^k."""
         return False
 
+    @property
+    def moves(self) -> bool:
+        """Whether the loss changes during training, and so wants to be told where the training stands."""
+        return False
+
+    def set_progress(self, share: float) -> None:
+        """Where the training stands: 0 at its first step, 1 at its last. Only a loss that `moves` listens."""
+
     def __init__(self, *, normalize: bool = True, gather: bool = False) -> None:
         super().__init__()
         self.normalize = normalize

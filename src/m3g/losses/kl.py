@@ -82,6 +82,7 @@ class KLLoss(M3GLoss):
         self,
         epsilon: float = 0.05,
         *,
+        final_epsilon: float | None = None,
         of: str = "tuples",
         cost: Any = "cv",
         solver: str | Mapping[str, Any] | Solver = "auto",
@@ -89,7 +90,9 @@ class KLLoss(M3GLoss):
         normalize: bool = True,
         gather: bool = False,
     ) -> None:
-        super().__init__(epsilon, cost=cost, solver=solver, tol=tol, normalize=normalize, gather=gather)
+        super().__init__(
+            epsilon, final_epsilon=final_epsilon, cost=cost, solver=solver, tol=tol, normalize=normalize, gather=gather
+        )
         self.of = one_of("of", of, PARTS)
         if self.epsilon == 0:
             raise ValueError("epsilon must be a positive number for a divergence, got 0.")

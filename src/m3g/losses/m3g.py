@@ -140,6 +140,8 @@ class M3GLoss(ViewLoss):
 
     Args:
         epsilon: strength of the entropy.
+        final_epsilon: epsilon moves to this value by equal ratios; `m3g train` tells the loss where it stands, your own
+            loop calls `loss.set_progress(step / (steps - 1))`. None keeps it.
         cost, solver, tol: as in `matching_gap`; in a file of settings a solver is its name, or a mapping such as
             `{name: sampled, rank: 8192}`.
         normalize: scale every vector to unit length first.
@@ -173,6 +175,7 @@ class M3GLoss(ViewLoss):
         self,
         epsilon: float = 0.05,
         *,
+        final_epsilon: float | None = None,
         cost: Any = "cv",
         solver: str | Mapping[str, Any] | Solver = "auto",
         tol: float = 1e-3,
@@ -182,10 +185,25 @@ class M3GLoss(ViewLoss):
         _leave_compiled_code()
         super().__init__(normalize=normalize, gather=gather)
         self.solver = as_solver(solver)
-        self.epsilon = self.solver.check_epsilon(epsilon)
+        self.epsilon: float = self.solver.check_epsilon(epsilon)
+        self.first_epsilon = self.epsilon
+        self.final_epsilon: float | None = (
+            None if final_epsilon is None else _checks.positive("final_epsilon", final_epsilon)
+        )
+        if self.moves:
+            _checks.positive("epsilon", epsilon)
         self.cost = as_cost(cost)
         self.tol = _checks.positive("tol", tol)
         self.last: SolveReport | None = None
+
+    @property
+    def moves(self) -> bool:
+        return self.final_epsilon is not None
+
+    def set_progress(self, share: float) -> None:
+        if self.final_epsilon is not None:
+            share = min(max(share, 0.0), 1.0)
+            self.epsilon = self.first_epsilon * (self.final_epsilon / self.first_epsilon) ** share
 
     def forward(self, views: Views, *, mask: Tensor | None = None, teacher: Views | None = None) -> Tensor:
         if self.reads_values and torch.compiler.is_compiling():
