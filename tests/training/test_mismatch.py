@@ -8,9 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from m3g import losses
+from m3g.cli import main
 from m3g.experiments.mismatch import found_entries
-from m3g.training import build_data, build_module
+from m3g.training import build_data, build_module, fit
+from m3g.training.audit import nothing_found
 from m3g.training.config import Config
+from m3g.training.entries import read_entries
 from m3g.training.mismatch import Mismatch, _pair_scores
 
 
@@ -134,3 +137,17 @@ def test_data_without_rows_of_their_own_are_refused(tmp_path):
     config = Config(data="images", data_options={"root": str(tmp_path), "size": 8, "batch_size": 2}, mismatch=True)
     with pytest.raises(ValueError, match="mismatch must be false for ImageFolders"):
         build_module(config, build_data(config))
+
+
+def test_an_empty_list_is_explained(tmp_path, capsys):
+    """One step tells no rows apart; and a list in which every entry is likely right is no failure."""
+    run = fit.train(small(loop={"epochs": 1, "max_steps": 1}, data_options={"swapped": 0.0}), tmp_path / "run")
+    assert len(read_entries(run.path)) == 0
+    assert main(["audit", str(run.path)]) == 0
+    assert "no entry was judged: the network never told the rows of two views apart" in capsys.readouterr().out
+    run.mismatch.write_text("row,view,reliability,log_odds\n7,zernike,0.9,2.2\n8,zernike,0.99,4.6\n")
+    assert main(["audit", str(run.path)]) == 0
+    told = capsys.readouterr().out
+    assert "no entry is more likely wrong than right; the most doubtful of 2 is zernike of row 7 (0.900)" in told
+    run.mismatch.write_text("row,view,reliability,log_odds\n7,zernike,0.1,-2.2\n8,zernike,0.99,4.6\n")
+    assert nothing_found(run.path) == ""

@@ -11,6 +11,7 @@ import torch
 
 from m3g.training import checkpoint, fit
 from m3g.training.config import Config
+from m3g.training.entries import read_entries
 from m3g.training.logs import Table
 from training import killed_run
 
@@ -55,8 +56,9 @@ class KeepAll(checkpoint.SaveCheckpoints):
         {"loop": {"accumulate": 2}},
         {"teacher": {"student_views": 2}},
         {"data_options": {"num_workers": 1}},
+        {"data_options": {"swapped": 0.2}, "mismatch": True, "view_dropout": 0.2},
     ],
-    ids=["leave-one-out", "accumulate", "split", "workers"],
+    ids=["leave-one-out", "accumulate", "split", "workers", "mismatch"],
 )
 @pytest.mark.slow
 def test_resuming_from_any_checkpoint_gives_the_same_weights(tmp_path, monkeypatch, changes):
@@ -74,6 +76,8 @@ def test_resuming_from_any_checkpoint_gives_the_same_weights(tmp_path, monkeypat
         resumed = fit.train(config, again, resume=True)
         assert resumed.weights.read_bytes() == weights, f"resumed at step {steps[number]}"
         assert Table(again / "metrics.csv").rows() == rows
+        if config.mismatch:
+            assert resumed.mismatch.read_bytes() == whole.mismatch.read_bytes()
 
 
 @pytest.mark.slow
@@ -95,6 +99,32 @@ def test_a_run_killed_after_some_step_and_resumed_by_the_command(tmp_path, victi
     subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
     assert (killed / "model.safetensors").read_bytes() == whole.weights.read_bytes(), f"killed near {victim}"
     assert (killed / "metrics.csv").read_bytes() == (whole.path / "metrics.csv").read_bytes()
+
+
+@pytest.mark.slow
+def test_a_run_with_doubted_entries_killed_and_resumed(tmp_path):
+    """What the judge had seen is in the checkpoint: the same weights, and the same list of entries."""
+    config = small(
+        data_options={"batch_size": 100, "views": ["fourier", "karhunen", "pixels"], "swapped": 0.1},
+        teacher={"enabled": False},
+        encoder_options={"width": 32, "dropout": 0.1},
+        heads={"embedding_size": 32, "hidden": 32, "predictor": False},
+        optim={"learning_rate": 5e-3},
+        mismatch=True,
+        loop={"epochs": 6, "checkpoint_every": 5},
+    )
+    whole = fit.train(config, tmp_path / "whole")
+    assert sum(entry.log_odds < 0 for entry in read_entries(whole.path)) > 20
+    settings = tmp_path / "settings.yaml"
+    settings.write_text(config.to_yaml())
+    killed = tmp_path / "killed"
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, killed_run.__file__, "61", "0.005", "train", "--config", str(settings)]
+    assert subprocess.run([*command, "--out", str(killed)], env=environment).returncode == -signal.SIGKILL
+    command = [sys.executable, "-m", "m3g", "train", "--resume", str(killed)]
+    subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
+    assert (killed / "model.safetensors").read_bytes() == whole.weights.read_bytes()
+    assert (killed / "mismatch.csv").read_bytes() == whole.mismatch.read_bytes()
 
 
 def test_a_damaged_checkpoint_stops_the_resume_and_touches_nothing(tmp_path):

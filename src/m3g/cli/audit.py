@@ -30,9 +30,13 @@ def arguments(parser: Any, name: str) -> None:
 
 
 def run(args: Any, name: str) -> int:
-    from m3g.training.audit import audit
+    from m3g.training.audit import audit, nothing_found
     from m3g.training.files import atomic
 
+    hint = nothing_found(args.run) if args.count is None else ""
+    if hint:
+        print(hint)
+        return 0
     lines = []
     for entry, partner in audit(args.run, count=args.count, trust=args.trust):
         likely = ("", "", "") if partner is None else (*map(str, partner[:1]), *(f"{part:.2f}" for part in partner[1:]))

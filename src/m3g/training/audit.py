@@ -74,3 +74,27 @@ def audit(
     for entry in doubtful:
         trusted[data.view_names.index(entry.view), place[entry.row]] = False
     return list(zip(first, find_partners(first, seen.embeddings, trusted, index, data.view_names)))
+
+
+def nothing_found(run: str | os.PathLike[str]) -> str:
+    """What to make of a list of doubtful entries that is empty; no words where it is not.
+
+    Either nothing is wrong, or the judge saw too little: two views are judged once their rows can be told apart.
+    """
+    entries = read_entries(run)
+    if any(entry.log_odds < 0 for entry in entries):
+        return ""
+    config = Run(run).open()
+    data = build_data(config)
+    unseen = data.k * data.num_rows("train") - len(entries)
+    if not entries:
+        return (
+            "no entry was judged: the network never told the rows of two views apart. Train longer (loop.epochs "
+            f"{config.loop.epochs}), with a larger batch (data_options.batch_size {data.batch_size}), or look at "
+            "retrieval in results.json: at chance there is nothing to judge by."
+        )
+    most = f"{entries[0].view} of row {entries[0].row} ({entries[0].reliability:.3f})"
+    return (
+        f"no entry is more likely wrong than right; the most doubtful of {len(entries)} is {most}. "
+        f"{unseen} entries were not judged. Use --count 20 to see the first ones."
+    )
