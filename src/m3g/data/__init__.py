@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 from m3g import _checks
 
 if TYPE_CHECKING:
-    from m3g.data.arrays import Arrays, MultipleFeatures
+    from m3g.data.arrays import Arrays
     from m3g.data.base import Batch, ViewsData
     from m3g.data.domain_arrays import DomainArrays
     from m3g.data.domains import Domains
     from m3g.data.image_arrays import ImageArrays
     from m3g.data.images import ImageFolders
+    from m3g.data.multiple_features import MultipleFeatures
     from m3g.data.objects import Objects
     from m3g.data.sampling import ClassAlignedSampler, EpochSampler
     from m3g.data.signals import Signals
@@ -42,7 +43,7 @@ _WHERE = {
     "EpochSampler": "sampling",
     "ImageArrays": "image_arrays",
     "ImageFolders": "images",
-    "MultipleFeatures": "arrays",
+    "MultipleFeatures": "multiple_features",
     "Objects": "objects",
     "Signals": "signals",
     "ViewsData": "base",

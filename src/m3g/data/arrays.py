@@ -1,9 +1,8 @@
-"""Tables of numbers: the user's own k files, and the set that ships with the package."""
+"""Tables of numbers: the user's own k files."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib import resources
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +12,12 @@ from torch.utils.data import Dataset
 
 from m3g import _checks
 from m3g.data.base import Batch, ViewsData, class_codes
-from m3g.data.readers import read_array
+from m3g.data.objects.array_reader import ArrayReader, is_large, read_rows
+from m3g.data.objects.columns import Column, set_up
+from m3g.data.objects.rows import Rows
+from m3g.data.readers import file_names, read_array
 from m3g.data.sampling import Draw
-from m3g.data.splits import SPLITS, split_rows
+from m3g.data.splits import SPLITS, Split, split_rows
 from m3g.data.swapped import absent_entries, swap_entries
 
 
@@ -43,8 +45,9 @@ class Arrays(ViewsData):
 
     Files are `.npy`, `.npz` (`file.npz:key` picks one array of several; also a sparse matrix that scipy saved), `.mat`
     (`file.mat:X`, `file.mat:X{2}` for an entry of a cell array, `file.mat:X'` transposed), `.csv` with a header line,
-    or `.parquet`; arrays may have any number of axes, the first of which counts the rows. Each feature is
-    standardised with the mean and standard deviation of the training rows.
+    or `.parquet`; arrays may have any number of axes, the first of which counts the rows. An `.npy` file of more than
+    64 MiB stays on disk, and its rows are read when a batch needs them. Each feature is standardised with the mean and
+    standard deviation of the training rows.
 
     Args:
         paths: k >= 2 files.
@@ -95,19 +98,40 @@ class Arrays(ViewsData):
             raise ValueError(f"view_names must be {len(paths)} names, one per view, got {len(names)}.")
         if len(set(names)) < len(names):
             raise ValueError(f"view_names must be different names, got {', '.join(names)}.")
-        self._prepare(
-            [read_array(path) for path in paths],
-            names,
+        beside = [
             None if labels is None else read_array(labels, name="labels", text=True).squeeze(),
             None if mask is None else read_array(mask, name="mask"),
-            groups=None if groups is None else read_array(groups, name="groups", text=True).squeeze(),
-            val=val,
-            test=test,
-            split_seed=split_seed,
-            standardize=standardize,
-            swapped=swapped,
-            absent=absent,
-        )
+            None if groups is None else read_array(groups, name="groups", text=True).squeeze(),
+        ]
+        if any(is_large(path) for path in paths):
+            if swapped or absent:
+                raise ValueError("swapped and absent must be 0 with files that are not held in memory, got more.")
+            self._map([read_rows(path) for path in paths], names, *beside, val, test, split_seed, standardize)
+        else:
+            arrays = [read_array(path) for path in paths]
+            self._prepare(arrays, names, *beside, val, test, split_seed, standardize, swapped, absent)
+
+    def _map(
+        self,
+        files: Sequence[tuple[Rows, np.ndarray]],
+        names: list[str],
+        labels: np.ndarray | None,
+        mask: np.ndarray | None,
+        groups: np.ndarray | None,
+        val: float,
+        test: float,
+        split_seed: int,
+        standardize: bool,
+    ) -> None:
+        """As `_prepare`, with rows that stay in their files until a batch needs them."""
+        n = same_length(names, [len(rows) for rows, _ in files])
+        present = with_mask(np.stack([here for _, here in files]), mask)
+        columns = [
+            Column(ArrayReader(name, [], rows.shape[1:]), rows, here)
+            for name, (rows, _), here in zip(names, files, present)
+        ]
+        label, rows = self._split(n, labels, groups, val, test, split_seed)
+        set_up(self, columns, label, rows, standardize=standardize)
 
     def _prepare(
         self,
@@ -115,8 +139,7 @@ class Arrays(ViewsData):
         names: list[str],
         labels: np.ndarray | None,
         mask: np.ndarray | None,
-        *,
-        groups: np.ndarray | None = None,
+        groups: np.ndarray | None,
         val: float,
         test: float,
         split_seed: int,
@@ -127,16 +150,7 @@ class Arrays(ViewsData):
         _checks.fraction("swapped", swapped)
         _checks.fraction("absent", absent)
         views, present = check_views(arrays, names, mask)
-        n = len(views[0])
-        label = None
-        if labels is not None:
-            if labels.shape != (n,):
-                raise ValueError(f"labels must have {n} entries, one per row of the views, got shape {labels.shape}.")
-            self.class_names, label = class_codes(labels)
-        if groups is not None and groups.shape != (n,):
-            raise ValueError(f"groups must be {n} names, one per row of the views, got shape {groups.shape}.")
-        kinds = None if label is None else label.numpy()
-        rows = split_rows(n, val=val, test=test, seed=split_seed, labels=kinds, groups=groups)
+        label, rows = self._split(len(views[0]), labels, groups, val, test, split_seed)
         for l, view in enumerate(views):
             if standardize:
                 self.scaling.append(scale(view, present[l], rows["train"]))
@@ -163,30 +177,55 @@ class Arrays(ViewsData):
         if swapped > 0:
             self.swapped_from = swap_entries(train.views, train.mask, share=swapped, seed=self.seed)
 
+    def _split(
+        self,
+        n: int,
+        labels: np.ndarray | None,
+        groups: np.ndarray | None,
+        val: float,
+        test: float,
+        split_seed: int,
+    ) -> tuple[Tensor | None, dict[Split, np.ndarray]]:
+        """The classes of the rows, and the rows of every split."""
+        label = None
+        if labels is not None:
+            if labels.shape != (n,):
+                raise ValueError(f"labels must have {n} entries, one per row of the views, got shape {labels.shape}.")
+            self.class_names, label = class_codes(labels)
+        if groups is not None and groups.shape != (n,):
+            raise ValueError(f"groups must be {n} names, one per row of the views, got shape {groups.shape}.")
+        kinds = None if label is None else label.numpy()
+        return label, split_rows(n, val=val, test=test, seed=split_seed, labels=kinds, groups=groups)
 
-def file_names(paths: Sequence[str | Path]) -> list[str]:
-    """A name per file: its own, that of the array in it where several come from one file, or a number.
 
-    Example:
-        >>> file_names(["x/a.npy", "b.npz:u"]), file_names(["c.mat:X{1}", "c.mat:X{2}"]), file_names(["a.npy", "a.csv"])
-        (['a', 'b'], ['X1', 'X2'], ['view0', 'view1'])
-    """
-    stems = [Path(path).stem for path in paths]
-    arrays = ["".join(filter(str.isalnum, str(path).rpartition(":")[2])) for path in paths]
-    numbers = [f"view{l}" for l in range(len(paths))]
-    within = all(":" in str(path) for path in paths)
-    return next(names for names in (stems, arrays if within else stems, numbers) if len(set(names)) == len(names))
+def same_length(names: Sequence[str], lengths: Sequence[int]) -> int:
+    """The number of rows, which all views must have."""
+    if len(set(lengths)) > 1:
+        shown = ", ".join(f"{name} {length}" for name, length in zip(names, lengths))
+        raise ValueError(f"views must have the same number of rows (row i is the same object in all), got {shown}.")
+    return lengths[0]
+
+
+def with_mask(present: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
+    """What is present, bool (k, n), of what is there and the mask that the user gives, if any; no row may be empty."""
+    if mask is not None:
+        given = mask.T if mask.shape == present.T.shape and mask.shape != present.shape else mask
+        if given.shape != present.shape:
+            raise ValueError(f"mask must be an array of shape {present.shape} (views, rows), got shape {mask.shape}.")
+        if given.dtype != bool and not np.isin(given, (0, 1)).all():
+            raise ValueError("mask must be true and false, or 1 and 0, got other values.")
+        present = present & given.astype(bool)
+    alone = np.flatnonzero(~present.any(0))
+    if len(alone):
+        raise ValueError(f"row {alone[0]} must have at least one view, got none: remove the row from every file.")
+    return present
 
 
 def check_views(
     arrays: Sequence[np.ndarray], names: Sequence[str], mask: np.ndarray | None
 ) -> tuple[list[np.ndarray], np.ndarray]:
     """The views as float32 with at least one feature axis, and which rows are present, bool (k, n)."""
-    lengths = [len(array) if array.ndim else 0 for array in arrays]
-    if len(set(lengths)) > 1:
-        shown = ", ".join(f"{name} {length}" for name, length in zip(names, lengths))
-        raise ValueError(f"views must have the same number of rows (row i is the same object in all), got {shown}.")
-    if lengths[0] == 0:
+    if same_length(names, [len(array) if array.ndim else 0 for array in arrays]) == 0:
         raise ValueError("views must have at least one row, got none.")
     views = []
     for name, array in zip(names, arrays):
@@ -198,18 +237,9 @@ def check_views(
             view = np.array(array, dtype=np.float32)
         views.append(view[:, None] if view.ndim == 1 else view)
     present = np.stack([~np.isnan(flat(view)).all(1) for view in views])
-    if mask is not None:
-        given = mask.T if mask.shape == present.T.shape and mask.shape != present.shape else mask
-        if given.shape != present.shape:
-            raise ValueError(f"mask must be an array of shape {present.shape} (views, rows), got shape {mask.shape}.")
-        if given.dtype != bool and not np.isin(given, (0, 1)).all():
-            raise ValueError("mask must be true and false, or 1 and 0, got other values.")
-        present = present & given.astype(bool)
+    present = with_mask(present, mask)
     for view, name, here in zip(views, names, present):
         _check_values(flat(view), name, here)
-    alone = np.flatnonzero(~present.any(0))
-    if len(alone):
-        raise ValueError(f"row {alone[0]} must have at least one view, got none: remove the row from every file.")
     return views, present
 
 
@@ -249,60 +279,3 @@ def scale(view: np.ndarray, here: np.ndarray, train: np.ndarray) -> tuple[Tensor
     view -= mean
     view /= divisor
     return torch.from_numpy(mean), torch.from_numpy(divisor)
-
-
-class MultipleFeatures(Arrays):
-    """UCI Multiple Features: 2 000 handwritten digits in six views, shipped with the package.
-
-    Fourier coefficients (76), profile correlations (216), Karhunen–Loève coefficients (64), pixel averages
-    (240), Zernike moments (47) and morphological features (6), ten classes of 200. R. Duin, UCI Machine
-    Learning Repository, CC BY 4.0.
-
-    Args:
-        views: which of `fourier`, `profile`, `karhunen`, `pixels`, `zernike`, `morphology`; by default all.
-        batch_size, val, test, split_seed, seed, standardize, swapped, num_workers: as in `Arrays`.
-
-    Example:
-        >>> data = MultipleFeatures(views=["fourier", "pixels", "zernike"])
-        >>> data.k, data.view_shapes, data.num_classes
-        (3, [(76,), (240,), (47,)], 10)
-        >>> batch = next(iter(data.train_dataloader()))
-        >>> [tuple(view.shape) for view in batch["views"]]
-        [(64, 76), (64, 240), (64, 47)]
-    """
-
-    NAMES = ("fourier", "profile", "karhunen", "pixels", "zernike", "morphology")
-
-    def __init__(
-        self,
-        *,
-        views: Sequence[str] | None = None,
-        batch_size: int = 64,
-        val: float = 0.1,
-        test: float = 0.2,
-        split_seed: int = 0,
-        seed: int = 0,
-        standardize: bool = True,
-        swapped: float = 0.0,
-        num_workers: int = 0,
-    ):
-        ViewsData.__init__(self, batch_size=batch_size, seed=seed, num_workers=num_workers)
-        names = list(self.NAMES if views is None else views)
-        if len(names) < 2 or not set(names) <= set(self.NAMES):
-            raise ValueError(f"views must be two or more of {', '.join(self.NAMES)}, got {names}.")
-        with (
-            resources.as_file(resources.files("m3g.data") / "files" / "mfeat.npz") as file,
-            np.load(file, allow_pickle=False) as stored,
-        ):
-            arrays, labels = [stored[name] for name in names], stored["digit"]
-        self._prepare(
-            arrays,
-            names,
-            labels,
-            None,
-            val=val,
-            test=test,
-            split_seed=split_seed,
-            standardize=standardize,
-            swapped=swapped,
-        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zipfile
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,20 @@ def read_array(path: str | Path, *, name: str = "paths", text: bool = False) -> 
     if array.dtype == object:
         raise ValueError(f"{name} must be numbers only, got values of other kinds in {given!r}: encode them.")
     return array
+
+
+def file_names(paths: Sequence[str | Path]) -> list[str]:
+    """A name per file: its own, that of the array in it where several come from one file, or a number.
+
+    Example:
+        >>> file_names(["x/a.npy", "b.npz:u"]), file_names(["c.mat:X{1}", "c.mat:X{2}"]), file_names(["a.npy", "a.csv"])
+        (['a', 'b'], ['X1', 'X2'], ['view0', 'view1'])
+    """
+    stems = [Path(path).stem for path in paths]
+    arrays = ["".join(filter(str.isalnum, str(path).rpartition(":")[2])) for path in paths]
+    numbers = [f"view{l}" for l in range(len(paths))]
+    within = all(":" in str(path) for path in paths)
+    return next(names for names in (stems, arrays if within else stems, numbers) if len(set(names)) == len(names))
 
 
 def _open(file: Path) -> Any:

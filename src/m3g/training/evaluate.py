@@ -47,7 +47,8 @@ def embed_batches(net: MultiViewNet, batches: Iterable[Any]) -> Embedded:
         for batch in batches:
             views = [view.to(device, dtype if view.is_floating_point() else None) for view in batch["views"]]
             features = net.features(views)
-            parts.append((net.project(features).float().cpu(), [part.float().cpu() for part in features], batch))
+            beside = {name: batch[name] for name in ("label", "mask")}  # without the views, which may not fit in memory
+            parts.append((net.project(features).float().cpu(), [part.float().cpu() for part in features], beside))
     finally:
         net.train(training)
     seen = [batch for _, _, batch in parts]

@@ -9,8 +9,7 @@ from typing import Any
 import torch
 
 from m3g import _checks
-from m3g.data.arrays import file_names
-from m3g.data.readers import read_array
+from m3g.data.readers import file_names, read_array
 from m3g.evaluation import mean_of_views
 from m3g.training.export import load
 from m3g.training.trained import Embeddings, TrainedNet

@@ -124,8 +124,8 @@ class TrainedNet(MultiViewNet):
         lonely = (~mask.any(0)).nonzero().flatten().tolist()
         if lonely:
             raise ValueError(f"views must leave every row at least one that is present, got none in row {lonely[0]}.")
-        size = self.projectors[0].out_features
-        out = torch.zeros(*mask.shape, size)  # type: ignore[arg-type]
+        last: Any = self.projectors[0]
+        out = torch.zeros(*mask.shape, last.out_features)
         for l, view in enumerate(views):
             if view is not None and bool(mask[l].any()):
                 there = self._typed(view, l)[mask[l].to(view.device)].split(ROWS)

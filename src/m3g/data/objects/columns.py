@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from m3g.data.base import Batch
+from m3g.data.base import Batch, ViewsData
 from m3g.data.objects.array_reader import ArrayReader, read_rows
-from m3g.data.objects.reader import Cells, Reader, VectorReader
+from m3g.data.objects.reader import Cells, Reader, VectorReader, lengths_of
 from m3g.data.objects.rows import Collector, Rows
 from m3g.data.objects.source import Source
 from m3g.data.sampling import Draw
+from m3g.data.splits import SPLITS, Split
 
 
 class Column:
@@ -76,6 +78,31 @@ class ObjectRows(Dataset[Batch]):
         }
 
 
+def set_up(
+    data: ViewsData,
+    columns: Sequence[Column],
+    label: Tensor | None,
+    rows: Mapping[Split, np.ndarray],
+    *,
+    standardize: bool,
+) -> None:
+    """Give a data module the views of these columns, scaled with the training rows, and their splits."""
+    present = np.stack([column.present for column in columns])
+    kept = np.asarray(present.any(0))  # the others have lost their only view, which was damaged
+    train = np.zeros(present.shape[1], dtype=bool)
+    train[rows["train"]] = True
+    for column in columns:
+        if not column.present[train].any():
+            raise ValueError(f"view {column.name!r} must have at least one training row, got none: use more rows.")
+        data.scaling.append(column.standardise(train) if standardize else None)
+    data.view_names = [column.name for column in columns]
+    data.view_shapes = [column.shape for column in columns]
+    mask = None if present[:, kept].all() else torch.from_numpy(present)
+    for part in SPLITS:
+        index = torch.from_numpy(rows[part][kept[rows[part]]])
+        data.datasets[part] = ObjectRows(columns, mask, label, index)
+
+
 def read_columns(
     source: Source, readers: Sequence[Reader], train: np.ndarray, *, duplicates: bool = True, new: bool = False
 ) -> list[Column]:
@@ -119,8 +146,18 @@ def read_columns(
 
 
 def _fingerprints(batch: dict[str, object]) -> np.ndarray:
-    cells = zip(*(column.to_pylist() for column in batch.values()))  # type: ignore[attr-defined]
-    return np.array([hash(repr(row)) for row in cells], dtype=np.int64)
+    """A number per row, equal where all cells are."""
+    cells = zip(*map(_plain, batch.values()))
+    return np.array([hash(row) for row in cells], dtype=np.int64)
+
+
+def _plain(column: Any) -> list[Any]:
+    """The cells of a column as values that can be compared; lists of numbers without an object for each."""
+    if not hasattr(column.type, "value_type") or column.null_count:
+        return [repr(cell) for cell in column.to_pylist()]
+    ends = np.cumsum(lengths_of(column))
+    numbers = column.flatten().to_numpy(zero_copy_only=False)
+    return [part.tobytes() for part in np.split(numbers, ends[:-1])]
 
 
 def _refuse_duplicates(prints: np.ndarray) -> None:

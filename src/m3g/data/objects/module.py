@@ -11,10 +11,10 @@ import torch
 
 from m3g import _checks
 from m3g.data.base import ViewsData, class_codes
-from m3g.data.objects.columns import Column, ObjectRows, file_column, read_columns
+from m3g.data.objects.columns import file_column, read_columns, set_up
 from m3g.data.objects.plan import plan_views
 from m3g.data.objects.source import Source, open_table
-from m3g.data.splits import SPLITS, Split, given_split, split_rows
+from m3g.data.splits import Split, given_split, split_rows
 
 
 class Objects(ViewsData):
@@ -76,31 +76,9 @@ class Objects(ViewsData):
         readers = plan_views(source, view or {}, special, more=len(paths))
         columns = read_columns(source, readers, train, duplicates=duplicates or bool(paths))
         columns += [file_column(path, source.num_rows, [column.name for column in columns]) for path in paths]
-        self._set_up(columns, codes, rows, train, standardize=standardize)
-
-    def _set_up(
-        self,
-        columns: list[Column],
-        codes: torch.Tensor | None,
-        rows: dict[Split, np.ndarray],
-        train: np.ndarray,
-        *,
-        standardize: bool,
-    ) -> None:
-        present = np.stack([column.present for column in columns])
-        kept = np.asarray(present.any(0))  # the others have lost their only view, which was damaged
-        for column in columns:
-            if not column.present[train].any():
-                raise ValueError(f"view {column.name!r} must have at least one training row, got none: use more rows.")
-            self.scaling.append(column.standardise(train) if standardize else None)
-        self.view_names = [column.name for column in columns]
-        self.view_shapes = [column.shape for column in columns]
+        set_up(self, columns, codes, rows, standardize=standardize)
         self.view_kinds = [column.kind for column in columns]
         self.inputs = [column.reader.recipe() for column in columns]
-        mask = None if present[:, kept].all() else torch.from_numpy(present)
-        for part in SPLITS:
-            index = torch.from_numpy(rows[part][kept[rows[part]]])
-            self.datasets[part] = ObjectRows(columns, mask, codes, index)
 
     def _rows(
         self,

@@ -156,7 +156,7 @@ class VectorReader(Reader):
         column = cells.columns[self._column]
         if hasattr(column, "flatten") and hasattr(column.type, "value_type"):
             # without a Python object per number: only the lengths are asked for
-            lengths = [None if value is None else range(value) for value in _lengths(column)]
+            lengths = [None if value is None else range(value) for value in lengths_of(column)]
             return lengths
         values = column.to_pylist()
         parsed: list[Any] = []
@@ -171,7 +171,7 @@ class VectorReader(Reader):
         return parsed
 
 
-def _lengths(column: Any) -> list[int | None]:
+def lengths_of(column: Any) -> list[int | None]:
     compute = _checks.extra("pyarrow.compute", "train")
     lengths: list[int | None] = compute.list_value_length(column).to_pylist()
     return lengths

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 IN_MEMORY = 2**26  # bytes of a view that are held in memory; what is larger stays in a file
-CHUNK = 2**24  # bytes that are read at a time
+CHUNK = 2**22  # bytes that are read at a time
 
 
 class Rows:

@@ -12,6 +12,7 @@ from typing import Any
 from m3g import _checks
 
 BATCH = 1024  # rows that are read at a time
+MOST_VALUES = 2**20  # numbers that are read at a time, where rows are long
 SUFFIXES = (".csv", ".jsonl", ".parquet", ".arrow")
 Batches = Callable[[list[str]], Iterator[Any]]
 
@@ -174,10 +175,13 @@ def _parquet(file: Path) -> tuple[dict[str, Any], int, list[Batches]]:
     parquet = _checks.extra("pyarrow.parquet", "train")
     with parquet.ParquetFile(file) as opened:
         schema, rows = opened.schema_arrow, opened.metadata.num_rows
+        groups = [opened.metadata.row_group(i) for i in range(opened.metadata.num_row_groups)]
+    values = sum(group.column(i).num_values for group in groups for i in range(group.num_columns))
+    size = max(1, min(BATCH, MOST_VALUES * rows // max(values, 1)))
 
     def batches(columns: list[str]) -> Iterator[Any]:
         with parquet.ParquetFile(file) as opened:
-            yield from (batch.select(columns) for batch in opened.iter_batches(BATCH, columns=columns))
+            yield from (batch.select(columns) for batch in opened.iter_batches(size, columns=columns))
 
     return dict(zip(schema.names, schema.types)), rows, [batches]
 
