@@ -1,5 +1,6 @@
 """Views of every kind from one table, from the first step to new data, by the command line."""
 
+import json
 import os
 import signal
 import subprocess
@@ -173,3 +174,22 @@ def test_views_share_weights_and_keep_them(finished, tmp_path):
     one, two = (load_file(tmp_path / epochs / "model.safetensors") for epochs in ("1", "2"))
     assert torch.equal(one["encoders.0.layers.1.weight"], two["encoders.0.layers.1.weight"])
     assert not torch.equal(one["encoders.1.layers.1.weight"], two["encoders.1.layers.1.weight"])
+
+
+def test_a_view_that_no_test_row_has_is_left_out_of_the_measures(tmp_path, capsys):
+    content = [
+        {
+            "a": [i % 3, 1.0 + i, 2.0],
+            "b": [1.0 * i, 2.0],
+            "c": None if i >= 30 else [3.0, 1.0 * i],
+            "kind": f"kind {i % 3}",
+            "part": "test" if i >= 30 else "train",
+        }
+        for i in range(45)
+    ]
+    table = write_csv(tmp_path, content)
+    options = ["--data_options.batch_size", "10", "--loop.epochs", "1", "--loop.evaluate_every", "0"]
+    columns = ["--labels", "kind", "--split", "part"]
+    assert main(["train", "--table", str(table), *columns, *options, "--out", str(tmp_path / "run")]) == 0
+    assert "measured without c: no test row has it" in capsys.readouterr().out
+    assert json.loads((tmp_path / "run" / "results.json").read_text())["views"] == ["a", "b"]

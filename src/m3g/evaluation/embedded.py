@@ -28,6 +28,25 @@ class Embedded:
     mask: Tensor | None = None
     index: Tensor | None = None
 
+    def only(self, views: Sequence[int]) -> Embedded:
+        """These views alone, and the points that have one of them.
+
+        Example:
+            >>> points = Embedded(torch.zeros(3, 2, 4), mask=torch.tensor([[1, 0], [1, 0], [0, 1]]).bool())
+            >>> points.only([0, 1]).embeddings.shape
+            torch.Size([2, 1, 4])
+        """
+        chosen = list(views)
+        mask = None if self.mask is None else self.mask[chosen]
+        rows = slice(None) if mask is None else mask.any(0)
+        return Embedded(
+            None if self.embeddings is None else self.embeddings[chosen][:, rows],
+            None if self.features is None else [self.features[l][rows] for l in chosen],
+            None if self.labels is None else self.labels[rows],
+            None if mask is None else mask[:, rows],
+            None if self.index is None else self.index[rows],
+        )
+
 
 def mean_of_views(embeddings: Tensor, mask: Tensor | None = None) -> Tensor:
     """One vector per point, (n, d): the mean of its present views' unit vectors."""

@@ -47,7 +47,7 @@ def embed_batches(net: MultiViewNet, batches: Iterable[Any]) -> Embedded:
         for batch in batches:
             views = [view.to(device, dtype if view.is_floating_point() else None) for view in batch["views"]]
             features = net.features(views)
-            beside = {name: batch[name] for name in ("label", "mask")}  # without the views, which may not fit in memory
+            beside = {name: batch.get(name) for name in ("label", "mask", "index")}  # no views: they may not fit
             parts.append((net.project(features).float().cpu(), [part.float().cpu() for part in features], beside))
     finally:
         net.train(training)
@@ -131,21 +131,28 @@ def evaluate_run(
     test = embed(net, data, "test")
     few = data.few_shot if few_shot is None else few_shot
     train = embed(net, data, "train")
-    report = evaluate(train, test, paper_probe=paper_probe, few_shot=few, raw=raw_features(data), missing=True)
+    raw, names = raw_features(data), list(data.view_names)
+    there = [l for l in range(data.k) if test.mask is None or bool(test.mask[l].any())]
+    if 2 <= len(there) < data.k:
+        print(f"measured without {', '.join(names[l] for l in range(data.k) if l not in there)}: no test row has it")
+        train, test = train.only(there), test.only(there)
+        raw = None if raw is None else (raw[0].only(there), raw[1].only(there))
+        names = [names[l] for l in there]
+    report = evaluate(train, test, paper_probe=paper_probe, few_shot=few, raw=raw, missing=True)
     held_out = data.held_out_batches()
     if held_out is not None and len(net.encoders) == 1:  # views that were held out have no encoder of their own
         name = "linear_held_out"
         report.numbers[name], report.chance[name] = held_out_accuracy(net, *held_out)
     content: dict[str, Any] = {
-        "views": data.view_names,
+        "views": names,
         "test_rows": data.num_rows("test"),
         **dataclasses.asdict(report),
     }
     write_rows(folder.rows, test.index, content.pop("rows"))
     for part in content["missing"].get("subsets", []):
-        part["views"] = [data.view_names[l] for l in part["views"]]
+        part["views"] = [names[l] for l in part["views"]]
     write_json(folder.results, content)
-    return report, draw(folder, report, test, data)
+    return report, draw(folder, report, test, data, names)
 
 
 def write_rows(path: Path, index: Tensor | None, found: dict[str, Tensor]) -> None:

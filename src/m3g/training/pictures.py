@@ -13,13 +13,12 @@ from m3g.training.logs import Table
 from m3g.training.run import Run
 
 
-def draw(folder: Run, report: Report, test: Embedded, data: ViewsData) -> list[Path]:
+def draw(folder: Run, report: Report, test: Embedded, data: ViewsData, names: list[str]) -> list[Path]:
     """Draw what an evaluation found on the test rows; returns the files."""
     pictures = []
     curves = _curves(folder)
     if curves:
         pictures.append(plot_curves(curves, folder.plots / "curves.png"))
-    names = list(data.view_names)
     pictures.append(
         plot_matrix(
             report.matrices["recall_at_1"],
