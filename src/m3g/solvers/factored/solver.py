@@ -98,7 +98,9 @@ class Factored(Solver):
         kernels = pair_kernels(problem, weights, epsilon=epsilon, tol=tol, read_values=not fixed)
         if kernels.in_range:
             solution = self._in_range(problem, kernels, epsilon, tol)
-            if solution.reason is not Result.OUT_OF_RANGE:
+            if solution.reason is not Result.OUT_OF_RANGE or not all(
+                bool(torch.isfinite(tensor).all()) for tensor in problem.tensors
+            ):
                 return solution
             # The range was known from the costs alone; weights of many magnitudes need more of it.
             kernels = pair_kernels(problem, weights, epsilon=epsilon, tol=tol, read_values=True, logs=True)
