@@ -31,7 +31,7 @@ def name(page):
 
 def blocks(page, *languages):
     """The fenced blocks of a page in these languages; "" is a block without one."""
-    found = re.findall(r"^```([\w-]*)\n(.*?)^```$", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+    found = re.findall(r"^```([^\n]*)\n(.*?)^```$", page.read_text(encoding="utf-8"), flags=re.M | re.S)
     return [text for language, text in found if language in languages]
 
 
@@ -47,6 +47,7 @@ def with_programs():
 @pytest.mark.filterwarnings(
     "ignore:.*does not have many workers", "ignore:.*have no .validation_step.", "ignore:.*LeafSpec"
 )
+@pytest.mark.filterwarnings("ignore:The .srun. command is available")  # where Slurm is installed
 @pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")
 @pytest.mark.parametrize("page", list(with_programs()))
 def test_programs_run_and_sessions_give_the_outputs_shown(page, tmp_path, monkeypatch):
