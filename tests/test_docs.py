@@ -83,7 +83,8 @@ def commands(page):
     """The m3g commands on a page, each without what follows as a comment, and the line below it."""
     for text in blocks(page, "", "bash", "text"):
         start = r"\$ " if re.search(r"^\$ ", text, flags=re.M) else ""  # where a session shows output too
-        for found in re.finditer(rf"^{start}m3g (.*)\n(.*)", text, flags=re.M):
+        # "m3g on 630 rows …" is what a training prints first: the loss and the data.
+        for found in re.finditer(rf"^{start}m3g (?!on \d)(.*)\n(.*)", text, flags=re.M):
             yield re.split(r" {2,}| > |#", found[1])[0].strip(), found[2]
 
 
