@@ -98,11 +98,11 @@ class Arrays(ViewsData):
             raise ValueError(f"view_names must be {len(paths)} names, one per view, got {len(names)}.")
         if len(set(names)) < len(names):
             raise ValueError(f"view_names must be different names, got {', '.join(names)}.")
-        beside = [
+        beside = (
             None if labels is None else read_array(labels, name="labels", text=True).squeeze(),
             None if mask is None else read_array(mask, name="mask"),
             None if groups is None else read_array(groups, name="groups", text=True).squeeze(),
-        ]
+        )
         if any(is_large(path) for path in paths):
             if swapped or absent:
                 raise ValueError("swapped and absent must be 0 with files that are not held in memory, got more.")

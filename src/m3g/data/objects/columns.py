@@ -155,7 +155,7 @@ def _plain(column: Any) -> list[Any]:
     """The cells of a column as values that can be compared; lists of numbers without an object for each."""
     if not hasattr(column.type, "value_type") or column.null_count:
         return [repr(cell) for cell in column.to_pylist()]
-    ends = np.cumsum(lengths_of(column))
+    ends = np.cumsum([length or 0 for length in lengths_of(column)])
     numbers = column.flatten().to_numpy(zero_copy_only=False)
     return [part.tobytes() for part in np.split(numbers, ends[:-1])]
 
