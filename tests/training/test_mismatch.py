@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -15,6 +18,7 @@ from m3g.training.audit import nothing_found
 from m3g.training.config import Config
 from m3g.training.entries import read_entries
 from m3g.training.mismatch import Mismatch, _pair_scores
+from training import judging_process
 
 
 def noisy_views(k, n, d, *, wrong, seed=0):
@@ -151,3 +155,14 @@ def test_an_empty_list_is_explained(tmp_path, capsys):
     assert "no entry is more likely wrong than right; the most doubtful of 2 is zernike of row 7 (0.900)" in told
     run.mismatch.write_text("row,view,reliability,log_odds\n7,zernike,0.1,-2.2\n8,zernike,0.99,4.6\n")
     assert nothing_found(run.path) == ""
+
+
+def test_two_processes_judge_like_one_with_the_full_batch(tmp_path):
+    command = [sys.executable, judging_process.__file__]
+    files = [str(tmp_path / "meeting"), str(tmp_path / "odds")]
+    running = [subprocess.Popen([*command, str(rank), *files]) for rank in range(2)]
+    assert [process.wait(timeout=300) for process in running] == [0, 0]
+    whole = judging_process.judged(slice(None))
+    assert int((whole < 0).sum()) > 2
+    for rank in range(2):
+        torch.testing.assert_close(torch.load(f"{files[1]}{rank}"), whole, atol=1e-3, rtol=1e-3)
