@@ -180,7 +180,7 @@ def test_a_domain_held_out_is_tested(tmp_path, monkeypatch, capsys):
         pixels = rng.integers(0, 60, (16, 16, 3)) + 150 * (kind == "light")
         Image.fromarray(pixels.astype(np.uint8)).save(folder / f"{number}.png")
     options = ["--data_options.root", "domains", "--data_options.held_out", "z", "--data_options.size", "16"]
-    options += ["--data_options.batch_size", "2", "--encoder_options.width", "16", "--loop.epochs", "1"]
+    options += ["--data_options.batch_size", "2", "--encoder_options.channels", "[8]", "--loop.epochs", "1"]
     assert main(["train", "--data", "domains", *options, "--loop.evaluate_every", "0"]) == 0
     output = capsys.readouterr().out
     assert "2 views (x, y)" in output
