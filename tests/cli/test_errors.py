@@ -10,9 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
-from m3g import losses
 from m3g.cli import main
-from m3g.data import MODULES
 
 QUICK = ["--loop.epochs", "1", "--encoder_options.width", "8", "--heads.hidden", "8", "--loop.evaluate_every", "0"]
 
@@ -224,37 +222,6 @@ def test_a_hub_that_cannot_be_reached(run, capsys, no_hub):
     assert "repository must be a name on a hub that can be reached" in fails(["push", run, "me/mine"], capsys)
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "train",
-        "evaluate",
-        "embed",
-        "report",
-        "compare",
-        "match",
-        "search",
-        "flow",
-        "losses",
-        "data",
-        "demo",
-        "bench",
-        "reproduce",
-        "push",
-    ],
-)
-def test_help_is_shown(capsys, command):
-    with pytest.raises(SystemExit) as stop:
-        main([command, "--help"])
-    assert stop.value.code == 0
-    assert "usage: m3g " + command in capsys.readouterr().out
-
-
-def test_the_overview_names_every_command(capsys):
-    assert main([]) == 0
-    assert "m3g train --views a.npy b.npy c.npy" in capsys.readouterr().out
-
-
 @pytest.fixture
 def run(here, capsys):
     """A small finished run."""
@@ -308,21 +275,6 @@ def test_resuming_a_finished_run_measures_it_again(run, capsys):
     assert "continuing after step 2" in capsys.readouterr().out
     assert (run / "results.json").exists()
     assert (run / "model.safetensors").read_bytes() == weights
-
-
-@pytest.mark.parametrize(
-    ("command", "name"), [*(("losses", name) for name in losses.available()), *(("data", name) for name in MODULES)]
-)
-def test_every_option_is_explained(capsys, monkeypatch, command, name):
-    monkeypatch.setenv("COLUMNS", "200")
-    assert main([command, name]) == 0
-    output = capsys.readouterr().out
-    assert "_options.NAME" in output
-    assert ">>>" not in output
-    options = [line for line in output.splitlines() if line.startswith("│ ") and not line.startswith("│   ")]
-    assert len(options) >= 3
-    for line in options:
-        assert line.strip("│ ").count("│") == 2, f"{line} has no meaning"
 
 
 def test_a_checkpoint_with_a_pickle_inside_runs_nothing(here, capsys):

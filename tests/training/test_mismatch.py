@@ -102,7 +102,8 @@ def test_subsets_of_the_views_are_judged_as_they_come():
 
 @pytest.mark.parametrize("name", losses.available())
 def test_every_loss_trains_with_it(name):
-    config = small(loss=name, data_options={"swapped": 0.1})
+    taught = losses.build(name).needs_teacher
+    config = small(loss=name, data_options={"swapped": 0.1}, **({"teacher": {"enabled": True}} if taught else {}))
     data = build_data(config)
     module = build_module(config, data)
     views, swapped = noisy_views(3, 48, 16, wrong=4)
@@ -127,7 +128,7 @@ def small(**changes):
         "loop": {"epochs": 4, "evaluate_every": 0, "checkpoint_every": 1, "accelerator": "cpu"},
     }
     for name, value in changes.items():
-        content[name] = {**content[name], **value} if isinstance(value, dict) else value
+        content[name] = {**content.get(name, {}), **value} if isinstance(value, dict) else value
     return Config.from_dict(content)
 
 

@@ -52,7 +52,7 @@ def small(**changes):
         "loop": {"epochs": 1, "evaluate_every": 0, "checkpoint_every": 1, "accelerator": "cpu"},
     }
     for name, value in changes.items():
-        content[name] = {**content[name], **value} if isinstance(value, dict) else value
+        content[name] = {**content.get(name, {}), **value} if isinstance(value, dict) else value
     return Config.from_dict(content)
 
 
@@ -76,7 +76,8 @@ def test_a_resumed_run_ends_with_the_same_weights(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", losses.available())
 def test_every_loss_trains_with_it(name):
-    config = small(loss=name)
+    taught = losses.build(name).needs_teacher
+    config = small(loss=name, **({"teacher": {"enabled": True}} if taught else {}))
     data = build.build_data(config)
     module = build.build_module(config, data)
     assert module.view_dropout == 0.3
