@@ -7,6 +7,9 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 
 from m3g.data import MultipleFeatures
 
+# Lightning's own trainer warns wherever Slurm is installed; that of `m3g train` does not.
+pytestmark = pytest.mark.filterwarnings("ignore:The `srun` command is available")
+
 
 class Recorder(lightning.LightningModule):
     def __init__(self):

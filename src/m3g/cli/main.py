@@ -104,7 +104,8 @@ def _dispatch(arguments: list[str]) -> int:
         args.settings = settings
     else:
         args = _parse(parser, words, name)
-    _open_runs(getattr(args, "runs", None) or [getattr(args, "run", None)])
+    if name != "reproduce":  # whose --run is the id of one that may not have begun
+        _open_runs(getattr(args, "runs", None) or [getattr(args, "run", None)])
     count = command.processes(args) if hasattr(command, "processes") else 1
     return run_in_processes(count, arguments) if count > 1 else int(command.run(args, name) or 0)
 
