@@ -30,7 +30,7 @@ def run(command, folder):
         start_new_session=True,
     )
     try:
-        output, _ = process.communicate(timeout=300)
+        output, _ = process.communicate(timeout=450)
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
@@ -43,9 +43,10 @@ def losses(folder):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1500)  # five processes that each load everything, on a machine that may be busy
 def test_two_processes_train_like_one_with_the_full_batch(tmp_path):
-    common = ["-m", "m3g", "train", "--loop.max_steps", "20", *SMALL, "--loss_options.gather", "true"]
-    common += ["--data_options.views", "[fourier, zernike, morphology, karhunen, profile]"]
+    common = ["-m", "m3g", "train", "--loop.max_steps", "10", *SMALL, "--loss_options.gather", "true"]
+    common += ["--data_options.views", "[fourier, zernike, morphology, karhunen]"]
     for command in (
         [*common, "--out", "one", "--data_options.batch_size", "64"],
         [*TWO, *common, "--out", "two", "--data_options.batch_size", "32"],
@@ -53,7 +54,7 @@ def test_two_processes_train_like_one_with_the_full_batch(tmp_path):
     ):
         code, output = run(command, tmp_path)
         assert code == 0, output
-    assert len(losses(tmp_path / "one")) == 20
+    assert len(losses(tmp_path / "one")) == 10
     for name in ("two", "started"):  # by torchrun, and by the command itself
         assert losses(tmp_path / name) == pytest.approx(losses(tmp_path / "one"), abs=1e-4)
         assert (tmp_path / name / "results.json").exists()

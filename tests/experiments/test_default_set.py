@@ -28,7 +28,7 @@ def test_demo_prints_the_table_and_the_pictures(tmp_path, monkeypatch, capsys):
     output = capsys.readouterr().out
     assert "raw features" in output
     pictures = [line.split()[1] for line in output.splitlines() if line.startswith("picture")]
-    assert len(pictures) == 8
+    assert len(pictures) == 10
     assert all((tmp_path / picture).stat().st_size > 1000 for picture in pictures)
 
 
