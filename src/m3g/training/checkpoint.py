@@ -157,7 +157,8 @@ class SaveCheckpoints(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._saved_at = trainer.global_step
-        if not self.path.exists():
+        # All processes must decide alike: one that looks late would see the file that another has just written.
+        if not trainer.strategy.broadcast(self.path.exists()):
             self._save(trainer, pl_module)
 
     def on_train_batch_end(
