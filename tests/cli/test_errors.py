@@ -294,9 +294,3 @@ def test_a_run_is_not_resumed_on_other_rows(run, here, capsys):
         np.save(here / f"{name}.npy", np.load(here / f"{name}.npy")[:-1])
     line = fails(["train", "--resume", run], capsys)
     assert "data must be the 42 training rows that the run began with, got 41" in line
-
-
-def test_a_warm_up_that_fills_the_run_is_told(here, capsys):
-    views = ["--views", str(here / "a.npy"), str(here / "b.npy"), "--data_options.batch_size", "20"]
-    assert main(["train", *QUICK, *views, "--loop.epochs", "2"]) == 0
-    assert "the warm-up of 2 epochs fills the run" in capsys.readouterr().out

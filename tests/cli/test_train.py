@@ -204,3 +204,11 @@ def test_ctrl_c_says_how_to_go_on(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(Table, "append", append)
     assert main(["train", "--resume", "run"]) == 0
     assert len(Table(tmp_path / "run" / "metrics.csv").rows()) == 8
+
+
+def test_a_warm_up_that_fills_the_run_is_told(tmp_path, monkeypatch, capsys):
+    views = three_files(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    small = ["--encoder_options.width", "8", "--heads.hidden", "8", "--loop.evaluate_every", "0"]
+    assert main(["train", "--views", *views, *small, "--data_options.batch_size", "70", "--loop.epochs", "2"]) == 0
+    assert "the warm-up of 2 epochs fills the run" in capsys.readouterr().out
