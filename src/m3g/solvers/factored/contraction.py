@@ -127,7 +127,7 @@ class CompleteContraction:
             pairs = pair_sums(joint, self.group_a + self.group_b)
         else:
             pairs, with_pivot, pulled, scaling = self._by_slabs(left, right, target)
-        joint_b = pulled * right
+        joint_b = pulled.mul_(right)
         for group, joint in ((self.group_a, with_pivot), (self.group_b, joint_b)):
             if len(group) == 1:
                 pairs[group[0], self.pivot] = joint
