@@ -67,6 +67,14 @@ def one_of(name: str, value: object, known: Iterable[str]) -> str:
     return value
 
 
+def among(what: str, got: Iterable[str], known: Iterable[str]) -> None:
+    """Refuse names that are not known ones."""
+    known = list(known)
+    unknown = sorted(set(map(str, got)) - set(known))
+    if unknown:
+        raise ValueError(f"{what} must be among {', '.join(known)}, got {', '.join(unknown)}{meant(unknown[0], known)}")
+
+
 def meant(got: object, known: Iterable[str]) -> str:
     """The end of a message about a wrong name: the known name that is most like it, if one is.
 

@@ -180,13 +180,8 @@ def test_a_damaged_image_also_if_another_process_reads_it(tmp_path, monkeypatch,
     assert line == "m3g: error: images must be readable but for 1 % of them, got 1 damaged of 9: images/ape/broken.png."
 
 
-@pytest.mark.parametrize(
-    "words",
-    [["tran"], ["train", "--los", "m3g"], ["train", "--loss", "nonsense"], ["evaluate", "missing"], ["losses", "x"]],
-    ids=" ".join,
-)
-def test_a_wrong_name_is_told_before_the_heavy_libraries_are_loaded(tmp_path, words):
-    command = [sys.executable, "-X", "importtime", "-m", "m3g", *words]
+def test_a_run_that_is_not_there_is_told_before_the_heavy_libraries_are_loaded(tmp_path):
+    command = [sys.executable, "-X", "importtime", "-m", "m3g", "evaluate", "missing"]
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert ended.returncode == 2
     loaded = {line.rpartition("|")[2].strip() for line in ended.stderr.splitlines() if line.startswith("import time:")}

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import m3g
+from m3g.training.entries import read_entries
 from m3g.training.logs import Table
 from training import killed_run
 
@@ -152,3 +153,22 @@ def test_a_process_that_fails_alone_ends_all(tmp_path, rank, when):
     assert words in output
     if when == "before":
         assert not (tmp_path / "0" / "run").exists()
+
+
+@pytest.mark.slow
+def test_two_processes_judge_and_drop_entries_like_one(tmp_path):
+    """Which entries go missing depends on the row, and all processes judge the rows of all: so they train as one."""
+    common = ["-m", "m3g", "train", "--loop.max_steps", "30", *SMALL, "--loss", "infonce-pwe"]
+    common += ["--loss_options.gather", "true", "--data_options.views", "[fourier, zernike, karhunen]"]
+    common += ["--data_options.swapped", "0.1", "--mismatch", "true", "--view_dropout", "0.3"]
+    for command in (
+        [*common, "--out", "one", "--data_options.batch_size", "128"],
+        [*common, "--out", "two", "--data_options.batch_size", "64", "--loop.devices", "2"],
+    ):
+        code, output = run(command, tmp_path)
+        assert code == 0, output
+    assert len(losses(tmp_path / "one")) == 30
+    assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), abs=1e-3)
+    one, two = ({(e.row, e.view): e.reliability for e in read_entries(tmp_path / name)} for name in ("one", "two"))
+    assert two == pytest.approx(one, abs=0.05)
+    assert min(one.values()) < 0.5  # there is something to agree on

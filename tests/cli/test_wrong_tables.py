@@ -58,7 +58,7 @@ WRONG = {
     "a wrong option of an encoder": (
         lambda c: c,
         ["--view.photo.encoder", "conv", "--view.photo.width", "3"],
-        "options of ConvNet must be among .*got width",
+        "view.photo must be among .*got width",
     ),
     "an encoder that shares with a later view": (
         lambda c: c,

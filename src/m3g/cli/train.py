@@ -8,6 +8,7 @@ from typing import Any
 
 from m3g.cli.words import read_settings
 from m3g.training.config import Config
+from m3g.training.names import check_data_options
 
 # the others are settings of the run
 COMMAND_OPTIONS = ("out", "resume", "views", "table", "labels", "groups", "split", "trust", "accept_changes", "dry_run")
@@ -76,7 +77,13 @@ def prepare(words: list[str]) -> tuple[dict[str, Any], list[str]]:
 
 def settings(args: Any) -> Config:
     """The configuration that the arguments of `m3g train` describe."""
-    config = Config.from_dict(args.settings)
+    config = _with_files(Config.from_dict(args.settings), args)
+    check_data_options(config)
+    return config
+
+
+def _with_files(config: Config, args: Any) -> Config:
+    """The settings with the files that the user names for short."""
     given = [option for option in ("table", "views") if getattr(args, option) is not None]
     for option, needs in (("labels", "--views or --table"), ("groups", "--table"), ("split", "--table")):
         if getattr(args, option) is not None and not any(f"--{name}" in needs for name in given):

@@ -5,7 +5,9 @@ Names are imported when first used: a wrong name on the command line is told bef
 
 from __future__ import annotations
 
+import ast
 import importlib
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from m3g import _checks
@@ -34,6 +36,8 @@ MODULES = {
     "signals": "Signals",
 }
 
+KINDS = ("image", "audio", "text", "vector", "table")  # of views in a table of objects
+
 _WHERE = {
     "Arrays": "arrays",
     "Batch": "base",
@@ -44,7 +48,7 @@ _WHERE = {
     "ImageArrays": "image_arrays",
     "ImageFolders": "images",
     "MultipleFeatures": "multiple_features",
-    "Objects": "objects",
+    "Objects": "objects.module",
     "Signals": "signals",
     "ViewsData": "base",
 }
@@ -76,6 +80,22 @@ def find(name: str) -> type[ViewsData]:
     return __getattr__(MODULES[_checks.one_of("data", name, MODULES)])
 
 
+def options(name: str) -> list[str]:
+    """The options of the data module of that name, as its source has them: to import it would load Lightning.
+
+    Example:
+        >>> options("arrays")[:3]
+        ['paths', 'labels', 'mask']
+    """
+    kind = MODULES[_checks.one_of("data", name, MODULES)]
+    source = Path(__file__).parent.joinpath(*_WHERE[kind].split(".")).with_suffix(".py")
+    for part in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
+        if isinstance(part, ast.ClassDef) and part.name == kind:
+            made = next(one for one in part.body if isinstance(one, ast.FunctionDef) and one.name == "__init__")
+            return [argument.arg for argument in (*made.args.args[1:], *made.args.kwonlyargs)]
+    raise AssertionError(f"{source} has no class {kind}")
+
+
 def describe() -> list[tuple[str, str]]:
     """One row (name, summary) per data module.
 
@@ -103,4 +123,5 @@ __all__ = [
     "available",
     "describe",
     "find",
+    "options",
 ]

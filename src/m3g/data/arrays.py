@@ -45,9 +45,9 @@ class Arrays(ViewsData):
 
     Files are `.npy`, `.npz` (`file.npz:key` picks one array of several; also a sparse matrix that scipy saved), `.mat`
     (`file.mat:X`, `file.mat:X{2}` for an entry of a cell array, `file.mat:X'` transposed), `.csv` with a header line,
-    or `.parquet`; arrays may have any number of axes, the first of which counts the rows. An `.npy` file of more than
-    64 MiB stays on disk, and its rows are read when a batch needs them. Each feature is standardised with the mean and
-    standard deviation of the training rows.
+    or `.parquet`; arrays may have any number of axes, the first of which counts the rows. `.npy` and `.parquet`
+    files of more than 128 MiB in all are not held in memory: their rows are read when a batch needs them. Each feature
+    is standardised with the mean and standard deviation of the training rows.
 
     Args:
         paths: k >= 2 files.
@@ -56,7 +56,7 @@ class Arrays(ViewsData):
             throughout is absent.
         groups: file of n names, of the subjects, say; a group is then in one split only.
         view_names: by default the names of the files.
-        batch_size: points per step and process.
+        batch_size: points per step and process; None takes 64, or all training rows where there are fewer.
         val, test: fractions of the rows held out; the rest trains.
         split_seed: decides which rows are held out.
         seed: decides the order of training.
@@ -79,7 +79,7 @@ class Arrays(ViewsData):
         mask: str | Path | None = None,
         groups: str | Path | None = None,
         view_names: Sequence[str] | None = None,
-        batch_size: int = 64,
+        batch_size: int | None = None,
         val: float = 0.1,
         test: float = 0.2,
         split_seed: int = 0,
@@ -103,10 +103,11 @@ class Arrays(ViewsData):
             None if mask is None else read_array(mask, name="mask"),
             None if groups is None else read_array(groups, name="groups", text=True).squeeze(),
         )
-        if any(is_large(path) for path in paths):
+        if any(is_large(path, views=len(paths)) for path in paths):
             if swapped or absent:
                 raise ValueError("swapped and absent must be 0 with files that are not held in memory, got more.")
-            self._map([read_rows(path) for path in paths], names, *beside, val, test, split_seed, standardize)
+            files = [read_rows(path, views=len(paths)) for path in paths]
+            self._map(files, names, *beside, val, test, split_seed, standardize)
         else:
             arrays = [read_array(path) for path in paths]
             self._prepare(arrays, names, *beside, val, test, split_seed, standardize, swapped, absent)

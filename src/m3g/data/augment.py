@@ -77,9 +77,9 @@ def as_float(images: Tensor) -> Tensor:
     return images.float() / 255 if images.dtype == torch.uint8 else images
 
 
-def normalize(images: Tensor) -> Tensor:
-    mean, std = (torch.tensor(part, device=images.device).view(3, 1, 1) for part in (MEAN, STD))
-    return (images - mean) / std
+def normalize(images: Tensor, mean: Sequence[float] = MEAN, std: Sequence[float] = STD) -> Tensor:
+    centre, scale = (torch.tensor(part, device=images.device).view(-1, 1, 1) for part in (mean, std))
+    return (images - centre) / scale
 
 
 def plain(images: Tensor, *, size: int) -> Tensor:

@@ -9,13 +9,14 @@ from typing import Any, ClassVar, TypedDict
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, Subset
 
 from m3g import _checks
 from m3g.data.sampling import EpochSampler
 from m3g.data.splits import SPLITS, Split
 
 MOST_WORKERS = 64  # or twice the processors; a process each that copies torch takes long to start
+USUAL_BATCH = 64  # points, where the user says nothing
 LightningDataModule: Any = _checks.extra("lightning", "train").LightningDataModule
 
 
@@ -71,9 +72,9 @@ class ViewsData(LightningDataModule):
     shared_encoder: ClassVar[bool] = False
     few_shot: ClassVar[bool] = False
 
-    def __init__(self, *, batch_size: int, seed: int, num_workers: int):
+    def __init__(self, *, batch_size: int | None, seed: int, num_workers: int):
         super().__init__()
-        self.batch_size = _checks.positive_int("batch_size", batch_size)
+        self._batch_size = None if batch_size is None else _checks.positive_int("batch_size", batch_size)
         self.seed = _checks.seed("seed", seed)
         if not isinstance(num_workers, int) or num_workers < 0:
             raise ValueError(f"num_workers must be a whole number of at least 0, got {num_workers!r}.")
@@ -84,6 +85,14 @@ class ViewsData(LightningDataModule):
         self.datasets: dict[Split, Dataset[Any]] = {}
         self.scaling: list[tuple[Tensor, Tensor] | None] = []
         self.inputs: list[dict[str, Any]] = []
+
+    @property
+    def batch_size(self) -> int:
+        """Points per step and process: those asked for, else 64, or all training rows where there are fewer."""
+        if self._batch_size is not None:
+            return self._batch_size
+        processes = int(os.environ.get("WORLD_SIZE", "1"))
+        return max(1, min(USUAL_BATCH, self.num_rows("train") // processes))
 
     @property
     def k(self) -> int:
@@ -112,9 +121,15 @@ class ViewsData(LightningDataModule):
             sampler.resume(epoch=epoch, batches=batches)
         return self._loader(self.datasets["train"], sampler=sampler)
 
-    def loader(self, split: Split) -> DataLoader[Any]:
-        """All rows of a split in their order, as evaluation sees them; the last batch may be smaller."""
-        return self._loader(self.evaluation_dataset(split))
+    def loader(self, split: Split, *, most: int | None = None) -> DataLoader[Any]:
+        """All rows of a split in their order, as evaluation sees them; the last batch may be smaller.
+
+        With `most`, where there are more, so many of them, evenly spread.
+        """
+        dataset: Any = self.evaluation_dataset(split)
+        if most is not None and len(dataset) > most:
+            dataset = Subset(dataset, (np.arange(most) * len(dataset) // most).tolist())
+        return self._loader(dataset)
 
     def evaluation_dataset(self, split: Split) -> Dataset[Any]:
         return self.datasets[_checks.one_of("split", split, SPLITS)]  # type: ignore[index]
@@ -125,11 +140,11 @@ class ViewsData(LightningDataModule):
     def test_dataloader(self) -> DataLoader[Any]:
         return self.loader("test")
 
-    def arrays(self, split: Split) -> tuple[list[Tensor], Tensor | None, Tensor | None]:
-        """A whole split at once: k tensors (n, ...), mask (k, n) or None, labels (n,) or None."""
+    def arrays(self, split: Split, *, most: int | None = None) -> tuple[list[Tensor], Tensor | None, Tensor | None]:
+        """A split at once, or `most` of its rows: k tensors (n, ...), mask (k, n) or None, labels (n,) or None."""
         if self.num_rows(split) == 0:
             raise ValueError(f"split must be one that has rows, got {split!r}, which has none: raise its fraction.")
-        batches: list[Batch] = list(self.loader(split))
+        batches: list[Batch] = list(self.loader(split, most=most))
         views = [torch.cat(parts) for parts in zip(*(batch["views"] for batch in batches))]
         return views, _join([b["mask"] for b in batches], dim=1), _join([b["label"] for b in batches])
 

@@ -158,11 +158,13 @@ def knn_rows(train: Tensor, train_labels: Tensor, test: Tensor, test_labels: Ten
     if not 1 <= neighbours <= len(train):
         raise ValueError(f"neighbours must be a number from 1 to {len(train)} (training rows), got {neighbours}.")
     _checks.extra("sklearn", "train")
+    from sklearn import config_context
     from sklearn.neighbors import KNeighborsClassifier
 
     model = KNeighborsClassifier(n_neighbors=neighbours, metric="cosine")
     model.fit(train.cpu().numpy(), train_labels.cpu().numpy())
-    return _right(model, test, test_labels)
+    with config_context(working_memory=64):  # MiB of distances at a time; scikit-learn would take 1024
+        return _right(model, test, test_labels)
 
 
 def transfer_probe(

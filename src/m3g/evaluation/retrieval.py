@@ -11,6 +11,7 @@ from torch.nn.functional import normalize
 from m3g import _checks
 
 LEVELS = (1, 5, 10)
+MOST_SCORES = 2**24  # similarities that are computed at a time
 
 
 class Retrieval(NamedTuple):
@@ -24,11 +25,12 @@ class Retrieval(NamedTuple):
     found: dict[int, Tensor]
 
 
-def truth_ranks(queries: Tensor, gallery: Tensor, truth: Tensor, *, chunk: int = 1024) -> Tensor:
+def truth_ranks(queries: Tensor, gallery: Tensor, truth: Tensor) -> Tensor:
     """The rank (from 1) of row truth[i] of the gallery for query i, by cosine similarity of unit vectors.
 
     Points that tie with the truth count half, so embeddings that are all equal get the rank of chance, not 1.
     """
+    chunk = max(1, min(1024, MOST_SCORES // len(gallery)))
     ranks = []
     for part, true in zip(queries.split(chunk), truth.split(chunk)):
         scores = part @ gallery.T

@@ -5,6 +5,7 @@ from m3g.nets.build import build_encoders, build_net
 from m3g.nets.encoders import MLP, EEGEncoder
 from m3g.nets.heads import Head, Predictor, Projector
 from m3g.nets.multiview import MultiViewNet
+from m3g.nets.processors import processor_of
 from m3g.nets.registry import ENCODERS, build_encoder
 from m3g.nets.teacher import Teacher
 
@@ -23,4 +24,5 @@ __all__ = [
     "build_encoders",
     "build_net",
     "import_module_class",
+    "processor_of",
 ]

@@ -22,7 +22,8 @@ class TransformersEncoder(nn.Module):
 
     Args:
         model: a model type (`"vit"` is ViT-B/16, `"bert"`, `"wav2vec2"`, `"resnet"`, …), or, with a slash in
-            it, a name on the hub or a local folder.
+            it, a name on the hub or a local folder; a table's columns are then read as the model asks: by its
+            tokenizer, in its size and scale of images, at its rate of sounds.
         pretrained: load the weights as well as the configuration; only for a hub name or a local folder.
         config: fields of the model's configuration to change, such as `{"num_hidden_layers": 4}`.
         pool: `"cls"` takes the first token, `"mean"` averages the tokens that are not padding; by default
@@ -66,6 +67,7 @@ class TransformersEncoder(nn.Module):
         if self.input_name == "input_ids":
             view = view.long()
             keep = torch.ne(view, self.backbone.config.pad_token_id or 0)
+            keep = keep | (torch.arange(view.shape[1], device=view.device) == 0)  # attention over nothing may be NaN
             hidden = self.backbone(input_ids=view, attention_mask=keep.long()).last_hidden_state
         else:
             hidden = self.backbone(**{self.input_name: view}).last_hidden_state

@@ -119,10 +119,9 @@ def build_encoder(spec: Spec, *, input_shape: Sequence[int], trust: bool = False
 
 def _call(factory: Callable[..., nn.Module], options: dict[str, Any]) -> nn.Module:
     known = inspect.signature(factory).parameters
-    unknown = sorted(set(options) - set(known))
     name = getattr(factory, "__name__", "the encoder")
-    if unknown and not any(p.kind is p.VAR_KEYWORD for p in known.values()):
-        raise ValueError(f"options of {name} must be among {', '.join(known)}, got {', '.join(unknown)}.")
+    if not any(p.kind is p.VAR_KEYWORD for p in known.values()):
+        _checks.among(f"options of {name}", options, known)
     try:
         return factory(**options)
     except TypeError as error:

@@ -28,7 +28,7 @@ def build_data(config: Config) -> data_sets.ViewsData:
     kind = data_sets.find(config.data)
     options = {"seed": config.seed, **config.data_options}
     if "view" in inspect.signature(kind).parameters:
-        options["view"] = reading(config)
+        options |= reading(config)
     data = _call(f"data_options of {config.data}", kind, options)
     checks.printable("the views' names", data.view_names)
     checks.printable("the classes' names", data.class_names or [])
@@ -130,10 +130,7 @@ def _call(what: str, function: Any, options: dict[str, Any], *args: Any) -> Any:
     known = inspect.signature(function).parameters
     missing = [p.name for p in list(known.values())[len(args) :] if p.default is p.empty and p.name not in options]
     if not any(p.kind is p.VAR_KEYWORD for p in known.values()):
-        unknown = sorted(set(options) - set(known))
-        if unknown:
-            near = checks.meant(unknown[0], known)
-            raise ValueError(f"{what} must be among {', '.join(known)}, got {', '.join(unknown)}{near}")
+        checks.among(what, options, known)
         if missing:
             group = what.split()[0]
             raise ValueError(f"{what} must have {missing[0]}, got none: give it, as in --{group}.{missing[0]} VALUE.")

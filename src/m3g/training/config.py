@@ -15,6 +15,7 @@ from m3g import losses
 from m3g._options import typed
 from m3g.data import available as data_names
 from m3g.losses.registry import check_options
+from m3g.training.names import check_names
 from m3g.training.plain_yaml import read_yaml
 
 
@@ -244,16 +245,14 @@ def _refuse_classes(content: Any, source: str) -> None:
 def check(config: Config) -> Config:
     """Refuse settings that cannot work, before anything is read or written; returns them.
 
-    This and `Config.from_dict`, which looks at names and types, are the only checks of a run's settings; the options
-    of a loss, a data set or an encoder are checked against its constructor where it is built (`m3g._options.typed`).
+    This and `Config.from_dict`, which looks at names and types, are the only checks of a run's settings; the values of
+    options of a data set or an encoder are checked where it is built (`m3g._options.typed`).
     """
     loop = config.loop
     checks.one_of("loss", config.loss, losses.available())
     check_options(config.loss, config.loss_options)
     checks.one_of("data", config.data, data_names())
-    for name, options in config.view.items():
-        if not isinstance(options, dict):
-            raise ValueError(f"view.{name} must be a mapping of names to values, got {options!r}.")
+    check_names(config)
     for name in ("epochs", "accumulate", "devices", "checkpoint_every", "log_every"):
         checks.positive_int(f"loop.{name}", getattr(loop, name))
     for name, value in (("loop.max_steps", loop.max_steps), ("heads.hidden", config.heads.hidden)):

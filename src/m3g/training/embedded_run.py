@@ -64,7 +64,7 @@ def embed_run(
         embeddings=torch.cat([part.embeddings for part in parts], dim=1),
         mask=torch.cat([part.mask for part in parts], dim=1) if masked else None,
         labels=torch.cat([part.labels for part in parts]) if labelled else None,
-        index=np.concatenate([np.concatenate([b["index"].numpy() for b in data.loader(name)]) for name in names]),
+        index=np.concatenate([part.index.numpy() for part in parts]),
         split=np.concatenate([np.full(data.num_rows(name), name) for name in names]),
         data=data,
     )

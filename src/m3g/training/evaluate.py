@@ -14,6 +14,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 
 from m3g.data import ViewsData
+from m3g.data.splits import Split
 from m3g.evaluation import METRICS, Embedded, Report, evaluate, quick_probe
 from m3g.evaluation.baselines import guess
 from m3g.nets import MultiViewNet
@@ -27,12 +28,14 @@ from m3g.training.processes import is_first
 from m3g.training.run import Run
 
 MOST_RAW = 1e7  # numbers in all rows; a probe on more would take longer than the rest of the evaluation
+# rows that are measured at most, evenly spread: what a network says of more would fill the memory
+MEASURED: dict[Split, int] = {"train": 50_000, "test": 20_000}
 QUICK = ("linear_mean", "knn_mean", "recall_at_1", "effective_rank")
 
 
-def embed(net: MultiViewNet, data: ViewsData, split: Any) -> Embedded:
-    """A split as a network sees it, batch by batch, without dropout or augmentation."""
-    return embed_batches(net, data.loader(split))
+def embed(net: MultiViewNet, data: ViewsData, split: Any, *, most: int | None = None) -> Embedded:
+    """A split as a network sees it, batch by batch, without dropout or augmentation; at most so many of its rows."""
+    return embed_batches(net, data.loader(split, most=most))
 
 
 @torch.no_grad()
@@ -42,27 +45,35 @@ def embed_batches(net: MultiViewNet, batches: Iterable[Any]) -> Embedded:
     device, dtype = first.device, first.dtype  # a run in half or double precision has such weights
     training = net.training
     net.eval()
+    embeddings: list[Tensor] = []
+    features: list[list[Tensor]] = []
+    beside: dict[str, list[Any]] = {"label": [], "mask": [], "index": []}  # no views: they may not fit
     try:
-        parts = []
         for batch in batches:
             views = [view.to(device, dtype if view.is_floating_point() else None) for view in batch["views"]]
-            features = net.features(views)
-            beside = {name: batch.get(name) for name in ("label", "mask", "index")}  # no views: they may not fit
-            parts.append((net.project(features).float().cpu(), [part.float().cpu() for part in features], beside))
+            found = net.features(views)
+            embeddings.append(net.project(found).float().cpu())
+            features = features or [[] for _ in found]
+            for kept, part in zip(features, found):
+                kept.append(part.float().cpu())
+            for name, values in beside.items():
+                values.append(batch.get(name))
     finally:
         net.train(training)
-    seen = [batch for _, _, batch in parts]
     return Embedded(
-        embeddings=torch.cat([embeddings for embeddings, _, _ in parts], dim=1),
-        features=[torch.cat(view) for view in zip(*(features for _, features, _ in parts))],
-        labels=_join([batch["label"] for batch in seen], 0),
-        mask=_join([batch["mask"] for batch in seen], 1),
-        index=_join([batch.get("index") for batch in seen], 0),
+        embeddings=_join(embeddings, 1),
+        features=[_join(kept, 0) for kept in features],
+        labels=_join(beside["label"], 0),
+        mask=_join(beside["mask"], 1),
+        index=_join(beside["index"], 0),
     )
 
 
 def _join(parts: list[Any], dim: int) -> Any:
-    return None if parts[0] is None else torch.cat(parts, dim=dim)
+    """The parts as one tensor; the list is emptied, so that they are not held twice."""
+    joined = None if parts[0] is None else torch.cat(parts, dim=dim)
+    parts.clear()
+    return joined
 
 
 def probe_split(data: ViewsData) -> str | None:
@@ -84,7 +95,8 @@ class Probe(Callback):
             return
         net: Any = pl_module.net
         # every process looks, because each may hold only a share of the weights; the first judges
-        seen, held_out = embed(net, data, "train"), embed(net, data, split)
+        seen = embed(net, data, "train", most=MEASURED["train"])
+        held_out = embed(net, data, split, most=MEASURED["test"])
         if not trainer.is_global_zero:
             return
         report = evaluate(seen, held_out, transfer=False, polymatching=False)
@@ -128,9 +140,12 @@ def evaluate_run(
             "data_options.test must be a fraction that leaves at least 2 rows for the evaluation, got fewer: "
             "choose a larger fraction, or use m3g embed."
         )
-    test = embed(net, data, "test")
+    test = embed(net, data, "test", most=MEASURED["test"])
     few = data.few_shot if few_shot is None else few_shot
-    train = embed(net, data, "train")
+    train = embed(net, data, "train", most=MEASURED["train"])
+    for split, most in MEASURED.items():
+        if data.num_rows(split) > most:
+            print(f"measured on {most} of the {data.num_rows(split)} {split} rows, evenly spread")
     raw, names = raw_features(data), list(data.view_names)
     there = [l for l in range(data.k) if test.mask is None or bool(test.mask[l].any())]
     if 2 <= len(there) < data.k:
@@ -145,7 +160,7 @@ def evaluate_run(
         report.numbers[name], report.chance[name] = held_out_accuracy(net, *held_out)
     content: dict[str, Any] = {
         "views": names,
-        "test_rows": data.num_rows("test"),
+        "test_rows": min(data.num_rows("test"), MEASURED["test"]),
         **dataclasses.asdict(report),
     }
     write_rows(folder.rows, test.index, content.pop("rows"))
@@ -167,12 +182,12 @@ def write_rows(path: Path, index: Tensor | None, found: dict[str, Tensor]) -> No
 
 def raw_features(data: ViewsData) -> tuple[Embedded, Embedded] | None:
     """Training and test rows with their inputs as features; None where they are no numbers, or too many for a probe."""
-    rows, width = data.num_rows("train") + data.num_rows("test"), sum(map(math.prod, data.view_shapes))
-    if rows * width > MOST_RAW:
+    rows = sum(min(data.num_rows(split), most) for split, most in MEASURED.items())
+    if rows * sum(map(math.prod, data.view_shapes)) > MOST_RAW:
         return None
     parts = []
-    for split in ("train", "test"):
-        views, mask, labels = data.arrays(split)
+    for split, most in MEASURED.items():
+        views, mask, labels = data.arrays(split, most=most)
         if not all(view.is_floating_point() for view in views):
             return None
         parts.append(Embedded(features=views, labels=labels, mask=mask))

@@ -102,7 +102,7 @@ class TrainedNet(MultiViewNet):
             return from_cells(name, recipe, view)
         tensor = torch.as_tensor(view)
         if recipe.get("kind") == "image" and tensor.dtype == torch.uint8:
-            tensor = from_pixels(tensor, shape[-1])
+            tensor = from_pixels(tensor, shape[-1], recipe)
         tensor = tensor.unsqueeze(1) if tensor.ndim == 1 and shape == (1,) else tensor
         if tensor.ndim < 1 or tuple(tensor.shape[1:]) != shape:
             raise ValueError(f"view {name!r} must have rows of shape {shape}, got {tuple(tensor.shape[1:])}.")

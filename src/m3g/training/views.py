@@ -9,20 +9,37 @@ from typing import Any
 from m3g import _checks as checks
 from m3g.data import ViewsData
 from m3g.nets.layout import image_shape
+from m3g.nets.processors import processor_of
 from m3g.nets.registry import ENCODERS
 from m3g.training.config import Config
+from m3g.training.names import READING, TRAINING
 
-READING = ("kind", "columns", "size", "rate", "seconds", "length")  # for the data set
-TRAINING = ("share", "frozen", "learning_rate")
 LARGEST_FOR_CONV = 64  # pixels; a convolutional network sees too little of larger images
 
 
-def reading(config: Config) -> dict[str, dict[str, Any]]:
-    """Per view, the settings that say how it is read."""
-    return {
-        name: {option: value for option, value in options.items() if option in READING}
+def reading(config: Config) -> dict[str, Any]:
+    """How views are read, as options of a table: under `view` per view, under `processor` where nothing is said."""
+    usual = _processor(config, {})
+    view = {
+        name: {
+            **{option: value for option, value in options.items() if option in READING},
+            **_processor(config, options),
+        }
         for name, options in config.view.items()
     }
+    return {"view": view, **usual}
+
+
+def _processor(config: Config, options: Mapping[str, Any]) -> dict[str, Any]:
+    """What the pretrained model of a view with these settings asks of its inputs; empty where it has none."""
+    if "share" in options:
+        options = config.view.get(options["share"], {})
+    own = "encoder" in options
+    encoder = options["encoder"] if own else config.encoder
+    model = (options if own else config.encoder_options).get("model")
+    if encoder != "transformers" or not isinstance(model, str) or "/" not in model:
+        return {}
+    return {"processor": processor_of(model)}
 
 
 def kinds(data: ViewsData) -> list[str]:
@@ -48,7 +65,10 @@ def settled(config: Config, data: ViewsData) -> Config:
     """The settings with what they leave to the data set filled in."""
     for name in config.view:
         if name not in data.view_names:
-            raise ValueError(f"view must name views of the data ({', '.join(data.view_names)}), got {name!r}.")
+            known = data.view_names
+            raise ValueError(
+                f"view must name views of the data ({', '.join(known)}), got {name!r}{checks.meant(name, known)}"
+            )
     own = {name: _of_the_network(options) for name, options in config.view.items()}
     names = [default_encoder(kind, shape) for kind, shape in zip(kinds(data), data.view_shapes)]
     shared = data.shared_encoder and not any(own.values()) if config.shared is None else config.shared

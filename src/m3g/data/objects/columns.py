@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from torch.utils.data import Dataset
 from m3g.data.base import Batch, ViewsData
 from m3g.data.objects.array_reader import ArrayReader, read_rows
 from m3g.data.objects.reader import Cells, Reader, VectorReader, lengths_of
-from m3g.data.objects.rows import Collector, Rows
+from m3g.data.objects.rows import CHUNK, Collector, Rows
 from m3g.data.objects.source import Source
 from m3g.data.sampling import Draw
 from m3g.data.splits import SPLITS, Split
@@ -33,8 +34,7 @@ class Column:
         found = self.reader.tensor(self.rows.take(index[here])) if here.any() else None
         if found is not None and here.all():
             return found
-        dtype = torch.uint8 if self.kind == "text" else torch.float32
-        out = torch.zeros(len(index), *self.shape, dtype=dtype if found is None else found.dtype)
+        out = torch.zeros(len(index), *self.shape, dtype=self.reader.dtype if found is None else found.dtype)
         if found is not None:
             out[torch.from_numpy(here)] = found
         return out
@@ -113,7 +113,7 @@ def read_columns(
             part = train[start : start + len(batch[names[0]])]
             for reader in readers:
                 reader.learn(Cells(start, batch, source.folder), part)
-    stores, present = [Collector() for _ in readers], [[] for _ in readers]  # type: ignore[var-annotated]
+    stores, present = [Collector(len(readers)) for _ in readers], [[] for _ in readers]  # type: ignore[var-annotated]
     prints = []
     for reader in readers:
         if not new:
@@ -121,9 +121,10 @@ def read_columns(
     for start, batch in source.batches(names):
         cells = Cells(start, batch, source.folder)
         for reader, store, here in zip(readers, stores, present):
-            rows, found = reader.encode(cells)
-            store.add(rows)
-            here.append(found)
+            for part in _few_at_a_time(cells, reader.shape):
+                rows, found = reader.encode(part)
+                store.add(rows)
+                here.append(found)
         if not duplicates:
             prints.append(_fingerprints(batch))
     if prints:
@@ -145,6 +146,15 @@ def read_columns(
     return columns
 
 
+def _few_at_a_time(cells: Cells, shape: Sequence[int]) -> Iterator[Cells]:
+    """The same cells, so many at a time that what is stored of them stays small: sounds are long once decoded."""
+    step = max(1, CHUNK // (4 * math.prod(shape)))
+    number = len(next(iter(cells.columns.values())))
+    for first in range(0, number, step):
+        some = {name: column.slice(first, step) for name, column in cells.columns.items()}
+        yield Cells(cells.start + first, some, cells.folder)
+
+
 def _fingerprints(batch: dict[str, object]) -> np.ndarray:
     """A number per row, equal where all cells are."""
     cells = zip(*map(_plain, batch.values()))
@@ -153,21 +163,24 @@ def _fingerprints(batch: dict[str, object]) -> np.ndarray:
 
 def _plain(column: Any) -> list[Any]:
     """The cells of a column as values that can be compared; lists of numbers without an object for each."""
-    if not hasattr(column.type, "value_type") or column.null_count:
+    if not hasattr(column.type, "value_type"):
         return [repr(cell) for cell in column.to_pylist()]
-    ends = np.cumsum([length or 0 for length in lengths_of(column)])
+    lengths = lengths_of(column)
     numbers = column.flatten().to_numpy(zero_copy_only=False)
-    return [part.tobytes() for part in np.split(numbers, ends[:-1])]
+    parts = np.split(numbers, np.cumsum([length or 0 for length in lengths])[:-1])
+    return [None if length is None else part.tobytes() for length, part in zip(lengths, parts)]
 
 
 def _refuse_duplicates(prints: np.ndarray) -> None:
-    values, first, place = np.unique(prints, return_index=True, return_inverse=True)
-    if len(values) < len(prints):
-        again = int(np.flatnonzero(first[place] != np.arange(len(prints)))[0])
-        raise ValueError(
-            f"rows must be different objects, got row {again} equal to row {int(first[place][again])} in every view: "
-            "remove it, or allow it with --data_options.duplicates true."
-        )
+    ordered = np.sort(prints)
+    if not (ordered[1:] == ordered[:-1]).any():
+        return
+    _, first, place = np.unique(prints, return_index=True, return_inverse=True)
+    again = int(np.flatnonzero(first[place] != np.arange(len(prints)))[0])
+    raise ValueError(
+        f"rows must be different objects, got row {again} equal to row {int(first[place][again])} in every view: "
+        "remove it, or allow it with --data_options.duplicates true."
+    )
 
 
 def file_column(path: str | Path, num_rows: int, names: Sequence[str]) -> Column:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +33,25 @@ class FileReader(Reader):
     def __init__(self, name: str, columns: Sequence[str], **given: Any):
         super().__init__(name, columns, **given)
         self._broken = 0
+        self._contents: bool | None = None  # whether the structs that datasets writes have contents; None: unknown
+
+    def learn(self, cells: Cells, train: np.ndarray) -> None:
+        column = cells.columns[self._column]
+        if _checks.extra("pyarrow", "train").types.is_struct(column.type):
+            there = column.type.get_field_index("bytes") >= 0 and column.field("bytes").null_count < len(column)
+            self._contents = bool(self._contents) or there
+
+    def _are_paths(self, cells: Cells) -> bool:
+        """Whether the column has paths alone, whatever is absent in the part of it that is looked at."""
+        types, kind = _checks.extra("pyarrow", "train").types, cells.columns[self._column].type
+        if types.is_struct(kind):
+            return self._contents is False
+        return any(test(kind) for test in (types.is_string, types.is_large_string, types.is_null))
 
     def encode(self, cells: Cells) -> tuple[np.ndarray, np.ndarray]:
         files = self._files(cells)
         present = np.array([file is not None for file in files])
-        if not any(isinstance(file, bytes) for file in files):
+        if self._are_paths(cells):
             return np.array([None if file is None else str(file) for file in files], dtype=object), present
         stored = np.zeros((len(files), *self._stored_shape), dtype=self._stored_type)
         for row, file in enumerate(files):
@@ -92,15 +106,23 @@ class FileReader(Reader):
         return self.shape
 
 
+def colours(processor: Mapping[str, Any]) -> dict[str, Any]:
+    """The mean and deviation that images are scaled with, where a pretrained model has its own."""
+    return {name: processor[name] for name in ("mean", "std") if name in processor}
+
+
 class ImageReader(FileReader):
     """Images as squares of one size, normalised as those of ImageNet are."""
 
     kind = "image"
     options = ("size",)
+    processed = ("size", "mean", "std")
     _stored_type = np.uint8
 
     def __init__(self, name: str, columns: Sequence[str], **given: Any):
         super().__init__(name, columns, **given)
+        if "size" in self.processor:
+            self.given.setdefault("size", self.processor["size"])
         self._sides: list[int] = []
 
     @property
@@ -108,6 +130,7 @@ class ImageReader(FileReader):
         return (3, int(self.given["size"]), int(self.given["size"]))
 
     def learn(self, cells: Cells, train: np.ndarray) -> None:
+        super().learn(cells, train)
         if "size" in self.given or len(self._sides) >= LOOKED_AT:
             return
         image_module = _checks.extra("PIL.Image", "train")
@@ -127,7 +150,7 @@ class ImageReader(FileReader):
             self.given["size"] = usual if usual <= 64 else min(LARGEST_IMAGE, usual // 16 * 16)
 
     def tensor(self, stored: np.ndarray) -> Tensor:
-        return normalize(as_float(super().tensor(stored)))
+        return normalize(as_float(super().tensor(stored)), **colours(self.processor))
 
     def _decode(self, file: Any) -> np.ndarray:
         return load_image(file, self.shape[-1]).numpy()
@@ -141,11 +164,14 @@ class SoundReader(FileReader):
 
     kind = "audio"
     options = ("rate", "seconds")
+    processed = ("rate", "normalize")
     _stored_type = np.float32
 
     def __init__(self, name: str, columns: Sequence[str], **given: Any):
         super().__init__(name, columns, **given)
-        rate = given.get("rate")
+        if "rate" in self.processor:
+            self.given.setdefault("rate", self.processor["rate"])
+        rate = self.given.get("rate")
         if rate is not None and not (isinstance(rate, int) and RATES[0] <= rate <= RATES[1]):
             raise ValueError(
                 f"view.{name}.rate must be a whole number of samples per second from {RATES[0]} to {RATES[1]}, "
@@ -159,6 +185,7 @@ class SoundReader(FileReader):
         return (max(1, round(self.given["rate"] * self.given["seconds"])),)
 
     def learn(self, cells: Cells, train: np.ndarray) -> None:
+        super().learn(cells, train)
         if "rate" in self.given and "seconds" in self.given:
             return
         soundfile = _checks.extra("soundfile", "train")
@@ -190,6 +217,8 @@ class SoundReader(FileReader):
             step = math.gcd(own, rate)
             heard = scipy.signal.resample_poly(heard, rate // step, own // step)
         heard = heard[:samples].astype(np.float32)
+        if self.processor.get("normalize") and len(heard):
+            heard = (heard - heard.mean()) / np.sqrt(heard.var() + 1e-7)
         return np.pad(heard, (0, samples - len(heard)))
 
     def _damaged_files(self, paths: Sequence[Path]) -> set[Path]:

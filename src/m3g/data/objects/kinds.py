@@ -10,7 +10,6 @@ from m3g import _checks
 from m3g.data.images import SUFFIXES as IMAGES
 
 SOUNDS = (".wav", ".flac", ".ogg", ".mp3", ".aif", ".aiff", ".au")
-KINDS = ("image", "audio", "text", "vector", "table")
 MOST_CATEGORIES = 50
 NOTHING = ("na", "n/a", "nan", "null")  # words for an empty cell among numbers and categories
 LONGEST_CATEGORY = 40  # characters; a longer entry is text

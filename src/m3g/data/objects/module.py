@@ -34,8 +34,11 @@ class Objects(ViewsData):
         split: the column that says train, val or test; without it `val` and `test` decide.
         ignore: columns that are no views.
         view: per view, how it is read: `kind` (image, audio, text, vector, table), `columns` for one that has several
-            or another name, `size` of images in pixels, `rate` and `seconds` of sounds, `length` of text in bytes.
-        batch_size: points per step and process.
+            or another name, `size` of images in pixels, `rate` and `seconds` of sounds, `length` of text in bytes,
+            `processor` as below.
+        processor: what a pretrained model asks of its inputs (`m3g.nets.processor_of`), for views that `view` does not
+            name; the encoder transformers brings it.
+        batch_size: points per step and process; None takes 64, or all training rows where there are fewer.
         val, test: fractions of the rows held out; the rest trains.
         split_seed: decides which rows are held out.
         seed: decides the order of training.
@@ -54,7 +57,8 @@ class Objects(ViewsData):
         split: str | None = None,
         ignore: Sequence[str] = (),
         view: Mapping[str, Any] | None = None,
-        batch_size: int = 64,
+        processor: Mapping[str, Any] | None = None,
+        batch_size: int | None = None,
         val: float = 0.1,
         test: float = 0.2,
         split_seed: int = 0,
@@ -73,7 +77,7 @@ class Objects(ViewsData):
         rows = self._rows(source, codes, groups, split, val=val, test=test, seed=split_seed)
         train = np.zeros(source.num_rows, dtype=bool)
         train[rows["train"]] = True
-        readers = plan_views(source, view or {}, special, more=len(paths))
+        readers = plan_views(source, view or {}, special, more=len(paths), processor=processor)
         columns = read_columns(source, readers, train, duplicates=duplicates or bool(paths))
         columns += [file_column(path, source.num_rows, [column.name for column in columns]) for path in paths]
         set_up(self, columns, codes, rows, standardize=standardize)

@@ -13,6 +13,7 @@ from torch import Tensor
 from m3g import _checks
 from m3g.data.augment import as_float, normalize
 from m3g.data.objects.columns import Column, read_columns
+from m3g.data.objects.file_readers import colours
 from m3g.data.objects.plan import READERS
 from m3g.data.objects.reader import Cells, Reader
 from m3g.data.objects.source import open_table
@@ -64,13 +65,13 @@ def from_cells(name: str, recipe: Recipe, values: Any) -> tuple[Tensor, Tensor]:
     if unknown:
         raise ValueError(f"view {name!r} must have the columns {', '.join(reader.columns)}, got {unknown[0]!r}.")
     stored, present = reader.encode(Cells(0, columns, Path()))
-    out = torch.zeros(len(present), *reader.shape, dtype=torch.uint8 if reader.kind == "text" else torch.float32)
+    out = torch.zeros(len(present), *reader.shape, dtype=reader.dtype)
     if present.any():
         out[torch.from_numpy(present)] = reader.tensor(stored[present])
     return out, torch.from_numpy(present)
 
 
-def from_pixels(images: Tensor, size: int) -> Tensor:
+def from_pixels(images: Tensor, size: int, recipe: Recipe) -> Tensor:
     """Images of whole numbers from 0 to 255, channels first or last, as the network of a table's images sees them."""
     if images.ndim == 4 and images.shape[1] != 3 and images.shape[-1] == 3:
         images = images.movedim(-1, 1)
@@ -81,4 +82,4 @@ def from_pixels(images: Tensor, size: int) -> Tensor:
         images = torch.nn.functional.interpolate(
             images, (size, size), mode="bicubic", antialias=True, align_corners=False
         )
-    return normalize(images.clamp(0, 1))
+    return normalize(images.clamp(0, 1), **colours(recipe.get("processor", {})))

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from m3g import _checks
+from m3g.data import KINDS
 from m3g.data.objects.file_readers import ImageReader, SoundReader
-from m3g.data.objects.kinds import KINDS, Guess, kind_of_type
+from m3g.data.objects.kinds import Guess, kind_of_type
 from m3g.data.objects.reader import Reader, TextReader, VectorReader
 from m3g.data.objects.source import Source
 from m3g.data.objects.table_reader import TableReader
@@ -17,8 +18,14 @@ READERS: dict[str, type[Reader]] = {
 }
 
 
-def plan_views(source: Source, view: Mapping[str, Any], special: set[str], *, more: int) -> list[Reader]:
-    """A reader per view; `special` columns are none, `more` views come from elsewhere."""
+def plan_views(
+    source: Source, view: Mapping[str, Any], special: set[str], *, more: int, processor: Mapping[str, Any] | None = None
+) -> list[Reader]:
+    """A reader per view; `special` columns are none, `more` views come from elsewhere.
+
+    `processor` is what the pretrained model of a view without settings of its own asks for.
+    """
+    usual = {} if processor is None else {"processor": processor}
     given = {name: dict(options) for name, options in view.items()}
     taken = set(special)
     readers: dict[str, Reader] = {}
@@ -39,7 +46,7 @@ def plan_views(source: Source, view: Mapping[str, Any], special: set[str], *, mo
     together = [column for column in free if kinds[column] in ("number", "category")]
     for column in free:
         if column not in together:
-            readers[column] = _reader(kinds[column], column, [column], given.get(column, {}))
+            readers[column] = _reader(kinds[column], column, [column], given.get(column, usual))
     if together:
         name = "table" if "table" not in readers else "numbers"
         readers[name] = _reader("table", name, together, given.get(name, {}))
@@ -84,7 +91,7 @@ def _columns(name: str, given: Any, source: Source) -> list[str] | None:
 
 def _reader(kind: str, name: str, columns: Sequence[str], options: Mapping[str, Any]) -> Reader:
     reader = READERS[kind]
-    unknown = sorted(set(options) - set(reader.options) - {"kind"})
+    unknown = sorted(set(options) - set(reader.options) - {"kind", "processor"})
     if unknown:
         takes = ", ".join(option for option in reader.options if option != "columns") or "no options of reading"
         raise ValueError(f"view.{name} must have options of its kind {kind} ({takes}), got {unknown[0]}.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -33,9 +34,12 @@ class Reader(ABC):
 
     kind: ClassVar[str]
     options: ClassVar[tuple[str, ...]] = ()  # the settings of a view that this kind takes
+    processed: ClassVar[tuple[str, ...]] = ()  # what it takes of the processor of a pretrained model
+    dtype: torch.dtype = torch.float32  # of what a net sees
 
-    def __init__(self, name: str, columns: Sequence[str], **given: Any):
+    def __init__(self, name: str, columns: Sequence[str], *, processor: Mapping[str, Any] | None = None, **given: Any):
         self.name, self.columns = name, list(columns)
+        self.processor = {word: value for word, value in (processor or {}).items() if word in self.processed}
         for option, value in given.items():
             _checks.positive(f"view.{name}.{option}", value)
         self.given = given
@@ -62,7 +66,8 @@ class Reader(ABC):
         return torch.from_numpy(stored)
 
     def recipe(self) -> dict[str, Any]:
-        return {"kind": self.kind, "columns": self.columns, **self.given}
+        beside = {"processor": self.processor} if self.processor else {}
+        return {"kind": self.kind, "columns": self.columns, **self.given, **beside}
 
     def _refuse(self, row: int, what: str, got: str, instead: str) -> ValueError:
         return ValueError(f"view {self.name!r} must be {what}, got {got} in row {row}: {instead}.")
@@ -73,35 +78,65 @@ class Reader(ABC):
 
 
 class TextReader(Reader):
-    """Text as the bytes of its UTF-8, with zeros to a length that all but the longest texts fit in."""
+    """Text as the bytes of its UTF-8, or as the tokens of a pretrained model, filled up to a length that most fit in.
+
+    Bytes are filled up with zeros, tokens with the model's padding; longer texts are cut.
+    """
 
     kind = "text"
     options = ("length",)
+    processed = ("model", "tokenizer", "pad", "longest")
 
     def __init__(self, name: str, columns: Sequence[str], **given: Any):
         super().__init__(name, columns, **given)
-        self._lengths: list[int] = []
+        if self.processor and "tokenizer" not in self.processor:
+            raise ValueError(
+                f"view.{name}.model must have a tokenizer beside its weights, got none in {self.processor['model']!r}."
+            )
+        self.dtype = torch.int32 if self.processor else torch.uint8
+        self._longest = min(LONGEST_TEXT, self.processor.get("longest", LONGEST_TEXT))
+        self._counts = np.zeros(self._longest + 1, dtype=np.int64)  # of texts, by their length
+        self._tokenizer: Any = None
 
     @property
     def shape(self) -> tuple[int, ...]:
         return (int(self.given["length"]),)
 
     def learn(self, cells: Cells, train: np.ndarray) -> None:
-        self._lengths += [len(text.encode()) for text in self._texts(cells) if text is not None]
+        if "length" not in self.given:
+            texts = [text for text in self._texts(cells) if text is not None]
+            lengths = [min(len(self._codes(text)), self._longest) for text in texts]
+            self._counts += np.bincount(np.array(lengths, dtype=np.int64), minlength=len(self._counts))
 
     def finish(self) -> None:
         if "length" not in self.given:
-            usual = int(np.quantile(self._lengths or [1], 0.99))
-            self.given["length"] = min(LONGEST_TEXT, -(-max(usual, 1) // 8) * 8)
-        self._lengths = []
+            ends = self._counts.cumsum()
+            place = 0.99 * max(ends[-1] - 1, 0)
+            low, high = np.searchsorted(ends, [math.floor(place), math.ceil(place)], side="right")
+            usual = int(low + (place - math.floor(place)) * (high - low)) if ends[-1] else 1
+            self.given["length"] = min(self._longest, -(-max(usual, 1) // 8) * 8)
 
     def encode(self, cells: Cells) -> tuple[np.ndarray, np.ndarray]:
         texts = self._texts(cells)
-        stored = np.zeros((len(texts), *self.shape), dtype=np.uint8)
+        kind = np.int32 if self.processor else np.uint8
+        stored = np.full((len(texts), *self.shape), self.processor.get("pad", 0), kind)
         for row, text in enumerate(texts):
-            content = np.frombuffer((text or "").encode().replace(b"\0", b" ")[: self.shape[0]], dtype=np.uint8)
-            stored[row, : len(content)] = content
+            code = self._codes(text or "", self.shape[0])
+            stored[row, : len(code)] = code
         return stored, np.array([text is not None for text in texts])
+
+    def _codes(self, text: str, length: int | None = None) -> np.ndarray:
+        """The numbers of a text, at most so many."""
+        if not self.processor:
+            return np.frombuffer(text.encode().replace(b"\0", b" ")[:length], dtype=np.uint8)
+        if self._tokenizer is None:
+            self._tokenizer = _checks.extra("tokenizers", "train").Tokenizer.from_str(self.processor["tokenizer"])
+            self._tokenizer.no_padding()
+        if length is None:
+            self._tokenizer.no_truncation()
+        else:
+            self._tokenizer.enable_truncation(length)  # so that what ends a text is kept
+        return np.array(self._tokenizer.encode(text).ids, dtype=np.int32)
 
     def _texts(self, cells: Cells) -> list[str | None]:
         values = cells.columns[self._column].to_pylist()

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-IN_MEMORY = 2**26  # bytes of a view that are held in memory; what is larger stays in a file
+IN_MEMORY = 2**27  # bytes that all views together hold in memory; what is more stays in files
 CHUNK = 2**22  # bytes that are read at a time
 
 
@@ -56,10 +56,16 @@ class Rows:
 
 
 class Collector:
-    """Rows that come piece by piece; past `IN_MEMORY` bytes they go to a file without a name, which ends with us."""
+    """Rows that come piece by piece; past some bytes they go to a file without a name, which ends with us.
 
-    def __init__(self) -> None:
+    Args:
+        views: how many share the memory that rows may take.
+    """
+
+    def __init__(self, views: int = 1) -> None:
         self._pieces: list[np.ndarray] = []
+        self._bytes = 0
+        self._most = IN_MEMORY // views
         self._file: Any = None
         self._rows = 0
 
@@ -69,7 +75,8 @@ class Collector:
             self._file.write(np.ascontiguousarray(piece).data)
             return
         self._pieces.append(piece)
-        if piece.dtype != object and sum(part.nbytes for part in self._pieces) > IN_MEMORY:
+        self._bytes += piece.nbytes
+        if piece.dtype != object and self._bytes > self._most:
             self._file = tempfile.TemporaryFile(prefix="m3g-")  # noqa: SIM115 - it stays open as long as the rows
             pieces, self._pieces = self._pieces, [piece[:0]]
             for part in pieces:

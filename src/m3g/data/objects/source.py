@@ -12,7 +12,8 @@ from typing import Any
 from m3g import _checks
 
 BATCH = 1024  # rows that are read at a time
-MOST_VALUES = 2**20  # numbers that are read at a time, where rows are long
+MOST_VALUES, MOST_BYTES = 2**20, 2**23  # that are read at a time, where rows are long
+BUFFER = 2**18  # bytes of a column that are read from a file at a time
 SUFFIXES = (".csv", ".jsonl", ".parquet", ".arrow")
 Batches = Callable[[list[str]], Iterator[Any]]
 
@@ -171,16 +172,17 @@ def _in_memory(table: Any) -> tuple[dict[str, Any], int, list[Batches]]:
 
 
 def _parquet(file: Path) -> tuple[dict[str, Any], int, list[Batches]]:
-    """Read by row group, so that memory holds one of them at most."""
+    """Read some rows at a time, through a small buffer: a row group may be the whole file, which would be held else."""
     parquet = _checks.extra("pyarrow.parquet", "train")
     with parquet.ParquetFile(file) as opened:
         schema, rows = opened.schema_arrow, opened.metadata.num_rows
         groups = [opened.metadata.row_group(i) for i in range(opened.metadata.num_row_groups)]
     values = sum(group.column(i).num_values for group in groups for i in range(group.num_columns))
-    size = max(1, min(BATCH, MOST_VALUES * rows // max(values, 1)))
+    content = sum(group.total_byte_size for group in groups)
+    size = max(1, min(BATCH, MOST_VALUES * rows // max(values, 1), MOST_BYTES * rows // max(content, 1)))
 
     def batches(columns: list[str]) -> Iterator[Any]:
-        with parquet.ParquetFile(file) as opened:
+        with parquet.ParquetFile(file, buffer_size=BUFFER, pre_buffer=False) as opened:
             yield from (batch.select(columns) for batch in opened.iter_batches(size, columns=columns))
 
     return dict(zip(schema.names, schema.types)), rows, [batches]
@@ -208,7 +210,8 @@ def _arrow(file: Path) -> tuple[dict[str, Any], int, list[Batches]]:
 
     def batches(columns: list[str]) -> Iterator[Any]:
         for batch in stored():
-            for start in range(0, batch.num_rows, BATCH):
-                yield batch.select(columns).slice(start, BATCH)
+            part = batch.select(columns)
+            step = max(1, min(BATCH, MOST_BYTES * part.num_rows // max(part.nbytes, 1)))
+            yield from (part.slice(start, step) for start in range(0, part.num_rows, step))
 
     return dict(zip(schema.names, schema.types)), rows, [batches]

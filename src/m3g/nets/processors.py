@@ -1,0 +1,100 @@
+"""What a pretrained model asks of its inputs: its tokenizer, the size and scale of images, the rate of sounds.
+
+It is read from the files beside a model's weights into plain values, which a run keeps: new data are read in the same
+way where these files are not at hand.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from m3g import _checks
+from m3g.nets import hub
+
+TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "spiece.model")
+LONGEST = 1_000_000  # tokens: more is how transformers says that it does not know
+
+
+def processor_of(model: str) -> Mapping[str, Any]:
+    """The name under `model`, and what the model's files say.
+
+    Of text `tokenizer`, a tokenizer of the library `tokenizers` as JSON, `pad`, the number of its padding token, and
+    `longest`, the most tokens; of images `size`, `mean` and `std`; of sounds `rate` and `normalize`.
+
+    Args:
+        model: a name on the hub or a local folder.
+    """
+    offline = not (Path(model).is_dir() or hub.reachable())
+    if _file(model, "config.json", offline) is None:
+        raise ValueError(
+            f"model must be one that can be loaded, got {model!r}: check the name and that the hub is reachable, or "
+            "give the path of a local folder."
+        )
+    found: dict[str, Any] = {"model": model}
+    if any(_file(model, name, offline) is not None for name in TOKENIZERS):
+        found |= _of_text(model, offline)
+    for name in ("processor_config.json", "preprocessor_config.json"):
+        file = _file(model, name, offline)
+        if file is not None:
+            content = json.loads(file.read_text(encoding="utf-8"))
+            # a processor of several kinds holds one entry for each
+            for part in (content, content.get("image_processor") or {}, content.get("feature_extractor") or {}):
+                found |= {**of_images(part), **_of_sounds(part)}
+    return found
+
+
+def _file(model: str, name: str, offline: bool) -> Path | None:
+    """A file of the model; None where it has none of this name."""
+    if Path(model).is_dir():
+        return Path(model, name) if Path(model, name).is_file() else None
+    client = _checks.extra("huggingface_hub", "train")
+    try:
+        return Path(client.hf_hub_download(model, name, local_files_only=offline))
+    except (OSError, ValueError):  # no such file, or no such model, which the absence of config.json tells
+        return None
+
+
+def _of_text(model: str, offline: bool) -> dict[str, Any]:
+    transformers = _checks.extra("transformers", "train")
+    try:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(model, trust_remote_code=False, local_files_only=offline)
+    except (OSError, ValueError, KeyError) as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+        raise ValueError(f"model must have a tokenizer that can be loaded, got {model!r} ({reason}).") from error
+    if not hasattr(tokenizer, "backend_tokenizer") or tokenizer.pad_token_id is None:
+        raise ValueError(
+            f"model must have a tokenizer of the library tokenizers with a padding token, got another in {model!r}: "
+            "choose another model, or the encoder text."
+        )
+    known = {} if tokenizer.model_max_length > LONGEST else {"longest": int(tokenizer.model_max_length)}
+    return {"tokenizer": tokenizer.backend_tokenizer.to_str(), "pad": int(tokenizer.pad_token_id), **known}
+
+
+def of_images(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Side, mean and deviation of images with values from 0 to 1, of a model's settings of image processing.
+
+    Example:
+        >>> of_images({"size": {"shortest_edge": 256}, "crop_size": 224, "image_mean": [0.5], "image_std": [0.25]})
+        {'size': 224, 'mean': [0.5], 'std': [0.25]}
+    """
+    if "size" not in content or "sampling_rate" in content:
+        return {}
+    sides = content.get("crop_size") if content.get("do_center_crop", True) else None
+    sides = sides or content["size"]
+    side = sides if isinstance(sides, int) else sides.get("shortest_edge") or sides.get("height")
+    found: dict[str, Any] = {} if side is None else {"size": int(side)}
+    if "image_mean" in content and "image_std" in content:
+        factor = 255 * content.get("rescale_factor", 1 / 255) if content.get("do_rescale", True) else 255
+        scaled = content.get("do_normalize", True)
+        mean, std = (content["image_mean"], content["image_std"]) if scaled else ([0.0] * 3, [1.0] * 3)
+        found |= {"mean": [value / factor for value in mean], "std": [value / factor for value in std]}
+    return found
+
+
+def _of_sounds(content: Mapping[str, Any]) -> dict[str, Any]:
+    if "sampling_rate" not in content:
+        return {}
+    return {"rate": int(content["sampling_rate"]), "normalize": bool(content.get("do_normalize", False))}

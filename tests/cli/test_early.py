@@ -1,0 +1,68 @@
+"""A misspelt name is told in one line with the nearest one, before data are read and heavy libraries are loaded."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = ("lightning", "transformers", "sklearn", "matplotlib", "pandas", "kornia", "pyarrow")
+WRONG = {
+    "tran": "train",
+    "train --los m3g": "--loss",
+    "train --loss infonce-pw": "infonce-pwe",
+    "train --loss_options.epsilom 1": "epsilon",
+    "train --data multiple-feature": "multiple-features",
+    "train --data_options.batchsize 3": "batch_size",
+    "train --table t.csv --data_options.ignor [a]": "ignore",
+    "train --views a.npy b.npy --data_options.standardise false": "standardize",
+    "train --encoder con": "conv",
+    "train --encoder_options.widht 3": "width",
+    "train --encoder mlp --encoder_options.dept 3": "depth",
+    "train --table t.csv --view.photo.encoder convv": "conv",
+    "train --table t.csv --view.photo.kind imag": "image",
+    "train --table t.csv --view.photo.encoder conv --view.photo.chanels [3]": "channels",
+    "train --table t.csv --view.photo.lenght 3": "length",
+    "train --loop.epoch 3": "epochs",
+    "losses m3gg": "m3g",
+    "encoders con": "conv",
+}
+PROGRAM = """
+import json, sys
+from m3g.cli import main
+codes = [main(words) for words in json.loads(sys.argv[1])]
+print(json.dumps([codes, sorted(set(json.loads(sys.argv[2])) & set(sys.modules))]))
+"""
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory):
+    """Exit codes, the heavy libraries that were loaded, and the lines on standard error, of all wrong commands."""
+    words = json.dumps([command.split() for command in WRONG])
+    command = [sys.executable, "-c", PROGRAM, words, json.dumps(HEAVY)]
+    ended = subprocess.run(command, cwd=tmp_path_factory.mktemp("empty"), capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    codes, loaded = json.loads(ended.stdout.splitlines()[-1])
+    return codes, loaded, ended.stderr.splitlines()
+
+
+def test_it_is_told_in_one_line_with_the_nearest_name(told):
+    codes, _, lines = told
+    assert codes == [2] * len(WRONG)
+    assert len(lines) == len(WRONG), lines
+    for line, (command, meant) in zip(lines, WRONG.items()):
+        assert line.startswith("m3g: error: "), command
+        assert line.endswith(f": did you mean {meant}?"), line
+
+
+def test_no_heavy_library_is_loaded_for_it(told):
+    assert told[1] == []
+
+
+@pytest.mark.parametrize("words", [["--view.phto.size", "9"], ["--view.phot.encoder", "conv"]], ids=" ".join)
+def test_a_misspelt_view_is_told_with_the_nearest_one(tmp_path, refused, words):
+    lines = [f"{i % 4},text number {i},{i / 7}" for i in range(20)]
+    (tmp_path / "t.csv").write_text("\n".join(["age,photo,size", *lines]) + "\n")
+    line = refused("train", "--table", tmp_path / "t.csv", *words, "--out", tmp_path / "run")
+    assert line.endswith("did you mean photo?"), line
+    assert not (tmp_path / "run").exists()
