@@ -162,7 +162,7 @@ def test_a_run_over_400_megabytes_takes_a_fraction_of_that(tmp_path):
 @pytest.mark.slow
 @measured
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("width", [16384, 128])
+@pytest.mark.parametrize("width", [16384, 512])
 def test_a_run_over_a_large_parquet_takes_little_memory(tmp_path, width):
     """600 MiB are allowed for 2 GB; part of them, 128 MiB, is what all views may hold in memory."""
     rows = MEGABYTES * 10**6 // (2 * width * 4)

@@ -96,14 +96,11 @@ def _dispatch(arguments: list[str]) -> int:
         raise ValueError(f"the command must be one of {', '.join(COMMANDS)}, got {name!r}{meant(name, COMMANDS)}")
     module, summary = COMMANDS[name]
     command: Any = importlib.import_module(f"m3g.cli.{module}")
-    parser = _parser(name, command, summary)
-    words = arguments[1:]
-    if hasattr(command, "prepare"):
-        settings, words = command.prepare(words)
-        args = _parse(parser, words, name)
-        args.settings = settings
-    else:
-        args = _parse(parser, words, name)
+    # settings come first: what is wrong with them can be told before there is a parser, which takes a while to build
+    prepare = getattr(command, "prepare", lambda words: (None, words))
+    settings, words = prepare(arguments[1:])
+    args = _parse(_parser(name, command, summary), words, name)
+    args.settings = settings
     if name != "reproduce":  # whose --run is the id of one that may not have begun
         _open_runs(getattr(args, "runs", None) or [getattr(args, "run", None)])
     count = command.processes(args) if hasattr(command, "processes") else 1

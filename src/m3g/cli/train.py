@@ -72,7 +72,10 @@ def arguments(parser: Any, name: str) -> None:
 
 def prepare(words: list[str]) -> tuple[dict[str, Any], list[str]]:
     """The settings of the run among the words of the command line, and the other words."""
-    return read_settings(words, ignored=COMMAND_OPTIONS)
+    settings, others = read_settings(words, ignored=COMMAND_OPTIONS)
+    if not {"-h", "--help"} & set(others):
+        Config.from_dict(settings)
+    return settings, others
 
 
 def settings(args: Any) -> Config:

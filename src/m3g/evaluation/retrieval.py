@@ -11,7 +11,7 @@ from torch.nn.functional import normalize
 from m3g import _checks
 
 LEVELS = (1, 5, 10)
-MOST_SCORES = 2**24  # similarities that are computed at a time
+MOST_SCORES = 2**22  # similarities that are computed at a time
 
 
 class Retrieval(NamedTuple):

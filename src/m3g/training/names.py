@@ -36,7 +36,7 @@ def check_names(config: Config) -> None:
             checks.one_of(f"view.{name}.kind", settings["kind"], data_sets.KINDS)
         known = _options_of(encoder)
         if known is not None:
-            checks.among(f"view.{name}", settings, [*READING, *TRAINING, "encoder", *known])
+            checks.among(f"view.{name}", settings, dict.fromkeys([*READING, *TRAINING, "encoder", *known]))
 
 
 def check_data_options(config: Config) -> None:
