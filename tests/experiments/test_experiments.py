@@ -65,6 +65,18 @@ def test_iterations_newton_needs_fewer_steps_than_sinkhorn(tmp_path):
     assert "Largest difference of the values" in text
 
 
+def test_mismatch(tmp_path):
+    text, specs = small_runs("mismatch", None, tmp_path, keep=lambda spec: spec.labels["share"] <= 0.1)
+    assert len(specs) == 8
+    rows = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()]
+    watched = [row["metrics"] for row in rows if row["labels"]["mismatch"] and row["labels"]["share"]]
+    assert all({"auc", "among_first", "wrong_left_out", "right_left_out"} <= set(found) for found in watched)
+    for part in ("among the first 15%, median", "R@1, still lost", "mismatch minus without"):
+        assert part in text
+    assert (tmp_path / "table.md").read_text() in text + "\n"
+    assert (tmp_path / "mismatch.png").stat().st_size > 1000
+
+
 def test_summary_is_one_page_of_what_is_finished(sets, tmp_path, capsys):
     small_runs("iterations", None, tmp_path / "iterations", keep=lambda spec: spec.labels["k"] == 2)
     small_runs("epsilon", sets, tmp_path / "epsilon", keep=lambda spec: spec.labels["k"] == 2)

@@ -34,21 +34,21 @@ def run(args: Any, name: str) -> int:
     from m3g.training.files import atomic
 
     hint = nothing_found(args.run) if args.count is None else ""
-    if hint:
-        print(hint)
-        return 0
+    found = [] if hint else audit(args.run, count=args.count, trust=args.trust)
     lines = []
-    for entry, partner in audit(args.run, count=args.count, trust=args.trust):
+    for entry, partner in found:
         likely = ("", "", "") if partner is None else (*map(str, partner[:1]), *(f"{part:.2f}" for part in partner[1:]))
         lines.append([str(entry.row), entry.view, f"{entry.reliability:.3f}", *likely])
     if args.out is not None:
         with atomic(args.out, "w") as file:
             csv.writer(file, lineterminator="\n").writerows([TITLES, *lines])
         print(f"{len(lines)} entries in {args.out}")
-    elif sys.stdout.isatty():
-        _show(lines)
-    else:
+    elif not sys.stdout.isatty():
         csv.writer(sys.stdout, lineterminator="\n").writerows([TITLES, *lines])
+    elif lines:
+        _show(lines)
+    if hint:
+        print(hint, file=sys.stderr)  # a table of no lines may be read by another program
     return 0
 
 

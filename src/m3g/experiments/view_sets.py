@@ -27,7 +27,8 @@ MOST_ROWS = 2000
 @dataclass(frozen=True)
 class ViewSet:
     """A data set: its views' names, how to read it, and whether it has labels, groups, and rows that are only of one
-    class (any row of the class is then a right answer in retrieval).
+    class (any row of the class is then a right answer in retrieval). A set that is a `part` of another has some of its
+    views: it stands in the curve against k, and in no mean over data sets.
     """
 
     views: tuple[str, ...]
@@ -35,6 +36,7 @@ class ViewSet:
     labels: bool = True
     groups: bool = False
     by_class: bool = False
+    part: bool = False
 
 
 SETS: dict[str, ViewSet] = {}
@@ -250,3 +252,9 @@ def _joined_by_class(images: dict[str, dict[str, np.ndarray]], *, rows_per_class
             groups += [f"fold{fold}"] * number
     joined = {domain: np.concatenate(parts) for domain, parts in columns.items()}
     return {**joined, "label": np.array(labels), "group": np.array(groups)}
+
+
+# The digits with the first k of their views, for the curve against k; two and all six are sets of their own.
+DIGITS_BY_NUMBER = {k: f"digits-{k}" if k < len(DIGITS) else "digits" for k in range(2, len(DIGITS) + 1)}
+for _k in range(3, len(DIGITS)):
+    data_set(DIGITS_BY_NUMBER[_k], list(DIGITS)[:_k], part=True)(digits)

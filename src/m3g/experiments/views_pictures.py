@@ -13,6 +13,11 @@ from m3g.experiments.spec import Result
 
 SHOWN = ("m3g", "infonce-pwe", "infonce-ave", "m3g, absent in training", "linear-mcca", "raw", "supervised")
 PICTURED = {"linear_mean": "linear probe", "recall": "retrieval", "moved": "moved probe"}
+BY_NUMBER = {
+    "linear_mean": "linear probe",
+    "recall": "found from one view in another",
+    "recall_rest": "found from all other views",
+}
 
 
 def draw(results: list[Result], every: Mapping[str, Any], folder: Path) -> list[Path]:
@@ -25,7 +30,7 @@ def draw(results: list[Result], every: Mapping[str, Any], folder: Path) -> list[
     made += heat_map(every, folder / "heat")
     made += absent_curves(tests, folder / "absent")
     made += front(results, folder / "front")
-    return [path for path in made if path.suffix == ".png"]
+    return _shown(made)
 
 
 def critical_differences(ranks: Mapping[str, Ranks], path: Path) -> list[Path]:
@@ -131,3 +136,28 @@ def front(results: list[Result], path: Path) -> list[Path]:
     axis.grid(alpha=0.3)
     axis.legend(frameon=False, fontsize=7, ncols=2)
     return figures.save(figure, path)
+
+
+def by_number(tests: list[Result], path: Path) -> list[Path]:
+    """Probe and retrieval on the digits against the number of views that training and testing have; returns the PNG."""
+    found = {name: views_scores.by_number(tests, name) for name in BY_NUMBER}
+    if not any(found.values()):
+        return []
+    figure, axes = figures.panels(len(found), width=4.0 * len(found), height=3.4)
+    for axis, (name, curves) in zip(axes, found.items()):
+        for place, arm in enumerate(SHOWN):
+            if arm in curves:
+                numbers = sorted(curves[arm])
+                values = [[100 * value for value in curves[arm][k]] for k in numbers]
+                spread = [statistics.stdev(part) if len(part) > 1 else 0.0 for part in values]
+                axis.errorbar(numbers, [statistics.fmean(part) for part in values], spread, label=arm, capsize=2,
+                              color=figures.COLOURS[place], marker=figures.MARKERS[place], markersize=4)  # fmt: skip
+        axis.set(xlabel="views k", title=f"{BY_NUMBER[name]}, %")
+        axis.xaxis.get_major_locator().set_params(integer=True)
+        axis.grid(alpha=0.3)
+    axes[0].legend(frameon=False, fontsize=7)
+    return _shown(figures.save(figure, path))
+
+
+def _shown(files: list[Path]) -> list[Path]:
+    return [path for path in files if path.suffix == ".png"]

@@ -8,11 +8,12 @@ from typing import Any
 
 from m3g.experiments.ranks import Ranks, ranked
 from m3g.experiments.spec import Result
-from m3g.experiments.view_sets import SETS
+from m3g.experiments.view_sets import DIGITS_BY_NUMBER, SETS
 
 OURS = "m3g"
 NOT_LOSSES = ("raw", "pca", "linear-mcca", "supervised")
 TWO_VIEWS = tuple(name for name, wanted in SETS.items() if len(wanted.views) == 2)
+PARTS = tuple(name for name, wanted in SETS.items() if wanted.part)
 TASKS = ("linear_mean", "moved", "recall", "recall_rest", "few_5_mean", "nmi")
 Table = dict[str, dict[str, dict[Any, float]]]  # arm, data set, seed
 
@@ -70,6 +71,17 @@ def ranks_of(every: dict[str, Table]) -> dict[str, Ranks]:
     """Ranks for each task that has them."""
     found = {name: ranked(complete(every[name])) for name in TASKS}
     return {name: ranks for name, ranks in found.items() if ranks is not None}
+
+
+def by_number(tests: Iterable[Result], name: str) -> dict[str, dict[int, list[float]]]:
+    """A metric of the digits by arm and number of views, one value per seed, for arms that have several numbers."""
+    table = scores(tests, name)
+    found = {
+        arm: {k: list(by[data].values()) for k, data in DIGITS_BY_NUMBER.items() if data in by}
+        for arm, by in table.items()
+        if "absent" not in arm
+    }
+    return {arm: by for arm, by in found.items() if len(by) > 1}
 
 
 def few_views(tests: list[Result]) -> dict[str, dict[str, float]]:

@@ -9,12 +9,15 @@ from m3g.experiments import views_pictures
 from m3g.experiments.comparison import paired
 from m3g.experiments.spec import Result
 from m3g.experiments.tables import hours, markdown, percent
+from m3g.experiments.views_pictures import BY_NUMBER
 from m3g.experiments.views_scores import (
     NOT_LOSSES,
     OURS,
+    PARTS,
     TASKS,
     Table,
     absent_curves,
+    by_number,
     few_views,
     means,
     ranks_of,
@@ -47,8 +50,10 @@ METRICS = {
 
 def collect(results: list[Result], folder: Path) -> str:
     """`table.md` and the pictures; returns what to print."""
+    every_test = tested(results)
+    parts = [hours(results), _finished(every_test)]
+    results = [row for row in results if row["labels"]["data"] not in PARTS]
     tests = tested(results)
-    parts = [hours(results), _finished(tests)]
     every = {name: scores(tests, name) for name in METRICS}
     parts += ["## Average ranks", *_ranks(every), "## M3G against each loss", _against(every)]
     parts += ["## M3G against the best other loss of each data set", _by_set(every)]
@@ -57,10 +62,12 @@ def collect(results: list[Result], folder: Path) -> str:
             parts += [f"## {about[0].upper()}{about[1:]}", _table(every[name])]
     parts += ["## As entries of the test rows go missing", _absent(tests, "linear"), _absent(tests, "recall_rest")]
     parts += ["## The probe of all views on fewer of them", _few_views(tests)]
+    parts += ["## Digits with the first k of their views", *(_by_number(every_test, name) for name in BY_NUMBER)]
     parts += ["## Settings chosen on validation rows", _grid(results)]
     text = "\n\n".join(part for part in parts if part)
     write_text(folder / "table.md", text + "\n")
     pictures = views_pictures.draw(results, every, folder)
+    pictures += views_pictures.by_number(every_test, folder / "by_number")
     return "\n".join([text, "", *(f"picture     {path}" for path in pictures)])
 
 
@@ -140,6 +147,15 @@ def _absent(tests: list[Result], name: str) -> str:
     rows = [[f"{name}, %", *(f"{float(share):.0%} absent" for share in shares)]]
     rows += [[arm, *(f"{100 * by[share]:.1f}" for share in shares)] for arm, by in curves.items()]
     return markdown(rows)
+
+
+def _by_number(tests: list[Result], name: str) -> str:
+    found = by_number(tests, name)
+    numbers = sorted({k for by in found.values() for k in by})
+    if not numbers:
+        return ""
+    rows = [[f"{BY_NUMBER[name]}, %", *(f"k = {k}" for k in numbers)]]
+    return markdown(rows + [[arm, *(percent(by.get(k, [])) for k in numbers)] for arm, by in found.items()])
 
 
 def _few_views(tests: list[Result]) -> str:

@@ -12,12 +12,13 @@ of a row solve
 
     r_l = sigmoid(log((1 - p_l) / p_l) + sum over m != l of r_m e_lm),
 
-with p_l the share of wrong entries in view l, which is estimated along. An entry with r < 1/2 is left out of the
-loss.
+with p_l the share of wrong entries in view l, which is estimated along.
 
 A network first learns what many rows have in common, and then each row by heart, the wrong ones too. So a pair that
 the loss sees is judged by its first visits only, counted from when pairs can be told apart; a pair that is left out
-goes on being judged, and may come back.
+goes on being judged, and may come back. A wrong entry in the loss costs much more than a right one that is left out
+for a while. So an entry is left out until it is trusted: its log(r / (1 - r)) is at least 5, or, where so many entries
+are wrong that few reach it, 2 more than before anything was seen of the entry.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ JUDGED_VISITS = 3  # that count for a pair in the loss
 VISIT_WEIGHT = 0.3  # of the newest visit to a pair outside it
 STEP_WEIGHT = 0.02  # of the newest step in the running means
 TOLD_APART = 1.0  # (mu - nu)² / var from which visits count
+TRUSTED, PROVEN = 5.0, 2.0  # log odds of an entry in the loss: so many, or so many more than at first
 LARGEST_EVIDENCE = 8.0
 SMALLEST_SHARE, LARGEST_SHARE = 0.002, 0.45
 ROUNDS = 20
@@ -92,7 +94,8 @@ class Mismatch(nn.Module):
         present = torch.ones(k, n, dtype=torch.bool, device=row.device) if mask is None else mask
 
         scores = _pair_scores(embeddings, present)
-        odds = self.log_odds(row)[chosen]
+        odds = self.log_odds(row)
+        odds, out = odds[chosen], self.left_out(row, odds)[chosen]
         self._describe(scores, present, odds.sigmoid(), pairs)
         mu, nu, var = (moment[pairs].unsqueeze(-1) for moment in self.moments)
         var = var.clamp(min=1e-3)
@@ -102,7 +105,7 @@ class Mismatch(nn.Module):
         told_apart = (mu > nu) & ((mu - nu).square() / var > TOLD_APART) & (chosen[:, None] != chosen).unsqueeze(-1)
         counts = told_apart & present[:, None] & present[None]
         visits = self.visits[entries] + counts
-        in_loss = (odds[:, None] >= 0) & (odds[None] >= 0)
+        in_loss = ~(out[:, None] | out[None])
         newest = 1 / visits.clamp(min=1)
         weight = torch.where(in_loss, newest * (visits <= JUDGED_VISITS), newest.clamp(min=VISIT_WEIGHT)) * counts
         self.visits[entries] = visits
@@ -127,24 +130,36 @@ class Mismatch(nn.Module):
     def log_odds(self, rows: Tensor | None = None) -> Tensor:
         """log(r / (1 - r)) of the views of these rows, (k, n); by default of all rows."""
         evidence = self.evidence if rows is None else self.evidence[:, :, rows]
-        prior = torch.log((1 - self.share) / self.share).unsqueeze(-1)
+        prior = self._prior()
         odds = prior.expand(-1, evidence.shape[-1])
         for _ in range(ROUNDS):
             # half-way steps: two views that contradict each other would otherwise take turns
             odds = (odds + prior + torch.einsum("lmi,mi->li", evidence, odds.sigmoid())) / 2
         return odds
 
+    def _prior(self) -> Tensor:
+        """The log odds of an entry of which nothing was seen, (k, 1)."""
+        return torch.log((1 - self.share) / self.share).unsqueeze(-1)
+
+    def left_out(self, rows: Tensor | None = None, odds: Tensor | None = None) -> Tensor:
+        """bool (k, n): the entries of these rows (by default of all) that were judged and are not trusted yet."""
+        odds = self.log_odds(rows) if odds is None else odds
+        judged = (self.visits if rows is None else self.visits[:, :, rows]).gt(0).any(1)
+        return judged & (odds < (self._prior() + PROVEN).clamp(max=TRUSTED))
+
     @torch.no_grad()
     @outside_autocast
     def trusted(self, rows: Tensor, mask: Tensor | None) -> Tensor | None:
-        """The mask (k, n) of a batch without the entries that are more likely wrong than right.
+        """The mask (k, n) of a batch without the entries that are left out.
 
         Each row keeps its best view. None if nothing is absent; the mask as it is if no row would keep two views.
         """
-        odds = self.log_odds(rows.to(self.evidence.device))
+        rows = rows.to(self.evidence.device)
+        odds = self.log_odds(rows)
+        kept = ~self.left_out(rows, odds)
         if mask is not None:
-            odds = odds.masked_fill(~mask, -math.inf)
-        kept = (odds >= 0).scatter(0, odds.argmax(0, keepdim=True), True)
+            odds, kept = odds.masked_fill(~mask, -math.inf), kept & mask
+        kept = kept.scatter(0, odds.argmax(0, keepdim=True), True)
         if not bool((kept.sum(0) >= 2).any()):
             return mask
         return None if mask is None and bool(kept.all()) else kept

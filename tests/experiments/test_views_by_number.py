@@ -1,0 +1,31 @@
+"""The digits with some of their views: in the curve against k, and in no mean over data sets."""
+
+from m3g.experiments import view_sets, views, views_tables
+from m3g.experiments.spec import Request
+
+
+def test_parts_of_the_digits_run_the_main_losses_and_the_baselines_only():
+    parts = [name for name, wanted in view_sets.SETS.items() if wanted.part]
+    assert parts == ["digits-3", "digits-4", "digits-5"]
+    specs = views.runs(Request())
+    assert {spec.labels["arm"] for spec in specs if spec.labels["data"] in parts} == {*views.MAIN, *views.BASELINES}
+    assert [len(view_sets.SETS[name].views) for name in view_sets.DIGITS_BY_NUMBER.values()] == [2, 3, 4, 5, 6]
+
+
+def test_the_curve_has_all_numbers_and_the_other_tables_only_whole_sets(tmp_path):
+    rows = [
+        {
+            "labels": {"arm": arm, "data": data, "seed": seed, "stage": "test"},
+            "metrics": dict.fromkeys(("linear_mean", "recall", "recall_rest"), 0.3 + place / 10 + number / 100),
+            "seconds": 1.0,
+        }
+        for place, data in enumerate([*view_sets.DIGITS_BY_NUMBER.values(), "scenes"])
+        for number, arm in enumerate(views.MAIN)
+        for seed in range(2)
+    ]
+    text = views_tables.collect(rows, tmp_path)
+    before, curve = text.split("## Digits with the first k of their views")
+    assert "infonce-ave | 32.0 ± 0.0 | 42.0 ± 0.0 | 52.0 ± 0.0 | 62.0 ± 0.0 | 72.0 ± 0.0 |" in " ".join(curve.split())
+    assert "digits-2" in before
+    assert "digits-3" not in text
+    assert (tmp_path / "by_number.png").stat().st_size > 1000

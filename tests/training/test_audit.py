@@ -1,0 +1,104 @@
+"""`m3g audit`: the doubtful entries of a run, and the rows to which they may belong."""
+
+from __future__ import annotations
+
+import csv
+import shutil
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from m3g.cli import main
+from m3g.training import fit
+from m3g.training.audit import find_partners
+from m3g.training.entries import Entry, read_entries
+from training.test_mismatch import noisy_views, small
+
+
+@settings(max_examples=8, deadline=None, derandomize=True)
+@given(k=st.integers(3, 6), n=st.integers(20, 80), seed=st.integers(0, 100))
+def test_partners_are_the_rows_that_the_entries_come_from(k, n, seed):
+    views, swapped = noisy_views(k, n, 16, wrong=max(2, n // 20), seed=seed)
+    truth, _ = noisy_views(k, n, 16, wrong=0, seed=seed)
+    names, index = [f"view{l}" for l in range(k)], torch.arange(n) * 3 + 7
+    places = [(l, i) for l, i in swapped.nonzero().tolist() if swapped[:, i].sum() == 1]
+    entries = [Entry(int(index[i]), names[l], 0.1, -2.0) for l, i in places]
+    found = find_partners(entries, views, ~swapped, index, names)
+    right = 0
+    for (l, i), partner in zip(places, found):
+        origin = int((truth[l] - views[l, i]).norm(dim=-1).argmin())
+        assert origin != i
+        right += (
+            partner is not None and partner.row == int(index[origin]) and partner.similarity > partner.own_similarity
+        )
+    assert right >= 0.9 * len(places)
+    kept = [Entry(int(index[i]), names[0], 0.9, 2.0) for i in (~swapped.any(0)).nonzero().flatten().tolist()]
+    alone = find_partners(kept, views, ~swapped, index, names)
+    assert sum(partner is None for partner in alone) >= 0.9 * len(kept)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    config = small(
+        data_options={"batch_size": 100, "views": ["fourier", "karhunen", "pixels"], "swapped": 0.1},
+        encoder_options={"width": 32, "dropout": 0.0},
+        heads={"embedding_size": 32, "hidden": 32},
+        optim={"learning_rate": 5e-3},
+        loop={"epochs": 6},
+    )
+    return fit.train(config, tmp_path_factory.mktemp("audited") / "run").path
+
+
+def test_the_list_is_that_of_the_run(run, tmp_path, capsys):
+    entries = read_entries(run)
+    assert [entry.log_odds for entry in entries] == sorted(entry.log_odds for entry in entries)
+    doubtful = [entry for entry in entries if entry.log_odds < 0]
+    assert len(doubtful) > 20
+    capsys.readouterr()
+    assert main(["audit", str(run)]) == 0
+    lines = list(csv.DictReader(capsys.readouterr().out.splitlines()))
+    assert [(int(line["row"]), line["view"]) for line in lines] == [(entry.row, entry.view) for entry in doubtful]
+    elsewhere = [line for line in lines if line["likely row"]]
+    assert len(elsewhere) > len(lines) / 2
+    assert all(float(line["cosine"]) >= float(line["cosine to own row"]) for line in elsewhere)
+    assert main(["audit", str(run), "--count", "5", "--out", str(tmp_path / "five.csv")]) == 0
+    assert "5 entries in" in capsys.readouterr().out
+    with open(tmp_path / "five.csv", newline="") as file:
+        assert list(csv.DictReader(file)) == lines[:5]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--count", "0"], "count must be"),
+        (["--count", "many"], "count"),
+        (["--rows", "5"], "--rows"),
+        (["--out", "none/doubtful.csv"], "none"),
+    ],
+)
+def test_wrong_arguments_are_one_line(run, tmp_path, monkeypatch, capsys, arguments, told):
+    monkeypatch.chdir(tmp_path)
+    capsys.readouterr()
+    assert main(["audit", str(run), *arguments]) == 2
+    printed = capsys.readouterr()
+    assert told in printed.err
+    assert len(printed.err.strip().splitlines()) == 1
+    assert not printed.out
+
+
+def test_a_run_without_a_list_is_named(tmp_path, capsys):
+    run = fit.train(small(mismatch=False, loop={"epochs": 1, "max_steps": 1}), tmp_path / "run")
+    capsys.readouterr()
+    assert main(["audit", str(run.path)]) == 2
+    assert "run must be one that was trained with --mismatch" in capsys.readouterr().err
+    assert main(["audit", str(tmp_path / "nothing")]) == 2
+
+
+def test_an_empty_list_is_an_empty_table(run, tmp_path, capsys):
+    clean = shutil.copytree(run, tmp_path / "run")
+    (clean / "mismatch.csv").write_text("row,view,reliability,log_odds\n7,pixels,0.9,2.2\n")
+    assert main(["audit", str(clean), "--out", str(tmp_path / "none.csv")]) == 0
+    assert (tmp_path / "none.csv").read_text().startswith("row,view,reliability,likely row")
+    assert "no entry is more likely wrong than right" in capsys.readouterr().err
