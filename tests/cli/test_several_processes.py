@@ -156,19 +156,21 @@ def test_a_process_that_fails_alone_ends_all(tmp_path, rank, when):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1500)
 def test_two_processes_judge_and_drop_entries_like_one(tmp_path):
     """Which entries go missing depends on the row, and all processes judge the rows of all: so they train as one."""
-    common = ["-m", "m3g", "train", "--loop.max_steps", "30", *SMALL, "--loss", "infonce-pwe"]
+    common = ["-m", "m3g", "train", "--loop.epochs", "6", *SMALL, "--loss", "infonce-pwe", "--heads.hidden", "32"]
     common += ["--loss_options.gather", "true", "--data_options.views", "[fourier, zernike, karhunen]"]
-    common += ["--data_options.swapped", "0.1", "--mismatch", "true", "--view_dropout", "0.3"]
+    common += ["--data_options.swapped", "0.1", "--mismatch", "true", "--view_dropout", "0.2"]
+    common += ["--optim.learning_rate", "5e-3", "--optim.warmup_epochs", "1"]
     for command in (
-        [*common, "--out", "one", "--data_options.batch_size", "128"],
-        [*common, "--out", "two", "--data_options.batch_size", "64", "--loop.devices", "2"],
+        [*common, "--out", "one", "--data_options.batch_size", "200"],
+        [*common, "--out", "two", "--data_options.batch_size", "100", "--loop.devices", "2"],
     ):
         code, output = run(command, tmp_path)
         assert code == 0, output
-    assert len(losses(tmp_path / "one")) == 30
-    assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), abs=1e-3)
+    assert len(losses(tmp_path / "one")) == 42
+    assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), abs=1e-2)
     one, two = ({(e.row, e.view): e.reliability for e in read_entries(tmp_path / name)} for name in ("one", "two"))
-    assert two == pytest.approx(one, abs=0.05)
-    assert min(one.values()) < 0.5  # there is something to agree on
+    assert two == pytest.approx(one, abs=0.1)
+    assert min(one.values()) < 0.1  # there is something to agree on
