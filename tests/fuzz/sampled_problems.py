@@ -99,7 +99,7 @@ def true_value(case: Case, *, tol: float = 1e-10, max_steps: int = 300) -> float
     potentials = [torch.zeros(n, dtype=torch.float64) for n in sizes]
     epsilon = max(case.epsilon, float(cost.max() - cost.min()) / 20)
     while True:
-        last = epsilon <= case.epsilon * 1.001
+        last = epsilon == case.epsilon
         ascent = _Ascent(cost, target, epsilon, potentials)
         error = ascent.run(tol if last else 1e-3, max_steps)
         potentials = ascent.potentials

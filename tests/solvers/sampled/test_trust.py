@@ -84,6 +84,20 @@ def test_random_problems_are_right_within_their_error_or_told(seed):
     assert not verdict.wrong, str(verdict)
 
 
+@pytest.mark.filterwarnings("ignore::m3g.solvers.SamplingWarning")
+@pytest.mark.parametrize("seed", [6, 271, 1027, 1538])
+def test_mass_on_tuples_that_few_chains_reach_is_found_or_told(seed):
+    verdict = judge(draw(seed))
+    assert verdict.truth is not None
+    assert not verdict.wrong, str(verdict)
+
+
+def test_the_reference_solves_at_the_epsilon_of_the_problem():
+    case = draw(666)  # whose range is 20.01 epsilon, where the reference begins with a larger one
+    exact = m3g.solve(case.problem(torch.float64), epsilon=case.epsilon, tol=1e-9, solver="factored")
+    assert true_value(case) == pytest.approx(float(exact.value), abs=1e-8)
+
+
 def test_the_reference_agrees_with_algorithm_1():
     views = list(noisy_views(3, 5, 1.0, dtype=torch.float64))
     weights = [torch.tensor([0.1, 0.2, 0.3, 0.15, 0.25], dtype=torch.float64)] * 3

@@ -42,7 +42,7 @@ def fixed_rounds(
         log_scaling = last.log_scaling
     assert last is not None
     count = max(FEWEST_CHAINS, rank // (DRAWS_EACH * FRESH_PART))
-    check = fresh_check(product_list, log_kernel, last, count, DRAWS_EACH, draws, no_anchors)
+    check = fresh_check(product_list, listed, log_kernel, last, count, DRAWS_EACH, draws, no_anchors)
     return Found(product_list, listed, last, sampling_error(listed, last, problem, DRAWS_EACH), check)
 
 

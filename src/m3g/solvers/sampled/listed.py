@@ -70,6 +70,11 @@ class Listed(ABC):
         return len(self.sizes)
 
     @property
+    def tuples(self) -> Tensor | None:
+        """The tuples (b, s, k) in it, where it is a list of them."""
+        return None
+
+    @property
     def total(self) -> int:
         return sum(self.sizes)
 

@@ -29,7 +29,7 @@ from m3g.solvers.sampled.listed import Build, Listed
 from m3g.solvers.sampled.log_kernel import LogKernel, log_kernel_of
 from m3g.solvers.sampled.products import SHARP, product_list
 from m3g.solvers.sampled.proposals import anchors_of, true_tuples, tuple_list
-from m3g.solvers.sampled.search import moved
+from m3g.solvers.sampled.search import moved, powers_for
 from m3g.solvers.sampled.trust import FRESH_PART, Check, fresh_check
 from m3g.solvers.sampled.tuples import full_list
 from m3g.solvers.shared.memory import memory_limit
@@ -46,6 +46,8 @@ POOR = 0.15
 # Range of the exponents within a view past which larger epsilons come first, each a quarter of the one before.
 STEEP = 30.0
 EPSILON_RATIO = 4.0
+# With more of them than this, tuples that carry mass may lie where no chain comes, and no sample contradicts.
+MOST_STAGES = 2
 # Chains of the check at least; else it draws one sample for so many of the list.
 FEWEST_CHAINS = 64
 # Steps past tol where nothing is sampled.
@@ -89,6 +91,9 @@ class Rounds:
         plain = all_equal(sizes) and bool((target == target[:, :1]).all())
         self.anchors = anchors_of(target, sizes)[:, : 0 if plain else None]
         self.num_steps = 0
+        # The larger epsilons that come first; as many more sweeps search for tuples.
+        self.first_epsilons = self._epsilons()
+        self.powers = powers_for(len(self.first_epsilons), EPSILON_RATIO)
 
     def solve(self, log_scaling: Tensor, *, form: str, rounds: int) -> Found:
         if self.lists_all(form):
@@ -99,6 +104,11 @@ class Rounds:
                 break
             found = self.refine(found, self.rank)
         return found
+
+    @property
+    def too_sharp(self) -> bool:
+        """Exponents within a view differ by more than STEEP · EPSILON_RATIO^MOST_STAGES."""
+        return len(self.first_epsilons) > MOST_STAGES
 
     def lists_all(self, form: str) -> bool:
         """All tuples are no more than the entries of a sampled list; with two views they never are."""
@@ -117,7 +127,7 @@ class Rounds:
         return [self.epsilon * EPSILON_RATIO**stage for stage in range(stages, 0, -1)]
 
     def _full(self, log_scaling: Tensor) -> Found:
-        for epsilon in self._epsilons():
+        for epsilon in self.first_epsilons:
             warm = self._ascended(full_list(log_kernel_of(self.problem, epsilon)), log_scaling, LOOSE)
             log_scaling = warm.point.log_scaling * EPSILON_RATIO
         listed = full_list(self.log_kernel)
@@ -128,7 +138,7 @@ class Rounds:
 
     def _sampled(self, log_scaling: Tensor, form: str, rounds: int) -> Found:
         last: ListPoint | None = None
-        for epsilon in self._epsilons():
+        for epsilon in self.first_epsilons:
             warm = log_kernel_of(self.problem, epsilon)
             centres = self._centres(warm, self.rank // 2, last, log_scaling)
             last = self._solved(tuple_list, warm, centres, log_scaling, LOOSE)[1].point
@@ -175,7 +185,17 @@ class Rounds:
     def _checked(self, found: Found, rank: int) -> Found:
         assert found.build is not None
         count = max(FEWEST_CHAINS, rank // (DRAWS_EACH * FRESH_PART))
-        check = fresh_check(found.build, self.log_kernel, found.point, count, DRAWS_EACH, self.draws, self.anchors)
+        check = fresh_check(
+            found.build,
+            found.listed,
+            self.log_kernel,
+            found.point,
+            count,
+            DRAWS_EACH,
+            self.draws,
+            self.anchors,
+            self.powers,
+        )
         return replace(found, check=check)
 
     def _centres(self, log_kernel: LogKernel, rank: int, last: ListPoint | None, log_scaling: Tensor) -> Tensor:
@@ -189,9 +209,8 @@ class Rounds:
             true = count // 4
             searched = count // 8
             drawn = last.coupling.draw(count - true - searched, self.draws)
-            rest = torch.cat(
-                [drawn, moved(log_kernel, self.draws.tuples(sizes, b, searched), log_scaling, self.draws)], 1
-            )
+            starts = self.draws.tuples(sizes, b, searched)
+            rest = torch.cat([drawn, moved(log_kernel, starts, log_scaling, self.draws, self.powers)], 1)
         return torch.cat([true_tuples(sizes, true, b, self.draws), rest], 1)
 
     def _solved(

@@ -19,6 +19,14 @@ from m3g.solvers.sampled.tables import chunk_rows
 POWERS = (0.3, 1.0, 1.0)
 
 
+def powers_for(stages: int, ratio: float) -> tuple[float, ...]:
+    """The powers for a problem that is first solved at `stages` larger epsilons: as many smaller ones come first.
+
+    Where exponents differ by hundreds, a chain at a power of 0.3 stays in the first local maximum that it meets.
+    """
+    return (*(POWERS[0] / ratio**stage for stage in range(stages, 0, -1)), *POWERS)
+
+
 def moved(
     log_kernel: LogKernel, tuples: Tensor, log_scaling: Tensor, draws: Draws, powers: Sequence[float] = POWERS
 ) -> Tensor:

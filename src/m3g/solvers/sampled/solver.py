@@ -135,7 +135,7 @@ class Sampled(Solver):
                 growth = max(1.5, (found.relative_gradient_error() / self.rtol) ** 2)
                 rank = math.ceil(min(self.max_rank, rank * growth))
                 found = rounds.refine(found, rank)
-            reasons = self._doubts(found)
+            reasons = self._doubts(found, too_sharp=rounds.too_sharp)
             if reasons:
                 # The text has no figures that change from step to step: Python's default filter then shows it once.
                 warnings.warn(
@@ -177,7 +177,7 @@ class Sampled(Solver):
         spread = torch.where(_trusted(log_kernel, found), spread, torch.inf)
         return _solution(problem, found, epsilon, tol, self.rounds * self.fixed_steps, spread, None)
 
-    def _doubts(self, found: Found) -> list[str]:
+    def _doubts(self, found: Found, *, too_sharp: bool) -> list[str]:
         """Why the answer is not to be trusted."""
         if found.listed.exact:
             return []
@@ -192,6 +192,8 @@ class Sampled(Solver):
             reasons.append(f"its value is biased by more than {UNTRUSTED_BIAS:g} epsilon")
         if found.doubtful():
             reasons.append("a fresh sample found another mass than it has")
+        if too_sharp:
+            reasons.append("epsilon is so small beside the costs that samples may miss tuples that carry mass")
         return reasons + found.listed.doubts()
 
 

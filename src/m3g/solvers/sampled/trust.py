@@ -11,6 +11,7 @@ the list is too high by b, and the bound Σ⟨h, a⟩ - a log(Z / a) that h give
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -19,9 +20,11 @@ from torch import Tensor
 from m3g.solvers.sampled.ascent import ListPoint
 from m3g.solvers.sampled.draws import Draws
 from m3g.solvers.sampled.error import SamplingError
-from m3g.solvers.sampled.listed import Build
+from m3g.solvers.sampled.listed import Build, Listed
 from m3g.solvers.sampled.log_kernel import LogKernel
-from m3g.solvers.sampled.search import moved
+from m3g.solvers.sampled.search import POWERS, moved
+from m3g.solvers.sampled.tables import chunk_rows
+from m3g.solvers.sampled.tuples import tuple_keys
 
 # A fresh sample has one draw for so many of the list: its mass has so many times the variance.
 FRESH_PART = 4
@@ -51,18 +54,47 @@ class Check:
 
 def fresh_check(
     build: Build,
+    listed: Listed,
     log_kernel: LogKernel,
     point: ListPoint,
     count: int,
     each: int,
     draws: Draws,
     anchors: Tensor,
+    powers: Sequence[float] = POWERS,
 ) -> Check:
-    """A list around `count` tuples that Gibbs steps found, at the potentials of a solved one."""
+    """A list around `count` tuples that Gibbs steps found, at the potentials of a solved one.
+
+    Where both are lists of tuples, the mass is at least that of all tuples in them, each counted once: of a sharp
+    problem, whose mass is on few tuples, this knows more than the estimate by importance weights.
+    """
     b = point.target.shape[0]
     starts = [draws.tuples(log_kernel.sizes, b, count - count // 2), point.coupling.draw(count // 2, draws)]
-    tuples = moved(log_kernel, torch.cat(starts, 1), point.log_scaling, draws)
+    tuples = moved(log_kernel, torch.cat(starts, 1), point.log_scaling, draws, powers)
     mass = point.target[:, : log_kernel.sizes[0]].sum(1, keepdim=True)
     fresh = build(log_kernel, tuples, point.log_scaling, each, draws, anchors).based(point.log_scaling)
-    excess = -mass * fresh.at(point.log_scaling, mass).log_factor
-    return Check(tuples, excess.squeeze(1))
+    log_excess = -fresh.at(point.log_scaling, mass).log_factor
+    if listed.tuples is not None and fresh.tuples is not None:
+        known = log_mass(log_kernel, torch.cat([listed.tuples, fresh.tuples], 1), point.log_scaling)
+        log_excess = torch.maximum(log_excess, known - mass.log())
+    return Check(tuples, (mass * log_excess).squeeze(1))
+
+
+def log_mass(log_kernel: LogKernel, tuples: Tensor, log_scaling: Tensor) -> Tensor:
+    """log Σ exp(⊕h + L) over the different ones among tuples (b, s, k), at log scalings h (b, N): (b, 1)."""
+    open_view = min(range(len(log_kernel.sizes)), key=lambda l: log_kernel.sizes[l])
+    step = chunk_rows(tuples.shape[0] * log_kernel.itemsize * log_kernel.sizes[open_view], tuples.device)
+    logs = torch.cat(
+        [
+            log_kernel.rest(open_view, some)
+            + log_kernel.conditional(open_view, some).gather(2, some[..., open_view, None]).squeeze(2)
+            for some in tuples.split(step, 1)
+        ],
+        1,
+    )
+    for scaling, points in zip(log_scaling.split(list(log_kernel.sizes), 1), tuples.unbind(-1)):
+        logs = logs + scaling.gather(1, points)
+    keys, order = tuple_keys(tuples).sort(1)
+    again = torch.zeros_like(keys, dtype=torch.bool)
+    again[:, 1:] = keys[:, 1:] == keys[:, :-1]
+    return logs.gather(1, order).masked_fill(again, -torch.inf).logsumexp(1, keepdim=True)

@@ -61,6 +61,10 @@ class TupleList(Listed):
         return list(self.log_kernel.sizes)
 
     @property
+    def tuples(self) -> Tensor:
+        return self.blocks[0].tuples
+
+    @property
     def num_samples(self) -> int:
         return self.blocks[0].tuples.shape[1] - self.blocks[0].num_exact
 
@@ -165,12 +169,20 @@ def sampled_list(log_kernel: LogKernel, samples: Tensor, log_counts: Tensor, anc
 
 def _times_among(tuples: Tensor, count: int, l: int) -> Tensor:
     """How often the entries of each tuple (b, s, k) but l are those of one of the first `count`: (b, s)."""
-    # Sums of odd multiples modulo 2^64: different entries have the same sum with a probability next to nothing.
-    factors = torch.tensor([0x9E3779B97F4A7C15 * (2 * m + 1) ** 7 % 2**62 | 1 for m in range(tuples.shape[2])])
-    factors[l] = 0
-    keys = (tuples * factors.to(tuples.device)).sum(-1)
+    keys = tuple_keys(tuples, without=l)
     known = keys[:, :count].sort(1).values
     return torch.searchsorted(known, keys, right=True) - torch.searchsorted(known, keys)
+
+
+def tuple_keys(tuples: Tensor, *, without: int | None = None) -> Tensor:
+    """A number for every tuple (b, s, k), or for its entries but one: (b, s).
+
+    Sums of odd multiples modulo 2^64: different entries have the same sum with a probability next to nothing.
+    """
+    factors = torch.tensor([0x9E3779B97F4A7C15 * (2 * m + 1) ** 7 % 2**62 | 1 for m in range(tuples.shape[2])])
+    if without is not None:
+        factors[without] = 0
+    return (tuples * factors.to(tuples.device)).sum(-1)
 
 
 def block_table(log_kernel: LogKernel, block: Block, base: Tensor, rows: slice, *, once: bool) -> tuple[Tensor, ...]:
