@@ -192,3 +192,16 @@ def test_a_few_damaged_files_are_absent_and_named(tmp_path, caplog):
 def test_arrays_beside_each_other_need_no_table(tmp_path):
     with pytest.raises(ValueError, match="k >= 2 files"):
         Arrays([tmp_path / "a.npy"])
+
+
+@pytest.mark.parametrize(("number", "expected"), [(60, 42), (200, 64)])
+def test_a_batch_is_all_training_rows_where_these_are_few(tmp_path, monkeypatch, number, expected):
+    table = write_csv(tmp_path, [{"text": f"row {i} of some", "n": i} for i in range(number)])
+    data = Objects(table)
+    assert data.batch_size == expected
+    assert data.sampler().num_steps >= 1
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert data.batch_size == min(64, int(0.7 * number) // 2)
+    assert Objects(table, batch_size=30).batch_size == 30
+    with pytest.raises(ValueError, match="batch_size must be at most"):
+        Objects(table, batch_size=500).sampler()
