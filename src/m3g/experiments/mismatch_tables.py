@@ -147,7 +147,8 @@ def draw(table: Table, path: Path) -> Path:
                         capsize=2,
                         linestyle=line,
                     )
-        axis.set(xlabel="swapped entries, %", title=f"{title}, %")
+        axis.set(xlabel="swapped entries, %", title=f"{title}, %", xlim=(-2, 100 * max(p.share for p in table) + 2))
         axis.grid(alpha=0.3)
-    axes[-1].legend(frameon=False, fontsize=7)
+    axes[0].set_ylim(50, 101)  # an order by chance has 50 %
+    axes[-1].legend(frameon=False, fontsize=7, handlelength=4)
     return figures.save(figure, path)[0]
