@@ -121,8 +121,8 @@ def read_columns(
     for start, batch in source.batches(names):
         cells = Cells(start, batch, source.folder)
         for reader, store, here in zip(readers, stores, present):
-            for part in _few_at_a_time(cells, reader.shape):
-                rows, found = reader.encode(part)
+            for some in _few_at_a_time(cells, reader.shape):
+                rows, found = reader.encode(some)
                 store.add(rows)
                 here.append(found)
         if not duplicates:
