@@ -85,7 +85,7 @@ def test_random_problems_are_right_within_their_error_or_told(seed):
 
 
 @pytest.mark.filterwarnings("ignore::m3g.solvers.SamplingWarning")
-@pytest.mark.parametrize("seed", [6, 271, 1027, 1538])
+@pytest.mark.parametrize("seed", [6, 271, 1027, 1538, 1826])
 def test_mass_on_tuples_that_few_chains_reach_is_found_or_told(seed):
     verdict = judge(draw(seed))
     assert verdict.truth is not None

@@ -242,6 +242,10 @@ def _standard_error(problem: Problem, found: Found, *, epsilon: float, tol: floa
     out = epsilon * found.error.value
     if found.check is not None:
         out = torch.maximum(out, epsilon * found.check.difference(found.error) / (4 if trusted else 1))
+    if found.listed.tuples is not None and not found.listed.exact:
+        # A tuple with less mass than this is drawn less than once on average: the samples say nothing about it.
+        mass = found.point.target[:, : problem.sizes[0]].sum(1)
+        out = torch.maximum(out, epsilon * mass / found.listed.tuples.shape[1])
     potentials = _potentials(problem, found, epsilon)
     size = torch.stack([part.abs().amax(1) for part in potentials.split(list(problem.sizes), 1)]).sum(0)
     left = found.point.error
