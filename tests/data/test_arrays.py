@@ -227,7 +227,8 @@ def test_other_bad_input_is_one_sentence(tmp_path):
             Arrays(**options)
         assert "\n" not in str(caught.value), options
     with pytest.raises(ValueError, match="at most 14, the number of training rows, got 64"):
-        Arrays([a, b]).train_dataloader()
+        Arrays([a, b], batch_size=64).train_dataloader()
+    assert Arrays([a, b]).batch_size == 14  # all of them, where nothing is said
 
 
 @settings(deadline=None, max_examples=10)
