@@ -11,7 +11,7 @@ from torch.nn.functional import normalize
 from m3g import _checks
 
 LEVELS = (1, 5, 10)
-MOST_SCORES = 2**22  # similarities that are computed at a time
+MOST_SCORES = 2**20  # similarities that are computed at a time
 
 
 class Retrieval(NamedTuple):
@@ -31,13 +31,14 @@ def truth_ranks(queries: Tensor, gallery: Tensor, truth: Tensor) -> Tensor:
     Points that tie with the truth count half, so embeddings that are all equal get the rank of chance, not 1.
     """
     chunk = max(1, min(1024, MOST_SCORES // len(gallery)))
-    ranks = []
-    for part, true in zip(queries.split(chunk), truth.split(chunk)):
+    # One tensor for all ranks: small ones that stay between two large ones would keep the memory of each from reuse.
+    ranks = torch.empty(len(queries), device=queries.device)
+    for part, true, rank in zip(queries.split(chunk), truth.split(chunk), ranks.split(chunk)):
         scores = part @ gallery.T
         own = scores.gather(1, true[:, None])
         above, ties = (scores > own).sum(1), (scores == own).sum(1) - 1
-        ranks.append(1 + above + 0.5 * ties)
-    return torch.cat(ranks)
+        rank.copy_(1 + above + 0.5 * ties)
+    return ranks
 
 
 def retrieval(embeddings: Tensor, *, mask: Tensor | None = None) -> Retrieval:
