@@ -144,7 +144,10 @@ def _table(folder, rows, width):
     return ["--table", folder / "t.parquet"]
 
 
-measured = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux tells the peak of a process there")
+measured = pytest.mark.skipif(
+    not Path("/proc/self/status").exists(),
+    reason="the peak memory of a process is read from /proc, which only Linux has",
+)
 
 
 @pytest.mark.slow
