@@ -24,6 +24,12 @@ def working_dtype(dtype: torch.dtype) -> torch.dtype:
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
+def as_working(tensor: Tensor) -> Tensor:
+    """A tensor in the type a loss computes in."""
+    dtype = working_dtype(tensor.dtype)
+    return tensor if tensor.dtype == dtype else tensor.to(dtype)
+
+
 def shape_of(tensor: Tensor) -> tuple[int, ...]:
     return tuple(tensor.shape)
 
@@ -142,7 +148,7 @@ def aligned_views(views: Views, *, name: str = "views") -> Tensor:
         if len(set(sizes)) > 1:
             raise ValueError(f"{name} must be views of the same n points, got n = {sizes}.")
         stacked = torch.stack(_common_dtype(parts), dim=-3)
-    return stacked.to(working_dtype(stacked.dtype))
+    return as_working(stacked)
 
 
 def _common_dtype(parts: list[Tensor]) -> list[Tensor]:

@@ -43,11 +43,19 @@ def assert_same_as_eager(compiled, loss, k, n, *, teacher):
     ("k", "teacher", "dynamic", "graphs"), [(3, True, True, 1), (2, False, False, 2)], ids=["dynamic", "recompiling"]
 )
 def test_fixed_steps_compile_whole_for_a_changing_n(k, teacher, dynamic, graphs, capfd):
-    loss = fixed()
+    loss = fixed(1)  # one step is enough for the default backend, whose compiler is slow
     compiled = torch.compile(loss, fullgraph=True, dynamic=dynamic)
     for n in (6, 7, 9) if dynamic else (6, 7):
         assert_same_as_eager(compiled, loss, k, n, teacher=teacher)
     assert counters["stats"]["unique_graphs"] == graphs
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.slow
+def test_six_views_compile_whole(capfd):
+    loss = fixed(1)
+    assert_same_as_eager(torch.compile(loss, fullgraph=True), loss, 6, 3, teacher=False)
+    assert counters["stats"]["unique_graphs"] == 1
     assert capfd.readouterr() == ("", "")
 
 
@@ -106,11 +114,16 @@ def test_transforms_of_the_fixed_step_loss():
 
 
 @pytest.mark.slow
-def test_export_of_the_fixed_step_loss():
+@pytest.mark.parametrize("k", [3, 4])
+def test_export_of_the_fixed_step_loss(k):
     loss = fixed()
-    views = torch.randn(3, 6, 5)
+    views = torch.randn(k, 6, 5)
     exported = torch.export.export(loss, (views,)).module()
     torch.testing.assert_close(exported(views.flip(1)), loss(views.flip(1)))
+    any_n = torch.export.export(loss, (views,), dynamic_shapes=({1: torch.export.Dim.DYNAMIC},)).module()
+    for n in (3, 6, 9):
+        views = torch.randn(k, n, 5)
+        torch.testing.assert_close(any_n(views), loss(views))
 
 
 def test_transforms_that_the_default_loss_refuses_say_what_to_use():
@@ -142,6 +155,20 @@ def test_a_fixed_number_of_sampled_rounds_compiles_whole():
     assert abs(value - true) < 5 * loss.last.standard_error + 1e-3
     (found,), (wanted,) = torch.autograd.grad(value, views), torch.autograd.grad(true, views)
     assert torch.cosine_similarity(found.flatten(), wanted.flatten(), dim=0) > 0.95
+
+
+@pytest.mark.slow
+def test_a_sampled_round_compiles_with_the_default_backend():
+    loss = sampled(1)
+    views = batch(3, 6, teacher=False)[0]
+    found = []
+    with torch._inductor.config.patch(fallback_random=True):  # the numbers that eager code draws
+        for each in (loss, torch.compile(loss, fullgraph=True)):
+            torch.manual_seed(0)
+            value = each(views)
+            found.append((value, *torch.autograd.grad(value, views)))
+    torch.testing.assert_close(found[1], found[0], rtol=1e-3, atol=1e-4)
+    assert counters["stats"]["unique_graphs"] == 1
 
 
 def test_compiled_code_has_no_seed_of_its_own():

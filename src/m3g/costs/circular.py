@@ -87,16 +87,10 @@ def concatenated(views: Views) -> tuple[Tensor, tuple[int, ...], tuple[int, ...]
     if isinstance(views, Tensor) and views.ndim >= 3:
         _checks.stacked_views(views)
         k, n, d = views.shape[-3:]
-        points = views.to(_checks.working_dtype(views.dtype)).reshape(-1, k * n, d)
+        points = _checks.as_working(views).reshape(-1, k * n, d)
         return points, (n,) * k, tuple(views.shape[:-3])
     parts, batch = flatten_batch(views)
     return torch.cat(parts, 1), tuple(part.shape[1] for part in parts), batch
-
-
-def edge_index(k: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """The left and the right views of all pairs, in lexicographic order."""
-    left, right = torch.triu_indices(k, k, 1, device=device).unbind()
-    return left, right
 
 
 def select_points(points: Tensor, sizes: Sequence[int], rows: Sequence[Tensor]) -> Tensor:
@@ -127,32 +121,26 @@ class CircularVarianceProblem(PairwiseProblem):
         """Exponents s (⟨x_l, x_m⟩ - 1) with s = 2 · factor / (k² eps): on the sphere at most 0."""
         points = self.tensors[0].detach()
         points = points if points.dtype == dtype else points.to(dtype)
-        b, k, num_edges = points.shape[0], self.k, len(self.edges)
+        k, num_edges = len(self.sizes), len(self.edges)
         scale = 2 * self.factor / (k**2 * epsilon)
-        if all_equal(self.sizes):
-            n = self.sizes[0]
-            views = points.view(b, k, n, points.shape[-1])
-            if k == 2:
-                left, right = views.split(1, 1)
-            else:
-                rows, columns = edge_index(k, points.device)
-                left, right = views.index_select(1, rows), views.index_select(1, columns)
-            groups = [torch.matmul(left, right.transpose(2, 3)).sub_(1).mul_(scale)]
+        offset = points.new_full((1, 1, 1), -scale)
+        parts = torch.split_with_sizes(points, self.sizes, 1)
+        if all_equal(self.sizes) and k > 2:
+            left, right = torch.cat([parts[l] for l, _ in self.edges]), torch.cat([parts[m] for _, m in self.edges])
+            stacked = torch.baddbmm(offset, left, right.mT, alpha=scale)
+            groups = [stacked.view(num_edges, -1, *stacked.shape[1:]).transpose(0, 1)]
         else:
-            parts = points.split(list(self.sizes), 1)
-            groups = [
-                torch.bmm(parts[l], parts[m].transpose(1, 2)).sub_(1).mul_(scale).unsqueeze(1) for l, m in self.edges
-            ]
+            groups = [torch.baddbmm(offset, parts[l], parts[m].mT, alpha=scale).unsqueeze(1) for l, m in self.edges]
         # -C / eps = (s/2) |Σ x|² - factor / eps, and |Σ x|² = 2 Σ_{l<m} ⟨x_l, x_m⟩ + Σ_l |x_l|².
         constant = scale * num_edges - self.factor / epsilon
-        unary = torch.linalg.vecdot(points, points)
-        return LogKernels(groups, unary.mul_(-scale / 2).sub_(constant / k))
+        squared = torch.linalg.vector_norm(points, dim=-1).square()
+        return LogKernels(groups, _minus(-constant / k, scale / 2, squared))
 
     def matched(self) -> Tensor:
         points = self.tensors[0]
-        mean = points.view(points.shape[0], self.k, -1, points.shape[-1]).mean(1)
-        squared = mean.square().sum((1, 2))
-        return self.factor - squared * (self.factor / self.sizes[0])
+        total = points.view(points.shape[0], self.k, -1).sum(1)
+        squared = torch.linalg.vecdot(total, total)
+        return _minus(self.factor, self.factor / (self.k**2 * self.sizes[0]), squared)
 
     def gradient(self, coupling: Coupling) -> tuple[Tensor, ...]:
         return (coupling.pull(self.tensors[0]).mul_(-2 * self.factor / self.k**2),)
@@ -167,6 +155,13 @@ class CircularVarianceProblem(PairwiseProblem):
 
     def gradient_change(self, coupling: Coupling, directions: Sequence[Tensor]) -> tuple[Tensor, ...]:
         return self.with_tensors(directions).gradient(coupling)
+
+
+def _minus(number: float, factor: float, tensor: Tensor) -> Tensor:
+    """number - factor · tensor, in one operation; not in compiled code, where inductor forgets the factor of `rsub`."""
+    if torch.compiler.is_compiling():
+        return number - factor * tensor
+    return torch.rsub(tensor, number, alpha=factor)
 
 
 class CircularStdProblem(Problem):

@@ -127,7 +127,7 @@ class Auto(Solver):
     def decide(self, problem: Problem) -> str:
         """The name of the solver it takes."""
         exact = "factored" if isinstance(problem, PairwiseProblem) else "sinkhorn"
-        if not _can_be_sampled(problem) or problem.num_batch * problem.num_tuples < self.few_tuples:
+        if problem.num_batch * problem.num_tuples < self.few_tuples or not _can_be_sampled(problem):
             return exact
         need = workload(problem, solver=exact)
         within = need.bytes <= memory_limit(problem.device) and need.flops <= self.max_flops

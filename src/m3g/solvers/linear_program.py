@@ -53,7 +53,7 @@ class LinearProgram(Solver):
                     f"got {problem.num_tuples}: "
                     "use fewer points, or an entropic solver with a small epsilon."
                 )
-            target = concatenated_weights(problem, weights)[0][0].cpu().numpy()
+            target = concatenated_weights(problem, weights)[0].cpu().numpy()
             tuples, mass, potentials = linear_programme(cost, target)
         value = float((cost[tuple(tuples.T)] * mass).sum())
         error = marginal_error(tuples, mass, target, problem.sizes)

@@ -52,12 +52,12 @@ class Sinkhorn(Solver):
             "use solver='sampled' (cost 'csd' or by pairs), solver='factored' (by pairs), fewer points, or fewer views",
         )
         with full_precision(problem.device):
-            return self._solve(problem, epsilon, tol, *concatenated_weights(problem, weights))
+            return self._solve(problem, epsilon, tol, concatenated_weights(problem, weights))
 
-    def _solve(self, problem: Problem, epsilon: float, tol: float, target: Tensor, log_target: Tensor) -> Solution:
+    def _solve(self, problem: Problem, epsilon: float, tol: float, target: Tensor) -> Solution:
         cost = problem.dense()
         sizes = list(problem.sizes)
-        log_weights = [part.to(cost.dtype) for part in log_target.split(sizes, 1)]
+        log_weights = [part.to(cost.dtype) for part in target.log().split(sizes, 1)]
         potentials = [torch.zeros_like(part) for part in log_weights]
         max_steps = self.fixed_steps or self.max_steps
         for step in range(1, max_steps + 1):

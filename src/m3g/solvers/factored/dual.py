@@ -88,8 +88,16 @@ class FactoredDual:
         found = contraction.evaluate(self.scalings(log_scaling), self.lead_target)
         lead = found.lead if contraction.in_logs else found.lead.log()
         lead = lead if lead.dtype == log_scaling.dtype else lead.to(log_scaling.dtype)
-        error = torch.linalg.vector_norm(self.other_targets - found.others, ord=1, dim=1)
-        return Marginals(self._with_lead(log_scaling, lead), self.target, found.pairs, found.others, error)
+        return self._known(self._with_lead(log_scaling, lead), found.pairs, found.others)
+
+    def known(self, log_scaling: Tensor, pairs: dict[Edge, Tensor]) -> Marginals:
+        """What `evaluate` returns, where the pair marginals at these log scalings are there already."""
+        assert isinstance(self.contraction, CompleteContraction), "others leave out some pairs"
+        return self._known(log_scaling, pairs, self.contraction.others(pairs))
+
+    def _known(self, log_scaling: Tensor, pairs: dict[Edge, Tensor], others: Tensor) -> Marginals:
+        error = torch.linalg.vector_norm(self.other_targets - others, ord=1, dim=1)
+        return Marginals(log_scaling, self.target, pairs, others, error)
 
     def _with_lead(self, vector: Tensor, lead: Tensor) -> Tensor:
         """(b, N) with the part of the leading view replaced."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import NamedTuple
 
 import torch
@@ -24,16 +25,16 @@ class Kernels(NamedTuple):
 
     Attributes:
         matrices: kernels {(l, m): (b, n_l, n_m)}, or their logarithms where `in_range` is False.
+        groups: the same in the order of the edges, all in one tensor (b, edges, n, n) or one (b, 1, n_l, n_m) each.
         target: the weights (b, N), in the type of the log scalings.
-        start: logarithms of the first scalings: (b, N).
         shift: (b, N), turns log scalings into potentials / eps.
         in_range: whether products of the kernels stay in the range of float64.
         reach: a bound on the exponent of a tuple; 0 where no value was read.
     """
 
     matrices: dict[Edge, Tensor]
+    groups: list[Tensor]
     target: Tensor
-    start: Tensor
     shift: Tensor
     in_range: bool
     reach: float
@@ -48,59 +49,51 @@ def pair_kernels(
     read_values: bool,
     logs: bool = False,
 ) -> Kernels:
-    """The kernels of a problem, each balanced on its own for a first guess of the scalings.
+    """The kernels of a problem, or their logarithms where asked for by `logs`.
 
     With `read_values` the range of the exponents decides between float32, float64 and logarithms; without, the type of
-    the problem stays. `logs` asks for logarithms.
+    the problem stays.
     """
     dtype = problem.dtype
     double = vector_dtype(problem.device)
     if dtype == torch.float32 and tol < SINGLE_TOLERANCE:
         dtype = double
     exponents = problem.log_kernels(epsilon, dtype)
-    steps, reach = 2, 0.0
+    reach = 0.0
     if read_values:
-        reach = max(largest_exponent(group) for group in exponents.groups) * len(problem.edges)
+        reach = max(map(largest_exponent, exponents.groups)) * len(problem.edges)
         if (logs or reach > SINGLE_RANGE) and dtype == torch.float32 and dtype != double:
             dtype = double
             exponents = problem.log_kernels(epsilon, dtype)
-        # Nearly flat kernels are balanced at once.
-        steps = 1 if reach < FLAT else 2
     wide = dtype if tol >= SINGLE_VECTORS else double
-    shift = exponents.shift if exponents.shift.dtype == wide else exponents.shift.to(wide)
-    target, log_target = concatenated_weights(problem, weights, wide)
-    if logs or reach > DOUBLE_RANGE:
-        matrices = [matrix for group in exponents.groups for matrix in group.unbind(1)]
-        return Kernels(dict(zip(problem.edges, matrices)), target, log_target, shift, False, reach)
-    if problem.k == 2 and read_values and dtype == wide:
-        # Two views are scaled by the solver at once.
-        return Kernels({(0, 1): exponents.groups[0].squeeze(1).exp_()}, target, log_target, shift, True, reach)
-    kernels, start = balanced(problem, exponents.groups, log_target, steps)
-    return Kernels(kernels, target, start, shift, True, reach)
+    target = concatenated_weights(problem, weights, wide)
+    in_range = not (logs or reach > DOUBLE_RANGE)
+    groups = [group.exp_() for group in exponents.groups] if in_range else exponents.groups
+    matrices = dict(zip(problem.edges, chain.from_iterable(group.unbind(1) for group in groups)))
+    return Kernels(matrices, groups, target, _as(exponents.shift, wide), in_range, reach)
 
 
-def balanced(
-    problem: PairwiseProblem, groups: list[Tensor], log_target: Tensor, steps: int
-) -> tuple[dict[Edge, Tensor], Tensor]:
-    """Kernels by edge, and log scalings (b, N) that balance each of them as if it stood alone."""
-    b, wide, k = problem.num_batch, log_target.dtype, problem.k
+def balanced_start(problem: PairwiseProblem, kernels: Kernels) -> Tensor:
+    """Log scalings (b, N) that balance each kernel as if it stood alone."""
+    b, k = problem.num_batch, problem.k
+    log_target = kernels.target.log()
+    wide = log_target.dtype
+    # Nearly flat kernels are balanced at once; a reach of 0 says that no value was read.
+    steps = 1 if 0 < kernels.reach < FLAT else 2
+    groups = kernels.groups
     if len(groups) == 1 and len(problem.edges) > 1:
-        kernels = groups[0].exp_()
-        left, right = balance(kernels, steps)
+        left, right = balance(groups[0], steps)
         rows, columns = _ends(problem)
         by_view = log_target.view(b, k, -1, 1)
         start = by_view.index_add(1, rows, _as(left, wide), alpha=-1).index_add_(1, columns, _as(right, wide), alpha=-1)
-        return dict(zip(problem.edges, kernels.unbind(1))), start.view(b, -1)
+        return start.view(b, -1)
     sums: list[Tensor | None] = [None] * k
-    matrices: dict[Edge, Tensor] = {}
-    for (l, m), group in zip(problem.edges, groups):
-        kernel = group.exp_()
-        matrices[l, m] = kernel.squeeze(1)
-        for view, part in zip((l, m), balance(kernel, steps)):
+    for edge, group in zip(problem.edges, groups):
+        for view, part in zip(edge, balance(group, steps)):
             part, so_far = _as(part.view(b, -1), wide), sums[view]
             sums[view] = part if so_far is None else so_far + part
     parts = [log_target.new_zeros(b, n) if part is None else part for part, n in zip(sums, problem.sizes)]
-    return matrices, log_target - torch.cat(parts, 1)
+    return log_target - torch.cat(parts, 1)
 
 
 def _ends(problem: PairwiseProblem) -> tuple[Tensor, ...]:

@@ -1,5 +1,7 @@
 """The exact and fast solver for costs that are sums over pairs of views.
 
+Where epsilon is not small, a few Sinkhorn sweeps by matrix products reach the tolerance (sweeps.py). Else:
+
 1. Each pair kernel is balanced on its own (kernels.py), which costs O(n²) and already puts the product of the
    kernels close to the solution.
 2. One contraction gives all pair marginals (contraction.py; graph.py where edges are missing and n^k is large;
@@ -7,11 +9,13 @@
 3. They are the Hessian of the dual, so a Newton step follows (shared/newton.py); back to 2 until the marginals are
    right. The loop is that of shared/ascent.py.
 
-The pair marginals of the last contraction are also the gradient: a backward pass costs nothing more.
+The pair marginals of the last contraction are also the gradient: a backward pass costs nothing more. After sweeps
+one matrix product more finds them.
 """
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,10 +30,10 @@ from m3g.costs.coupling import Edge
 from m3g.solvers.factored.contraction import CompleteContraction
 from m3g.solvers.factored.dual import FactoredDual, Marginals
 from m3g.solvers.factored.graph import GraphContraction
-from m3g.solvers.factored.kernels import Kernels, pair_kernels
+from m3g.solvers.factored.kernels import Kernels, balanced_start, pair_kernels
 from m3g.solvers.factored.streamed import StreamedContraction
-from m3g.solvers.factored.two_views import scaled
-from m3g.solvers.shared.ascent import AscentState, ascend, fixed_ascent
+from m3g.solvers.factored.sweeps import SWEPT_REACH, Swept, sweep
+from m3g.solvers.shared.ascent import AscentState, ascend, fixed_ascent, init
 from m3g.solvers.shared.couplings import PairwiseCoupling
 from m3g.solvers.shared.precision import DOUBLE_RANGE, full_precision
 from m3g.solvers.shared.result import Result
@@ -110,20 +114,24 @@ class Factored(Solver):
         """By products of the kernels themselves."""
         fixed = self.fixed_steps is not None
         newton = self._takes_newton(problem)
-        if problem.k == 2 and newton and not fixed and kernels.target.dtype == kernels.matrices[0, 1].dtype:
-            most = self.max_steps or 100
-            two, fine = scaled(kernels.matrices[0, 1], kernels.target, tol=tol, reach=kernels.reach, max_steps=most)
-            kernels = kernels._replace(start=two.log_scaling())
-            if fine:
-                found = Found(kernels.start, two.error, {}, two.pair, two.num_steps)
-                return _solution(problem, kernels, found, epsilon, tol, Result.CONVERGED)
-        dual = FactoredDual.of(self._contraction(problem, kernels.matrices, newton), kernels, newton, fixed)
+        contraction = self._contraction(problem, kernels.matrices, newton)
         if self.fixed_steps is not None:
-            state = fixed_ascent(dual, kernels.start, self.fixed_steps)
+            dual = FactoredDual.of(contraction, kernels, newton, fixed)
+            state = fixed_ascent(dual, balanced_start(problem, kernels), self.fixed_steps)
             return _solution(problem, kernels, Found.of(dual, state), epsilon, tol)
+        swept = None
+        if newton and isinstance(contraction, CompleteContraction) and _can_be_swept(contraction, kernels):
+            swept = sweep(contraction, kernels.target, tol=tol, reach=kernels.reach, max_steps=self.max_steps or 100)
+            if swept.worst <= tol:
+                return _solution(problem, kernels, Found.after(swept), epsilon, tol, Result.CONVERGED)
+        dual = FactoredDual.of(contraction, kernels, newton, fixed)
+        if swept is not None and math.isfinite(swept.worst):
+            state = AscentState(dual.known(swept.log_scaling(), swept.pairs()), num_steps=swept.num_steps + 1)
+        else:
+            state = init(dual, balanced_start(problem, kernels))
         state, result = ascend(
             dual,
-            kernels.start,
+            state,
             tol=tol,
             max_steps=self.max_steps or (100 if newton else 10_000),
             check_every=self.check_every or (1 if problem.device.type == "cpu" else 4),
@@ -166,13 +174,13 @@ class Factored(Solver):
         scale = 1.0
         while kernels.reach / scale > DOUBLE_RANGE / 10:
             scale *= EPSILON_RATIO
-        log_scaling, steps = kernels.start, 0
+        log_scaling, steps = kernels.target.log(), 0
         while True:
             logs = {edge: matrix / scale for edge, matrix in kernels.matrices.items()}
             dual = FactoredDual.of(StreamedContraction(logs, problem.sizes), kernels, True, False)
             last = scale <= 1.0
             limit = self.max_steps or 100
-            state, result = ascend(dual, log_scaling, tol=tol if last else LOOSE, max_steps=limit)
+            state, result = ascend(dual, init(dual, log_scaling), tol=tol if last else LOOSE, max_steps=limit)
             steps += state.num_steps
             if last:
                 found = Found.of(dual, state)._replace(num_steps=steps)
@@ -181,22 +189,32 @@ class Factored(Solver):
             log_scaling, scale = state.found.log_scaling * (scale / smaller), smaller
 
 
+def _can_be_swept(contraction: CompleteContraction, kernels: Kernels) -> bool:
+    """Where all numbers have one type, and M of sweeps.py is held in one piece."""
+    whole = contraction.pivot is None or contraction.between is not None
+    return whole and kernels.target.dtype == contraction.kernels[0, 1].dtype and kernels.reach < SWEPT_REACH
+
+
 class Found(NamedTuple):
     """Where a solve ended: log scalings (b, N), error (b,), pair marginals and how to find one that is missing."""
 
     log_scaling: Tensor
     error: Tensor
     pairs: dict[Edge, Tensor]
-    missing: Callable[[int, int], Tensor]
+    missing: Callable[[int, int], dict[Edge, Tensor]]
     num_steps: int
+
+    @staticmethod
+    def after(swept: Swept) -> Found:
+        return Found(swept.log_scaling(), swept.error, {}, lambda l, m: swept.pairs(), swept.num_steps)
 
     @staticmethod
     def of(dual: FactoredDual, state: AscentState[Marginals]) -> Found:
         found = state.found
 
-        def missing(l: int, m: int) -> Tensor:
+        def missing(l: int, m: int) -> dict[Edge, Tensor]:
             assert isinstance(dual.contraction, GraphContraction), "other contractions find every pair"
-            return dual.contraction.pair(dual.scalings(found.log_scaling), l, m)
+            return {(l, m): dual.contraction.pair(dual.scalings(found.log_scaling), l, m)}
 
         return Found(found.log_scaling, found.error, found.pairs, missing, state.num_steps)
 

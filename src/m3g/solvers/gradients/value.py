@@ -26,18 +26,17 @@ from m3g.solvers.solution import Solution
 
 
 def differentiable_value(solution: Solution) -> Tensor:
-    """OT_eps (b,) of a solution with its derivatives with respect to the problem's tensors."""
+    """`value` of a solution with its derivatives with respect to the problem's tensors."""
     problem = solution.problem
-    value = solution.value.reshape(-1)
     if torch.compiler.is_compiling():
-        return _linear_value(solution)
+        return _linear_value(solution).reshape(problem.batch)
     if not any(_is_differentiated(tensor) for tensor in problem.tensors):
-        return value
-    with torch.no_grad():
-        gradients = problem.detached().gradient(solution.coupling_form)
+        return solution.value
+    gradients = _gradients(solution)
     form = _Form(problem, solution.epsilon, solution.solver)
+    value = solution.value.reshape(-1)
     found: Tensor = _Value.apply(form, value, solution.flat_potentials, *gradients, *problem.tensors)
-    return found
+    return found.reshape(problem.batch)
 
 
 def _linear_value(solution: Solution) -> Tensor:
@@ -46,12 +45,17 @@ def _linear_value(solution: Solution) -> Tensor:
     Compiled code has no second derivatives, so that this form has none is never seen.
     """
     value = solution.value.detach().reshape(-1)
-    with torch.no_grad():
-        gradients = solution.problem.gradient(solution.coupling_form)
-    for tensor, gradient in zip(solution.problem.tensors, gradients):
+    for tensor, gradient in zip(solution.problem.tensors, _gradients(solution)):
         if tensor.requires_grad:
             value = value + (gradient * (tensor - tensor.detach())).flatten(1).sum(1)
     return value
+
+
+def _gradients(solution: Solution) -> tuple[Tensor, ...]:
+    if solution.gradients is not None:
+        return solution.gradients
+    with torch.no_grad():
+        return solution.problem.detached().gradient(solution.coupling_form)
 
 
 def _is_differentiated(tensor: Tensor) -> bool:

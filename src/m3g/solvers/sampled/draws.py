@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -57,3 +58,13 @@ class GeneratorDraws(Draws):
 
     def normal(self, *shape: int, dtype: torch.dtype) -> Tensor:
         return torch.randn(shape, generator=self.generator, device=self.device, dtype=dtype)
+
+
+def seeded_draws(seed: int, device: torch.device) -> GeneratorDraws:
+    """The draws of a seed.
+
+    The seed is mixed first: views that were themselves drawn with `torch.manual_seed(seed)` would be made of the very
+    numbers that sample them, and samples that depend on the views are no samples of the kernel.
+    """
+    mixed = int(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0] >> 1)
+    return GeneratorDraws(device, torch.Generator(device=device).manual_seed(mixed))

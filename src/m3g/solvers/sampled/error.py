@@ -30,11 +30,16 @@ MOST_LEVERAGE = 0.95
 
 @dataclass(frozen=True)
 class SamplingError:
-    """Standard errors: of the value / eps, of the gradient relative to its length; and the bias of the value / eps."""
+    """Standard errors: of the value / eps, of the gradient relative to its length; and the bias of the value / eps.
+
+    `gradients` are those of the value with respect to the problem's tensors, which the relative error needs; None where
+    nothing was sampled.
+    """
 
     value: Tensor
     gradient: Tensor
     bias: Tensor
+    gradients: tuple[Tensor, ...] | None = None
 
 
 class _TrueMatching(Coupling):
@@ -67,7 +72,7 @@ class _TrueMatching(Coupling):
 
 
 def sampling_error(listed: Listed, found: ListPoint, problem: Problem, draws_each: int) -> SamplingError:
-    coupling, b = found.coupling, found.target.shape[0]
+    coupling, b, problem = found.coupling, found.target.shape[0], problem.detached()
     zero = torch.zeros_like(found.target)
     signs = listed.halves()
     uneven = coupling.changed(zero, signs).marginals()
@@ -78,13 +83,13 @@ def sampling_error(listed: Listed, found: ListPoint, problem: Problem, draws_eac
     drawn = weights.reshape(b, draws_each, -1)
     scatter = drawn.var(1).sum(1) * draws_each if drawn.numel() else zero[:, 0]
     half_difference = problem.gradient(coupling.changed(answer, signs))
-    gradient = problem.gradient(coupling)
+    gradients = of_loss = problem.gradient(coupling)
     if all_equal(problem.sizes):
         mass = found.target[:, : problem.sizes[0]].sum(1, keepdim=True)
-        gradient = tuple(g - t for g, t in zip(gradient, problem.gradient(_TrueMatching(problem, mass))))
-    length = _norm(gradient, b).clamp_min(torch.finfo(problem.dtype).tiny)
+        of_loss = tuple(g - t for g, t in zip(gradients, problem.gradient(_TrueMatching(problem, mass))))
+    length = _norm(of_loss, b).clamp_min(torch.finfo(problem.dtype).tiny)
     relative = _norm(half_difference, b) / length * fit_factor(weights, bias)
-    return SamplingError((scatter + bias.square() / 4).sqrt(), relative, bias)
+    return SamplingError((scatter + bias.square() / 4).sqrt(), relative, bias, gradients)
 
 
 def fit_factor(weights: Tensor, bias: Tensor) -> Tensor:

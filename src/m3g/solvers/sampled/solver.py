@@ -12,7 +12,7 @@ from torch import Tensor
 
 from m3g import _checks
 from m3g.costs import Problem
-from m3g.solvers.sampled.draws import CommonDraws, Draws, GeneratorDraws
+from m3g.solvers.sampled.draws import CommonDraws, Draws, GeneratorDraws, seeded_draws
 from m3g.solvers.sampled.fixed import fixed_rounds
 from m3g.solvers.sampled.log_kernel import LogKernel, log_kernel_of
 from m3g.solvers.sampled.products import SHARP
@@ -56,7 +56,8 @@ class Sampled(Solver):
         rtol: relative standard error of the gradient to reach, by a rank up to `max_rank`, with a warning where that
             is too low; None keeps `rank`.
         max_rank: the budget of `rtol`.
-        seed: the same draws in every solve. None takes fresh ones from `generator`, or torch's own generator.
+        seed: the same draws in every solve, not those that torch makes of that seed: views may be made of them. None
+            takes fresh ones from `generator`, or torch's own generator.
         generator: a `torch.Generator` on the device of the views.
         max_steps: Newton steps of a round before it gives up.
         fixed_steps: take just this many steps in each of `rounds` rounds and never read the error (one compiled graph),
@@ -119,7 +120,8 @@ class Sampled(Solver):
                 return self._fixed(problem, epsilon, tol, weights)
             if self.form == "products" and not log_kernel_of(problem, epsilon).has_products:
                 raise ValueError(f"form must be 'auto' or 'tuples' for a {type(problem).__name__}, got 'products'.")
-            target, log_target = concatenated_weights(problem, weights)
+            target = concatenated_weights(problem, weights)
+            log_target = target.log()
             rounds = Rounds(
                 problem,
                 target,
@@ -151,7 +153,7 @@ class Sampled(Solver):
 
     def _draws(self, problem: Problem) -> Draws:
         if self.seed is not None:
-            return GeneratorDraws(problem.device, torch.Generator(device=problem.device).manual_seed(self.seed))
+            return seeded_draws(self.seed, problem.device)
         return CommonDraws(problem.device) if self.generator is None else GeneratorDraws(problem.device, self.generator)
 
     def _fixed(self, problem: Problem, epsilon: float, tol: float, weights: list[Tensor] | None) -> Solution:
@@ -162,7 +164,8 @@ class Sampled(Solver):
                 "cost must be the circular variance with fixed_steps of solver='sampled', "
                 f"got {type(problem).__name__}."
             )
-        target, log_target = concatenated_weights(problem, weights)
+        target = concatenated_weights(problem, weights)
+        log_target = target.log()
         found = fixed_rounds(
             problem,
             log_kernel,
@@ -230,6 +233,7 @@ def _solution(
         standard_error=standard_error.to(dtype).view(problem.batch),
         relative_gradient_error=error.gradient.to(dtype).view(problem.batch),
         reason=reason,
+        gradients=error.gradients,
     )
 
 

@@ -127,13 +127,18 @@ def done(state: AscentState[E], *, tol: float, max_steps: int) -> Result | None:
 
 
 def ascend(
-    dual: Dual[E], log_scaling: Tensor, *, tol: float, max_steps: int, loss_allowed: float = 1e-3, check_every: int = 1
+    dual: Dual[E],
+    state: AscentState[E],
+    *,
+    tol: float,
+    max_steps: int,
+    loss_allowed: float = 1e-3,
+    check_every: int = 1,
 ) -> tuple[AscentState[E], Result]:
     """Steps until every problem of the batch has an error of at most `tol`, or `max_steps` evaluations were made.
 
     With `check_every` > 1 the host reads the error only every so many steps, so an accelerator seldom waits.
     """
-    state = init(dual, log_scaling)
     while (result := done(state, tol=tol, max_steps=max_steps)) is None:
         state = step(dual, state, loss_allowed=loss_allowed)
         for _ in range(min(check_every, max_steps - state.num_steps + 1) - 1):

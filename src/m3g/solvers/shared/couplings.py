@@ -63,14 +63,15 @@ class DenseCoupling(Coupling):
 class PairwiseCoupling(Coupling):
     """A coupling of a pairwise problem: its pair marginals are there, the full tensor is built on demand.
 
-    `potentials` are (b, N), the views one after the other; `missing` finds a pair that is not in `pairs`.
+    `potentials` are (b, N), the views one after the other; `missing` finds a pair that is not in `pairs`, and
+    others if they come with it.
     """
 
     problem: PairwiseProblem
     potentials: Tensor
     epsilon: float
     pairs: dict[Edge, Tensor]
-    missing: Callable[[int, int], Tensor] = field(repr=False)
+    missing: Callable[[int, int], dict[Edge, Tensor]] = field(repr=False)
 
     @property
     def sizes(self) -> tuple[int, ...]:  # type: ignore[override]
@@ -81,7 +82,7 @@ class PairwiseCoupling(Coupling):
 
     def pair(self, l: int, m: int) -> Tensor:
         if (l, m) not in self.pairs:
-            self.pairs[l, m] = self.missing(l, m)
+            self.pairs.update(self.missing(l, m))
         return self.pairs[l, m].to(self.problem.dtype)
 
     def rows(self) -> Iterator[tuple[slice, Tensor]]:

@@ -27,7 +27,9 @@ class full_precision:
     """
 
     def __init__(self, device: torch.device):
-        self.contexts: list[contextlib.AbstractContextManager[object]] = [torch.no_grad()]
+        self.contexts: list[contextlib.AbstractContextManager[object]] = []
+        if torch.is_grad_enabled():
+            self.contexts.append(torch.no_grad())
         if torch.is_autocast_enabled(device.type):
             self.contexts.append(torch.autocast(device.type, enabled=False))
         if not _already_full():

@@ -10,19 +10,13 @@ from m3g.costs.coupling import all_equal
 from m3g.solvers.shared.precision import vector_dtype
 
 
-def concatenated_weights(
-    problem: Problem, weights: list[Tensor] | None, dtype: torch.dtype | None = None
-) -> tuple[Tensor, Tensor]:
-    """The k marginals a_l, one after the other (b, N), and their logarithms, in float64 unless a type is given."""
+def concatenated_weights(problem: Problem, weights: list[Tensor] | None, dtype: torch.dtype | None = None) -> Tensor:
+    """The k marginals a_l, one after the other (b, N), in float64 unless a type is given."""
     b, device, sizes = problem.num_batch, problem.device, problem.sizes
     dtype = dtype or vector_dtype(device)
     if weights is not None:
         parts = [part.reshape(-1, n).expand(b, n) for part, n in zip(weights, sizes)]
-        target = torch.cat(parts, 1)
-        return target.to(dtype), target.log().to(dtype)
+        return torch.cat(parts, 1).to(dtype)
     if all_equal(sizes):
-        shape = (b, len(sizes) * sizes[0])
-        target = torch.full(shape, 1 / sizes[0], dtype=dtype, device=device)
-        return target, target.log()
-    target = torch.cat([torch.full((b, n), 1 / n, dtype=dtype, device=device) for n in sizes], 1)
-    return target, target.log()
+        return torch.full((b, len(sizes) * sizes[0]), 1 / sizes[0], dtype=dtype, device=device)
+    return torch.cat([torch.full((b, n), 1 / n, dtype=dtype, device=device) for n in sizes], 1)
