@@ -37,6 +37,22 @@ def byol(a, b):
     return 2 - 2 / n * sum(dot(a[i], b[i]) for i in range(n))
 
 
+def gap_of_two(a, b, epsilon):
+    """h(J) - h(P) of two views, P by plain Sinkhorn scaling."""
+    n = len(a)
+    cost = torch.tensor([[1 - float(((x + y) / 2).norm()) ** 2 for y in b] for x in a], dtype=torch.float64)
+    kernel, u, v = torch.exp(-cost / epsilon), torch.ones(n, dtype=torch.float64), torch.ones(n, dtype=torch.float64)
+    for _ in range(500):
+        u = 1 / n / (kernel @ v)
+        v = 1 / n / (kernel.T @ u)
+    coupling = u[:, None] * kernel * v
+
+    def h(p):
+        return float((p * cost).sum() + epsilon * (torch.special.xlogy(p, p) - p).sum())
+
+    return h(torch.eye(n, dtype=torch.float64) / n) - h(coupling)
+
+
 def pairwise(z, mask, pair, *, pairs=None, target=None, least=1):
     k, n, _ = z.shape
     target = z if target is None else target

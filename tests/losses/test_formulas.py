@@ -46,6 +46,20 @@ CASES = {
         partial(losses.build, "infonce-ave", temperature=0.3, symmetric=True),
         lambda z, mask: literal.average_of_rest(z, mask, partial(literal.infonce, t=0.3), least=2, symmetric=True),
     ),
+    "m3g-pairs": (
+        partial(losses.build, "m3g-pairs", epsilon=0.2, rest=0.5, tol=1e-9),
+        lambda z, mask: (
+            (
+                literal.pairwise(z, mask, partial(literal.gap_of_two, epsilon=0.2), least=2)
+                + 0.5 * literal.average_of_rest(z, mask, partial(literal.gap_of_two, epsilon=0.2), least=2)
+            )
+            / 1.5
+        ),
+    ),
+    "m3g-pairs of pairs only": (
+        partial(losses.build, "m3g-pairs", epsilon=0.2, rest=0.0, tol=1e-9),
+        lambda z, mask: literal.pairwise(z, mask, partial(literal.gap_of_two, epsilon=0.2), least=2),
+    ),
     "byol-pwe": (
         partial(losses.build, "byol-pwe"),
         lambda z, mask: literal.pairwise(z, mask, literal.byol),

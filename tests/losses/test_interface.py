@@ -191,7 +191,7 @@ def test_a_wrong_argument_is_named(name, views, mask, message):
         *(
             (name, torch.randn(3, 1, 6), r"views must have at least 2 points per view")
             for name in (
-                *("infonce-pwe", "infonce-ave", "symile", "gram", "triangle"),
+                *("m3g-pairs", "infonce-pwe", "infonce-ave", "symile", "gram", "triangle"),
                 *("polyview", "mv-infonce", "mv-dhel", "vicreg"),
                 *("pmrl", "lejepa", "barlow-twins", "mcca"),
             )
@@ -233,6 +233,7 @@ def test_all_tuples_of_a_large_batch_are_refused_with_their_size():
             lambda: losses.build("symile", negatives="all"),
             r"negatives must be one of 'n', 'n_squared', got 'all'",
         ),
+        (lambda: losses.build("m3g-pairs", rest=-1.0), r"rest must be a finite number of at least 0, got -1"),
         (lambda: losses.build("mmcr", compression=-1.0), r"compression must be a finite number of at least 0"),
         (lambda: losses.build("vicreg", variance=-1.0), r"variance must be a finite number of at least 0"),
         (lambda: losses.build("pmrl", contrast=-1.0), r"contrast must be a finite number of at least 0"),

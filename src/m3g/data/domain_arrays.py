@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 from m3g import _checks
 from m3g.data.arrays import TensorRows
 from m3g.data.base import Batch, ViewsData
-from m3g.data.sampling import ClassAlignedSampler, Draw, generator
+from m3g.data.sampling import ClassAlignedSampler, Draw, aligned_points, by_class, generator, shared_classes
 from m3g.data.splits import SPLITS, Split, split_rows
 
 
@@ -114,12 +114,15 @@ class DomainArrays(ViewsData):
             self.members.update({(name, split): start + rows[split] for split in SPLITS})
             start += len(own)
         self.view_shapes = [tuple(self.images.shape[1:])] * self.k
-        self._train_members = [self._by_class("train", name) for name in self.view_names]
+        self._train_members = self._by_class("train")
+        if not shared_classes(self._train_members):
+            raise ValueError("domains must have at least one class that all of them have, got none.")
         if points_per_epoch is None:
             points_per_epoch = sum(len(self.members[name, "train"]) for name in self.view_names) // self.k
         self.points_per_epoch = _checks.positive_int("points_per_epoch", points_per_epoch)
         for split in SPLITS:
-            self.datasets[split] = AlignedRows(self.images, self.labels, self._pairing(split), shift=shift, seed=seed)
+            points = aligned_points(self._by_class(split))
+            self.datasets[split] = AlignedRows(self.images, self.labels, points, shift=shift, seed=seed)
 
     def sampler(self) -> ClassAlignedSampler:
         return ClassAlignedSampler(
@@ -136,18 +139,8 @@ class DomainArrays(ViewsData):
         """Batches of one domain, one view each, in a fixed order: for probes on seen and held-out domains."""
         return self._loader(self.domain_rows(domain, split))
 
-    def _by_class(self, split: Split, domain: str) -> dict[int, list[int]]:
-        groups: dict[int, list[int]] = {}
-        for i in self.members[domain, split]:
-            groups.setdefault(int(self.labels[i]), []).append(int(i))
-        return groups
-
-    def _pairing(self, split: Split) -> list[tuple[int, ...]]:
-        domains = [self._by_class(split, name) for name in self.view_names]
-        shared = sorted(set(domains[0]).intersection(*domains[1:]))
-        if not shared and split == "train":
-            raise ValueError("domains must have at least one class that all of them have, got none.")
-        return [point for c in shared for point in zip(*(domain[c] for domain in domains))]
+    def _by_class(self, split: Split) -> list[dict[int, list[int]]]:
+        return [by_class(self.members[name, split], self.labels) for name in self.view_names]
 
 
 @lru_cache(maxsize=2)

@@ -17,7 +17,7 @@ from m3g import _checks
 from m3g.data.base import Batch
 from m3g.data.damaged import damaged_images
 from m3g.data.images import ImageData, ImageRows, Where, list_images
-from m3g.data.sampling import ClassAlignedSampler
+from m3g.data.sampling import ClassAlignedSampler, aligned_points, by_class, shared_classes
 from m3g.data.splits import SPLITS, Split, split_rows
 
 log = logging.getLogger(__name__)
@@ -82,7 +82,7 @@ class Domains(ImageData):
         self._setup_images([stack] * self.k, size, augment_on)
         self.files = []
         self.labels, self.members = self._read(Path(root), names, val=val, test=test, split_seed=split_seed)
-        train = [self._by_class("train", name) for name in self.view_names]
+        train = self._by_class("train")
         if points_per_epoch is None:
             points_per_epoch = sum(len(files) for domain in train for files in domain.values()) // self.k
         self.points_per_epoch = _checks.positive_int("points_per_epoch", points_per_epoch)
@@ -138,22 +138,19 @@ class Domains(ImageData):
                 members[name, "test"] = index[fixed]
         return torch.tensor(labels), members
 
-    def _by_class(self, split: Split, domain: str) -> dict[int, list[int]]:
-        groups: dict[int, list[int]] = {}
+    def _by_class(self, split: Split) -> list[dict[int, list[int]]]:
         assert self.labels is not None
-        for i in self.members[domain, split]:
-            groups.setdefault(int(self.labels[i]), []).append(int(i))
-        return groups
+        return [by_class(self.members[name, split], self.labels) for name in self.view_names]
 
     def _pairing(self, split: Split) -> list[tuple[int, ...]]:
-        domains = [self._by_class(split, name) for name in self.view_names]
-        shared = sorted(set(domains[0]).intersection(*domains[1:]))
+        domains = self._by_class(split)
+        shared = shared_classes(domains)
         missing = len({c for domain in domains for c in domain}) - len(shared)
         if missing:
             log.warning("%d classes are absent from some domain in %s and are left out there.", missing, split)
         if not shared and split == "train":
             raise ValueError("domains must have at least one class that all of them share, got none.")
-        return [point for c in shared for point in zip(*(domain[c] for domain in domains))]
+        return aligned_points(domains)
 
 
 def _domain_names(root: Path, wanted: Sequence[str] | None) -> list[str]:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from torch import distributed
+from torch import Tensor, distributed
 from torch.utils.data import DistributedSampler
 
 from m3g import _checks
@@ -135,7 +135,7 @@ class ClassAlignedSampler(EpochSampler):
     ):
         super().__init__(points, batch_size=batch_size, seed=seed, rank=rank, world=world)
         self.members = members
-        self.classes = sorted(set(members[0]).intersection(*members[1:]))
+        self.classes = shared_classes(members)
         if batch_size > len(self.classes):
             raise ValueError(
                 f"batch_size must be at most {len(self.classes)}, the number of classes that all domains have, "
@@ -160,3 +160,26 @@ class ClassAlignedSampler(EpochSampler):
         per_process = [random.permutation(len(self.classes)) for _ in range(self.num_replicas)]
         # Interleaved, because process r takes every world-th entry.
         return np.stack([classes[: self.batch_size] for classes in per_process], axis=1).reshape(-1)
+
+
+def by_class(rows: np.ndarray, labels: Tensor) -> dict[int, list[int]]:
+    """The rows of every class among them."""
+    groups: dict[int, list[int]] = {}
+    for row in rows:
+        groups.setdefault(int(labels[row]), []).append(int(row))
+    return groups
+
+
+def shared_classes(domains: Sequence[Mapping[int, Sequence[int]]]) -> list[int]:
+    """The classes that all domains have."""
+    return sorted(set(domains[0]).intersection(*domains[1:]))
+
+
+def aligned_points(domains: Sequence[Mapping[int, Sequence[int]]]) -> list[tuple[int, ...]]:
+    """Points of one row per domain, all of one class, in a fixed order.
+
+    Example:
+        >>> aligned_points([{0: [1, 2], 1: [3]}, {0: [7, 8, 9]}])
+        [(1, 7), (2, 8)]
+    """
+    return [point for c in shared_classes(domains) for point in zip(*(domain[c] for domain in domains))]

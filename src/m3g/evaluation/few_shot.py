@@ -134,7 +134,7 @@ def _fit(
 ) -> ChannelProbe:  # fmt: skip
     """The probe of the epoch whose loss on the held-out rows is least."""
     probe = ChannelProbe(len(x), x.shape[-1], classes)
-    optimizer = torch.optim.AdamW(probe.parameters(), lr=1e-3)
+    optimizer = torch.optim.AdamW(probe.parameters(), lr=1e-3, fused=True)  # thousands of tiny steps
     best, kept, waited = float("inf"), probe.state_dict(), 0
     for _ in range(epochs):
         with torch.enable_grad():

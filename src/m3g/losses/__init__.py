@@ -23,6 +23,7 @@ from m3g.losses.infonce import InfoNCE, infonce
 from m3g.losses.kl import KLLoss, matching_divergence
 from m3g.losses.lejepa import LeJEPA, lejepa
 from m3g.losses.m3g import ConvergenceWarning, M3GLoss, leave_one_out, matching_gap
+from m3g.losses.m3g_pairs import M3GPairs
 from m3g.losses.mcca import MCCA, mcca
 from m3g.losses.mmcr import MMCR, mmcr
 from m3g.losses.mv_dhel import MVDHEL, mv_dhel
@@ -52,6 +53,7 @@ __all__ = [
     "KLLoss",
     "LeJEPA",
     "M3GLoss",
+    "M3GPairs",
     "MVInfoNCE",
     "Pairwise",
     "PolyView",

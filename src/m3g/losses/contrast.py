@@ -48,6 +48,17 @@ def similarities(views: Tensor, temperature: Tensor | float) -> Tensor:
     return (flat @ flat.T / temperature).reshape(k, n, k, n)
 
 
+def own_pairs_against(energy: Tensor, own: Tensor, pairs: Tensor, *, masked: bool) -> Tensor:
+    """The mean over objects of `energy` (n,) minus the log sum exp of the scores `own` (k, k, n) of their own views.
+
+    `pairs` (bool, k, k, n) says which pairs of views an object has; one without any has no term.
+    """
+    objects = pairs.any(0).any(0)
+    if masked:
+        some_object(objects, has="two views")
+    return mean_where(energy - logsumexp_where(own, pairs, (0, 1)), objects)
+
+
 def two_way_cross_entropy(
     logits: Tensor, rows: Tensor | None, columns: Tensor | None, *, label_smoothing: float
 ) -> Tensor:

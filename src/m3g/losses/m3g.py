@@ -101,8 +101,9 @@ def solved_gap(
     matched, n = problem.matched(), problem.sizes[0]
     # A traced graph has one logarithm for every n; math.log would fix n.
     log_n = matched.new_full((), n).log() if torch.compiler.is_compiling() else math.log(n)
-    gap = matched - epsilon * (log_n + 1) - differentiable_value(solution)
-    return gap.reshape(problem.batch), solution
+    # A number is subtracted before the shape may become (): forward mode would then turn float32 into float64.
+    truth = (matched - epsilon * (log_n + 1)).reshape(problem.batch)
+    return truth - differentiable_value(solution), solution
 
 
 def leave_one_out(student: Tensor, teacher: Tensor) -> Tensor:

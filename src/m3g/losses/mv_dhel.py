@@ -7,7 +7,7 @@ from torch import Tensor
 
 from m3g._checks import Views
 from m3g.losses.base import clean, outside_autocast
-from m3g.losses.contrast import TemperatureLoss, enough_points, logsumexp_where, mean_where, present_points, some_object
+from m3g.losses.contrast import TemperatureLoss, enough_points, logsumexp_where, own_pairs_against, present_points
 from m3g.losses.temperature import check_temperature
 
 
@@ -54,11 +54,7 @@ def mv_dhel(
 
     own = torch.einsum("lid,mid->lmi", views, views) / temperature
     own_pairs = present.unsqueeze(1) & present & ~torch.eye(k, dtype=torch.bool, device=views.device).unsqueeze(-1)
-    alignment = logsumexp_where(own, own_pairs, (0, 1))
-    objects = own_pairs.any(0).any(0)
-    if mask is not None:
-        some_object(objects, has="two views")
-    return mean_where(energy - alignment, objects)
+    return own_pairs_against(energy, own, own_pairs, masked=mask is not None)
 
 
 class MVDHEL(TemperatureLoss):

@@ -11,10 +11,9 @@ from m3g.losses.contrast import (
     TemperatureLoss,
     enough_points,
     logsumexp_where,
-    mean_where,
+    own_pairs_against,
     present_points,
     similarities,
-    some_object,
 )
 from m3g.losses.temperature import check_temperature
 
@@ -63,11 +62,7 @@ def mv_infonce(
     energy = logsumexp_where(scores, both & ~itself, (0, 2, 3))
     own = scores.diagonal(dim1=1, dim2=3)  # (k, k, n)
     own_pairs = (both & ~itself).diagonal(dim1=1, dim2=3)
-    alignment = logsumexp_where(own, own_pairs, (0, 1))
-    objects = own_pairs.any(0).any(0)
-    if mask is not None:
-        some_object(objects, has="two views")
-    return mean_where(energy - alignment, objects)
+    return own_pairs_against(energy, own, own_pairs, masked=mask is not None)
 
 
 class MVInfoNCE(TemperatureLoss):

@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 
 from m3g._checks import Views
-from m3g.losses.base import ViewLoss, clean, outside_autocast
+from m3g.losses.base import clean, outside_autocast
 from m3g.losses.contrast import (
+    TemperatureLoss,
     enough_points,
     logsumexp_where,
     mean_where,
@@ -15,7 +16,7 @@ from m3g.losses.contrast import (
     similarities,
     some_object,
 )
-from m3g.losses.temperature import Temperature, check_temperature
+from m3g.losses.temperature import check_temperature
 
 
 @outside_autocast
@@ -63,8 +64,10 @@ def polyview(
     return mean_where(terms, pairs)
 
 
-class PolyView(ViewLoss):
+class PolyView(TemperatureLoss):
     """`polyview` as a module."""
+
+    function = staticmethod(polyview)
 
     def __init__(
         self,
@@ -74,8 +77,6 @@ class PolyView(ViewLoss):
         normalize: bool = True,
         gather: bool = False,
     ) -> None:
-        super().__init__(normalize=normalize, gather=gather)
-        self.temperature = Temperature(temperature, learn=learn_temperature)
-
-    def compute(self, views: Tensor, mask: Tensor | None, teacher: Tensor | None = None) -> Tensor:
-        return polyview(views, temperature=self.temperature(), mask=mask, normalize=self.normalize)
+        super().__init__(
+            temperature=temperature, learn_temperature=learn_temperature, normalize=normalize, gather=gather
+        )
