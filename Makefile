@@ -26,14 +26,15 @@ $(VENV)/.installed-%: pyproject.toml constraints.txt | $(BIN)/python
 demo: $(VENV)/.installed-train
 	$(BIN)/m3g demo
 
-# One thread per worker: small tensors gain nothing from more, and the workers would compete for the cores.
-PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4
+# One thread per worker: small tensors gain nothing from more, and the workers would compete for the cores. A worker
+# that has done its tests takes over some of another's.
+PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 
-test: $(VENV)/.installed-test,train
+test: $(VENV)/.installed-test,train,dev
 	$(BIN)/lint-imports
 	$(PYTEST) --cov --cov-report=term
 
-fast: $(VENV)/.installed-test,train
+fast: $(VENV)/.installed-test,train,dev
 	$(PYTEST) -m "not slow"
 
 lint: $(VENV)/.installed-test,train,dev
@@ -71,5 +72,5 @@ clean:
 
 # Random problems against a slow reference, kills, damage and hostile input: a few minutes. More with
 # make fuzz FUZZ='--problems 20000 --kills 100 --damage 100'
-fuzz: $(VENV)/.installed-test,train
+fuzz: $(VENV)/.installed-test,train,dev
 	PYTHONPATH=tests OMP_NUM_THREADS=1 $(BIN)/python -m fuzz $(FUZZ)

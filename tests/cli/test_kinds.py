@@ -1,5 +1,7 @@
 """Views of every kind from one table, from the first step to new data, by the command line."""
 
+import contextlib
+import io
 import json
 import os
 import signal
@@ -32,11 +34,19 @@ def trained(tmp_path_factory):
     """A table of every kind with empty cells, and a run on it; with its lines."""
     folder = tmp_path_factory.mktemp("kinds")
     table = write_csv(folder, rows(folder, 40))
-    command = [sys.executable, "-m", "m3g", "train", "--table", str(table), "--labels", "kind", *SMALL]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([*command, "--out", str(folder / "run")], env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return folder, table, done.stdout
+    said = io.StringIO()
+    with one_thread(), contextlib.redirect_stdout(said):
+        assert main(["train", "--table", str(table), "--labels", "kind", *SMALL, "--out", str(folder / "run")]) == 0
+    return folder, table, said.getvalue()
+
+
+@contextlib.contextmanager
+def one_thread():
+    """Sums are added in another order with another number of threads."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 def test_the_first_lines_tell_kinds_and_encoders(trained):
@@ -72,8 +82,8 @@ def test_a_run_on_every_kind_killed_and_resumed_ends_with_the_same_bits(trained,
     command += ["--data_options.num_workers", str(workers), "--out", str(killed)]
     assert subprocess.run(command, env=environment).returncode == -signal.SIGKILL
     assert not (killed / "model.safetensors").exists()
-    again = subprocess.run([sys.executable, "-m", "m3g", "train", "--resume", str(killed)], env=environment)
-    assert again.returncode == 0
+    with one_thread():
+        assert main(["train", "--resume", str(killed)]) == 0
     assert (killed / "model.safetensors").read_bytes() == (folder / "run" / "model.safetensors").read_bytes()
     assert (killed / "metrics.csv").read_bytes() == (folder / "run" / "metrics.csv").read_bytes()
 

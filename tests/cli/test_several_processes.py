@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import m3g
+from m3g.cli import main
 from m3g.training.entries import read_entries
 from m3g.training.logs import Table
 from training import killed_run
@@ -17,6 +18,17 @@ from training import killed_run
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 TWO = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 SMALL = ["--loop.evaluate_every", "0", "--loop.accelerator", "cpu", "--encoder_options.width", "32"]
+
+
+@pytest.fixture
+def views(tmp_path, monkeypatch):
+    """The words that name four small views of 160 objects, in the working directory."""
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(0)
+    objects = random.standard_normal((160, 6))
+    for name in "abcd":
+        np.save(f"{name}.npy", objects @ random.standard_normal((6, 8)) + 0.3 * random.standard_normal((160, 8)))
+    return ["--views", *(f"{name}.npy" for name in "abcd")]
 
 
 def run(command, folder):
@@ -44,42 +56,36 @@ def losses(folder):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1500)  # five processes that each load everything, on a machine that may be busy
-def test_two_processes_train_like_one_with_the_full_batch(tmp_path):
-    common = ["-m", "m3g", "train", "--loop.max_steps", "10", *SMALL, "--loss_options.gather", "true"]
-    common += ["--data_options.views", "[fourier, zernike, morphology, karhunen]"]
-    for command in (
-        [*common, "--out", "one", "--data_options.batch_size", "64"],
-        [*TWO, *common, "--out", "two", "--data_options.batch_size", "32"],
-        [*common, "--out", "started", "--data_options.batch_size", "32", "--loop.devices", "2"],
-    ):
+@pytest.mark.timeout(1500)  # processes that each load everything, on a machine that may be busy
+def test_two_processes_train_like_one_with_the_full_batch(tmp_path, views):
+    common = ["train", *views, "--loop.epochs", "4", *SMALL, "--loss_options.gather", "true"]
+    assert main([*common, "--out", "one", "--data_options.batch_size", "32"]) == 0
+    half = ["-m", "m3g", *common, "--data_options.batch_size", "16"]
+    for command in ([*TWO, *half, "--out", "two"], [*half, "--out", "started", "--loop.devices", "2"]):
         code, output = run(command, tmp_path)
         assert code == 0, output
-    assert len(losses(tmp_path / "one")) == 10
+    assert len(losses(tmp_path / "one")) == 12
     for name in ("two", "started"):  # by torchrun, and by the command itself
         assert losses(tmp_path / name) == pytest.approx(losses(tmp_path / "one"), abs=1e-4)
         assert (tmp_path / name / "results.json").exists()
 
 
 @pytest.mark.slow
-def test_sharded_weights_train_like_whole_ones_also_after_a_kill(tmp_path):
+def test_sharded_weights_train_like_whole_ones_also_after_a_kill(tmp_path, views):
     """Fully sharded, with a teacher: killed, resumed and exported, it equals one process with the full batch."""
-    common = ["-m", "m3g", "train", "--loop.epochs", "1", *SMALL, "--loss_options.gather", "true"]
-    common += ["--data_options.views", "[fourier, zernike, morphology]", "--loop.checkpoint_every", "2"]
+    common = ["train", *views, "--loop.epochs", "5", *SMALL, "--loss_options.gather", "true"]
+    common += ["--loop.checkpoint_every", "2", "--heads.hidden", "32"]
     common += ["--teacher.enabled", "true", "--heads.predictor", "true", "--teacher.momentum", "0.5"]
-    common += ["--heads.hidden", "32"]
-    code, output = run([*common, "--out", "one", "--data_options.batch_size", "64"], tmp_path)
-    assert code == 0, output
-    sharded = ["--loop.strategy", "fsdp", "--out", "two", "--data_options.batch_size", "32"]
-    killed = [killed_run.__file__, "7", "0.005", *common[2:]]
-    code, output = run([*TWO, *killed, *sharded], tmp_path)
+    assert main([*common, "--out", "one", "--data_options.batch_size", "32"]) == 0
+    sharded = ["--loop.strategy", "fsdp", "--out", "two", "--data_options.batch_size", "16"]
+    code, output = run([*TWO, killed_run.__file__, "7", "0.005", *common, *sharded], tmp_path)
     assert code != 0
     assert "SIGKILL" in output, output
     assert not (tmp_path / "two" / "model.safetensors").exists()
     code, output = run([*TWO, "-m", "m3g", "train", "--resume", "two"], tmp_path)
     assert code == 0, output
     assert "continuing after step" in output
-    assert len(losses(tmp_path / "one")) == 21
+    assert len(losses(tmp_path / "one")) == 15
     assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), abs=1e-4)
     whole, shares = (m3g.load(tmp_path / name).state_dict() for name in ("one", "two"))
     for name, weight in whole.items():
@@ -157,18 +163,18 @@ def test_a_process_that_fails_alone_ends_all(tmp_path, rank, when):
 
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
-def test_two_processes_judge_and_drop_entries_like_one(tmp_path):
+def test_two_processes_judge_and_drop_entries_like_one(tmp_path, monkeypatch):
     """Which entries go missing depends on the row, and all processes judge the rows of all: so they train as one."""
-    common = ["-m", "m3g", "train", "--loop.epochs", "6", *SMALL, "--loss", "infonce-pwe", "--heads.hidden", "32"]
+    monkeypatch.chdir(tmp_path)
+    common = ["train", "--loop.epochs", "6", *SMALL, "--loss", "infonce-pwe", "--heads.hidden", "32"]
     common += ["--loss_options.gather", "true", "--data_options.views", "[fourier, zernike, karhunen]"]
     common += ["--data_options.swapped", "0.1", "--mismatch", "true", "--view_dropout", "0.2"]
+    common += ["--data_options.val", "0.3", "--data_options.test", "0"]  # nothing is measured at the end
     common += ["--optim.learning_rate", "5e-3", "--optim.warmup_epochs", "1"]
-    for command in (
-        [*common, "--out", "one", "--data_options.batch_size", "200"],
-        [*common, "--out", "two", "--data_options.batch_size", "100", "--loop.devices", "2"],
-    ):
-        code, output = run(command, tmp_path)
-        assert code == 0, output
+    assert main([*common, "--out", "one", "--data_options.batch_size", "200"]) == 0
+    two = ["-m", "m3g", *common, "--out", "two", "--data_options.batch_size", "100", "--loop.devices", "2"]
+    code, output = run(two, tmp_path)
+    assert code == 0, output
     assert len(losses(tmp_path / "one")) == 42
     assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), abs=1e-2)
     one, two = ({(e.row, e.view): e.reliability for e in read_entries(tmp_path / name)} for name in ("one", "two"))

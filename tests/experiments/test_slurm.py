@@ -12,6 +12,7 @@ import pytest
 from experiments.miniature import write_sets
 from m3g.cli import main
 from m3g.experiments.slurm import write_scripts
+from m3g.experiments.spec import RunSpec
 from m3g.experiments.store import Store
 
 # Executes the array; a task that fails is sent back to the queue, three times at most.
@@ -107,27 +108,28 @@ def _cluster():
 
 @pytest.mark.slow
 def test_a_task_that_is_requeued_half_way_continues(tmp_path):
-    """On a real cluster: a job is sent back while its first attempt sleeps; the second finds what that one left."""
+    """On a real cluster: a task is sent back while its first attempt sleeps; the second finds what that one left."""
     reason = _cluster()
     if reason is not None:
         pytest.skip(reason)
+    specs = [RunSpec("demo", {"config": {"seed": seed}}, {}) for seed in (0, 1)]
+    sent_back, other = (spec.id for spec in specs)
     program = tmp_path / "program.sh"
     program.write_text(
         "#!/bin/bash\n# $1 --run, $2 the id\n"
         f"cd {tmp_path}\n"
-        'if [ -e "half-$2" ]; then echo continued > "done-$2"; else touch "half-$2"; sleep 120; fi\n'
+        f'if [ "$2" = {other} ] || [ -e "half-$2" ]; then touch "done-$2"; else touch "half-$2"; sleep 120; fi\n'
     )
     program.chmod(0o755)
     store = Store(tmp_path / "out")
     store.path.mkdir()
-    specs = [type("Spec", (), {"id": name, "candidates": ()})() for name in ("a", "b")]
     _, submit = write_scripts(specs, store, [str(program)], nodes=1, gpus=0, hours=0.1)
     text = subprocess.run(["bash", submit], check=True, capture_output=True, text=True, timeout=60).stdout
     job = text.split("job ")[1].split()[0]
     try:
-        _wait(lambda: (tmp_path / "half-a").exists())
+        _wait(lambda: (tmp_path / f"half-{sent_back}").exists())
         subprocess.run(["scontrol", "requeue", f"{job}_1"], check=True, timeout=30)
-        _wait(lambda: (tmp_path / "done-a").exists(), seconds=240)
+        _wait(lambda: (tmp_path / f"done-{sent_back}").exists(), seconds=240)
         log = next((tmp_path / "out" / "logs").glob("*_1.txt")).read_text()
         assert "attempt 1" in log
         assert "attempt 2" in log
