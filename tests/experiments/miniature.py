@@ -36,10 +36,10 @@ def write_sets(folder):
             for kind in range(4):
                 for image in range(30):
                     archive.writestr(f"{part}/n{kind}/{image}.JPEG", _jpeg(random, kind))
-    subjects = np.repeat([f"SC4{i:02}" for i in range(10)], 60)
-    stages = np.arange(600) % 5
+    subjects = np.repeat([f"SC4{i:02}" for i in range(10)], 16)
+    stages = np.arange(160) % 5
     sensors = {
-        name: (random.normal(size=(600, width)) + stages[:, None]).astype(np.float32)
+        name: (random.normal(size=(160, width)) + stages[:, None]).astype(np.float32)
         for name, width in (("EEG_Fpz_Cz", 24), ("EEG_Pz_Oz", 24), ("EOG", 24), ("EMG", 17), ("Resp", 18), ("Temp", 18))
     }
     names = np.array(["N1", "N2", "N3", "REM", "W"])
@@ -53,10 +53,10 @@ def write_sets(folder):
     np.savez(folder / "eegmat_125hz.npz", channels=channels, fs=125, scale_uV=np.float32(0.1), **recordings)
     np.savez(
         folder / "uci_eeg_smni.npz",
-        X=random.normal(size=(240, 8, 256)).astype(np.float16),
+        X=random.normal(size=(96, 8, 256)).astype(np.float16),
         channels=channels,
-        subject=np.repeat([f"co{i:03}" for i in range(12)], 20),
-        alcoholic=np.arange(240) % 2 == 0,
+        subject=np.repeat([f"co{i:03}" for i in range(12)], 8),
+        alcoholic=np.arange(96) % 2 == 0,
         fs=256,
     )
 
@@ -68,10 +68,10 @@ def _jpeg(random, kind):
     return file.getvalue()
 
 
-def small_runs(name, sets, out, *, methods=None, keep=lambda spec: True):
+def small_runs(name, sets, out, *, methods=None, keep=lambda spec: True, miniature=True):
     """The runs that `keep` keeps, with a few steps each; returns what `--collect` prints."""
     experiment = find(name)
-    request = Request(seeds=1, methods=methods, miniature=True)
+    request = Request(seeds=1, methods=methods, miniature=miniature)
     store = Store(out)
     if experiment.prepare is not None:
         experiment.prepare(sets, store.data, request)

@@ -7,6 +7,7 @@ import pytest
 
 from m3g.cli import main
 from m3g.experiments import default_set
+from m3g.training import evaluate
 from m3g.training.config import Config
 
 
@@ -24,6 +25,7 @@ def test_summary_over_seeds():
 @pytest.mark.slow
 def test_demo_prints_the_table_and_the_pictures(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(evaluate, "MEASURED", {"train": 400, "test": 100})
     assert main(["demo", "--epochs", "1"]) == 0
     output = capsys.readouterr().out
     assert "raw features" in output

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from m3g.experiments.plan import planned
 from m3g.experiments.pool import do_all, do_run, run_pool, specs_of
 from m3g.experiments.registry import find
 from m3g.experiments.spec import Candidate, Experiment, Request, RunSpec
@@ -58,6 +59,39 @@ def test_a_run_takes_the_setting_that_is_best_on_validation_and_waits_for_it(tmp
     assert result["chosen"] == {"value": 2}
     assert result["metrics"]["test"] == 2
     assert do_run(experiment(work), final, store, tmp_path) == "finished"
+
+
+@pytest.mark.parametrize(("gain", "batch"), [(1, 64), (-1, None)])
+def test_a_second_choice_is_made_on_top_of_the_first_and_only_where_it_is_better(tmp_path, gain, batch):
+    def scored(settings, folder, data):
+        found = work(settings, folder, data)
+        larger = settings["config"].get("batch", 32) == 64
+        return {**found, "validation": found["validation"] + gain * larger}
+
+    tried, final = grid_and_test()
+    second = dataclasses.replace(final, settings={"config": {"batch": 64}})
+    final = dataclasses.replace(final, then=(Candidate({"batch": 64}, [second.id]),))
+    store = Store(tmp_path)
+    assert do_run(experiment(scored), second, store, tmp_path) == "waiting"
+    assert do_all(experiment(scored), [final, second, *tried], store, tmp_path, pause=0.01) == {}
+    results = store.results()
+    assert results[second.id]["chosen"] == {"value": 2}
+    assert results[final.id]["chosen"] == {"value": 2} | ({} if batch is None else {"batch": batch})
+
+
+def test_tables_hold_only_runs_of_the_plan(tmp_path):
+    def plan(request):
+        return [RunSpec("test", {"config": {"value": s}}, {"seed": s}) for s in range(request.seeds or 2)]
+
+    test = dataclasses.replace(experiment(work), runs=plan)
+    store = Store(tmp_path)
+    older = RunSpec("test", {"config": {"value": -1}}, {"seed": 0})
+    do_all(test, [*plan(Request(seeds=3)), older], store, tmp_path)
+    do_all(test, [dataclasses.replace(plan(Request(seeds=4))[3], labels={"seed": 3, "arm": "old"})], store, tmp_path)
+    kept = planned(test, list(store.results().values()), Request())
+    # Also the seeds beyond the default; and the labels are the plan's.
+    assert sorted((row["labels"] for row in kept), key=lambda labels: labels["seed"]) == [{"seed": s} for s in range(4)]
+    assert older.id not in {row["id"] for row in kept}
 
 
 def test_a_run_that_fails_is_told_and_tried_again_later(tmp_path):

@@ -8,26 +8,25 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
-import m3g
 from experiments.miniature import small_runs
 from m3g.data.swapped import absent_entries
 from m3g.evaluation import RidgeProbe
 from m3g.evaluation.clustering import agreement
-from m3g.experiments import variants, view_sets, views
+from m3g.experiments import view_sets, views
 from m3g.experiments.full import config_of
 from m3g.experiments.quick import fit_quickly
 from m3g.experiments.ranks import critical_difference, groups
 from m3g.experiments.spec import Request, place_files
 from m3g.experiments.views_baselines import canonical
 from m3g.experiments.views_metrics import Points, absent, few_labels, mean, moved_probe, recall, recall_from_rest
+from m3g.experiments.views_scores import BATCH
 
 
 @pytest.fixture
 def sets(monkeypatch):
     """Two sets of the user's own, each one entry: one with labels and absent views, one of classes in groups."""
     monkeypatch.setattr(view_sets, "SETS", {})
-    for module in (views, variants):
-        monkeypatch.setattr(module, "SETS", view_sets.SETS)
+    monkeypatch.setattr(views, "SETS", view_sets.SETS)
 
     @view_sets.data_set("mine", ["a", "b", "c"])
     def mine(source):
@@ -72,51 +71,14 @@ def test_end_to_end(sets, tmp_path):
             assert set(row["metrics"]) <= {"recall", "linear_mean", "moved", "validation"}
         elif "m3g" in row["labels"]["arm"] and row["labels"]["data"] != "plain":
             assert set(row["metrics"]["absent"]) == {"0", "0.3", "0.5", "0.7"}
-            assert row["chosen"].keys() == {"loss_options.epsilon"}
+            assert "loss_options.epsilon" in row["chosen"]
+            assert row["chosen"].keys() <= {"loss_options.epsilon", BATCH}
             assert len(row["metrics"]["subsets"]) == len(sets[row["labels"]["data"]].views)
     assert "| supervised" in text
     assert "absent in training" in text
     assert "Friedman" in text
     for name in ("ranks", "heat", "absent", "front"):
         assert (tmp_path / "out" / f"{name}.png").stat().st_size > 1000
-
-
-def test_variants_of_epsilon_end_to_end(sets, tmp_path):
-    write(tmp_path)
-    del sets["plain"], sets["classes"]
-    text, specs = small_runs("variants", tmp_path, tmp_path / "out")
-    assert {spec.labels["arm"] for spec in specs} == {"fixed", "learned", "several", "annealed"}
-    assert "variant minus fixed" in text
-    assert "ends at" in text
-    assert not any(spec.labels["stage"] == "test" for spec in specs)
-
-
-def test_a_learned_epsilon_has_the_gradient_of_the_divergence():
-    x = torch.randn(3, 6, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    loss = variants.VaryingEpsilon()
-    loss.gap.tol = 1e-10
-    epsilon = torch.tensor(0.1, dtype=torch.float64, requires_grad=True)
-    (slope,) = torch.autograd.grad(loss.divergence(x, None, epsilon), epsilon)
-    step = 1e-5
-    low, high = (
-        float(m3g.matching_gap(x, epsilon=0.1 + sign * step, tol=1e-10)) / (0.1 + sign * step) for sign in (-1, 1)
-    )
-    assert float(slope) == pytest.approx((high - low) / (2 * step), rel=1e-4)
-
-
-def test_an_annealed_epsilon_goes_from_one_end_to_the_other():
-    loss = variants.build("annealed", {"ends": [0.2, 0.05]}, 3)
-    seen = []
-    for _ in range(4):
-        seen.append(loss.epsilon())
-        loss(torch.randn(2, 4, 3))
-    assert seen == pytest.approx([0.2, 0.1, 0.05, 0.05])
-
-
-def test_several_epsilons_are_a_mean_of_divergences():
-    x = torch.randn(2, 3, 5, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    wanted = sum(m3g.matching_gap(x, epsilon=e) / e for e in (0.05, 0.2)) / 2
-    assert torch.allclose(variants.build("several", {"epsilons": [0.05, 0.2]}, 1)(x), wanted, rtol=1e-2)
 
 
 def test_every_loss_has_a_grid_of_one_size():

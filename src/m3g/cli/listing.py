@@ -23,7 +23,7 @@ USAGE = {"losses": "[NAME]", "data": "[NAME]", "encoders": "[NAME]"}
 
 
 def arguments(parser: Any, name: str) -> None:
-    parser.add_argument("name", type=str, nargs="?", default=None, help="show the options of this one")
+    parser.add_argument("name", type=str, nargs="?", help="show the options of this one")
 
 
 def run(args: Any, name: str) -> int:

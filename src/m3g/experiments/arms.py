@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from m3g.experiments.spec import Candidate, RunSpec, Settings
@@ -44,7 +45,7 @@ def try_all(
     runs, candidates = [], []
     for change in changes:
         mine = [
-            RunSpec(run.experiment, run.resolved(Candidate(change, ())), {**run.labels, "stage": "grid", **change})
+            replace(run, settings=run.resolved(change), labels={**run.labels, "stage": "grid", **change})
             for run in runs_with(change)
         ]
         runs += mine

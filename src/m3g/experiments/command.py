@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from m3g import _checks as checks
-from m3g.experiments.plan import describe, write_plan
+from m3g.experiments.plan import describe, planned, write_plan
 from m3g.experiments.pool import do_run, one_thread, run_pool, specs_of
 from m3g.experiments.registry import find
 from m3g.experiments.slurm import write_scripts
@@ -25,7 +25,7 @@ def reproduce(args: Any) -> int:
     paper = request.scale == "paper"
     store = Store(args.out or Path("runs") / (experiment.name + ("-paper" if paper else "")))
     if args.collect:
-        return _collect(experiment, store)
+        return _collect(experiment, store, request)
     source = None if args.data is None else Path(args.data).resolve()
     specs = specs_of(experiment, request)
     data = source if paper and source is not None else store.data.resolve()
@@ -45,7 +45,7 @@ def reproduce(args: Any) -> int:
     errors = run_pool(experiment, specs, store, data, jobs=checks.positive_int("--jobs", args.jobs), keep=keep)
     for run, reason in errors.items():
         print(f"run {run} failed: {reason.splitlines()[-1]}; all of it is in {store.folder(run) / 'error.txt'}")
-    return _collect(experiment, store) or int(bool(errors))
+    return _collect(experiment, store, request) or int(bool(errors))
 
 
 def wanted(experiment: Experiment, args: Any) -> Request:
@@ -58,12 +58,16 @@ def wanted(experiment: Experiment, args: Any) -> Request:
     return Request(scale=args.scale, seeds=args.seeds, methods=args.methods)
 
 
-def _collect(experiment: Experiment, store: Store) -> int:
-    results = [row for row in store.collect().values() if row["experiment"] == experiment.name]
+def _collect(experiment: Experiment, store: Store, request: Request) -> int:
+    found = [row for row in store.collect().values() if row["experiment"] == experiment.name]
+    results = planned(experiment, found, request)
     if not results:
         raise ValueError(f"--out must be a folder with finished runs, but {store.path} has none of {experiment.name}.")
     print(experiment.collect(results, store.path))
     print(f"results     {store.table}")
+    if len(results) < len(found):
+        others = len(found) - len(results)
+        print(f"            {others} of {len(found)} runs are of another plan and stand in no table")
     return 0
 
 

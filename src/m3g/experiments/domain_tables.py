@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from m3g.experiments import figures, published
-from m3g.experiments.comparison import average_rank, difference_rows, interval
+from m3g.experiments.comparison import Difference, average_rank, difference_rows, interval, paired
 from m3g.experiments.spec import Result
 from m3g.experiments.tables import hours, markdown, percent
 from m3g.training.files import write_text
@@ -31,6 +31,7 @@ def collect(results: list[Result], folder: Path) -> str:
             parts += [f"## {title}", _table(tests), _comparison(tests), _single(tests, data, folder)]
             parts += [_grid(mine), _controls(mine, tests)]
             _picture(tests, folder / data)
+            parts.append(f"![Accuracy on each unseen domain]({data}.png)")
     parts += ["## Published (DomainNet, ViT-B/16, 300 epochs)", _published()]
     text = "\n\n".join(part for part in parts if part)
     write_text(folder / "table.md", text + "\n")
@@ -132,14 +133,22 @@ def _controls(mine: list[Result], tests: list[Result]) -> str:
             found.setdefault(row["labels"]["control"], {})
     for control in found:
         found[control] = scores([row for row in mine if row["labels"].get("control") == control])
-    rows = [["control", "method", "accuracy %", "without it %", "pairs"]]
+    rows = [["control", "method", "accuracy %", "without it %", "change", "m3g minus method, with it", "pairs"]]
     for control, arms in found.items():
         for arm, values in arms.items():
             keys = [key for key in values if key in main.get(arm, {})]
             if keys:
                 pair = [100 * statistics.fmean(part[key] for key in keys) for part in (values, main[arm])]
-                rows.append([control, arm, f"{pair[0]:.1f}", f"{pair[1]:.1f}", str(len(keys))])
+                # a control that is none for M3G itself compares its rivals with M3G as it stands in the main table
+                ours = arms.get("m3g", main.get("m3g", {})) if arm != "m3g" else {}
+                cells = [_points(paired(values, main[arm])), _points(paired(ours, values))]
+                rows.append([control, arm, f"{pair[0]:.1f}", f"{pair[1]:.1f}", *cells, str(len(keys))])
     return markdown(rows) if len(rows) > 1 else ""
+
+
+def _points(found: Difference) -> str:
+    """A paired difference in points, with its 95 % interval."""
+    return f"{100 * found.mean:+.1f} ± {100 * found.half_width:.1f} {found.verdict}" if found.pairs > 1 else "—"
 
 
 def _picture(tests: list[Result], path: Path) -> None:

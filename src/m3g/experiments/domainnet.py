@@ -27,8 +27,9 @@ from m3g.experiments.spec import Candidate, Experiment, Request, RunSpec, Settin
 from m3g.nets import MultiViewNet
 
 METHODS = ("m3g", "infonce-ave", "infonce-pwe", "byol-ave", "byol-pwe")
-VALUES = {"m3g": ("epsilon", (0.05, 0.2)), "infonce": ("temperature", (0.1, 0.3))}
-RATES = (1e-3, 3e-3)
+VALUES = {"m3g": ("epsilon", (0.02, 0.05, 0.1, 0.2)), "infonce": ("temperature", (0.05, 0.1, 0.2, 0.5))}
+RATES = (1e-3, 3e-3, 1e-2)
+STEPS = 200
 FONTS = ("display", "handwriting", "monospace", "sans_serif", "serif")
 PACS = ("art_painting", "cartoon", "photo", "sketch")
 DOMAINNET = ("clipart", "infograph", "painting", "quickdraw", "real", "sketch")
@@ -51,6 +52,7 @@ CONTROLS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "epsilon in units of Algorithm 2": ({"loss_options": {"cost": "cv-algorithm2"}}, ("m3g",)),
     "n = 8": ({"data_options": {"batch_size": 8}}, ("m3g", "infonce-ave", "infonce-pwe")),
     "n = 32": ({"data_options": {"batch_size": 32}}, ("infonce-ave", "infonce-pwe")),
+    "800 steps": ({"steps": 800}, METHODS),
 }
 
 
@@ -82,6 +84,7 @@ def laptop_config(data: str, method: str, held_out: str, *, seed: int, steps: in
 def laptop_runs(request: Request) -> Iterator[RunSpec]:
     """Fonts first: grid, three seeds, controls with one, the other seeds, the other controls; then PACS."""
     seeds = 5 if request.seeds is None else request.seeds
+    rates = RATES[:1] if request.miniature else RATES
     for data, domains in (("fonts", FONTS), ("pacs", PACS)):
         candidates = {}
         for method in filter(request.wants, METHODS):
@@ -89,7 +92,7 @@ def laptop_runs(request: Request) -> Iterator[RunSpec]:
             def tuning(change: Settings, method: str = method, data: str = data) -> list[RunSpec]:
                 return [_run(data, method, held_out, TUNING_SEED, request) for held_out in TUNED_ON[data]]
 
-            tried, candidates[method] = try_all(grid(method, VALUES, RATES), tuning)
+            tried, candidates[method] = try_all(grid(method, VALUES, rates), tuning)
             yield from tried
         main = [
             _run(data, method, held_out, seed, request, candidates=options)
@@ -126,8 +129,10 @@ def _run(
     stage: str = "test",
     control: str = "",
 ) -> RunSpec:
-    steps = 4 if request.miniature else 200
-    config = merged(laptop_config(data, method, held_out, seed=seed, steps=steps), extra or {})
+    change = dict(extra or {})
+    steps = change.pop("steps", STEPS)
+    steps = steps // 50 if request.miniature else steps
+    config = merged(laptop_config(data, method, held_out, seed=seed, steps=steps), change)
     config["data_options"]["points_per_epoch"] = steps * config["data_options"]["batch_size"]
     labels = {"data": data, "arm": method, "held_out": held_out, "seed": seed, "stage": stage, "control": control}
     return RunSpec("domainnet", {"config": config}, labels, candidates)

@@ -18,6 +18,7 @@ TITLES = {
     "physionet": "Sleep stages from raw signals (PhysioNet 2018 to SleepEDFx)",
 }
 OURS = "m3g, n = 16"
+OTHER_UNITS = "m3g, n = 16, epsilon in units of Algorithm 2"
 
 
 def collect(results: list[Result], folder: Path) -> str:
@@ -36,7 +37,12 @@ def collect(results: list[Result], folder: Path) -> str:
             }
             for arm, by_shots in arms.items()
         }
-        figures.curves(lines, folder / data, xlabel="labels per class", ylabel="balanced accuracy, %", logarithmic=True)
+        paper = {arm: {s: (value, 0.0) for s, value in by.items()} for arm, by in published.EEG.items()}
+        figures.curves(
+            lines, folder / data, xlabel="labels per class", ylabel="balanced accuracy, %", logarithmic=True,
+            published=paper,
+        )  # fmt: skip
+        parts.append(f"![Balanced accuracy against the number of labels per class]({data}.png)")
     parts += ["## Published (PhysioNet 2018 to SleepEDFx, mean of five seeds)", _published()]
     text = "\n\n".join(part for part in parts if part)
     write_text(folder / "table.md", text + "\n")
@@ -65,12 +71,15 @@ def _table(arms: dict[str, dict[int, dict[Any, float]]]) -> str:
 
 
 def _comparisons(arms: dict[str, dict[int, dict[Any, float]]]) -> list[str]:
-    """M3G against the others, by the number of labels."""
+    """M3G, in both units of epsilon, against the others, by the number of labels."""
     parts = []
     for s in sorted(arms.get(OURS, {})):
-        rows = difference_rows({arm: by_shots[s] for arm, by_shots in arms.items() if s in by_shots}, OURS)
-        if len(rows) > 1:
-            parts += [f"s = {s}:", markdown(rows)]
+        here = {arm: by_shots[s] for arm, by_shots in arms.items() if s in by_shots}
+        for ours in filter(here.__contains__, (OURS, OTHER_UNITS)):
+            others = {arm: by for arm, by in here.items() if arm not in (OURS, OTHER_UNITS)}
+            rows = difference_rows({**others, ours: here[ours]}, ours)
+            if len(rows) > 1:
+                parts += [f"s = {s}:", markdown(rows)]
     return parts
 
 

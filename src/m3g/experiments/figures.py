@@ -9,8 +9,9 @@ from typing import Any
 from m3g import _checks
 
 # Okabe and Ito's palette
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-MARKERS = "osD^vP*"
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#7F7F7F")
+MARKERS = "osD^vP*X"
+Line = Mapping[Any, tuple[float, float]]  # mean and half width of the interval by x
 
 
 def panels(columns: int = 1, *, width: float = 6.0, height: float = 3.6) -> tuple[Any, Any]:
@@ -31,24 +32,47 @@ def save(figure: Any, path: Path) -> list[Path]:
 
 
 def curves(
-    lines: Mapping[str, Mapping[Any, tuple[float, float]]],
+    lines: Mapping[str, Line],
     path: Path,
     *,
     xlabel: str,
     ylabel: str,
     logarithmic: bool = False,
+    published: Mapping[str, Line] | None = None,
 ) -> list[Path]:
-    """Lines of (mean, half width of the interval) by x, each with its band."""
+    """Lines of (mean, half width of the interval) by x, each with its band; the paper's in a panel beside them."""
+    shown = [lines] if published is None else [lines, published]
+    figure, axes = panels(len(shown), width=6.0 if published is None else 10.0, height=4.0)
+    names = list(dict.fromkeys(name for part in shown for name in part))
+    for axis, part, title in zip(axes, shown, ("measured here", "published")):
+        for name, points in part.items():
+            place, xs = names.index(name), sorted(points)
+            means = [points[x][0] for x in xs]
+            colour = COLOURS[place % len(COLOURS)]
+            axis.plot(xs, means, color=colour, marker=MARKERS[place % len(MARKERS)], label=name)
+            low, high = ([points[x][0] + sign * points[x][1] for x in xs] for sign in (-1, 1))
+            axis.fill_between(xs, low, high, color=colour, alpha=0.15, linewidth=0)
+        if logarithmic:
+            axis.set_xscale("log")
+        axis.set(xlabel=xlabel, ylabel=ylabel, title=title if published is not None else "")
+        axis.grid(alpha=0.3)
+        axis.legend(frameon=False, fontsize=7)
+    return save(figure, path)
+
+
+def scatter(
+    groups: Mapping[str, Mapping[str, tuple[float, float, float]]], path: Path, *, xlabel: str, ylabel: str
+) -> list[Path]:
+    """Per arm its named points (x, y, half width of the interval of y)."""
     figure, (axis,) = panels()
-    for place, (name, points) in enumerate(lines.items()):
-        xs = sorted(points)
-        means = [points[x][0] for x in xs]
-        colour = COLOURS[place % len(COLOURS)]
-        axis.plot(xs, means, color=colour, marker=MARKERS[place % len(MARKERS)], label=name)
-        low, high = ([points[x][0] + sign * points[x][1] for x in xs] for sign in (-1, 1))
-        axis.fill_between(xs, low, high, color=colour, alpha=0.2, linewidth=0)
-    if logarithmic:
-        axis.set_xscale("log")
+    for place, (arm, points) in enumerate(groups.items()):
+        xs, ys, widths = (list(part) for part in zip(*points.values()))
+        axis.errorbar(
+            xs, ys, yerr=widths, linestyle="", capsize=2,
+            color=COLOURS[place % len(COLOURS)], marker=MARKERS[place % len(MARKERS)], label=arm,
+        )  # fmt: skip
+        for name, (x, y, _) in points.items():
+            axis.annotate(name, (x, y), textcoords="offset points", xytext=(6, 4), fontsize=7)
     axis.set(xlabel=xlabel, ylabel=ylabel)
     axis.grid(alpha=0.3)
     axis.legend(frameon=False)

@@ -57,7 +57,8 @@ def collect_imagenet(results: list[Result], folder: Path) -> str:
             }
             for arm, values in arms.items()
         }
-        figures.curves(lines, folder / "imagenet", xlabel="views k", ylabel="accuracy, %")
+        paper = {arm: {float(k): row[arm] for k, row in published.IMAGENET.items()} for arm in lines}
+        figures.curves(lines, folder / "imagenet", xlabel="views k", ylabel="accuracy, %", published=paper)
         parts.append("![Accuracy against the number of views](imagenet.png)")
     parts.append(chosen(results))
     return _written(parts, folder)
@@ -108,10 +109,22 @@ def collect_branches(results: list[Result], folder: Path) -> str:
     groups: dict[tuple[str, str], list[Result]] = {}
     for row in results:
         groups.setdefault((row["labels"]["arm"], str(row["labels"]["students"])), []).append(row)
+    shown: dict[str, dict[str, tuple[float, float, float]]] = {}
+    by_arm: dict[str, dict[str, dict[Any, float]]] = {}
     for (arm, students), mine in sorted(groups.items()):
         size = statistics.fmean(row["metrics"]["saved_bytes"] for row in mine) / 2**20
-        rows.append([arm, students, percent([row["metrics"]["test"] for row in mine]), f"{size:.1f}", str(len(mine))])
-    return _written([hours(results), markdown(rows)], folder)
+        found = [row["metrics"]["test"] for row in mine]
+        rows.append([arm, students, percent(found), f"{size:.1f}", str(len(mine))])
+        shown.setdefault(arm, {})[students] = (size, 100 * statistics.fmean(found), 100 * interval(found))
+        values = {row["labels"]["seed"]: row["metrics"]["test"] for row in mine}
+        by_arm.setdefault(arm, {})[students] = values
+    figures.scatter(shown, folder / "branches", xlabel="kept for the backward pass, MiB", ylabel="accuracy, %")
+    parts = [hours(results), markdown(rows), "![Accuracy against memory by the number of student views](branches.png)"]
+    for arm, scores_of in by_arm.items():
+        differences = difference_rows(scores_of, "leave one out") if "leave one out" in scores_of else []
+        if len(differences) > 1:
+            parts += [f"{arm}, by student views:", markdown(differences)]
+    return _written(parts, folder)
 
 
 def _written(parts: list[str], folder: Path) -> str:

@@ -15,8 +15,8 @@ from m3g.experiments.names import NAMES
 from m3g.experiments.spec import Experiment, Request, RunSpec, Settings
 
 METHODS = ("m3g", "infonce-ave", "infonce-pwe", "byol-ave", "byol-pwe")
-VALUES = {"m3g": ("epsilon", (0.05, 0.2)), "infonce": ("temperature", (0.1, 0.3))}
-RATES = (3e-3,)
+VALUES = {"m3g": ("epsilon", (0.05, 0.1, 0.2, 0.5)), "infonce": ("temperature", (0.05, 0.1, 0.2, 0.5))}
+RATES = (1e-3, 3e-3)
 TUNED_WITH = 3  # views with which the grid is tried
 
 

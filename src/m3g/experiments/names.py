@@ -14,6 +14,6 @@ NAMES = {
     "default-set": "M3G and pairwise InfoNCE on the six-view digits, both tuned over a grid of one size",
     "mismatch": "entries of other objects among the six-view digits: found, and what they cost",
     "views": "k-view losses on real sets of 2 to 12 views, each in its best setting",
-    "variants": "epsilon of M3G learned, annealed or several at once, on validation rows",
+    "variants": "variants of M3G, of its epsilon and of what it compares, on validation rows",
     "summary": "one page with all finished results beside the published ones",
 }

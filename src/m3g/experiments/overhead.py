@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from m3g.experiments import figures
 from m3g.experiments.names import NAMES
 from m3g.experiments.spec import Experiment, Request, Result, RunSpec, Settings
 from m3g.experiments.tables import hours, markdown
@@ -143,7 +144,10 @@ def collect(results: list[Result], folder: Path) -> str:
                 f"{100 * found['share']:.2f} %",
             ]
         )
-    text = f"{hours(results)}\n\n{markdown(rows)}"
+    shares = {"this machine": {row["labels"]["k"]: (100 * row["metrics"]["share"], 0.0) for row in results}}
+    figures.curves(shares, folder / "overhead", xlabel="views k", ylabel="share of the loss in a step, %")
+    picture = "![Share of the loss in a training step against the number of views](overhead.png)"
+    text = f"{hours(results)}\n\n{markdown(rows)}\n\n{picture}"
     write_text(folder / "table.md", text + "\n")
     return text
 

@@ -28,18 +28,33 @@ def write_plan(specs: Sequence[RunSpec], store: Store, data: Path) -> None:
     store.plan.mkdir(parents=True, exist_ok=True)
     for spec in specs:
         settings = place_files(spec.settings, data)
-        first = place_files(spec.resolved(spec.candidates[0] if spec.candidates else None), data)
+        first = place_files(spec.resolved(spec.candidates[0].change if spec.candidates else None), data)
         text = config_of(first).to_yaml() if "config" in first else ""
         notes = [
             f"# {spec.experiment}, "
             + ", ".join(f"{name} {value}" for name, value in spec.labels.items() if value != "")
         ]
         if spec.candidates:
-            names = ", ".join(sorted({name for one in spec.candidates for name in one.change}))
-            notes.append(f"# {names}: replaced by what is best on validation among {len(spec.candidates)} settings")
+            tried = (*spec.candidates, *spec.then)
+            names = ", ".join(sorted({name for one in tried for name in one.change}))
+            notes.append(f"# {names}: replaced by what is best on validation among {len(tried)} settings")
         write_text(store.plan / f"{spec.id}.yaml", "\n".join(notes) + "\n" + (text or yaml.safe_dump(settings)))
     rows = [{"id": s.id, "labels": dict(s.labels), "needs": s.needs} for s in specs]
     write_json(store.path / "plan.json", rows)
+
+
+def planned(experiment: Experiment, results: list[Result], request: Request) -> list[Result]:
+    """The results that belong to today's plan, of all methods and as many seeds as there are.
+
+    Settings that were tried by an older grid must not stand in one table with those of this one. Labels are the plan's:
+    a run may have been done under another one.
+    """
+    labels = [row["labels"] for row in results]
+    seeds = [label["seed"] for label in labels if label.get("stage") != "grid" and "seed" in label]
+    every = Request(scale=request.scale, seeds=request.seeds or max(seeds, default=0) + 1)
+    specs = [*experiment.runs(every), *experiment.runs(Request(scale=request.scale))]
+    labels_of = {spec.id: dict(spec.labels) for spec in specs}
+    return [{**row, "labels": labels_of[row["id"]]} for row in results if row["id"] in labels_of]
 
 
 def loss_cost(config: dict[str, Any], k: int) -> tuple[float, float]:

@@ -49,7 +49,7 @@ def do_run(experiment: Experiment, spec: RunSpec, store: Store, data: Path, *, k
                 "experiment": spec.experiment,
                 "labels": dict(spec.labels),
                 "settings": settings,
-                "chosen": dict(chosen.change) if chosen else None,
+                "chosen": chosen,
                 "metrics": metrics,
                 "seconds": round(time.perf_counter() - start, 2),  # of the last attempt
             },

@@ -24,7 +24,9 @@ def write_scripts(
     fails, back to the queue; it then continues from its checkpoint. Lightning's own requeueing would send it a second
     time and is not used: a task is started by plain `srun` or torchrun, whose processes do not listen to Slurm.
     """
-    stages = [[spec.id for spec in specs if not spec.candidates], [spec.id for spec in specs if spec.candidates]]
+    stages: list[list[str]] = [[], [], []]
+    for spec in specs:
+        stages[bool(spec.candidates) + bool(spec.then)].append(spec.id)
     files = []
     for number, ids in enumerate(stages):
         if ids:

@@ -33,6 +33,7 @@ class RunSpec:
             `m3g train`. Files are named relative to `{data}`, so that the id is the same on every machine.
         labels: where the run stands in the tables (`arm`, `split`, `seed`, ...); they do not change the id.
         candidates: settings from which the best on validation is taken before the run starts; empty for none.
+        then: changes that were tried on top of that best one; the best of them is taken too, if it is better still.
 
     Example:
         >>> spec = RunSpec("demo", {"config": {"seed": 1}}, {"arm": "m3g"})
@@ -46,35 +47,41 @@ class RunSpec:
     settings: Settings
     labels: Mapping[str, Any]
     candidates: tuple[Candidate, ...] = ()
+    then: tuple[Candidate, ...] = ()
 
     @property
     def id(self) -> str:
-        content = {
-            "experiment": self.experiment,
-            "settings": self.settings,
-            "candidates": [[dict(one.change), list(one.tried_by)] for one in self.candidates],
-        }
+        content: dict[str, Any] = {"experiment": self.experiment, "settings": self.settings}
+        content["candidates"] = [[dict(one.change), list(one.tried_by)] for one in self.candidates]
+        if self.then:
+            content["then"] = [[dict(one.change), list(one.tried_by)] for one in self.then]
         text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     @property
     def needs(self) -> list[str]:
         """The runs that must be finished before this one can start."""
-        return [run for candidate in self.candidates for run in candidate.tried_by]
+        return [run for candidate in (*self.candidates, *self.then) for run in candidate.tried_by]
 
-    def choose(self, results: Mapping[str, Result]) -> Candidate | None:
-        """The candidate whose runs are best on validation, mean over them; the first of equals."""
+    def choose(self, results: Mapping[str, Result]) -> dict[str, Any] | None:
+        """The changes whose runs are best on validation, mean over them; the first of equals. None without a choice."""
         if not self.candidates:
             return None
         missing = [run for run in self.needs if run not in results]
         if missing:
             raise ValueError(f"run {self.id} must wait for its grid, of which {len(missing)} runs are not finished.")
-        return max(self.candidates, key=lambda one: validation(results[run] for run in one.tried_by))
 
-    def resolved(self, chosen: Candidate | None) -> Settings:
-        """The settings with the chosen changes: of `config`, or of the part of the settings that they name."""
+        def score(candidate: Candidate) -> float:
+            return validation(results[run] for run in candidate.tried_by)
+
+        first = max(self.candidates, key=score)
+        second = max(self.then, key=score, default=first)
+        return {**first.change, **(second.change if score(second) > score(first) else {})}
+
+    def resolved(self, changes: Mapping[str, Any] | None) -> Settings:
+        """The settings with some changes: of `config`, or of the part of the settings that they name."""
         settings = copy.deepcopy(self.settings)
-        for name, value in (chosen.change if chosen else {}).items():
+        for name, value in (changes or {}).items():
             *path, last = name.split(".")
             place = settings if path and path[0] in settings else settings["config"]
             for part in path:

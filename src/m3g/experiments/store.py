@@ -15,7 +15,6 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from m3g.experiments.spec import Result
 from m3g.training.files import remove_leftovers, write_json, write_text
@@ -33,20 +32,22 @@ class Store:
         self.plan = self.path / "plan"
         self.data = self.path / "data"
         self.table = self.path / "results.jsonl"
+        self._known: dict[str, Result] = {}  # finished runs never change, so each is read once
+        self._read: tuple[int, int] | None = None  # size and time of the table when it was read
 
     def folder(self, run: str) -> Path:
         return self.path / "runs" / run
 
     def finished(self, run: str) -> bool:
-        return (self.folder(run) / "result.json").is_file() or run in self._collected()
+        return run in self._collected() or (self.folder(run) / "result.json").is_file()
 
     def results(self) -> dict[str, Result]:
         """All finished runs by id, those that were collected before included."""
-        found = self._collected()
+        known = self._collected()
         for file in sorted((self.path / "runs").glob("*/result.json")):
-            result = json.loads(file.read_text(encoding="utf-8"))
-            found[result["id"]] = result
-        return found
+            if file.parent.name not in known:
+                known[file.parent.name] = json.loads(file.read_text(encoding="utf-8"))
+        return dict(known)
 
     def save(self, run: str, result: Result) -> None:
         write_json(self.folder(run) / "result.json", result)
@@ -87,7 +88,12 @@ class Store:
         return found
 
     def _collected(self) -> dict[str, Result]:
-        if not self.table.is_file():
-            return {}
-        rows: list[Any] = [json.loads(line) for line in self.table.read_text(encoding="utf-8").splitlines()]
-        return {row["id"]: row for row in rows}
+        """What this store has read, with the rows of `results.jsonl` if that is new."""
+        if self.table.is_file():
+            state = self.table.stat()
+            if self._read != (state.st_size, state.st_mtime_ns):
+                for line in self.table.read_text(encoding="utf-8").splitlines():
+                    row: Result = json.loads(line)
+                    self._known[row["id"]] = row
+                self._read = state.st_size, state.st_mtime_ns
+        return self._known

@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from m3g.experiments.names import NAMES
+from m3g.experiments.plan import planned
 from m3g.experiments.registry import find
+from m3g.experiments.spec import Request
 from m3g.experiments.store import Store
 from m3g.training.files import write_text
 
@@ -17,7 +19,8 @@ def summary(folder: Path) -> str:
         store = Store(folder / name)
         if name == "summary" or not store.path.is_dir():
             continue
-        results = [row for row in store.results().values() if row["experiment"] == name]
+        found = [row for row in store.results().values() if row["experiment"] == name]
+        results = planned(find(name), found, Request()) if found else []
         if results:
             table = find(name).collect(results, store.path)
             # one level deeper, and pictures where they lie

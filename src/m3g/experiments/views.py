@@ -4,17 +4,19 @@ Every loss of `m3g losses` trains the same small network (an MLP per view) on re
 same optimiser, number of steps and points per batch; M3G also with an epsilon that rises. Each has a grid of four
 settings, tried with a seed and a split that no table contains and chosen on its validation rows; the setting is then
 trained on five other splits and measured on their test rows. Beside them stand what needs no such loss: the inputs,
-their principal components, linear CCA of k views, and the same network trained on all labels.
+their principal components, linear CCA of k views, and the same network trained on all labels. M3G and InfoNCE also
+choose their points per batch: 16, 32 or 64, with the setting that was best at 32.
 
-The order is such that a part is useful: M3G, InfoNCE and the baselines on all sets of measurements, last on the digits
-with three to five of their views for the curve against k; then one loss after the other, then the first three losses
-with half of the training entries absent; then the same on the sets of pictures (`by_class`), which take as long as all
+The order is such that a part is useful: M3G, InfoNCE and the baselines on all sets of measurements, the other losses
+one by one, the first three losses with half of the training entries absent, with the batch in their choice, and on the
+digits with three to five of their views; then the same on the sets of pictures (`by_class`), which take as long as all
 others together. Data sets are in `m3g.experiments.view_sets`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +33,14 @@ from m3g.experiments.spec import Candidate, Experiment, Request, RunSpec, Settin
 from m3g.experiments.view_sets import SETS, prepare_sets
 from m3g.experiments.views_baselines import BASELINES, baseline
 from m3g.experiments.views_metrics import Points, measure, validation
+from m3g.experiments.views_scores import BATCH
 from m3g.training.module import NonFiniteLoss
 
+Candidates = tuple[Candidate, ...]
 TUNING_SEED = 100
 SEEDS = 5
 POINTS, STEPS = 32, 200
+OTHER_POINTS = (16, 64)
 ABSENT_IN_TRAINING = 0.5
 MAIN = ("m3g", "infonce-pwe", "infonce-ave")
 TEMPERATURES = ("temperature", (0.05, 0.1, 0.2, 0.5))
@@ -46,6 +51,7 @@ GRIDS: dict[str, tuple[str, tuple[float, ...], Settings]] = {
     "m3g": ("epsilon", (0.02, 0.05, 0.1, 0.2), {}),
     "infonce-pwe": (*TEMPERATURES, {"symmetric": True}),
     "infonce-ave": (*TEMPERATURES, {"symmetric": True}),
+    "m3g-pairs": ("epsilon", (0.05, 0.1, 0.2, 0.4), {}),
     "m3g-rising": ("final_epsilon", (0.1, 0.2, 0.4, 0.8), {"epsilon": 0.02}),
     "polyview": (*TEMPERATURES, {}),
     "mv-infonce": (*TEMPERATURES, {}),
@@ -110,7 +116,7 @@ def _run(data: str, arm: str, loss: str, seed: int, request: Request, *, baselin
     return RunSpec("views", settings, {"data": data, "arm": arm, "seed": seed, "stage": stage})
 
 
-def _tuned(data: str, loss: str, request: Request) -> tuple[list[RunSpec], tuple[Candidate, ...]]:
+def _tuned(data: str, loss: str, request: Request) -> tuple[list[RunSpec], Candidates]:
     option, values, _ = GRIDS[loss]
     name = "optim.learning_rate" if option == "learning_rate" else f"loss_options.{option}"
     return try_all([{name: value} for value in values], lambda _: [_run(data, loss, loss, TUNING_SEED, request)])
@@ -122,8 +128,7 @@ def _block(data: str, loss: str, request: Request) -> Iterator[RunSpec]:
         runs, candidates = _tuned(data, loss, request)
         yield from runs
         for seed in _seeds(request):
-            run = _run(data, loss, loss, seed, request)
-            yield RunSpec("views", run.settings, run.labels, candidates)
+            yield replace(_run(data, loss, loss, seed, request), candidates=candidates)
 
 
 def _seeds(request: Request) -> Sequence[int]:
@@ -133,16 +138,25 @@ def _seeds(request: Request) -> Sequence[int]:
 def _runs(request: Request) -> Iterator[RunSpec]:
     for by_class in (False, True):
         sets = [name for name, about in SETS.items() if about.by_class == by_class]
-        for data in sets:
-            for loss in MAIN:
-                yield from _block(data, loss, request)
-            yield from _baselines(data, request)
-        sets = [name for name in sets if not SETS[name].part]
+        whole, parts = ([name for name in sets if SETS[name].part == part] for part in (False, True))
+        for data in whole:
+            yield from _first(data, request)
         for loss in (loss for loss in GRIDS if loss not in MAIN):
-            for data in sets:
+            for data in whole:
                 yield from _block(data, loss, request)
-        for data in (data for data in sets if len(SETS[data].views) > 2):  # of two views half would leave no pair
+        for data in (data for data in whole if len(SETS[data].views) > 2):  # of two views half would leave no pair
             yield from _absent_in_training(data, request)
+        for data in whole:
+            for loss in filter(request.wants, MAIN):
+                yield from _with_batch(data, loss, request)
+        for data in parts:
+            yield from _first(data, request)
+
+
+def _first(data: str, request: Request) -> Iterator[RunSpec]:
+    for loss in MAIN:
+        yield from _block(data, loss, request)
+    yield from _baselines(data, request)
 
 
 def _baselines(data: str, request: Request) -> Iterator[RunSpec]:
@@ -158,7 +172,18 @@ def _absent_in_training(data: str, request: Request) -> Iterator[RunSpec]:
         for seed in _seeds(request):
             run = _run(data, f"{loss}, absent in training", loss, seed, request)
             run.settings["config"]["data_options"]["absent"] = ABSENT_IN_TRAINING
-            yield RunSpec("views", run.settings, run.labels, candidates)
+            yield replace(run, candidates=candidates)
+
+
+def _with_batch(data: str, loss: str, request: Request) -> Iterator[RunSpec]:
+    """The points per batch are chosen too, after the loss's own setting."""
+    arm = f"{loss}, batch chosen"
+    _, candidates = _tuned(data, loss, request)
+    tried = replace(_run(data, arm, loss, TUNING_SEED, request), candidates=candidates)
+    runs, then = try_all([{BATCH: n} for n in OTHER_POINTS], lambda _: [tried])
+    yield from runs
+    for seed in _seeds(request):
+        yield replace(_run(data, arm, loss, seed, request), candidates=candidates, then=then)
 
 
 def runs(request: Request) -> list[RunSpec]:

@@ -70,7 +70,7 @@ def heat_map(every: Mapping[str, Any], path: Path) -> list[Path]:
     most = max(len(every[name]) for name in shown)
     figure, axes = figures.panels(len(shown), width=5.6 * len(shown), height=1.6 + 0.27 * most)
     for axis, name in zip(axes, shown):
-        means = {arm: by for arm, by in views_scores.means(every[name]).items() if "absent" not in arm}
+        means = {arm: by for arm, by in views_scores.means(every[name]).items() if not views_scores.is_control(arm)}
         sets = list(dict.fromkeys(data for by in means.values() for data in by))
         best = {data: max(by[data] for arm, by in means.items() if data in by and arm != "supervised") for data in sets}
         grid = [[100 * (by[d] - best[d]) if d in by else float("nan") for d in sets] for by in means.values()]
@@ -111,14 +111,14 @@ def front(results: list[Result], path: Path) -> list[Path]:
     points: dict[str, dict[str, list[tuple[float, float]]]] = {}
     for row in results:
         labels, found = row["labels"], row["metrics"]
-        if labels["stage"] == "grid" and "linear_mean" in found:
+        if labels["stage"] == "grid" and views_scores.BATCH not in labels and "linear_mean" in found:
             setting = ", ".join(f"{value:g}" for name, value in labels.items() if "." in name)
             points.setdefault(labels["arm"], {}).setdefault(setting, []).append((found["linear_mean"], found["recall"]))
     most = max((len(sets) for by in points.values() for sets in by.values()), default=0)
     lines = {
         arm: {s: sets for s, sets in by.items() if len(sets) == most}
         for arm, by in points.items()
-        if "absent" not in arm
+        if not views_scores.is_control(arm)
     }
     lines = {arm: by for arm, by in lines.items() if by}
     if not lines:

@@ -11,11 +11,17 @@ from m3g.experiments.spec import Result
 from m3g.experiments.view_sets import DIGITS_BY_NUMBER, SETS
 
 OURS = "m3g"
+BATCH = "data_options.batch_size"  # the label of a run of the grid that tries other points per batch
 NOT_LOSSES = ("raw", "pca", "linear-mcca", "supervised")
 TWO_VIEWS = tuple(name for name, wanted in SETS.items() if len(wanted.views) == 2)
 PARTS = tuple(name for name, wanted in SETS.items() if wanted.part)
 TASKS = ("linear_mean", "moved", "recall", "recall_rest", "few_5_mean", "nmi")
 Table = dict[str, dict[str, dict[Any, float]]]  # arm, data set, seed
+
+
+def is_control(arm: str) -> bool:
+    """Whether an arm is another one under other conditions (`m3g, absent in training`), so not ranked with it."""
+    return "," in arm
 
 
 def tested(results: Iterable[Result]) -> list[Result]:
@@ -32,7 +38,7 @@ def scores(tests: Iterable[Result], name: str) -> Table:
 
     def place(row: Result) -> tuple[bool, bool, int, str]:
         arm = row["labels"]["arm"]
-        return "absent" in arm, arm in NOT_LOSSES, order.index(arm) if arm in order else len(order), arm
+        return is_control(arm), arm in NOT_LOSSES, order.index(arm) if arm in order else len(order), arm
 
     for row in sorted(tests, key=place):
         value = row["metrics"].get(name)
@@ -57,13 +63,13 @@ def common(found: dict[str, dict[str, float]]) -> set[str]:
 
 
 def complete(table: Table) -> dict[str, dict[str, float]]:
-    """Means of the arms that have all those data sets, for ranks: without labels, and nothing absent in training."""
+    """Means of the arms that have all those data sets, for ranks: without labels, and no arm under other conditions."""
     found = means(table)
     wanted = common(found)
     return {
         arm: {data: sets[data] for data in wanted}
         for arm, sets in found.items()
-        if wanted and wanted <= set(sets) and arm != "supervised" and "absent" not in arm
+        if wanted and wanted <= set(sets) and arm != "supervised" and not is_control(arm)
     }
 
 
@@ -79,7 +85,7 @@ def by_number(tests: Iterable[Result], name: str) -> dict[str, dict[int, list[fl
     found = {
         arm: {k: list(by[data].values()) for k, data in DIGITS_BY_NUMBER.items() if data in by}
         for arm, by in table.items()
-        if "absent" not in arm
+        if not is_control(arm)
     }
     return {arm: by for arm, by in found.items() if len(by) > 1}
 

@@ -11,6 +11,7 @@ from m3g.experiments.spec import Result
 from m3g.experiments.tables import hours, markdown, percent
 from m3g.experiments.views_pictures import BY_NUMBER
 from m3g.experiments.views_scores import (
+    BATCH,
     NOT_LOSSES,
     OURS,
     PARTS,
@@ -19,6 +20,7 @@ from m3g.experiments.views_scores import (
     absent_curves,
     by_number,
     few_views,
+    is_control,
     means,
     ranks_of,
     scores,
@@ -89,7 +91,7 @@ def _ranks(every: dict[str, Table]) -> list[str]:
 
 def _against(every: dict[str, Table]) -> str:
     """Paired over the data sets (means over seeds), by Student's t."""
-    arms = [arm for arm in every["recall"] if arm != OURS and "absent" not in arm]
+    arms = [arm for arm in every["recall"] if arm != OURS and not is_control(arm)]
     rows = [["M3G minus", *(f"{name}" for name in TASKS)]]
     for arm in arms:
         cells = []
@@ -116,7 +118,7 @@ def _by_set(every: dict[str, Table]) -> str:
             rivals = {
                 arm: statistics.fmean(by[data].values())
                 for arm, by in table.items()
-                if data in by and arm != OURS and arm not in NOT_LOSSES and "absent" not in arm
+                if data in by and arm != OURS and arm not in NOT_LOSSES and not is_control(arm)
             }
             if data not in table.get(OURS, {}) or not rivals:
                 cells.append("—")
@@ -173,7 +175,9 @@ def _grid(results: list[Result]) -> str:
     for row in results:
         labels = row["labels"]
         if labels["stage"] == "grid":
-            setting = ", ".join(f"{v:g}" for name, v in labels.items() if "." in name)
+            # what was chosen before the points per batch were tried stands in the settings alone
+            tried_here = {**(row.get("chosen") or {}), **{name: v for name, v in labels.items() if "." in name}}
+            setting = ", ".join(f"n = {v}" if name == BATCH else f"{v:g}" for name, v in tried_here.items())
             score = row["metrics"].get("validation") or 0.0
             tried.setdefault(labels["arm"], {}).setdefault(labels["data"], []).append((score, setting))
     sets = list(dict.fromkeys(data for by in tried.values() for data in by))
