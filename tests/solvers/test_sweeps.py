@@ -95,7 +95,7 @@ def test_the_error_told_is_that_of_the_marginals(sizes):
 
 
 def pair_exponents(problem, epsilon):
-    return [matrix for group in problem.log_kernels(epsilon, torch.float64).groups for matrix in group.unbind(1)]
+    return list(problem.by_edge(problem.log_kernels(epsilon, torch.float64).groups).values())
 
 
 @pytest.mark.parametrize(

@@ -37,16 +37,18 @@ def as_cost(cost: Any) -> Callable[..., Any]:
     return found
 
 
-def apply_cost(cost: Any, views: Views, *, mask: Tensor | None = None) -> Problem:
+def apply_cost(cost: Any, views: Views, *, mask: Tensor | None = None, unit: bool = False) -> Problem:
     """The problem of a cost, by name, by object, or as a user's function of k tensors, on these views.
 
     Absent points must already be zero vectors; a cost by pairs is told about them because its ground cost may not
-    treat a zero vector as neutral.
+    treat a zero vector as neutral. `unit` says that all points are known to have length 1, which saves some work.
     """
     cost = as_cost(cost)
     if isinstance(cost, PairwiseCost):
         return cost(views, mask=mask)
-    if isinstance(cost, (CircularVariance, CircularStd)):
+    if isinstance(cost, CircularVariance):
+        return cost(views, unit=unit)
+    if isinstance(cost, CircularStd):
         return cost(views)
     parts, batch = flatten_batch(views)
     return FunctionProblem(cost, parts, batch=batch)

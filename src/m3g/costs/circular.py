@@ -47,9 +47,10 @@ class CircularVariance:
     def factor(self, k: int) -> float:
         return 1.0 if self.scale == "definition" else (2 * k / (k - 1)) ** 2
 
-    def __call__(self, views: Views) -> CircularVarianceProblem:
+    def __call__(self, views: Views, *, unit: bool = False) -> CircularVarianceProblem:
+        """The problem of these views; `unit` says that all their points are known to have length 1."""
         points, sizes, batch = concatenated(views)
-        return CircularVarianceProblem(points, sizes=sizes, batch=batch, factor=self.factor(len(sizes)))
+        return CircularVarianceProblem(points, sizes=sizes, batch=batch, factor=self.factor(len(sizes)), unit=unit)
 
 
 @dataclass(frozen=True)
@@ -105,12 +106,15 @@ class CircularVarianceProblem(PairwiseProblem):
     `tensors` is one tensor (b, N, d) with the points of all views, one view after the other.
     """
 
-    def __init__(self, points: Tensor, *, sizes: tuple[int, ...], batch: tuple[int, ...], factor: float):
+    def __init__(
+        self, points: Tensor, *, sizes: tuple[int, ...], batch: tuple[int, ...], factor: float, unit: bool = False
+    ):
         self.tensors = (points,)
         self.sizes = sizes
         self.batch = batch
         self.edges = all_edges(len(sizes))
         self.factor = factor
+        self.unit = unit
 
     def select(self, rows: Sequence[Tensor]) -> CircularVarianceProblem:
         out = self.with_tensors([select_points(self.tensors[0], self.sizes, rows)])
@@ -118,29 +122,29 @@ class CircularVarianceProblem(PairwiseProblem):
         return out
 
     def log_kernels(self, epsilon: float, dtype: torch.dtype) -> LogKernels:
-        """Exponents s (⟨x_l, x_m⟩ - 1) with s = 2 · factor / (k² eps): on the sphere at most 0."""
+        """Exponents s (⟨x_l, x_m⟩ - 1) with s = 2 · factor / (k² eps): on the sphere at most 0, and all of -C / eps."""
         points = self.tensors[0].detach()
         points = points if points.dtype == dtype else points.to(dtype)
-        k, num_edges = len(self.sizes), len(self.edges)
-        scale = 2 * self.factor / (k**2 * epsilon)
+        k = len(self.sizes)
+        of_pair = self.factor / k**2
+        scale = 2 * of_pair / epsilon
         offset = points.new_full((1, 1, 1), -scale)
         parts = torch.split_with_sizes(points, self.sizes, 1)
         if all_equal(self.sizes) and k > 2:
             left, right = torch.cat([parts[l] for l, _ in self.edges]), torch.cat([parts[m] for _, m in self.edges])
-            stacked = torch.baddbmm(offset, left, right.mT, alpha=scale)
-            groups = [stacked.view(num_edges, -1, *stacked.shape[1:]).transpose(0, 1)]
+            groups = [torch.baddbmm(offset, left, right.mT, alpha=scale)]
         else:
-            groups = [torch.baddbmm(offset, parts[l], parts[m].mT, alpha=scale).unsqueeze(1) for l, m in self.edges]
-        # -C / eps = (s/2) |Σ x|² - factor / eps, and |Σ x|² = 2 Σ_{l<m} ⟨x_l, x_m⟩ + Σ_l |x_l|².
-        constant = scale * num_edges - self.factor / epsilon
-        squared = torch.linalg.vector_norm(points, dim=-1).square()
-        return LogKernels(groups, _minus(-constant / k, scale / 2, squared))
+            groups = [torch.baddbmm(offset, parts[l], parts[m].mT, alpha=scale) for l, m in self.edges]
+        if self.unit:
+            return LogKernels(groups, None)
+        # C = factor - (factor / k²) |Σ x|², and |Σ x|² = 2 Σ_{l<m} ⟨x_l, x_m⟩ + Σ_l |x_l|².
+        return LogKernels(groups, of_pair - of_pair * torch.linalg.vecdot(points, points))
 
     def matched(self) -> Tensor:
         points = self.tensors[0]
         total = points.view(points.shape[0], self.k, -1).sum(1)
         squared = torch.linalg.vecdot(total, total)
-        return _minus(self.factor, self.factor / (self.k**2 * self.sizes[0]), squared)
+        return self.factor - squared * (self.factor / (self.k**2 * self.sizes[0]))
 
     def gradient(self, coupling: Coupling) -> tuple[Tensor, ...]:
         return (coupling.pull(self.tensors[0]).mul_(-2 * self.factor / self.k**2),)
@@ -155,13 +159,6 @@ class CircularVarianceProblem(PairwiseProblem):
 
     def gradient_change(self, coupling: Coupling, directions: Sequence[Tensor]) -> tuple[Tensor, ...]:
         return self.with_tensors(directions).gradient(coupling)
-
-
-def _minus(number: float, factor: float, tensor: Tensor) -> Tensor:
-    """number - factor · tensor, in one operation; not in compiled code, where inductor forgets the factor of `rsub`."""
-    if torch.compiler.is_compiling():
-        return number - factor * tensor
-    return torch.rsub(tensor, number, alpha=factor)
 
 
 class CircularStdProblem(Problem):

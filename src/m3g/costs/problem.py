@@ -7,6 +7,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TypeVar
 
 import torch
@@ -91,18 +92,20 @@ class Problem(ABC):
 
 @dataclass(frozen=True)
 class LogKernels:
-    """-C / eps = Σ_(l,m) exponent_lm[i_l, i_m] - Σ_l shift_l[i_l], with small exponents.
+    """-C / eps = Σ_(l,m) exponent_lm[i_l, i_m] - Σ_l shift_l[i_l] / eps, with small exponents.
 
     A term of the cost that depends on one view alone changes neither the optimal coupling nor the gap, so the
     exponents may be centred at will as long as the potentials are told.
 
     Attributes:
-        groups: exponents in the order of the edges, all in one tensor (b, edges, n, n) or one (b, 1, n_l, n_m) each.
-        shift: (b, N), the views one after the other; log scalings of the exponents plus this are potentials / eps.
+        groups: exponents in the order of the edges, all in one tensor (edges · b, n, n), the batch of the first edge
+            first, or one (b, n_l, n_m) each.
+        shift: (b, N), the views one after the other; eps times the log scalings of the exponents plus this are the
+            potentials. None means 0.
     """
 
     groups: list[Tensor]
-    shift: Tensor
+    shift: Tensor | None
 
 
 class PairwiseProblem(Problem):
@@ -146,31 +149,38 @@ class PairwiseProblem(Problem):
     def log_kernels(self, epsilon: float, dtype: torch.dtype) -> LogKernels:
         """The exponents with their row and column means taken out."""
         stacked = self.tensors[0].ndim == 4
-        groups = list(self.tensors) if stacked else [cost.unsqueeze(1) for cost in self.tensors]
+        costs = [self.tensors[0].transpose(0, 1).flatten(0, 1)] if stacked else list(self.tensors)
+        groups, all_rows, all_columns = [], [], []
+        for cost in costs:
+            cost = cost.detach().to(dtype)
+            rows = cost.mean(-1, keepdim=True)
+            columns = cost.mean(-2, keepdim=True) - rows.mean(-2, keepdim=True)
+            groups.append((cost - rows).sub_(columns).mul_(-1 / epsilon))
+            all_rows.append(rows)
+            all_columns.append(columns)
         shift = torch.zeros(self.num_batch, sum(self.sizes), dtype=dtype, device=self.device)
         parts = shift.split(list(self.sizes), 1)
-        edges = iter(self.edges)
-        for g, group in enumerate(groups):
-            exponents = group.detach().to(dtype) * (-1 / epsilon)
-            rows = exponents.mean(-1, keepdim=True)
-            columns = exponents.mean(-2, keepdim=True) - rows.mean(-2, keepdim=True)
-            groups[g] = exponents.sub_(rows).sub_(columns)
-            for i in range(group.shape[1]):
-                l, m = next(edges)
-                parts[l].sub_(rows[:, i, :, 0])
-                parts[m].sub_(columns[:, i, 0])
+        rows_of, columns_of = self.by_edge(all_rows), self.by_edge(all_columns)
+        for l, m in self.edges:
+            parts[l].add_(rows_of[l, m].squeeze(-1))
+            parts[m].add_(columns_of[l, m].squeeze(-2))
         return LogKernels(groups, shift)
+
+    def by_edge(self, groups: Sequence[Tensor]) -> dict[Edge, Tensor]:
+        """Tensors (b, ...) of every edge, of groups that hold one or all of them as `LogKernels` does."""
+        b = self.num_batch
+        return dict(zip(self.edges, chain.from_iterable(group.split(b) for group in groups)))
 
     def slab(self, rows: slice) -> Tensor:
         """Costs of some points of view 0 with everything else: (b, rows, n_2, …, n_k)."""
         kernels = self.log_kernels(1.0, self.dtype)
         shape = [self.num_batch, rows.stop - rows.start, *self.sizes[1:]]
         total = torch.zeros(shape, dtype=self.dtype, device=self.device)
-        matrices = [matrix for group in kernels.groups for matrix in group.unbind(1)]
-        for (l, m), matrix in zip(self.edges, matrices):
+        for (l, m), matrix in self.by_edge(kernels.groups).items():
             total -= along(matrix[:, rows] if l == 0 else matrix, (l, m), self.k)
-        for l, part in enumerate(kernels.shift.split(list(self.sizes), 1)):
-            total += along(part[:, rows] if l == 0 else part, (l,), self.k)
+        if kernels.shift is not None:
+            for l, part in enumerate(kernels.shift.split(list(self.sizes), 1)):
+                total += along(part[:, rows] if l == 0 else part, (l,), self.k)
         return total
 
     def dense(self) -> Tensor:

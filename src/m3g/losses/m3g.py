@@ -93,10 +93,10 @@ def matching_gap(
 
 
 def solved_gap(
-    points: Tensor, mask: Tensor | None, *, epsilon: float, cost: Any, solver: Solver, tol: float
+    points: Tensor, mask: Tensor | None, *, epsilon: float, cost: Any, solver: Solver, tol: float, unit: bool = False
 ) -> tuple[Tensor, Solution]:
-    """The gap of checked views (..., k, n, d), and the solution behind it."""
-    problem = apply_cost(cost, points, mask=mask)
+    """The gap of checked views (..., k, n, d), and the solution behind it; `unit` where all points have length 1."""
+    problem = apply_cost(cost, points, mask=mask, unit=unit)
     solution = solver.solve(problem, epsilon=epsilon, tol=tol, weights=None)
     matched, n = problem.matched(), problem.sizes[0]
     # A traced graph has one logarithm for every n; math.log would fix n.
@@ -228,7 +228,10 @@ class M3GLoss(ViewLoss):
         if self.gather and distributed():
             # All processes must draw the same samples.
             solver = solver.with_seed(lambda generator: shared_seed(generator, device=views.device))
-        gap, solution = solved_gap(points, mask, epsilon=self.epsilon, cost=self.cost, solver=solver, tol=self.tol)
+        unit = self.normalize and mask is None
+        gap, solution = solved_gap(
+            points, mask, epsilon=self.epsilon, cost=self.cost, solver=solver, tol=self.tol, unit=unit
+        )
         self.last = SolveReport(
             solution.num_steps,
             solution.error,

@@ -46,7 +46,6 @@ class FactoredDual:
     Attributes:
         target: (b, N), the weights, in the type of the log scalings; `target_here` in that of the kernels, split into
             the views before, at and after the leading one.
-        shift: (b, N), turns log scalings into potentials / eps.
         newton: Newton steps, or Sinkhorn updates only.
         fixed: read no value on the host.
     """
@@ -56,7 +55,6 @@ class FactoredDual:
     target_here: Tensor
     lead_target: Tensor
     other_targets: Tensor
-    shift: Tensor
     newton: bool
     fixed: bool
 
@@ -73,7 +71,7 @@ class FactoredDual:
         before, n = sum(contraction.sizes[: contraction.lead]), contraction.sizes[contraction.lead]
         first, lead, last = here.split([before, n, here.shape[1] - before - n], 1)
         others = last if before == 0 else torch.cat([first, last], 1)
-        return FactoredDual(contraction, target, here, lead, others, kernels.shift, newton, fixed)
+        return FactoredDual(contraction, target, here, lead, others, newton, fixed)
 
     def scalings(self, log_scaling: Tensor) -> tuple[Tensor, ...]:
         """u_l (b, n_l) of every view, in the type of the kernels; their logarithms for a streamed contraction."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import chain
 from typing import NamedTuple
 
 import torch
@@ -25,9 +24,9 @@ class Kernels(NamedTuple):
 
     Attributes:
         matrices: kernels {(l, m): (b, n_l, n_m)}, or their logarithms where `in_range` is False.
-        groups: the same in the order of the edges, all in one tensor (b, edges, n, n) or one (b, 1, n_l, n_m) each.
+        groups: the same, joined as in `LogKernels`.
         target: the weights (b, N), in the type of the log scalings.
-        shift: (b, N), turns log scalings into potentials / eps.
+        shift: (b, N) to be added to eps times the log scalings, which gives the potentials; None means 0.
         in_range: whether products of the kernels stay in the range of float64.
         reach: a bound on the exponent of a tuple; 0 where no value was read.
     """
@@ -35,7 +34,7 @@ class Kernels(NamedTuple):
     matrices: dict[Edge, Tensor]
     groups: list[Tensor]
     target: Tensor
-    shift: Tensor
+    shift: Tensor | None
     in_range: bool
     reach: float
 
@@ -69,8 +68,8 @@ def pair_kernels(
     target = concatenated_weights(problem, weights, wide)
     in_range = not (logs or reach > DOUBLE_RANGE)
     groups = [group.exp_() for group in exponents.groups] if in_range else exponents.groups
-    matrices = dict(zip(problem.edges, chain.from_iterable(group.unbind(1) for group in groups)))
-    return Kernels(matrices, groups, target, _as(exponents.shift, wide), in_range, reach)
+    shift = None if exponents.shift is None else _as(exponents.shift, wide)
+    return Kernels(problem.by_edge(groups), groups, target, shift, in_range, reach)
 
 
 def balanced_start(problem: PairwiseProblem, kernels: Kernels) -> Tensor:
@@ -82,11 +81,11 @@ def balanced_start(problem: PairwiseProblem, kernels: Kernels) -> Tensor:
     steps = 1 if 0 < kernels.reach < FLAT else 2
     groups = kernels.groups
     if len(groups) == 1 and len(problem.edges) > 1:
-        left, right = balance(groups[0], steps)
+        left, right = (_as(part, wide).view(-1, b, problem.sizes[0]) for part in balance(groups[0], steps))
         rows, columns = _ends(problem)
-        by_view = log_target.view(b, k, -1, 1)
-        start = by_view.index_add(1, rows, _as(left, wide), alpha=-1).index_add_(1, columns, _as(right, wide), alpha=-1)
-        return start.view(b, -1)
+        by_view = log_target.view(b, k, -1).transpose(0, 1)
+        start = by_view.index_add(0, rows, left, alpha=-1).index_add_(0, columns, right, alpha=-1)
+        return start.transpose(0, 1).reshape(b, -1)
     sums: list[Tensor | None] = [None] * k
     for edge, group in zip(problem.edges, groups):
         for view, part in zip(edge, balance(group, steps)):
@@ -108,16 +107,16 @@ def _as(tensor: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def balance(kernels: Tensor, steps: int) -> tuple[Tensor, Tensor]:
-    """-log u (b, e, n, 1) and -log v (b, e, m, 1) such that rows and columns of u K v average about 1.
+    """-log u (b, n, 1) and -log v (b, m, 1) of kernels (b, n, m) such that rows and columns of u K v average about 1.
 
     That is two-view Sinkhorn, up to a constant factor, which the first scaling of the leading view puts right.
     """
-    transposed = kernels.transpose(2, 3)
-    left = kernels.mean(3, keepdim=True)
-    right = torch.matmul(transposed, left.reciprocal())
+    transposed = kernels.mT
+    left = kernels.mean(2, keepdim=True)
+    right = torch.bmm(transposed, left.reciprocal())
     for _ in range(steps - 1):
-        left = torch.matmul(kernels, right.reciprocal_())
-        right = torch.matmul(transposed, left.reciprocal())
+        left = torch.bmm(kernels, right.reciprocal_())
+        right = torch.bmm(transposed, left.reciprocal())
     return left.log_(), right.log_()
 
 

@@ -227,7 +227,10 @@ def _solution(
     tol: float,
     result: Result | None = None,
 ) -> Solution:
-    potentials = (found.log_scaling + kernels.shift).mul_(epsilon)
+    if kernels.shift is None:
+        potentials = found.log_scaling * epsilon
+    else:
+        potentials = torch.add(kernels.shift, found.log_scaling, alpha=epsilon)
     value = torch.linalg.vecdot(potentials - epsilon / problem.k, kernels.target)
     return Solution(
         problem=problem,

@@ -6,6 +6,8 @@ With L, R and W of contraction.py, u the scalings of the group A, v those of B a
 
 M does not depend on u and v, so one matrix product serves the updates of all views but the pivot, which are products
 of M with a vector, and a second one serves that of the pivot. Two views have no pivot: M is their kernel.
+
+Vectors are rows (b, 1, n): the sums `s` of a view are its marginal without its own scaling, which is then `wanted / s`.
 """
 
 from __future__ import annotations
@@ -35,41 +37,46 @@ class Pivot:
     """What a sweep does with the pivot: its two matrix products, whose results the next sweep overwrites.
 
     Attributes:
-        scaling: w (b, 1, n_c).
-        sums: m_c / w (b, 1, n_c).
+        sums: (b, 1, n_c), and `sums_used`, those of which M was made.
         with_pivot: L ∘ (W diag(v) R) (b, α, n_c).
     """
 
-    scaling: Tensor
+    sums_used: Tensor
     with_pivot: Tensor | None = None
     _near: Tensor | None = None
     _far: Tensor | None = None
     _joint: Tensor | None = None
 
     def __init__(self, contraction: CompleteContraction, between: Tensor, wanted: Tensor):
-        self.left, self.right, self.between, self.wanted = contraction.left, contraction.right, between, wanted
-        self._across = self.right.mT
+        self.left, self.across, self.between, self.wanted = contraction.left, contraction.right.mT, between, wanted
+        self._start = self.left * wanted
         # A first guess, as if there were no kernels between A and B.
-        self.sums = self.left.sum(1, keepdim=True).mul_(self.right.sum(1, keepdim=True))
+        self.sums = self.left.sum(1, keepdim=True).mul_(contraction.right.sum(1, keepdim=True))
 
     def joint(self) -> Tensor:
         """M (b, α, β), after the update of w."""
-        self.scaling = self.wanted / self.sums
-        self._near = torch.mul(self.left, self.scaling, out=self._near)
-        self._joint = torch.bmm(self._near, self._across, out=self._joint).mul_(self.between)
+        self.sums_used = self.sums
+        self._near = torch.div(self._start, self.sums, out=self._near)
+        self._joint = torch.bmm(self._near, self.across, out=self._joint).mul_(self.between)
         return self._joint
 
     def meet(self, left: Tensor, right: Tensor) -> None:
-        """The sums, for scalings u (b, α, 1) and v (b, β, 1)."""
-        self._far = torch.mul(self.right, right, out=self._far)
-        self.with_pivot = torch.bmm(self.between, self._far, out=self.with_pivot).mul_(self.left)
-        self.sums = torch.bmm(left.mT, self.with_pivot)
+        """The sums, for scalings u (b, 1, α) and v (b, 1, β)."""
+        self._far = torch.mul(self.across, right, out=self._far)
+        self.with_pivot = torch.bmm(self.between, self._far.mT, out=self.with_pivot).mul_(self.left)
+        self.sums = torch.bmm(left, self.with_pivot)
+
+    @property
+    def scaling(self) -> Tensor:
+        """w (b, 1, n_c), of which M was made."""
+        return self.wanted / self.sums_used
 
     def pairs(self, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
         """The joint marginals of A and the pivot and of B and the pivot: one more matrix product."""
         assert self.with_pivot is not None, "some sweep was made"
-        pulled = torch.bmm(self.between.mT, self.left * left).mul_(self.right).mul_(right)
-        return (self.with_pivot * left).mul_(self.scaling), pulled.mul_(self.scaling)
+        scaling, column = self.scaling, left.mT
+        pulled = torch.bmm(self.between.mT, self.left * column).mul_(self.across.mT).mul_(right.mT)
+        return (self.with_pivot * column).mul_(scaling), pulled.mul_(scaling)
 
 
 class Swept(NamedTuple):
@@ -77,9 +84,9 @@ class Swept(NamedTuple):
 
     Attributes:
         joint: M (b, α, β).
-        left, right: scalings of the groups A (b, α, 1) and B (b, β, 1), outer products where these have several views.
+        left, right: scalings of the groups A (b, 1, α) and B (b, 1, β), outer products where these have several views.
         pivot: None for two views.
-        scalings: of every view, (b, n_l, 1).
+        scalings: of all views, one after the other (b, 1, N).
         error: (b,), and the largest of the batch `worst`.
     """
 
@@ -88,17 +95,17 @@ class Swept(NamedTuple):
     left: Tensor
     right: Tensor
     pivot: Pivot | None
-    scalings: list[Tensor]
+    scalings: Tensor
     error: Tensor
     worst: float
     num_steps: int
 
     def log_scaling(self) -> Tensor:
-        return torch.cat(self.scalings, 1).log_().squeeze(-1)
+        return self.scalings.log().squeeze(1)
 
     def pairs(self) -> dict[Edge, Tensor]:
         """All pair marginals."""
-        joint = (self.joint * self.left).mul_(self.right.mT)
+        joint = (self.joint * self.left.mT).mul_(self.right)
         if self.pivot is None:
             return {(0, 1): joint}
         return self.contraction.pairs(joint, *self.pivot.pairs(self.left, self.right))
@@ -110,14 +117,18 @@ def sweep(contraction: CompleteContraction, target: Tensor, *, tol: float, reach
     That of the leading view is right in the end, since it is scaled last.
     """
     c = contraction
-    columns = torch.split_with_sizes(target.unsqueeze(-1), c.sizes, 1)
-    wanted_a, wanted_b = [columns[l] for l in c.group_a], [columns[m] for m in c.group_b]
-    pivot = None if c.pivot is None or c.between is None else Pivot(c, c.between, columns[c.pivot].mT)
+    target = target.unsqueeze(1)
+    wanted = torch.split_with_sizes(target, c.sizes, 2)
+    wanted_a, wanted_b = [wanted[l] for l in c.group_a], [wanted[m] for m in c.group_b]
+    pivot = None if c.pivot is None or c.between is None else Pivot(c, c.between, wanted[c.pivot])
     joint = c.kernels[0, 1] if pivot is None else pivot.joint()
     transposed = joint.mT
-    parts_a, parts_b = updated(joint.sum(2, keepdim=True), wanted_a, wanted_a), wanted_b
+    parts_a, parts_b = wanted_a, wanted_b
+    parts_a = updated(torch.bmm(outer(parts_b), transposed), parts_a, wanted_a)
     left = outer(parts_a)
     most = LONG_SWEEPS if target.shape[0] * math.prod(c.sizes) > LONG else SWEEPS
+    views = [*c.group_a, *c.group_b, *([] if c.pivot is None else [c.pivot])]
+    places = [views.index(l) for l in range(len(views))]
     num_steps, chunk = 0, min(most, 1 + int(reach / FLAT_REACH), max_steps)
     worst, rate = math.inf, USUAL_RATE
     while True:
@@ -126,55 +137,54 @@ def sweep(contraction: CompleteContraction, target: Tensor, *, tol: float, reach
                 pivot.joint()
             # With two views that is all there is to do; several views of a group disturb each other.
             for _ in range(2 if pivot is None or (following == 0 and len(wanted_b) > 1) else 1):
-                parts_b = updated(torch.bmm(transposed, left), parts_b, wanted_b)
+                parts_b = updated(torch.bmm(left, joint), parts_b, wanted_b)
                 right = outer(parts_b)
-                sums_a = torch.bmm(joint, right)
+                sums_a = torch.bmm(right, transposed)
                 parts_a = updated(sums_a, parts_a, wanted_a)
                 left = outer(parts_a)
             if pivot is not None:
                 pivot.meet(left, right)
             num_steps += 1
-        error = distance(torch.bmm(transposed, left).mul_(right), wanted_b)
-        if len(parts_a) > 1:  # else the last update has made it right
-            error = error + distance(sums_a * left, wanted_a)
+        sums = [*sums_by_view(sums_a, parts_a), *sums_by_view(torch.bmm(left, joint), parts_b)]
+        found = [*parts_a, *parts_b]
         if pivot is not None:
-            error = error + distance(pivot.sums * pivot.scaling, [pivot.wanted])
+            sums.append(pivot.sums)
+            found.append(pivot.scaling)
+        scalings = torch.cat([found[i] for i in places], 2)
+        residual = torch.addcmul(target, torch.cat([sums[i] for i in places], 2), scalings, value=-1)
+        error = torch.linalg.vector_norm(residual, ord=1, dim=(1, 2))
         before, worst = worst, error.item() if error.numel() == 1 else error.max().item()
         rate = rate if before == math.inf else worst / before
         # Newton steps are quicker than more than one sweep; and a number that is not one ends here.
         if worst <= tol or not worst * rate <= tol or num_steps >= max_steps:
-            break
+            return Swept(c, joint, left, right, pivot, scalings, error, worst, num_steps)
         chunk = 1
-    views = dict(zip((*c.group_a, *c.group_b), (*parts_a, *parts_b)))
-    if pivot is not None and c.pivot is not None:
-        views[c.pivot] = pivot.scaling.mT
-    scalings = [views[l] for l in range(len(c.sizes))]
-    return Swept(c, joint, left, right, pivot, scalings, error, worst, num_steps)
 
 
 def updated(sums: Tensor, scalings: Sequence[Tensor], wanted: Sequence[Tensor]) -> list[Tensor]:
-    """The scalings (b, n, 1) of a group after a sweep over its views, the last first.
+    """The scalings (b, 1, n) of a group after a sweep over its views, the last first.
 
-    `sums` (b, n_1 ⋯ n_j, 1) is the joint marginal of the group without these scalings, `wanted` are the marginals.
+    `sums` (b, 1, n_1 ⋯ n_j) is the joint marginal of the group without these scalings, `wanted` are the marginals.
     """
     if len(wanted) == 1:
         return [wanted[0] / sums]
-    table = sums.view(sums.shape[0], wanted[0].shape[1], -1)
-    rest = updated(torch.bmm(table.mT, scalings[0]), scalings[1:], wanted[1:])
-    return [wanted[0] / torch.bmm(table, outer(rest)), *rest]
+    table = sums.view(sums.shape[0], wanted[0].shape[2], -1)
+    rest = updated(torch.bmm(scalings[0], table), scalings[1:], wanted[1:])
+    return [wanted[0] / torch.bmm(outer(rest), table.mT), *rest]
+
+
+def sums_by_view(sums: Tensor, scalings: Sequence[Tensor]) -> list[Tensor]:
+    """The sums (b, 1, n) of every view of a group, from those of the group (b, 1, n_1 ⋯ n_j)."""
+    if len(scalings) == 1:
+        return [sums]
+    table = sums.view(sums.shape[0], scalings[0].shape[2], -1)
+    rest = sums_by_view(torch.bmm(scalings[0], table), scalings[1:])
+    return [torch.bmm(outer(scalings[1:]), table.mT), *rest]
 
 
 def outer(scalings: Sequence[Tensor]) -> Tensor:
-    """(b, n_1, 1), …, (b, n_j, 1) -> (b, n_1 ⋯ n_j, 1)."""
+    """(b, 1, n_1), …, (b, 1, n_j) -> (b, 1, n_1 ⋯ n_j)."""
     out = scalings[0]
     for scaling in scalings[1:]:
-        out = torch.bmm(out, scaling.mT).view(out.shape[0], -1, 1)
+        out = torch.bmm(out.mT, scaling).view(out.shape[0], 1, -1)
     return out
-
-
-def distance(marginal: Tensor, wanted: Sequence[Tensor]) -> Tensor:
-    """Σ_l |m_l - a_l|_1 (b,) over the views of a group, from their joint marginal (b, n_1 ⋯ n_j, 1)."""
-    if len(wanted) == 1:
-        return torch.linalg.vector_norm(marginal - wanted[0], ord=1, dim=(1, 2))
-    table = marginal.view(marginal.shape[0], wanted[0].shape[1], -1)
-    return distance(table.sum(2, keepdim=True), wanted[:1]) + distance(table.sum(1).unsqueeze(-1), wanted[1:])

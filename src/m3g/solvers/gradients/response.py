@@ -125,12 +125,13 @@ def marginals_of(pairs: dict[Edge, Tensor], k: int) -> list[Tensor]:
 def shared_logs(problem: PairwiseProblem, epsilon: float, potentials: Tensor) -> dict[Edge, Tensor]:
     """Matrices whose sum over the edges is log P: each potential is shared out among the edges of its view."""
     exponents = problem.log_kernels(epsilon, potentials.dtype)
-    logs = dict(zip(problem.edges, (matrix for group in exponents.groups for matrix in group.unbind(1))))
+    logs = problem.by_edge(exponents.groups)
     for l in range(problem.k):
         if not any(l in edge for edge in logs):  # a view without an edge is joined by one without a cost
             edge = (0, l) if l > 0 else (0, 1)
             logs[edge] = potentials.new_zeros(problem.num_batch, problem.sizes[edge[0]], problem.sizes[edge[1]])
-    scalings = (potentials / epsilon - exponents.shift).split(list(problem.sizes), 1)
+    shifted = potentials if exponents.shift is None else potentials - exponents.shift
+    scalings = (shifted / epsilon).split(list(problem.sizes), 1)
     shares = [part / sum(l in edge for edge in logs) for l, part in enumerate(scalings)]
     return {(l, m): log + shares[l].unsqueeze(-1) + shares[m].unsqueeze(-2) for (l, m), log in logs.items()}
 

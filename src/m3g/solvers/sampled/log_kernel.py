@@ -120,9 +120,12 @@ class PairKernel(LogKernel):
         self.sizes = problem.sizes
         self.itemsize, self.features = problem.dtype.itemsize, 0
         kernels = problem.log_kernels(epsilon, problem.dtype)
-        matrices = [matrix for group in kernels.groups for matrix in group.unbind(1)]
-        self.exponents = dict(zip(problem.edges, matrices))
-        self.shift = kernels.shift.to(vector_dtype(problem.device))
+        self.exponents = problem.by_edge(kernels.groups)
+        shape, wide = (problem.num_batch, sum(problem.sizes)), vector_dtype(problem.device)
+        if kernels.shift is None:
+            self.shift = torch.zeros(shape, dtype=wide, device=problem.device)
+        else:
+            self.shift = kernels.shift.to(wide) / epsilon
 
     def conditional(self, l: int, tuples: Tensor) -> Tensor:
         shape = (*tuples.shape[:2], self.sizes[l])
