@@ -10,17 +10,20 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 PIP_INSTALL = -m pip install --quiet --disable-pip-version-check -c constraints.txt
+ALL = $(VENV)/.installed-test,train,dev,docs
 
 FUZZ ?=
 
 .PHONY: fuzz demo test fast lint docs dist lowest bench clean
 
-# One marker file per set of extras: an install is repeated only when the requirements change.
+# One marker file per set of extras: an install is repeated only when the requirements change. Whoever works on the
+# package needs all of ALL, in one install. pip would compile every module on one core; what few imports need is left out.
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed-%: pyproject.toml constraints.txt | $(BIN)/python
-	$(BIN)/python $(PIP_INSTALL) -e '.[$*]'
+	$(BIN)/python $(PIP_INSTALL) --no-compile -e '.[$*]'
+	-@$(BIN)/python -m compileall -qq -j 0 -x '/(tests|models)/' $(VENV)/lib
 	@touch $@
 
 demo: $(VENV)/.installed-train
@@ -30,20 +33,19 @@ demo: $(VENV)/.installed-train
 # that has done its tests takes over some of another's.
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 
-test: $(VENV)/.installed-test,train,dev
-	$(BIN)/lint-imports
+test: $(ALL)
 	$(PYTEST) --cov --cov-report=term
 
-fast: $(VENV)/.installed-test,train,dev
+fast: $(ALL)
 	$(PYTEST) -m "not slow"
 
-lint: $(VENV)/.installed-test,train,dev
+lint: $(ALL)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-docs: $(VENV)/.installed-docs,train
+docs: $(ALL)
 	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
 
 # The programs run in the empty environment's folder, where no source of the package can be imported instead.
@@ -72,5 +74,5 @@ clean:
 
 # Random problems against a slow reference, kills, damage and hostile input: a few minutes. More with
 # make fuzz FUZZ='--problems 20000 --kills 100 --damage 100'
-fuzz: $(VENV)/.installed-test,train,dev
+fuzz: $(ALL)
 	PYTHONPATH=tests OMP_NUM_THREADS=1 $(BIN)/python -m fuzz $(FUZZ)

@@ -3,20 +3,17 @@
 import contextlib
 import io
 import json
-import os
 import signal
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
 
+import forked
 import m3g
 from animals import rows, write_csv
 from m3g.cli import main
-from training import killed_run
 
 SMALL = [
     "--data_options.batch_size", "8", "--loop.epochs", "3", "--loop.checkpoint_every", "2",
@@ -65,22 +62,10 @@ def test_the_first_lines_tell_kinds_and_encoders(trained):
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_run_on_every_kind_killed_and_resumed_ends_with_the_same_bits(trained, tmp_path, workers):
     folder, table, _ = trained
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     killed = tmp_path / "killed"
-    command = [
-        sys.executable,
-        killed_run.__file__,
-        "4",
-        "0",
-        "train",
-        "--table",
-        str(table),
-        "--labels",
-        "kind",
-        *SMALL,
-    ]
-    command += ["--data_options.num_workers", str(workers), "--out", str(killed)]
-    assert subprocess.run(command, env=environment).returncode == -signal.SIGKILL
+    command = ["train", "--table", table, "--labels", "kind", *SMALL, "--data_options.num_workers", workers]
+    code, said = forked.run([*command, "--out", killed], tmp_path, tmp_path, killed=(4, 0))
+    assert code == -signal.SIGKILL, said
     assert not (killed / "model.safetensors").exists()
     with one_thread():
         assert main(["train", "--resume", str(killed)]) == 0

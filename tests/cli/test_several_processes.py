@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 import torch
 
+import forked
 import m3g
 from m3g.cli import main
 from m3g.training.entries import read_entries
 from m3g.training.logs import Table
-from training import killed_run
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
-TWO = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 SMALL = ["--loop.evaluate_every", "0", "--loop.accelerator", "cpu", "--encoder_options.width", "32"]
 
 
@@ -31,24 +30,20 @@ def views(tmp_path, monkeypatch):
     return ["--views", *(f"{name}.npy" for name in "abcd")]
 
 
-def run(command, folder):
-    """Exit code and what was said; it must end, though processes that wait for each other would do so for hours."""
-    process = subprocess.Popen(
-        [sys.executable, *command],
-        cwd=folder,
-        env=ENVIRONMENT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        output, _ = process.communicate(timeout=450)
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
-    return process.returncode, output
+@pytest.fixture
+def torchrun(tmp_path, tmp_path_factory):
+    """The command in two processes that torchrun starts: exit code and what they said."""
+
+    def run(*words, folders=(tmp_path, tmp_path), **options):
+        return forked.torchrun(words, folders, tmp_path_factory.mktemp("logs"), **options)
+
+    return run
+
+
+@pytest.fixture
+def command(tmp_path, tmp_path_factory):
+    """The command, which starts two new processes itself: exit code and what they said."""
+    return lambda *words: forked.run([*words, "--loop.devices", "2"], tmp_path, tmp_path_factory.mktemp("logs"))
 
 
 def losses(folder):
@@ -57,12 +52,11 @@ def losses(folder):
 
 @pytest.mark.slow
 @pytest.mark.timeout(1500)  # processes that each load everything, on a machine that may be busy
-def test_two_processes_train_like_one_with_the_full_batch(tmp_path, views):
+def test_two_processes_train_like_one_with_the_full_batch(tmp_path, views, torchrun, command):
     common = ["train", *views, "--loop.epochs", "4", *SMALL, "--loss_options.gather", "true"]
     assert main([*common, "--out", "one", "--data_options.batch_size", "32"]) == 0
-    half = ["-m", "m3g", *common, "--data_options.batch_size", "16"]
-    for command in ([*TWO, *half, "--out", "two"], [*half, "--out", "started", "--loop.devices", "2"]):
-        code, output = run(command, tmp_path)
+    for start, out in ((torchrun, "two"), (command, "started")):
+        code, output = start(*common, "--data_options.batch_size", "16", "--out", out)
         assert code == 0, output
     assert len(losses(tmp_path / "one")) == 12
     for name in ("two", "started"):  # by torchrun, and by the command itself
@@ -71,18 +65,17 @@ def test_two_processes_train_like_one_with_the_full_batch(tmp_path, views):
 
 
 @pytest.mark.slow
-def test_sharded_weights_train_like_whole_ones_also_after_a_kill(tmp_path, views):
+def test_sharded_weights_train_like_whole_ones_also_after_a_kill(tmp_path, views, torchrun):
     """Fully sharded, with a teacher: killed, resumed and exported, it equals one process with the full batch."""
     common = ["train", *views, "--loop.epochs", "5", *SMALL, "--loss_options.gather", "true"]
     common += ["--loop.checkpoint_every", "2", "--heads.hidden", "32"]
     common += ["--teacher.enabled", "true", "--heads.predictor", "true", "--teacher.momentum", "0.5"]
     assert main([*common, "--out", "one", "--data_options.batch_size", "32"]) == 0
     sharded = ["--loop.strategy", "fsdp", "--out", "two", "--data_options.batch_size", "16"]
-    code, output = run([*TWO, killed_run.__file__, "7", "0.005", *common, *sharded], tmp_path)
-    assert code != 0
-    assert "SIGKILL" in output, output
+    code, output = torchrun(*common, *sharded, killed=(7, 0.005))
+    assert code == -signal.SIGKILL, output
     assert not (tmp_path / "two" / "model.safetensors").exists()
-    code, output = run([*TWO, "-m", "m3g", "train", "--resume", "two"], tmp_path)
+    code, output = torchrun("train", "--resume", "two")
     assert code == 0, output
     assert "continuing after step" in output
     assert len(losses(tmp_path / "one")) == 15
@@ -102,24 +95,22 @@ def test_sharded_weights_train_like_whole_ones_also_after_a_kill(tmp_path, views
     ids=lambda value: value[-1] if isinstance(value, list) else "",
 )
 @pytest.mark.parametrize("by", ["torchrun", "the command"])
-def test_a_mistake_in_all_processes_is_told_once(tmp_path, arguments, message, by):
-    train = ["-m", "m3g", "train", *SMALL, *arguments]
-    code, output = run([*TWO, *train] if by == "torchrun" else [*train, "--loop.devices", "2"], tmp_path)
-    assert code != 0
+def test_a_mistake_in_all_processes_is_told_once(tmp_path, arguments, message, by, torchrun, command):
+    code, output = (torchrun if by == "torchrun" else command)("train", *SMALL, *arguments)
+    assert code == 2
     assert output.count("m3g: error:") == 1, output
     assert message in output
     assert list(tmp_path.iterdir()) == []
     if by == "the command":
-        assert code == 2
         assert len(output.splitlines()) == 1, output
 
 
 @pytest.mark.slow
-def test_processes_that_the_command_starts_fail_in_one_line_while_they_train(tmp_path):
+def test_processes_that_the_command_starts_fail_in_one_line_while_they_train(tmp_path, command):
     for name, scale in (("a", 1), ("b", 1e30)):
         np.save(tmp_path / f"{name}.npy", scale * np.random.default_rng(0).standard_normal((60, 5)))
-    options = ["--data_options.batch_size", "20", "--data_options.standardize", "false", "--loop.devices", "2"]
-    code, output = run(["-m", "m3g", "train", *SMALL, "--views", "a.npy", "b.npy", *options], tmp_path)
+    options = ["--data_options.batch_size", "20", "--data_options.standardize", "false"]
+    code, output = command("train", *SMALL, "--views", "a.npy", "b.npy", *options)
     assert code == 2
     assert "Traceback" not in output
     assert output.count("m3g: error:") == 1, output
@@ -135,7 +126,7 @@ def test_a_process_ends_with_the_one_that_started_it(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("when", "rank"), [("before", "1"), ("during", "1"), ("during", "0")])
-def test_a_process_that_fails_alone_ends_all(tmp_path, rank, when):
+def test_a_process_that_fails_alone_ends_all(tmp_path, rank, when, torchrun):
     """One process finds other files than the other: absent ones, or a view that is not finite once it is used."""
     rng = np.random.default_rng(0)
     for folder in ("0", "1"):
@@ -147,13 +138,9 @@ def test_a_process_that_fails_alone_ends_all(tmp_path, rank, when):
     else:
         huge = np.full((60, 5), 1e30, dtype=np.float32)
         np.save(tmp_path / rank / "b.npy", huge)
-    script = tmp_path / "in_own_folder.py"
-    script.write_text(
-        "import os, sys; os.chdir(os.environ['RANK']); from m3g.cli import main; sys.exit(main(sys.argv[1:]))"
-    )
     arguments = ["--views", "a.npy", "b.npy", "--data_options.batch_size", "20", "--data_options.standardize", "false"]
-    code, output = run([*TWO, str(script), "train", *SMALL, *arguments, "--out", "run"], tmp_path)
-    assert code != 0
+    code, output = torchrun("train", *SMALL, *arguments, "--out", "run", folders=[tmp_path / "0", tmp_path / "1"])
+    assert code == 2
     assert output.count("m3g: error:") == 1, output
     words = "b.npy" if when == "before" else "training stopped at step"
     assert words in output
@@ -163,7 +150,7 @@ def test_a_process_that_fails_alone_ends_all(tmp_path, rank, when):
 
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
-def test_two_processes_judge_and_drop_entries_like_one(tmp_path, monkeypatch):
+def test_two_processes_judge_and_drop_entries_like_one(tmp_path, monkeypatch, torchrun):
     """Which entries go missing depends on the row, and all processes judge the rows of all: so they train as one."""
     monkeypatch.chdir(tmp_path)
     common = ["train", "--loop.epochs", "6", *SMALL, "--loss", "infonce-pwe", "--heads.hidden", "32"]
@@ -172,8 +159,7 @@ def test_two_processes_judge_and_drop_entries_like_one(tmp_path, monkeypatch):
     common += ["--data_options.val", "0.3", "--data_options.test", "0"]  # nothing is measured at the end
     common += ["--optim.learning_rate", "5e-3", "--optim.warmup_epochs", "1"]
     assert main([*common, "--out", "one", "--data_options.batch_size", "200"]) == 0
-    two = ["-m", "m3g", *common, "--out", "two", "--data_options.batch_size", "100", "--loop.devices", "2"]
-    code, output = run(two, tmp_path)
+    code, output = torchrun(*common, "--out", "two", "--data_options.batch_size", "100")
     assert code == 0, output
     assert len(losses(tmp_path / "one")) == 42
     assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), abs=1e-2)

@@ -2,8 +2,6 @@
 
 import inspect
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,19 +10,12 @@ import pyarrow.parquet
 import pytest
 import torch
 
+import forked
 from m3g import data as data_sets
 from m3g.data import Arrays, Objects
 from m3g.data.objects import array_reader, columns, source
 
 MEGABYTES = int(os.environ.get("M3G_LARGE_MB", "300"))  # of a parquet file; M3G_LARGE_MB=2000 is what was promised
-# the most resident memory that the process ever had, file-backed pages included
-PEAK = """
-import sys
-from m3g.cli import main
-code = main(sys.argv[1:])
-print("peak", next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM")) // 1024)
-sys.exit(code)
-"""
 SMALL = [
     "--data_options.batch_size", "32", "--loop.max_steps", "5", "--loop.evaluate_every", "0",
     "--loop.accelerator", "cpu",
@@ -112,12 +103,10 @@ def test_options_are_known_without_loading_a_data_set(name):
     assert data_sets.options(name) == list(inspect.signature(data_sets.find(name)).parameters)
 
 
-def _peak(data, out):
-    """MiB that a run takes at most."""
-    command = [sys.executable, "-c", PEAK, "train", *map(str, data), *SMALL, "--out", str(out)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return int(next(line for line in done.stdout.splitlines() if line.startswith("peak")).split()[1])
+def _peak(data, folder, out):
+    logs = folder / f"{out}-logs"
+    logs.mkdir()
+    return forked.peak(["train", *data, *SMALL, "--out", out], folder, logs)
 
 
 def _arrays(folder, rows, width):
@@ -157,8 +146,8 @@ def test_a_run_over_400_megabytes_takes_a_fraction_of_that(tmp_path):
 
     These are what a run over 64 rows of the same width takes.
     """
-    least = _peak(_arrays(tmp_path / "few", 64, 16384), tmp_path / "first")
-    most = _peak(_arrays(tmp_path / "many", 3200, 16384), tmp_path / "second")
+    least = _peak(_arrays(tmp_path / "few", 64, 16384), tmp_path, "first")
+    most = _peak(_arrays(tmp_path / "many", 3200, 16384), tmp_path, "second")
     assert most - least < 120, f"{least} MiB for 64 rows, {most} MiB for 3200"
 
 
@@ -169,8 +158,8 @@ def test_a_run_over_400_megabytes_takes_a_fraction_of_that(tmp_path):
 def test_a_run_over_a_large_parquet_takes_little_memory(tmp_path, width):
     """600 MiB are allowed for 2 GB; part of them, 128 MiB, is what all views may hold in memory."""
     rows = MEGABYTES * 10**6 // (2 * width * 4)
-    least = _peak(_table(tmp_path / "few", 64, width), tmp_path / "first")
-    most = _peak(_table(tmp_path / "many", rows, width), tmp_path / "second")
+    least = _peak(_table(tmp_path / "few", 64, width), tmp_path, "first")
+    most = _peak(_table(tmp_path / "many", rows, width), tmp_path, "second")
     size = (tmp_path / "many" / "t.parquet").stat().st_size
     print(f"{size / 1e6:.0f} MB of {rows} rows: {least} MiB for 64 rows, {most} MiB for all")
     assert size > 0.99e6 * MEGABYTES

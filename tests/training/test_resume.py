@@ -1,20 +1,17 @@
 """An interrupted run ends with the very weights of one that was never interrupted."""
 
-import os
 import shutil
 import signal
-import subprocess
-import sys
 
 import pytest
 import torch
 
+import forked
 from m3g.cli import main
 from m3g.training import checkpoint, fit
 from m3g.training.config import Config
 from m3g.training.entries import read_entries
 from m3g.training.logs import Table
-from training import killed_run
 
 
 @pytest.fixture(autouse=True)
@@ -90,10 +87,9 @@ def test_a_run_killed_after_some_step_and_resumed_by_the_command(tmp_path, victi
     settings = tmp_path / "settings.yaml"
     settings.write_text(config.to_yaml())
     killed = tmp_path / "killed"
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, killed_run.__file__, str(victim), str(seconds), "train", "--config", str(settings)]
-    ended = subprocess.run([*command, "--out", str(killed)], env=environment)
-    assert ended.returncode == -signal.SIGKILL
+    command = ["train", "--config", settings, "--out", killed]
+    code, said = forked.run(command, tmp_path, tmp_path, killed=(victim, seconds))
+    assert code == -signal.SIGKILL, said
     assert not (killed / "model.safetensors").exists()
     step = checkpoint.read_checkpoint(killed / "checkpoints" / "last.ckpt")["global_step"]
     assert step >= victim - 3
@@ -119,9 +115,9 @@ def test_a_run_with_doubted_entries_killed_and_resumed(tmp_path):
     settings = tmp_path / "settings.yaml"
     settings.write_text(config.to_yaml())
     killed = tmp_path / "killed"
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, killed_run.__file__, "61", "0.005", "train", "--config", str(settings)]
-    assert subprocess.run([*command, "--out", str(killed)], env=environment).returncode == -signal.SIGKILL
+    command = ["train", "--config", settings, "--out", killed]
+    code, said = forked.run(command, tmp_path, tmp_path, killed=(61, 0.005))
+    assert code == -signal.SIGKILL, said
     assert main(["train", "--resume", str(killed)]) == 0
     assert (killed / "model.safetensors").read_bytes() == whole.weights.read_bytes()
     assert (killed / "mismatch.csv").read_bytes() == whole.mismatch.read_bytes()

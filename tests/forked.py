@@ -1,0 +1,108 @@
+"""The command `m3g` in processes of its own that need not load the libraries again.
+
+To load torch and Lightning takes a process longer than most tests take. Here Python's fork server loads them once, and
+every process is a copy of it. Where there are two, the agent of torchrun starts them and ends one when the other fails,
+as it does with programs.
+"""
+
+import logging
+import multiprocessing
+import os
+import signal
+import threading
+import uuid
+from pathlib import Path
+
+from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+from m3g.cli import main
+from m3g.training.logs import Table
+
+FORK_SERVER = multiprocessing.get_context("forkserver")
+FORK_SERVER.set_forkserver_preload(["forked", "m3g.training.build", "m3g.training.fit"])
+
+
+def run(words, folder, logs, *, killed=None):
+    """Exit code and what was said; with `killed` = (row, seconds) it kills itself so long after row of metrics.csv."""
+    process = FORK_SERVER.Process(target=_alone, args=(logs, words, folder, killed))
+    process.start()
+    try:
+        process.join(450)  # processes that wait for each other would do so for hours
+    finally:
+        process.kill()
+    process.join()
+    return process.exitcode, (logs / "said").read_text()
+
+
+def torchrun(words, folders, logs, *, killed=None):
+    """As `run`, in a process of each folder; the exit code is that of the first process that failed."""
+    group = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=len(folders),
+        run_id=uuid.uuid4().hex,
+        rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0",
+        max_restarts=0,
+        start_method="forkserver",
+        logs_specs=DefaultLogsSpecs(log_dir=str(logs), redirects=Std.ALL),
+    )
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+    logging.disable(logging.ERROR)  # what the agent says about processes that fail
+    try:
+        elastic_launch(group, _of_rank)(words, folders, killed)
+        code = 0
+    except ChildFailedError as error:
+        code = error.get_first_failure()[1].exitcode
+    finally:
+        logging.disable(logging.NOTSET)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    return code, "".join(path.read_text() for path in sorted(logs.rglob("*.log")))
+
+
+def peak(words, folder, logs):
+    """MiB that a run takes at most: the most resident memory it ever had, file-backed pages included."""
+    code, said = run(words, folder, logs)
+    assert code == 0, said
+    return int((logs / "peak").read_text())
+
+
+def _alone(logs, *arguments):
+    with open(logs / "said", "wb") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    _command(*arguments)
+    status = Path("/proc/self/status")
+    if status.exists():
+        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+        (logs / "peak").write_text(str(int(line.split()[1]) // 1024))
+
+
+def _of_rank(words, folders, killed):
+    _command(words, folders[int(os.environ["RANK"])], killed)
+
+
+def _command(words, folder, killed):
+    # Its data loaders start processes as those of a program do.
+    multiprocessing.set_start_method(multiprocessing.get_all_start_methods()[0], force=True)
+    os.chdir(folder)
+    if killed is not None:
+        _kill_after(*killed)
+    code = main([str(word) for word in words])
+    if code != 0:
+        raise SystemExit(code)
+
+
+def _kill_after(row, seconds):
+    """Kill this process from a second thread: one that watched from outside might be too late on a busy machine."""
+    append = Table.append
+
+    def counting(self, content):
+        append(self, content)
+        if content["step"] == row:
+            threading.Timer(seconds, os.kill, [os.getpid(), signal.SIGKILL]).start()
+
+    Table.append = counting
