@@ -91,41 +91,31 @@ def score(z, indices):
     return sum(math.prod(float(z[l, i, c]) for l, i in enumerate(indices)) for c in range(d))
 
 
+def symile(z, mask, t, wrong):
+    """Every complete object i as anchor of every view l, against the tuples wrong(l, i) that are present."""
+    k, n, _ = z.shape
+
+    def term(l, i):
+        tuples = [u for u in wrong(l, i) if all(mask[m, u[m]] for m in range(k))]
+        return log_share(score(z, (i,) * k) / t, [score(z, u) / t for u in tuples])
+
+    return mean(term(l, i) for l in range(k) for i in range(n) if mask[:, i].all())
+
+
 def symile_all_tuples(z, mask, t):
     k, n, _ = z.shape
-    anchors = []
-    for l in range(k):
-        terms = []
-        for i in range(n):
-            if not mask[:, i].all():
-                continue
-            tuples = [
-                u
-                for u in itertools.product(range(n), repeat=k)
-                if u[l] == i and u != (i,) * k and all(mask[m, u[m]] for m in range(k))
-            ]
-            terms.append(log_share(score(z, (i,) * k) / t, [score(z, u) / t for u in tuples]))
-        anchors.append(mean(terms))
-    return mean(anchors)
+    tuples = list(itertools.product(range(n), repeat=k))
+    return symile(z, mask, t, lambda l, i: [u for u in tuples if u[l] == i and u != (i,) * k])
 
 
 def symile_shuffled(z, mask, t, generator):
     k, n, _ = z.shape
-    anchors = []
-    for l in range(k):
-        orders = {m: torch.randperm(n, generator=generator).tolist() for m in range(k) if m != l}
-        terms = []
-        for i in range(n):
-            if not mask[:, i].all():
-                continue
-            wrong = []
-            for j in range(n):
-                u = [i if m == l else orders[m][j] for m in range(k)]
-                if j != i and all(mask[m, u[m]] for m in range(k)):
-                    wrong.append(score(z, u) / t)
-            terms.append(log_share(score(z, (i,) * k) / t, wrong))
-        anchors.append(mean(terms))
-    return mean(anchors)
+    orders = [{m: torch.randperm(n, generator=generator).tolist() for m in range(k) if m != l} for l in range(k)]
+
+    def wrong(l, i):
+        return [[i if m == l else orders[l][m][j] for m in range(k)] for j in range(n) if j != i]
+
+    return symile(z, mask, t, wrong)
 
 
 def two_way(values, rows, columns, t, smoothing):
