@@ -131,7 +131,7 @@ def _parse(parser: Any, words: list[str], name: str) -> Any:
     try:
         return parser.parse_args(words)
     except argparse.ArgumentError as error:
-        unknown = re.search(r"unrecognized arguments: ([^\s=]+)", str(error))
+        unknown = re.search(r"[Uu]nrecognized arguments: ([^\s=]+)", str(error))
         if unknown is None:
             raise
         raise ValueError(

@@ -62,7 +62,7 @@ class Augmentation(nn.Module):
     def forward(self, images: Tensor, *, seed: Sequence[int]) -> Tensor:
         """Images (n, 3, H, W) in [0, 1], or uint8, to normalised (n, 3, size, size); the seed decides all."""
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(int(np.random.SeedSequence(list(seed)).generate_state(1, np.uint64)[0] >> 1))
+            torch.manual_seed(int(np.random.SeedSequence(list(seed)).generate_state(1, np.uint64)[0]) >> 1)
             return normalize(self.steps(as_float(images)))
 
 

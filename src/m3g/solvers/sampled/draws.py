@@ -66,5 +66,5 @@ def seeded_draws(seed: int, device: torch.device) -> GeneratorDraws:
     The seed is mixed first: views that were themselves drawn with `torch.manual_seed(seed)` would be made of the very
     numbers that sample them, and samples that depend on the views are no samples of the kernel.
     """
-    mixed = int(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0] >> 1)
+    mixed = int(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0]) >> 1
     return GeneratorDraws(device, torch.Generator(device=device).manual_seed(mixed))
