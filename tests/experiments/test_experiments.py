@@ -1,6 +1,7 @@
 """Every experiment end to end, in miniature, on generated sets in the formats of the real ones."""
 
 import json
+import re
 
 import pytest
 
@@ -24,8 +25,10 @@ def test_domainnet(sets, tmp_path):
         labels = spec.labels
         return labels["held_out"] in ("display", "sketch") and labels["control"] in ("", "no teacher")
 
-    text, specs = small_runs("domainnet", sets, tmp_path, methods=["m3g", "byol-ave"], keep=keep)
+    methods = ["m3g", "byol-ave", "raw", "supervised"]
+    text, specs = small_runs("domainnet", sets, tmp_path, methods=methods, keep=keep)
     assert "| display" in text
+    assert re.search(r"no loss of k views, unseen, accuracy % \| raw +\| supervised", text)
     assert "no teacher" in text
     assert "chosen" in text
     assert "32.4 ± 0.3" in text  # published
@@ -38,9 +41,11 @@ def test_domainnet(sets, tmp_path):
 
 def test_eeg(sets, tmp_path):
     def keep(spec):
-        return spec.labels["arm"] in ("m3g, n = 16", "infonce-pwe, n = 64, untuned")
+        return spec.labels["arm"] in ("m3g, n = 16", "infonce-pwe, n = 64, untuned", "raw", "supervised")
 
-    text, _ = small_runs("eeg", sets, tmp_path, methods=["m3g", "infonce-pwe"], keep=keep)
+    methods = ["m3g", "infonce-pwe", "raw", "supervised"]
+    text, _ = small_runs("eeg", sets, tmp_path, methods=methods, keep=keep)
+    assert len(re.findall(r"no loss of k views, balanced accuracy % \| raw +\| supervised", text)) == 2
     assert "m3g, n = 16" in text
     assert "64.6" in text  # published
     assert (tmp_path / "sleep.png").stat().st_size > 1000
@@ -52,10 +57,11 @@ def test_images(sets, tmp_path, name):
     def keep(spec):
         return spec.labels["k"] in (3, 4) if name != "branches" else spec.labels["students"] in (1, "leave one out")
 
-    methods = {"imagenet": ["m3g", "infonce-pwe"], "cost": ["cv", "csd"]}.get(name)
+    methods = {"imagenet": ["m3g", "infonce-pwe", "raw", "supervised"], "cost": ["cv", "csd"]}.get(name)
     text, _ = small_runs(name, sets, tmp_path, methods=methods, keep=keep)
     expected = {"imagenet": "75.75 ± 0.11", "cost": "75.73", "epsilon": "epsilon 0.02", "branches": "leave one out"}
     assert expected[name] in text
+    assert ("no loss of k views" in text) == (name == "imagenet")
 
 
 def test_iterations_newton_needs_fewer_steps_than_sinkhorn(tmp_path):

@@ -20,6 +20,10 @@ def reproduce(args: Any) -> int:
     """Plan, do, collect, or write the script for a cluster; returns the exit code."""
     if args.experiment == "summary":
         return _summary(args)
+    asked = [f"--{name}" for name in ("plan", "run", "collect", "slurm") if getattr(args, name)]
+    if len(asked) > 1 and asked != ["--plan", "--slurm"]:
+        raise ValueError(f"--plan, --run, --collect and --slurm must be given one at a time, got {' '.join(asked)}.")
+    jobs = checks.positive_int("--jobs", args.jobs)
     experiment = find(args.experiment)
     request = wanted(experiment, args)
     paper = request.scale == "paper"
@@ -31,18 +35,18 @@ def reproduce(args: Any) -> int:
     data = source if paper and source is not None else store.data.resolve()
     if args.plan or args.slurm:
         return _plan(experiment, specs, request, store, data, source, args)
+    mine = [spec for spec in specs if args.run in (None, spec.id)]
+    if not mine:
+        raise ValueError(f"--run must be the id of a run of the plan ({len(specs)} of them), got {args.run!r}.")
     if experiment.prepare is not None:
         experiment.prepare(source, store.data, request)
     if not paper:
         one_thread()
     keep = args.keep or paper
     if args.run is not None:
-        spec = next((spec for spec in specs if spec.id == args.run), None)
-        if spec is None:
-            raise ValueError(f"--run must be the id of a run of the plan ({len(specs)} of them), got {args.run!r}.")
-        print(f"run {spec.id} {do_run(experiment, spec, store, data, keep=keep)}")
+        print(f"run {args.run} {do_run(experiment, mine[0], store, data, keep=keep)}")
         return 0
-    errors = run_pool(experiment, specs, store, data, jobs=checks.positive_int("--jobs", args.jobs), keep=keep)
+    errors = run_pool(experiment, specs, store, data, jobs=jobs, keep=keep)
     for run, reason in errors.items():
         print(f"run {run} failed: {reason.splitlines()[-1]}; all of it is in {store.folder(run) / 'error.txt'}")
     return _collect(experiment, store, request) or int(bool(errors))
@@ -53,6 +57,8 @@ def wanted(experiment: Experiment, args: Any) -> Request:
     checks.one_of("--scale", args.scale, experiment.scales)
     if args.seeds is not None:
         checks.positive_int("--seeds", args.seeds)
+    if args.methods and not experiment.methods:
+        raise ValueError(f"--methods must be left out for {experiment.name}, which has no choice, got {args.methods}.")
     for method in args.methods or ():
         checks.one_of("--methods", method, experiment.methods)
     return Request(scale=args.scale, seeds=args.seeds, methods=args.methods)

@@ -8,16 +8,18 @@ from typing import Any
 
 from m3g.experiments import figures, published
 from m3g.experiments.comparison import Difference, average_rank, difference_rows, interval, paired
+from m3g.experiments.references import REFERENCES, reference_table
 from m3g.experiments.spec import Result
 from m3g.experiments.tables import hours, markdown, percent
 from m3g.training.files import write_text
 
 TITLES = {
     "fonts": "Fonts: 62 characters, four styles seen, one unseen, n = 16",
-    "pacs": "PACS: seven classes, three domains seen, one unseen, n = 7",
+    "pacs": "PACS: seven classes, histograms of edges, three domains seen, one unseen, n = 7",
     "domainnet": "DomainNet: 345 classes, five domains seen, one unseen, n = 16",
 }
 ORDER = ("m3g", "infonce-ave", "infonce-pwe", "byol-ave", "byol-pwe")
+ARMS = (*ORDER, *REFERENCES)
 Key = tuple[Any, ...]
 
 
@@ -28,7 +30,7 @@ def collect(results: list[Result], folder: Path) -> str:
         mine = [row for row in results if row["labels"]["data"] == data]
         tests = [row for row in mine if row["labels"]["stage"] == "test"]
         if tests:
-            parts += [f"## {title}", _table(tests), _comparison(tests), _single(tests, data, folder)]
+            parts += [f"## {title}", _table(tests), _references(mine), _comparison(tests), _single(tests, data, folder)]
             parts += [_grid(mine), _controls(mine, tests)]
             _picture(tests, folder / data)
             parts.append(f"![Accuracy on each unseen domain]({data}.png)")
@@ -41,7 +43,7 @@ def collect(results: list[Result], folder: Path) -> str:
 def scores(rows: list[Result], value: str = "test") -> dict[str, dict[Key, float]]:
     """Per arm its value by (unseen domain, seed)."""
     found: dict[str, dict[Key, float]] = {}
-    for row in sorted(rows, key=lambda row: ORDER.index(row["labels"]["arm"])):
+    for row in sorted(rows, key=lambda row: ARMS.index(row["labels"]["arm"])):
         labels = row["labels"]
         found.setdefault(labels["arm"], {})[labels["held_out"], labels["seed"]] = row["metrics"][value]
     return found
@@ -59,6 +61,18 @@ def _table(tests: list[Result]) -> str:
     seeds = {arm: len({seed for _, seed in values}) for arm, values in arms.items()}
     rows.append(["seeds", *(str(seeds[arm]) for arm in arms)])
     return markdown(rows)
+
+
+def _references(mine: list[Result]) -> str:
+    """What the inputs give by themselves, and the same network with labels."""
+    found = scores([row for row in mine if row["labels"]["stage"] == "reference"])
+    domains = sorted({domain for values in found.values() for domain, _ in values})
+    rows = {
+        domain: {name: percent([v for (d, _), v in values.items() if d == domain]) for name, values in found.items()}
+        for domain in domains
+    }
+    rows["mean of domains"] = {name: _mean_of_domains(values, domains) for name, values in found.items()}
+    return reference_table("no loss of k views, unseen, accuracy %", rows)
 
 
 def _mean_of_domains(values: dict[Key, float], domains: list[str]) -> str:
@@ -106,7 +120,7 @@ def _grid(mine: list[Result]) -> str:
     """What was tried, by its accuracy on validation images of the seen domains; the best is marked."""
     tried = [row for row in mine if row["labels"]["stage"] == "grid"]
     rows = [["method", "setting", "validation %", ""]]
-    for arm in (arm for arm in ORDER if any(row["labels"]["arm"] == arm for row in tried)):
+    for arm in (arm for arm in ARMS if any(row["labels"]["arm"] == arm for row in tried)):
         found: dict[str, list[float]] = {}
         for row in tried:
             if row["labels"]["arm"] == arm:

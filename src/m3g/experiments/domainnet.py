@@ -3,13 +3,14 @@
 A network learns from class-aligned batches of all domains but one. A linear probe on its features, trained on the seen
 domains, is tested on the one it never saw; so is a probe trained on each seen domain alone.
 
-Laptop scale: 62 characters in five styles of fonts (4 seen, 1 unseen, five times, n = 16) and PACS (3 seen, 1 unseen,
-four times, n = 7, the number of its classes). Paper scale: DomainNet, ViT-B/16, 6 domains x 5 methods x 4 seeds.
+Laptop scale: 62 characters in five styles of fonts (4 seen, 1 unseen, five times, n = 16) and PACS as histograms of
+edges (3 seen, 1 unseen, four times, n = 7, the number of its classes). Paper scale: DomainNet, ViT-B/16, 6 domains x 5
+methods x 4 seeds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,9 @@ from m3g.experiments.arms import grid, merged, try_all
 from m3g.experiments.names import NAMES
 from m3g.experiments.prepare import check_folder, prepare_fonts, prepare_pacs
 from m3g.experiments.quick import fit_quickly
+from m3g.experiments.references import REFERENCES, Inputs, fit_labels, reference_runs
 from m3g.experiments.spec import Candidate, Experiment, Request, RunSpec, Settings
-from m3g.nets import MultiViewNet
+from m3g.training import build_data
 
 METHODS = ("m3g", "infonce-ave", "infonce-pwe", "byol-ave", "byol-pwe")
 VALUES = {"m3g": ("epsilon", (0.02, 0.05, 0.1, 0.2)), "infonce": ("temperature", (0.05, 0.1, 0.2, 0.5))}
@@ -33,10 +35,11 @@ STEPS = 200
 FONTS = ("display", "handwriting", "monospace", "sans_serif", "serif")
 PACS = ("art_painting", "cartoon", "photo", "sketch")
 DOMAINNET = ("clipart", "infograph", "painting", "quickdraw", "real", "sketch")
+FILES = {"fonts": "fonts.npz", "pacs": "pacs_edges.npz"}
 TUNED_ON = {"fonts": ("display",), "pacs": ("sketch",)}
 CONTROLLED_ON = ("display", "handwriting")
 TUNING_SEED = 100
-SHOTS = 8  # training images per class and domain that the laptop's probes see
+SHOTS = {"fonts": 8, "pacs": 100}  # training images per class and domain that the laptop's probes see
 MOST = 2000  # images on which a laptop probe is tested
 
 # Arms that tell loss from setting, on two held-out styles of fonts: what they change, and for which methods.
@@ -57,12 +60,12 @@ CONTROLS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
 
 
 def laptop_config(data: str, method: str, held_out: str, *, seed: int, steps: int) -> Settings:
-    """What differs from the defaults of `m3g train`: a small convolutional network, student and teacher."""
+    """What differs from the defaults of `m3g train`: a small network, student and teacher."""
     n = 16 if data == "fonts" else 7
-    return {
+    config = {
         "data": "domain-arrays",
         "data_options": {
-            "path": f"{{data}}/{data}.npz",
+            "path": f"{{data}}/{FILES[data]}",
             "held_out": [held_out],
             "batch_size": n,
             "points_per_epoch": n * steps,
@@ -71,7 +74,7 @@ def laptop_config(data: str, method: str, held_out: str, *, seed: int, steps: in
             "split_seed": seed,
         },
         "encoder": "conv",
-        "encoder_options": {"channels": [8, 16, 32] if data == "fonts" else [16, 32, 32], "pool": 2},
+        "encoder_options": {"channels": [8, 16, 32], "pool": 2},
         "loss": method,
         "heads": {"embedding_size": 64, "hidden": 256, "predictor": True},
         "teacher": {"enabled": True},
@@ -79,6 +82,10 @@ def laptop_config(data: str, method: str, held_out: str, *, seed: int, steps: in
         "loop": {"epochs": 1, "evaluate_every": 0, "log_every": 100, "accelerator": "cpu"},
         "seed": seed,
     }
+    if data == "pacs":  # histograms of edges: nothing to move, no picture to convolve
+        config["encoder"], config["encoder_options"] = "mlp", {"width": 128}
+        config = merged(config, {"data_options": {"shift": 0}})
+    return config
 
 
 def laptop_runs(request: Request) -> Iterator[RunSpec]:
@@ -105,6 +112,12 @@ def laptop_runs(request: Request) -> Iterator[RunSpec]:
         first = len(controls) // 3
         yield from [*main[:cut], *controls[:first], *main[cut:], *controls[first:]]
 
+        def reference(name: str, seed: int, data: str = data, domains: Sequence[str] = domains) -> list[RunSpec]:
+            held_out = TUNED_ON[data] if seed == TUNING_SEED else domains
+            return [_run(data, "m3g", one, seed, request, reference=name) for one in held_out]
+
+        yield from reference_runs(reference, request, tuning_seed=TUNING_SEED, seeds=seeds, rates=rates)
+
 
 def _control_runs(request: Request, candidates: dict[str, Any], *, seeds: int) -> Iterator[RunSpec]:
     for seed in range(seeds):
@@ -128,6 +141,7 @@ def _run(
     candidates: tuple[Candidate, ...] = (),
     stage: str = "test",
     control: str = "",
+    reference: str = "",
 ) -> RunSpec:
     change = dict(extra or {})
     steps = change.pop("steps", STEPS)
@@ -135,7 +149,11 @@ def _run(
     config = merged(laptop_config(data, method, held_out, seed=seed, steps=steps), change)
     config["data_options"]["points_per_epoch"] = steps * config["data_options"]["batch_size"]
     labels = {"data": data, "arm": method, "held_out": held_out, "seed": seed, "stage": stage, "control": control}
-    return RunSpec("domainnet", {"config": config}, labels, candidates)
+    settings: Settings = {"config": config}
+    if reference:
+        settings["reference"] = reference
+        labels.update(arm=reference, stage="reference")
+    return RunSpec("domainnet", settings, labels, candidates)
 
 
 def paper_runs(request: Request) -> Iterator[RunSpec]:
@@ -162,15 +180,22 @@ def work(settings: Settings, folder: Path, data: Path) -> dict[str, Any]:
     config = full.config_of(settings)
     if "path" not in config.data_options:
         return full.domain_metrics(config, folder)
-    module, views = fit_quickly(config, folder)
+    name = next(name for name, file in FILES.items() if str(config.data_options["path"]).endswith(file))
+    reference = settings.get("reference")
+    if reference is None:
+        module, views = fit_quickly(config, folder)
+        net: torch.nn.Module = module.net
+    else:
+        views = build_data(config)
+        net = Inputs() if reference == "raw" else fit_labels(config, views, joined=False)
     assert isinstance(views, DomainArrays)
-    return measure(module.net, views, seed=config.seed)
+    return measure(net, views, shots=SHOTS[name], seed=config.seed)
 
 
 @torch.no_grad()
-def measure(net: MultiViewNet, data: DomainArrays, *, seed: int) -> dict[str, Any]:
+def measure(net: Any, data: DomainArrays, *, shots: int, seed: int) -> dict[str, Any]:
     """Accuracy of probes on the features: of all seen domains together, and of each alone."""
-    train = {name: _features(net, data, name, ("train",), seed, shots=SHOTS) for name in data.view_names}
+    train = {name: _features(net, data, name, ("train",), seed, shots=shots) for name in data.view_names}
     seen = [_features(net, data, name, ("val",), seed, most=MOST // data.k) for name in data.view_names]
     unseen = _features(net, data, data.held_out[0], ("train", "val"), seed, most=MOST)
     validation, test = probe_scores(*_joined(list(train.values())), [_joined(seen), unseen])
@@ -185,7 +210,7 @@ def measure(net: MultiViewNet, data: DomainArrays, *, seed: int) -> dict[str, An
 
 
 def _features(
-    net: MultiViewNet,
+    net: Any,
     data: DomainArrays,
     domain: str,
     splits: tuple[Any, ...],
@@ -226,7 +251,7 @@ EXPERIMENT = Experiment(
     work=work,
     collect=domain_tables.collect,
     prepare=prepare,
-    methods=METHODS,
+    methods=(*METHODS, *REFERENCES),
     seconds=15.0,
     scales=("laptop", "paper"),
 )

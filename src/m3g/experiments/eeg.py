@@ -28,8 +28,10 @@ from m3g.experiments.arms import grid, merged, try_all
 from m3g.experiments.names import NAMES
 from m3g.experiments.prepare import check_folder, prepare_raw_eeg, prepare_sleep
 from m3g.experiments.quick import fit_quickly
+from m3g.experiments.references import REFERENCES, Inputs, fit_labels, reference_runs
 from m3g.experiments.spec import Experiment, Request, RunSpec, Settings
-from m3g.nets import MultiViewNet
+from m3g.training import build_data
+from m3g.training.config import Config
 
 # arm: (loss, points per batch, options of the loss); the first three are the paper's rows and the same batch size.
 Arm = tuple[str, int, dict[str, Any]]
@@ -114,6 +116,13 @@ def laptop_runs(request: Request) -> Iterator[RunSpec]:
         for tuned, untuned in ((MAIN, UNTUNED), (CONTROLS, {})):
             yield from _block(data, tuned, untuned, request)
 
+        def reference(name: str, seed: int, data: str = data) -> list[RunSpec]:
+            run = _run(data, name, ("m3g", 16, {}), seed, request)
+            return [RunSpec("eeg", {**run.settings, "reference": name}, {**run.labels, "stage": "reference"})]
+
+        seeds = 5 if request.seeds is None else request.seeds
+        yield from reference_runs(reference, request, tuning_seed=TUNING_SEED, seeds=seeds, rates=(1e-3, *RATES))
+
 
 def _block(data: str, tuned: dict[str, Arm], untuned: dict[str, Arm], request: Request) -> Iterator[RunSpec]:
     candidates = {}
@@ -162,13 +171,23 @@ def work(settings: Settings, folder: Path, data: Path) -> dict[str, Any]:
         net, _ = full.trained(config, folder)
         sleep = data / "sleep"
         return few_shot(net, Signals(sleep, splits=sleep / "split.csv", seed=config.seed), seed=config.seed)
+    if "reference" in settings:
+        return few_shot(*_reference(settings, config, data), seed=config.seed)
     module, views = fit_quickly(config, folder)
-    if settings["data"] == "sleep":
-        return few_shot(module.net, views, seed=config.seed)
-    return moved(module.net, data / "uci_eeg.npz", seed=config.seed)
+    views = views if settings["data"] == "sleep" else target_of(data, config.seed)
+    return few_shot(module.net, views, seed=config.seed)
 
 
-def few_shot(net: MultiViewNet, data: ViewsData, *, seed: int) -> dict[str, Any]:
+def _reference(settings: Settings, config: Config, data: Path) -> tuple[torch.nn.Module, ViewsData]:
+    """The inputs, or a network trained on all labels of the set that the probe is tested on."""
+    raw = settings["data"] == "raw"
+    views = target_of(data, config.seed, batch_size=16) if raw else build_data(config)
+    if settings["reference"] == "raw":
+        return Inputs(signals=raw), views
+    return fit_labels(config, views, joined=True), views
+
+
+def few_shot(net: Any, data: ViewsData, *, seed: int) -> dict[str, Any]:
     """Balanced accuracy with s labels per class, on the embeddings of all channels."""
     train, val, test = (_embedded(net, data, split) for split in ("train", "val", "test"))
     most = most_shots(train[1])
@@ -189,7 +208,7 @@ def _probe(train: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor], shots: int
 
 
 @torch.no_grad()
-def _embedded(net: MultiViewNet, data: ViewsData, split: Any) -> tuple[Tensor, Tensor]:
+def _embedded(net: Any, data: ViewsData, split: Any) -> tuple[Tensor, Tensor]:
     """Embeddings (k, n, d) and labels of a split, in large batches."""
     rows: Any = data.datasets[split]
     net.eval()
@@ -197,10 +216,9 @@ def _embedded(net: MultiViewNet, data: ViewsData, split: Any) -> tuple[Tensor, T
     return torch.cat(parts, dim=1), rows.label
 
 
-def moved(net: MultiViewNet, file: Path, *, seed: int) -> dict[str, Any]:
-    """As `few_shot`, on another set of the same sites, whose subjects are split by the seed."""
-    data = Signals([file], val=0.2, test=0.2, split_seed=seed, seed=seed)
-    return few_shot(net, data, seed=seed)
+def target_of(data: Path, seed: int, **options: Any) -> Signals:
+    """The other set of the same sites, to which an encoder of raw signals is moved; subjects are split by the seed."""
+    return Signals([data / "uci_eeg.npz"], val=0.2, test=0.2, split_seed=seed, seed=seed, **options)
 
 
 def prepare(source: Path | None, target: Path, request: Request) -> None:
@@ -218,7 +236,7 @@ EXPERIMENT = Experiment(
     work=work,
     collect=eeg_tables.collect,
     prepare=prepare,
-    methods=METHODS,
+    methods=(*METHODS, *REFERENCES),
     seconds=20.0,
     scales=("laptop", "paper"),
 )

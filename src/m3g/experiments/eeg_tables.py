@@ -8,6 +8,7 @@ from typing import Any
 
 from m3g.experiments import figures, published
 from m3g.experiments.comparison import average_rank, difference_rows, interval
+from m3g.experiments.references import reference_table
 from m3g.experiments.spec import Result
 from m3g.experiments.tables import hours, markdown, percent
 from m3g.training.files import write_text
@@ -30,7 +31,7 @@ def collect(results: list[Result], folder: Path) -> str:
         if not tests:
             continue
         arms = scores(tests)
-        parts += [f"## {title}", _table(arms), *_comparisons(arms), _grid(mine)]
+        parts += [f"## {title}", _table(arms), _references(mine), *_comparisons(arms), _grid(mine)]
         lines = {
             arm: {
                 s: (100 * statistics.fmean(v.values()), 100 * interval(list(v.values()))) for s, v in by_shots.items()
@@ -68,6 +69,16 @@ def _table(arms: dict[str, dict[int, dict[Any, float]]]) -> str:
         rank = f"{ranks[arm]:.2f}" if arm in ranks else "—"
         rows.append([arm, *cells, str(max(len(values) for values in by_shots.values())), rank])
     return markdown(rows)
+
+
+def _references(mine: list[Result]) -> str:
+    """What the inputs give by themselves, and the same network with all labels of the training subjects."""
+    found = scores([row for row in mine if row["labels"]["stage"] == "reference"])
+    rows = {
+        f"s = {s}": {name: percent(list(by[s].values())) for name, by in found.items()}
+        for s in sorted({s for by in found.values() for s in by})
+    }
+    return reference_table("no loss of k views, balanced accuracy %", rows)
 
 
 def _comparisons(arms: dict[str, dict[int, dict[Any, float]]]) -> list[str]:

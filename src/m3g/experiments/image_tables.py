@@ -8,11 +8,12 @@ from typing import Any
 
 from m3g.experiments import figures, published
 from m3g.experiments.comparison import average_rank, difference_rows, interval
+from m3g.experiments.references import REFERENCES, reference_table
 from m3g.experiments.spec import Result
 from m3g.experiments.tables import hours, markdown, percent
 from m3g.training.files import write_text
 
-ORDER = ("m3g", "infonce-ave", "infonce-pwe", "byol-ave", "byol-pwe", "cv", "cv-algorithm2", "csd")
+ORDER = ("m3g", "infonce-ave", "infonce-pwe", "byol-ave", "byol-pwe", "cv", "cv-algorithm2", "csd", *REFERENCES)
 Scores = dict[str, dict[Any, float]]
 
 
@@ -45,7 +46,7 @@ def collect_imagenet(results: list[Result], folder: Path) -> str:
     arms = scores(results)
     parts = [hours(results)]
     if arms:
-        parts.append(by_views(arms, published.IMAGENET))
+        parts += [by_views(arms, published.IMAGENET), _references(results)]
         differences = difference_rows(arms, "m3g") if "m3g" in arms else []
         if len(differences) > 1:
             parts.append(markdown(differences))
@@ -62,6 +63,16 @@ def collect_imagenet(results: list[Result], folder: Path) -> str:
         parts.append("![Accuracy against the number of views](imagenet.png)")
     parts.append(chosen(results))
     return _written(parts, folder)
+
+
+def _references(results: list[Result]) -> str:
+    """What the inputs give by themselves, and the same network with labels."""
+    found: dict[str, list[float]] = {}
+    for row in results:
+        if row["labels"]["stage"] == "reference":
+            found.setdefault(row["labels"]["arm"], []).append(row["metrics"]["test"])
+    rows = {"images as they are": {name: percent(values) for name, values in found.items()}}
+    return reference_table("no loss of k views, accuracy %", rows)
 
 
 def chosen(results: list[Result]) -> str:

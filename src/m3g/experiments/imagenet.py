@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from m3g.experiments import image_runs, image_tables
 from m3g.experiments.arms import grid, try_all
 from m3g.experiments.names import NAMES
+from m3g.experiments.references import REFERENCES, reference_runs
 from m3g.experiments.spec import Experiment, Request, RunSpec, Settings
 
 METHODS = ("m3g", "infonce-ave", "infonce-pwe", "byol-ave", "byol-pwe")
@@ -31,13 +32,20 @@ def laptop_runs(request: Request) -> Iterator[RunSpec]:
 
         tried, candidates[method] = try_all(grid(method, VALUES, RATES), tuning)
         yield from tried
-    for seed in range(3 if request.seeds is None else request.seeds):
+    seeds = 3 if request.seeds is None else request.seeds
+    for seed in range(seeds):
         for k in (2, 3, 4):
             for method in candidates:
                 if k == 2 and method.endswith("ave"):
                     continue  # one other view is its own average
                 run = _run(k, method, seed, request, {"arm": method})
                 yield RunSpec(run.experiment, run.settings, run.labels, candidates[method])
+
+    def reference(name: str, seed: int) -> list[RunSpec]:
+        run = _run(TUNED_WITH, "m3g", seed, request, {"arm": name, "stage": "reference"})
+        return [RunSpec(run.experiment, {**run.settings, "reference": name}, run.labels)]
+
+    yield from reference_runs(reference, request, tuning_seed=image_runs.TUNING_SEED, seeds=seeds, rates=RATES)
 
 
 def _run(k: int, method: str, seed: int, request: Request, labels: Settings) -> RunSpec:
@@ -66,7 +74,7 @@ EXPERIMENT = Experiment(
     work=image_runs.work,
     collect=image_tables.collect_imagenet,
     prepare=image_runs.prepare,
-    methods=METHODS,
+    methods=(*METHODS, *REFERENCES),
     seconds=25.0,
     scales=("laptop", "paper"),
 )

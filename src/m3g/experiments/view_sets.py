@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from m3g import _checks
-from m3g.experiments.prepare import once, source_file
+from m3g.experiments.prepare import edge_directions, once, source_file
 
 Arrays = dict[str, np.ndarray]
 MOST_ROWS = 2000
@@ -218,22 +218,6 @@ def pacs(source: Path) -> Arrays:
                 found[parts[1]].setdefault(parts[2], []).append(edge_directions(grey))
     images = {domain: {kind: np.stack(part) for kind, part in kinds.items()} for domain, kinds in found.items()}
     return _joined_by_class(images, rows_per_class=280)
-
-
-def edge_directions(image: np.ndarray, *, fields: int = 4, directions: int = 8) -> np.ndarray:
-    """How strong the edges of each direction are in every field of a square image, as one row.
-
-    Example:
-        >>> edge_directions(np.eye(64)).shape
-        (128,)
-    """
-    down, right = np.gradient(image)
-    strength, angle = np.hypot(down, right), np.arctan2(down, right) % np.pi
-    bins = np.minimum((angle / np.pi * directions).astype(int), directions - 1)
-    side = np.arange(image.shape[0]) * fields // image.shape[0]
-    place = (side[:, None] * fields + side[None, :]) * directions + bins
-    counts = np.bincount(place.ravel(), weights=strength.ravel(), minlength=fields**2 * directions)
-    return np.sqrt(counts).astype(np.float32)
 
 
 def _joined_by_class(images: dict[str, dict[str, np.ndarray]], *, rows_per_class: int, folds: int = 5) -> Arrays:

@@ -43,7 +43,7 @@ def build_loss(config: Config) -> losses.ViewLoss:
 def build_module(config: Config, data: data_sets.ViewsData, *, trust: bool = False) -> MultiViewModule:
     """Network, loss and training settings, with weights drawn from the run's seed."""
     loss = build_loss(config)
-    shown, number = subsets(config, data, loss)
+    shown, number = subsets(config, loss, k=data.k, batch_size=data.batch_size)
     students = config.teacher.student_views
     if students is not None and not (config.teacher.enabled and 1 <= students < shown):
         raise ValueError(
@@ -97,24 +97,24 @@ class Subsets(NamedTuple):
     number: int
 
 
-def subsets(config: Config, data: data_sets.ViewsData, loss: losses.ViewLoss) -> Subsets:
+def subsets(config: Config, loss: losses.ViewLoss, *, k: int, batch_size: int) -> Subsets:
     """The subsets that the settings ask for, or as large and as many as are quick where they leave it open."""
     size, number = config.views_per_step, config.subsets_per_step
-    if size is not None and not 2 <= size <= data.k:
-        raise ValueError(f"views_per_step must be None or a number from 2 to {data.k}, got {size!r}.")
-    n = data.batch_size * (processes(config) if loss.gather else 1)
+    if size is not None and not 2 <= size <= k:
+        raise ValueError(f"views_per_step must be None or a number from 2 to {k}, got {size!r}.")
+    n = batch_size * (processes(config) if loss.gather else 1)
     if n < 2:
         raise ValueError(f"batch_size must be at least 2 points, which are compared with each other, got {n}.")
     if size is None:
-        quick = [s for s in range(3, data.k) if n**s <= QUICK_TUPLES]
-        too_many = loss.visits_all_tuples and n**data.k > QUICK_TUPLES
-        size = max([min(3, data.k), *quick]) if too_many else data.k
-    most = math.comb(data.k, size)
+        quick = [s for s in range(3, k) if n**s <= QUICK_TUPLES]
+        too_many = loss.visits_all_tuples and n**k > QUICK_TUPLES
+        size = max([min(3, k), *quick]) if too_many else k
+    most = math.comb(k, size)
     if number is None:
         number = min(most, 20, max(1, int(QUICK_STEP / n**size)) if loss.visits_all_tuples else most)
     elif not 1 <= number <= most:
         raise ValueError(
-            f"subsets_per_step must be None or a number from 1 to {most}, the subsets of {size} out of {data.k} "
+            f"subsets_per_step must be None or a number from 1 to {most}, the subsets of {size} out of {k} "
             f"views, got {number!r}."
         )
     return Subsets(size, number)

@@ -1,0 +1,88 @@
+"""What `m3g reproduce NAME --plan` says of steps, hours and losses, and what it refuses."""
+
+import re
+
+import pytest
+
+from m3g.cli import main
+from m3g.experiments.names import NAMES
+from m3g.experiments.plan import describe, loss_cost, steps_of, views_of
+from m3g.experiments.registry import find
+from m3g.experiments.spec import Request
+from m3g.training.config import Config
+
+PAPER = ("imagenet", "domainnet", "eeg", "epsilon", "cost", "branches")
+
+
+def told(name, scale="laptop"):
+    request = Request(scale=scale, seeds=1)
+    return describe(find(name), find(name).runs(request), request, {})
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_every_run_of_the_paper_has_steps_and_hours(name):
+    lines = told(name, "paper")
+    steps = next(line for line in lines if line.startswith("steps"))
+    assert int(re.findall(r"[\d,]+", steps)[0].replace(",", "")) > 10_000
+    hours = next(line for line in lines if line.startswith("hours"))
+    assert float(re.findall(r"about ([\d,]+)", hours)[0].replace(",", "")) >= 1
+    assert ("one GPU" in hours) == (name == "eeg")
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in ("summary", "overhead", "iterations")])
+def test_every_training_on_a_laptop_has_steps(name):
+    steps = next(line for line in told(name) if line.startswith("steps"))
+    assert not steps.split()[1].startswith("0")
+
+
+def test_a_folder_of_recordings_is_no_list_of_views():
+    lines = told("eeg", "paper")
+    assert any("m3g" in line and "64 MiB" in line and "k = 6, n = 16" in line for line in lines)
+    assert views_of({"data_options": {"paths": "{data}/pretrain"}}) == 6
+    assert views_of({"data_options": {"paths": ["a", "b", "c"]}}) == 3
+
+
+def test_each_loss_stands_once_with_the_most_it_takes():
+    lines = [line for line in told("imagenet", "paper") if line.startswith("loss")]
+    assert len(lines) == 5
+    assert any("m3g" in line and "256 MiB" in line and "k = 4, n = 64" in line for line in lines)
+
+
+def test_many_views_are_compared_in_subsets():
+    """Six views of 64 points are 7e10 tuples, which nobody holds: `m3g train` takes subsets."""
+    size, _ = loss_cost(Config(), 6, 64)
+    assert size < 2**30
+    one = loss_cost(Config(views_per_step=3, subsets_per_step=2), 6, 64)
+    assert one == (4 * 2 * 64**3, 2 * 3 * 8 * 2 * 64**3)
+
+
+def test_a_student_of_some_views_solves_one_problem():
+    taught = {"enabled": True}
+    in_turn = loss_cost(Config.from_dict({"teacher": taught}), 3, 8)
+    once = loss_cost(Config.from_dict({"teacher": {**taught, "student_views": 1}}), 3, 8)
+    assert in_turn[0] == 3 * once[0]
+
+
+def test_the_shipped_digits_take_as_many_steps_as_m3g_train():
+    assert steps_of({}) == 420
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["epsilon", "--methods", "m3g"], "--methods must be left out for epsilon"),
+        (["domainnet", "--plan", "--collect"], "must be given one at a time, got --plan --collect"),
+        (["domainnet", "--run", "0123"], "--run must be the id of a run of the plan"),
+        (["domainnet", "--jobs", "0"], "--jobs must be a whole number of at least 1, got 0"),
+        (["domainnet", "--seeds", "0"], "--seeds must be a whole number of at least 1, got 0"),
+        (["overhead", "--scale", "paper"], "--scale must be one of 'laptop', got 'paper'"),
+        (["imagnet"], "did you mean imagenet?"),
+    ],
+)
+def test_wrong_arguments_leave_one_line_and_no_folder(tmp_path, monkeypatch, capsys, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    assert main(["reproduce", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert not list(tmp_path.iterdir())
