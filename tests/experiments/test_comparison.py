@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import rankdata, ttest_rel
 
-from m3g.experiments.comparison import average_rank, paired
+from m3g.experiments.comparison import average_rank, paired, within_splits
 
 SCORES = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=3, max_size=12)
 
@@ -37,3 +37,19 @@ def test_ranks_share_ties(table):
     arms = {name: dict(enumerate(float(row[i]) for row in table)) for i, name in enumerate("abc")}
     expected = np.mean([rankdata([-value for value in row]) for row in table], axis=0)
     assert list(average_rank(arms).values()) == pytest.approx(expected.tolist())
+
+
+@given(SCORES)
+def test_intervals_within_splits_are_those_of_the_paired_difference(pairs):
+    """Of two arms, whose difference has the sum of their two variances."""
+    ours, theirs = (dict(enumerate(part)) for part in zip(*pairs))
+    found = within_splits({"ours": ours, "theirs": theirs})
+    expected = 100 * paired(ours, theirs).half_width / 2**0.5
+    assert [width for _, width in found.values()] == pytest.approx([expected, expected], abs=1e-9)
+    assert found["ours"][0] == pytest.approx(100 * np.mean(list(ours.values())))
+
+
+def test_arms_that_share_no_splits_have_their_own_intervals():
+    found = within_splits({"a": {0: 0.5, 1: 0.7}, "b": {2: 0.4, 3: 0.4}})
+    assert found["a"][1] > 0
+    assert found["b"][1] == 0

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping
 
 from m3g.evaluation.paired import Difference, Scores, interval_of_mean, paired
 
 interval = interval_of_mean
-__all__ = ["Difference", "Scores", "average_rank", "difference_rows", "interval", "paired"]
+__all__ = ["Difference", "Scores", "average_rank", "difference_rows", "interval", "paired", "within_splits"]
 
 
 def average_rank(scores: Mapping[str, Scores]) -> dict[str, float]:
@@ -29,6 +30,29 @@ def average_rank(scores: Mapping[str, Scores]) -> dict[str, float]:
             equal = sum(other == value for other in column.values())
             ranks[arm].append(better + (equal + 1) / 2)
     return {arm: statistics.fmean(values) for arm, values in ranks.items() if values}
+
+
+def within_splits(scores: Mapping[str, Scores]) -> dict[str, tuple[float, float]]:
+    """Per arm its mean in percent, and half the width of the 95 % interval of what the splits' own means leave.
+
+    A seed or split is hard or easy for all arms alike, and a figure of comparisons is to show what they do not share
+    (Cousineau's intervals, with Morey's correction). Where arms share no two settings, the interval of each mean.
+
+    Example:
+        >>> found = within_splits({"a": {0: 0.5, 1: 0.7}, "b": {0: 0.4, 1: 0.6}})
+        >>> {arm: (round(mean), round(width, 6)) for arm, (mean, width) in found.items()}
+        {'a': (60, 0.0), 'b': (50, 0.0)}
+    """
+    shared = set.intersection(*(set(values) for values in scores.values())) if scores else set()
+    means = {arm: 100 * statistics.fmean(values.values()) for arm, values in scores.items()}
+    if len(scores) < 2 or len(shared) < 2:
+        return {arm: (means[arm], 100 * interval(list(values.values()))) for arm, values in scores.items()}
+    of_split = {key: statistics.fmean(values[key] for values in scores.values()) for key in shared}
+    correction = math.sqrt(len(scores) / (len(scores) - 1))
+    return {
+        arm: (means[arm], 100 * correction * interval([values[key] - of_split[key] for key in shared]))
+        for arm, values in scores.items()
+    }
 
 
 def difference_rows(scores: Mapping[str, Scores], arm: str) -> list[list[str]]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from m3g.experiments import figures, published
-from m3g.experiments.comparison import Difference, average_rank, difference_rows, interval, paired
+from m3g.experiments.comparison import Difference, average_rank, difference_rows, paired, within_splits
 from m3g.experiments.references import REFERENCES, reference_table
 from m3g.experiments.spec import Result
 from m3g.experiments.tables import hours, markdown, percent
@@ -166,12 +166,12 @@ def _points(found: Difference) -> str:
 
 
 def _picture(tests: list[Result], path: Path) -> None:
-    groups: dict[str, dict[str, tuple[float, float]]] = {}
-    for arm, values in scores(tests).items():
-        for domain in sorted({domain for domain, _ in values}):
-            mine = [100 * value for (d, _), value in values.items() if d == domain]
-            groups.setdefault(domain, {})[arm] = (statistics.fmean(mine), interval(mine))
-    figures.points(dict(sorted(groups.items())), path, ylabel="accuracy on the unseen domain, %")
+    arms = scores(tests)
+    groups = {}
+    for domain in sorted({domain for values in arms.values() for domain, _ in values}):
+        here = {arm: {seed: v for (d, seed), v in values.items() if d == domain} for arm, values in arms.items()}
+        groups[domain] = within_splits({arm: values for arm, values in here.items() if values})
+    figures.points(groups, path, ylabel="accuracy on the unseen domain, %")
 
 
 def _published() -> str:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import statistics
 from pathlib import Path
 from typing import Any
 
 from m3g.experiments import figures, published
-from m3g.experiments.comparison import average_rank, difference_rows, interval
+from m3g.experiments.comparison import average_rank, difference_rows, within_splits
 from m3g.experiments.references import reference_table
 from m3g.experiments.spec import Result
 from m3g.experiments.tables import hours, markdown, percent
@@ -32,12 +31,10 @@ def collect(results: list[Result], folder: Path) -> str:
             continue
         arms = scores(tests)
         parts += [f"## {title}", _table(arms), _references(mine), *_comparisons(arms), _grid(mine)]
-        lines = {
-            arm: {
-                s: (100 * statistics.fmean(v.values()), 100 * interval(list(v.values()))) for s, v in by_shots.items()
-            }
-            for arm, by_shots in arms.items()
-        }
+        lines: dict[str, dict[int, tuple[float, float]]] = {}
+        for s in sorted({s for by_shots in arms.values() for s in by_shots}):
+            for arm, point in within_splits({arm: by[s] for arm, by in arms.items() if s in by}).items():
+                lines.setdefault(arm, {})[s] = point
         paper = {arm: {s: (value, 0.0) for s, value in by.items()} for arm, by in published.EEG.items()}
         figures.curves(
             lines, folder / data, xlabel="labels per class", ylabel="balanced accuracy, %", logarithmic=True,

@@ -11,14 +11,15 @@ from m3g import _checks
 # Okabe and Ito's palette
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#7F7F7F")
 MARKERS = "osD^vP*X"
+MOST_TICKS = 8
 Line = Mapping[Any, tuple[float, float]]  # mean and half width of the interval by x
 
 
-def panels(columns: int = 1, *, width: float = 6.0, height: float = 3.6) -> tuple[Any, Any]:
+def panels(columns: int = 1, *, rows: int = 1, width: float = 6.0, height: float = 3.6) -> tuple[Any, Any]:
     """A figure and its axes, drawn without a display."""
     figure_module: Any = _checks.extra("matplotlib.figure", "plot")
     figure = figure_module.Figure(figsize=(width, height), layout="constrained")
-    return figure, figure.subplots(1, columns, squeeze=False)[0]
+    return figure, figure.subplots(rows, columns, squeeze=False).ravel()
 
 
 def save(figure: Any, path: Path) -> list[Path]:
@@ -40,24 +41,43 @@ def curves(
     logarithmic: bool = False,
     published: Mapping[str, Line] | None = None,
 ) -> list[Path]:
-    """Lines of (mean, half width of the interval) by x, each with its band; the paper's in a panel beside them."""
+    """Lines of (mean, half width of the interval) by x, each with its band; the paper's in a panel beside them.
+
+    `logarithmic` is for the x axis; the y axis is so too where values span more than a factor of 20.
+    """
     shown = [lines] if published is None else [lines, published]
-    figure, axes = panels(len(shown), width=6.0 if published is None else 10.0, height=4.0)
     names = list(dict.fromkeys(name for part in shown for name in part))
+    legend_rows = -(-len(names) // 2) if len(names) > 1 else 0
+    figure, axes = panels(len(shown), width=5.0 if published is None else 7.5, height=3.2 + 0.2 * legend_rows)
+    handles: dict[str, Any] = {}
     for axis, part, title in zip(axes, shown, ("measured here", "published")):
         for name, points in part.items():
             place, xs = names.index(name), sorted(points)
             means = [points[x][0] for x in xs]
             colour = COLOURS[place % len(COLOURS)]
-            axis.plot(xs, means, color=colour, marker=MARKERS[place % len(MARKERS)], label=name)
+            (handles[name],) = axis.plot(xs, means, color=colour, marker=MARKERS[place % len(MARKERS)], markersize=5)
             low, high = ([points[x][0] + sign * points[x][1] for x in xs] for sign in (-1, 1))
             axis.fill_between(xs, low, high, color=colour, alpha=0.15, linewidth=0)
-        if logarithmic:
-            axis.set_xscale("log")
+        _scales(axis, part, logarithmic)
         axis.set(xlabel=xlabel, ylabel=ylabel, title=title if published is not None else "")
         axis.grid(alpha=0.3)
-        axis.legend(frameon=False, fontsize=7)
+    if legend_rows:
+        every = [handles[name] for name in names]
+        figure.legend(every, names, loc="outside lower center", ncols=2, frameon=False, fontsize=9)
     return save(figure, path)
+
+
+def _scales(axis: Any, lines: Mapping[str, Line], logarithmic: bool) -> None:
+    """Ticks at the values that were measured; logarithms where they are asked for or numbers differ much."""
+    xs = sorted({float(x) for points in lines.values() for x in points})
+    ys = [mean for points in lines.values() for mean, _ in points.values()]
+    if logarithmic:
+        axis.set_xscale("log")
+        axis.minorticks_off()
+    if len(xs) <= MOST_TICKS:
+        axis.set_xticks(xs, [f"{x:g}" for x in xs])
+    if ys and min(ys) > 0 and max(ys) > 20 * min(ys):
+        axis.set_yscale("log")
 
 
 def scatter(
@@ -65,6 +85,7 @@ def scatter(
 ) -> list[Path]:
     """Per arm its named points (x, y, half width of the interval of y)."""
     figure, (axis,) = panels()
+    axis.margins(x=0.25)
     for place, (arm, points) in enumerate(groups.items()):
         xs, ys, widths = (list(part) for part in zip(*points.values()))
         axis.errorbar(
@@ -72,7 +93,8 @@ def scatter(
             color=COLOURS[place % len(COLOURS)], marker=MARKERS[place % len(MARKERS)], label=arm,
         )  # fmt: skip
         for name, (x, y, _) in points.items():
-            axis.annotate(name, (x, y), textcoords="offset points", xytext=(6, 4), fontsize=7)
+            above = -11 if place else 4  # names of points that lie close do not cover each other
+            axis.annotate(name, (x, y), textcoords="offset points", xytext=(6, above), fontsize=8)
     axis.set(xlabel=xlabel, ylabel=ylabel)
     axis.grid(alpha=0.3)
     axis.legend(frameon=False)
@@ -100,9 +122,11 @@ def points(groups: Mapping[str, Mapping[str, tuple[float, float]]], path: Path, 
 
 def heat_maps(maps: Mapping[str, Any], names: Sequence[str], path: Path, *, rows: str, columns: str) -> list[Path]:
     """One square map per arm, numbers in the cells, one scale for all; empty cells stay white."""
-    figure, axes = panels(len(maps), width=3.2 * len(maps) + 0.6, height=3.4)
+    across = min(3, len(maps))
+    down = -(-len(maps) // across)
+    figure, axes = panels(across, rows=down, width=2.5 * across + 0.8, height=2.7 * down + 0.5)
     flat = [value for grid in maps.values() for row in grid for value in row if value is not None]
-    for axis, (arm, grid) in zip(axes, maps.items()):
+    for place, (axis, (arm, grid)) in enumerate(zip(axes, maps.items())):
         shown = [[float("nan") if value is None else value for value in row] for row in grid]
         image = axis.imshow(shown, cmap="cividis", vmin=min(flat), vmax=max(flat))
         middle = (min(flat) + max(flat)) / 2
@@ -110,11 +134,14 @@ def heat_maps(maps: Mapping[str, Any], names: Sequence[str], path: Path, *, rows
             for j, value in enumerate(row):
                 if value is not None:
                     colour = "black" if value > middle else "white"
-                    axis.text(j, i, f"{value:.0f}", ha="center", va="center", color=colour, fontsize=8)
-        axis.set_xticks(range(len(names)), names, rotation=60, fontsize=7)
-        axis.set_yticks(range(len(names)), names, fontsize=7)
-        axis.set_title(arm, fontsize=9)
-        axis.set_xlabel(columns, fontsize=8)
-    axes[0].set_ylabel(rows, fontsize=8)
-    figure.colorbar(image, ax=list(axes), shrink=0.8)
+                    axis.text(j, i, f"{value:.0f}", ha="center", va="center", color=colour, fontsize=9)
+        first, last = place % across == 0, place // across == down - 1
+        axis.set_xticks(range(len(names)), names if last else [""] * len(names), rotation=60, fontsize=9)
+        axis.set_yticks(range(len(names)), names if first else [""] * len(names), fontsize=9)
+        axis.set_title(arm, fontsize=10)
+        axis.set_xlabel(columns if last else "", fontsize=9)
+        axis.set_ylabel(rows if first else "", fontsize=9)
+    for axis in axes[len(maps) :]:
+        axis.remove()
+    figure.colorbar(image, ax=list(axes[: len(maps)]), shrink=0.8, label="accuracy, %")
     return save(figure, path)

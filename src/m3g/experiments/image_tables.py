@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from m3g.experiments import figures, published
-from m3g.experiments.comparison import average_rank, difference_rows, interval
+from m3g.experiments.comparison import average_rank, difference_rows, within_splits
 from m3g.experiments.references import REFERENCES, reference_table
 from m3g.experiments.spec import Result
 from m3g.experiments.tables import hours, markdown, percent
 from m3g.training.files import write_text
 
 ORDER = ("m3g", "infonce-ave", "infonce-pwe", "byol-ave", "byol-pwe", "cv", "cv-algorithm2", "csd", *REFERENCES)
+RECOMMENDED = "epsilon 0.2"  # by the paper
 Scores = dict[str, dict[Any, float]]
 
 
@@ -50,15 +51,12 @@ def collect_imagenet(results: list[Result], folder: Path) -> str:
         differences = difference_rows(arms, "m3g") if "m3g" in arms else []
         if len(differences) > 1:
             parts.append(markdown(differences))
-        lines = {
-            arm: {
-                float(k): (100 * statistics.fmean(found), 100 * interval(found))
-                for k in sorted({k for k, _ in values})
-                for found in [[v for (m, _), v in values.items() if m == k]]
-            }
-            for arm, values in arms.items()
-        }
-        paper = {arm: {float(k): row[arm] for k, row in published.IMAGENET.items()} for arm in lines}
+        lines: dict[str, dict[int, tuple[float, float]]] = {arm: {} for arm in arms}
+        for k in sorted({k for values in arms.values() for k, _ in values}):
+            here = {arm: {seed: v for (m, seed), v in values.items() if m == k} for arm, values in arms.items()}
+            for arm, point in within_splits({arm: values for arm, values in here.items() if values}).items():
+                lines[arm][k] = point
+        paper = {arm: {k: row[arm] for k, row in published.IMAGENET.items()} for arm in lines}
         figures.curves(lines, folder / "imagenet", xlabel="views k", ylabel="accuracy, %", published=paper)
         parts.append("![Accuracy against the number of views](imagenet.png)")
     parts.append(chosen(results))
@@ -98,20 +96,27 @@ def collect_cost(results: list[Result], folder: Path) -> str:
 
 def collect_epsilon(results: list[Result], folder: Path) -> str:
     """Figure 4; the paper draws its curve without printing numbers, and recommends 0.2."""
-    found: dict[int, dict[float, list[float]]] = {}
-    for row in results:
-        labels = row["labels"]
-        found.setdefault(labels["k"], {}).setdefault(labels["epsilon"], []).append(row["metrics"]["test"])
-    values = sorted({value for by_value in found.values() for value in by_value})
-    rows = [["accuracy %", *(f"epsilon {value:g}" for value in values)]]
+    found: dict[int, dict[str, dict[Any, float]]] = {}
+    arms: Scores = {}
+    for row in sorted(results, key=lambda row: row["labels"]["epsilon"]):
+        labels, name = row["labels"], f"epsilon {row['labels']['epsilon']:g}"
+        found.setdefault(labels["k"], {}).setdefault(name, {})[labels["seed"]] = row["metrics"]["test"]
+        arms.setdefault(name, {})[labels["k"], labels["seed"]] = row["metrics"]["test"]
+    rows = [["accuracy %", *arms]]
     for k, by_value in sorted(found.items()):
-        rows.append([f"k = {k}", *(percent(by_value.get(value, [])) for value in values)])
+        rows.append([f"k = {k}", *(percent(list(by_value.get(name, {}).values())) for name in arms)])
+    ranks = average_rank(arms)
+    rows.append(["average rank", *(f"{ranks[name]:.2f}" if name in ranks else "—" for name in arms)])
     lines = {
-        f"k = {k}": {value: (100 * statistics.fmean(v), 100 * interval(v)) for value, v in by_value.items()}
+        f"k = {k}": {float(name.split()[1]): point for name, point in within_splits(by_value).items()}
         for k, by_value in sorted(found.items())
     }
     figures.curves(lines, folder / "epsilon", xlabel="epsilon", ylabel="accuracy, %", logarithmic=True)
-    return _written([hours(results), markdown(rows), "![Accuracy against epsilon](epsilon.png)"], folder)
+    parts = [hours(results), markdown(rows)]
+    differences = difference_rows(arms, RECOMMENDED) if RECOMMENDED in arms else []
+    if len(differences) > 1:
+        parts.append(markdown(differences))
+    return _written([*parts, "![Accuracy against epsilon](epsilon.png)"], folder)
 
 
 def collect_branches(results: list[Result], folder: Path) -> str:
@@ -120,15 +125,19 @@ def collect_branches(results: list[Result], folder: Path) -> str:
     groups: dict[tuple[str, str], list[Result]] = {}
     for row in results:
         groups.setdefault((row["labels"]["arm"], str(row["labels"]["students"])), []).append(row)
-    shown: dict[str, dict[str, tuple[float, float, float]]] = {}
+    sizes: dict[str, dict[str, float]] = {}
     by_arm: dict[str, dict[str, dict[Any, float]]] = {}
     for (arm, students), mine in sorted(groups.items()):
         size = statistics.fmean(row["metrics"]["saved_bytes"] for row in mine) / 2**20
         found = [row["metrics"]["test"] for row in mine]
         rows.append([arm, students, percent(found), f"{size:.1f}", str(len(mine))])
-        shown.setdefault(arm, {})[students] = (size, 100 * statistics.fmean(found), 100 * interval(found))
+        sizes.setdefault(arm, {})[students] = size
         values = {row["labels"]["seed"]: row["metrics"]["test"] for row in mine}
         by_arm.setdefault(arm, {})[students] = values
+    shown = {
+        arm: {students: (sizes[arm][students], *point) for students, point in within_splits(by_students).items()}
+        for arm, by_students in by_arm.items()
+    }
     figures.scatter(shown, folder / "branches", xlabel="kept for the backward pass, MiB", ylabel="accuracy, %")
     parts = [hours(results), markdown(rows), "![Accuracy against memory by the number of student views](branches.png)"]
     for arm, scores_of in by_arm.items():

@@ -141,7 +141,7 @@ def collect(results: list[Result], folder: Path) -> str:
                 str(row["labels"]["k"]),
                 f"{found['loss']:.3f}",
                 f"{found['network']:.1f}",
-                f"{100 * found['share']:.2f} %",
+                f"{100 * found['share']:.4f} %",
             ]
         )
     shares = {"this machine": {row["labels"]["k"]: (100 * row["metrics"]["share"], 0.0) for row in results}}

@@ -37,7 +37,7 @@ def summary(folder: Path) -> str:
             if results:
                 text = find(name).collect(results, store.path)
                 title = f"## {name}{ON_PAPERS_DATA if scale == 'paper' else ''}: {about}"
-                whole = f"{hours(results)} Comparisons, controls and grids: [table]({store.path.name}/table.md)."
+                whole = f"{hours(results)} Comparisons, controls and grids: `{store.path.name}/table.md`."
                 parts += [title, whole, main_tables(text).replace("](", f"]({store.path.name}/")]
     if len(parts) == 2:
         raise ValueError(f"--out must be the folder above the experiments' folders, but {folder} holds no results.")
@@ -47,12 +47,12 @@ def summary(folder: Path) -> str:
 
 
 def main_tables(text: str, *, most: int = 3) -> str:
-    """The first table and the pictures of each part of a page, headings one level deeper; at most so many parts.
+    r"""The first table and the pictures of each part of a page, headings one level deeper; at most so many parts.
 
     What stands under "Published" is always kept.
 
     Example:
-        >>> print(main_tables("2 runs.\\n\\n## A\\n\\n| a |\\n\\n| grid |\\n\\n![p](p.png)"))
+        >>> print(main_tables("2 runs.\n\n## A\n\n| a |\n\n| grid |\n\n![p](p.png)"))
         ### A
         <BLANKLINE>
         | a |

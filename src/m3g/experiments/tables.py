@@ -37,5 +37,12 @@ def percent(values: Sequence[float]) -> str:
 
 
 def hours(results: Sequence[Result]) -> str:
-    """How many runs, and the hours they took one after the other."""
-    return f"{len(results)} runs, {sum(row['seconds'] for row in results) / 3600:.2f} hours in all."
+    """How many runs, and the time they took one after the other.
+
+    Example:
+        >>> hours([{"seconds": 90.0}, {"seconds": 120.0}])
+        '2 runs, 3.5 minutes in all.'
+    """
+    seconds = sum(row["seconds"] for row in results)
+    unit, size = ("hours", 3600) if seconds >= 3600 else ("minutes", 60) if seconds >= 60 else ("seconds", 1)
+    return f"{len(results)} runs, {seconds / size:.1f} {unit} in all."
