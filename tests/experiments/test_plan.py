@@ -75,6 +75,8 @@ def test_the_shipped_digits_take_as_many_steps_as_m3g_train():
         (["domainnet", "--run", "0123"], "--run must be the id of a run of the plan"),
         (["domainnet", "--jobs", "0"], "--jobs must be a whole number of at least 1, got 0"),
         (["domainnet", "--seeds", "0"], "--seeds must be a whole number of at least 1, got 0"),
+        (["domainnet", "--slurm", "--nodes", "0"], "--nodes must be at least 1, got 0"),
+        (["domainnet", "--slurm", "--hours", "0"], "--hours must be"),
         (["overhead", "--scale", "paper"], "--scale must be one of 'laptop', got 'paper'"),
         (["imagnet"], "did you mean imagenet?"),
     ],

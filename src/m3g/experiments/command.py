@@ -24,6 +24,10 @@ def reproduce(args: Any) -> int:
     if len(asked) > 1 and asked != ["--plan", "--slurm"]:
         raise ValueError(f"--plan, --run, --collect and --slurm must be given one at a time, got {' '.join(asked)}.")
     jobs = checks.positive_int("--jobs", args.jobs)
+    checks.positive("--hours", args.hours)
+    for name, least in (("nodes", 1), ("gpus", 0)):
+        if getattr(args, name) < least:
+            raise ValueError(f"--{name} must be at least {least}, got {getattr(args, name)}.")
     experiment = find(args.experiment)
     request = wanted(experiment, args)
     paper = request.scale == "paper"
@@ -103,17 +107,13 @@ def _plan(
 
 def _slurm(specs: list[RunSpec], store: Store, args: Any) -> None:
     """The scripts of a job array; each task is this command with `--run`."""
-    for name in ("nodes", "gpus"):
-        if getattr(args, name) < int(name == "nodes"):
-            raise ValueError(f"--{name} must be at least {int(name == 'nodes')}, got {getattr(args, name)}.")
     command = [sys.executable, "-m", "m3g", "reproduce", args.experiment, "--scale", args.scale]
     command += ["--out", str(store.path.resolve())]
     command += [] if args.data is None else ["--data", str(Path(args.data).resolve())]
     command += [] if args.seeds is None else ["--seeds", str(args.seeds)]
     command += [] if args.methods is None else ["--methods", *args.methods]
     left = [spec for spec in specs if not store.finished(spec.id)]
-    hours = checks.positive("--hours", args.hours)
-    script, submit = write_scripts(left, store, command, nodes=args.nodes, gpus=args.gpus, hours=hours)
+    script, submit = write_scripts(left, store, command, nodes=args.nodes, gpus=args.gpus, hours=args.hours)
     print(f"script      {script}, for {len(left)} runs\nsubmit      bash {submit}")
 
 

@@ -80,10 +80,12 @@ def _script(folder: Path, command: Sequence[str], *, nodes: int, gpus: int, hour
 
 def _submit(folder: Path, files: Sequence[tuple[str, int]]) -> str:
     lines = ["#!/bin/bash", "# Submit every stage; a stage starts when the one before it is done.", "set -euo pipefail"]
-    lines.append("after=()")
+    lines.append("after=()  # below in a form that old versions of bash take for an empty list too")
     script = shlex.quote(str(folder / "slurm.sh"))
     for name, count in files:
-        lines.append(f'job=$(sbatch --parsable --array=1-{count}%{MOST_AT_ONCE} "${{after[@]}}" {script} {name})')
+        lines.append(
+            f'job=$(sbatch --parsable --array=1-{count}%{MOST_AT_ONCE} ${{after[@]+"${{after[@]}}"}} {script} {name})'
+        )
         lines.append(f'echo "{name}: {count} runs, job $job"')
         lines.append('after=(--dependency="afterok:${job%%;*}")')
     return "\n".join(lines) + "\n"
