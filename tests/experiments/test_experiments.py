@@ -89,15 +89,18 @@ def test_mismatch(tmp_path):
 
 def test_summary_is_one_page_of_what_is_finished(tmp_path, capsys):
     small_runs("iterations", None, tmp_path / "iterations", keep=lambda spec: spec.labels["k"] == 2, miniature=False)
-    store = Store(tmp_path / "epsilon")
-    for spec in specs_of(find("epsilon"), Request(seeds=1)):
-        store.folder(spec.id).mkdir(parents=True)
-        result = {"id": spec.id, "experiment": "epsilon", "labels": dict(spec.labels), "seconds": 1.0}
-        store.save(spec.id, {**result, "metrics": {"test": 0.5}})
+    for scale, folder in (("laptop", "epsilon"), ("paper", "epsilon-paper")):
+        store = Store(tmp_path / folder)
+        for spec in specs_of(find("epsilon"), Request(seeds=1, scale=scale)):
+            store.folder(spec.id).mkdir(parents=True)
+            result = {"id": spec.id, "experiment": "epsilon", "labels": dict(spec.labels), "seconds": 1.0}
+            store.save(spec.id, {**result, "metrics": {"test": 0.5}})
     assert main(["reproduce", "summary", "--out", str(tmp_path)]) == 0
     page = (tmp_path / "summary.md").read_text()
     assert page.index("## epsilon") < page.index("## iterations")
     assert "](epsilon/epsilon.png)" in page
+    assert page.count("18 runs, 18.0 seconds in all.") == 2
+    assert page.index("## epsilon at the paper's scale") < page.index("](epsilon-paper/epsilon.png)")
     assert main(["reproduce", "summary", "--out", str(tmp_path / "nothing")]) == 2
     assert "holds no results" in capsys.readouterr().err
 

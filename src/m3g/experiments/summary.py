@@ -24,8 +24,9 @@ def summary(folder: Path) -> str:
     """
     parts = [
         "# All results on one page",
-        "The main table of every experiment that has finished runs, with the published numbers where the paper prints "
-        "them. Mean ± standard deviation over seeds, in percent where nothing else is said.",
+        "Written by `m3g reproduce summary`: the main tables of every experiment that has finished runs, with the "
+        "published numbers where the paper prints them. Mean ± standard deviation over seeds, in percent where nothing "
+        "else is said.",
     ]
     for name, about in NAMES.items():
         for scale, pattern in FOLDERS.items():
