@@ -14,6 +14,9 @@ from matplotlib.figure import Figure
 # data loader's worker.
 os.environ["POT_BACKEND_DISABLE_JAX"] = "1"
 
+# Every worker of pytest compiles by itself; a pool of processes would take longer to start than it saves.
+os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+
 # In CI (`.ci/run`, GitHub) the same examples in every run, so that a failure is due to the change; elsewhere new
 # examples in every run, which find more. No deadlines: a busy machine is no error.
 settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)

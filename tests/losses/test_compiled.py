@@ -52,20 +52,21 @@ def test_fixed_steps_compile_whole_for_a_changing_n(k, teacher, dynamic, graphs,
 
 
 @pytest.mark.slow
-def test_six_views_compile_whole(capfd):
+@pytest.mark.parametrize(("k", "n", "teacher"), [(4, 6, True), (6, 3, False)])
+def test_more_views_compile_whole(k, n, teacher, capfd):
     loss = fixed(1)
-    assert_same_as_eager(torch.compile(loss, fullgraph=True), loss, 6, 3, teacher=False)
+    assert_same_as_eager(torch.compile(loss, fullgraph=True), loss, k, n, teacher=teacher)
     assert counters["stats"]["unique_graphs"] == 1
     assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("k", [4, 6])
-def test_one_dynamic_graph_serves_every_n(k):
-    loss = fixed()
+@pytest.mark.parametrize(("k", "steps", "teacher"), [(5, 2, True), (6, 1, False)])
+def test_one_dynamic_graph_serves_every_n(k, steps, teacher):
+    loss = fixed(steps)
     compiled = torch.compile(loss, fullgraph=True, dynamic=True, backend="aot_eager")
-    for n in (3, 4, 5):
-        assert_same_as_eager(compiled, loss, k, n, teacher=k == 4)
+    for n in (3, 4, 7):
+        assert_same_as_eager(compiled, loss, k, n, teacher=teacher)
     assert counters["stats"]["unique_graphs"] == 1
 
 
