@@ -172,6 +172,20 @@ def test_a_sampled_round_compiles_with_the_default_backend():
     assert counters["stats"]["unique_graphs"] == 1
 
 
+@pytest.mark.slow
+def test_one_dynamic_graph_of_a_sampled_round_serves_every_n():
+    loss = sampled(1)
+    compiled = torch.compile(loss, fullgraph=True, dynamic=True, backend="eager")
+    for n in (6, 7, 9):
+        views, found = batch(3, n, teacher=False)[0], []
+        for each in (loss, compiled):
+            torch.manual_seed(0)
+            value = each(views)
+            found.append((value, *torch.autograd.grad(value, views)))
+        torch.testing.assert_close(found[1], found[0])
+    assert counters["stats"]["unique_graphs"] == 1
+
+
 def test_compiled_code_has_no_seed_of_its_own():
     loss = m3g.M3GLoss(solver=m3g.Sampled(fixed_steps=2, seed=0))
     with pytest.raises(Exception, match="seed and generator must be None in compiled code"):

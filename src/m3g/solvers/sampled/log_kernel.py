@@ -98,7 +98,7 @@ class ResultantKernel(LogKernel):
 
     def rest(self, l: int, tuples: Tensor) -> Tensor:
         wide = vector_dtype(tuples.device)
-        step = chunk_rows(3 * wide.itemsize * tuples.shape[0] * self.features, tuples.device)
+        step = chunk_rows(tuples.shape[1], 3 * wide.itemsize * tuples.shape[0] * self.features, tuples.device)
         squares = torch.cat(
             [resultant(self.views, some, without=l).to(wide).square().sum(-1) for some in tuples.split(step, 1)], 1
         )

@@ -53,7 +53,7 @@ def product_list(
     fields = fields.add_(places.unsqueeze(1)).reshape(b, each * r, d)
     # log N(g; c) - log N(g; 0) = ⟨g, c⟩ - |c|² / 2: no difference of large squares.
     halves = places.square().sum(-1).unsqueeze(1) / -2
-    step = chunk_rows(b * r * places.element_size(), places.device)
+    step = chunk_rows(each * r, b * r * places.element_size(), places.device)
     ratios = [torch.baddbmm(halves, some, places.transpose(1, 2)).logsumexp(2) for some in fields.split(step, 1)]
     log_weights = math.log(r) - torch.cat(ratios, 1).to(vector_dtype(places.device)) - math.log(each * r)
     return ProductList(log_kernel, fields, log_weights, base=torch.zeros_like(log_kernel.shift))

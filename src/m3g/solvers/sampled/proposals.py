@@ -66,7 +66,8 @@ class Mixture:
         for _, logs in self.components:
             across = [log.transpose(1, 2).contiguous() for log in logs]
             # Draws x components, once for every view and for their sum.
-            step = chunk_rows(b * logs[0].shape[1] * (self.k + 2) * logs[0].element_size(), tuples.device)
+            row_bytes = b * logs[0].shape[1] * (self.k + 2) * logs[0].element_size()
+            step = chunk_rows(tuples.shape[1], row_bytes, tuples.device)
             here = torch.cat([_log_sums(across, chunk) for chunk in tuples.split(step, 1)], 1)
             found = here if found is None else torch.logaddexp(found, here)
         assert found is not None

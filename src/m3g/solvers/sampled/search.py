@@ -35,7 +35,7 @@ def moved(
     out = tuples.clone()
     scalings = log_scaling.split(list(log_kernel.sizes), 1)
     row_bytes = 3 * b * log_kernel.itemsize * (max(log_kernel.sizes) + log_kernel.features)
-    step = chunk_rows(row_bytes, tuples.device)
+    step = chunk_rows(c, row_bytes, tuples.device)
     for power in powers:
         for m, scaling in enumerate(scalings):
             levels = draws.uniform(b, c, 1)

@@ -50,22 +50,25 @@ class Rows(Generic[Made]):
 def pieces(rows: Rows[tuple[Tensor, ...]], row_bytes: float) -> Iterator[tuple[slice, tuple[Tensor, ...]]]:
     """Rows of tensors (b, s, …) in parts for work that takes so many bytes a row, whether they are kept or not."""
     for whole, made in rows:
-        step = chunk_rows(row_bytes, made[0].device)
-        for start in range(0, whole.stop - whole.start, step):
+        count = whole.stop - whole.start
+        step = chunk_rows(count, row_bytes, made[0].device)
+        for start in range(0, count, step):
             part = tuple(tensor[:, start : start + step] for tensor in made)
             yield slice(whole.start + start, min(whole.start + start + step, whole.stop)), part
 
 
-def chunk_rows(row_bytes: float, device: torch.device) -> int:
-    """How many rows of so many bytes make a chunk; at least one, which must fit."""
+def chunk_rows(count: int, row_bytes: float, device: torch.device) -> int:
+    """How many of the rows, of so many bytes each, make a chunk: all where they fit, at least one, which must fit."""
     limit = memory_limit(device)
     _checks.fits("one row of a table of solver='sampled'", row_bytes, limit, "use fewer points or smaller batches")
-    return max(1, int(min(CHUNK_BYTES, CHUNK_PART * limit) // row_bytes))
+    most = min(CHUNK_BYTES, CHUNK_PART * limit)
+    # Compared before it is divided: a compiled graph then serves every size that fits, not one number of rows.
+    return max(1, count if count * row_bytes <= most else int(most // row_bytes))
 
 
 def rows_at_once(count: int, *, row_bytes: float, total_bytes: float, device: torch.device) -> int:
     """The step of `Rows` of which one takes `row_bytes`, and all tables used together `total_bytes`."""
-    return count if can_be_kept(total_bytes, device) else chunk_rows(row_bytes, device)
+    return count if can_be_kept(total_bytes, device) else chunk_rows(count, row_bytes, device)
 
 
 def can_be_kept(num_bytes: float, device: torch.device) -> bool:
@@ -89,7 +92,7 @@ def choose_each(table: Tensor, column: Tensor, rows: Tensor, levels: Tensor) -> 
     """One point from each of the given rows (b, c) of table · column (b, s, n), by its level: (b, c)."""
     b, _, n = table.shape
     batch = torch.arange(b, device=table.device).unsqueeze(1)
-    step = chunk_rows(b * n * table.element_size(), table.device)
+    step = chunk_rows(rows.shape[1], b * n * table.element_size(), table.device)
     found = []
     for some, level in zip(rows.split(step, 1), levels.split(step, 1)):
         steps = (table[batch, some] * column.unsqueeze(1)).cumsum(2)
@@ -104,7 +107,7 @@ def choose_within(out: Tensor, table: Tensor, column: Tensor, rows: Tensor, leve
     Rows outside the table are passed over: they are in another chunk of it.
     """
     chosen = ((rows >= 0) & (rows < table.shape[1])).nonzero(as_tuple=True)
-    step = chunk_rows(table.shape[2] * table.element_size(), table.device)
+    step = chunk_rows(len(chosen[0]), table.shape[2] * table.element_size(), table.device)
     for first, second in zip(chosen[0].split(step), chosen[1].split(step)):
         steps = (table[first, rows[first, second]] * column[first]).cumsum(1)
         level = levels[first, second].unsqueeze(1).to(steps.dtype) * steps[:, -1:]

@@ -83,7 +83,8 @@ def fresh_check(
 def log_mass(log_kernel: LogKernel, tuples: Tensor, log_scaling: Tensor) -> Tensor:
     """log Σ exp(⊕h + L) over the different ones among tuples (b, s, k), at log scalings h (b, N): (b, 1)."""
     open_view = min(range(len(log_kernel.sizes)), key=lambda l: log_kernel.sizes[l])
-    step = chunk_rows(tuples.shape[0] * log_kernel.itemsize * log_kernel.sizes[open_view], tuples.device)
+    row_bytes = tuples.shape[0] * log_kernel.itemsize * log_kernel.sizes[open_view]
+    step = chunk_rows(tuples.shape[1], row_bytes, tuples.device)
     logs = torch.cat(
         [
             log_kernel.rest(open_view, some)
