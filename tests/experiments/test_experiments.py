@@ -62,6 +62,7 @@ def test_images(sets, tmp_path, name):
     expected = {"imagenet": "75.75 ± 0.11", "cost": "75.73", "epsilon": "epsilon 0.02", "branches": "leave one out"}
     assert expected[name] in text
     assert ("no loss of k views" in text) == (name == "imagenet")
+    assert ("| no teacher, both directions" in text) == (name == "imagenet")
 
 
 def test_iterations_newton_needs_fewer_steps_than_sinkhorn(tmp_path):

@@ -7,9 +7,19 @@ import statistics
 from collections.abc import Mapping
 
 from m3g.evaluation.paired import Difference, Scores, interval_of_mean, paired
+from m3g.experiments.tables import markdown
 
 interval = interval_of_mean
-__all__ = ["Difference", "Scores", "average_rank", "difference_rows", "interval", "paired", "within_splits"]
+__all__ = [
+    "Difference",
+    "Scores",
+    "average_rank",
+    "control_table",
+    "difference_rows",
+    "interval",
+    "paired",
+    "within_splits",
+]
 
 
 def average_rank(scores: Mapping[str, Scores]) -> dict[str, float]:
@@ -76,3 +86,23 @@ def difference_rows(scores: Mapping[str, Scores], arm: str) -> list[list[str]]:
             ]
         )
     return rows
+
+
+def control_table(main: Mapping[str, Scores], controls: Mapping[str, Mapping[str, Scores]]) -> str:
+    """Each control's arms beside the same arms without it, over the settings that both have, in percent."""
+    rows = [["control", "method", "accuracy %", "without it %", "change", "m3g minus method, with it", "pairs"]]
+    for control, arms in controls.items():
+        for arm, values in arms.items():
+            keys = [key for key in values if key in main.get(arm, {})]
+            if keys:
+                pair = [100 * statistics.fmean(part[key] for key in keys) for part in (values, main[arm])]
+                # a control that is none for M3G itself compares its rivals with M3G as it stands in the main table
+                ours = arms.get("m3g", main.get("m3g", {})) if arm != "m3g" else {}
+                cells = [_points(paired(values, main[arm])), _points(paired(ours, values))]
+                rows.append([control, arm, f"{pair[0]:.1f}", f"{pair[1]:.1f}", *cells, str(len(keys))])
+    return markdown(rows) if len(rows) > 1 else ""
+
+
+def _points(found: Difference) -> str:
+    """A paired difference in points, with its 95 % interval."""
+    return f"{100 * found.mean:+.1f} ± {100 * found.half_width:.1f} {found.verdict}" if found.pairs > 1 else "—"

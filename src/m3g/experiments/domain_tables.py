@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from m3g.experiments import figures, published
-from m3g.experiments.comparison import Difference, average_rank, difference_rows, paired, within_splits
+from m3g.experiments.comparison import average_rank, control_table, difference_rows, within_splits
 from m3g.experiments.references import REFERENCES, reference_table
 from m3g.experiments.spec import Result
 from m3g.experiments.tables import hours, markdown, percent
@@ -58,6 +58,11 @@ def _table(tests: list[Result]) -> str:
     rows.append(["mean of domains", *(_mean_of_domains(values, domains) for values in arms.values())])
     ranks = average_rank(arms)
     rows.append(["average rank", *(f"{ranks[arm]:.2f}" if arm in ranks else "—" for arm in arms)])
+    # near 1 where all points have become one
+    used = {arm: [row["metrics"].get("effective_rank") for row in tests if row["labels"]["arm"] == arm] for arm in arms}
+    rows.append(
+        ["effective rank", *("—" if None in found else f"{statistics.fmean(found):.0f}" for found in used.values())]
+    )
     seeds = {arm: len({seed for _, seed in values}) for arm, values in arms.items()}
     rows.append(["seeds", *(str(seeds[arm]) for arm in arms)])
     return markdown(rows)
@@ -140,29 +145,11 @@ def setting(change: dict[str, Any]) -> str:
 
 def _controls(mine: list[Result], tests: list[Result]) -> str:
     """Each control beside the same method without it, on the same domains and seeds."""
-    main = scores(tests)
-    found: dict[str, dict[str, dict[Key, float]]] = {}
+    found: dict[str, list[Result]] = {}
     for row in mine:
         if row["labels"]["stage"] == "control":
-            found.setdefault(row["labels"]["control"], {})
-    for control in found:
-        found[control] = scores([row for row in mine if row["labels"].get("control") == control])
-    rows = [["control", "method", "accuracy %", "without it %", "change", "m3g minus method, with it", "pairs"]]
-    for control, arms in found.items():
-        for arm, values in arms.items():
-            keys = [key for key in values if key in main.get(arm, {})]
-            if keys:
-                pair = [100 * statistics.fmean(part[key] for key in keys) for part in (values, main[arm])]
-                # a control that is none for M3G itself compares its rivals with M3G as it stands in the main table
-                ours = arms.get("m3g", main.get("m3g", {})) if arm != "m3g" else {}
-                cells = [_points(paired(values, main[arm])), _points(paired(ours, values))]
-                rows.append([control, arm, f"{pair[0]:.1f}", f"{pair[1]:.1f}", *cells, str(len(keys))])
-    return markdown(rows) if len(rows) > 1 else ""
-
-
-def _points(found: Difference) -> str:
-    """A paired difference in points, with its 95 % interval."""
-    return f"{100 * found.mean:+.1f} ± {100 * found.half_width:.1f} {found.verdict}" if found.pairs > 1 else "—"
+            found.setdefault(row["labels"]["control"], []).append(row)
+    return control_table(scores(tests), {control: scores(rows) for control, rows in found.items()})
 
 
 def _picture(tests: list[Result], path: Path) -> None:

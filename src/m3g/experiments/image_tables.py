@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from m3g.experiments import figures, published
-from m3g.experiments.comparison import average_rank, difference_rows, within_splits
+from m3g.experiments.comparison import average_rank, control_table, difference_rows, within_splits
 from m3g.experiments.references import REFERENCES, reference_table
 from m3g.experiments.spec import Result
 from m3g.experiments.tables import hours, markdown, percent
@@ -59,8 +59,19 @@ def collect_imagenet(results: list[Result], folder: Path) -> str:
         paper = {arm: {k: row[arm] for k, row in published.IMAGENET.items()} for arm in lines}
         figures.curves(lines, folder / "imagenet", xlabel="views k", ylabel="accuracy, %", published=paper)
         parts.append("![Accuracy against the number of views](imagenet.png)")
-    parts.append(chosen(results))
+    parts += [chosen(results), _controls(arms, results)]
     return _written(parts, folder)
+
+
+def _controls(arms: Scores, results: list[Result]) -> str:
+    """Each control beside the same method without it, on the same views and seeds."""
+    found: dict[str, Scores] = {}
+    for row in results:
+        labels = row["labels"]
+        if labels["stage"] == "control":
+            by_arm = found.setdefault(labels["control"], {})
+            by_arm.setdefault(labels["arm"], {})[labels["k"], labels["seed"]] = row["metrics"]["test"]
+    return control_table(arms, found)
 
 
 def _references(results: list[Result]) -> str:

@@ -18,7 +18,16 @@ from m3g.experiments.spec import Experiment, Request, RunSpec, Settings
 METHODS = ("m3g", "infonce-ave", "infonce-pwe", "byol-ave", "byol-pwe")
 VALUES = {"m3g": ("epsilon", (0.05, 0.1, 0.2, 0.5)), "infonce": ("temperature", (0.05, 0.1, 0.2, 0.5))}
 RATES = (1e-3, 3e-3)
-TUNED_WITH = 3  # views with which the grid is tried
+TUNED_WITH = 3  # views with which the grid and the controls are tried
+
+# Arms that tell loss from setting: what they change, and for which methods.
+ALONE = {"teacher": {"enabled": False}, "heads": {"predictor": False}}
+CONTROLS: dict[str, tuple[Settings, tuple[str, ...]]] = {
+    "no teacher": (ALONE, ("m3g", "infonce-ave", "infonce-pwe")),
+    "no teacher, both directions": ({**ALONE, "loss_options": {"symmetric": True}}, ("infonce-pwe",)),
+    "epsilon in units of Algorithm 2": ({"loss_options": {"cost": "cv-algorithm2"}}, ("m3g",)),
+    "n = 64": ({"data_options": {"batch_size": 64}}, ("m3g", "infonce-ave", "infonce-pwe")),
+}
 
 
 def laptop_runs(request: Request) -> Iterator[RunSpec]:
@@ -40,6 +49,12 @@ def laptop_runs(request: Request) -> Iterator[RunSpec]:
                     continue  # one other view is its own average
                 run = _run(k, method, seed, request, {"arm": method})
                 yield RunSpec(run.experiment, run.settings, run.labels, candidates[method])
+    for seed in range(seeds):
+        for control, (change, methods) in CONTROLS.items():
+            for method in filter(candidates.__contains__, methods):
+                labels = {"arm": method, "stage": "control", "control": control}
+                run = _run(TUNED_WITH, method, seed, request, labels, change)
+                yield RunSpec(run.experiment, run.settings, run.labels, candidates[method])
 
     def reference(name: str, seed: int) -> list[RunSpec]:
         run = _run(TUNED_WITH, "m3g", seed, request, {"arm": name, "stage": "reference"})
@@ -48,8 +63,8 @@ def laptop_runs(request: Request) -> Iterator[RunSpec]:
     yield from reference_runs(reference, request, tuning_seed=image_runs.TUNING_SEED, seeds=seeds, rates=RATES)
 
 
-def _run(k: int, method: str, seed: int, request: Request, labels: Settings) -> RunSpec:
-    return image_runs.image_run("imagenet", k, method, {}, seed, request, labels=labels)
+def _run(k: int, method: str, seed: int, request: Request, labels: Settings, change: Settings | None = None) -> RunSpec:
+    return image_runs.image_run("imagenet", k, method, {}, seed, request, labels=labels, change=change)
 
 
 def paper_runs(request: Request) -> Iterator[RunSpec]:
