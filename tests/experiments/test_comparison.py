@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import rankdata, ttest_rel
 
-from m3g.experiments.comparison import average_rank, paired, within_splits
+from m3g.experiments.comparison import average_rank, control_table, paired, within_splits
 
 SCORES = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=3, max_size=12)
 
@@ -53,3 +53,15 @@ def test_arms_that_share_no_splits_have_their_own_intervals():
     found = within_splits({"a": {0: 0.5, 1: 0.7}, "b": {2: 0.4, 3: 0.4}})
     assert found["a"][1] > 0
     assert found["b"][1] == 0
+
+
+def test_a_rival_in_a_control_is_compared_with_m3g_in_the_same_or_the_wider_one():
+    main = {"m3g": {0: 0.5, 1: 0.51}, "rival": {0: 0.4, 1: 0.42}}
+    alone = {"m3g": {0: 0.7, 1: 0.72}, "rival": {0: 0.6, 1: 0.61}}
+    controls = {
+        "no teacher": alone,
+        "no teacher, both": {"rival": {0: 0.6, 1: 0.61}},
+        "n = 8": {"rival": {0: 0.4, 1: 0.42}},
+    }
+    lines = control_table(main, controls).splitlines()[2:]
+    assert [line.split(" | ")[5].split(" ")[0] for line in lines] == ["—", "+10.5", "+10.5", "+9.5"]

@@ -96,9 +96,11 @@ def control_table(main: Mapping[str, Scores], controls: Mapping[str, Mapping[str
             keys = [key for key in values if key in main.get(arm, {})]
             if keys:
                 pair = [100 * statistics.fmean(part[key] for key in keys) for part in (values, main[arm])]
-                # a control that is none for M3G itself compares its rivals with M3G as it stands in the main table
-                ours = arms.get("m3g", main.get("m3g", {})) if arm != "m3g" else {}
-                cells = [_points(paired(values, main[arm])), _points(paired(ours, values))]
+                # where M3G has no such control ("no teacher, both directions"), it stands as in the one that it adds to
+                # ("no teacher"), or else as in the main table
+                wider = controls.get(control.split(", ")[0], {})
+                ours = arms.get("m3g") or wider.get("m3g") or main.get("m3g", {})
+                cells = [_points(paired(values, main[arm])), "—" if arm == "m3g" else _points(paired(ours, values))]
                 rows.append([control, arm, f"{pair[0]:.1f}", f"{pair[1]:.1f}", *cells, str(len(keys))])
     return markdown(rows) if len(rows) > 1 else ""
 

@@ -146,7 +146,7 @@ def setting(change: dict[str, Any]) -> str:
 def _controls(mine: list[Result], tests: list[Result]) -> str:
     """Each control beside the same method without it, on the same domains and seeds."""
     found: dict[str, list[Result]] = {}
-    for row in mine:
+    for row in sorted(mine, key=lambda row: row["labels"].get("control", "")):
         if row["labels"]["stage"] == "control":
             found.setdefault(row["labels"]["control"], []).append(row)
     return control_table(scores(tests), {control: scores(rows) for control, rows in found.items()})

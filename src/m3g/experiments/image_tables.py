@@ -66,7 +66,7 @@ def collect_imagenet(results: list[Result], folder: Path) -> str:
 def _controls(arms: Scores, results: list[Result]) -> str:
     """Each control beside the same method without it, on the same views and seeds."""
     found: dict[str, Scores] = {}
-    for row in results:
+    for row in sorted(results, key=lambda row: (row["labels"].get("control", ""), ORDER.index(row["labels"]["arm"]))):
         labels = row["labels"]
         if labels["stage"] == "control":
             by_arm = found.setdefault(labels["control"], {})
