@@ -12,7 +12,7 @@ import pytest
 from experiments.miniature import write_sets
 from m3g.cli import main
 from m3g.experiments.slurm import write_scripts
-from m3g.experiments.spec import RunSpec
+from m3g.experiments.spec import Candidate, RunSpec
 from m3g.experiments.store import Store
 
 # Executes the array; a task that fails is sent back to the queue, three times at most.
@@ -94,6 +94,28 @@ def test_a_stage_waits_for_the_grid_and_a_task_may_be_several_nodes(tmp_path, ca
         assert (out / file).stat().st_mode & stat.S_IXUSR
         subprocess.run(["bash", "-n", out / file], check=True)
     assert main(["reproduce", "domainnet", "--slurm", *options[:-1], "-1"]) == 2
+
+
+def test_a_stage_of_more_runs_than_an_array_takes_is_several_arrays(tmp_path, monkeypatch):
+    """The next stage waits for all of them."""
+    monkeypatch.setattr("m3g.experiments.slurm.LARGEST_ARRAY", 2)
+    tried = [RunSpec("demo", {"config": {"seed": seed}}, {}) for seed in range(5)]
+    chosen = RunSpec("demo", {"config": {}}, {}, (Candidate({}, [spec.id for spec in tried]),))
+    store = Store(tmp_path / "out")
+    store.path.mkdir()
+    _, submit = write_scripts([*tried, chosen], store, ["true"], nodes=1, gpus=0, hours=0.1)
+    files = [store.path / name for name in ("stage0-0.txt", "stage0-1.txt", "stage0-2.txt", "stage1.txt")]
+    assert "".join(file.read_text() for file in files).split() == [spec.id for spec in (*tried, chosen)]
+    sbatch = tmp_path / "bin" / "sbatch"
+    sbatch.parent.mkdir()
+    sbatch.write_text(f'#!/bin/bash\necho "$@" >> {tmp_path}/asked\nwc -l < {tmp_path}/asked\n')
+    sbatch.chmod(0o755)
+    path = f"{sbatch.parent}{os.pathsep}{os.environ['PATH']}"
+    subprocess.run(["bash", submit], check=True, env={**os.environ, "PATH": path}, timeout=60)
+    *first, last = (tmp_path / "asked").read_text().splitlines()
+    assert [line.split("--array=")[1].split("%")[0] for line in first] == ["1-2", "1-2", "1-1"]
+    assert not any("--dependency" in line for line in first)
+    assert "--dependency=afterok:1:2:3 " in last
 
 
 def _cluster():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from m3g.experiments.spec import RunSpec
@@ -12,6 +12,7 @@ from m3g.experiments.store import Store
 from m3g.training.files import write_text
 
 MOST_AT_ONCE = 64
+LARGEST_ARRAY = 1000  # Slurm's own limit (MaxArraySize) is 1001 unless a cluster sets another
 
 
 def write_scripts(
@@ -27,17 +28,19 @@ def write_scripts(
     stages: list[list[str]] = [[], [], []]
     for spec in specs:
         stages[bool(spec.candidates) + bool(spec.then)].append(spec.id)
-    files = []
-    for number, ids in enumerate(stages):
-        if ids:
-            write_text(store.path / f"stage{number}.txt", "\n".join(ids) + "\n")
-            files.append((f"stage{number}.txt", len(ids)))
+    arrays: list[dict[str, int]] = []  # of every stage: the files and how many ids they have
+    for number, ids in enumerate(filter(None, stages)):
+        parts = [ids[start : start + LARGEST_ARRAY] for start in range(0, len(ids), LARGEST_ARRAY)]
+        names = [f"stage{number}.txt" if len(parts) == 1 else f"stage{number}-{i}.txt" for i in range(len(parts))]
+        for name, part in zip(names, parts):
+            write_text(store.path / name, "\n".join(part) + "\n")
+        arrays.append({name: len(part) for name, part in zip(names, parts)})
     folder = store.path.resolve()
     (folder / "logs").mkdir(parents=True, exist_ok=True)
     script = store.path / "slurm.sh"
     write_text(script, _script(folder, command, nodes=nodes, gpus=gpus, hours=hours))
     submit = store.path / "submit.sh"
-    write_text(submit, _submit(folder, files))
+    write_text(submit, _submit(folder, arrays))
     for file in (script, submit):
         file.chmod(0o755)
     return [script, submit]
@@ -78,14 +81,16 @@ def _script(folder: Path, command: Sequence[str], *, nodes: int, gpus: int, hour
     return "\n".join(lines) + "\n"
 
 
-def _submit(folder: Path, files: Sequence[tuple[str, int]]) -> str:
+def _submit(folder: Path, arrays: Sequence[Mapping[str, int]]) -> str:
     lines = ["#!/bin/bash", "# Submit every stage; a stage starts when the one before it is done.", "set -euo pipefail"]
     lines.append("after=()  # below in a form that old versions of bash take for an empty list too")
     script = shlex.quote(str(folder / "slurm.sh"))
-    for name, count in files:
-        lines.append(
-            f'job=$(sbatch --parsable --array=1-{count}%{MOST_AT_ONCE} ${{after[@]+"${{after[@]}}"}} {script} {name})'
-        )
-        lines.append(f'echo "{name}: {count} runs, job $job"')
-        lines.append('after=(--dependency="afterok:${job%%;*}")')
+    for files in arrays:
+        lines.append("jobs=")
+        for name, count in files.items():
+            size = f"1-{count}%{MOST_AT_ONCE}"
+            lines.append(f'job=$(sbatch --parsable --array={size} ${{after[@]+"${{after[@]}}"}} {script} {name})')
+            lines.append(f'echo "{name}: {count} runs, job $job"')
+            lines.append('jobs="$jobs:${job%%;*}"')
+        lines.append('after=(--dependency="afterok$jobs")')
     return "\n".join(lines) + "\n"
