@@ -17,7 +17,6 @@ from m3g.experiments.full import config_of
 from m3g.experiments.quick import fit_quickly
 from m3g.experiments.ranks import critical_difference, groups
 from m3g.experiments.spec import Request, place_files
-from m3g.experiments.views_baselines import canonical
 from m3g.experiments.views_metrics import Points, absent, few_labels, mean, moved_probe, recall, recall_from_rest
 from m3g.experiments.views_scores import BATCH
 
@@ -62,7 +61,18 @@ def test_end_to_end(sets, tmp_path):
     def keep(spec):
         return spec.labels["data"] != "plain" or spec.labels["arm"] in ("m3g", "infonce-pwe", "linear-mcca")
 
-    methods = ["m3g", "infonce-pwe", "infonce-ave", "byol-ave", "raw", "pca", "linear-mcca", "supervised"]
+    methods = [
+        "m3g",
+        "infonce-pwe",
+        "infonce-ave",
+        "byol-ave",
+        "gram",
+        "mcca",
+        "raw",
+        "pca",
+        "linear-mcca",
+        "supervised",
+    ]
     text, specs = small_runs("views", tmp_path, tmp_path / "out", methods=methods, keep=keep)
     rows = [json.loads(line) for line in (tmp_path / "out" / "results.jsonl").read_text().splitlines()]
     assert {row["id"] for row in rows} == {spec.id for spec in specs}
@@ -85,10 +95,20 @@ def test_every_loss_has_a_grid_of_one_size():
     from m3g import losses
 
     assert set(views.GRIDS) == set(losses.available()) | set(views.LOSS_OF)
-    assert {len(values) for _, values, _ in views.GRIDS.values()} == {4}
-    for name, (option, values, fixed) in views.GRIDS.items():
-        if option != "learning_rate":
-            losses.build(views.LOSS_OF.get(name, name), **{option: values[0]}, **fixed)
+    assert {len(changes) for changes in views.GRIDS.values()} == {4}
+    for name, changes in views.GRIDS.items():
+        for change in changes:
+            own = {option.removeprefix("loss_options."): v for option, v in change.items() if "loss_options" in option}
+            losses.build(views.LOSS_OF.get(name, name), **own, **views.FIXED.get(name, {}))
+
+
+def test_a_view_that_was_rotated_is_read_out_in_the_space_of_the_others():
+    random = torch.Generator().manual_seed(0)
+    train, test = (normalize(torch.randn(n, 6, generator=random), dim=-1) for n in (200, 50))
+    turn = torch.linalg.qr(torch.randn(6, 6, generator=random))[0]
+    seen = {name: Points([x, x @ turn, -x], None) for name, x in (("train", train), ("test", test))}
+    assert recall(seen["test"], by_class=False) < 0.5
+    assert recall(views.read_out(seen)["test"], by_class=False) == 1
 
 
 def test_the_first_runs_are_those_of_the_main_losses():
@@ -224,19 +244,6 @@ def test_agreement_of_clusters_is_the_best_renaming():
     clusters, classes = random.integers(0, 4, (2, 40))
     best = max(np.mean(np.array(names)[clusters] == classes) for names in itertools.permutations(range(4)))
     assert agreement(clusters, classes).accuracy == pytest.approx(best)
-
-
-def test_canonical_directions_correlate_what_the_views_share():
-    random = torch.Generator().manual_seed(0)
-    shared = torch.randn(400, 2, generator=random)
-    parts = []
-    for width in (5, 7, 4):
-        noise = torch.randn(400, width - 2, generator=random)
-        mixed = torch.cat([shared, 3 * noise], dim=1) @ torch.randn(width, width, generator=random)
-        parts.append(mixed - mixed.mean(0))
-    directions = canonical(parts, size=2, ridge=1e-6)
-    first = torch.stack([(part @ w)[:, 0] for part, w in zip(parts, directions)])
-    assert float(torch.corrcoef(first).abs().min()) > 0.99
 
 
 def test_critical_difference_and_groups():

@@ -82,6 +82,10 @@ CASES = {
         partial(losses.build, "symile", temperature=0.2, negatives="n_squared"),
         lambda z, mask: literal.symile_all_tuples(z, mask, 0.2),
     ),
+    "symile rescaled": (
+        lambda: losses.build("symile", temperature=0.2, rescale=True, generator=seeded()),
+        lambda z, mask: literal.symile_shuffled(z, mask, 0.2 * z.shape[2] ** (1 - len(z) / 2), seeded()),
+    ),
     "gram": (
         partial(losses.build, "gram", temperature=0.2),
         lambda z, mask: literal.gram(z, mask, 0.2),

@@ -5,6 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
+from torch.nn.functional import normalize
 
 from m3g.nets import MLP, EEGEncoder, Head, ModuleEncoder, build_encoder, build_encoders, build_net
 from m3g.nets.backbones import TransformersEncoder
@@ -166,6 +167,20 @@ def test_heads_follow_the_paper():
     assert [type(part).__name__ for part in head.layers] == ["Linear", "GELU", "Linear", "LayerNorm"]
     assert [tuple(part.shape) for part in head.parameters() if part.ndim == 2] == [(4096, 768), (256, 4096)]
     assert [type(part).__name__ for part in Head(256, hidden=None, out_features=32).layers] == ["Linear"]
+
+
+@pytest.mark.parametrize("hidden", [None, 16])
+def test_a_common_bias_starts_all_views_in_one_half_space(hidden):
+    torch.manual_seed(0)
+    shapes = [(5,), (9,), (3,)]
+    views = [torch.randn(20, *shape) for shape in shapes]
+
+    def smallest_cosine(**options):
+        z = normalize(build_net(shapes, projector={"hidden": hidden, **options})(views), dim=-1)
+        return torch.einsum("lnd,mnd->lmn", z, z).min()
+
+    assert smallest_cosine() < 0
+    assert smallest_cosine(bias=2.0) > 0.3
     net = build_net([(3,), (4,)], predictor={})
     assert net.predictor.in_features == net.predictor.out_features == 64
 

@@ -1,5 +1,6 @@
 """What was learned: probes, nearest neighbours, cross-view retrieval, polymatching, geometry, pictures."""
 
+from m3g.evaluation.canonical import CanonicalViews
 from m3g.evaluation.clustering import Clustering, clustering
 from m3g.evaluation.embedded import Embedded, mean_of_views
 from m3g.evaluation.few_shot import FewShot, balanced_accuracy, few_shot_probe
@@ -13,6 +14,7 @@ from m3g.evaluation.ridge import RidgeProbe
 
 __all__ = [
     "METRICS",
+    "CanonicalViews",
     "Clustering",
     "Embedded",
     "FewShot",

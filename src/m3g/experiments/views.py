@@ -9,8 +9,9 @@ choose their points per batch: 16, 32 or 64, with the setting that was best at 3
 
 The order is such that a part is useful: M3G, InfoNCE and the baselines on all sets of measurements, the other losses
 one by one, the first three losses with half of the training entries absent, with the batch in their choice, and on the
-digits with three to five of their views; then the same on the sets of pictures (`by_class`), which take as long as all
-others together. Data sets are in `m3g.experiments.view_sets`.
+digits with three to five of their views; some losses with 128 objects per batch, and with 1000 steps on two sets; then
+the same on the sets of pictures (`by_class`), which take as long as all others together. Data sets are in
+`m3g.experiments.view_sets`, the grids in `m3g.experiments.views_grids`.
 """
 
 from __future__ import annotations
@@ -24,14 +25,16 @@ import torch
 from torch.nn.functional import normalize
 
 from m3g.data import ViewsData
+from m3g.evaluation import CanonicalViews
 from m3g.experiments import views_tables
-from m3g.experiments.arms import try_all
+from m3g.experiments.arms import merged, try_all
 from m3g.experiments.full import config_of
 from m3g.experiments.names import NAMES
 from m3g.experiments.quick import fit_quickly
 from m3g.experiments.spec import Candidate, Experiment, Request, RunSpec, Settings
 from m3g.experiments.view_sets import SETS, prepare_sets
 from m3g.experiments.views_baselines import BASELINES, baseline
+from m3g.experiments.views_grids import BIAS, FIXED, GRIDS, LOSS_OF, READOUT
 from m3g.experiments.views_metrics import Points, measure, validation
 from m3g.experiments.views_scores import BATCH
 from m3g.training.module import NonFiniteLoss
@@ -43,32 +46,9 @@ POINTS, STEPS = 32, 200
 OTHER_POINTS = (16, 64)
 ABSENT_IN_TRAINING = 0.5
 MAIN = ("m3g", "infonce-pwe", "infonce-ave")
-TEMPERATURES = ("temperature", (0.05, 0.1, 0.2, 0.5))
-# arms that are a loss of another name with options of their own
-LOSS_OF = {"m3g-rising": "m3g"}
-# arm: the option in its grid, its four values, and what else is set: every rival in its best form.
-GRIDS: dict[str, tuple[str, tuple[float, ...], Settings]] = {
-    "m3g": ("epsilon", (0.02, 0.05, 0.1, 0.2), {}),
-    "infonce-pwe": (*TEMPERATURES, {"symmetric": True}),
-    "infonce-ave": (*TEMPERATURES, {"symmetric": True}),
-    "m3g-pairs": ("epsilon", (0.05, 0.1, 0.2, 0.4), {}),
-    "m3g-rising": ("final_epsilon", (0.1, 0.2, 0.4, 0.8), {"epsilon": 0.02}),
-    "polyview": (*TEMPERATURES, {}),
-    "mv-infonce": (*TEMPERATURES, {}),
-    "mv-dhel": (*TEMPERATURES, {}),
-    "vicreg": ("covariance", (0.1, 1.0, 5.0, 25.0), {}),
-    "kl": ("epsilon", (0.02, 0.05, 0.1, 0.2), {"of": "pairs"}),
-    "gram": (*TEMPERATURES, {}),
-    "symile": (*TEMPERATURES, {}),
-    "pmrl": (*TEMPERATURES, {}),
-    "mmcr": ("compression", (0.0, 0.005, 0.05, 0.2), {}),
-    "mcca": ("ridge", (0.01, 0.1, 0.5, 1.0), {}),
-    "barlow-twins": ("redundancy", (0.005, 0.02, 0.1, 0.5), {}),
-    "lejepa": ("regularization", (0.02, 0.05, 0.2, 0.5), {"directions": 64}),
-    "triangle": (*TEMPERATURES, {}),
-    "byol-ave": ("learning_rate", (1e-3, 2e-3, 4e-3, 8e-3), {}),
-    "byol-pwe": ("learning_rate", (1e-3, 2e-3, 4e-3, 8e-3), {}),
-}
+WEAK = ("gram", "symile", "pmrl", "mcca")  # how their numbers come about is told with longer trainings
+LARGE, IN_LARGE = 128, ("infonce-pwe", "infonce-ave", "m3g-pairs", "mcca")  # M3G of four views has 128^4 tuples
+LONGER, LONGER_SETS = 1000, ("digits", "scenes")
 
 
 def config(data: str, arm: str, *, seed: int, steps: int = STEPS) -> Settings:
@@ -91,7 +71,7 @@ def config(data: str, arm: str, *, seed: int, steps: int = STEPS) -> Settings:
         "encoder_options": {"width": 64},
         "heads": {"embedding_size": 32, "hidden": None},
         "loss": loss,
-        "loss_options": dict(GRIDS[arm][2]),
+        "loss_options": dict(FIXED.get(arm, {})),
         "optim": {"learning_rate": 2e-3},
         "loop": {"epochs": 1000, "max_steps": steps, "accelerator": "cpu", "evaluate_every": 0},
         "seed": seed,
@@ -101,6 +81,8 @@ def config(data: str, arm: str, *, seed: int, steps: int = STEPS) -> Settings:
     if loss.startswith("byol"):
         found |= {"teacher": {"enabled": True, "momentum": 0.99}}
         found["heads"] = {**found["heads"], "predictor": True}
+    if arm in BIAS:
+        found["heads"] = {**found["heads"], "bias": BIAS[arm]}
     return found
 
 
@@ -113,13 +95,12 @@ def _run(data: str, arm: str, loss: str, seed: int, request: Request, *, baselin
     settings = {"config": config(data, loss, seed=seed, steps=3 if request.miniature else STEPS), "data": data}
     stage = "grid" if seed == TUNING_SEED else "test"
     settings |= {"stage": stage} | ({"baseline": baseline} if baseline else {})
+    settings |= {"readout": {"canonical": READOUT[loss]}} if loss in READOUT else {}
     return RunSpec("views", settings, {"data": data, "arm": arm, "seed": seed, "stage": stage})
 
 
 def _tuned(data: str, loss: str, request: Request) -> tuple[list[RunSpec], Candidates]:
-    option, values, _ = GRIDS[loss]
-    name = "optim.learning_rate" if option == "learning_rate" else f"loss_options.{option}"
-    return try_all([{name: value} for value in values], lambda _: [_run(data, loss, loss, TUNING_SEED, request)])
+    return try_all(GRIDS[loss], lambda _: [_run(data, loss, loss, TUNING_SEED, request)])
 
 
 def _block(data: str, loss: str, request: Request) -> Iterator[RunSpec]:
@@ -144,13 +125,25 @@ def _runs(request: Request) -> Iterator[RunSpec]:
         for loss in (loss for loss in GRIDS if loss not in MAIN):
             for data in whole:
                 yield from _block(data, loss, request)
-        for data in (data for data in whole if len(SETS[data].views) > 2):  # of two views half would leave no pair
-            yield from _absent_in_training(data, request)
+        for data in whole:
+            # half absent would leave no pair of two views, and of the few rows of the tumours batches without a pair
+            if len(SETS[data].views) > 2 and data != "tumours":
+                for loss in MAIN:
+                    change = {"data_options": {"absent": ABSENT_IN_TRAINING}}
+                    yield from _as_chosen(data, loss, "absent in training", change, request)
         for data in whole:
             for loss in filter(request.wants, MAIN):
                 yield from _with_batch(data, loss, request)
         for data in parts:
             yield from _first(data, request)
+        for data in whole:
+            for loss in IN_LARGE:
+                change = {"data_options": {"batch_size": 2 * POINTS if request.miniature else LARGE}}
+                yield from _as_chosen(data, loss, f"{LARGE} objects", change, request)
+        for data in (data for data in whole if data in LONGER_SETS):
+            for loss in (*WEAK, *MAIN):
+                change = {"loop": {"max_steps": 3 if request.miniature else LONGER}}
+                yield from _as_chosen(data, loss, f"{LONGER} steps", change, request)
 
 
 def _first(data: str, request: Request) -> Iterator[RunSpec]:
@@ -166,12 +159,13 @@ def _baselines(data: str, request: Request) -> Iterator[RunSpec]:
                 yield _run(data, name, "infonce-pwe", seed, request, baseline=name)
 
 
-def _absent_in_training(data: str, request: Request) -> Iterator[RunSpec]:
-    for loss in filter(request.wants, MAIN):
+def _as_chosen(data: str, loss: str, name: str, change: Settings, request: Request) -> Iterator[RunSpec]:
+    """A loss with the setting that was best, under other conditions."""
+    if request.wants(loss):
         _, candidates = _tuned(data, loss, request)
         for seed in _seeds(request):
-            run = _run(data, f"{loss}, absent in training", loss, seed, request)
-            run.settings["config"]["data_options"]["absent"] = ABSENT_IN_TRAINING
+            run = _run(data, f"{loss}, {name}", loss, seed, request)
+            run.settings["config"] = merged(run.settings["config"], change)
             yield replace(run, candidates=candidates)
 
 
@@ -203,6 +197,8 @@ def work(settings: Settings, folder: Path, data: Path) -> dict[str, Any]:
     except NonFiniteLoss as error:
         return {"validation": 0.0, "diverged": str(error).splitlines()[0][:200]}
     seen = {split: embedded(module.net, views_data, split) for split in ("train", "val", "test")}
+    if settings.get("readout", {}).get("canonical"):
+        seen = read_out(seen)
     found: dict[str, Any] = validation(seen["train"], seen["val"], by_class=by_class)
     if settings["stage"] == "grid":
         return found
@@ -214,6 +210,15 @@ def work(settings: Settings, folder: Path, data: Path) -> dict[str, Any]:
 def embedded(net: Any, data: ViewsData, split: Any) -> Points:
     """A split as a trained network sees it."""
     return _points(data, split, list(net(data.arrays(split)[0])), shared=True)
+
+
+def read_out(seen: dict[str, Points]) -> dict[str, Points]:
+    """Every split's views in the space in which those of the training rows correlate most."""
+    maps = CanonicalViews(seen["train"].views, seen["train"].mask)
+    return {
+        split: replace(points, views=[normalize(view, dim=-1) for view in maps(points.views)])
+        for split, points in seen.items()
+    }
 
 
 def _points(data: ViewsData, split: Any, views: list[torch.Tensor], *, shared: bool) -> Points:

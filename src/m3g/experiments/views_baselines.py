@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
-from m3g import _checks
 from m3g.data import ViewsData
+from m3g.evaluation.canonical import canonical
 from m3g.experiments.stacked import StackedNet
 from m3g.training import build_data, build_module
 from m3g.training.config import Config
@@ -29,33 +28,6 @@ def principal(train: Tensor, others: Sequence[Tensor], *, size: int) -> list[Ten
     centre = train.mean(0)
     _, _, directions = torch.linalg.svd(train - centre, full_matrices=False)
     return [(part - centre) @ directions[:size].T for part in others]
-
-
-def canonical(train: Sequence[Tensor], *, size: int, ridge: float = 0.1) -> list[Tensor]:
-    """Directions (d_l, size) of k centred views, by maximal sum of correlations (MCCA).
-
-    The first eigenvectors of C w = v D w, where C holds the covariances of all views, and D those within each view
-    plus `ridge` times their mean variance.
-
-    Example:
-        >>> x = torch.randn(500, 3, generator=torch.Generator().manual_seed(0))
-        >>> y = x * torch.tensor([1.0, 2.0, 3.0])
-        >>> a, b = canonical([x, y], size=2, ridge=1e-3)
-        >>> float(torch.corrcoef(torch.stack([(x @ a)[:, 0], (y @ b)[:, 0]]))[0, 1]) > 0.99
-        True
-    """
-    eigh = _checks.extra("scipy.linalg", "train").eigh
-    joined = torch.cat(list(train), dim=1).double()
-    every = (joined.T @ joined / len(joined)).numpy()
-    within, sizes = np.zeros_like(every), [view.shape[1] for view in train]
-    for end, width in zip(np.cumsum(sizes), sizes):
-        own = slice(end - width, end)
-        spread = max(float(np.trace(every[own, own])) / width, 1e-12)
-        within[own, own] = every[own, own] + ridge * spread * np.eye(width)
-    most = min(size, len(every))
-    _, vectors = eigh(every, within, subset_by_index=(len(every) - most, len(every) - 1))
-    found = torch.from_numpy(np.ascontiguousarray(vectors[:, ::-1])).to(train[0].dtype)
-    return list(found.split(sizes))
 
 
 def baseline(name: str, config: Config) -> tuple[ViewsData, dict[str, list[Tensor]]]:

@@ -112,7 +112,7 @@ def front(results: list[Result], path: Path) -> list[Path]:
     for row in results:
         labels, found = row["labels"], row["metrics"]
         if labels["stage"] == "grid" and views_scores.BATCH not in labels and "linear_mean" in found:
-            setting = ", ".join(f"{value:g}" for name, value in labels.items() if "." in name)
+            setting = views_scores.setting({name: value for name, value in labels.items() if "." in name})
             points.setdefault(labels["arm"], {}).setdefault(setting, []).append((found["linear_mean"], found["recall"]))
     most = max((len(sets) for by in points.values() for sets in by.values()), default=0)
     lines = {
@@ -125,7 +125,7 @@ def front(results: list[Result], path: Path) -> list[Path]:
         return []
     figure, (axis,) = figures.panels(1, width=6.5, height=4.5)
     for place, (arm, by) in enumerate(lines.items()):
-        settings = sorted(by, key=float)
+        settings = sorted(by, key=_place)
         xs = [100 * statistics.fmean(x for x, _ in by[s]) for s in settings]
         ys = [100 * statistics.fmean(y for _, y in by[s]) for s in settings]
         style = "-" if place < len(figures.COLOURS) else "--"
@@ -136,6 +136,11 @@ def front(results: list[Result], path: Path) -> list[Path]:
     axis.grid(alpha=0.3)
     axis.legend(frameon=False, fontsize=7, ncols=2)
     return figures.save(figure, path)
+
+
+def _place(setting: str) -> tuple[bool, list[float]]:
+    """By value; those that are read out after linear CCA last."""
+    return "canonical" in setting, [float(value) for value in setting.removesuffix(" canonical").split(", ")]
 
 
 def by_number(tests: list[Result], path: Path) -> list[Path]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from m3g.experiments.ranks import Ranks, ranked
 from m3g.experiments.spec import Result
 from m3g.experiments.view_sets import DIGITS_BY_NUMBER, SETS
+from m3g.experiments.views_grids import CANONICAL
 
 OURS = "m3g"
 BATCH = "data_options.batch_size"  # the label of a run of the grid that tries other points per batch
@@ -22,6 +23,18 @@ Table = dict[str, dict[str, dict[Any, float]]]  # arm, data set, seed
 def is_control(arm: str) -> bool:
     """Whether an arm is another one under other conditions (`m3g, absent in training`), so not ranked with it."""
     return "," in arm
+
+
+def setting(changes: Mapping[str, Any]) -> str:
+    """The values of a grid's setting in words.
+
+    Example:
+        >>> setting({"loss_options.temperature": 0.2, CANONICAL: True, BATCH: 64})
+        '0.2 canonical, n = 64'
+    """
+    values = [f"{v:g}" for name, v in changes.items() if name not in (CANONICAL, BATCH)]
+    text = ", ".join(values) + (" canonical" if changes.get(CANONICAL) else "")
+    return text + (f", n = {changes[BATCH]}" if BATCH in changes else "")
 
 
 def tested(results: Iterable[Result]) -> list[Result]:

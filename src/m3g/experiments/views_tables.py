@@ -11,7 +11,6 @@ from m3g.experiments.spec import Result
 from m3g.experiments.tables import hours, markdown, percent
 from m3g.experiments.views_pictures import BY_NUMBER
 from m3g.experiments.views_scores import (
-    BATCH,
     NOT_LOSSES,
     OURS,
     PARTS,
@@ -24,6 +23,7 @@ from m3g.experiments.views_scores import (
     means,
     ranks_of,
     scores,
+    setting,
     tested,
 )
 from m3g.training.files import write_text
@@ -177,9 +177,8 @@ def _grid(results: list[Result]) -> str:
         if labels["stage"] == "grid":
             # what was chosen before the points per batch were tried stands in the settings alone
             tried_here = {**(row.get("chosen") or {}), **{name: v for name, v in labels.items() if "." in name}}
-            setting = ", ".join(f"n = {v}" if name == BATCH else f"{v:g}" for name, v in tried_here.items())
             score = row["metrics"].get("validation") or 0.0
-            tried.setdefault(labels["arm"], {}).setdefault(labels["data"], []).append((score, setting))
+            tried.setdefault(labels["arm"], {}).setdefault(labels["data"], []).append((score, setting(tried_here)))
     sets = list(dict.fromkeys(data for by in tried.values() for data in by))
     rows = [["setting (validation %)", *sets]]
     for arm, by in tried.items():

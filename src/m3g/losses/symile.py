@@ -23,6 +23,7 @@ def symile(
     *,
     temperature: Tensor | float = 0.07,
     negatives: str = "n",
+    rescale: bool = False,
     mask: Tensor | None = None,
     generator: torch.Generator | None = None,
     normalize: bool = True,
@@ -41,6 +42,9 @@ def symile(
         temperature: t, the inverse of the authors' logit scale.
         negatives: "n": n - 1 tuples, from shuffling each of the other views; a true tuple can turn up among
             them by chance. "n_squared": all :math:`n^{k-1} - 1` other tuples.
+        rescale: multiply scores by :math:`d^{k/2 - 1}`. Equal unit vectors whose features are all of one size
+            score :math:`d^{1 - k/2}`: 1 for two views, 0.001 for six of d = 32, which no temperature above 0.01 can
+            tell from 0. Rescaled they score 1, whatever k and d are.
         mask: bool (k, n). Only complete tuples have a score: an incomplete object is no positive, but each of
             its points that is present still takes part in negatives.
         generator: the source of the shuffles, on the CPU.
@@ -58,6 +62,9 @@ def symile(
     one_of("negatives", negatives, NEGATIVES)
     views, mask = clean(views, mask, normalize=normalize)
     enough_points(views)
+    if rescale:
+        k, _, d = views.shape
+        views = views * d ** (1 / 2 - 1 / k)
     if mask is not None:
         some_object(mask.all(0), has="all its views")
     if negatives == "n":
@@ -131,6 +138,7 @@ class Symile(ViewLoss):
         temperature: float = 0.07,
         learn_temperature: bool = True,
         negatives: str = "n",
+        rescale: bool = False,
         generator: torch.Generator | None = None,
         normalize: bool = True,
         gather: bool = False,
@@ -138,6 +146,7 @@ class Symile(ViewLoss):
         super().__init__(normalize=normalize, gather=gather)
         self.temperature = Temperature(temperature, learn=learn_temperature)
         self.negatives = one_of("negatives", negatives, NEGATIVES)
+        self.rescale = rescale
         self.generator = generator
 
     def compute(self, views: Tensor, mask: Tensor | None, teacher: Tensor | None = None) -> Tensor:
@@ -148,6 +157,7 @@ class Symile(ViewLoss):
             views,
             temperature=self.temperature(),
             negatives=self.negatives,
+            rescale=self.rescale,
             mask=mask,
             generator=generator,
             normalize=self.normalize,

@@ -11,7 +11,9 @@ class Head(nn.Module):
     """`Linear → GELU → Linear → LayerNorm`, from `in_features` to `out_features` through `hidden`.
 
     The paper's vision head has `hidden=4096, out_features=256`; the defaults suit a few thousand rows.
-    `hidden=None` is one linear map without normalisation (the paper's EEG head: `out_features=32`).
+    `hidden=None` is one linear map without normalisation (the paper's EEG head: `out_features=32`). With `bias` every
+    bias of the last layer starts at that number: the points of all views then start in one half-space, without which
+    a loss that cannot tell z from -z (`gram`, `pmrl`, `symile`) aligns the views only up to signs.
 
     Example:
         >>> import torch
@@ -19,7 +21,9 @@ class Head(nn.Module):
         torch.Size([8, 32])
     """
 
-    def __init__(self, in_features: int, *, hidden: int | None = 512, out_features: int = 64):
+    def __init__(
+        self, in_features: int, *, hidden: int | None = 512, out_features: int = 64, bias: float | None = None
+    ):
         super().__init__()
         self.in_features = _checks.positive_int("in_features", in_features)
         self.out_features = _checks.positive_int("out_features", out_features)
@@ -33,6 +37,8 @@ class Head(nn.Module):
                 nn.Linear(hidden, out_features),
                 nn.LayerNorm(out_features),
             )
+        if bias is not None:
+            nn.init.constant_(self.layers[-1].bias, bias)
 
     def forward(self, features: Tensor) -> Tensor:
         embedding: Tensor = self.layers(features)

@@ -27,11 +27,14 @@ class Heads:
         embedding_size: features d of the space in which the views are compared
         hidden: units of the hidden layer of each head; None makes a head one linear map
         predictor: add a prediction head after the projection (usual with a teacher, which has none)
+        bias: where the biases of the last layer of every projection start; None draws them at random. A loss that
+            cannot tell z from -z (gram, pmrl, symile) needs a common one, say 0.5, to align untrained views
     """
 
     embedding_size: int = 64
     hidden: int | None = 512
     predictor: bool = False
+    bias: float | None = None
 
 
 @dataclass

@@ -33,12 +33,13 @@ def network(config: Config, data: ViewsData, *, trust: bool = False) -> MultiVie
 
 def _recipe(config: Config, data: ViewsData) -> dict[str, Any]:
     head = {"hidden": config.heads.hidden}
+    start = {} if config.heads.bias is None else {"bias": config.heads.bias}
     rates = [part.get("rate") for part in data.inputs] or [None] * data.k
     return {
         "view_shapes": [list(shape) for shape in data.view_shapes],
         "encoder": encoder_spec(config, data.view_names, rates),
         "shared": config.shared,
-        "projector": {**head, "out_features": config.heads.embedding_size},
+        "projector": {**head, **start, "out_features": config.heads.embedding_size},
         "predictor": head if config.heads.predictor else None,
     }
 
