@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from m3g import _checks as checks
+from m3g.experiments.added import load
 from m3g.experiments.plan import describe, planned, write_plan
 from m3g.experiments.pool import do_run, one_thread, run_pool, specs_of
 from m3g.experiments.registry import find
@@ -29,6 +30,9 @@ def reproduce(args: Any) -> int:
         if getattr(args, name) < least:
             raise ValueError(f"--{name} must be at least {least}, got {getattr(args, name)}.")
     experiment = find(args.experiment)
+    if args.add is not None:
+        checks.one_of("experiment with --add", experiment.name, ("views",))
+        load(args.add)
     request = wanted(experiment, args)
     paper = request.scale == "paper"
     store = Store(args.out or Path("runs") / (experiment.name + ("-paper" if paper else "")))
@@ -50,7 +54,7 @@ def reproduce(args: Any) -> int:
     if args.run is not None:
         print(f"run {args.run} {do_run(experiment, mine[0], store, data, keep=keep)}")
         return 0
-    errors = run_pool(experiment, specs, store, data, jobs=jobs, keep=keep)
+    errors = run_pool(experiment, specs, store, data, jobs=jobs, keep=keep, added=args.add)
     for run, reason in errors.items():
         print(f"run {run} failed: {reason.splitlines()[-1]}; all of it is in {store.folder(run) / 'error.txt'}")
     return _collect(experiment, store, request) or int(bool(errors))
@@ -110,6 +114,7 @@ def _slurm(specs: list[RunSpec], store: Store, args: Any) -> None:
     command = [sys.executable, "-m", "m3g", "reproduce", args.experiment, "--scale", args.scale]
     command += ["--out", str(store.path.resolve())]
     command += [] if args.data is None else ["--data", str(Path(args.data).resolve())]
+    command += [] if args.add is None else ["--add", str(Path(args.add).resolve())]
     command += [] if args.seeds is None else ["--seeds", str(args.seeds)]
     command += [] if args.methods is None else ["--methods", *args.methods]
     left = [spec for spec in specs if not store.finished(spec.id)]

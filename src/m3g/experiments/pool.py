@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from m3g.experiments.added import load
 from m3g.experiments.registry import find
 from m3g.experiments.spec import Experiment, Request, RunSpec, place_files
 from m3g.experiments.store import Store
@@ -91,10 +92,12 @@ def do_all(
     return errors
 
 
-def _worker(name: str, specs: list[RunSpec], store: Path, data: Path, keep: bool) -> None:
+def _worker(name: str, specs: list[RunSpec], store: Path, data: Path, keep: bool, added: str | None) -> None:
     import torch
 
     torch.set_num_threads(1)
+    if added is not None:
+        load(added)
     do_all(find(name), specs, Store(store), data, keep=keep)
 
 
@@ -106,9 +109,13 @@ def run_pool(
     *,
     jobs: int,
     keep: bool = False,
+    added: str | None = None,
     tell: Callable[[str], None] = print,
 ) -> dict[str, str]:
-    """Do all runs with `jobs` processes and one progress display; a worker that is killed is replaced."""
+    """Do all runs with `jobs` processes and one progress display; a worker that is killed is replaced.
+
+    `added` is the file of the user's own data sets and losses, which every worker needs.
+    """
     if jobs == 1:
         with Progress(specs, store, tell) as progress:
             errors: dict[str, str] = {}
@@ -120,7 +127,7 @@ def run_pool(
     context = multiprocessing.get_context("spawn")
 
     def start() -> Any:
-        args = (experiment.name, list(specs), store.path, data, keep)
+        args = (experiment.name, list(specs), store.path, data, keep, added)
         process = context.Process(target=_worker, args=args, daemon=True)
         process.start()
         return process

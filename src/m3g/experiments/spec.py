@@ -6,7 +6,7 @@ import copy
 import hashlib
 import json
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -143,6 +143,6 @@ class Experiment:
     work: Callable[[Settings, Path, Path], dict[str, Any]]
     collect: Callable[[list[Result], Path], str]
     prepare: Callable[[Path | None, Path, Request], None] | None = None
-    methods: Sequence[str] = ()
+    methods: Collection[str] = ()
     seconds: float = 30.0
     scales: Sequence[str] = field(default=("laptop",))

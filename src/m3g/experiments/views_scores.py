@@ -14,7 +14,6 @@ from m3g.experiments.views_grids import CANONICAL
 OURS = "m3g"
 BATCH = "data_options.batch_size"  # the label of a run of the grid that tries other points per batch
 NOT_LOSSES = ("raw", "pca", "linear-mcca", "supervised")
-TWO_VIEWS = tuple(name for name, wanted in SETS.items() if len(wanted.views) == 2)
 PARTS = tuple(name for name, wanted in SETS.items() if wanted.part)
 TASKS = ("linear_mean", "moved", "recall", "recall_rest", "few_5_mean", "nmi")
 Table = dict[str, dict[str, dict[Any, float]]]  # arm, data set, seed
@@ -128,7 +127,7 @@ def absent_curves(tests: list[Result], name: str) -> dict[str, dict[str, float]]
     """
     table: dict[str, Table] = {}
     for row in tests:
-        if row["labels"]["data"] in TWO_VIEWS:
+        if len(SETS[row["labels"]["data"]].views) == 2:
             continue
         for share, found in row["metrics"].get("absent", {}).items():
             if name in found:

@@ -30,7 +30,7 @@ from m3g.losses.mv_dhel import MVDHEL, mv_dhel
 from m3g.losses.mv_infonce import MVInfoNCE, mv_infonce
 from m3g.losses.pmrl import PMRL, pmrl
 from m3g.losses.polyview import PolyView, polyview
-from m3g.losses.registry import available, build, describe, options
+from m3g.losses.registry import available, build, describe, options, register
 from m3g.losses.symile import Symile, symile
 from m3g.losses.temperature import Temperature
 from m3g.losses.triangle import Triangle, triangle
@@ -83,6 +83,7 @@ __all__ = [
     "pairwise",
     "pmrl",
     "polyview",
+    "register",
     "symile",
     "triangle",
     "vicreg",

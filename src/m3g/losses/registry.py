@@ -62,6 +62,19 @@ _LOSSES = {
 }
 
 
+def register(name: str, factory: Callable[..., ViewLoss], *, summary: str = "", cost: str = "") -> None:
+    """Give a loss of one's own a name, for this process: `build` and all that calls it then know it.
+
+    >>> register("infonce-again", InfoNCEPairwise)
+    >>> build("infonce-again", temperature=0.2).pair_loss.temperature()
+    0.2
+    >>> _ = _LOSSES.pop("infonce-again")
+    """
+    if name in _LOSSES:
+        raise ValueError(f"name must be one that no loss has yet, got {name!r}.")
+    _LOSSES[name] = LossEntry(factory, summary, cost)
+
+
 def available() -> list[str]:
     """The names that `build` takes.
 

@@ -63,8 +63,7 @@ def symile(
     views, mask = clean(views, mask, normalize=normalize)
     enough_points(views)
     if rescale:
-        k, _, d = views.shape
-        views = views * d ** (1 / 2 - 1 / k)
+        views = views.mul(views.shape[2] ** (1 / 2 - 1 / len(views)))
     if mask is not None:
         some_object(mask.all(0), has="all its views")
     if negatives == "n":

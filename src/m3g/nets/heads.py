@@ -38,7 +38,7 @@ class Head(nn.Module):
                 nn.LayerNorm(out_features),
             )
         if bias is not None:
-            nn.init.constant_(self.layers[-1].bias, bias)
+            nn.init.constant_(self.layers[-1].get_parameter("bias"), bias)
 
     def forward(self, features: Tensor) -> Tensor:
         embedding: Tensor = self.layers(features)
