@@ -47,7 +47,8 @@ POINTS, STEPS = 32, 200
 OTHER_POINTS = (16, 64)
 ABSENT_IN_TRAINING = 0.5
 MAIN = ("m3g", "infonce-pwe", "infonce-ave")
-# on two sets: larger batches (without M3G, which has 128^4 tuples of four views), and longer trainings
+# on two sets: larger batches (without M3G, which has 128^4 tuples of four views), longer trainings, and what losses
+# without a sense of signs do when views start at random and are read as they are (arms "plain")
 CLOSER = ("digits", "scenes")
 LARGE, IN_LARGE = 128, ("infonce-pwe", "infonce-ave", "m3g-pairs", "mcca")
 LONGER, WEAK = 1000, ("gram", "symile", "pmrl", "mcca")
@@ -139,6 +140,11 @@ def _runs(request: Request) -> Iterator[RunSpec]:
         for data in parts:
             yield from _first(data, request)
         for data in (data for data in whole if data in CLOSER):
+            for loss in WEAK:
+                change = {"heads": {"bias": None}}
+                for run in _as_chosen(data, loss, "plain", change, request):
+                    run.settings["plain"] = True
+                    yield run
             for loss in IN_LARGE:
                 change = {"data_options": {"batch_size": LARGE}}
                 yield from _as_chosen(data, loss, f"{LARGE} objects", change, request)
@@ -198,7 +204,7 @@ def work(settings: Settings, folder: Path, data: Path) -> dict[str, Any]:
     except NonFiniteLoss as error:
         return {"validation": 0.0, "diverged": str(error).splitlines()[0][:200]}
     seen = {split: embedded(module.net, views_data, split) for split in ("train", "val", "test")}
-    if settings.get("readout", {}).get("canonical"):
+    if settings.get("readout", {}).get("canonical") and not settings.get("plain"):
         seen = read_out(seen)
     found: dict[str, Any] = validation(seen["train"], seen["val"], by_class=by_class)
     if settings["stage"] == "grid":

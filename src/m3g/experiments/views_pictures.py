@@ -11,6 +11,8 @@ from m3g.experiments import figures, views_scores
 from m3g.experiments.ranks import Ranks
 from m3g.experiments.spec import Result
 
+# the losses at the top, and those that were weak before they got what they need
+FRONT = ("m3g", "infonce-pwe", "infonce-ave", "m3g-pairs", "vicreg", "mmcr", "pmrl", "mcca")
 SHOWN = ("m3g", "infonce-pwe", "infonce-ave", "m3g, absent in training", "linear-mcca", "raw", "supervised")
 PICTURED = {"linear_mean": "linear probe", "recall": "retrieval", "moved": "moved probe"}
 BY_NUMBER = {
@@ -34,36 +36,35 @@ def draw(results: list[Result], every: Mapping[str, Any], folder: Path) -> list[
 
 
 def critical_differences(ranks: Mapping[str, Ranks], path: Path) -> list[Path]:
-    """Per task the average ranks on a line; a bar joins arms whose ranks do not differ (Nemenyi, 5 %)."""
+    """Per task a line for every arm, the best first, with its average rank; bars at the right join arms whose ranks do
+    not differ (Nemenyi, 5 %).
+    """
     most = max(len(found.ranks) for found in ranks.values())
-    figure, axes = figures.panels(len(ranks), width=4.6 * len(ranks), height=1.6 + 0.24 * most)
+    figure, axes = figures.panels(len(ranks), width=4.6 * len(ranks), height=1.4 + 0.24 * most)
     for axis, (title, found) in zip(axes, ranks.items()):
-        count = len(found.ranks)
-        axis.set(xlim=(0.5, count + 0.5), ylim=(-most - 0.5, 2.0), title=f"{title}, {found.sets} sets")
-        axis.plot([1, 1 + found.critical], [1.6, 1.6], color="black", linewidth=1.5)
-        axis.text(1 + found.critical / 2, 1.65, f"critical difference {found.critical:.1f}", fontsize=7, ha="center")
+        arms = list(found.ranks)
         for place, (arm, rank) in enumerate(found.ranks.items()):
-            ours = arm == views_scores.OURS
-            colour = figures.COLOURS[1] if ours else "black"
-            axis.plot([rank, rank], [0.9, -place - 0.5], color=colour, linewidth=0.6, alpha=0.6)
-            axis.plot([rank], [0.9], "o", color=colour, markersize=3)
-            right = rank > (count + 1) / 2
-            axis.text(rank + (-0.1 if right else 0.1), -place - 0.5, f"{arm} {rank:.1f}", fontsize=7,
-                      ha="right" if right else "left", va="center", color=colour)  # fmt: skip
+            colour = figures.COLOURS[1] if arm.startswith(views_scores.OURS) else "black"
+            axis.plot([0, rank], [place, place], color=colour, linewidth=0.6, alpha=0.4)
+            axis.plot([rank], [place], "o", color=colour, markersize=4)
+            axis.text(rank + 0.3, place, f"{rank:.1f}", fontsize=7, va="center", color=colour)
+        axis.set_yticks(range(len(arms)), arms, fontsize=8)
+        for label in axis.get_yticklabels():
+            label.set_color(figures.COLOURS[1] if label.get_text().startswith(views_scores.OURS) else "black")
         bars = [group for group in found.groups if len(group) > 1]
+        end = len(arms) + 2
         for place, group in enumerate(bars):
-            height = 0.8 - 0.6 * (place + 1) / (len(bars) + 1)
-            ends = [found.ranks[group[0]] - 0.05, found.ranks[group[-1]] + 0.05]
-            axis.plot(ends, [height, height], color="black", linewidth=2)
-        axis.set_yticks([])
-        axis.xaxis.tick_top()
-        for side in ("left", "right", "bottom"):
+            ends = [arms.index(group[0]) - 0.3, arms.index(group[-1]) + 0.3]
+            axis.plot([end + 0.7 * place] * 2, ends, color=figures.COLOURS[0], linewidth=2.5, solid_capstyle="butt")
+        axis.set(xlim=(0, end + 0.7 * len(bars)), ylim=(most - 0.4, -0.6), xlabel="average rank, 1 is best")
+        axis.set_title(f"{title}, {found.sets} sets, critical difference {found.critical:.1f}", fontsize=9)
+        for side in ("right", "top"):
             axis.spines[side].set_visible(False)
     return figures.save(figure, path)
 
 
 def heat_map(every: Mapping[str, Any], path: Path) -> list[Path]:
-    """Arms against data sets; the colour is the distance from the best of the column, in points."""
+    """Arms against data sets; the colour is the distance from the best loss of the column, in points."""
     shown = [name for name in PICTURED if every[name]]
     if not shown:
         return []
@@ -71,8 +72,10 @@ def heat_map(every: Mapping[str, Any], path: Path) -> list[Path]:
     figure, axes = figures.panels(len(shown), width=5.6 * len(shown), height=1.6 + 0.27 * most)
     for axis, name in zip(axes, shown):
         means = {arm: by for arm, by in views_scores.means(every[name]).items() if not views_scores.is_control(arm)}
-        sets = list(dict.fromkeys(data for by in means.values() for data in by))
-        best = {data: max(by[data] for arm, by in means.items() if data in by and arm != "supervised") for data in sets}
+        whole = views_scores.common(means)
+        sets = [data for data in dict.fromkeys(data for by in means.values() for data in by) if data in whole]
+        losses = [by for arm, by in means.items() if arm not in views_scores.NOT_LOSSES]
+        best = {data: max(by[data] for by in losses if data in by) for data in sets}
         grid = [[100 * (by[d] - best[d]) if d in by else float("nan") for d in sets] for by in means.values()]
         image = axis.imshow(grid, cmap="cividis", vmin=-20, vmax=0, aspect="auto")
         for i, by in enumerate(means.values()):
@@ -83,7 +86,7 @@ def heat_map(every: Mapping[str, Any], path: Path) -> list[Path]:
         axis.set_xticks(range(len(sets)), sets, rotation=60, fontsize=7, ha="right")
         axis.set_yticks(range(len(means)), list(means), fontsize=7)
         axis.set_title(PICTURED[name], fontsize=9)
-    figure.colorbar(image, ax=list(axes), shrink=0.8, label="points below the best without labels")
+    figure.colorbar(image, ax=list(axes), shrink=0.8, label="points below the best loss")
     return figures.save(figure, path)
 
 
@@ -108,17 +111,18 @@ def absent_curves(tests: list[Result], path: Path) -> list[Path]:
 
 def front(results: list[Result], path: Path) -> list[Path]:
     """Probe against retrieval for every setting of the grids, on validation rows, mean over the data sets."""
-    points: dict[str, dict[str, list[tuple[float, float]]]] = {}
+    points: dict[str, dict[str, dict[str, tuple[float, float]]]] = {}
     for row in results:
         labels, found = row["labels"], row["metrics"]
         if labels["stage"] == "grid" and views_scores.BATCH not in labels and "linear_mean" in found:
             setting = views_scores.setting({name: value for name, value in labels.items() if "." in name})
-            points.setdefault(labels["arm"], {}).setdefault(setting, []).append((found["linear_mean"], found["recall"]))
-    most = max((len(sets) for by in points.values() for sets in by.values()), default=0)
+            by = points.setdefault(labels["arm"], {}).setdefault(setting, {})
+            by[labels["data"]] = (found["linear_mean"], found["recall"])
+    shared = views_scores.common({arm: set.intersection(*map(set, by.values())) for arm, by in points.items()})
     lines = {
-        arm: {s: sets for s, sets in by.items() if len(sets) == most}
-        for arm, by in points.items()
-        if not views_scores.is_control(arm)
+        arm: {setting: [by[data] for data in shared] for setting, by in points[arm].items() if shared <= set(by)}
+        for arm in FRONT
+        if shared and arm in points
     }
     lines = {arm: by for arm, by in lines.items() if by}
     if not lines:
@@ -128,10 +132,9 @@ def front(results: list[Result], path: Path) -> list[Path]:
         settings = sorted(by, key=_place)
         xs = [100 * statistics.fmean(x for x, _ in by[s]) for s in settings]
         ys = [100 * statistics.fmean(y for _, y in by[s]) for s in settings]
-        style = "-" if place < len(figures.COLOURS) else "--"
-        colour, marker = (seq[place % len(seq)] for seq in (figures.COLOURS, figures.MARKERS))
-        axis.plot(xs, ys, label=arm, color=colour, marker=marker, markersize=4, linewidth=1, linestyle=style)
-        axis.annotate(settings[0], (xs[0], ys[0]), fontsize=6)
+        colour, marker = figures.COLOURS[place], figures.MARKERS[place]
+        axis.plot(xs, ys, label=arm, color=colour, marker=marker, markersize=4, linewidth=1)
+        axis.annotate(settings[0], (xs[0], ys[0]), (4, 3), textcoords="offset points", fontsize=6, color=colour)
     axis.set(xlabel="linear probe, % (validation)", ylabel="right object found first, % (validation)")
     axis.grid(alpha=0.3)
     axis.legend(frameon=False, fontsize=7, ncols=2)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from m3g.experiments.ranks import Ranks, ranked
@@ -68,7 +68,7 @@ def means(table: Table, *, seeds: int = 0) -> dict[str, dict[str, float]]:
     }
 
 
-def common(found: dict[str, dict[str, float]]) -> set[str]:
+def common(found: Mapping[str, Collection[str]]) -> set[str]:
     """The data sets that M3G and both forms of InfoNCE have, as far as they have any."""
     sets = [set(found[arm]) for arm in (OURS, "infonce-pwe", "infonce-ave") if found.get(arm)]
     return set.intersection(*sets) if sets else set()
