@@ -28,7 +28,8 @@ MOST_ROWS = 2000
 class ViewSet:
     """A data set: its views' names, how to read it, and whether it has labels, groups, and rows that are only of one
     class (any row of the class is then a right answer in retrieval). A set that is a `part` of another has some of its
-    views: it stands in the curve against k, and in no mean over data sets.
+    views: it stands in the curve against k, and in no mean over data sets. A set with `gaps` has rows that lack views
+    as they are: no more are taken away from its training, and it stands in no curve against the share that is absent.
     """
 
     views: tuple[str, ...]
@@ -37,6 +38,7 @@ class ViewSet:
     groups: bool = False
     by_class: bool = False
     part: bool = False
+    gaps: bool = False
 
 
 SETS: dict[str, ViewSet] = {}
@@ -137,7 +139,7 @@ def proteins(source: Path) -> Arrays:
         return {name: stored[name] for name in (*PROTEINS, "label")}
 
 
-@data_set("tumours", ["mrna", "mirna", "protein"])
+@data_set("tumours", ["mrna", "mirna", "protein"], gaps=True)
 def tumours(source: Path) -> Arrays:
     """TCGA breast tumours, k = 3; 70 of the 220 rows really lack the proteins."""
     with _stored(source, "tcga_breast_3omics.npz") as stored:

@@ -129,8 +129,7 @@ def _runs(request: Request) -> Iterator[RunSpec]:
             for data in whole:
                 yield from _block(data, loss, request)
         for data in whole:
-            # half absent would leave no pair of two views, and of the few rows of the tumours batches without a pair
-            if len(SETS[data].views) > 2 and data != "tumours":
+            if len(SETS[data].views) > 2 and not SETS[data].gaps:  # of two views half would leave no pair
                 for loss in MAIN:
                     change = {"data_options": {"absent": ABSENT_IN_TRAINING}}
                     yield from _as_chosen(data, loss, "absent in training", change, request)

@@ -123,11 +123,12 @@ def few_views(tests: list[Result]) -> dict[str, dict[str, float]]:
 
 def absent_curves(tests: list[Result], name: str) -> dict[str, dict[str, float]]:
     """Per arm and share of absent entries the mean over seeds and data sets; sets of two views are left out, where a
-    row that keeps one view lacks at most half.
+    row that keeps one view lacks at most half, and those with gaps of their own.
     """
     table: dict[str, Table] = {}
     for row in tests:
-        if len(SETS[row["labels"]["data"]].views) == 2:
+        about = SETS[row["labels"]["data"]]
+        if len(about.views) == 2 or about.gaps:
             continue
         for share, found in row["metrics"].get("absent", {}).items():
             if name in found:
