@@ -92,14 +92,17 @@ def ranks_of(every: dict[str, Table]) -> dict[str, Ranks]:
 
 
 def by_number(tests: Iterable[Result], name: str) -> dict[str, dict[int, list[float]]]:
-    """A metric of the digits by arm and number of views, one value per seed, for arms that have several numbers."""
+    """A metric of the digits by arm and number of views, one value per seed, for arms that have all the numbers that
+    any arm has, and several.
+    """
     table = scores(tests, name)
     found = {
         arm: {k: list(by[data].values()) for k, data in DIGITS_BY_NUMBER.items() if data in by}
         for arm, by in table.items()
         if not is_control(arm)
     }
-    return {arm: by for arm, by in found.items() if len(by) > 1}
+    most = max((len(by) for by in found.values()), default=0)
+    return {arm: by for arm, by in found.items() if 1 < len(by) == most}
 
 
 def few_views(tests: list[Result]) -> dict[str, dict[str, float]]:
