@@ -140,8 +140,7 @@ def _runs(request: Request) -> Iterator[RunSpec]:
             yield from _first(data, request)
         for data in (data for data in whole if data in CLOSER):
             for loss in WEAK:
-                change = {"heads": {"bias": None}}
-                for run in _as_chosen(data, loss, "plain", change, request):
+                for run in _as_chosen(data, loss, "plain", {"heads": {"bias": None}}, request):
                     run.settings["plain"] = True
                     yield run
             for loss in IN_LARGE:

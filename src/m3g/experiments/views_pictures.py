@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping
 from pathlib import Path
@@ -72,11 +73,12 @@ def heat_map(every: Mapping[str, Any], path: Path) -> list[Path]:
     figure, axes = figures.panels(len(shown), width=5.6 * len(shown), height=1.6 + 0.27 * most)
     for axis, name in zip(axes, shown):
         means = {arm: by for arm, by in views_scores.means(every[name]).items() if not views_scores.is_control(arm)}
-        whole = views_scores.common(means)
-        sets = [data for data in dict.fromkeys(data for by in means.values() for data in by) if data in whole]
+        every_set = dict.fromkeys(data for by in means.values() for data in by)
+        whole = views_scores.common(means) or every_set
+        sets = [data for data in every_set if data in whole]
         losses = [by for arm, by in means.items() if arm not in views_scores.NOT_LOSSES]
-        best = {data: max(by[data] for by in losses if data in by) for data in sets}
-        grid = [[100 * (by[d] - best[d]) if d in by else float("nan") for d in sets] for by in means.values()]
+        best = {data: max((by[data] for by in losses if data in by), default=math.nan) for data in sets}
+        grid = [[100 * (by[d] - best[d]) if d in by else math.nan for d in sets] for by in means.values()]
         image = axis.imshow(grid, cmap="cividis", vmin=-20, vmax=0, aspect="auto")
         for i, by in enumerate(means.values()):
             for j, data in enumerate(sets):
@@ -116,11 +118,11 @@ def front(results: list[Result], path: Path) -> list[Path]:
         labels, found = row["labels"], row["metrics"]
         if labels["stage"] == "grid" and views_scores.BATCH not in labels and "linear_mean" in found:
             setting = views_scores.setting({name: value for name, value in labels.items() if "." in name})
-            by = points.setdefault(labels["arm"], {}).setdefault(setting, {})
-            by[labels["data"]] = (found["linear_mean"], found["recall"])
-    shared = views_scores.common({arm: set.intersection(*map(set, by.values())) for arm, by in points.items()})
+            here = points.setdefault(labels["arm"], {}).setdefault(setting, {})
+            here[labels["data"]] = (found["linear_mean"], found["recall"])
+    shared = views_scores.common({arm: set.intersection(*map(set, at.values())) for arm, at in points.items()})
     lines = {
-        arm: {setting: [by[data] for data in shared] for setting, by in points[arm].items() if shared <= set(by)}
+        arm: {setting: [at[data] for data in shared] for setting, at in points[arm].items() if shared <= set(at)}
         for arm in FRONT
         if shared and arm in points
     }
