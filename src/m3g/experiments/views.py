@@ -130,7 +130,7 @@ def _runs(request: Request) -> Iterator[RunSpec]:
                 yield from _block(data, loss, request)
         for data in whole:
             if len(SETS[data].views) > 2 and not SETS[data].gaps:  # of two views half would leave no pair
-                for loss in MAIN:
+                for loss in (*MAIN, "m3g-pairs"):
                     change = {"data_options": {"absent": ABSENT_IN_TRAINING}}
                     yield from _as_chosen(data, loss, "absent in training", change, request)
         for data in whole:
