@@ -8,10 +8,11 @@ their principal components, linear CCA of k views, and the same network trained 
 choose their points per batch: 16, 32 or 64, with the setting that was best at 32.
 
 The order is such that a part is useful: M3G, InfoNCE and the baselines on all sets of measurements, the other losses
-one by one, the first three losses with half of the training entries absent, with the batch in their choice, and on the
-digits with three to five of their views; on two sets some losses with 128 objects per batch or 1000 steps; then
-the same on the sets of pictures (`by_class`), which take as long as all others together. Data sets are in
-`m3g.experiments.view_sets`, the grids in `m3g.experiments.views_grids`.
+one by one, the first three losses (and `m3g-pairs`) with half of the training entries absent, the three with the batch
+in their choice, and on the digits with three to five of their views; on two sets some losses with 128 objects per
+batch, with 1000 steps, or without the help that they need; then the same on the sets of pictures (`by_class`), which
+take as long as all others together. Data sets are in `m3g.experiments.view_sets`, the grids in
+`m3g.experiments.views_grids`.
 """
 
 from __future__ import annotations

@@ -14,7 +14,16 @@ from m3g.experiments.spec import Result
 
 # the losses at the top, and those that were weak before they got what they need
 FRONT = ("m3g", "infonce-pwe", "infonce-ave", "m3g-pairs", "vicreg", "mmcr", "pmrl", "mcca")
-SHOWN = ("m3g", "infonce-pwe", "infonce-ave", "m3g, absent in training", "linear-mcca", "raw", "supervised")
+SHOWN = (
+    "m3g",
+    "infonce-pwe",
+    "infonce-ave",
+    "m3g, absent in training",
+    "linear-mcca",
+    "raw",
+    "supervised",
+    "infonce-pwe, absent in training",
+)
 PICTURED = {"linear_mean": "linear probe", "recall": "retrieval", "moved": "moved probe"}
 BY_NUMBER = {
     "linear_mean": "linear probe",
@@ -97,7 +106,7 @@ def absent_curves(tests: list[Result], path: Path) -> list[Path]:
     found = {name: views_scores.absent_curves(tests, name) for name in ("linear", "recall_rest")}
     if not any(found.values()):
         return []
-    figure, axes = figures.panels(2, width=9.0, height=3.6)
+    figure, axes = figures.panels(2, width=9.0, height=4.2)
     titles = {"linear": "linear probe, %", "recall_rest": "found from the other views, %"}
     for axis, (name, curves) in zip(axes, found.items()):
         for place, arm in enumerate(SHOWN):
@@ -107,7 +116,7 @@ def absent_curves(tests: list[Result], path: Path) -> list[Path]:
                           color=figures.COLOURS[place], marker=figures.MARKERS[place], markersize=4)  # fmt: skip
         axis.set(xlabel="entries absent in testing, %", ylabel=titles[name])
         axis.grid(alpha=0.3)
-    axes[0].legend(frameon=False, fontsize=7)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False, fontsize=8)
     return figures.save(figure, path)
 
 
