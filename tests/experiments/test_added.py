@@ -28,13 +28,15 @@ class Mine(InfoNCEPairwise):
 
 
 @pytest.fixture
-def file(tmp_path, monkeypatch):
-    for registered in (view_sets.SETS, views_grids.GRIDS, views_grids.FIXED, registry._LOSSES):
-        for name in ("mine", "orchids"):
-            monkeypatch.setitem(registered, name, None)  # taken out again after the test
-            del registered[name]
+def file(tmp_path):
+    """The user's file; what it registers is gone after the test, and all else in its old order."""
+    registered = (view_sets.SETS, views_grids.GRIDS, views_grids.FIXED, registry._LOSSES)
+    before = [dict(entries) for entries in registered]
     (tmp_path / "mine.py").write_text(FILE)
-    return tmp_path / "mine.py"
+    yield tmp_path / "mine.py"
+    for entries, kept in zip(registered, before):
+        entries.clear()
+        entries.update(kept)
 
 
 def test_only_what_is_new_is_left(file):
@@ -48,12 +50,11 @@ def test_only_what_is_new_is_left(file):
     assert {s.labels["data"] for s in after.values() if s.labels["arm"] == "mine"} >= {"digits", "orchids"}
 
 
-def test_the_command_trains_it(file, tmp_path, monkeypatch, capsys):
+def test_the_command_trains_it(file, tmp_path, capsys):
     random = np.random.default_rng(0)
     objects = random.normal(size=(120, 4)).astype(np.float32)
     np.savez(tmp_path / "orchids.npz", petal=objects, leaf=objects[:, ::-1], label=(objects[:, 0] > 0).astype(int))
-    for name in list(view_sets.SETS):
-        monkeypatch.delitem(view_sets.SETS, name)
+    view_sets.SETS.clear()
     command = ["reproduce", "views", "--data", str(tmp_path), "--out", str(tmp_path / "out"), "--methods", "mine"]
     assert main([*command, "--seeds", "1", "--add", str(file)]) == 0
     assert "1 measured runs of 1 arms on 1 data sets" in capsys.readouterr().out
