@@ -233,10 +233,10 @@ def test_how_many_subsets_are_quick(loss):
     sizes = {}
     for batch in (16, 32, 64, 128, 256):
         config = small(data_options={"batch_size": batch, "views": None}, loss=loss)
-        sizes[batch] = build.subsets(config, build.build_data(config), build.build_loss(config))
+        sizes[batch] = build.subsets(config, build.build_loss(config), k=6, batch_size=batch)
     assert sizes == {16: (6, 1), 32: (4, 15), 64: (4, 3), 128: (3, 20), 256: (3, 3)}
     config = small(data_options={"views": None})
-    assert build.subsets(config, build.build_data(config), build.build_loss(config)) == (6, 1)
+    assert build.subsets(config, build.build_loss(config), k=6, batch_size=64) == (6, 1)
 
 
 @pytest.mark.parametrize("precision", ["bf16-mixed", "bf16-true", "64-true"])
