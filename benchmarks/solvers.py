@@ -52,6 +52,7 @@ def measure(program: str, n: int, k: int, epsilon: float, **options: Any) -> dic
 
 
 def run(results: Path, only: str | None = None) -> None:
+    """Measure all parts, or only one; the rows of the others then stay as they were last written."""
     rows = []
     for part, cases in (("small", SMALL), ("medium", MEDIUM)):
         for n, k, epsilon in cases if only in (None, part) else []:
@@ -65,6 +66,10 @@ def run(results: Path, only: str | None = None) -> None:
         rows += [measure("m3g", *case, tol=1e-3) for case in LARGE]
     if only in (None, "launches"):
         rows.append(measure("launches", 64, 4, 0.05, steps=3))
+    path = results / "solvers.json"
+    if only is not None and path.exists():
+        stored = json.loads(path.read_text())["rows"]
+        rows = list(({_key(row): row for row in stored} | {_key(row): row for row in rows}).values())
     report = {
         "machine": {
             "processor": platform.processor() or platform.machine(),
@@ -73,15 +78,18 @@ def run(results: Path, only: str | None = None) -> None:
         },
         "rows": rows,
     }
-    name = "solvers" if only is None else f"solvers-{only}"
-    (results / f"{name}.json").write_text(json.dumps(report, indent=1) + "\n")
+    path.write_text(json.dumps(report, indent=1) + "\n")
     table = as_markdown(rows)
-    (results / f"{name}.md").write_text(table)
+    (results / "solvers.md").write_text(table)
     print(table)
-    if only is None:
-        plot(rows, results / "solvers.png")
-        if results == readme_table.SOLVERS.parent:
-            readme_table.write(rows)
+    plot(rows, results / "solvers.png")
+    if results == readme_table.SOLVERS.parent:
+        readme_table.write(rows)
+
+
+def _key(row: dict[str, Any]) -> tuple[Any, ...]:
+    """What was measured."""
+    return tuple(row.get(name) for name in ("program", "n", "k", "epsilon", "tol", "dtype"))
 
 
 def find(rows: list[dict[str, Any]], program: str, n: int, k: int, epsilon: float, tol: float) -> dict[str, Any] | None:
