@@ -107,7 +107,7 @@ def as_markdown(rows: list[dict[str, Any]]) -> str:
         "tolerance, eager, and `compiled` the same by `torch.compile(loss, fullgraph=True)`. `backward` is",
         "(forward + backward) / forward; memory is the peak beyond the process before the solve; `of peak` is the rate",
         "of the contractions' matrix products over that of a plain 2048 x 2048 product in the same process.",
-        "The programs of a row are measured one after the other; rows of different parts may be of different runs (`--only`).",
+        "The programs of a row are measured one after the other; rows of different parts may be of different runs.",
         "",
         "| n | k | eps | operators | m3g ms | steps | fixed ms | compiled ms | steps | backward | MiB | of peak "
         "| OTT-JAX ms | sweeps | MiB | times faster | compiled: times faster | wanted | POT ms |",
