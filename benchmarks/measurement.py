@@ -18,10 +18,10 @@ LONG = 3.0
 MOST_FIXED_STEPS = 12
 
 
-def noisy_views(k: int, n: int, d: int = 64) -> torch.Tensor:
-    """A shared base plus unit noise, on the sphere."""
+def noisy_views(k: int, n: int, noise: float = 1.0, *, d: int = 64) -> torch.Tensor:
+    """A shared base plus noise, on the sphere."""
     generator = torch.Generator().manual_seed(0)
-    views = torch.randn(1, n, d, generator=generator) + torch.randn(k, n, d, generator=generator)
+    views = torch.randn(n, d, generator=generator) + noise * torch.randn(k, n, d, generator=generator)
     return torch.nn.functional.normalize(views, dim=-1)
 
 

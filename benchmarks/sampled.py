@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 import m3g
-from benchmarks.measurement import peak_bytes
+from benchmarks.measurement import noisy_views, peak_bytes
 from benchmarks.sampled_report import plot, tables
 from benchmarks.sampled_training import training
 from m3g.losses.m3g import solved_gap
@@ -37,12 +37,6 @@ RANK_CASES = [(3, 128, 0.3, 0.05), (3, 128, 1.0, 0.05), (3, 128, 1.0, 0.2), (4, 
 VIEWS = (3, 4, 6, 8, 12)
 POINTS = (128, 256, 512, 1024, 2048)
 MANY = [(3, 1024), (3, 4096), (4, 4096), (6, 1024), (6, 4096)]
-
-
-def noisy_views(k: int, n: int, noise: float, *, d: int = 64) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(0)
-    views = torch.randn(n, d, generator=generator) + noise * torch.randn(k, n, d, generator=generator)
-    return torch.nn.functional.normalize(views, dim=-1)
 
 
 def gap_and_gradient(views: torch.Tensor, epsilon: float, solver: Any, *, tol: float = 1e-3) -> dict[str, Any]:

@@ -54,6 +54,16 @@ def test_potentials_that_fit_the_sample_do_not_make_the_error_look_small():
     assert 0.8 < (true / told) ** 0.5 < 1.2
 
 
+@pytest.mark.parametrize(("k", "n"), [(3, 128), (4, 32), (4, 64)])
+def test_a_nearly_solved_batch_takes_few_steps(k, n):
+    """Its Hessian is nearly singular: a ridge above the rounding of its entries makes every step too short. And what a
+    fresh sample finds differs by rounding only, which must not cause another round.
+    """
+    _, _, solution = gap_and_gradient(noisy_views(k, n, 0.3), 0.02, m3g.Sampled(seed=1), 1e-6)
+    assert solution.converged
+    assert solution.num_steps <= 10
+
+
 def test_the_factor_of_the_fit():
     weights = torch.rand(3, 50, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     bias = torch.tensor([0.0, 0.05, 0.6], dtype=torch.float64) * weights.sum(1)

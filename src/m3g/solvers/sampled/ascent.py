@@ -20,7 +20,7 @@ LARGEST_CHANGE = 20.0
 # Error, as a part of the largest there can be half of, past which views are scaled one at a time.
 COARSE = 0.4
 # Evaluations without a lower error after which an ascent ends, where the error is below so many times the rounding.
-MOST_STALLED = 8
+MOST_STALLED = 3
 NEAR_ROUNDING = 1e3
 # Number of points of all views up to which the Hessian is built, and not only multiplied with, if memory allows: its
 # blocks, the matrix, and in float64 its factors.
@@ -49,6 +49,11 @@ class ListPoint:
     @property
     def height(self) -> Tensor:
         return (self.log_scaling * self.target).sum(1, keepdim=True)
+
+    @property
+    def reach(self) -> Tensor:
+        """(b,) the largest log scaling of every view in absolute value, added up: the size of a tuple's exponent."""
+        return torch.stack([part.abs().amax(1) for part in self.log_scaling.split(self.sizes, 1)]).sum(0)
 
     @property
     def sizes(self) -> list[int]:

@@ -113,7 +113,7 @@ def fit_factor(weights: Tensor, bias: Tensor) -> Tensor:
     mean = (2 * bias.unsqueeze(1) / total).clamp(min=0.0, max=MOST_LEVERAGE)
     a = torch.zeros_like(mean)
     # The mean leverage is concave in a: Newton steps converge to the root from below.
-    for _ in range(20):
+    for _ in range(10):
         grown = 1 + a * weights
         slope = (weights / grown).square().sum(1, keepdim=True)
         reached = (a * weights.square() / grown).sum(1, keepdim=True)

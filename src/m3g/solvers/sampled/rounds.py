@@ -179,8 +179,10 @@ class Rounds:
 
     def _judged(self, build: Build, listed: Listed, end: Ascended) -> Found:
         error = sampling_error(listed, end.point, self.problem, DRAWS_EACH)
-        # Four times what tol leaves: its estimate is a rough one, and low where little is sampled.
-        return Found(build, listed, end.point, replace(error, value=error.value + 4 * end.left))
+        # Four times what tol leaves: its estimate is a rough one, and low where little is sampled. And what exponents
+        # of this size lose by rounding, which no sample contradicts.
+        value = error.value + 4 * end.left + torch.finfo(self.problem.dtype).eps * end.point.reach
+        return Found(build, listed, end.point, replace(error, value=value))
 
     def _checked(self, found: Found, rank: int) -> Found:
         assert found.build is not None

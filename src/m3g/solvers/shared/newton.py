@@ -74,11 +74,11 @@ def factorise(
     """
     k = len(sizes)
     if marginals.dtype != dtype or right.dtype != dtype or pairs[0, 1].dtype != dtype:
-        noise = torch.finfo(pairs[0, 1].dtype).eps
+        ridge = 8 * torch.finfo(pairs[0, 1].dtype).eps
         pairs = {edge: pair.to(dtype) for edge, pair in pairs.items()}
         marginals, right = marginals.to(dtype), right.to(dtype)
     else:
-        noise = torch.finfo(dtype).eps
+        ridge = 4 * marginals.shape[1] * torch.finfo(dtype).eps  # of the factorisation itself, a sum of N terms
     # Cholesky reads one triangle only, so the other is not filled.
     starts = [sum(sizes[: l + 1]) for l in range(k)]
     rows = []
@@ -86,7 +86,6 @@ def factorise(
         row = [pairs[l, m] for m in range(l + 1, k)]
         rows.append(pad(row[0] if len(row) == 1 else torch.cat(row, 2), (starts[l], 0)))
     upper = pad(rows[0] if len(rows) == 1 else torch.cat(rows, 1), (0, 0, 0, sizes[-1]))
-    ridge = 4 * marginals.shape[1] * noise
     column = right.unsqueeze(-1)
     for power in range(5):
         diagonal = marginals * (1 + ridge * 30**power)

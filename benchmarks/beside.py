@@ -1,0 +1,187 @@
+"""The sampled solver beside that of an earlier commit, on the rows of `sampled.py`, in one run.
+
+    python -m benchmarks.beside COMMIT              writes results/beside.{json,md}
+    python -m benchmarks.beside COMMIT --only growth
+
+Times of two runs on one machine differ by more than the solvers do. Here both versions are loaded at once, each in a
+process of its own, and solve the same views with the same seed in turns. Compared is processor time on one thread,
+forward and backward, the least of `--repeats` for every seed: other programs change it less than the time on the clock,
+and threads that wait for each other would count as work.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from pathlib import Path
+from typing import IO, Any
+
+HERE = Path(__file__).resolve().parent.parent
+# A row is allowed to take this many times what the earlier commit takes.
+ALLOWED = 1.3
+
+
+def cases() -> dict[str, list[dict[str, Any]]]:
+    """The rows of the benchmark by part: views, epsilon and the settings of the solver."""
+    from benchmarks import sampled
+
+    return {
+        "large": [{"k": 12, "n": 512, "d": 128}],
+        "growth": [{"k": k, "n": 256, "form": "products"} for k in sampled.VIEWS]
+        + [{"k": 4, "n": n, "form": "products"} for n in sampled.POINTS],
+        "many_points": [{"k": k, "n": n, "rank": max(4096, 4 * n)} for k, n in sampled.MANY],
+        "accuracy": [
+            {"k": k, "n": n, "noise": noise, "epsilon": epsilon, "tol": 1e-3 if epsilon > 0.02 else 1e-6}
+            for k, n in sampled.SHAPES
+            for epsilon in sampled.EPSILONS
+            for noise in sampled.NOISES
+        ],
+    }
+
+
+def serve() -> None:
+    """In a process of its own: a case in, how long its solve took out, one JSON line each."""
+    import torch
+
+    import m3g
+    from benchmarks.measurement import noisy_views
+
+    warnings.simplefilter("ignore")
+    for line in sys.stdin:
+        case = json.loads(line)
+        views = noisy_views(case["k"], case["n"], case.get("noise", 1.0), d=case.get("d", 64)).requires_grad_()
+        settings = {name: case[name] for name in ("form", "rank") if name in case}
+        solver = m3g.Sampled(seed=case["seed"], **settings)
+        loss = m3g.M3GLoss(case.get("epsilon", 0.05), solver=solver, tol=case.get("tol", 1e-3), normalize=False)
+        times = []
+        for _ in range(case["repeats"]):
+            start = time.process_time()
+            value = loss(views)
+            value.backward()
+            times.append(time.process_time() - start)
+        assert torch.isfinite(value)
+        print(json.dumps({"seconds": min(times), "steps": loss.last.num_steps, "gap": value.item()}), flush=True)
+
+
+class Version:
+    """The solver of one source tree, in a process of its own."""
+
+    def __init__(self, source: Path):
+        paths = os.pathsep.join([str(source), str(HERE)])
+        command = [sys.executable, "-c", "from benchmarks.beside import serve; serve()"]
+        self.process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
+        )
+
+    def measure(self, case: dict[str, Any]) -> dict[str, Any]:
+        ask: IO[str] = self.process.stdin  # type: ignore[assignment]
+        answer: IO[str] = self.process.stdout  # type: ignore[assignment]
+        ask.write(json.dumps(case) + "\n")
+        ask.flush()
+        line = answer.readline()
+        if not line:
+            raise RuntimeError(f"the measuring process ended with exit code {self.process.wait()}.")
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+    def end(self) -> None:
+        self.process.stdin.close()  # type: ignore[union-attr]
+        self.process.wait()
+
+
+def run(earlier: Path, only: str | None, seeds: int, repeats: int) -> list[dict[str, Any]]:
+    """One row per case: seconds of both versions, summed over the seeds, and the ratio of each seed."""
+    versions = {"earlier": Version(earlier), "now": Version(HERE / "src")}
+    for version in versions.values():
+        version.measure({"k": 3, "n": 8, "seed": 0, "repeats": 1})  # what the first call takes is not counted
+    rows = []
+    for part, listed in cases().items():
+        for case in listed if only in (None, part) else []:
+            measured = [
+                {name: version.measure({**case, "seed": seed, "repeats": repeats}) for name, version in versions.items()}
+                for seed in range(seeds)
+            ]
+            row: dict[str, Any] = {"part": part, **case}
+            for name in versions:
+                row[name] = sum(each[name]["seconds"] for each in measured) / seeds
+                row[f"{name}_steps"] = [each[name]["steps"] for each in measured]
+            row["ratio"] = row["now"] / row["earlier"]
+            row["ratios"] = [each["now"]["seconds"] / each["earlier"]["seconds"] for each in measured]
+            rows.append(row)
+            print(_line(row), flush=True)
+    for version in versions.values():
+        version.end()
+    return rows
+
+
+def _line(row: dict[str, Any]) -> str:
+    cells = [
+        row["part"],
+        row["k"],
+        row["n"],
+        row.get("epsilon", 0.05),
+        row.get("noise", 1.0),
+        f"{row['earlier']:.3f}",
+        f"{row['now']:.3f}",
+        f"{row['ratio']:.2f}",
+        ", ".join(f"{ratio:.2f}" for ratio in row["ratios"]),
+        " / ".join(", ".join(map(str, row[f"{name}_steps"])) for name in ("earlier", "now")),
+    ]
+    return "| " + " | ".join(map(str, cells)) + " |"
+
+
+def as_markdown(rows: list[dict[str, Any]], commit: str, seeds: int, repeats: int) -> str:
+    head = [
+        f"Written by `python -m benchmarks.beside {commit} --seeds {seeds} --repeats {repeats}`. Seconds of processor "
+        "time, forward and backward,",
+        "mean over the seeds; both versions in turns, in one run.",
+        "",
+        "| part | k | n | epsilon | noise | earlier s | now s | ratio | by seed | steps, earlier / now |",
+        "|---" * 10 + "|",
+    ]
+    foot = [""]
+    for part in dict.fromkeys(row["part"] for row in rows):
+        here = [row for row in rows if row["part"] == part]
+        total = sum(row["now"] for row in here) / sum(row["earlier"] for row in here)
+        middle, worst = statistics.median(row["ratio"] for row in here), max(row["ratio"] for row in here)
+        foot.append(f"- {part}: ratio of the sums {total:.2f}, median row {middle:.2f}, largest {worst:.2f}.")
+    above = sum(row["ratio"] > ALLOWED for row in rows)
+    foot.append(f"- Rows above {ALLOWED}: {above} of {len(rows)}.")
+    return "\n".join(head + [_line(row) for row in rows] + foot) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.beside", description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument("commit", help="the earlier commit")
+    parser.add_argument("--only", choices=list(cases()), help="one part of the rows")
+    parser.add_argument("--seeds", type=int, default=3, help="draws per row")
+    parser.add_argument("--repeats", type=int, default=3, help="solves per draw, of which the quickest counts")
+    parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results", help="where to write")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        tree = Path(folder) / "earlier"
+        subprocess.run(["git", "worktree", "add", "--detach", "-q", tree, options.commit], cwd=HERE, check=True)
+        try:
+            rows = run(tree / "src", options.only, options.seeds, options.repeats)
+        finally:
+            subprocess.run(["git", "worktree", "remove", "--force", tree], cwd=HERE, check=True)
+    name = "beside" if options.only is None else f"beside-{options.only}"
+    (options.results / f"{name}.json").write_text(json.dumps({"commit": options.commit, "rows": rows}, indent=1) + "\n")
+    table = as_markdown(rows, options.commit, options.seeds, options.repeats)
+    (options.results / f"{name}.md").write_text(table)
+    print(table[table.index("\n- ") :])
+
+
+if __name__ == "__main__":
+    main()
