@@ -30,8 +30,10 @@ demo: $(VENV)/.installed-train
 	$(BIN)/m3g demo
 
 # One thread per worker: small tensors gain nothing from more, and the workers would compete for the cores. A worker
-# that has done its tests takes over some of another's.
-PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
+# that has done its tests takes over some of another's. One worker more than cores, because tests also wait for the
+# processes they start.
+WORKERS = $(shell $(PYTHON) -c 'import os; print(min(4, 1 + (os.cpu_count() or 1)))')
+PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 test: $(ALL)
 	$(PYTEST) --cov --cov-report=term

@@ -109,7 +109,10 @@ def run(earlier: Path, only: str | None, seeds: int, repeats: int) -> list[dict[
     for part, listed in cases().items():
         for case in listed if only in (None, part) else []:
             measured = [
-                {name: version.measure({**case, "seed": seed, "repeats": repeats}) for name, version in versions.items()}
+                {
+                    name: version.measure({**case, "seed": seed, "repeats": repeats})
+                    for name, version in versions.items()
+                }
                 for seed in range(seeds)
             ]
             row: dict[str, Any] = {"part": part, **case}

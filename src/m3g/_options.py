@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -55,7 +55,8 @@ def _in_words(hint: Any) -> str:
     origin, inner = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
         # what has no words is a Python object, which no file of settings can hold
-        return " or ".join(_in_words(part) for part in inner if part in _WORDS or get_origin(part))
+        parts = [part for part in inner if part in _WORDS or get_origin(part) not in (None, Callable)]
+        return " or ".join(map(_in_words, parts))
     if origin is Literal:
         return " or ".join(map(repr, inner))
     if origin is tuple:

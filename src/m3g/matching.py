@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from m3g import _checks
-from m3g.costs import apply_cost, as_cost
+from m3g.costs import Cost, CostLike, as_cost
 from m3g.losses.m3g import ConvergenceWarning
 from m3g.solvers import Solution, Solver, solve
 
@@ -51,7 +51,7 @@ def match(
     views: Sequence[Any] | Tensor,
     *,
     epsilon: float = 0.01,
-    cost: Any = "cv",
+    cost: CostLike = "cv",
     solver: str | Solver = "auto",
     tol: float = 1e-4,
     normalize: bool = True,
@@ -90,7 +90,7 @@ def match(
     anchor = sizes.index(max(sizes))
     order = _anchor_first(anchor, k)
     cost = as_cost(cost)
-    problem = apply_cost(cost, [parts[l] for l in order])
+    problem = cost([parts[l] for l in order])
     _checks.positive_int("alternatives", alternatives)
     if alternatives > 1 and problem.num_tuples > MOST_TUPLES:
         raise ValueError(
@@ -155,7 +155,7 @@ def _most_probable(solution: Solution, count: int) -> tuple[Tensor, Tensor]:
     return torch.cat(tuples), torch.cat(mass)
 
 
-def _ascend(solution: Solution, cost: Any, views: list[Tensor]) -> tuple[Tensor, Tensor]:
+def _ascend(solution: Solution, cost: Cost, views: list[Tensor]) -> tuple[Tensor, Tensor]:
     """A tuple of every point of view 0 that exchanging one partner does not make heavier, and its mass.
 
     P(t) = exp((Σ_l f_l[t_l] - C(t)) / eps), so of all tuples that differ in view m alone, the heaviest is found from
@@ -172,7 +172,7 @@ def _ascend(solution: Solution, cost: Any, views: list[Tensor]) -> tuple[Tensor,
             points = [view[column].unsqueeze(1) for view, column in zip(views, columns)]
             points[m] = views[m].expand(n, *views[m].shape)
             fixed = torch.stack([potentials[l][columns[l]] for l in range(k) if l != m]).sum(0)
-            costs = apply_cost(cost, points).dense().reshape(n, -1)
+            costs = cost(points).dense().reshape(n, -1)
             best = ((fixed.unsqueeze(1) + potentials[m] - costs) / solution.epsilon).max(1)
             changed |= bool((best.indices != columns[m]).any())
             columns[m], log_mass = best.indices, best.values

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import m3g
 import reference
-from m3g.costs import apply_cost
+from m3g.costs import as_cost
 
 SHAPES = st.tuples(st.integers(2, 4), st.integers(1, 4), st.integers(1, 5), st.integers(0, 100))
 
@@ -35,20 +35,20 @@ LITERAL = {
 def test_dense_tensor_is_the_formula(name, shape):
     k, n, d, seed = shape
     views = reference.noisy_views(k, n, d, seed=seed)
-    torch.testing.assert_close(apply_cost(name, views).dense()[0], reference.cost_tensor(LITERAL[name], views))
+    torch.testing.assert_close(as_cost(name)(views).dense()[0], reference.cost_tensor(LITERAL[name], views))
 
 
 @pytest.mark.parametrize("name", LITERAL)
 def test_matched_is_the_mean_of_the_diagonal(name):
     views = reference.noisy_views(3, 5, 4)
-    problem = apply_cost(name, views)
+    problem = as_cost(name)(views)
     diagonal = problem.dense()[0][(torch.arange(5),) * 3]
     torch.testing.assert_close(problem.matched()[0], diagonal.mean())
 
 
 def test_a_function_of_k_tensors_is_a_cost():
     views = reference.noisy_views(3, 4, 5)
-    problem = apply_cost(lambda x, y, z: (x * y * z).sum(-1), views)
+    problem = as_cost(lambda x, y, z: (x * y * z).sum(-1))(views)
     expected = torch.einsum("id,jd,kd->ijk", *views)
     torch.testing.assert_close(problem.dense()[0], expected)
 
@@ -150,7 +150,7 @@ def test_a_function_that_fails_is_told_the_pair_and_the_shapes():
     with pytest.raises(
         ValueError, match=r"of \(2, 3, 1, 1, 4\), \(2, 1, 5, 1, 4\), \(2, 1, 1, 6, 4\) to shape .*, got "
     ):
-        apply_cost(lambda x, y, z: x @ y, views).dense()
+        as_cost(lambda x, y, z: x @ y)(views).dense()
 
 
 @pytest.mark.parametrize(
@@ -174,8 +174,8 @@ def test_a_function_that_fails_is_told_the_pair_and_the_shapes():
             "weights must have at least one pair of positive weight",
         ),
         (lambda: m3g.PairwiseCost(lambda x, y: x)(torch.rand(3, 2, 4)), "ground must be a function that returns costs"),
-        (lambda: apply_cost(lambda x, y: x, torch.rand(2, 3, 4)).dense(), "cost must be a function of 2 broadcastable"),
-        (lambda: apply_cost("x", torch.rand(2, 3, 4)), "cost must be one of 'cosine', 'coulomb'"),
+        (lambda: as_cost(lambda x, y: x)(torch.rand(2, 3, 4)).dense(), "cost must be a function of 2 broadcastable"),
+        (lambda: as_cost("x")(torch.rand(2, 3, 4)), "cost must be one of 'cosine', 'coulomb'"),
     ],
 )
 def test_wrong_arguments_are_named(call, message):

@@ -55,7 +55,7 @@ def _check(case: Case, views: list[torch.Tensor], references: list, caught: list
     given = views if case.batch else [view[0] for view in views]
     weights = weights_of(case)
     solution = m3g.solve(
-        m3g.costs.apply_cost(cost_of(case), given),
+        m3g.costs.as_cost(cost_of(case))(given),
         epsilon=case.epsilon,
         tol=case.tol,
         solver=solver_of(case),

@@ -63,7 +63,7 @@ def test_more_views_compile_whole(k, n, teacher, capfd):
 @pytest.mark.slow
 @pytest.mark.parametrize(("k", "teacher", "backend"), [(4, True, "aot_eager"), (5, True, "eager"), (6, False, "eager")])
 def test_one_dynamic_graph_serves_every_n(k, teacher, backend):
-    """Without the default backend, for which every graph takes half a minute: what may depend on n is seen before it."""
+    """Without the default backend, which takes half a minute for every graph: what may fix n is seen before it."""
     loss = fixed(1)
     compiled = torch.compile(loss, fullgraph=True, dynamic=True, backend=backend)
     for n in (3, 4, 7):

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import m3g
 import reference
-from m3g.costs import apply_cost
+from m3g.costs import as_cost
 
 SHAPES = st.tuples(st.integers(2, 6), st.integers(1, 4), st.integers(2, 6), st.integers(0, 1000))
 COSTS = ["cv", "cv-algorithm2", "csd", "sqeuclidean", "cosine", "coulomb"]
@@ -26,7 +26,7 @@ def random_mask(k, n, seed):
 def test_the_gap_is_its_definition(cost, shape):
     k, n, d, seed = shape
     views = reference.noisy_views(k, n, d, seed=seed)
-    dense = apply_cost(cost, views).dense()[0]
+    dense = as_cost(cost)(views).dense()[0]
     # Points that nearly meet repel each other without bound; below this the literal algorithm may never end.
     epsilon = max(EPSILON.get(cost, 0.2), float(dense.max()) / 10)
     gap = m3g.matching_gap(views, epsilon=epsilon, cost=cost, tol=1e-9)

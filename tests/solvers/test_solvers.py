@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import m3g
 import reference
-from m3g.costs import apply_cost
+from m3g.costs import as_cost
 
 SHAPES = st.tuples(st.integers(2, 5), st.integers(1, 4), st.integers(3, 8), st.integers(0, 1000))
 EPSILONS = st.sampled_from([1.0, 0.5, 0.3])  # the literal algorithm needs thousands of sweeps below
@@ -74,7 +74,7 @@ def test_sizes_and_weights_may_differ_by_view(sizes, seed, weighted):
         weights = [torch.rand(n, generator=generator, dtype=torch.float64) + 0.1 for n in sizes]
         weights = [a / a.sum() for a in weights]
     for cost in ("cv", "sqeuclidean"):
-        problem = apply_cost(cost, views)
+        problem = as_cost(cost)(views)
         for solver in ("factored", "sinkhorn"):
             solution = m3g.solve(problem, epsilon=2.0, tol=1e-8, solver=solver, weights=weights)
             agree(solution, problem.dense()[0], 2.0, rtol=1e-6, weights=weights)

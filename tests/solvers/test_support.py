@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import m3g
-from m3g.costs import apply_cost
+from m3g.costs import as_cost
 
 COSTS = ["cv", "csd", "sqeuclidean", m3g.PairwiseCost("cosine", weights={(0, 1): 1.0, (1, 2): 2.0})]
 
@@ -34,10 +34,10 @@ def weights_with_zeros(sizes, seed):
 def test_it_is_the_solution_of_the_other_points(cost, solver, sizes, seed):
     views, weights = unit_views(sizes, seed), weights_with_zeros(sizes, seed)
     options = {"epsilon": 0.3, "tol": 1e-8, "solver": solver}
-    found = m3g.solve(apply_cost(cost, views), weights=weights, **options)
+    found = m3g.solve(as_cost(cost)(views), weights=weights, **options)
     kept = [weight > 0 for weight in weights]
     fewer = [view[rows] for view, rows in zip(views, kept)]
-    alone = m3g.solve(apply_cost(cost, fewer), weights=[a[rows] for a, rows in zip(weights, kept)], **options)
+    alone = m3g.solve(as_cost(cost)(fewer), weights=[a[rows] for a, rows in zip(weights, kept)], **options)
     assert found.converged
     torch.testing.assert_close(found.value, alone.value)
     for l, (rows, weight) in enumerate(zip(kept, weights)):
@@ -60,7 +60,7 @@ def test_gradients_pass_by_the_points_left_out():
     weights = weights_with_zeros(sizes, 0)
 
     def value(*points):
-        problem = apply_cost("sqeuclidean", points)
+        problem = as_cost("sqeuclidean")(points)
         return m3g.solve(problem, epsilon=0.3, tol=1e-10, weights=weights, differentiable=True).value
 
     assert torch.autograd.gradcheck(value, views)
@@ -71,11 +71,11 @@ def test_gradients_pass_by_the_points_left_out():
 def test_a_batch_with_one_pattern_of_zeros():
     views = unit_views((4, 4), 0, batch=(2,))
     weights = [torch.tensor([0.0, 0.5, 0.25, 0.25], dtype=torch.float64)] * 2
-    found = m3g.solve(apply_cost("cv", views), epsilon=0.1, tol=1e-8, weights=weights)
+    found = m3g.solve(as_cost("cv")(views), epsilon=0.1, tol=1e-8, weights=weights)
     torch.testing.assert_close(found.marginal(0), weights[0].expand(2, 4), atol=1e-7, rtol=0)
     other = [torch.tensor([[0.0, 1.0], [1.0, 0.0]]), torch.tensor([0.5, 0.5])]
     with pytest.raises(ValueError, match="zero at the same points in every member of a batch"):
-        m3g.solve(apply_cost("cv", [view[:, :2] for view in views]), epsilon=0.1, weights=other)
+        m3g.solve(as_cost("cv")([view[:, :2] for view in views]), epsilon=0.1, weights=other)
 
 
 @pytest.mark.parametrize("smallest", [1e-60, 1e-30, 1e-12])
@@ -83,8 +83,8 @@ def test_a_batch_with_one_pattern_of_zeros():
 def test_weights_below_the_range_of_float32(k, smallest):
     weights = [torch.tensor([smallest, 1.0], dtype=torch.float64)] * k
     views = [view.float() for view in unit_views((2,) * k, 3)]
-    found = m3g.solve(apply_cost("cv", views), epsilon=0.1, weights=weights)
-    true = m3g.solve(apply_cost("cv", [view.double() for view in views]), epsilon=0.1, weights=weights)
+    found = m3g.solve(as_cost("cv")(views), epsilon=0.1, weights=weights)
+    true = m3g.solve(as_cost("cv")([view.double() for view in views]), epsilon=0.1, weights=weights)
     assert found.converged
     torch.testing.assert_close(found.value.double(), true.value, atol=1e-6, rtol=0)
 

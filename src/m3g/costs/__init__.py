@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from torch import Tensor
 
 from m3g import _checks
-from m3g._checks import Views
-from m3g.costs.circular import (
-    CircularStd,
-    CircularStdProblem,
-    CircularVariance,
-    CircularVarianceProblem,
-    flatten_batch,
-)
+from m3g.costs.circular import CircularStd, CircularStdProblem, CircularVariance, CircularVarianceProblem
 from m3g.costs.coupling import Coupling, all_edges, along, block_matrix
-from m3g.costs.dense import DenseProblem, FunctionProblem
+from m3g.costs.dense import DenseProblem, FunctionCost, FunctionProblem
 from m3g.costs.pairwise import PairwiseCost
-from m3g.costs.problem import PairwiseProblem, Problem
+from m3g.costs.problem import Cost, PairwiseProblem, Problem
 
-NAMED: dict[str, Callable[[], Any]] = {
+NAMED: dict[str, Callable[[], Cost]] = {
     "cv": CircularVariance,
     "cv-algorithm2": lambda: CircularVariance(scale="algorithm2"),
     "csd": CircularStd,
@@ -31,27 +23,20 @@ NAMED: dict[str, Callable[[], Any]] = {
 }
 
 
-def as_cost(cost: Any) -> Callable[..., Any]:
-    """A cost by name, or what was given if it can be called."""
-    found: Callable[..., Any] = cost if callable(cost) else NAMED[_checks.one_of("cost", cost, NAMED)]()
-    return found
+# What `cost=` takes: a name, a cost, or a function of k broadcastable tensors (..., d).
+CostLike = str | Cost | Callable[..., Tensor]
 
 
-def apply_cost(cost: Any, views: Views, *, mask: Tensor | None = None, unit: bool = False) -> Problem:
-    """The problem of a cost, by name, by object, or as a user's function of k tensors, on these views.
+def as_cost(cost: CostLike) -> Cost:
+    """A cost as it is, the one of that name, or that of a user's function.
 
-    Absent points must already be zero vectors; a cost by pairs is told about them because its ground cost may not
-    treat a zero vector as neutral. `unit` says that all points are known to have length 1, which saves some work.
+    Example:
+        >>> as_cost("cv")
+        CircularVariance(scale='definition')
     """
-    cost = as_cost(cost)
-    if isinstance(cost, PairwiseCost):
-        return cost(views, mask=mask)
-    if isinstance(cost, CircularVariance):
-        return cost(views, unit=unit)
-    if isinstance(cost, CircularStd):
-        return cost(views)
-    parts, batch = flatten_batch(views)
-    return FunctionProblem(cost, parts, batch=batch)
+    if isinstance(cost, Cost):
+        return cost
+    return FunctionCost(cost) if callable(cost) else NAMED[_checks.one_of("cost", cost, NAMED)]()
 
 
 __all__ = [
@@ -60,15 +45,17 @@ __all__ = [
     "CircularStdProblem",
     "CircularVariance",
     "CircularVarianceProblem",
+    "Cost",
+    "CostLike",
     "Coupling",
     "DenseProblem",
+    "FunctionCost",
     "FunctionProblem",
     "PairwiseCost",
     "PairwiseProblem",
     "Problem",
     "all_edges",
     "along",
-    "apply_cost",
     "as_cost",
     "block_matrix",
 ]

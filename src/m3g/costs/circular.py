@@ -11,13 +11,13 @@ from torch import Tensor
 from m3g import _checks
 from m3g._checks import Views
 from m3g.costs.coupling import Coupling, TensorCoupling, all_edges, all_equal, mean_products, squared_means
-from m3g.costs.problem import LogKernels, PairwiseProblem, Problem
+from m3g.costs.problem import Cost, LogKernels, PairwiseProblem, Problem
 
 RESULTANT_FLOOR = 1e-6
 
 
 @dataclass(frozen=True)
-class CircularVariance:
+class CircularVariance(Cost):
     r"""The circular variance of a tuple, the default cost of the matching gap.
 
     .. math::
@@ -47,14 +47,13 @@ class CircularVariance:
     def factor(self, k: int) -> float:
         return 1.0 if self.scale == "definition" else (2 * k / (k - 1)) ** 2
 
-    def __call__(self, views: Views, *, unit: bool = False) -> CircularVarianceProblem:
-        """The problem of these views; `unit` says that all their points are known to have length 1."""
+    def __call__(self, views: Views, *, mask: Tensor | None = None, unit: bool = False) -> CircularVarianceProblem:
         points, sizes, batch = concatenated(views)
         return CircularVarianceProblem(points, sizes=sizes, batch=batch, factor=self.factor(len(sizes)), unit=unit)
 
 
 @dataclass(frozen=True)
-class CircularStd:
+class CircularStd(Cost):
     r"""The circular standard deviation of a tuple, from the paper's ablation.
 
     .. math:: c(z_1, \dots, z_k) = -\log \Bigl\lvert \tfrac1k \sum_l z_l \Bigr\rvert^2
@@ -70,7 +69,7 @@ class CircularStd:
         0.6931
     """
 
-    def __call__(self, views: Views) -> CircularStdProblem:
+    def __call__(self, views: Views, *, mask: Tensor | None = None, unit: bool = False) -> CircularStdProblem:
         points, sizes, batch = concatenated(views)
         return CircularStdProblem(points, sizes=sizes, batch=batch)
 
@@ -105,6 +104,8 @@ class CircularVarianceProblem(PairwiseProblem):
 
     `tensors` is one tensor (b, N, d) with the points of all views, one view after the other.
     """
+
+    kernel_form = "resultant"
 
     def __init__(
         self, points: Tensor, *, sizes: tuple[int, ...], batch: tuple[int, ...], factor: float, unit: bool = False
@@ -163,6 +164,8 @@ class CircularVarianceProblem(PairwiseProblem):
 
 class CircularStdProblem(Problem):
     """-log |mean|². `tensors` is one tensor (b, N, d) with the points of all views, one view after the other."""
+
+    kernel_form = "log-resultant"
 
     def __init__(self, points: Tensor, *, sizes: tuple[int, ...], batch: tuple[int, ...]):
         self.tensors = (points,)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from m3g._checks import Views
+from m3g.costs.circular import flatten_batch
 from m3g.costs.coupling import Coupling
-from m3g.costs.problem import Problem
+from m3g.costs.problem import Cost, Problem
 
 
 class DenseProblem(Problem):
@@ -40,6 +43,17 @@ class DenseProblem(Problem):
 
     def change(self, directions: Sequence[Tensor]) -> dict[tuple[int, ...], Tensor]:
         return {tuple(range(self.k)): directions[0].unsqueeze(0)}
+
+
+@dataclass(frozen=True)
+class FunctionCost(Cost):
+    """A user's function of k tensors (..., d) that broadcast against each other: (...), one cost per tuple."""
+
+    function: Callable[..., Tensor]
+
+    def __call__(self, views: Views, *, mask: Tensor | None = None, unit: bool = False) -> FunctionProblem:
+        parts, batch = flatten_batch(views)
+        return FunctionProblem(self.function, parts, batch=batch)
 
 
 class FunctionProblem(Problem):

@@ -12,7 +12,7 @@ from m3g import _checks
 from m3g._checks import Views
 from m3g.costs.circular import flatten_batch
 from m3g.costs.coupling import Edge, all_edges, all_equal
-from m3g.costs.problem import PairwiseProblem
+from m3g.costs.problem import Cost, PairwiseProblem
 
 Ground = Callable[[Tensor, Tensor], Tensor]
 COULOMB_FLOOR = 1e-3
@@ -58,7 +58,7 @@ GROUNDS: dict[str, tuple[Ground, float]] = {
 
 
 @dataclass(frozen=True)
-class PairwiseCost:
+class PairwiseCost(Cost):
     r"""A sum of ground costs over the edges of any graph of views.
 
     .. math:: c(z_1, \dots, z_k) = \sum_{l<m} w_{lm}\, g_{lm}(z_l, z_m)
@@ -121,8 +121,7 @@ class PairwiseCost:
             raise ValueError(f"{name} must have at least one pair of positive weight, got none.")
         return kept
 
-    def __call__(self, views: Views, *, mask: Tensor | None = None) -> PairwiseProblem:
-        """The problem of these views; `mask` (..., k, n) tells which points are there."""
+    def __call__(self, views: Views, *, mask: Tensor | None = None, unit: bool = False) -> PairwiseProblem:
         parts, batch = flatten_batch(views)
         there = None
         if mask is not None:

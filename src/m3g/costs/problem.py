@@ -13,6 +13,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from m3g._checks import Views
 from m3g.costs.coupling import Coupling, Edge, along
 
 AnyProblem = TypeVar("AnyProblem", bound="Problem")
@@ -29,8 +30,21 @@ class Problem(ABC):
     sizes: tuple[int, ...]
     batch: tuple[int, ...]
     tensors: tuple[Tensor, ...]
-    by_pairs = False
-    """Whether the cost is a sum over pairs of views, so that pair marginals of a coupling are all it asks for."""
+    edges: Sequence[Edge] = ()
+    """The pairs of views that carry a cost, where the cost is a sum over pairs; else none."""
+    kernel_form: str | None = None
+    """How the cost of some tuples is computed without that of all: "resultant", "log-resultant" or "pairs" (see
+    `m3g.solvers.sampled.log_kernel`); None where that is not known, so that it cannot be sampled."""
+
+    @property
+    def by_pairs(self) -> bool:
+        """Whether the cost is a sum over pairs of views, so that pair marginals of a coupling are all it asks for."""
+        return len(self.edges) > 0
+
+    @property
+    def complete(self) -> bool:
+        """Whether every pair of views carries a cost of its own."""
+        return len(self.edges) == self.k * (self.k - 1) // 2
 
     def with_tensors(self: AnyProblem, tensors: Sequence[Tensor]) -> AnyProblem:
         """The same cost of other tensors, of the same shapes."""
@@ -90,6 +104,20 @@ class Problem(ABC):
         return tuple(torch.zeros_like(tensor) for tensor in self.tensors)
 
 
+class Cost(ABC):
+    """What a k-tuple of points costs. Applied to views it gives the problem that a solver takes."""
+
+    @abstractmethod
+    def __call__(self, views: Views, *, mask: Tensor | None = None, unit: bool = False) -> Problem:
+        """The problem of these views, a tensor (..., k, n, d) or k tensors (..., n_l, d).
+
+        Args:
+            mask: bool (..., k, n), False for absent points, which are zero vectors already; a cost that does not treat
+                a zero vector as neutral must look at it.
+            unit: all points are known to have length 1, which may save some work.
+        """
+
+
 @dataclass(frozen=True)
 class LogKernels:
     """-C / eps = Σ_(l,m) exponent_lm[i_l, i_m] - Σ_l shift_l[i_l] / eps, with small exponents.
@@ -118,7 +146,7 @@ class PairwiseProblem(Problem):
         batch: the user's leading shape; its product is b.
     """
 
-    by_pairs = True
+    kernel_form = "pairs"
 
     def __init__(
         self,
@@ -141,10 +169,6 @@ class PairwiseProblem(Problem):
         out = self.with_tensors(chosen)
         out.sizes = tuple(map(len, rows))
         return out
-
-    @property
-    def complete(self) -> bool:
-        return len(self.edges) == self.k * (self.k - 1) // 2
 
     def log_kernels(self, epsilon: float, dtype: torch.dtype) -> LogKernels:
         """The exponents with their row and column means taken out."""

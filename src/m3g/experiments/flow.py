@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize
 
 from m3g import _checks, losses
-from m3g.costs import all_edges, apply_cost, as_cost
+from m3g.costs import all_edges, as_cost
 from m3g.losses import matching_gap
 from m3g.solvers import solve
 
@@ -125,7 +125,7 @@ def gap_of(points: Tensor, setting: Setting) -> Tensor:
 def best_tuples(points: Tensor, cost: str) -> tuple[Tensor, float]:
     """The tuples (s, k) of the best polymatching without entropy, and the share of objects that it matches rightly."""
     n = points.shape[1]
-    coupling = solve(apply_cost(cost, points), epsilon=0.0, solver="linear-program").coupling()
+    coupling = solve(as_cost(cost)(points), epsilon=0.0, solver="linear-program").coupling()
     right = coupling[(torch.arange(n),) * len(points)] > (1 - 1e-6) / n
     return (coupling > 1e-6 / n).nonzero(), float(right.double().mean())
 

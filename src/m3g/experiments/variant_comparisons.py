@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from m3g import _checks
-from m3g.costs import apply_cost
+from m3g.costs import CircularVariance
 from m3g.losses import M3GLoss, ViewLoss
 from m3g.losses.aggregate import average_of_rest, pairwise
 from m3g.losses.m3g_pairs import GapOfTwo
@@ -102,7 +102,7 @@ class SoftTargets(ViewLoss):
 def soft_target(points: Tensor, epsilon: float) -> Tensor:
     """The coupling (..., n, n) of the mean of the views with itself; symmetric."""
     mean = normalize(points.mean(-3), dim=-1)
-    problem = apply_cost("cv", torch.stack([mean, mean], -3))
+    problem = CircularVariance()(torch.stack([mean, mean], -3))
     solution = as_solver("auto").solve(problem, epsilon=epsilon, tol=1e-3, weights=None)
     coupling = solution.pair_marginal(0, 1)
     return (coupling + coupling.mT) / 2

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from m3g._checks import Views, one_of
-from m3g.costs import all_edges
+from m3g.costs import CostLike, all_edges
 from m3g.losses.m3g import M3GLoss
 from m3g.solvers import Solution, Solver
 from m3g.solvers.gradients.coupling import differentiable_marginals
@@ -34,7 +34,7 @@ def matching_divergence(
     *,
     epsilon: float = 0.05,
     of: str = "tuples",
-    cost: Any = "cv",
+    cost: CostLike = "cv",
     solver: str | Solver = "auto",
     tol: float = 1e-3,
     mask: Tensor | None = None,
@@ -84,7 +84,7 @@ class KLLoss(M3GLoss):
         *,
         final_epsilon: float | None = None,
         of: str = "tuples",
-        cost: Any = "cv",
+        cost: CostLike = "cv",
         solver: str | Mapping[str, Any] | Solver = "auto",
         tol: float = 1e-3,
         normalize: bool = True,

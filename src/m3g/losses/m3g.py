@@ -15,7 +15,7 @@ from torch import Tensor
 
 from m3g import _checks
 from m3g._checks import Views
-from m3g.costs import apply_cost, as_cost
+from m3g.costs import Cost, CostLike, as_cost
 from m3g.losses.base import ViewLoss
 from m3g.losses.gather import distributed, shared_seed
 from m3g.solvers import Result, Solver, as_solver
@@ -49,7 +49,7 @@ def matching_gap(
     views: Views,
     *,
     epsilon: float = 0.05,
-    cost: Any = "cv",
+    cost: CostLike = "cv",
     solver: str | Solver = "auto",
     tol: float = 1e-3,
     mask: Tensor | None = None,
@@ -93,10 +93,10 @@ def matching_gap(
 
 
 def solved_gap(
-    points: Tensor, mask: Tensor | None, *, epsilon: float, cost: Any, solver: Solver, tol: float, unit: bool = False
+    points: Tensor, mask: Tensor | None, *, epsilon: float, cost: Cost, solver: Solver, tol: float, unit: bool = False
 ) -> tuple[Tensor, Solution]:
     """The gap of checked views (..., k, n, d), and the solution behind it; `unit` where all points have length 1."""
-    problem = apply_cost(cost, points, mask=mask, unit=unit)
+    problem = cost(points, mask=mask, unit=unit)
     solution = solver.solve(problem, epsilon=epsilon, tol=tol, weights=None)
     matched, n = problem.matched(), problem.sizes[0]
     # A traced graph has one logarithm for every n; math.log would fix n.
@@ -177,7 +177,7 @@ class M3GLoss(ViewLoss):
         epsilon: float = 0.05,
         *,
         final_epsilon: float | None = None,
-        cost: Any = "cv",
+        cost: CostLike = "cv",
         solver: str | Mapping[str, Any] | Solver = "auto",
         tol: float = 1e-3,
         normalize: bool = True,

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from m3g import _checks
+from m3g.costs import CostLike
 from m3g.losses.aggregate import average_of_rest, pairwise
 from m3g.losses.base import ViewLoss
 from m3g.losses.m3g import M3GLoss
@@ -72,7 +73,7 @@ class M3GPairs(ViewLoss):
         *,
         final_epsilon: float | None = None,
         rest: float = 1.0,
-        cost: Any = "cv",
+        cost: CostLike = "cv",
         solver: str | Mapping[str, Any] | Solver = "auto",
         tol: float = 1e-3,
         normalize: bool = True,

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from m3g import _checks
-from m3g.costs import CircularStdProblem, CircularVarianceProblem, PairwiseProblem, Problem
+from m3g.costs import Problem
 from m3g.solvers.factored.solver import Factored, RangeError
 from m3g.solvers.sampled.solver import Sampled
 from m3g.solvers.sampled.tables import KEPT_PART
@@ -60,7 +60,7 @@ def _sinkhorn(problem: Problem) -> tuple[float, float]:
 
 def _factored(problem: Problem) -> tuple[float, float]:
     itemsize = problem.dtype.itemsize
-    if not isinstance(problem, PairwiseProblem):
+    if not problem.by_pairs:
         raise ValueError(
             f"cost must be a sum over pairs of views with solver='factored', got {type(problem).__name__}."
         )
@@ -77,13 +77,12 @@ def _factored(problem: Problem) -> tuple[float, float]:
 
 def _sampled(problem: Problem) -> tuple[float, float]:
     entries = float(Sampled().rank) * sum(problem.sizes)
-    if not isinstance(problem, (PairwiseProblem, CircularStdProblem)):
+    if problem.kernel_form is None:
         raise ValueError(
             f"cost must be a sum over pairs of views or 'csd' with solver='sampled', got {type(problem).__name__}."
         )
     # Per entry of the tables: its terms (a product of d features, or one per other view), an exponential, two sums.
-    by_features = isinstance(problem, (CircularVarianceProblem, CircularStdProblem))
-    terms = 2 * problem.tensors[0].shape[-1] if by_features else problem.k
+    terms = problem.k if problem.kernel_form == "pairs" else 2 * problem.tensors[0].shape[-1]
     kept = KEPT_PART * memory_limit(problem.device) / problem.num_batch
     return entries * (terms + 14), min(entries * problem.dtype.itemsize, kept)
 
@@ -126,7 +125,7 @@ class Auto(Solver):
 
     def decide(self, problem: Problem) -> str:
         """The name of the solver it takes."""
-        exact = "factored" if isinstance(problem, PairwiseProblem) else "sinkhorn"
+        exact = "factored" if problem.by_pairs else "sinkhorn"
         if problem.num_batch * problem.num_tuples < self.few_tuples or not _can_be_sampled(problem):
             return exact
         need = workload(problem, solver=exact)
@@ -156,4 +155,4 @@ class Auto(Solver):
 
 def _can_be_sampled(problem: Problem) -> bool:
     """On a graph with missing edges an exact solve is cheap; costs of no known form cannot be sampled."""
-    return problem.complete if isinstance(problem, PairwiseProblem) else isinstance(problem, CircularStdProblem)
+    return problem.kernel_form is not None and (problem.complete or not problem.by_pairs)

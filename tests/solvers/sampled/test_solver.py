@@ -150,4 +150,4 @@ def test_estimate_tells_what_auto_would_take(monkeypatch):
     with pytest.raises(
         ValueError, match="cost must be a sum over pairs of views or 'csd' with solver='sampled', got FunctionProblem"
     ):
-        m3g.workload(m3g.costs.apply_cost(lambda x, y: (x * y).sum(-1), torch.rand(2, 3, 4)), solver="sampled")
+        m3g.workload(m3g.costs.as_cost(lambda x, y: (x * y).sum(-1))(torch.rand(2, 3, 4)), solver="sampled")

@@ -194,4 +194,4 @@ class _SecondDerivative(torch.autograd.Function):
 
 def _views_of_terms(problem: Problem) -> Sequence[tuple[int, ...]]:
     """The views on which terms of `Problem.change` depend."""
-    return problem.edges if problem.by_pairs else [tuple(range(problem.k))]  # type: ignore[attr-defined]
+    return problem.edges if problem.by_pairs else [tuple(range(problem.k))]

@@ -7,7 +7,8 @@ the gap: log scalings found for L plus `shift` are potentials / eps for C.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -38,19 +39,6 @@ class LogKernel(ABC):
     @abstractmethod
     def rest(self, l: int, tuples: Tensor) -> Tensor:
         """The terms of L without view l: (b, s), in float64."""
-
-
-def log_kernel_of(problem: Problem, epsilon: float) -> LogKernel:
-    if isinstance(problem, CircularVarianceProblem):
-        return ResultantKernel(problem, epsilon)
-    if isinstance(problem, CircularStdProblem):
-        return LogResultantKernel(problem, epsilon)
-    if isinstance(problem, PairwiseProblem):
-        return PairKernel(problem, epsilon)
-    raise ValueError(
-        "cost must be a sum over pairs of views or the circular standard deviation with solver='sampled', "
-        f"got {type(problem).__name__}: use solver='sinkhorn'."
-    )
 
 
 class ResultantKernel(LogKernel):
@@ -167,6 +155,23 @@ class LogResultantKernel(LogKernel):
 
     def rest(self, l: int, tuples: Tensor) -> Tensor:
         return torch.zeros(tuples.shape[:2], dtype=vector_dtype(tuples.device), device=tuples.device)
+
+
+# By `Problem.kernel_form`.
+KERNELS: dict[str, Callable[[Any, float], LogKernel]] = {
+    "resultant": ResultantKernel,
+    "log-resultant": LogResultantKernel,
+    "pairs": PairKernel,
+}
+
+
+def log_kernel_of(problem: Problem, epsilon: float) -> LogKernel:
+    if problem.kernel_form is None:
+        raise ValueError(
+            "cost must be a sum over pairs of views or the circular standard deviation with solver='sampled', "
+            f"got {type(problem).__name__}: use solver='sinkhorn'."
+        )
+    return KERNELS[problem.kernel_form](problem, epsilon)
 
 
 def resultant(views: Sequence[Tensor], tuples: Tensor, *, without: int | None = None) -> Tensor:
