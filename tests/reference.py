@@ -84,6 +84,17 @@ def gap(cost: Tensor, epsilon: float, tol: float = 1e-10) -> Tensor:
     return objective(truth(cost.shape[0], cost.ndim), cost, epsilon) - objective(coupling, cost, epsilon)
 
 
+def pulled(coupling: Tensor, points: Tensor) -> Tensor:
+    """Σ_t P(t) Σ_m x_m[t_m] over the tuples t through every point, points (N, d) standing one view after the other."""
+    starts = [sum(coupling.shape[:l]) for l in range(coupling.ndim)]
+    out = torch.zeros_like(points)
+    for t in itertools.product(*map(range, coupling.shape)):
+        rows = [start + i for start, i in zip(starts, t)]
+        for row in rows:
+            out[row] += coupling[t] * points[rows].sum(0)
+    return out
+
+
 def best_polymatching(cost: Tensor) -> float:
     """min over all k-tuples of permutations of the mean matched cost, by trying them all."""
     n, k = cost.shape[0], cost.ndim

@@ -101,15 +101,18 @@ def test_a_batch_is_solved_as_each_of_its_members():
 
 
 @pytest.mark.parametrize("slab", [1, 3])
-def test_slabs_change_nothing(slab, monkeypatch):
+@pytest.mark.parametrize("kept", [False, True])
+@pytest.mark.parametrize("batch", [1, 2])
+def test_slabs_change_nothing(slab, kept, batch, monkeypatch):
     from m3g.solvers.factored import contraction
 
     for k in (3, 4, 5, 6):
-        problem = m3g.CircularVariance()(reference.noisy_views(k, 4))
+        views = torch.stack([reference.noisy_views(k, 4, seed=seed) for seed in range(batch)])
+        problem = m3g.CircularVariance()(views)
         whole = m3g.solve(problem, epsilon=0.05, tol=1e-9)
         with monkeypatch.context() as patch:
-            patch.setattr(contraction, "SLAB_BYTES", slab * 4 ** (k - 2) * 8)
-            patch.setattr(contraction, "KEEP_BYTES", 0)
+            patch.setattr(contraction, "SLAB_BYTES", slab * batch * 4 ** (k - 2) * 8)
+            patch.setattr(contraction, "KEEP_BYTES", 2**20 if kept else 0)
             parts = m3g.solve(problem, epsilon=0.05, tol=1e-9)
         torch.testing.assert_close(parts.coupling(), whole.coupling())
         torch.testing.assert_close(parts.pair_marginal(1, 2), whole.pair_marginal(1, 2))

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 
 Edge = tuple[int, int]
+# Points of all views up to which a product with the matrix of all pairs is quicker than one with each of them.
+BLOCK_SIZE = 512
 
 
 def all_edges(k: int) -> list[Edge]:
@@ -95,7 +97,14 @@ class Coupling(ABC):
         k = len(self.sizes)
         pairs = {edge: self.pair(*edge) for edge in all_edges(k)}
         marginals = torch.cat([self.marginal(l) for l in range(k)], 1)
-        return torch.bmm(block_matrix(pairs, marginals, self.sizes), points)
+        if points.shape[1] <= BLOCK_SIZE or torch.compiler.is_compiling():
+            return torch.bmm(block_matrix(pairs, marginals, self.sizes), points)
+        out = marginals.unsqueeze(-1) * points
+        parts, sums = points.split(list(self.sizes), 1), out.split(list(self.sizes), 1)
+        for (l, m), pair in pairs.items():
+            sums[l].baddbmm_(pair, parts[m])
+            sums[m].baddbmm_(pair.mT, parts[l])
+        return out
 
     def weighted_pull(self, points: Tensor, weight: Callable[[Tensor], Tensor]) -> Tensor:
         """(b, N, d) -> (b, N, d): Σ_t P(t) w(|mean_m x_m[t_m]|²) Σ_m x_m[t_m] over the tuples t through each point.

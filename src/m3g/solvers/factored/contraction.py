@@ -22,6 +22,7 @@ from torch import Tensor
 
 from m3g.costs import along
 from m3g.costs.coupling import Edge
+from m3g.solvers.shared.memory import Workspace
 
 # A slab of M that stays in the cache of a CPU, and is large enough to fill the matrix products.
 SLAB_BYTES = 2**23
@@ -44,9 +45,15 @@ class Contracted(NamedTuple):
 
 
 class CompleteContraction:
-    """Kernels {(l, m): (b, n_l, n_m)} for every l < m; see `evaluate`. Nothing changes after the construction.
+    """Kernels {(l, m): (b, n_l, n_m)} for every l < m; see `evaluate`.
 
-    With `whole` M is never cut into slabs, so that no size decides what is computed: for compiled code.
+    Of four views or more, what is as large as M or R and no result is written into memory that is allocated once.
+    With `whole` M is never cut into slabs, so that no size decides what is computed, and nothing is written into: for
+    compiled code.
+
+    Attributes:
+        room: memory for a slab of M (b, α, β), and `scaled_room` for R with scalings (b, β, n_c); None where new
+            memory is taken.
     """
 
     in_logs = False  # whether scalings are given and found as logarithms
@@ -61,15 +68,30 @@ class CompleteContraction:
         self.group_a, self.group_b = others[:half], others[half:]
         self.lead = self.group_a[0]
         self.between: Tensor | None = None
+        self.room: Tensor | None = None
+        self.scaled_room: Tensor | None = None
         if self.pivot is None:
             return
         self.left, self.right = self._towards_pivot(self.group_a), self._towards_pivot(self.group_b)
         n = sizes[self.lead]
         self.slabs = [(0, n)] if whole else self._slabs()
         keep = whole or len(self.slabs) == 1 or self._lead_bytes() * n <= KEEP_BYTES
-        self._kept = [self._between(*slab) for slab in self.slabs] if keep else None
+        between: list[Tensor | None] = [None] * len(self.slabs)
+        if k > 3 and not whole:
+            between = self._take_rooms(len(self.slabs) if keep else 1)
+        self._between_room = between[0]
+        self._kept = [self._between(*slab, out) for slab, out in zip(self.slabs, between)] if keep else None
         if self._kept is not None and len(self.slabs) == 1:
             self.between = self._kept[0]
+
+    def _take_rooms(self, num_slabs: int) -> list[Tensor | None]:
+        """Memory for W, slab by slab, and for the attributes named above."""
+        b, beta, c = self.right.shape
+        rows = self.left.shape[1] // self.sizes[self.lead] * self.slabs[0][1]  # the first slab is the largest
+        slab, across = b * rows * beta, b * beta * c
+        space = Workspace(self.right, (num_slabs + 1) * slab + across)
+        self.room, self.scaled_room = space.take(b, rows, beta), space.take(b, beta, c)
+        return list(space.take(num_slabs, b, rows, beta))
 
     def _lead_bytes(self) -> int:
         """Bytes of M for one point of the leading view."""
@@ -100,17 +122,22 @@ class CompleteContraction:
             out = out * factor if edge[0] == 0 else out.mul_(factor)
         return out.flatten(1, -2)
 
-    def _between(self, start: int, stop: int) -> Tensor:
-        """W for points start:stop of the leading view: (b, α, β)."""
+    def _between(self, start: int, stop: int, room: Tensor | None) -> Tensor:
+        """W for points start:stop of the leading view: (b, α, β), in this memory if it is given."""
         out = None
         for l in self.group_a:
             part = [self.kernel(l, m) for m in self.group_b]
             if l == self.lead and stop - start < self.sizes[l]:
                 part = [kernel[:, start:stop] for kernel in part]
             row = part[0]
-            for kernel in part[1:]:
-                row = (row.unsqueeze(-1) * kernel.unsqueeze(-2)).flatten(2)
-            out = row if out is None else (out.unsqueeze(2) * row.unsqueeze(1)).flatten(1, 2)
+            for i, kernel in enumerate(part[1:], 2):
+                last = i == len(part) and len(self.group_a) == 1
+                row = _product(row.unsqueeze(-1), kernel.unsqueeze(-2), room if last else None).flatten(2)
+            if out is None:
+                out = row
+            else:
+                last = l == self.group_a[-1]
+                out = _product(out.unsqueeze(2), row.unsqueeze(1), room if last else None).flatten(1, 2)
         assert out is not None
         return out
 
@@ -125,13 +152,13 @@ class CompleteContraction:
         if len(self.group_a) > 1:
             inner = outer([scalings[l] for l in self.group_a[1:]])
             left = (left.unflatten(1, (self.sizes[self.lead], -1)) * inner.unsqueeze(1)).flatten(1, 2)
-        right = self.right * outer([scalings[m] for m in self.group_b])
+        right = torch.mul(self.right, outer([scalings[m] for m in self.group_b]), out=self.scaled_room)
         if self.between is not None:
             joint, with_pivot, pulled, scaling = self._slab(left, right, self.between, target)
             pairs = self.pairs(joint, with_pivot, pulled.mul_(right))
         else:
             found, with_pivot, pulled, scaling = self._by_slabs(left, right, target)
-            pairs = self._with_pivot(found, with_pivot, pulled.mul_(right))
+            pairs = self.with_pivot(found, with_pivot, pulled.mul_(right))
         return Contracted(pairs, self.others(pairs), scaling)
 
     def pairs(self, joint: Tensor, joint_a: Tensor, joint_b: Tensor) -> dict[Edge, Tensor]:
@@ -139,9 +166,9 @@ class CompleteContraction:
         views = self.group_a + self.group_b
         if len(views) > 2:
             joint = joint.view(joint.shape[0], *(self.sizes[l] for l in views))
-        return self._with_pivot(pair_sums(joint, views), joint_a, joint_b)
+        return self.with_pivot(pair_sums(joint, views), joint_a, joint_b)
 
-    def _with_pivot(self, pairs: dict[Edge, Tensor], joint_a: Tensor, joint_b: Tensor) -> dict[Edge, Tensor]:
+    def with_pivot(self, pairs: dict[Edge, Tensor], joint_a: Tensor, joint_b: Tensor) -> dict[Edge, Tensor]:
         """Pairs of views other than the pivot, and those with it added."""
         assert self.pivot is not None
         for group, joint in ((self.group_a, joint_a), (self.group_b, joint_b)):
@@ -155,9 +182,15 @@ class CompleteContraction:
             pairs = {(l, m) if l < m else (m, l): P if l < m else P.transpose(1, 2) for (l, m), P in pairs.items()}
         return pairs
 
-    def _slab(self, left: Tensor, right: Tensor, between: Tensor, target: Tensor) -> tuple[Tensor, ...]:
-        """For some points of the leading view: M (b, α, β), that of A and the pivot, Wᵀ L, the lead's scaling."""
-        joint = torch.bmm(left, right.transpose(1, 2)).mul_(between)
+    def _slab(
+        self, left: Tensor, right: Tensor, between: Tensor, target: Tensor, added_to: Tensor | None = None
+    ) -> tuple[Tensor, ...]:
+        """For some points of the leading view: M (b, α, β), that of A and the pivot, Wᵀ L, the lead's scaling.
+
+        Wᵀ L is added to that of other slabs if it is given.
+        """
+        room = None if self.room is None else self.room[:, : left.shape[1]]
+        joint = torch.bmm(left, right.transpose(1, 2), out=room).mul_(between)
         b, n = target.shape
         by_lead = joint if len(self.group_a) == 1 else joint.view(b, n, -1)
         scaling = target / by_lead.sum(-1)
@@ -165,7 +198,10 @@ class CompleteContraction:
         by_lead.mul_(column)
         left = left * column if len(self.group_a) == 1 else (left.view(b, n, -1) * column).view(left.shape)
         with_pivot = torch.bmm(between, right).mul_(left)
-        pulled = torch.bmm(between.transpose(1, 2), left)
+        if added_to is None:
+            pulled = torch.bmm(between.transpose(1, 2), left)
+        else:
+            pulled = added_to.baddbmm_(between.transpose(1, 2), left)
         return joint, with_pivot, pulled, scaling
 
     def _by_slabs(
@@ -178,14 +214,13 @@ class CompleteContraction:
         scalings: list[Tensor] = []
         total: Tensor | None = None
         for i, (start, stop) in enumerate(self.slabs):
-            between = self._between(start, stop) if self._kept is None else self._kept[i]
+            between = self._between(start, stop, self._between_room) if self._kept is None else self._kept[i]
             rows = left[:, start * per_lead : stop * per_lead]
-            joint, near, pulled, scaling = self._slab(rows, right, between, target[:, start:stop])
+            joint, near, total, scaling = self._slab(rows, right, between, target[:, start:stop], total)
             shape = (joint.shape[0], stop - start, *(self.sizes[l] for l in views[1:]))
             pairs.append(pair_sums(joint.view(shape), views))
             with_pivot.append(near)
             scalings.append(scaling)
-            total = pulled if total is None else total.add_(pulled)
         assert total is not None
         # Slabs run along the leading view: its pairs are joined, those of other views added.
         joined = {
@@ -217,6 +252,15 @@ def _largest(sizes: Sequence[int]) -> int:
         if sizes[l] > sizes[largest]:
             largest = l
     return largest
+
+
+def _product(x: Tensor, y: Tensor, room: Tensor | None) -> Tensor:
+    """x · y, broadcast, in this memory (b, α, β) if it is given, of which it may need the first rows only."""
+    if room is None:
+        return x * y
+    shape = torch.broadcast_shapes(x.shape, y.shape)
+    rows = math.prod(shape[1:]) // room.shape[2]
+    return torch.mul(x, y, out=room[:, :rows].view(shape))
 
 
 def outer(vectors: Sequence[Tensor]) -> Tensor:

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from m3g.costs.coupling import Edge
-from m3g.solvers.factored.contraction import CompleteContraction
+from m3g.solvers.factored.contraction import CompleteContraction, pair_sums
 
 # Bounds on the exponent of a tuple: that from which on a further sweep is needed before the error is read, and that
 # past which balanced kernels are the better start of Newton steps.
@@ -44,10 +44,10 @@ class Pivot:
     sums_used: Tensor
     with_pivot: Tensor | None = None
     _near: Tensor | None = None
-    _far: Tensor | None = None
-    _joint: Tensor | None = None
 
     def __init__(self, contraction: CompleteContraction, between: Tensor, wanted: Tensor):
+        self._joint: Tensor | None = contraction.room
+        self._far: Tensor | None = None if contraction.scaled_room is None else contraction.scaled_room.mT
         self.left, self.across, self.between, self.wanted = contraction.left, contraction.right.mT, between, wanted
         self._start = self.left * wanted
         # A first guess, as if there were no kernels between A and B.
@@ -57,13 +57,15 @@ class Pivot:
         """M (b, α, β), after the update of w."""
         self.sums_used = self.sums
         self._near = torch.div(self._start, self.sums, out=self._near)
-        self._joint = torch.bmm(self._near, self.across, out=self._joint).mul_(self.between)
-        return self._joint
+        joint = torch.bmm(self._near, self.across, out=self._joint).mul_(self.between)
+        self._joint = joint
+        return joint
 
     def meet(self, left: Tensor, right: Tensor) -> None:
         """The sums, for scalings u (b, 1, α) and v (b, 1, β)."""
-        self._far = torch.mul(self.across, right, out=self._far)
-        self.with_pivot = torch.bmm(self.between, self._far.mT, out=self.with_pivot).mul_(self.left)
+        far = torch.mul(self.across, right, out=self._far)
+        self._far = far
+        self.with_pivot = torch.bmm(self.between, far.mT, out=self.with_pivot).mul_(self.left)
         self.sums = torch.bmm(left, self.with_pivot)
 
     @property
@@ -84,7 +86,8 @@ class Swept(NamedTuple):
 
     Attributes:
         joint: M (b, α, β).
-        left, right: scalings of the groups A (b, 1, α) and B (b, 1, β), outer products where these have several views.
+        parts_a, parts_b: scalings (b, 1, n_l) of the views of A and B.
+        left, right: their outer products, (b, 1, α) and (b, 1, β).
         pivot: None for two views.
         scalings: of all views, one after the other (b, 1, N).
         error: (b,), and the largest of the batch `worst`.
@@ -92,6 +95,8 @@ class Swept(NamedTuple):
 
     contraction: CompleteContraction
     joint: Tensor
+    parts_a: Sequence[Tensor]
+    parts_b: Sequence[Tensor]
     left: Tensor
     right: Tensor
     pivot: Pivot | None
@@ -104,11 +109,23 @@ class Swept(NamedTuple):
         return self.scalings.log().squeeze(1)
 
     def pairs(self) -> dict[Edge, Tensor]:
-        """All pair marginals."""
-        joint = (self.joint * self.left.mT).mul_(self.right)
-        if self.pivot is None:
-            return {(0, 1): joint}
-        return self.contraction.pairs(joint, *self.pivot.pairs(self.left, self.right))
+        """All pair marginals. Of four views or more by products with vectors: M is read, and not written."""
+        c = self.contraction
+        if self.pivot is None or len(c.sizes) == 3:
+            joint = (self.joint * self.left.mT).mul_(self.right)
+            return {(0, 1): joint} if self.pivot is None else c.pairs(joint, *self.pivot.pairs(self.left, self.right))
+        by_b = sums_of_each(self.joint, self.parts_b)
+        found = {
+            (l, m): pair.mT
+            for m, joint in zip(c.group_b, by_b)
+            for l, pair in zip(c.group_a, sums_of_each(joint.mT, self.parts_a))
+        }
+        of_a = by_b[0].sum(2).unsqueeze(1) * self.left
+        of_b = torch.bmm(self.left, self.joint).mul_(self.right)
+        for group, joint in ((c.group_a, of_a), (c.group_b, of_b)):
+            if len(group) > 1:
+                found.update(pair_sums(joint.view(joint.shape[0], *(c.sizes[l] for l in group)), group))
+        return c.with_pivot(found, *self.pivot.pairs(self.left, self.right))
 
 
 def sweep(contraction: CompleteContraction, target: Tensor, *, tol: float, reach: float, max_steps: int) -> Swept:
@@ -157,7 +174,7 @@ def sweep(contraction: CompleteContraction, target: Tensor, *, tol: float, reach
         rate = rate if before == math.inf else worst / before
         # Newton steps are quicker than more than one sweep; and a number that is not one ends here.
         if worst <= tol or not worst * rate <= tol or num_steps >= max_steps:
-            return Swept(c, joint, left, right, pivot, scalings, error, worst, num_steps)
+            return Swept(c, joint, parts_a, parts_b, left, right, pivot, scalings, error, worst, num_steps)
         chunk = 1
 
 
@@ -180,6 +197,19 @@ def sums_by_view(sums: Tensor, scalings: Sequence[Tensor]) -> list[Tensor]:
     table = sums.view(sums.shape[0], scalings[0].shape[2], -1)
     rest = sums_by_view(torch.bmm(scalings[0], table), scalings[1:])
     return [torch.bmm(outer(scalings[1:]), table.mT), *rest]
+
+
+def sums_of_each(table: Tensor, scalings: Sequence[Tensor]) -> list[Tensor]:
+    """(b, r, n_1 ⋯ n_j) -> one (b, r, n_l) for every view of a group: the table with all scalings (b, 1, n_l), summed
+    over the other views.
+    """
+    first, *rest = scalings
+    if not rest:
+        return [table * first]
+    (b, r, _), n = table.shape, first.shape[2]
+    of_first = torch.bmm(table.reshape(b, r * n, -1), outer(rest).mT).view(b, r, n)
+    without = torch.matmul(first.unsqueeze(1), table.reshape(b, r, n, -1)).squeeze(2)
+    return [of_first.mul_(first), *sums_of_each(without, rest)]
 
 
 def outer(scalings: Sequence[Tensor]) -> Tensor:

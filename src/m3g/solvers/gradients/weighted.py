@@ -23,10 +23,10 @@ class WeightedComplete:
     """Where every pair of views has a kernel: the matrix products of contraction.py and their derivative."""
 
     def __init__(self, kernels: dict[Edge, Tensor], sizes: Sequence[int]):
-        self.contraction = c = CompleteContraction(kernels, sizes)
+        self.contraction = c = CompleteContraction(kernels, sizes, whole=True)
         self.kernels, self.sizes = kernels, list(sizes)
-        if c.pivot is not None:
-            self.between = c._between(0, sizes[c.lead])
+        if c.between is not None:
+            self.between = c.between
             self.joint = torch.bmm(c.left, c.right.transpose(1, 2))
             self.pull_left = torch.bmm(self.between, c.right)
             self.pull_right = torch.bmm(self.between.transpose(1, 2), c.left)

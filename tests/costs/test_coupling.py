@@ -1,0 +1,20 @@
+"""Couplings as the costs see them."""
+
+import pytest
+import torch
+
+import reference
+from m3g.costs import coupling
+from m3g.costs.coupling import TensorCoupling
+
+
+@pytest.mark.parametrize("sizes", [(4, 4), (3, 5, 2), (2, 3, 4, 2)], ids=str)
+def test_points_are_pulled_alike_by_every_pair_and_by_the_matrix_of_all(sizes, monkeypatch):
+    generator = torch.Generator().manual_seed(0)
+    tensor = torch.rand(2, *sizes, generator=generator, dtype=torch.float64)
+    points = torch.randn(2, sum(sizes), 3, generator=generator, dtype=torch.float64)
+    by_matrix = TensorCoupling(tensor).pull(points)
+    monkeypatch.setattr(coupling, "BLOCK_SIZE", 0)
+    by_pairs = TensorCoupling(tensor).pull(points)
+    torch.testing.assert_close(by_pairs, by_matrix)
+    torch.testing.assert_close(by_pairs[0], reference.pulled(tensor[0], points[0]))
