@@ -15,13 +15,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import combinations
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from m3g.costs import along
 from m3g.costs.coupling import Edge
+from m3g.solvers.factored.base import Contracted, Contraction
 from m3g.solvers.shared.memory import Workspace
 
 # A slab of M that stays in the cache of a CPU, and is large enough to fill the matrix products.
@@ -30,21 +30,7 @@ SLAB_BYTES = 2**23
 KEEP_BYTES = 2**26
 
 
-class Contracted(NamedTuple):
-    """Marginals of a coupling after the leading view has been scaled to its target.
-
-    Attributes:
-        pairs: {(l, m): (b, n_l, n_m)} for l < m.
-        others: marginals of all views but the leading one, one after the other (b, N - n).
-        lead: (b, n), the scaling of the leading view.
-    """
-
-    pairs: dict[Edge, Tensor]
-    others: Tensor
-    lead: Tensor
-
-
-class CompleteContraction:
+class CompleteContraction(Contraction):
     """Kernels {(l, m): (b, n_l, n_m)} for every l < m; see `evaluate`.
 
     Of four views or more, what is as large as M or R and no result is written into memory that is allocated once.
@@ -55,8 +41,6 @@ class CompleteContraction:
         room: memory for a slab of M (b, α, β), and `scaled_room` for R with scalings (b, β, n_c); None where new
             memory is taken.
     """
-
-    in_logs = False  # whether scalings are given and found as logarithms
 
     def __init__(self, kernels: dict[Edge, Tensor], sizes: Sequence[int], *, whole: bool = False):
         self.kernels = kernels
@@ -142,10 +126,6 @@ class CompleteContraction:
         return out
 
     def evaluate(self, scalings: Sequence[Tensor], target: Tensor) -> Contracted:
-        """Marginals of P = Π u_l Π K_lm, the leading u being the one that gives its view the marginal `target` (b, n).
-
-        `scalings` are k tensors u_l (b, n_l); that of the leading view is not used.
-        """
         if self.pivot is None:
             return self._two_views(scalings, target)
         left = self.left * scalings[self.pivot].unsqueeze(1)

@@ -9,10 +9,8 @@ import torch
 from torch import Tensor
 
 from m3g.costs.coupling import Edge
-from m3g.solvers.factored.contraction import CompleteContraction
-from m3g.solvers.factored.graph import GraphContraction
+from m3g.solvers.factored.base import Contraction
 from m3g.solvers.factored.kernels import Kernels
-from m3g.solvers.factored.streamed import StreamedContraction
 from m3g.solvers.shared.newton import solve_newton
 
 # The largest change of a log scaling in one Newton step.
@@ -50,7 +48,7 @@ class FactoredDual:
         fixed: read no value on the host.
     """
 
-    contraction: CompleteContraction | GraphContraction | StreamedContraction
+    contraction: Contraction
     target: Tensor
     target_here: Tensor
     lead_target: Tensor
@@ -59,12 +57,7 @@ class FactoredDual:
     fixed: bool
 
     @staticmethod
-    def of(
-        contraction: CompleteContraction | GraphContraction | StreamedContraction,
-        kernels: Kernels,
-        newton: bool,
-        fixed: bool,
-    ) -> FactoredDual:
+    def of(contraction: Contraction, kernels: Kernels, newton: bool, fixed: bool) -> FactoredDual:
         example = next(iter(kernels.matrices.values()))
         target = kernels.target
         here = target if target.dtype == example.dtype else target.to(example.dtype)
@@ -86,14 +79,10 @@ class FactoredDual:
         found = contraction.evaluate(self.scalings(log_scaling), self.lead_target)
         lead = found.lead if contraction.in_logs else found.lead.log()
         lead = lead if lead.dtype == log_scaling.dtype else lead.to(log_scaling.dtype)
-        return self._known(self._with_lead(log_scaling, lead), found.pairs, found.others)
+        return self.known(self._with_lead(log_scaling, lead), found.pairs, found.others)
 
-    def known(self, log_scaling: Tensor, pairs: dict[Edge, Tensor]) -> Marginals:
-        """What `evaluate` returns, where the pair marginals at these log scalings are there already."""
-        assert isinstance(self.contraction, CompleteContraction), "others leave out some pairs"
-        return self._known(log_scaling, pairs, self.contraction.others(pairs))
-
-    def _known(self, log_scaling: Tensor, pairs: dict[Edge, Tensor], others: Tensor) -> Marginals:
+    def known(self, log_scaling: Tensor, pairs: dict[Edge, Tensor], others: Tensor) -> Marginals:
+        """What `evaluate` returns, where the marginals at these log scalings are there already."""
         error = torch.linalg.vector_norm(self.other_targets - others, ord=1, dim=1)
         return Marginals(log_scaling, self.target, pairs, others, error)
 
@@ -138,9 +127,9 @@ class FactoredDual:
 
         The mean never lowers the dual, because the dual is concave.
         """
-        if isinstance(self.contraction, GraphContraction):
-            targets = self.target_here.split(self.contraction.sizes, 1)
-            swept = self.contraction.sweep(self.scalings(found.log_scaling), targets)
+        targets = self.target_here.split(self.contraction.sizes, 1)
+        swept = self.contraction.sweep(self.scalings(found.log_scaling), targets)
+        if swept is not None:
             return torch.cat(swept, 1).log().to(found.log_scaling.dtype) - found.log_scaling
         ratio = self.target_here / self.marginals(found)
         return ratio.log().to(found.log_scaling.dtype) / (len(self.contraction.sizes) - 1)

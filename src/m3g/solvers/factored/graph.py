@@ -16,14 +16,11 @@ from torch import Tensor
 
 from m3g.costs import all_edges
 from m3g.costs.coupling import Edge
-from m3g.solvers.factored.contraction import Contracted
+from m3g.solvers.factored.base import Contracted, Contraction
 
 
-class GraphContraction:
-    """Kernels {(l, m): (b, n_l, n_m)} for the edges of a graph; same calls as `CompleteContraction`."""
-
-    lead = 0
-    in_logs = False  # whether scalings are given and found as logarithms
+class GraphContraction(Contraction):
+    """Kernels {(l, m): (b, n_l, n_m)} for the edges of a graph."""
 
     def __init__(self, kernels: dict[Edge, Tensor], sizes: Sequence[int], *, all_pairs: bool):
         """`all_pairs` asks `evaluate` for the pair marginals of views without an edge too."""
@@ -41,14 +38,13 @@ class GraphContraction:
         return self._contract((l, m), scalings)
 
     def sweep(self, scalings: Sequence[Tensor], targets: Sequence[Tensor]) -> list[Tensor]:
-        """The scalings after each view in turn has been scaled to its target: one sweep of Algorithm 1."""
+        """One sweep of Algorithm 1."""
         swept = list(scalings)
         for l, target in enumerate(targets):
             swept[l] = swept[l] * (target / self._contract((l,), swept))
         return swept
 
     def evaluate(self, scalings: Sequence[Tensor], target: Tensor) -> Contracted:
-        """Pair marginals, all marginals, and the scaling that gives view 0 its target."""
         lead = scalings[0] * (target / self._contract((0,), scalings))
         scaled = [lead, *scalings[1:]]
         pairs = {edge: self._contract(edge, scaled) for edge in self.wanted}

@@ -119,14 +119,16 @@ class Factored(Solver):
             dual = FactoredDual.of(contraction, kernels, newton, fixed)
             state = fixed_ascent(dual, balanced_start(problem, kernels), self.fixed_steps)
             return _solution(problem, kernels, Found.of(dual, state), epsilon, tol)
-        swept = None
+        swept: Swept | None = None
         if newton and isinstance(contraction, CompleteContraction) and _can_be_swept(contraction, kernels):
             swept = sweep(contraction, kernels.target, tol=tol, reach=kernels.reach, max_steps=self.max_steps or 100)
             if swept.worst <= tol:
                 return _solution(problem, kernels, Found.after(swept), epsilon, tol, Result.CONVERGED)
         dual = FactoredDual.of(contraction, kernels, newton, fixed)
         if swept is not None and math.isfinite(swept.worst):
-            state = AscentState(dual.known(swept.log_scaling(), swept.pairs()), num_steps=swept.num_steps + 1)
+            pairs = swept.pairs()
+            known = dual.known(swept.log_scaling(), pairs, swept.contraction.others(pairs))
+            state = AscentState(known, num_steps=swept.num_steps + 1)
         else:
             state = init(dual, balanced_start(problem, kernels))
         state, result = ascend(
@@ -213,7 +215,6 @@ class Found(NamedTuple):
         found = state.found
 
         def missing(l: int, m: int) -> dict[Edge, Tensor]:
-            assert isinstance(dual.contraction, GraphContraction), "other contractions find every pair"
             return {(l, m): dual.contraction.pair(dual.scalings(found.log_scaling), l, m)}
 
         return Found(found.log_scaling, found.error, found.pairs, missing, state.num_steps)

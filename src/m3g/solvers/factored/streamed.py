@@ -13,15 +13,15 @@ from torch import Tensor
 
 from m3g.costs import along
 from m3g.costs.coupling import Edge
-from m3g.solvers.factored.contraction import Contracted, pair_sums
+from m3g.solvers.factored.base import Contracted, Contraction
+from m3g.solvers.factored.contraction import pair_sums
 from m3g.solvers.shared.couplings import slabs
 
 
-class StreamedContraction:
+class StreamedContraction(Contraction):
     """Log kernels {(l, m): (b, n_l, n_m)} of any graph; `evaluate` takes log scalings."""
 
-    lead = 0
-    in_logs = True  # whether scalings are given and found as logarithms
+    in_logs = True
 
     def __init__(self, log_kernels: dict[Edge, Tensor], sizes: Sequence[int]):
         self.log_kernels = log_kernels
