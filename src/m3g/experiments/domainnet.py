@@ -23,10 +23,8 @@ from m3g.experiments import domain_tables, full
 from m3g.experiments.arms import grid, merged, try_all
 from m3g.experiments.names import NAMES
 from m3g.experiments.prepare import check_folder, prepare_fonts, prepare_pacs
-from m3g.experiments.quick import fit_quickly
-from m3g.experiments.references import REFERENCES, Inputs, fit_labels, reference_runs
+from m3g.experiments.references import REFERENCES, fit_or_reference, reference_runs
 from m3g.experiments.spec import Candidate, Experiment, Request, RunSpec, Settings
-from m3g.training import build_data
 
 METHODS = ("m3g", "infonce-ave", "infonce-pwe", "byol-ave", "byol-pwe")
 VALUES = {"m3g": ("epsilon", (0.02, 0.05, 0.1, 0.2)), "infonce": ("temperature", (0.05, 0.1, 0.2, 0.5))}
@@ -181,13 +179,7 @@ def work(settings: Settings, folder: Path, data: Path) -> dict[str, Any]:
     if "path" not in config.data_options:
         return full.domain_metrics(config, folder)
     name = next(name for name, file in FILES.items() if str(config.data_options["path"]).endswith(file))
-    reference = settings.get("reference")
-    if reference is None:
-        module, views = fit_quickly(config, folder)
-        net: torch.nn.Module = module.net
-    else:
-        views = build_data(config)
-        net = Inputs() if reference == "raw" else fit_labels(config, views, joined=False)
+    net, views = fit_or_reference(config, settings.get("reference"), folder)
     assert isinstance(views, DomainArrays)
     return measure(net, views, shots=SHOTS[name], seed=config.seed)
 

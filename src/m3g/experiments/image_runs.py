@@ -12,10 +12,8 @@ from m3g.evaluation import effective_rank, probe_scores
 from m3g.experiments import full
 from m3g.experiments.arms import merged
 from m3g.experiments.prepare import check_folder, prepare_tinyimagenet
-from m3g.experiments.quick import fit_quickly
-from m3g.experiments.references import Inputs, fit_labels
+from m3g.experiments.references import fit_or_reference
 from m3g.experiments.spec import Request, RunSpec, Settings
-from m3g.training import build_data
 
 STEPS = 200
 TUNING_SEED = 100
@@ -91,13 +89,7 @@ def work(settings: Settings, folder: Path, data: Path) -> dict[str, Any]:
     config = full.config_of(settings)
     if "path" not in config.data_options:
         return full.image_metrics(config, folder)
-    reference = settings.get("reference")
-    if reference is None:
-        module, views = fit_quickly(config, folder)
-        net: torch.nn.Module = module.net
-    else:
-        views = build_data(config)
-        net = Inputs() if reference == "raw" else fit_labels(config, views, joined=False)
+    net, views = fit_or_reference(config, settings.get("reference"), folder)
     train, val, test = (_features(net, views, split) for split in ("train", "val", "test"))
     validation, accuracy = probe_scores(*train, [val, test])
     return {

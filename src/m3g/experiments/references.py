@@ -7,6 +7,7 @@ from another.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,10 +16,11 @@ from torch.nn.functional import cross_entropy
 
 from m3g.data import ViewsData
 from m3g.experiments.arms import try_all
+from m3g.experiments.quick import fit_quickly
 from m3g.experiments.spec import Request, RunSpec
 from m3g.experiments.tables import markdown
 from m3g.nets import MultiViewNet
-from m3g.training import build_module
+from m3g.training import build_data, build_module
 from m3g.training.config import Config
 
 REFERENCES = {
@@ -49,6 +51,15 @@ class Inputs(nn.Module):
 
     def forward(self, views: Sequence[Tensor]) -> Tensor:
         return torch.cat(self.features(views), dim=1).unsqueeze(0)
+
+
+def fit_or_reference(config: Config, reference: str | None, folder: Path) -> tuple[nn.Module, ViewsData]:
+    """The trained network of a run, or what stands in its place for one of REFERENCES; and the run's data."""
+    if reference is None:
+        module, data = fit_quickly(config, folder)
+        return module.net, data
+    data = build_data(config)
+    return Inputs() if reference == "raw" else fit_labels(config, data, joined=False), data
 
 
 def fit_labels(config: Config, data: ViewsData, *, joined: bool) -> MultiViewNet:
