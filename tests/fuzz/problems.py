@@ -166,7 +166,7 @@ def _try_masked(case: Case, views: list[torch.Tensor]) -> Outcome:
                     leaf, mask=mask, epsilon=case.epsilon, cost=cost_of(case), solver=solver_of(case), tol=case.tol
                 )
                 (gradient,) = torch.autograd.grad(gap, leaf)
-                found.append((float(gap), gradient))
+                found.append((gap.item(), gradient))
         except ValueError as error:
             return Outcome("refused", str(error))
         except Exception as error:

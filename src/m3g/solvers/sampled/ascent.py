@@ -164,17 +164,25 @@ def ascend_on_list(
         worst = float(state.found.error.max())
         stalled = stalled + 1 if best * 0.9 < worst < NEAR_ROUNDING * rounding else 0
         best = min(best, worst)
-        here = state.found.log_scaling
-        if not float((here - dual.listed.base).abs().max()) <= LARGEST_CHANGE:
-            dual = ListDual(listed.based(here), target)
+        dual = _in_range(dual, state.found)
         before, state = state.found, step(dual, state, loss_allowed=1e-6)
     point = state.found
     for _ in range(further):
+        dual = _in_range(dual, state.found)
         state = advance(dual, state)
         if not bool((state.found.error < point.error / 2).any()):
             break
         before, point = point, state.found
     return Ascended(point, _left(before, point), state.num_steps)
+
+
+def _in_range(dual: ListDual, point: ListPoint) -> ListDual:
+    """The dual with the log scalings of a point in its tables, where those that are there are too far from them.
+
+    Also of a first point: the mass may have changed the scalings of view 0 by more than float32 holds.
+    """
+    change = float((point.log_scaling - dual.listed.base).abs().max())
+    return dual if change <= LARGEST_CHANGE else ListDual(dual.listed.based(point.log_scaling), dual.target)
 
 
 def _left(before: ListPoint, after: ListPoint) -> Tensor:
