@@ -193,7 +193,8 @@ class PairwiseProblem(Problem):
     def by_edge(self, groups: Sequence[Tensor]) -> dict[Edge, Tensor]:
         """Tensors (b, ...) of every edge, of groups that hold one or all of them as `LogKernels` does."""
         b = self.num_batch
-        return dict(zip(self.edges, chain.from_iterable(group.split(b) for group in groups)))
+        parts = ([group] if len(group) == b else group.split(b) for group in groups)
+        return dict(zip(self.edges, chain.from_iterable(parts)))
 
     def slab(self, rows: slice) -> Tensor:
         """Costs of some points of view 0 with everything else: (b, rows, n_2, …, n_k)."""

@@ -5,7 +5,8 @@ With L, R and W of contraction.py, u the scalings of the group A, v those of B a
     M = W ∘ (L diag(w) Rᵀ),      P_AB = diag(u) M diag(v),      m_c = w ∘ (uᵀ (L ∘ (W diag(v) R)))
 
 M does not depend on u and v, so one matrix product serves the updates of all views but the pivot, which are products
-of M with a vector, and a second one serves that of the pivot. Two views have no pivot: M is their kernel.
+of M with a vector, and a second one serves that of the pivot. Two views have no pivot: M is their kernel, and a sweep
+is a pair of updates (`sweep_two`).
 
 Vectors are rows (b, 1, n): the sums `s` of a view are its marginal without its own scaling, which is then `wanted / s`.
 """
@@ -30,7 +31,7 @@ FLAT_REACH, SWEPT_REACH = 6.0, 60.0
 SWEEPS, LONG_SWEEPS = 3, 2
 LONG = 2**20
 # By how much a sweep is expected to lower the error, where that has not been seen yet.
-USUAL_RATE = 0.1
+USUAL_RATE, USUAL_RATE_OF_TWO = 0.1, 0.3
 
 
 class Pivot:
@@ -134,48 +135,80 @@ def sweep(contraction: CompleteContraction, target: Tensor, *, tol: float, reach
     That of the leading view is right in the end, since it is scaled last.
     """
     c = contraction
+    if c.pivot is None or c.between is None:
+        return sweep_two(c, target, tol=tol, reach=reach, max_steps=max_steps)
     target = target.unsqueeze(1)
     wanted = torch.split_with_sizes(target, c.sizes, 2)
     wanted_a, wanted_b = [wanted[l] for l in c.group_a], [wanted[m] for m in c.group_b]
-    pivot = None if c.pivot is None or c.between is None else Pivot(c, c.between, wanted[c.pivot])
-    joint = c.kernels[0, 1] if pivot is None else pivot.joint()
+    pivot = Pivot(c, c.between, wanted[c.pivot])
+    joint = pivot.joint()
     transposed = joint.mT
     parts_a, parts_b = wanted_a, wanted_b
     parts_a = updated(torch.bmm(outer(parts_b), transposed), parts_a, wanted_a)
     left = outer(parts_a)
     most = LONG_SWEEPS if target.shape[0] * math.prod(c.sizes) > LONG else SWEEPS
-    views = [*c.group_a, *c.group_b, *([] if c.pivot is None else [c.pivot])]
+    views = [*c.group_a, *c.group_b, c.pivot]
     places = [views.index(l) for l in range(len(views))]
     num_steps, chunk = 0, min(most, 1 + int(reach / FLAT_REACH), max_steps)
     worst, rate = math.inf, USUAL_RATE
     while True:
         for following in range(chunk - 1, -1, -1):
-            if pivot is not None and num_steps > 0:
+            if num_steps > 0:
                 pivot.joint()
-            # With two views that is all there is to do; several views of a group disturb each other.
-            for _ in range(2 if pivot is None or (following == 0 and len(wanted_b) > 1) else 1):
+            # Several views of a group disturb each other.
+            for _ in range(2 if following == 0 and len(wanted_b) > 1 else 1):
                 parts_b = updated(torch.bmm(left, joint), parts_b, wanted_b)
                 right = outer(parts_b)
                 sums_a = torch.bmm(right, transposed)
                 parts_a = updated(sums_a, parts_a, wanted_a)
                 left = outer(parts_a)
-            if pivot is not None:
-                pivot.meet(left, right)
+            pivot.meet(left, right)
             num_steps += 1
-        sums = [*sums_by_view(sums_a, parts_a), *sums_by_view(torch.bmm(left, joint), parts_b)]
-        found = [*parts_a, *parts_b]
-        if pivot is not None:
-            sums.append(pivot.sums)
-            found.append(pivot.scaling)
+        sums = [*sums_by_view(sums_a, parts_a), *sums_by_view(torch.bmm(left, joint), parts_b), pivot.sums]
+        found = [*parts_a, *parts_b, pivot.scaling]
         scalings = torch.cat([found[i] for i in places], 2)
         residual = torch.addcmul(target, torch.cat([sums[i] for i in places], 2), scalings, value=-1)
-        error = torch.linalg.vector_norm(residual, ord=1, dim=(1, 2))
-        before, worst = worst, error.item() if error.numel() == 1 else error.max().item()
+        before = worst
+        error, worst = _errors(residual)
         rate = rate if before == math.inf else worst / before
         # Newton steps are quicker than more than one sweep; and a number that is not one ends here.
         if worst <= tol or not worst * rate <= tol or num_steps >= max_steps:
             return Swept(c, joint, parts_a, parts_b, left, right, pivot, scalings, error, worst, num_steps)
         chunk = 1
+
+
+def sweep_two(contraction: CompleteContraction, target: Tensor, *, tol: float, reach: float, max_steps: int) -> Swept:
+    """The same for two views, of which one sweep scales view 1 and then view 0.
+
+    The first guess u = a / √(K b) is half a step in logarithms: a whole one, which balances the rows alone, goes too
+    far where both views have their part in the sums, and two sweeps more would be needed.
+    """
+    kernel = contraction.kernels[0, 1]
+    transposed = kernel.mT
+    wanted_a, wanted_b = torch.split_with_sizes(target.unsqueeze(1), contraction.sizes, 2)
+    left = torch.bmm(wanted_b, transposed).rsqrt_().mul_(wanted_a)
+    sums = torch.bmm(left, kernel)
+    num_steps, chunk = 0, min(2 * min(SWEEPS, 1 + int(reach / FLAT_REACH)), max_steps)
+    worst, rate = math.inf, USUAL_RATE_OF_TWO
+    while True:
+        for _ in range(chunk):
+            right = wanted_b / sums
+            left = wanted_a / torch.bmm(right, transposed)
+            sums = torch.bmm(left, kernel)
+        num_steps += chunk
+        before = worst
+        error, worst = _errors(torch.addcmul(wanted_b, sums, right, value=-1))
+        rate = rate if before == math.inf else (worst / before) ** (1 / chunk)
+        chunk = 1 if worst * rate <= tol else 2
+        if worst <= tol or not worst * rate**2 <= tol or num_steps + chunk > max_steps:
+            scalings = torch.cat([left, right], 2)
+            return Swept(contraction, kernel, [left], [right], left, right, None, scalings, error, worst, num_steps)
+
+
+def _errors(residual: Tensor) -> tuple[Tensor, float]:
+    """The error (b,) of a residual (b, 1, N), and the largest of the batch."""
+    error = torch.linalg.vector_norm(residual, ord=1, dim=(1, 2))
+    return error, error.item() if error.numel() == 1 else error.max().item()
 
 
 def updated(sums: Tensor, scalings: Sequence[Tensor], wanted: Sequence[Tensor]) -> list[Tensor]:
