@@ -102,8 +102,8 @@ class Coupling(ABC):
         out = marginals.unsqueeze(-1) * points
         parts, sums = points.split(list(self.sizes), 1), out.split(list(self.sizes), 1)
         for (l, m), pair in pairs.items():
-            sums[l].baddbmm_(pair, parts[m])
-            sums[m].baddbmm_(pair.mT, parts[l])
+            sums[l].add_(torch.bmm(pair, parts[m]))
+            sums[m].add_(torch.bmm(pair.mT, parts[l]))
         return out
 
     def weighted_pull(self, points: Tensor, weight: Callable[[Tensor], Tensor]) -> Tensor:

@@ -86,11 +86,23 @@ def test_random_problems_are_right_within_their_error_or_told(seed):
 
 
 @pytest.mark.filterwarnings("ignore::m3g.solvers.SamplingWarning")
-@pytest.mark.parametrize("seed", [6, 271, 1027, 1538, 1826])
+@pytest.mark.parametrize("seed", [6, 271, 1027, 1538, 1826, 2354])
 def test_mass_on_tuples_that_few_chains_reach_is_found_or_told(seed):
     verdict = judge(draw(seed))
     assert verdict.truth is not None
     assert not verdict.wrong, str(verdict)
+
+
+@pytest.mark.filterwarnings("ignore::m3g.solvers.SamplingWarning")
+def test_an_answer_that_follows_a_contradicted_one_is_believed_less():
+    """Samples whose weights have a long tail agree with each other and with a fresh check, and are all too high."""
+    case, truth = draw(2354), 0.67182034
+    scores = []
+    for seed in range(8):
+        solution = case.solve(seed=seed)
+        scores.append(abs(float(solution.value) - truth) / float(solution.standard_error))
+    assert max(scores) < 4
+    assert sum(score < 2 for score in scores) >= 7
 
 
 def test_the_reference_solves_at_the_epsilon_of_the_problem():

@@ -58,13 +58,20 @@ MOST_REPEATS = 3
 
 @dataclass(frozen=True)
 class Found:
-    """A list solved, and how good it is."""
+    """A list solved, and how good it is.
 
-    build: Build | None  # how the list was made; None where nothing was sampled
+    Attributes:
+        build: how the list was made; None where nothing was sampled.
+        contradicted: (b,) the largest difference that a fresh sample found from a list before this one and that made
+            it doubtful; None before the first.
+    """
+
+    build: Build | None
     listed: Listed
     point: ListPoint
     error: SamplingError
     check: Check | None = None
+    contradicted: Tensor | None = None
 
     def relative_gradient_error(self) -> float:
         return float(self.error.gradient.max())
@@ -75,6 +82,13 @@ class Found:
 
     def doubtful(self) -> bool:
         return self.check is not None and self.check.doubtful(self.error)
+
+    def contradictions(self) -> Tensor | None:
+        """The largest difference so far that made a list doubtful, this one included."""
+        if self.check is None:
+            return self.contradicted
+        here = self.check.contradiction(self.error)
+        return here if self.contradicted is None else torch.maximum(here, self.contradicted)
 
 
 class Rounds:
@@ -175,7 +189,7 @@ class Rounds:
         if found.check is not None and found.doubtful():
             centres = torch.cat([centres, found.check.tuples], 1)
         again = self._judged(found.build, *self._solved(found.build, self.log_kernel, centres, log_scaling, self.tol))
-        return self._checked(again, rank)
+        return replace(self._checked(again, rank), contradicted=found.contradictions())
 
     def _judged(self, build: Build, listed: Listed, end: Ascended) -> Found:
         error = sampling_error(listed, end.point, self.problem, DRAWS_EACH)

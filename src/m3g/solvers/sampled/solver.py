@@ -29,6 +29,9 @@ from m3g.solvers.solution import Solution
 # errors tell nothing.
 UNTRUSTED = 0.3
 UNTRUSTED_BIAS = 0.06
+# After a fresh sample has contradicted an answer, the next one is believed to this part of the difference at best:
+# weights of samples that missed so much have a long tail, which their own standard error does not show.
+REPAIRED = 0.15
 
 
 class SamplingWarning(UserWarning):
@@ -246,6 +249,8 @@ def _standard_error(problem: Problem, found: Found, *, epsilon: float, tol: floa
     out = epsilon * found.error.value
     if found.check is not None:
         out = torch.maximum(out, epsilon * found.check.difference(found.error) / (4 if trusted else 1))
+    if found.contradicted is not None:
+        out = torch.maximum(out, epsilon * REPAIRED * found.contradicted)
     if found.listed.tuples is not None and not found.listed.exact:
         # A tuple with less mass than this is drawn less than once on average: the samples say nothing about it.
         mass = found.point.target[:, : problem.sizes[0]].sum(1)

@@ -51,6 +51,10 @@ class Check:
     def doubtful(self, error: SamplingError) -> bool:
         return not bool((self.deviations(error) <= MOST_DEVIATIONS).all())
 
+    def contradiction(self, error: SamplingError) -> Tensor:
+        """The difference where it is doubtful, else 0: (b,)."""
+        return torch.where(self.deviations(error) <= MOST_DEVIATIONS, 0.0, self.difference(error))
+
 
 def fresh_check(
     build: Build,
