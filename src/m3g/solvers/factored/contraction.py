@@ -33,13 +33,13 @@ KEEP_BYTES = 2**26
 class CompleteContraction(Contraction):
     """Kernels {(l, m): (b, n_l, n_m)} for every l < m; see `evaluate`.
 
-    Of four views or more, what is as large as M or R and no result is written into memory that is allocated once.
-    With `whole` M is never cut into slabs, so that no size decides what is computed, and nothing is written into: for
-    compiled code.
+    With four views or more, intermediate results of the size of M or R are written into buffers that are allocated once
+    per solve. With `whole` M is never cut into slabs, so that no size decides what is computed, and there are no
+    buffers: for compiled code.
 
     Attributes:
-        room: memory for a slab of M (b, α, β), and `scaled_room` for R with scalings (b, β, n_c); None where new
-            memory is taken.
+        joint_buffer: for a slab of M (b, α, β); None where every result gets new memory.
+        scaled_buffer: for R with scalings (b, β, n_c), likewise.
     """
 
     def __init__(self, kernels: dict[Edge, Tensor], sizes: Sequence[int], *, whole: bool = False):
@@ -52,8 +52,8 @@ class CompleteContraction(Contraction):
         self.group_a, self.group_b = others[:half], others[half:]
         self.lead = self.group_a[0]
         self.between: Tensor | None = None
-        self.room: Tensor | None = None
-        self.scaled_room: Tensor | None = None
+        self.joint_buffer: Tensor | None = None
+        self.scaled_buffer: Tensor | None = None
         if self.pivot is None:
             return
         self.left, self.right = self._towards_pivot(self.group_a), self._towards_pivot(self.group_b)
@@ -62,19 +62,19 @@ class CompleteContraction(Contraction):
         keep = whole or len(self.slabs) == 1 or self._lead_bytes() * n <= KEEP_BYTES
         between: list[Tensor | None] = [None] * len(self.slabs)
         if k > 3 and not whole:
-            between = self._take_rooms(len(self.slabs) if keep else 1)
-        self._between_room = between[0]
+            between = self._allocate(len(self.slabs) if keep else 1)
+        self._between_buffer = between[0]
         self._kept = [self._between(*slab, out) for slab, out in zip(self.slabs, between)] if keep else None
         if self._kept is not None and len(self.slabs) == 1:
             self.between = self._kept[0]
 
-    def _take_rooms(self, num_slabs: int) -> list[Tensor | None]:
+    def _allocate(self, num_slabs: int) -> list[Tensor | None]:
         """Memory for W, slab by slab, and for the attributes named above."""
         b, beta, c = self.right.shape
         rows = self.left.shape[1] // self.sizes[self.lead] * self.slabs[0][1]  # the first slab is the largest
         slab, across = b * rows * beta, b * beta * c
         space = Workspace(self.right, (num_slabs + 1) * slab + across)
-        self.room, self.scaled_room = space.take(b, rows, beta), space.take(b, beta, c)
+        self.joint_buffer, self.scaled_buffer = space.take(b, rows, beta), space.take(b, beta, c)
         return list(space.take(num_slabs, b, rows, beta))
 
     def _lead_bytes(self) -> int:
@@ -106,8 +106,8 @@ class CompleteContraction(Contraction):
             out = out * factor if edge[0] == 0 else out.mul_(factor)
         return out.flatten(1, -2)
 
-    def _between(self, start: int, stop: int, room: Tensor | None) -> Tensor:
-        """W for points start:stop of the leading view: (b, α, β), in this memory if it is given."""
+    def _between(self, start: int, stop: int, buffer: Tensor | None) -> Tensor:
+        """W for points start:stop of the leading view: (b, α, β), in the buffer if there is one."""
         out = None
         for l in self.group_a:
             part = [self.kernel(l, m) for m in self.group_b]
@@ -116,12 +116,12 @@ class CompleteContraction(Contraction):
             row = part[0]
             for i, kernel in enumerate(part[1:], 2):
                 last = i == len(part) and len(self.group_a) == 1
-                row = _product(row.unsqueeze(-1), kernel.unsqueeze(-2), room if last else None).flatten(2)
+                row = _product(row.unsqueeze(-1), kernel.unsqueeze(-2), buffer if last else None).flatten(2)
             if out is None:
                 out = row
             else:
                 last = l == self.group_a[-1]
-                out = _product(out.unsqueeze(2), row.unsqueeze(1), room if last else None).flatten(1, 2)
+                out = _product(out.unsqueeze(2), row.unsqueeze(1), buffer if last else None).flatten(1, 2)
         assert out is not None
         return out
 
@@ -132,7 +132,7 @@ class CompleteContraction(Contraction):
         if len(self.group_a) > 1:
             inner = outer([scalings[l] for l in self.group_a[1:]])
             left = (left.unflatten(1, (self.sizes[self.lead], -1)) * inner.unsqueeze(1)).flatten(1, 2)
-        right = torch.mul(self.right, outer([scalings[m] for m in self.group_b]), out=self.scaled_room)
+        right = torch.mul(self.right, outer([scalings[m] for m in self.group_b]), out=self.scaled_buffer)
         if self.between is not None:
             joint, with_pivot, pulled, scaling = self._slab(left, right, self.between, target)
             pairs = self.pairs(joint, with_pivot, pulled.mul_(right))
@@ -169,8 +169,8 @@ class CompleteContraction(Contraction):
 
         Wᵀ L is added to that of other slabs if it is given.
         """
-        room = None if self.room is None else self.room[:, : left.shape[1]]
-        joint = torch.bmm(left, right.transpose(1, 2), out=room).mul_(between)
+        buffer = None if self.joint_buffer is None else self.joint_buffer[:, : left.shape[1]]
+        joint = torch.bmm(left, right.transpose(1, 2), out=buffer).mul_(between)
         b, n = target.shape
         by_lead = joint if len(self.group_a) == 1 else joint.view(b, n, -1)
         scaling = target / by_lead.sum(-1)
@@ -194,7 +194,7 @@ class CompleteContraction(Contraction):
         scalings: list[Tensor] = []
         total: Tensor | None = None
         for i, (start, stop) in enumerate(self.slabs):
-            between = self._between(start, stop, self._between_room) if self._kept is None else self._kept[i]
+            between = self._between(start, stop, self._between_buffer) if self._kept is None else self._kept[i]
             rows = left[:, start * per_lead : stop * per_lead]
             joint, near, total, scaling = self._slab(rows, right, between, target[:, start:stop], total)
             shape = (joint.shape[0], stop - start, *(self.sizes[l] for l in views[1:]))
@@ -234,13 +234,13 @@ def _largest(sizes: Sequence[int]) -> int:
     return largest
 
 
-def _product(x: Tensor, y: Tensor, room: Tensor | None) -> Tensor:
-    """x · y, broadcast, in this memory (b, α, β) if it is given, of which it may need the first rows only."""
-    if room is None:
+def _product(x: Tensor, y: Tensor, buffer: Tensor | None) -> Tensor:
+    """x · y, broadcast, in the buffer (b, α, β) if there is one; of that the first rows may be enough."""
+    if buffer is None:
         return x * y
     shape = torch.broadcast_shapes(x.shape, y.shape)
-    rows = math.prod(shape[1:]) // room.shape[2]
-    return torch.mul(x, y, out=room[:, :rows].view(shape))
+    rows = math.prod(shape[1:]) // buffer.shape[2]
+    return torch.mul(x, y, out=buffer[:, :rows].view(shape))
 
 
 def outer(vectors: Sequence[Tensor]) -> Tensor:

@@ -47,8 +47,8 @@ class Pivot:
     _near: Tensor | None = None
 
     def __init__(self, contraction: CompleteContraction, between: Tensor, wanted: Tensor):
-        self._joint: Tensor | None = contraction.room
-        self._far: Tensor | None = None if contraction.scaled_room is None else contraction.scaled_room.mT
+        self._joint: Tensor | None = contraction.joint_buffer
+        self._far: Tensor | None = None if contraction.scaled_buffer is None else contraction.scaled_buffer.mT
         self.left, self.across, self.between, self.wanted = contraction.left, contraction.right.mT, between, wanted
         self._start = self.left * wanted
         # A first guess, as if there were no kernels between A and B.
