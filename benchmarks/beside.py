@@ -175,6 +175,12 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3, help="solves per draw, of which the quickest counts")
     parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results", help="where to write")
     options = parser.parse_args()
+    for name in ("seeds", "repeats"):
+        if getattr(options, name) < 1:
+            parser.error(f"--{name} must be a whole number of at least 1, got {getattr(options, name)}.")
+    known = subprocess.run(["git", "cat-file", "-e", f"{options.commit}^{{commit}}"], cwd=HERE, capture_output=True)
+    if known.returncode != 0:
+        parser.error(f"commit must be one of this repository, got {options.commit!r}.")
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder) / "earlier"
         subprocess.run(["git", "worktree", "add", "--detach", "-q", tree, options.commit], cwd=HERE, check=True)

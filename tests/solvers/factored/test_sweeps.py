@@ -5,7 +5,7 @@ import torch
 
 import m3g
 import reference
-from m3g.solvers.factored import sweeps
+from m3g.solvers.factored import solver, sweeps
 from m3g.solvers.factored.contraction import CompleteContraction
 
 # Sizes of equal and of different views, with the pivot (the largest view) in every place.
@@ -45,7 +45,7 @@ def swept(problem, epsilon, **options):
         return found
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("m3g.solvers.factored.solver.sweep", counting)
+        patch.setattr(solver, "sweep", counting)
         solution = m3g.solve(problem, epsilon=epsilon, solver="factored", **options)
     return solution, made
 
@@ -119,7 +119,7 @@ def test_gradients_after_sweeps_are_those_after_newton_steps():
     def gradient(max_reach):
         leaf = reference.noisy_views(4, 6, noise=1.0).requires_grad_()
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("m3g.solvers.factored.solver.SWEPT_REACH", max_reach)
+            patch.setattr(solver, "SWEPT_REACH", max_reach)
             loss = m3g.M3GLoss(epsilon=0.3, tol=1e-9)
             return torch.autograd.grad(loss(leaf), leaf)[0]
 

@@ -30,7 +30,7 @@ class Workspace:
     """Memory of one solve in one piece, of which tensors are taken one after the other.
 
     Tensors of some megabytes that are allocated one by one are given back to the system when they are freed, and the
-    next solve waits for new pages: on a CPU that is a third of its time. One piece of up to 32 MiB is kept by the C
+    next solve waits for new pages, on a CPU for a good part of its time. One piece of up to 32 MiB is kept by the C
     library (glibc gives back what is more than twice the largest of them). Past that each tensor has its own memory.
 
     Example:
