@@ -18,10 +18,10 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from m3g.cli import main
-from m3g.training.logs import Table
+from m3g.training.loop.logs import Table
 
 FORK_SERVER = multiprocessing.get_context("forkserver")
-FORK_SERVER.set_forkserver_preload(["forked", "m3g.training.build", "m3g.training.fit"])
+FORK_SERVER.set_forkserver_preload(["forked", "m3g.training.loop.build", "m3g.training.loop.fit"])
 
 
 def run(words, folder, logs, *, killed=None):

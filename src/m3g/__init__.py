@@ -51,7 +51,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """`m3g.load(RUN)`, imported when first used: it needs the extra `train`."""
     if name == "load":
-        from m3g.training.export import load
+        from m3g.training.runs.export import load
 
         return load
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -21,8 +21,8 @@ from torch.nn.functional import normalize
 
 from m3g import _checks, losses
 from m3g.nets import MultiViewNet, build_net
-from m3g.training.optim import AdamSettings, adamw
-from m3g.training.schedules import warmup_cosine
+from m3g.training.loop.optim import AdamSettings, adamw
+from m3g.training.loop.schedules import warmup_cosine
 
 QUICK_TUPLES = 2e7  # n ** k up to which an exact solve takes some tens of milliseconds
 Blocks = int | Sequence[int]

@@ -11,11 +11,11 @@ import pytest
 import m3g
 from cli.conftest import QUICK
 from m3g.cli import main
-from m3g.training import checkpoint
-from m3g.training.config import Config
-from m3g.training.files import append_text, atomic
-from m3g.training.logs import Table
-from m3g.training.run import Run
+from m3g.training.loop import checkpoint
+from m3g.training.loop.logs import Table
+from m3g.training.runs.files import append_text, atomic
+from m3g.training.runs.folder import Run
+from m3g.training.settings.config import Config
 
 HOLD = (
     "import fcntl, sys; f = open(sys.argv[1], 'a'); fcntl.lockf(f, fcntl.LOCK_EX); print('held', flush=True); input()"

@@ -12,8 +12,8 @@ import torch
 import forked
 import m3g
 from m3g.cli import main
-from m3g.training.entries import read_entries
-from m3g.training.logs import Table
+from m3g.training.loop.logs import Table
+from m3g.training.mismatch.entries import read_entries
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 SMALL = ["--loop.evaluate_every", "0", "--loop.accelerator", "cpu", "--encoder_options.width", "32"]

@@ -11,8 +11,8 @@ import pytest
 from cli.conftest import QUICK
 from m3g.cli import main
 from m3g.cli.words import read_settings
-from m3g.training.build import build_loss
-from m3g.training.config import Config
+from m3g.training.loop.build import build_loss
+from m3g.training.settings.config import Config
 
 
 @pytest.mark.parametrize(

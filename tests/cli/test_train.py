@@ -15,7 +15,7 @@ from PIL import Image
 
 import m3g
 from m3g.cli import main
-from m3g.training.logs import Table
+from m3g.training.loop.logs import Table
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from m3g.data import Domains, ImageFolders
-from m3g.data.damaged import damaged_images
+from m3g.data.storage.damaged import damaged_images
 
 
 def draw(path, seed):

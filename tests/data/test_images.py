@@ -6,8 +6,8 @@ import torch
 from PIL import Image
 
 from m3g.data import Domains, ImageFolders
-from m3g.data.augment import IMAGENET_STACKS, STACKS, Augmentation, plain
-from m3g.data.images import load_image
+from m3g.data.images.augment import IMAGENET_STACKS, STACKS, Augmentation, plain
+from m3g.data.images.folders import load_image
 
 
 def draw(path, colour, size=(20, 16)):

@@ -13,7 +13,7 @@ import torch
 import forked
 from m3g import data as data_sets
 from m3g.data import Arrays, Objects
-from m3g.data.objects import array_reader, columns, source
+from m3g.data.tables import array_reader, columns, source
 
 MEGABYTES = int(os.environ.get("M3G_LARGE_MB", "300"))  # of a parquet file; M3G_LARGE_MB=2000 is what was promised
 SMALL = [

@@ -49,7 +49,7 @@ def test_one_file_per_subject(tmp_path):
 
 
 def test_rest_of_a_recording_is_reported(recordings, caplog):
-    with caplog.at_level("INFO", logger="m3g.data.signals"):
+    with caplog.at_level("INFO", logger="m3g.data.signals.windows"):
         Signals(recordings, window=20)
     assert "the last 10 of 50 samples" in caplog.text
 

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from m3g.data import Arrays, DomainArrays, ImageArrays
-from m3g.data.domain_arrays import shifted
-from m3g.data.image_arrays import augmented
+from m3g.data.images.arrays import augmented
+from m3g.data.images.domain_arrays import shifted
 
 
 @pytest.fixture

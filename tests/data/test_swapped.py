@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from m3g.data import MultipleFeatures
-from m3g.data.swapped import swap_entries
+from m3g.data.tables.swapped import swap_entries
 
 
 @settings(max_examples=20, deadline=None, derandomize=True)

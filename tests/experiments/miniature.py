@@ -6,10 +6,10 @@ import zipfile
 import numpy as np
 from PIL import Image
 
-from m3g.experiments.pool import run_pool, specs_of
-from m3g.experiments.registry import find
-from m3g.experiments.spec import Request
-from m3g.experiments.store import Store
+from m3g.experiments.engine.pool import run_pool, specs_of
+from m3g.experiments.engine.registry import find
+from m3g.experiments.engine.spec import Request
+from m3g.experiments.engine.store import Store
 
 FONTS = ("serif", "sans_serif", "monospace", "handwriting", "display")
 PACS = ("art_painting", "cartoon", "photo", "sketch")

@@ -4,14 +4,16 @@ import numpy as np
 import pytest
 
 from m3g.cli import main
-from m3g.experiments import added, view_sets, views_grids
-from m3g.experiments.spec import Request
-from m3g.experiments.views import EXPERIMENT
+from m3g.experiments.engine.spec import Request
+from m3g.experiments.views import added
+from m3g.experiments.views import grids as views_grids
+from m3g.experiments.views import sets as view_sets
+from m3g.experiments.views.runs import EXPERIMENT
 from m3g.losses import registry
 
 FILE = '''
 import numpy as np
-from m3g.experiments.added import data_set, view_loss
+from m3g.experiments.views.added import data_set, view_loss
 from m3g.losses import InfoNCEPairwise
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import rankdata, ttest_rel
 
-from m3g.experiments.comparison import average_rank, control_table, paired, within_splits
+from m3g.experiments.output.comparison import average_rank, control_table, paired, within_splits
 
 SCORES = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=3, max_size=12)
 

@@ -7,8 +7,8 @@ import pytest
 
 from m3g.cli import main
 from m3g.experiments import default_set
-from m3g.training import evaluate
-from m3g.training.config import Config
+from m3g.training.runs import evaluate
+from m3g.training.settings.config import Config
 
 
 def test_raw_features_are_a_strong_baseline():

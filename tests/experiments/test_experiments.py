@@ -7,10 +7,10 @@ import pytest
 
 from experiments.miniature import small_runs, write_sets
 from m3g.cli import main
-from m3g.experiments.pool import specs_of
-from m3g.experiments.registry import find
-from m3g.experiments.spec import Request
-from m3g.experiments.store import Store
+from m3g.experiments.engine.pool import specs_of
+from m3g.experiments.engine.registry import find
+from m3g.experiments.engine.spec import Request
+from m3g.experiments.engine.store import Store
 
 
 @pytest.fixture(scope="module")

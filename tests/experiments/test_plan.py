@@ -5,11 +5,11 @@ import re
 import pytest
 
 from m3g.cli import main
-from m3g.experiments.names import NAMES
-from m3g.experiments.plan import describe, loss_cost, steps_of, views_of
-from m3g.experiments.registry import find
-from m3g.experiments.spec import Request
-from m3g.training.config import Config
+from m3g.experiments.engine.names import NAMES
+from m3g.experiments.engine.plan import describe, loss_cost, steps_of, views_of
+from m3g.experiments.engine.registry import find
+from m3g.experiments.engine.spec import Request
+from m3g.training.settings.config import Config
 
 PAPER = ("imagenet", "domainnet", "eeg", "epsilon", "cost", "branches")
 

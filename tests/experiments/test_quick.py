@@ -4,9 +4,9 @@ import pytest
 import torch
 
 import m3g
-from m3g.experiments import quick
+from m3g.experiments.runner import quick
 from m3g.training import load, train
-from m3g.training.config import Config
+from m3g.training.settings.config import Config
 
 
 def config(**loop):

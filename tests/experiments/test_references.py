@@ -5,11 +5,11 @@ import pytest
 import torch
 
 from m3g.evaluation import probe_scores
-from m3g.experiments.domainnet import laptop_config
-from m3g.experiments.references import Inputs, fit_labels, reference_runs, reference_table
-from m3g.experiments.spec import Request, RunSpec, place_files
+from m3g.experiments.domainnet.runs import laptop_config
+from m3g.experiments.engine.spec import Request, RunSpec, place_files
+from m3g.experiments.runner.references import Inputs, fit_labels, reference_runs, reference_table
 from m3g.training import build_data
-from m3g.training.config import Config
+from m3g.training.settings.config import Config
 
 
 @pytest.fixture

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from m3g.experiments.plan import planned
-from m3g.experiments.pool import do_all, do_run, run_pool, specs_of
-from m3g.experiments.registry import find
-from m3g.experiments.spec import Candidate, Experiment, Request, RunSpec
-from m3g.experiments.store import Store
+from m3g.experiments.engine.plan import planned
+from m3g.experiments.engine.pool import do_all, do_run, run_pool, specs_of
+from m3g.experiments.engine.registry import find
+from m3g.experiments.engine.spec import Candidate, Experiment, Request, RunSpec
+from m3g.experiments.engine.store import Store
 
 CONTENT = st.dictionaries(
     st.text(min_size=1), st.integers() | st.floats(allow_nan=False, allow_infinity=False), max_size=4
@@ -155,7 +155,7 @@ def test_workers_killed_at_random_are_replaced_and_nothing_is_lost_or_repeated(t
 def test_two_collectors_at_once_leave_a_whole_table(tmp_path):
     store = Store(tmp_path)
     specs = [RunSpec("test", {"config": {"value": v}}, {}) for v in range(30)]
-    program = f"from m3g.experiments.store import Store\nfor _ in range(20): Store({str(tmp_path)!r}).collect()"
+    program = f"from m3g.experiments.engine.store import Store\nfor _ in range(20): Store({str(tmp_path)!r}).collect()"
     collectors = [subprocess.Popen([sys.executable, "-c", program]) for _ in range(2)]
     for spec in specs:
         do_run(experiment(work), spec, store, tmp_path)

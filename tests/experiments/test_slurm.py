@@ -11,9 +11,9 @@ import pytest
 
 from experiments.miniature import write_sets
 from m3g.cli import main
-from m3g.experiments.slurm import write_scripts
-from m3g.experiments.spec import Candidate, RunSpec
-from m3g.experiments.store import Store
+from m3g.experiments.engine.slurm import write_scripts
+from m3g.experiments.engine.spec import Candidate, RunSpec
+from m3g.experiments.engine.store import Store
 
 # Executes the array; a task that fails is sent back to the queue, three times at most.
 STAND_IN = """#!/bin/bash
@@ -98,7 +98,7 @@ def test_a_stage_waits_for_the_grid_and_a_task_may_be_several_nodes(tmp_path, ca
 
 def test_a_stage_of_more_runs_than_an_array_takes_is_several_arrays(tmp_path, monkeypatch):
     """The next stage waits for all of them."""
-    monkeypatch.setattr("m3g.experiments.slurm.LARGEST_ARRAY", 2)
+    monkeypatch.setattr("m3g.experiments.engine.slurm.LARGEST_ARRAY", 2)
     tried = [RunSpec("demo", {"config": {"seed": seed}}, {}) for seed in range(5)]
     chosen = RunSpec("demo", {"config": {}}, {}, (Candidate({}, [spec.id for spec in tried]),))
     store = Store(tmp_path / "out")

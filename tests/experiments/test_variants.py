@@ -9,10 +9,12 @@ from torch.nn.functional import normalize
 
 import m3g
 from experiments.miniature import small_runs
-from m3g.experiments import variants, view_sets, views
-from m3g.experiments.spec import Request
-from m3g.experiments.variant_comparisons import SoftTargets, soft_target
-from m3g.experiments.variant_epsilon import VaryingEpsilon
+from m3g.experiments.engine.spec import Request
+from m3g.experiments.variants import runs as variants
+from m3g.experiments.variants.comparisons import SoftTargets, soft_target
+from m3g.experiments.variants.epsilon import VaryingEpsilon
+from m3g.experiments.views import runs as views
+from m3g.experiments.views import sets as view_sets
 
 
 def points(*shape):

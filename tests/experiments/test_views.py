@@ -9,16 +9,18 @@ import torch
 from torch.nn.functional import normalize
 
 from experiments.miniature import small_runs
-from m3g.data.swapped import absent_entries
+from m3g.data.tables.swapped import absent_entries
 from m3g.evaluation import RidgeProbe
 from m3g.evaluation.clustering import agreement
-from m3g.experiments import view_sets, views, views_scores
-from m3g.experiments.full import config_of
-from m3g.experiments.quick import fit_quickly
-from m3g.experiments.ranks import critical_difference, groups
-from m3g.experiments.spec import Request, place_files
-from m3g.experiments.views_metrics import Points, absent, few_labels, mean, moved_probe, recall, recall_from_rest
-from m3g.experiments.views_scores import BATCH
+from m3g.experiments.engine.spec import Request, place_files
+from m3g.experiments.output.ranks import critical_difference, groups
+from m3g.experiments.runner.full import config_of
+from m3g.experiments.runner.quick import fit_quickly
+from m3g.experiments.views import runs as views
+from m3g.experiments.views import scores as views_scores
+from m3g.experiments.views import sets as view_sets
+from m3g.experiments.views.metrics import Points, absent, few_labels, mean, moved_probe, recall, recall_from_rest
+from m3g.experiments.views.scores import BATCH
 
 
 @pytest.fixture

@@ -1,7 +1,9 @@
 """The digits with some of their views: in the curve against k, and in no mean over data sets."""
 
-from m3g.experiments import view_sets, views, views_tables
-from m3g.experiments.spec import Request
+from m3g.experiments.engine.spec import Request
+from m3g.experiments.views import runs as views
+from m3g.experiments.views import sets as view_sets
+from m3g.experiments.views import tables as views_tables
 
 
 def test_parts_of_the_digits_run_the_main_losses_and_the_baselines_only():

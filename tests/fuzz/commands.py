@@ -36,7 +36,7 @@ def warm_up() -> None:
     import torch
 
     import m3g.cli
-    import m3g.training.fit  # noqa: F401
+    import m3g.training.loop.fit  # noqa: F401
 
     torch.set_num_threads(1)
 

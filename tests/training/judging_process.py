@@ -7,7 +7,7 @@ import sys
 import torch
 import torch.distributed as dist
 
-from m3g.training.mismatch import Mismatch
+from m3g.training.mismatch.reliability import Mismatch
 
 K, N, D, STEPS = 3, 80, 16, 4
 

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from m3g.cli import main
-from m3g.training import fit
-from m3g.training.audit import find_partners
-from m3g.training.entries import Entry, read_entries
+from m3g.training.loop import fit
+from m3g.training.mismatch.audit import find_partners
+from m3g.training.mismatch.entries import Entry, read_entries
 from training.test_mismatch import noisy_views, small
 
 

@@ -6,10 +6,10 @@ import json
 import pytest
 import torch
 
-from m3g.training.checkpoint import MARK, VERSION, AtomicCheckpoints, read_checkpoint
-from m3g.training.config import Config
-from m3g.training.files import atomic, remove_leftovers, write_json
-from m3g.training.logs import Table
+from m3g.training.loop.checkpoint import MARK, VERSION, AtomicCheckpoints, read_checkpoint
+from m3g.training.loop.logs import Table
+from m3g.training.runs.files import atomic, remove_leftovers, write_json
+from m3g.training.settings.config import Config
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):

@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 
 from m3g import losses
 from m3g.cli import main
-from m3g.experiments.mismatch import found_entries
-from m3g.training import build_data, build_module, fit
-from m3g.training.audit import nothing_found
-from m3g.training.config import Config
-from m3g.training.entries import read_entries
-from m3g.training.mismatch import Mismatch, _pair_scores
+from m3g.experiments.mismatch.runs import found_entries
+from m3g.training import build_data, build_module
+from m3g.training.loop import fit
+from m3g.training.mismatch.audit import nothing_found
+from m3g.training.mismatch.entries import read_entries
+from m3g.training.mismatch.reliability import Mismatch, _pair_scores
+from m3g.training.settings.config import Config
 from training import judging_process
 
 

@@ -8,12 +8,13 @@ import pytest
 import torch
 
 import m3g
-from m3g.training import build, evaluate, fit
-from m3g.training.config import Config
-from m3g.training.evaluate import evaluate_run, watch
-from m3g.training.files import write_text
-from m3g.training.logs import Table
-from m3g.training.module import NonFiniteLoss
+from m3g.training.loop import build, fit
+from m3g.training.loop.logs import Table
+from m3g.training.loop.module import NonFiniteLoss
+from m3g.training.runs import evaluate
+from m3g.training.runs.evaluate import evaluate_run, watch
+from m3g.training.runs.files import write_text
+from m3g.training.settings.config import Config
 
 
 def small(**changes):

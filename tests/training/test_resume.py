@@ -8,10 +8,10 @@ import torch
 
 import forked
 from m3g.cli import main
-from m3g.training import checkpoint, fit
-from m3g.training.config import Config
-from m3g.training.entries import read_entries
-from m3g.training.logs import Table
+from m3g.training.loop import checkpoint, fit
+from m3g.training.loop.logs import Table
+from m3g.training.mismatch.entries import read_entries
+from m3g.training.settings.config import Config
 
 
 @pytest.fixture(autouse=True)

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from m3g import losses
-from m3g.training import build, checkpoint, fit
-from m3g.training.config import Config
-from m3g.training.view_dropout import drop_views
+from m3g.training.loop import build, checkpoint, fit
+from m3g.training.loop.view_dropout import drop_views
+from m3g.training.settings.config import Config
 
 
 @given(

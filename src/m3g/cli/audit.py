@@ -30,8 +30,8 @@ def arguments(parser: Any, name: str) -> None:
 
 
 def run(args: Any, name: str) -> int:
-    from m3g.training.audit import audit, nothing_found
-    from m3g.training.files import atomic
+    from m3g.training.mismatch.audit import audit, nothing_found
+    from m3g.training.runs.files import atomic
 
     hint = nothing_found(args.run) if args.count is None else ""
     found = [] if hint else audit(args.run, count=args.count, trust=args.trust)

@@ -45,8 +45,8 @@ def _overhead(args: Any, out: Path) -> int:
     from m3g.cli.listing import print_table
     from m3g.evaluation.plots import plot_curves
     from m3g.experiments.overhead import overhead
-    from m3g.training.files import write_json
-    from m3g.training.run import environment
+    from m3g.training.runs.files import write_json
+    from m3g.training.runs.folder import environment
 
     ks = list(range(2, args.max_k + 1))
     print(f"measuring ViT-B/16 on {2 * args.images} images and M3G on n = {args.n}, d = {args.d} ...", flush=True)
@@ -69,8 +69,8 @@ def _overhead(args: Any, out: Path) -> int:
 def _memory(args: Any, out: Path) -> int:
     from m3g.cli.listing import print_table
     from m3g.experiments.overhead import memory
-    from m3g.training.files import write_json
-    from m3g.training.run import environment
+    from m3g.training.runs.files import write_json
+    from m3g.training.runs.folder import environment
 
     rows = memory(k=args.max_k, n=args.images)
     full = rows[-1]["bytes"]

@@ -45,9 +45,9 @@ def run(args: Any, name: str) -> int:
     from m3g.cli.listing import print_table
     from m3g.cli.train import next_run
     from m3g.experiments.default_set import METHODS, settings
-    from m3g.training.build import build_data
-    from m3g.training.evaluate import evaluate_run
-    from m3g.training.fit import train
+    from m3g.training.loop.build import build_data
+    from m3g.training.loop.fit import train
+    from m3g.training.runs.evaluate import evaluate_run
 
     out = Path(args.out) if args.out is not None else next_run(Path("runs"), "demo")
     if out.exists():

@@ -39,7 +39,7 @@ def arguments(parser: Any, name: str) -> None:
 
 
 def run(args: Any, name: str) -> int:
-    from m3g.training.files import atomic
+    from m3g.training.runs.files import atomic
 
     out = check_out(args.out, suffix=".npz")
     assert out is not None
@@ -55,7 +55,7 @@ def run(args: Any, name: str) -> int:
 
 
 def _of_new(args: Any) -> dict[str, Any]:
-    from m3g.training.new_data import embed_new
+    from m3g.training.runs.new_data import embed_new
 
     found, names = embed_new(args.run, table=args.table, views=args.views, trust=args.trust)
     return {
@@ -69,7 +69,7 @@ def _of_new(args: Any) -> dict[str, Any]:
 
 def _of_the_run(args: Any) -> dict[str, Any]:
     from m3g.evaluation import mean_of_views
-    from m3g.training.embedded_run import embed_run
+    from m3g.training.runs.embedded import embed_run
 
     found = embed_run(args.run, args.split or "all", trust=args.trust)
     content: dict[str, Any] = {

@@ -39,7 +39,7 @@ def arguments(parser: Any, name: str) -> None:
 
 
 def run(args: Any, name: str) -> int:
-    from m3g.training.evaluate import evaluate_run, show
+    from m3g.training.runs.evaluate import evaluate_run, show
 
     report, pictures = evaluate_run(args.run, trust=args.trust, paper_probe=args.paper_probe, few_shot=args.few_shot)
     show(report)

@@ -45,7 +45,8 @@ def arguments(parser: Any, name: str) -> None:
 def run(args: Any, name: str) -> int:
     from m3g.cli.listing import print_table
     from m3g.cli.train import next_run
-    from m3g.experiments import flow, flow_pictures
+    from m3g.flow import descend as flow
+    from m3g.flow import pictures as flow_pictures
 
     setting = flow.Setting(
         space=args.space,
@@ -90,7 +91,7 @@ def run(args: Any, name: str) -> int:
 
 def _three(flows: Any) -> list[int]:
     """The start, the end, and the moment between at which the points have gone half of their way."""
-    from m3g.experiments.flow import evenly
+    from m3g.flow.descend import evenly
 
     last = len(next(iter(flows.values()))) - 1
     way = evenly(list(flows.values()), 2 * last + 1)

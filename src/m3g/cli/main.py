@@ -142,7 +142,7 @@ def _parse(parser: Any, words: list[str], name: str) -> Any:
 
 def _open_runs(runs: Sequence[str | None]) -> None:
     """Refuse what is no run, before the libraries that the command needs are loaded."""
-    from m3g.training.run import Run
+    from m3g.training.runs.folder import Run
 
     for run in runs:
         if run is not None:

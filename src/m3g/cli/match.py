@@ -34,7 +34,7 @@ def arguments(parser: Any, name: str) -> None:
 
 
 def run(args: Any, name: str) -> int:
-    from m3g.data.readers import read_array
+    from m3g.data.storage.readers import read_array
     from m3g.matching import match
 
     out = check_out(args.out)

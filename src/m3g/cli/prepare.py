@@ -30,7 +30,7 @@ def arguments(parser: Any, name: str) -> None:
 
 
 def run(args: Any, name: str) -> None:
-    from m3g.data.recordings import prepare_recordings
+    from m3g.data.signals import prepare_recordings
 
     logging.basicConfig(format="%(message)s", level=logging.INFO)
     prepared = prepare_recordings(

@@ -21,7 +21,7 @@ def arguments(parser: Any, name: str) -> None:
 
 
 def run(args: Any, name: str) -> int:
-    from m3g.training.export import push_to_hub
+    from m3g.training.runs.export import push_to_hub
 
     print(push_to_hub(args.run, args.repository, private=args.private))
     return 0

@@ -45,7 +45,7 @@ def run(args: Any, name: str) -> int:
 
 def _report(args: Any) -> int:
     from m3g.report import collect, page
-    from m3g.training.files import write_text
+    from m3g.training.runs.files import write_text
 
     out = check_out(args.out, suffix=".html") or Path(args.runs[0]) / "report.html"
     write_text(out, page([collect(run, trust=args.trust) for run in args.runs]))

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from m3g import _checks as checks
-from m3g.experiments.names import NAMES
+from m3g.experiments.engine.names import NAMES
 
 USAGE = {"reproduce": "NAME [options]"}
 DESCRIPTION = {
@@ -44,7 +44,7 @@ def arguments(parser: Any, name: str) -> None:
 
 
 def run(args: Any, name: str) -> int:
-    from m3g.experiments.command import reproduce
+    from m3g.experiments.engine.command import reproduce
 
     checks.one_of("experiment", args.experiment, NAMES)
     if args.data is not None and not Path(args.data).is_dir():

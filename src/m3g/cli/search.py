@@ -55,7 +55,7 @@ def arguments(parser: Any, name: str) -> None:
 
 def run(args: Any, name: str) -> int:
     from m3g.evaluation.search import search
-    from m3g.training.embedded_run import SPLITS, embed_run
+    from m3g.training.runs.embedded import SPLITS, embed_run
 
     out = check_out(args.out)
     checks.positive_int("--top", args.top)
@@ -129,8 +129,8 @@ def _queries(args: Any, everything: Any, by: Tensor) -> Queries:
 @torch.no_grad()
 def _from_files(args: Any, everything: Any) -> Queries:
     """New objects: row i of every file is the same one; a row that is NaN throughout is absent."""
-    from m3g.data.readers import read_array
-    from m3g.training.export import load
+    from m3g.data.storage.readers import read_array
+    from m3g.training.runs.export import load
 
     names, shapes = list(everything.data.view_names), everything.data.view_shapes
     net = load(args.run, trust=args.trust)

@@ -32,7 +32,7 @@ def show_table(head: Sequence[str], rows: Sequence[Sequence[Any]], *, most: int)
 
 
 def write_csv(path: Path, head: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    from m3g.training.files import atomic
+    from m3g.training.runs.files import atomic
 
     with atomic(path, "w") as file:
         writer = csv.writer(file, lineterminator="\n")

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from m3g.cli.words import read_settings
-from m3g.training.config import Config
-from m3g.training.names import check_data_options
+from m3g.training.settings.config import Config
+from m3g.training.settings.names import check_data_options
 
 # the others are settings of the run
 COMMAND_OPTIONS = ("out", "resume", "views", "table", "labels", "groups", "split", "trust", "accept_changes", "dry_run")
@@ -118,7 +118,7 @@ def _add(options: dict[str, Any], name: str, value: Any, *, option: str) -> None
 
 def wanted(args: Any) -> tuple[Config, Path]:
     """The settings and the folder of the run that the arguments ask for, a new one or one to be resumed."""
-    from m3g.training.run import Run
+    from m3g.training.runs.folder import Run
 
     if args.resume is None:
         config = settings(args)
@@ -134,17 +134,17 @@ def wanted(args: Any) -> tuple[Config, Path]:
 
 def processes(args: Any) -> int:
     """How many processes to start: none but this one if torchrun has started them already."""
-    from m3g.training.processes import started
+    from m3g.training.loop.processes import started
 
     return 1 if started() or args.dry_run or args.print_config else wanted(args)[0].loop.devices
 
 
 def run(args: Any, name: str) -> int:
-    from m3g.training.build import build_data
-    from m3g.training.evaluate import finish, watch
-    from m3g.training.fit import train
-    from m3g.training.processes import is_first
-    from m3g.training.run import Run
+    from m3g.training.loop.build import build_data
+    from m3g.training.loop.fit import train
+    from m3g.training.loop.processes import is_first
+    from m3g.training.runs.evaluate import finish, watch
+    from m3g.training.runs.folder import Run
 
     if args.print_config:
         print(wanted(args)[0].to_yaml(), end="")
@@ -152,7 +152,7 @@ def run(args: Any, name: str) -> int:
     config, folder = wanted(args)
     resume = args.resume is not None
     if args.dry_run:
-        from m3g.training.dry_run import dry_run
+        from m3g.training.loop.dry_run import dry_run
 
         print(dry_run(config, trust=args.trust))
         return 0

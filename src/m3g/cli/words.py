@@ -9,8 +9,8 @@ from typing import Any, get_type_hints
 
 import yaml
 
-from m3g.training.config import Config
-from m3g.training.plain_yaml import plain_yaml, read_yaml
+from m3g.training.settings.config import Config
+from m3g.training.settings.plain_yaml import plain_yaml, read_yaml
 
 
 def read_settings(words: list[str], *, ignored: tuple[str, ...] = ()) -> tuple[dict[str, Any], list[str]]:

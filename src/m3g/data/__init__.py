@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 from m3g import _checks
 
 if TYPE_CHECKING:
-    from m3g.data.arrays import Arrays
     from m3g.data.base import Batch, ViewsData
-    from m3g.data.domain_arrays import DomainArrays
-    from m3g.data.domains import Domains
-    from m3g.data.image_arrays import ImageArrays
-    from m3g.data.images import ImageFolders
-    from m3g.data.multiple_features import MultipleFeatures
-    from m3g.data.objects import Objects
+    from m3g.data.images.arrays import ImageArrays
+    from m3g.data.images.domain_arrays import DomainArrays
+    from m3g.data.images.domains import Domains
+    from m3g.data.images.folders import ImageFolders
     from m3g.data.sampling import ClassAlignedSampler, EpochSampler
-    from m3g.data.signals import Signals
+    from m3g.data.signals.windows import Signals
+    from m3g.data.tables.arrays import Arrays
+    from m3g.data.tables.module import Objects
+    from m3g.data.tables.multiple_features import MultipleFeatures
 
 # what `--data` takes, and the class behind each name
 MODULES = {
@@ -39,17 +39,17 @@ MODULES = {
 KINDS = ("image", "audio", "text", "vector", "table")  # of views in a table of objects
 
 _WHERE = {
-    "Arrays": "arrays",
+    "Arrays": "tables.arrays",
     "Batch": "base",
     "ClassAlignedSampler": "sampling",
-    "DomainArrays": "domain_arrays",
-    "Domains": "domains",
+    "DomainArrays": "images.domain_arrays",
+    "Domains": "images.domains",
     "EpochSampler": "sampling",
-    "ImageArrays": "image_arrays",
-    "ImageFolders": "images",
-    "MultipleFeatures": "multiple_features",
-    "Objects": "objects.module",
-    "Signals": "signals",
+    "ImageArrays": "images.arrays",
+    "ImageFolders": "images.folders",
+    "MultipleFeatures": "tables.multiple_features",
+    "Objects": "tables.module",
+    "Signals": "signals.windows",
     "ViewsData": "base",
 }
 

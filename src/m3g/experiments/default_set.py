@@ -17,15 +17,15 @@ from typing import Any
 import torch
 
 from m3g.evaluation import Embedded, evaluate
-from m3g.experiments.full import config_of, difference, trained
-from m3g.experiments.names import NAMES
-from m3g.experiments.spec import Experiment, Request, Result, RunSpec, Settings
-from m3g.experiments.tables import markdown
+from m3g.experiments.engine.names import NAMES
+from m3g.experiments.engine.spec import Experiment, Request, Result, RunSpec, Settings
+from m3g.experiments.output.tables import markdown
+from m3g.experiments.runner.full import config_of, difference, trained
 from m3g.training import build_data
-from m3g.training.config import Config
-from m3g.training.evaluate import embed
-from m3g.training.files import write_json
-from m3g.training.run import environment
+from m3g.training.runs.evaluate import embed
+from m3g.training.runs.files import write_json
+from m3g.training.runs.folder import environment
+from m3g.training.settings.config import Config
 
 # Linear probe and nearest neighbours on the mean of the views; true partner in another view found first; a probe
 # trained on one view and tested on another; points that the best polymatching matches rightly in all views.

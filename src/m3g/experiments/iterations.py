@@ -14,12 +14,12 @@ from typing import Any
 import torch
 
 import m3g
-from m3g.experiments import figures
-from m3g.experiments.comparison import interval
-from m3g.experiments.names import NAMES
-from m3g.experiments.spec import Experiment, Request, Result, RunSpec, Settings
-from m3g.experiments.tables import hours, markdown
-from m3g.training.files import write_text
+from m3g.experiments.engine.names import NAMES
+from m3g.experiments.engine.spec import Experiment, Request, Result, RunSpec, Settings
+from m3g.experiments.output import figures
+from m3g.experiments.output.comparison import interval
+from m3g.experiments.output.tables import hours, markdown
+from m3g.training.runs.files import write_text
 
 EPSILONS = (0.02, 0.05, 0.1, 0.2, 0.5)
 SOLVERS = ("sinkhorn", "factored")

@@ -17,13 +17,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from m3g.experiments import figures
-from m3g.experiments.names import NAMES
-from m3g.experiments.spec import Experiment, Request, Result, RunSpec, Settings
-from m3g.experiments.tables import hours, markdown
+from m3g.experiments.engine.names import NAMES
+from m3g.experiments.engine.spec import Experiment, Request, Result, RunSpec, Settings
+from m3g.experiments.output import figures
+from m3g.experiments.output.tables import hours, markdown
 from m3g.losses.m3g import M3GLoss
 from m3g.nets import MultiViewNet, Teacher, build_net
-from m3g.training.files import write_text
+from m3g.training.runs.files import write_text
 
 VIT_B16 = {"kind": "transformers", "model": "vit", "config": {"patch_size": 16}}
 

@@ -18,11 +18,11 @@ from m3g.evaluation.map import tsne
 from m3g.nets import build_net
 from m3g.report.compare import Measured
 from m3g.solvers import solve
-from m3g.training.config import flat
-from m3g.training.embedded_run import EmbeddedRun, embed_run
-from m3g.training.export import read_recipe
-from m3g.training.logs import Table
-from m3g.training.run import Run
+from m3g.training.loop.logs import Table
+from m3g.training.runs.embedded import EmbeddedRun, embed_run
+from m3g.training.runs.export import read_recipe
+from m3g.training.runs.folder import Run
+from m3g.training.settings.config import flat
 
 MOST_POINTS = 1200  # of the map, over all views
 MATCHED = 16  # objects in the couplings

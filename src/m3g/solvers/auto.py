@@ -13,8 +13,8 @@ from torch import Tensor
 from m3g import _checks
 from m3g.costs import Problem
 from m3g.solvers.factored.solver import Factored, RangeError
+from m3g.solvers.sampled.recomputed_rows import KEPT_PART
 from m3g.solvers.sampled.solver import Sampled
-from m3g.solvers.sampled.tables import KEPT_PART
 from m3g.solvers.shared.memory import memory_limit
 from m3g.solvers.shared.solver import Solver
 from m3g.solvers.sinkhorn import Sinkhorn

@@ -9,15 +9,15 @@ import importlib
 from typing import Any
 
 _WHERE = {
-    "Config": "config",
-    "MultiViewModule": "module",
-    "Run": "run",
-    "build_data": "build",
-    "build_module": "build",
-    "evaluate_run": "evaluate",
-    "load": "export",
-    "push_to_hub": "export",
-    "train": "fit",
+    "Config": "settings.config",
+    "MultiViewModule": "loop.module",
+    "Run": "runs.folder",
+    "build_data": "loop.build",
+    "build_module": "loop.build",
+    "evaluate_run": "runs.evaluate",
+    "load": "runs.export",
+    "push_to_hub": "runs.export",
+    "train": "loop.fit",
 }
 
 __all__ = [

@@ -10,9 +10,9 @@ from m3g.solvers.sampled.ascent import ascend_on_list
 from m3g.solvers.sampled.draws import GeneratorDraws
 from m3g.solvers.sampled.error import _TrueMatching
 from m3g.solvers.sampled.log_kernel import LogResultantKernel, PairKernel, ResultantKernel, log_kernel_of
-from m3g.solvers.sampled.products import product_list
+from m3g.solvers.sampled.product_kernel import product_list
 from m3g.solvers.sampled.proposals import anchors_of, tuple_list
-from m3g.solvers.sampled.tuples import full_list, sampled_list
+from m3g.solvers.sampled.tuple_kernel import full_list, sampled_list
 
 EPSILON = 0.2
 

@@ -9,10 +9,10 @@ from torch.utils._pytree import tree_leaves
 
 import m3g
 from m3g.solvers.sampled import ascent as list_ascent
+from m3g.solvers.sampled import recomputed_rows as tables
 from m3g.solvers.sampled import rounds as sampled
-from m3g.solvers.sampled import tables
 from m3g.solvers.sampled.draws import GeneratorDraws
-from m3g.solvers.sampled.tables import Rows
+from m3g.solvers.sampled.recomputed_rows import Rows
 from solvers.noisy import gap_and_gradient, noisy_views
 
 COSTS = {"cv": m3g.CircularVariance(), "csd": m3g.CircularStd(), "pairs": m3g.PairwiseCost("sqeuclidean")}

@@ -10,7 +10,7 @@ import m3g
 from m3g.solvers import SamplingWarning, auto
 from m3g.solvers.gradients.value import differentiable_value
 from m3g.solvers.sampled.error import fit_factor
-from m3g.solvers.sampled.products import ProductCoupling
+from m3g.solvers.sampled.product_kernel import ProductCoupling
 from solvers import noisy
 from solvers.noisy import gap_and_gradient
 

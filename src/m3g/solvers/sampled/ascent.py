@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from m3g.costs import all_edges
-from m3g.solvers.sampled.listed import Listed, ListedCoupling
-from m3g.solvers.sampled.tables import can_be_kept
+from m3g.solvers.sampled.interfaces import Listed, ListedCoupling
+from m3g.solvers.sampled.recomputed_rows import can_be_kept
 from m3g.solvers.shared.ascent import advance, done, init, step
 from m3g.solvers.shared.newton import conjugate_gradients, solve_newton
 

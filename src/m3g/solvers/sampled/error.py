@@ -22,7 +22,7 @@ from torch import Tensor
 from m3g.costs import Coupling, Problem
 from m3g.costs.coupling import all_equal
 from m3g.solvers.sampled.ascent import ListPoint
-from m3g.solvers.sampled.listed import Listed
+from m3g.solvers.sampled.interfaces import Listed
 
 # Mean leverage past which the factor no longer grows; the answer is not trusted long before that.
 MOST_LEVERAGE = 0.95

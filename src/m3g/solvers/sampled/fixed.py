@@ -11,13 +11,13 @@ from torch import Tensor
 
 from m3g.costs import Problem
 from m3g.solvers.sampled.ascent import ListDual, ListPoint
+from m3g.solvers.sampled.cross_check import FRESH_PART, fresh_check
 from m3g.solvers.sampled.draws import Draws
 from m3g.solvers.sampled.error import sampling_error
 from m3g.solvers.sampled.log_kernel import LogKernel
-from m3g.solvers.sampled.products import ProductList, product_list
+from m3g.solvers.sampled.product_kernel import ProductList, product_list
 from m3g.solvers.sampled.proposals import true_tuples
 from m3g.solvers.sampled.rounds import DRAWS_EACH, FEWEST_CHAINS, Found
-from m3g.solvers.sampled.trust import FRESH_PART, fresh_check
 
 
 def fixed_rounds(

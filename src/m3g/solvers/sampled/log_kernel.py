@@ -15,7 +15,7 @@ from torch import Tensor
 
 from m3g.costs import CircularStdProblem, CircularVarianceProblem, PairwiseProblem, Problem
 from m3g.costs.circular import RESULTANT_FLOOR
-from m3g.solvers.sampled.tables import chunk_rows
+from m3g.solvers.sampled.recomputed_rows import chunk_rows
 from m3g.solvers.shared.precision import vector_dtype
 
 

@@ -19,8 +19,8 @@ from torch import Tensor
 
 from m3g.solvers.sampled.draws import Draws
 from m3g.solvers.sampled.log_kernel import LogKernel, pick
-from m3g.solvers.sampled.tables import Rows, chunk_rows, rows_at_once
-from m3g.solvers.sampled.tuples import TupleList, sampled_list
+from m3g.solvers.sampled.recomputed_rows import Rows, chunk_rows, rows_at_once
+from m3g.solvers.sampled.tuple_kernel import TupleList, sampled_list
 
 # Of nearly solved batches, nearly all draws at power 1 are true tuples; 0.5 halves the error there, or better.
 WARM = 0.5

@@ -23,15 +23,15 @@ from m3g import _checks
 from m3g.costs import Problem
 from m3g.costs.coupling import all_equal
 from m3g.solvers.sampled.ascent import Ascended, ListPoint, ascend_on_list
+from m3g.solvers.sampled.cross_check import FRESH_PART, Check, fresh_check
 from m3g.solvers.sampled.draws import Draws
 from m3g.solvers.sampled.error import SamplingError, sampling_error
-from m3g.solvers.sampled.listed import Build, Listed
+from m3g.solvers.sampled.gibbs_search import moved, powers_for
+from m3g.solvers.sampled.interfaces import Build, Listed
 from m3g.solvers.sampled.log_kernel import LogKernel, log_kernel_of
-from m3g.solvers.sampled.products import SHARP, product_list
+from m3g.solvers.sampled.product_kernel import SHARP, product_list
 from m3g.solvers.sampled.proposals import anchors_of, true_tuples, tuple_list
-from m3g.solvers.sampled.search import moved, powers_for
-from m3g.solvers.sampled.trust import FRESH_PART, Check, fresh_check
-from m3g.solvers.sampled.tuples import full_list
+from m3g.solvers.sampled.tuple_kernel import full_list
 from m3g.solvers.shared.memory import memory_limit
 
 # Draws of one component; half of them go to each half of the samples.

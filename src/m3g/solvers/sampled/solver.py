@@ -12,12 +12,12 @@ from torch import Tensor
 
 from m3g import _checks
 from m3g.costs import Problem
+from m3g.solvers.sampled.cross_check import MOST_DEVIATIONS
 from m3g.solvers.sampled.draws import CommonDraws, Draws, GeneratorDraws, seeded_draws
 from m3g.solvers.sampled.fixed import fixed_rounds
 from m3g.solvers.sampled.log_kernel import LogKernel, log_kernel_of
-from m3g.solvers.sampled.products import SHARP
+from m3g.solvers.sampled.product_kernel import SHARP
 from m3g.solvers.sampled.rounds import Found, Rounds
-from m3g.solvers.sampled.trust import MOST_DEVIATIONS
 from m3g.solvers.shared.precision import full_precision
 from m3g.solvers.shared.result import Result
 from m3g.solvers.shared.solver import Solver

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from m3g.solvers.sampled.draws import Draws
-from m3g.solvers.sampled.listed import ListedCoupling
+from m3g.solvers.sampled.interfaces import ListedCoupling
 from m3g.solvers.sampled.log_kernel import pick, squared_sums
-from m3g.solvers.sampled.tables import choose_within, pieces, systematic, transposed_times
+from m3g.solvers.sampled.recomputed_rows import choose_within, pieces, systematic, transposed_times
 
 if TYPE_CHECKING:
-    from m3g.solvers.sampled.tuples import TupleList
+    from m3g.solvers.sampled.tuple_kernel import TupleList
 
 
 @dataclass

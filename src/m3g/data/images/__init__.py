@@ -1,0 +1,1 @@
+"""Image folders, arrays of images, domains and augmentation."""

@@ -1,0 +1,170 @@
+"""Several domains of the same classes, held in memory: `Domains` for sets small enough to need no files per image."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+from torch.utils.data import DataLoader, Dataset
+
+from m3g import _checks
+from m3g.data.base import Batch, ViewsData
+from m3g.data.sampling import ClassAlignedSampler, Draw, aligned_points, by_class, generator, shared_classes
+from m3g.data.splits import SPLITS, Split, split_rows
+from m3g.data.tables.arrays import TensorRows
+
+
+class AlignedRows(Dataset[Any]):
+    """Training points: tuples of image indices, one per domain, each image moved by a few random pixels."""
+
+    def __init__(self, images: Tensor, labels: Tensor, points: Sequence[tuple[int, ...]], *, shift: int, seed: int):
+        self.images, self.labels, self.points = images, labels, points
+        self.shift, self.seed = shift, seed
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    def __getitems__(self, rows: Sequence[int | Draw]) -> Batch:
+        points = [row.row if isinstance(row, Draw) else self.points[row] for row in rows]
+        first = rows[0]
+        index = torch.tensor(points).T  # (k, n)
+        images = self.images[index.reshape(-1)]
+        if isinstance(first, Draw) and self.shift > 0:
+            images = shifted(images, self.shift, generator(self.seed, 1 + first.epoch, first.position))
+        views = images.unflatten(0, tuple(index.shape)).unbind(0)
+        return {"views": list(views), "mask": None, "label": self.labels[index[0]], "index": index[0]}
+
+
+def shifted(images: Tensor, most: int, random: np.random.Generator) -> Tensor:
+    """Each image (n, c, h, w) moved by up to `most` pixels up, down, left or right, its border repeated."""
+    n, _, height, width = images.shape
+    padded = pad(images, (most, most, most, most), mode="replicate")
+    down, right = (torch.from_numpy(random.integers(0, 2 * most + 1, n)) for _ in range(2))
+    rows = down[:, None] + torch.arange(height)
+    columns = right[:, None] + torch.arange(width)
+    place = torch.arange(n)[:, None, None]
+    return padded[place, :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
+
+
+class DomainArrays(ViewsData):
+    """Small images of the same classes in several domains, from one `.npz` file; a point is one class in every domain.
+
+    The file holds per domain an array `<domain>` of images (n, height, width) or (n, height, width, channels), uint8,
+    and an array `<domain>_label` of n classes. Splits, batches and probes are those of `Domains`; the images stay in
+    memory, and the only augmentation is a random shift.
+
+    Args:
+        path: the file.
+        domains: which domains to use; by default all in the file.
+        held_out: domains kept for testing only.
+        batch_size: classes per step and process.
+        points_per_epoch: by default the training images divided by the seen domains.
+        val, test: fractions of the images held out, of every class alike.
+        shift: most pixels by which a training image is moved.
+        split_seed: decides which images are held out.
+        seed: decides batches and shifts.
+        num_workers: processes that prepare batches; 0 is fastest for images in memory.
+    """
+
+    shared_encoder: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        domains: Sequence[str] | None = None,
+        held_out: str | Sequence[str] = (),
+        batch_size: int = 16,
+        points_per_epoch: int | None = None,
+        val: float = 0.1,
+        test: float = 0.2,
+        shift: int = 2,
+        split_seed: int = 0,
+        seed: int = 0,
+        num_workers: int = 0,
+    ):
+        super().__init__(batch_size=batch_size, seed=seed, num_workers=num_workers)
+        stored = read_domains(Path(path))
+        names = list(stored if domains is None else domains)
+        self.held_out = [held_out] if isinstance(held_out, str) else list(held_out)
+        for name, given in (("domains", names), ("held_out", self.held_out)):
+            if not set(given) <= set(stored):
+                raise ValueError(f"{name} must be some of {', '.join(stored)}, got {', '.join(given)}.")
+        self.view_names = [name for name in names if name not in self.held_out]
+        if self.k < 2:
+            raise ValueError(f"domains must be at least 2 that are not held out, got {self.k}: {self.view_names}.")
+        if not isinstance(shift, int) or shift < 0:
+            raise ValueError(f"shift must be a whole number of pixels of at least 0, got {shift!r}.")
+        used = [name for name in stored if name in names or name in self.held_out]
+        self.images = torch.cat([stored[name][0] for name in used])
+        every = np.concatenate([stored[name][1] for name in used])
+        self.class_names = [str(name) for name in np.unique(every)]
+        self.labels = torch.from_numpy(np.unique(every, return_inverse=True)[1].astype(np.int64))
+        self.members: dict[tuple[str, Split], np.ndarray] = {}
+        start = 0
+        for name in used:
+            own = self.labels[start : start + len(stored[name][1])].numpy()
+            rows = split_rows(len(own), val=val, test=test, seed=split_seed, labels=own)
+            self.members.update({(name, split): start + rows[split] for split in SPLITS})
+            start += len(own)
+        self.view_shapes = [tuple(self.images.shape[1:])] * self.k
+        self._train_members = self._by_class("train")
+        if not shared_classes(self._train_members):
+            raise ValueError("domains must have at least one class that all of them have, got none.")
+        if points_per_epoch is None:
+            points_per_epoch = sum(len(self.members[name, "train"]) for name in self.view_names) // self.k
+        self.points_per_epoch = _checks.positive_int("points_per_epoch", points_per_epoch)
+        for split in SPLITS:
+            points = aligned_points(self._by_class(split))
+            self.datasets[split] = AlignedRows(self.images, self.labels, points, shift=shift, seed=seed)
+
+    def sampler(self) -> ClassAlignedSampler:
+        return ClassAlignedSampler(
+            self._train_members, points=self.points_per_epoch, batch_size=self.batch_size, seed=self.seed
+        )
+
+    def domain_rows(self, domain: str, split: Split) -> TensorRows:
+        """One domain's images with their classes, as plain views: k = 1."""
+        _checks.one_of("domain", domain, [*self.view_names, *self.held_out])
+        take = torch.from_numpy(self.members[domain, _checks.one_of("split", split, SPLITS)])  # type: ignore[index]
+        return TensorRows([self.images[take]], None, self.labels[take], take)
+
+    def domain_loader(self, domain: str, split: Split) -> DataLoader[Any]:
+        """Batches of one domain, one view each, in a fixed order: for probes on seen and held-out domains."""
+        return self._loader(self.domain_rows(domain, split))
+
+    def _by_class(self, split: Split) -> list[dict[int, list[int]]]:
+        return [by_class(self.members[name, split], self.labels) for name in self.view_names]
+
+
+@lru_cache(maxsize=2)
+def read_domains(path: Path) -> dict[str, tuple[Tensor, np.ndarray]]:
+    """Per domain its images as floats in [-1, 1] (n, c, h, w) and their classes; kept for the next run on them."""
+    if not path.is_file():
+        raise ValueError(f"path must be an .npz file that exists, got {str(path)!r}: check the path.")
+    with np.load(path, allow_pickle=False) as stored:
+        arrays = {name: stored[name] for name in stored.files}
+    found = {}
+    for name, array in arrays.items():
+        if name.endswith("_label"):
+            continue
+        labels = arrays.get(f"{name}_label")
+        if array.dtype != np.uint8 or array.ndim not in (3, 4):
+            raise ValueError(
+                f"{name!r} must be uint8 images (n, h, w) or (n, h, w, c), got {array.dtype} {array.shape}."
+            )
+        if labels is None or labels.shape != array.shape[:1]:
+            raise ValueError(
+                f"{name}_label must be {len(array)} classes, one per image of {name!r}, got something else."
+            )
+        images = torch.from_numpy(array if array.ndim == 4 else array[..., None]).permute(0, 3, 1, 2)
+        found[name] = (images.float().div(127.5).sub(1.0), labels)
+    if len({tuple(images.shape[1:]) for images, _ in found.values()}) != 1:
+        raise ValueError("path must hold images of one size in all domains, got several sizes or none.")
+    return found

@@ -1,0 +1,197 @@
+"""Several domains of the same classes (DomainNet, PACS): a point is a class, its views are an image each."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from m3g import _checks
+from m3g.data.base import Batch
+from m3g.data.images.folders import ImageData, ImageRows, Where, list_images
+from m3g.data.sampling import ClassAlignedSampler, aligned_points, by_class, shared_classes
+from m3g.data.splits import SPLITS, Split, split_rows
+from m3g.data.storage.damaged import damaged_images
+
+log = logging.getLogger(__name__)
+
+
+class Domains(ImageData):
+    """Images of the same classes in several domains; a point is one class, seen once in every domain.
+
+    Layouts: `root/<domain>/<class>/*.jpg`, split by the seed within every class; or DomainNet's list files
+    `root/<domain>_train.txt` and `root/<domain>_test.txt`, lines of `path label` with paths relative to root
+    (`clipart/aircraft_carrier/clipart_001_000001.jpg 0`), where validation is cut from the training lists.
+
+    Images that are cut short or no images are left out, as in `ImageFolders`; so are classes that a domain lacks.
+
+    A batch has n different random classes and for each a random image per seen domain
+    (`ClassAlignedSampler`). An epoch draws as many points as a domain has training images on average.
+    Validation and test pair the j-th images of a class over the domains. `domain_loader` gives one domain's
+    images, seen or held out.
+
+    Args:
+        root: the folder.
+        domains: which domains to use; by default all that are found.
+        held_out: domains kept for testing only.
+        stack: augmentation of every view.
+        size: side of the views in pixels.
+        batch_size: classes per step and process.
+        points_per_epoch: by default the training images divided by the seen domains.
+        val, test: fractions of the images held out, of every class alike; with list files only `val` is used.
+        split_seed: decides which images are held out.
+        seed: decides batches and augmentations.
+        augment_on: `worker` augments where images are read; `device` on the accelerator, after the transfer,
+            which needs a Lightning trainer.
+        num_workers: processes that read images.
+    """
+
+    def __init__(
+        self,
+        root: str | Path,
+        *,
+        domains: Sequence[str] | None = None,
+        held_out: str | Sequence[str] = (),
+        stack: str = "simclr",
+        size: int = 224,
+        batch_size: int = 16,
+        points_per_epoch: int | None = None,
+        val: float = 0.1,
+        test: float = 0.2,
+        split_seed: int = 0,
+        seed: int = 0,
+        augment_on: Where = "worker",
+        num_workers: int = 0,
+    ):
+        super().__init__(batch_size=batch_size, seed=seed, num_workers=num_workers)
+        held_out = [held_out] if isinstance(held_out, str) else list(held_out)
+        names = _domain_names(Path(root), domains)
+        if not set(held_out) <= set(names):
+            raise ValueError(f"held_out must be some of {', '.join(names)}, got {', '.join(held_out)}.")
+        self.held_out = held_out
+        self.view_names = [name for name in names if name not in held_out]
+        if self.k < 2:
+            raise ValueError(f"domains must be at least 2 besides those held out, got {self.k}: {self.view_names}.")
+        self._setup_images([stack] * self.k, size, augment_on)
+        self.files = []
+        self.labels, self.members = self._read(Path(root), names, val=val, test=test, split_seed=split_seed)
+        train = self._by_class("train")
+        if points_per_epoch is None:
+            points_per_epoch = sum(len(files) for domain in train for files in domain.values()) // self.k
+        self.points_per_epoch = _checks.positive_int("points_per_epoch", points_per_epoch)
+        for split in SPLITS:
+            self.datasets[split] = self._training_rows(self._pairing(split))
+        self._train_members = train
+
+    def sampler(self) -> ClassAlignedSampler:
+        return ClassAlignedSampler(
+            self._train_members, points=self.points_per_epoch, batch_size=self.batch_size, seed=self.seed
+        )
+
+    def domain_rows(self, domain: str, split: Split) -> ImageRows:
+        """One domain's images with their classes, as plain views: k = 1."""
+        _checks.one_of("domain", domain, [*self.view_names, *self.held_out])
+        _checks.one_of("split", split, SPLITS)
+        points = [(int(i),) for i in self.members[domain, split]]
+        return self._evaluation_rows(points)
+
+    def domain_loader(self, domain: str, split: Split) -> DataLoader[Any]:
+        """Batches of one domain, one view each, in a fixed order: for probes on seen and held-out domains."""
+        return self._loader(self.domain_rows(domain, split))
+
+    def held_out_batches(self) -> tuple[Iterable[Batch], Iterable[Batch]] | None:
+        if not self.held_out:
+            return None
+        seen = (self.domain_loader(name, "train") for name in self.view_names)
+        unseen = (self.domain_loader(name, "test") for name in self.held_out)
+        return itertools.chain.from_iterable(seen), itertools.chain.from_iterable(unseen)
+
+    def _read(
+        self, root: Path, names: Sequence[str], *, val: float, test: float, split_seed: int
+    ) -> tuple[Tensor, dict[tuple[str, Split], np.ndarray]]:
+        """Fill `files`; return the class of each and the indices of every domain and split."""
+        found = {name: _read_domain(root, name) for name in names}
+        named = sorted({label for parts in found.values() for _, label, _ in parts})
+        self.class_names = [str(name) for name in named]
+        code = {label: c for c, label in enumerate(named)}
+        labels: list[int] = []
+        members: dict[tuple[str, Split], np.ndarray] = {}
+        for name, parts in found.items():
+            index = np.arange(len(parts)) + len(self.files)
+            own = np.array([code[label] for _, label, _ in parts])
+            self.files += [path for path, _, _ in parts]
+            labels += own.tolist()
+            fixed = np.array([given == "test" for _, _, given in parts])
+            share = 0.0 if fixed.any() else test
+            kept = np.flatnonzero(~fixed)
+            rows = split_rows(len(kept), val=val, test=share, seed=split_seed, labels=own[kept])
+            for split in SPLITS:
+                members[name, split] = index[kept[rows[split]]]
+            if fixed.any():
+                members[name, "test"] = index[fixed]
+        return torch.tensor(labels), members
+
+    def _by_class(self, split: Split) -> list[dict[int, list[int]]]:
+        assert self.labels is not None
+        return [by_class(self.members[name, split], self.labels) for name in self.view_names]
+
+    def _pairing(self, split: Split) -> list[tuple[int, ...]]:
+        domains = self._by_class(split)
+        shared = shared_classes(domains)
+        missing = len({c for domain in domains for c in domain}) - len(shared)
+        if missing:
+            log.warning("%d classes are absent from some domain in %s and are left out there.", missing, split)
+        if not shared and split == "train":
+            raise ValueError("domains must have at least one class that all of them share, got none.")
+        return aligned_points(domains)
+
+
+def _domain_names(root: Path, wanted: Sequence[str] | None) -> list[str]:
+    if not root.is_dir():
+        raise ValueError(f"root must be a folder that exists, got {str(root)!r}: check the path.")
+    # Either list tells of a domain; one without the other is refused when the domain is read.
+    lists = sorted({path.name.rpartition("_")[0] for end in ("train", "test") for path in root.glob(f"*_{end}.txt")})
+    found = lists or sorted(path.name for path in root.iterdir() if path.is_dir() and path.name[0] != ".")
+    if wanted is None:
+        return found
+    if isinstance(wanted, str) or not set(wanted) <= set(found):
+        raise ValueError(f"domains must be some of {', '.join(found)}, got {wanted}.")
+    return list(wanted)
+
+
+def _read_domain(root: Path, name: str) -> list[tuple[Path, str | int, str | None]]:
+    """Per image its path, its class and, from list files, its split."""
+    if not any((root / f"{name}_{split}.txt").is_file() for split in ("train", "test")):
+        folder = root / name
+        files = list_images(folder)
+        if not files or any(len(path.relative_to(folder).parts) == 1 for path in files):
+            raise ValueError(f"root must have folders <domain>/<class>/*.jpg, got something else in {str(folder)!r}.")
+        return [(path, path.relative_to(folder).parts[0], None) for path in files]
+    parts: list[tuple[Path, str | int, str | None]] = []
+    for split in ("train", "test"):
+        lines = root / f"{name}_{split}.txt"
+        if not lines.is_file():
+            other = "test" if split == "train" else "train"
+            raise ValueError(f"root must have {lines.name} beside {name}_{other}.txt, got none.")
+        for number, line in enumerate(lines.read_text().splitlines(), start=1):
+            path, _, label = line.rpartition(" ")
+            if not line.strip():
+                continue
+            if not path or not label.isdigit():
+                raise ValueError(f"{lines.name} must have lines 'path label', got {line!r} in line {number}.")
+            # A list from elsewhere must not point out of the data's folder.
+            if not (root / path).resolve().is_relative_to(root.resolve()):
+                raise ValueError(f"{lines.name} must have paths below root, got {path!r} in line {number}.")
+            parts.append((root / path, int(label), split))
+    missing = next((path for path, _, _ in parts if not path.is_file()), None)
+    if missing is not None:
+        raise ValueError(f"{name}_train.txt and {name}_test.txt must list files that exist, got {str(missing)!r}.")
+    damaged = damaged_images([path for path, _, _ in parts])
+    return [part for part in parts if part[0] not in damaged]

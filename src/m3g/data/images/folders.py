@@ -1,0 +1,270 @@
+"""Images in folders: k augmentations of each image are its k views."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from m3g import _checks
+from m3g.data.base import ViewsData
+from m3g.data.images.augment import IMAGENET_STACKS, Augmentation, plain
+from m3g.data.sampling import Draw
+from m3g.data.splits import SPLITS, Split, split_rows
+from m3g.data.storage.damaged import damaged_images
+
+SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
+Where = Literal["worker", "device"]
+EvaluationViews = Literal["augmented", "plain"]
+
+
+def list_images(folder: Path) -> list[Path]:
+    """All readable images below a folder, sorted, so that every machine sees the same order."""
+    files = sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES)
+    damaged = damaged_images(files)
+    return [path for path in files if path not in damaged]
+
+
+def load_image(path: Path, side: int) -> Tensor:
+    """A square uint8 tensor (3, side, side): the shorter side resized to `side`, then a centre crop."""
+    image_module = _checks.extra("PIL.Image", "train")
+    ops = _checks.extra("PIL.ImageOps", "train")
+    try:
+        with image_module.open(path) as image:
+            square = ops.fit(image.convert("RGB"), (side, side), method=image_module.Resampling.BICUBIC)
+    except OSError as error:  # also what PIL raises for a file that is no image
+        raise ValueError(
+            f"images must be readable files, got {str(path)!r} ({error}): replace it, or remove it and start a new run."
+        ) from error
+    return torch.from_numpy(np.array(square)).permute(2, 0, 1)
+
+
+class ViewTransform:
+    """From k tensors of images to k views: augmented, or resized and cropped as for testing."""
+
+    def __init__(self, stacks: Sequence[str], size: int):
+        self.augmentations = [Augmentation(stack, size=size) for stack in stacks]
+        self.size = size
+
+    def __call__(self, raw: dict[str, Any]) -> dict[str, Any]:
+        images, seed = raw["images"], raw["seed"]
+        batch = {key: value for key, value in raw.items() if key not in ("images", "seed")}
+        if seed is None:
+            done = plain(images[0], size=self.size)
+            views = [done if part is images[0] else plain(part, size=self.size) for part in images]
+        else:
+            views = [
+                augment(part, seed=(*seed, l)) for l, (augment, part) in enumerate(zip(self.augmentations, images))
+            ]
+        return {"views": views, **batch}
+
+
+class ImageRows(Dataset[dict[str, Any]]):
+    """Points made of k image files (or one file k times), read in whole batches.
+
+    Args:
+        files: all files.
+        points: per row the k indices of its files; training rows bring their own with the draw.
+        labels: per file, or None.
+        side: images are read as squares of this side.
+        transform: finishes the batch here, in the worker; None leaves that to the data module.
+        seed: of the augmentations; None for plain views.
+    """
+
+    def __init__(
+        self,
+        files: Sequence[Path],
+        points: Sequence[tuple[int, ...]],
+        labels: Tensor | None,
+        *,
+        side: int,
+        transform: ViewTransform | None,
+        seed: int | None,
+    ):
+        self.files, self.points, self.labels = files, points, labels
+        self.side, self.transform, self.seed = side, transform, seed
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    def __getitems__(self, rows: Sequence[int | Draw]) -> dict[str, Any]:
+        first, seed = rows[0], None
+        if isinstance(first, Draw):
+            seed = (self.seed or 0, 1 + first.epoch, first.position)
+        elif self.seed is not None:
+            seed = (self.seed, 0, first)
+        points = [self._point(row) for row in rows]
+        index = torch.tensor([point[0] for point in points])
+        raw = {
+            "images": self._images(points),
+            "seed": seed,
+            "mask": None,
+            "label": None if self.labels is None else self.labels[index],
+            "index": index,
+        }
+        return raw if self.transform is None else self.transform(raw)
+
+    def _point(self, row: int | Draw) -> tuple[int, ...]:
+        if isinstance(row, Draw):
+            return row.row if isinstance(row.row, tuple) else self.points[row.row]
+        return self.points[row]
+
+    def _images(self, points: Sequence[tuple[int, ...]]) -> list[Tensor]:
+        columns = list(zip(*points))
+        read = {column: torch.stack([load_image(self.files[i], self.side) for i in column]) for column in set(columns)}
+        return [read[column] for column in columns]
+
+
+class ImageData(ViewsData):
+    """What image data modules share: sizes, stacks, and where the augmentation runs."""
+
+    shared_encoder: ClassVar[bool] = True
+
+    files: list[Path]
+    labels: Tensor | None
+    evaluation_seed: int | None = None  # None: plain views
+
+    def _setup_images(self, stacks: Sequence[str], size: int, augment_on: str) -> None:
+        self.size = _checks.positive_int("size", size)
+        self.side = round(size * 256 / 224)
+        self.transform = ViewTransform(stacks, size)
+        self.in_worker = _checks.one_of("augment_on", augment_on, ("worker", "device")) == "worker"
+        self.view_shapes = [(3, size, size)] * len(stacks)
+
+    def _training_rows(self, points: Sequence[tuple[int, ...]]) -> ImageRows:
+        transform = self.transform if self.in_worker else None
+        return ImageRows(self.files, points, self.labels, side=self.side, transform=transform, seed=self.seed)
+
+    def _evaluation_rows(self, points: Sequence[tuple[int, ...]]) -> ImageRows:
+        # Always finished in the worker: evaluation also reads outside a trainer.
+        return ImageRows(
+            self.files, points, self.labels,
+            side=self.side, transform=self.transform, seed=self.evaluation_seed,
+        )  # fmt: skip
+
+    def evaluation_dataset(self, split: Split) -> Dataset[Any]:
+        """A split as evaluation sees it, the training split included."""
+        return self._evaluation_rows(super().evaluation_dataset(split).points)  # type: ignore[attr-defined]
+
+    def on_after_batch_transfer(self, batch: dict[str, Any], dataloader_idx: int) -> dict[str, Any]:
+        """Lightning calls this when a batch is on its device: here it is augmented if not in the worker."""
+        return self.transform(batch) if "images" in batch else batch
+
+
+class ImageFolders(ImageData):
+    """Images in folders; each image's views are k random augmentations of it.
+
+    Images that are cut short or no images are left out, counted and named in a warning; more than 1 % are refused.
+
+    Layouts: `root/train/<class>/*.jpg` with `root/val` (and `root/test`; without it `val` serves as both);
+    `root/<class>/*.jpg`, split by the seed; or `root/*.jpg` without classes. The augmentations depend only on
+    the seed, the epoch and the place in the epoch's order, so a resumed run sees the same pictures (with several
+    processes the order is shared, the augmentations are drawn by each for its own images).
+
+    Args:
+        root: the folder.
+        k: number of views, with the paper's stacks byol-global1, byol-global2, simclr, byol-global1 (k <= 4).
+        stacks: a stack per view instead, each of byol-global1, byol-global2, simclr.
+        size: side of the views in pixels.
+        batch_size: images per step and process.
+        val, test: fractions held out where there are no folders for them.
+        split_seed: decides which images are held out.
+        seed: decides the order of training and the augmentations.
+        evaluation_views: `augmented` gives evaluation k fixed augmentations of each image, so that retrieval
+            between views asks something; `plain` the resized, cropped image k times (the paper's probe).
+        augment_on: `worker` augments where images are read; `device` on the accelerator, after the transfer,
+            which needs a Lightning trainer.
+        num_workers: processes that read images.
+    """
+
+    def __init__(
+        self,
+        root: str | Path,
+        *,
+        k: int = 2,
+        stacks: Sequence[str] | None = None,
+        size: int = 224,
+        batch_size: int = 64,
+        val: float = 0.1,
+        test: float = 0.2,
+        split_seed: int = 0,
+        seed: int = 0,
+        evaluation_views: EvaluationViews = "augmented",
+        augment_on: Where = "worker",
+        num_workers: int = 0,
+    ):
+        super().__init__(batch_size=batch_size, seed=seed, num_workers=num_workers)
+        if stacks is None:
+            if not 2 <= k <= len(IMAGENET_STACKS):
+                raise ValueError(f"k must be 2, 3 or 4 (more with stacks=[...]), got {k!r}.")
+            stacks = IMAGENET_STACKS[:k]
+        elif len(stacks) < 2:
+            raise ValueError(f"stacks must be k >= 2 names, one per view, got {len(stacks)}.")
+        _checks.one_of("evaluation_views", evaluation_views, ("augmented", "plain"))
+        self._setup_images(stacks, size, augment_on)
+        self.evaluation_seed = seed if evaluation_views == "augmented" else None
+        self.view_names = [f"{l}: {stack}" for l, stack in enumerate(stacks)]
+        self.files, classes, rows = find_images(Path(root), val=val, test=test, split_seed=split_seed)
+        self.class_names = sorted(set(classes)) if classes is not None else None
+        self.labels = None
+        if classes is not None and self.class_names is not None:
+            code = {name: c for c, name in enumerate(self.class_names)}
+            self.labels = torch.tensor([code[name] for name in classes])
+        for split in SPLITS:
+            self.datasets[split] = self._training_rows([(int(i),) * len(stacks) for i in rows[split]])
+
+
+def find_images(
+    root: Path, *, val: float, test: float, split_seed: int
+) -> tuple[list[Path], list[str] | None, dict[Split, np.ndarray]]:
+    """The files below root, their classes (None without class folders) and the split."""
+    if not root.is_dir():
+        raise ValueError(f"root must be a folder that exists, got {str(root)!r}: check the path.")
+    folder = root / "train" if (root / "train").is_dir() else root
+    files, classes = _with_classes(folder)
+    if classes is not None and len(set(classes)) < 2:
+        raise ValueError(
+            f"root must have at least 2 class folders, got only {classes[0]!r} in {str(folder)!r}: for images without "
+            "classes give the folder that holds them."
+        )
+    if folder == root:
+        kinds = None if classes is None else np.unique(classes, return_inverse=True)[1]
+        return files, classes, split_rows(len(files), val=val, test=test, seed=split_seed, labels=kinds)
+    if not (root / "val").is_dir() and not (root / "test").is_dir():
+        raise ValueError(f"root must have a folder val or test beside train, got neither in {str(root)!r}.")
+    rows: dict[Split, np.ndarray] = {"train": np.arange(len(files))}
+    for split in ("val", "test"):
+        if (root / split).is_dir():
+            more, more_classes = _with_classes(root / split)
+            if (classes is None) != (more_classes is None):
+                raise ValueError(
+                    f"root must have class folders in train, val and test or in none, got {split!r} unlike train."
+                )
+            unknown = sorted(set(more_classes or ()) - set(classes or ()))
+            if unknown:
+                raise ValueError(
+                    f"root must have the classes of train in {split!r} too, got {unknown[0]!r}, which is not in train."
+                )
+            rows[split] = np.arange(len(files), len(files) + len(more))
+            files = files + more
+            classes = None if classes is None else classes + (more_classes or [])
+    rows.setdefault("val", rows.get("test", np.arange(0)))
+    rows.setdefault("test", rows["val"])
+    return files, classes, rows
+
+
+def _with_classes(folder: Path) -> tuple[list[Path], list[str] | None]:
+    files = list_images(folder)
+    if not files:
+        raise ValueError(f"root must contain images ({', '.join(SUFFIXES)}), got none below {str(folder)!r}.")
+    inner = [path.relative_to(folder).parts for path in files]
+    if all(len(parts) == 1 for parts in inner):
+        return files, None
+    if any(len(parts) == 1 for parts in inner):
+        raise ValueError(f"root must have all images in class folders or none, got both in {str(folder)!r}.")
+    return files, [parts[0] for parts in inner]

@@ -1,0 +1,149 @@
+"""A folder of recordings becomes a folder of windows, once: done recordings are kept, an interrupted run goes on."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import json
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from m3g import _checks
+from m3g.data.signals import physionet2018, sleep_edf
+from m3g.data.signals.recording import Source, to_windows
+from m3g.data.splits import SPLITS, split_rows
+
+log = logging.getLogger(__name__)
+
+# Modules with `CHANNELS`, `HELD_OUT` (fractions of the subjects), `find(folder)` and `read(source, channels)`.
+READERS = {"physionet2018": physionet2018, "sleep-edf": sleep_edf}
+LAYOUT = 1  # of the prepared files: a change makes old ones out of date
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What `prepare_recordings` did: files of windows (those made now and those found), and recordings left out."""
+
+    files: list[Path]
+    made: int
+    skipped: dict[str, str]  # name of a recording: why
+    split: Path
+
+
+def prepare_recordings(
+    reader: str,
+    folder: str | Path,
+    out: str | Path,
+    *,
+    channels: Sequence[str] | None = None,
+    rate: int = 100,
+    seconds: float = 30.0,
+    skip: bool = False,
+    split_seed: int = 0,
+) -> Prepared:
+    """Read every recording of a folder, resample it, cut it into windows, and write one `.npz` per recording.
+
+    `Signals(out, splits=out / "split.csv")` then trains on them (it scales every window and channel to mean 0 and
+    standard deviation 1). No filter is applied. A window lies within one scored stage, so what comes before the first
+    stage is dropped. The split is by subject, fixed by the seed and the sorted names of the subjects, and written to
+    `split.csv`: 80/20 for training and validation with physionet2018, 60/20/20 with sleep-edf.
+
+    Args:
+        reader: `physionet2018` or `sleep-edf`.
+        folder: where the recordings are, at any depth.
+        out: where the windows go. A recording that is there already, made from the same file with the same settings,
+            is not read again.
+        channels: by default F3-M2, F4-M1, C3-M2, C4-M1, O1-M2, O2-M1 or Fpz-Cz, Pz-Oz.
+        rate: samples per second of the windows; channels of another rate are resampled.
+        seconds: length of a window.
+        skip: leave out recordings that cannot be used (damaged, without annotations or without a channel) and name
+            them in `skipped.csv`, instead of stopping at the first.
+        split_seed: decides which subjects are held out.
+    """
+    module = READERS[_checks.one_of("reader", reader, READERS)]
+    wanted = list(module.CHANNELS if channels is None else channels)
+    settings = {
+        "layout": LAYOUT,
+        "reader": reader,
+        "channels": wanted,
+        "rate": _checks.positive_int("rate", rate),
+        "seconds": _checks.positive("seconds", seconds),
+    }
+    folder, out = Path(folder), Path(out)
+    if not folder.is_dir():
+        raise ValueError(f"folder must be a folder that exists, got {str(folder)!r}: check the path.")
+    sources = module.find(folder)
+    if not sources:
+        raise ValueError(f"folder must hold recordings of {reader}, got none below {str(folder)!r}.")
+    repeated = next((a.name for a, b in itertools.pairwise(sources) if a.name == b.name), None)
+    if repeated is not None:
+        raise ValueError(f"folder must hold every recording once, got {repeated!r} twice below {str(folder)!r}.")
+    out.mkdir(parents=True, exist_ok=True)
+    files, made, skipped = [], 0, {}
+    for number, source in enumerate(sources, start=1):
+        target = out / f"{source.name}.npz"
+        origin = json.dumps({**settings, "files": _sizes(source)}, sort_keys=True)
+        try:
+            if _origin(target) != origin:
+                windows, stages = to_windows(module.read(source, wanted), rate=rate, seconds=seconds)
+                if not len(windows):
+                    raise ValueError(f"no stretch of {seconds:g} s is scored")
+                _write(windows, stages, source, target, channels=np.array(wanted), origin=np.array(origin))
+                made += 1
+                log.info("%d of %d: %s, %d windows.", number, len(sources), source.name, len(windows))
+            files.append(target)
+        # What the two libraries raise at a damaged file is of many kinds.
+        except (ValueError, OSError, LookupError, TypeError, EOFError) as error:
+            reason = " ".join(str(error).split()) or type(error).__name__
+            if not skip:
+                raise ValueError(
+                    f"recordings must be readable, got {source.name!r} ({reason.rstrip('.')}): repair it, or leave "
+                    "such recordings out with skip."
+                ) from error
+            target.unlink(missing_ok=True)  # of an earlier state of the folder
+            skipped[source.name] = reason
+            log.warning("%s is left out: %s", source.name, reason)
+    if not files:
+        raise ValueError(f"folder must hold at least one readable recording, got {len(skipped)} that are not.")
+    _write_rows(out / "skipped.csv", ("recording", "reason"), sorted(skipped.items()))
+    split = out / "split.csv"
+    usable = sorted({source.subject for source in sources if source.name not in skipped})
+    chosen = split_rows(len(usable), seed=split_seed, groups=np.array(usable), **module.HELD_OUT)
+    part_of = {usable[i]: part for part in SPLITS for i in chosen[part]}
+    _write_rows(split, ("subject", "split"), sorted(part_of.items()))
+    return Prepared(files, made, skipped, split)
+
+
+def _write(windows: np.ndarray, stages: np.ndarray, source: Source, target: Path, **facts: np.ndarray) -> None:
+    """Write a recording's windows; the file appears only when it is whole."""
+    # Not .npz: a reader of the folder must not take what is half written.
+    partial = target.with_suffix(f".partial{os.getpid()}")
+    with open(partial, "wb") as file:
+        np.savez(file, signals=windows, label=stages, subject=np.array(source.subject), **facts)  # type: ignore[arg-type]
+    os.replace(partial, target)
+
+
+def _sizes(source: Source) -> list[tuple[str, int]]:
+    present = [path for path in (source.signals, source.annotations) if path is not None and path.is_file()]
+    return [(path.name, path.stat().st_size) for path in present]
+
+
+def _origin(target: Path) -> str | None:
+    """What a prepared file says it was made from; None if there is none to be read."""
+    try:
+        with np.load(target, allow_pickle=False) as stored:
+            return str(stored["origin"])
+    except (OSError, ValueError, KeyError, EOFError):
+        return None
+
+
+def _write_rows(path: Path, names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    partial = path.with_suffix(f".partial{os.getpid()}")
+    with open(partial, "w", newline="") as file:
+        csv.writer(file).writerows([names, *rows])
+    os.replace(partial, path)

@@ -1,0 +1,1 @@
+"""Reading arrays from files safely."""

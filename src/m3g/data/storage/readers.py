@@ -1,0 +1,166 @@
+"""Reading arrays from files, without ever running code they contain (no pickle)."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+import torch
+
+from m3g import _checks
+from m3g.data.storage.matlab import read_matlab
+from m3g.solvers.shared.memory import memory_limit
+
+MOST_COLUMNS = 50_000  # of a csv file: a table of more takes minutes to read
+MOST_HEADER = 2**24  # characters of the line of names that are looked at
+SUFFIXES = (".npy", ".npz", ".mat", ".csv", ".parquet")
+SPARSE = {"indices", "indptr", "format", "shape", "data"}  # what scipy.sparse.save_npz writes for csr, csc and bsr
+
+
+def read_array(path: str | Path, *, name: str = "paths", text: bool = False) -> np.ndarray:
+    """One array from an `.npy`, `.npz`, `.mat`, `.csv` (with a header line) or `.parquet` file.
+
+    `file.npz:key` and `file.mat:X{2}` pick one array of several; a sparse matrix that scipy saved is filled up with
+    zeros. With `text` a column may have words instead of numbers.
+    """
+    given, key = str(path), None
+    if ".npz:" in given or ".mat:" in given:
+        given, key = given.rsplit(":", 1)
+    file = Path(given)
+    if file.suffix not in SUFFIXES:
+        raise ValueError(f"{name} must be files that end in {', '.join(SUFFIXES)}, got {given!r}.")
+    if not file.is_file():
+        raise ValueError(f"{name} must be files that exist, got {given!r}: check the path.")
+    if file.suffix == ".mat":
+        return read_matlab(file, key, name)
+    try:
+        loaded = _open(file)
+    except (OSError, EOFError, ValueError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+        raise ValueError(f"{name} must be files that can be read, got {given!r} ({reason}).") from error
+    if isinstance(loaded, np.lib.npyio.NpzFile):
+        with loaded:
+            array = _pick(loaded, key, file, name)
+    elif isinstance(loaded, np.ndarray):
+        array = loaded
+    else:
+        _check_header(loaded, file, name)
+        if len(loaded) == 0:
+            raise ValueError(f"{name} must be files with at least one row, got none in {given!r}.")
+        words = [str(column) for column, kind in loaded.dtypes.items() if kind.kind not in "biuf"]
+        if words and not text:
+            raise ValueError(
+                f"{name} must be numbers only, got column {words[0]!r} of another kind in "
+                f"{given!r}: remove or encode it."
+            )
+        array = loaded.to_numpy()
+    if text and array.dtype == object and all(isinstance(entry, str) for entry in array.flat):
+        return array.astype(str)
+    if array.dtype == object:
+        raise ValueError(f"{name} must be numbers only, got values of other kinds in {given!r}: encode them.")
+    return array
+
+
+def file_names(paths: Sequence[str | Path]) -> list[str]:
+    """A name per file: its own, that of the array in it where several come from one file, or a number.
+
+    Example:
+        >>> file_names(["x/a.npy", "b.npz:u"]), file_names(["c.mat:X{1}", "c.mat:X{2}"]), file_names(["a.npy", "a.csv"])
+        (['a', 'b'], ['X1', 'X2'], ['view0', 'view1'])
+    """
+    stems = [Path(path).stem for path in paths]
+    arrays = ["".join(filter(str.isalnum, str(path).rpartition(":")[2])) for path in paths]
+    numbers = [f"view{l}" for l in range(len(paths))]
+    within = all(":" in str(path) for path in paths)
+    return next(names for names in (stems, arrays if within else stems, numbers) if len(set(names)) == len(names))
+
+
+def _open(file: Path) -> Any:
+    """A numpy array, an archive of them, or a pandas table."""
+    if file.suffix == ".npz" and not zipfile.is_zipfile(file):
+        raise ValueError("damaged, or no .npz archive")
+    if file.suffix == ".npy":
+        with open(
+            file, "rb"
+        ) as start:  # numpy would treat anything else as a pickle, and its message advises to allow that
+            if start.read(len(np.lib.format.MAGIC_PREFIX)) != np.lib.format.MAGIC_PREFIX:
+                raise ValueError("damaged, or no .npy array")
+    if file.suffix in (".npy", ".npz"):
+        return np.load(file, allow_pickle=False)
+    pandas = _checks.extra("pandas", "train")
+    if file.suffix == ".csv":
+        with open(file, encoding="utf-8", errors="replace") as lines:
+            count = lines.readline(MOST_HEADER).count(",") + 1
+        if count > MOST_COLUMNS:
+            raise ValueError(f"it has {count} columns or more, and {MOST_COLUMNS} are the most: save it as .npy")
+        return pandas.read_csv(file)
+    return pandas.read_parquet(file)
+
+
+def _pick(stored: Any, key: str | None, file: Path, name: str) -> np.ndarray:
+    held = ", ".join(stored.files)
+    if key is None and {"format", "shape", "data"} <= set(stored.files) <= SPARSE | {"row", "col", "offsets"}:
+        return _dense(file, name)
+    if key is None and len(stored.files) != 1:
+        raise ValueError(
+            f"{name} must be files with one array, got {held or 'none'} in {str(file)!r}: "
+            f"choose with '{file}:{(stored.files or ['key'])[0]}'."
+        )
+    if key is not None and key not in stored.files:
+        raise ValueError(f"{name} must name an array of {str(file)!r} ({held}), got {key!r}.")
+    try:
+        array: np.ndarray = stored[key or stored.files[0]]
+        return array
+    except (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+        raise ValueError(
+            f"{name} must be files that can be read without pickle, got {str(file)!r} ({error})."
+        ) from error
+
+
+def _dense(file: Path, name: str) -> np.ndarray:
+    """A sparse matrix in an archive of `scipy.sparse.save_npz`, with its zeros."""
+    try:
+        matrix = scipy.sparse.load_npz(file)
+    except (OSError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+        raise ValueError(f"{name} must be files that can be read, got {str(file)!r} ({error}).") from error
+    size = float(matrix.shape[0]) * matrix.shape[1] * matrix.dtype.itemsize
+    _checks.fits(f"the matrix in {str(file)!r}", size, memory_limit(torch.device("cpu")), "keep fewer columns")
+    array: np.ndarray = matrix.toarray()
+    return array
+
+
+def _check_header(table: Any, file: Path, name: str) -> None:
+    """Refuse a csv file whose first line is data (it would be lost) or that holds a nameless index column."""
+    if file.suffix != ".csv":
+        return
+    columns = [str(column) for column in table.columns]
+    if table.index.nlevels > 1 or table.index.dtype.kind not in "iu" or (table.index != np.arange(len(table))).any():
+        # pandas makes an index of the first entries when lines have more entries than the line of names
+        raise ValueError(
+            f"{name} must be .csv files with one name per column, got lines of more entries than the {len(columns)} "
+            f"names in {str(file)!r}: separate entries by commas, decimals by points."
+        )
+    if columns[0] == "Unnamed: 0":
+        raise ValueError(
+            f"{name} must have a name for every column, got one without in {str(file)!r}: "
+            "it is probably an index, write the file without it."
+        )
+    counted = columns == [str(c) for c in range(len(columns))]
+    if not counted and all(_is_number(column) for column in columns):
+        raise ValueError(
+            f"{name} must be .csv files with a line of column names first, got numbers in {str(file)!r}: add it."
+        )
+
+
+def _is_number(word: str) -> bool:
+    try:
+        float(word)
+    except ValueError:
+        # pandas adds a suffix to a repeated name: "1.5" and "1.5.1"
+        return word.count(".") > 1 and _is_number(word.rpartition(".")[0])
+    return True

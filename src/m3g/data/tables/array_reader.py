@@ -1,0 +1,108 @@
+"""Views that are files of arrays; a large `.npy` or `.parquet` file is never held whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from m3g import _checks
+from m3g.data.storage.readers import read_array
+from m3g.data.storage.rows import IN_MEMORY, Collector, Rows, npy_rows
+from m3g.data.tables.kinds import kind_of_type
+from m3g.data.tables.reader import Cells, Reader
+from m3g.data.tables.source import open_table
+
+
+class ArrayReader(Reader):
+    """Rows of an array as float32."""
+
+    kind = "vector"
+
+    def __init__(self, name: str, columns: list[str], shape: tuple[int, ...]):
+        super().__init__(name, columns)
+        self._shape = shape or (1,)
+        self.scaling: tuple[Tensor, Tensor] | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._shape
+
+    def encode(self, cells: Cells) -> Any:
+        raise NotImplementedError("an array is no column of a table")
+
+    def tensor(self, stored: np.ndarray) -> Tensor:
+        view = torch.from_numpy(stored.astype(np.float32)).reshape(len(stored), *self._shape)
+        return view if self.scaling is None else (view - self.scaling[0]) / self.scaling[1]
+
+    def recipe(self) -> dict[str, Any]:
+        return {"kind": "array"}
+
+
+def is_large(path: str | Path, *, views: int) -> bool:
+    """Whether a file, one of so many, is an `.npy` or `.parquet` file that should not be held in memory."""
+    file = Path(path)
+    if not file.is_file():
+        return False
+    sizes = {".npy": lambda: file.stat().st_size, ".parquet": lambda: _parquet_size(file)}
+    return file.suffix in sizes and sizes[file.suffix]() > IN_MEMORY // views
+
+
+def _parquet_size(file: Path) -> int:
+    """Bytes that its numbers take in float32, compressed though they may be."""
+    arrow, parquet = _checks.extra("pyarrow", "train"), _checks.extra("pyarrow.parquet", "train")
+    try:
+        found = parquet.read_metadata(file)
+    except (arrow.ArrowException, OSError):
+        return 0  # who reads it says what is wrong
+    return int(4 * found.num_rows * found.num_columns)
+
+
+def _parquet_rows(path: str | Path, *, name: str, views: int) -> Rows:
+    """The columns of a table of numbers side by side, in a file of their own where they are many."""
+    table, rows = open_table(path, name=name), Collector(views)
+    words = [column for column, kind in table.types.items() if kind_of_type(kind) != "number"]
+    if words:
+        raise ValueError(
+            f"{name} must be numbers only, got column {words[0]!r} of another kind in {str(path)!r}: "
+            "remove or encode it."
+        )
+    for _, columns in table.batches(list(table.types)):
+        numbers = [part.cast("float32", safe=False).to_numpy(zero_copy_only=False) for part in columns.values()]
+        rows.add(np.stack(numbers, axis=1))
+    return rows.rows()
+
+
+def read_rows(path: str | Path, *, name: str = "paths", views: int = 1) -> tuple[Rows, np.ndarray]:
+    """The rows of a file of arrays, one of so many, and which rows are there: one that is NaN throughout is absent."""
+    if not is_large(path, views=views):
+        array = read_array(path, name=name)
+        rows = Rows(array.shape, array.dtype, array=array)
+    elif Path(path).suffix == ".parquet":
+        rows = _parquet_rows(path, name=name, views=views)
+    else:
+        try:
+            rows = npy_rows(path)
+        except (OSError, EOFError, ValueError) as error:
+            raise ValueError(f"{name} must be files that can be read, got {str(path)!r} ({error}).") from error
+    if rows.dtype.kind not in "biuf" or 0 in rows.shape or not rows.shape:
+        raise ValueError(
+            f"{name} must be arrays of real numbers with rows and columns, got {rows.dtype} of shape {rows.shape} in "
+            f"{str(path)!r}."
+        )
+    present = np.zeros(len(rows), dtype=bool)
+    for start, chunk in rows.chunks():
+        flat = chunk.reshape(len(chunk), -1)
+        here = ~np.isnan(flat).all(1) if rows.dtype.kind == "f" else np.ones(len(flat), dtype=bool)
+        present[start : start + len(chunk)] = here
+        wrong = here & ~np.isfinite(flat).all(1)
+        if wrong.any():
+            row = start + int(np.flatnonzero(wrong)[0])
+            raise ValueError(
+                f"{name} must have rows of finite numbers, or only NaN for an absent row, got another in row {row} of "
+                f"{str(path)!r}: fill it in or make the whole row NaN."
+            )
+    return rows, present

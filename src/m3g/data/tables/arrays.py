@@ -1,0 +1,282 @@
+"""Tables of numbers: the user's own k files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from m3g import _checks
+from m3g.data.base import Batch, ViewsData, class_codes
+from m3g.data.sampling import Draw
+from m3g.data.splits import SPLITS, Split, split_rows
+from m3g.data.storage.readers import file_names, read_array
+from m3g.data.storage.rows import Rows
+from m3g.data.tables.array_reader import ArrayReader, is_large, read_rows
+from m3g.data.tables.columns import Column, set_up
+from m3g.data.tables.swapped import absent_entries, swap_entries
+
+
+class TensorRows(Dataset[Batch]):
+    """Rows of k tensors held in memory."""
+
+    def __init__(self, views: Sequence[Tensor], mask: Tensor | None, label: Tensor | None, index: Tensor):
+        self.views, self.mask, self.label, self.index = list(views), mask, label, index
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def __getitems__(self, rows: Sequence[int | Draw]) -> Batch:
+        take = torch.tensor([row.row if isinstance(row, Draw) else row for row in rows])
+        return {
+            "views": [view[take] for view in self.views],
+            "mask": None if self.mask is None else self.mask[:, take],
+            "label": None if self.label is None else self.label[take],
+            "index": self.index[take],
+        }
+
+
+class Arrays(ViewsData):
+    """Your own k files, one per view: row i of every file is the same object.
+
+    Files are `.npy`, `.npz` (`file.npz:key` picks one array of several; also a sparse matrix that scipy saved), `.mat`
+    (`file.mat:X`, `file.mat:X{2}` for an entry of a cell array, `file.mat:X'` transposed), `.csv` with a header line,
+    or `.parquet`; arrays may have any number of axes, the first of which counts the rows. `.npy` and `.parquet`
+    files of more than 128 MiB in all are not held in memory: their rows are read when a batch needs them. Each feature
+    is standardised with the mean and standard deviation of the training rows.
+
+    Args:
+        paths: k >= 2 files.
+        labels: file of n class labels, numbers or words; only evaluation uses them.
+        mask: file of a (k, n) or (n, k) array, true where a point has a view. Without it a row that is NaN
+            throughout is absent.
+        groups: file of n names, of the subjects, say; a group is then in one split only.
+        view_names: by default the names of the files.
+        batch_size: points per step and process; None takes 64, or all training rows where there are fewer.
+        val, test: fractions of the rows held out; the rest trains.
+        split_seed: decides which rows are held out.
+        seed: decides the order of training.
+        standardize: leave the numbers as they are if false.
+        swapped: this share of the training entries shows another object, on purpose (see `swapped_from`).
+        absent: this share of the training entries is left out, on purpose; every row keeps one.
+        num_workers: processes that prepare batches; 0 is fastest for arrays in memory.
+
+    Attributes:
+        swapped_from: (k, n), the training row that each training entry shows; None if none was swapped.
+    """
+
+    swapped_from: Tensor | None = None
+
+    def __init__(
+        self,
+        paths: Sequence[str | Path],
+        *,
+        labels: str | Path | None = None,
+        mask: str | Path | None = None,
+        groups: str | Path | None = None,
+        view_names: Sequence[str] | None = None,
+        batch_size: int | None = None,
+        val: float = 0.1,
+        test: float = 0.2,
+        split_seed: int = 0,
+        seed: int = 0,
+        standardize: bool = True,
+        swapped: float = 0.0,
+        absent: float = 0.0,
+        num_workers: int = 0,
+    ):
+        super().__init__(batch_size=batch_size, seed=seed, num_workers=num_workers)
+        if isinstance(paths, (str, Path)) or len(paths) < 2:
+            got = "one" if isinstance(paths, (str, Path)) else str(len(paths))
+            raise ValueError(f"paths must be k >= 2 files, one per view, got {got}.")
+        names = list(view_names) if view_names is not None else file_names(paths)
+        if len(names) != len(paths):
+            raise ValueError(f"view_names must be {len(paths)} names, one per view, got {len(names)}.")
+        if len(set(names)) < len(names):
+            raise ValueError(f"view_names must be different names, got {', '.join(names)}.")
+        beside = (
+            None if labels is None else read_array(labels, name="labels", text=True).squeeze(),
+            None if mask is None else read_array(mask, name="mask"),
+            None if groups is None else read_array(groups, name="groups", text=True).squeeze(),
+        )
+        if any(is_large(path, views=len(paths)) for path in paths):
+            if swapped or absent:
+                raise ValueError("swapped and absent must be 0 with files that are not held in memory, got more.")
+            files = [read_rows(path, views=len(paths)) for path in paths]
+            self._map(files, names, *beside, val, test, split_seed, standardize)
+        else:
+            arrays = [read_array(path) for path in paths]
+            self._prepare(arrays, names, *beside, val, test, split_seed, standardize, swapped, absent)
+
+    def _map(
+        self,
+        files: Sequence[tuple[Rows, np.ndarray]],
+        names: list[str],
+        labels: np.ndarray | None,
+        mask: np.ndarray | None,
+        groups: np.ndarray | None,
+        val: float,
+        test: float,
+        split_seed: int,
+        standardize: bool,
+    ) -> None:
+        """As `_prepare`, with rows that stay in their files until a batch needs them."""
+        n = same_length(names, [len(rows) for rows, _ in files])
+        present = with_mask(np.stack([here for _, here in files]), mask)
+        columns = [
+            Column(ArrayReader(name, [], rows.shape[1:]), rows, here)
+            for name, (rows, _), here in zip(names, files, present)
+        ]
+        label, rows = self._split(n, labels, groups, val, test, split_seed)
+        set_up(self, columns, label, rows, standardize=standardize)
+
+    def _prepare(
+        self,
+        arrays: list[np.ndarray],
+        names: list[str],
+        labels: np.ndarray | None,
+        mask: np.ndarray | None,
+        groups: np.ndarray | None,
+        val: float,
+        test: float,
+        split_seed: int,
+        standardize: bool,
+        swapped: float,
+        absent: float = 0.0,
+    ) -> None:
+        _checks.fraction("swapped", swapped)
+        _checks.fraction("absent", absent)
+        views, present = check_views(arrays, names, mask)
+        label, rows = self._split(len(views[0]), labels, groups, val, test, split_seed)
+        for l, view in enumerate(views):
+            if standardize:
+                self.scaling.append(scale(view, present[l], rows["train"]))
+            view[~present[l]] = 0.0
+        self.view_names = names
+        self.view_shapes = [tuple(view.shape[1:]) for view in views]
+        shown = None if present.all() else torch.from_numpy(present)
+        tensors = [torch.from_numpy(view) for view in views]
+        for split in SPLITS:
+            take = torch.from_numpy(rows[split])
+            self.datasets[split] = TensorRows(
+                [view[take] for view in tensors],
+                None if shown is None else shown[:, take],
+                None if label is None else label[take],
+                take,
+            )
+        train = self.datasets["train"]
+        assert isinstance(train, TensorRows)
+        if absent > 0:
+            train.mask = absent_entries(train.mask, size=(self.k, len(train)), share=absent, seed=self.seed)
+            train.views = [
+                torch.where(here[:, None], v.flatten(1), 0.0).view_as(v) for v, here in zip(train.views, train.mask)
+            ]
+        if swapped > 0:
+            self.swapped_from = swap_entries(train.views, train.mask, share=swapped, seed=self.seed)
+
+    def _split(
+        self,
+        n: int,
+        labels: np.ndarray | None,
+        groups: np.ndarray | None,
+        val: float,
+        test: float,
+        split_seed: int,
+    ) -> tuple[Tensor | None, dict[Split, np.ndarray]]:
+        """The classes of the rows, and the rows of every split."""
+        label = None
+        if labels is not None:
+            if labels.shape != (n,):
+                raise ValueError(f"labels must have {n} entries, one per row of the views, got shape {labels.shape}.")
+            self.class_names, label = class_codes(labels)
+        if groups is not None and groups.shape != (n,):
+            raise ValueError(f"groups must be {n} names, one per row of the views, got shape {groups.shape}.")
+        kinds = None if label is None else label.numpy()
+        return label, split_rows(n, val=val, test=test, seed=split_seed, labels=kinds, groups=groups)
+
+
+def same_length(names: Sequence[str], lengths: Sequence[int]) -> int:
+    """The number of rows, which all views must have."""
+    if len(set(lengths)) > 1:
+        shown = ", ".join(f"{name} {length}" for name, length in zip(names, lengths))
+        raise ValueError(f"views must have the same number of rows (row i is the same object in all), got {shown}.")
+    return lengths[0]
+
+
+def with_mask(present: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
+    """What is present, bool (k, n), of what is there and the mask that the user gives, if any; no row may be empty."""
+    if mask is not None:
+        given = mask.T if mask.shape == present.T.shape and mask.shape != present.shape else mask
+        if given.shape != present.shape:
+            raise ValueError(f"mask must be an array of shape {present.shape} (views, rows), got shape {mask.shape}.")
+        if given.dtype != bool and not np.isin(given, (0, 1)).all():
+            raise ValueError("mask must be true and false, or 1 and 0, got other values.")
+        present = present & given.astype(bool)
+    alone = np.flatnonzero(~present.any(0))
+    if len(alone):
+        raise ValueError(f"row {alone[0]} must have at least one view, got none: remove the row from every file.")
+    return present
+
+
+def check_views(
+    arrays: Sequence[np.ndarray], names: Sequence[str], mask: np.ndarray | None
+) -> tuple[list[np.ndarray], np.ndarray]:
+    """The views as float32 with at least one feature axis, and which rows are present, bool (k, n)."""
+    if same_length(names, [len(array) if array.ndim else 0 for array in arrays]) == 0:
+        raise ValueError("views must have at least one row, got none.")
+    views = []
+    for name, array in zip(names, arrays):
+        if array.dtype.kind not in "biuf":
+            raise ValueError(f"views must be arrays of real numbers, got {array.dtype} in view {name!r}.")
+        if array.size == 0:
+            raise ValueError(f"views must have at least one column, got shape {array.shape} in view {name!r}.")
+        with np.errstate(over="ignore"):  # refused below, with the row and column
+            view = np.array(array, dtype=np.float32)
+        views.append(view[:, None] if view.ndim == 1 else view)
+    present = np.stack([~np.isnan(flat(view)).all(1) for view in views])
+    present = with_mask(present, mask)
+    for view, name, here in zip(views, names, present):
+        _check_values(flat(view), name, here)
+    return views, present
+
+
+def flat(view: np.ndarray) -> np.ndarray:
+    return view.reshape(len(view), -1)
+
+
+def _check_values(table: np.ndarray, name: str, here: np.ndarray) -> None:
+    if not here.any():
+        raise ValueError(f"view {name!r} must have at least one row that is present, got only NaN or masked ones.")
+    empty = np.flatnonzero(np.isnan(table).all(0))
+    if len(empty):
+        raise ValueError(
+            f"view {name!r} must have numbers in every column, got only NaN in column {empty[0]}: remove it."
+        )
+    wrong = here & ~np.isfinite(table).all(1)
+    if wrong.any():
+        row = int(np.flatnonzero(wrong)[0])
+        column = int(np.flatnonzero(~np.isfinite(table[row]))[0])
+        raise ValueError(
+            f"view {name!r} must have rows of finite numbers, or only NaN for an absent row, "
+            f"got {table[row, column]} in row {row}, column {column}: fill it in or make the whole row NaN."
+        )
+
+
+def scale(view: np.ndarray, here: np.ndarray, train: np.ndarray) -> tuple[Tensor, Tensor]:
+    """Standardise every feature in place with the statistics of the training rows; constant ones become 0.
+
+    Returns what was subtracted and what was divided by.
+    """
+    known = view[train][here[train]].astype(np.float64)
+    if len(known) == 0:
+        raise ValueError("every view must have at least one training row that is present, got none: use more rows.")
+    deviation = known.std(0)
+    mean = known.mean(0).astype(np.float32)
+    divisor = np.where(deviation > 0, deviation, 1.0).astype(np.float32)
+    view -= mean
+    view /= divisor
+    return torch.from_numpy(mean), torch.from_numpy(divisor)

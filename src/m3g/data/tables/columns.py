@@ -1,0 +1,194 @@
+"""The views of a table once they have been read: what is stored of each, and the batches made from it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from m3g.data.base import Batch, ViewsData
+from m3g.data.sampling import Draw
+from m3g.data.splits import SPLITS, Split
+from m3g.data.storage.rows import CHUNK, Collector, Rows
+from m3g.data.tables.array_reader import ArrayReader, read_rows
+from m3g.data.tables.reader import Cells, Reader, VectorReader, lengths_of
+from m3g.data.tables.source import Source
+
+
+class Column:
+    """A view of all rows: its reader, what is stored, and which rows have it."""
+
+    def __init__(self, reader: Reader, rows: Rows, present: np.ndarray):
+        self.reader, self.rows, self.present = reader, rows, present
+        self.name, self.kind, self.shape = reader.name, reader.kind, reader.shape
+
+    def take(self, index: np.ndarray) -> Tensor:
+        """These rows as the network sees them; absent ones are zero."""
+        here = self.present[index]
+        found = self.reader.tensor(self.rows.take(index[here])) if here.any() else None
+        if found is not None and here.all():
+            return found
+        out = torch.zeros(len(index), *self.shape, dtype=self.reader.dtype if found is None else found.dtype)
+        if found is not None:
+            out[torch.from_numpy(here)] = found
+        return out
+
+    def standardise(self, train: np.ndarray) -> tuple[Tensor, Tensor] | None:
+        """Scale a view of numbers with the mean and deviation of its training rows from now on."""
+        if not isinstance(self.reader, (VectorReader, ArrayReader)):
+            return None
+        used = train & self.present
+        centre = self.rows.take(np.flatnonzero(used)[:1])[0].astype(np.float64)
+        total, squares = np.zeros_like(centre), np.zeros_like(centre)
+        for start, chunk in self.rows.chunks():
+            rows = chunk[used[start : start + len(chunk)]].astype(np.float64) - centre
+            total += rows.sum(0)
+            squares += np.square(rows).sum(0)
+        mean = total / used.sum()
+        deviation = np.sqrt(np.maximum(squares / used.sum() - mean**2, 0.0))
+        divisor = np.where(deviation > 0, deviation, 1.0)
+        self.reader.scaling = tuple(  # type: ignore[assignment]
+            torch.from_numpy(part.astype(np.float32)).reshape(self.shape) for part in (mean + centre, divisor)
+        )
+        return self.reader.scaling
+
+
+class ObjectRows(Dataset[Batch]):
+    """The rows of one split; `mask` (k, all rows) and `label` (all rows,) are of the whole table."""
+
+    def __init__(self, columns: Sequence[Column], mask: Tensor | None, label: Tensor | None, index: Tensor):
+        self.columns, self.mask, self.label, self.index = columns, mask, label, index
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def __getitems__(self, rows: Sequence[int | Draw]) -> Batch:
+        take = self.index[torch.tensor([row.row if isinstance(row, Draw) else row for row in rows])]
+        return {
+            "views": [column.take(take.numpy()) for column in self.columns],
+            "mask": None if self.mask is None else self.mask[:, take],
+            "label": None if self.label is None else self.label[take],
+            "index": take,
+        }
+
+
+def set_up(
+    data: ViewsData,
+    columns: Sequence[Column],
+    label: Tensor | None,
+    rows: Mapping[Split, np.ndarray],
+    *,
+    standardize: bool,
+) -> None:
+    """Give a data module the views of these columns, scaled with the training rows, and their splits."""
+    present = np.stack([column.present for column in columns])
+    kept = np.asarray(present.any(0))  # the others have lost their only view, which was damaged
+    train = np.zeros(present.shape[1], dtype=bool)
+    train[rows["train"]] = True
+    for column in columns:
+        if not column.present[train].any():
+            raise ValueError(f"view {column.name!r} must have at least one training row, got none: use more rows.")
+        data.scaling.append(column.standardise(train) if standardize else None)
+    data.view_names = [column.name for column in columns]
+    data.view_shapes = [column.shape for column in columns]
+    mask = None if present[:, kept].all() else torch.from_numpy(present)
+    for part in SPLITS:
+        index = torch.from_numpy(rows[part][kept[rows[part]]])
+        data.datasets[part] = ObjectRows(columns, mask, label, index)
+
+
+def read_columns(
+    source: Source, readers: Sequence[Reader], train: np.ndarray, *, duplicates: bool = True, new: bool = False
+) -> list[Column]:
+    """Go through the table twice: to learn what the readers need (not for new data), and to store what they keep."""
+    names = list(dict.fromkeys(column for reader in readers for column in reader.columns if column in source.types))
+    if not new:
+        for start, batch in source.batches(names):
+            part = train[start : start + len(batch[names[0]])]
+            for reader in readers:
+                reader.learn(Cells(start, batch, source.folder), part)
+    stores, present = [Collector(len(readers)) for _ in readers], [[] for _ in readers]  # type: ignore[var-annotated]
+    prints = []
+    for reader in readers:
+        if not new:
+            reader.finish()
+    for start, batch in source.batches(names):
+        cells = Cells(start, batch, source.folder)
+        for reader, store, here in zip(readers, stores, present):
+            for some in _few_at_a_time(cells, reader.shape):
+                rows, found = reader.encode(some)
+                store.add(rows)
+                here.append(found)
+        if not duplicates:
+            prints.append(_fingerprints(batch))
+    if prints:
+        _refuse_duplicates(np.concatenate(prints))
+    columns = []
+    alone = ~np.any([np.concatenate(here) for here in present], axis=0)
+    if alone.any():
+        raise ValueError(
+            f"row {int(np.flatnonzero(alone)[0])} must have at least one view, got none: remove the row from the table."
+        )
+    for reader, store, here in zip(readers, stores, present):
+        known = np.concatenate(here)
+        column = Column(reader, store.rows(), known)
+        at = np.flatnonzero(known)
+        if len(at):
+            stored = column.rows.take(at) if column.rows.dtype == object else np.empty(len(at))
+            known[at[reader.damaged(stored)]] = False
+        columns.append(column)
+    return columns
+
+
+def _few_at_a_time(cells: Cells, shape: Sequence[int]) -> Iterator[Cells]:
+    """The same cells, so many at a time that what is stored of them stays small: sounds are long once decoded."""
+    step = max(1, CHUNK // (4 * math.prod(shape)))
+    number = len(next(iter(cells.columns.values())))
+    for first in range(0, number, step):
+        some = {name: column.slice(first, step) for name, column in cells.columns.items()}
+        yield Cells(cells.start + first, some, cells.folder)
+
+
+def _fingerprints(batch: dict[str, object]) -> np.ndarray:
+    """A number per row, equal where all cells are."""
+    cells = zip(*map(_plain, batch.values()))
+    return np.array([hash(row) for row in cells], dtype=np.int64)
+
+
+def _plain(column: Any) -> list[Any]:
+    """The cells of a column as values that can be compared; lists of numbers without an object for each."""
+    if not hasattr(column.type, "value_type"):
+        return [repr(cell) for cell in column.to_pylist()]
+    lengths = lengths_of(column)
+    numbers = column.flatten().to_numpy(zero_copy_only=False)
+    parts = np.split(numbers, np.cumsum([length or 0 for length in lengths])[:-1])
+    return [None if length is None else part.tobytes() for length, part in zip(lengths, parts)]
+
+
+def _refuse_duplicates(prints: np.ndarray) -> None:
+    ordered = np.sort(prints)
+    if not (ordered[1:] == ordered[:-1]).any():
+        return
+    _, first, place = np.unique(prints, return_index=True, return_inverse=True)
+    again = int(np.flatnonzero(first[place] != np.arange(len(prints)))[0])
+    raise ValueError(
+        f"rows must be different objects, got row {again} equal to row {int(first[place][again])} in every view: "
+        "remove it, or allow it with --data_options.duplicates true."
+    )
+
+
+def file_column(path: str | Path, num_rows: int, names: Sequence[str]) -> Column:
+    """A view in a file of its own, beside the table."""
+    rows, present = read_rows(path)
+    name = Path(path).stem
+    if name in names:
+        raise ValueError(f"--views must be files of other names than the table's views, got {name!r}.")
+    if len(rows) != num_rows:
+        raise ValueError(f"--views must have the {num_rows} rows of the table, got {len(rows)} in {str(path)!r}.")
+    return Column(ArrayReader(name, [], rows.shape[1:]), rows, present)

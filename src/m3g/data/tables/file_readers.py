@@ -1,0 +1,225 @@
+"""Views that are files, named in a table or standing in it: images and sounds, read when a batch needs them."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.signal
+import torch
+from torch import Tensor
+
+from m3g import _checks
+from m3g.data.images.augment import as_float, normalize
+from m3g.data.images.folders import load_image
+from m3g.data.storage.damaged import damaged_images, damaged_sounds, refuse_many
+from m3g.data.tables.reader import Cells, Reader
+
+LARGEST_IMAGE = 224  # pixels of a side, unless the user says otherwise
+LOOKED_AT = 64  # images whose sizes decide on one for all
+HIGHEST_RATE = 16000  # samples per second, unless the user says otherwise
+LONGEST_SOUND = 10.0  # seconds, unless the user says otherwise
+RATES = (1000, 192000)
+
+
+class FileReader(Reader):
+    """What images and sounds share: a cell is a path, or the content of a file, which is then decoded at once."""
+
+    def __init__(self, name: str, columns: Sequence[str], **given: Any):
+        super().__init__(name, columns, **given)
+        self._broken = 0
+        self._contents: bool | None = None  # whether the structs that datasets writes have contents; None: unknown
+
+    def learn(self, cells: Cells, train: np.ndarray) -> None:
+        column = cells.columns[self._column]
+        if _checks.extra("pyarrow", "train").types.is_struct(column.type):
+            there = column.type.get_field_index("bytes") >= 0 and column.field("bytes").null_count < len(column)
+            self._contents = bool(self._contents) or there
+
+    def _are_paths(self, cells: Cells) -> bool:
+        """Whether the column has paths alone, whatever is absent in the part of it that is looked at."""
+        types, kind = _checks.extra("pyarrow", "train").types, cells.columns[self._column].type
+        if types.is_struct(kind):
+            return self._contents is False
+        return any(test(kind) for test in (types.is_string, types.is_large_string, types.is_null))
+
+    def encode(self, cells: Cells) -> tuple[np.ndarray, np.ndarray]:
+        files = self._files(cells)
+        present = np.array([file is not None for file in files])
+        if self._are_paths(cells):
+            return np.array([None if file is None else str(file) for file in files], dtype=object), present
+        stored = np.zeros((len(files), *self._stored_shape), dtype=self._stored_type)
+        for row, file in enumerate(files):
+            if file is not None:
+                try:
+                    stored[row] = self._decode(io.BytesIO(file) if isinstance(file, bytes) else file)
+                except (OSError, SyntaxError, ValueError, RuntimeError):  # what PIL and soundfile raise
+                    self._broken += 1
+                    present[row] = False
+        return stored, present
+
+    def damaged(self, stored: np.ndarray) -> np.ndarray:
+        if stored.dtype != object:
+            refuse_many(self._broken, len(stored) + self._broken, f"{self.kind}s", f"in the table, view {self.name!r}")
+            return np.zeros(len(stored), dtype=bool)
+        paths = [Path(path) for path in dict.fromkeys(stored.tolist())]
+        wrong = {str(path) for path in self._damaged_files(paths)}
+        return np.array([path in wrong for path in stored.tolist()], dtype=bool)
+
+    def tensor(self, stored: np.ndarray) -> Tensor:
+        if stored.dtype != object:
+            return torch.from_numpy(stored)
+        return torch.from_numpy(np.stack([self._decode(Path(path)) for path in stored.tolist()]))
+
+    def _files(self, cells: Cells) -> list[Path | bytes | None]:
+        """Paths, which must exist, or contents."""
+        found: list[Path | bytes | None] = []
+        for row, cell in enumerate(cells.columns[self._column].to_pylist(), start=cells.start):
+            if isinstance(cell, dict):
+                cell = cell.get("bytes") or cell.get("path")
+            if cell is None or cell in ("", b""):
+                found.append(None)
+            elif isinstance(cell, bytes):
+                found.append(cell)
+            elif not isinstance(cell, str):
+                raise self._refuse(row, f"{self.kind} paths", repr(cell)[:40], "correct it")
+            else:
+                path = cells.folder / cell
+                if not path.is_file():
+                    raise self._refuse(row, "files that exist", repr(cell), f"no such file below {str(cells.folder)!r}")
+                found.append(path)
+        return found
+
+    # ---------------------------------------------------------------- what a kind brings
+
+    _stored_type: Any
+    _decode: Any
+    _damaged_files: Any
+
+    @property
+    def _stored_shape(self) -> tuple[int, ...]:
+        return self.shape
+
+
+def colours(processor: Mapping[str, Any]) -> dict[str, Any]:
+    """The mean and deviation that images are scaled with, where a pretrained model has its own."""
+    return {name: processor[name] for name in ("mean", "std") if name in processor}
+
+
+class ImageReader(FileReader):
+    """Images as squares of one size, normalised as those of ImageNet are."""
+
+    kind = "image"
+    options = ("size",)
+    processed = ("size", "mean", "std")
+    _stored_type = np.uint8
+
+    def __init__(self, name: str, columns: Sequence[str], **given: Any):
+        super().__init__(name, columns, **given)
+        if "size" in self.processor:
+            self.given.setdefault("size", self.processor["size"])
+        self._sides: list[int] = []
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (3, int(self.given["size"]), int(self.given["size"]))
+
+    def learn(self, cells: Cells, train: np.ndarray) -> None:
+        super().learn(cells, train)
+        if "size" in self.given or len(self._sides) >= LOOKED_AT:
+            return
+        image_module = _checks.extra("PIL.Image", "train")
+        for file in filter(None, self._files(cells)):
+            try:
+                with image_module.open(io.BytesIO(file) if isinstance(file, bytes) else file) as image:
+                    self._sides.append(min(image.size))
+            except (OSError, SyntaxError, ValueError):
+                continue  # counted, named and perhaps refused later
+            if len(self._sides) >= LOOKED_AT:
+                break
+
+    def finish(self) -> None:
+        if "size" not in self.given:
+            usual = int(np.median(self._sides)) if self._sides else 32
+            # past the small ones, a multiple of the patches of a vision transformer
+            self.given["size"] = usual if usual <= 64 else min(LARGEST_IMAGE, usual // 16 * 16)
+
+    def tensor(self, stored: np.ndarray) -> Tensor:
+        return normalize(as_float(super().tensor(stored)), **colours(self.processor))
+
+    def _decode(self, file: Any) -> np.ndarray:
+        return load_image(file, self.shape[-1]).numpy()
+
+    def _damaged_files(self, paths: Sequence[Path]) -> set[Path]:
+        return damaged_images(paths)
+
+
+class SoundReader(FileReader):
+    """Sounds in one channel, at one rate and of one length: longer ones are cut, shorter ones end in silence."""
+
+    kind = "audio"
+    options = ("rate", "seconds")
+    processed = ("rate", "normalize")
+    _stored_type = np.float32
+
+    def __init__(self, name: str, columns: Sequence[str], **given: Any):
+        super().__init__(name, columns, **given)
+        if "rate" in self.processor:
+            self.given.setdefault("rate", self.processor["rate"])
+        rate = self.given.get("rate")
+        if rate is not None and not (isinstance(rate, int) and RATES[0] <= rate <= RATES[1]):
+            raise ValueError(
+                f"view.{name}.rate must be a whole number of samples per second from {RATES[0]} to {RATES[1]}, "
+                f"got {rate!r}."
+            )
+        self._rates: Counter[int] = Counter()
+        self._durations: list[float] = []
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (max(1, round(self.given["rate"] * self.given["seconds"])),)
+
+    def learn(self, cells: Cells, train: np.ndarray) -> None:
+        super().learn(cells, train)
+        if "rate" in self.given and "seconds" in self.given:
+            return
+        soundfile = _checks.extra("soundfile", "train")
+        for file in filter(None, self._files(cells)):
+            try:
+                found = soundfile.info(io.BytesIO(file) if isinstance(file, bytes) else str(file))
+            except (OSError, RuntimeError):
+                continue  # counted, named and perhaps refused later
+            self._rates[found.samplerate] += 1
+            self._durations.append(found.duration)
+
+    def finish(self) -> None:
+        usual = self._rates.most_common(1)
+        self.given.setdefault("rate", min(HIGHEST_RATE, usual[0][0] if usual else HIGHEST_RATE))
+        longest = float(np.quantile(self._durations, 0.95)) if self._durations else 1.0
+        self.given.setdefault("seconds", round(min(LONGEST_SOUND, max(longest, 0.1)), 2))
+
+    def _decode(self, file: Any) -> np.ndarray:
+        soundfile = _checks.extra("soundfile", "train")
+        rate, samples = self.given["rate"], self.shape[0]
+        try:
+            with soundfile.SoundFile(file) as sound:
+                wanted = math.ceil(samples * sound.samplerate / rate)
+                heard = sound.read(wanted, dtype="float32", always_2d=True).mean(1)
+                own = sound.samplerate
+        except (OSError, RuntimeError) as error:
+            raise ValueError(f"view {self.name!r} must be readable sounds, got {str(file)!r} ({error}).") from error
+        if own != rate:
+            step = math.gcd(own, rate)
+            heard = scipy.signal.resample_poly(heard, rate // step, own // step)
+        heard = heard[:samples].astype(np.float32)
+        if self.processor.get("normalize") and len(heard):
+            heard = (heard - heard.mean()) / np.sqrt(heard.var() + 1e-7)
+        return np.pad(heard, (0, samples - len(heard)))
+
+    def _damaged_files(self, paths: Sequence[Path]) -> set[Path]:
+        return damaged_sounds(paths)

@@ -1,0 +1,112 @@
+"""The data module of a table of objects."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from m3g import _checks
+from m3g.data.base import ViewsData, class_codes
+from m3g.data.splits import Split, given_split, split_rows
+from m3g.data.tables.columns import file_column, read_columns, set_up
+from m3g.data.tables.plan import plan_views
+from m3g.data.tables.source import Source, open_table
+
+
+class Objects(ViewsData):
+    """A table of objects: a row each, a column per view, which may be images, sounds, text, vectors or numbers.
+
+    The table is a `.csv`, `.jsonl` or `.parquet` file, a folder of `.parquet` files, or a folder that `datasets` saved.
+    A column of image or sound paths (relative to the table), of text, or of lists of numbers is a view; all columns of
+    numbers and categories together are one more, named `table`. An empty cell is an absent view. The kinds are
+    inferred and printed; `view` says otherwise. A damaged image or sound counts as absent and is named in a warning;
+    more than 1 % are refused.
+
+    Args:
+        table: the file or folder.
+        paths: more views, files of arrays with a row for every row of the table.
+        labels: the column of class labels; only evaluation uses them.
+        groups: the column of groups, of subjects, say; a group is then in one split only.
+        split: the column that says train, val or test; without it `val` and `test` decide.
+        ignore: columns that are no views.
+        view: per view, how it is read: `kind` (image, audio, text, vector, table), `columns` for one that has several
+            or another name, `size` of images in pixels, `rate` and `seconds` of sounds, `length` of text in bytes,
+            `processor` as below.
+        processor: what a pretrained model asks of its inputs (`m3g.nets.processor_of`), for views that `view` does not
+            name; the encoder transformers brings it.
+        batch_size: points per step and process; None takes 64, or all training rows where there are fewer.
+        val, test: fractions of the rows held out; the rest trains.
+        split_seed: decides which rows are held out.
+        seed: decides the order of training.
+        standardize: leave vectors as they are if false.
+        duplicates: allow rows that are equal in every view.
+        num_workers: processes that read files and prepare batches.
+    """
+
+    def __init__(
+        self,
+        table: str | Path,
+        *,
+        paths: Sequence[str | Path] = (),
+        labels: str | None = None,
+        groups: str | None = None,
+        split: str | None = None,
+        ignore: Sequence[str] = (),
+        view: Mapping[str, Any] | None = None,
+        processor: Mapping[str, Any] | None = None,
+        batch_size: int | None = None,
+        val: float = 0.1,
+        test: float = 0.2,
+        split_seed: int = 0,
+        seed: int = 0,
+        standardize: bool = True,
+        duplicates: bool = False,
+        num_workers: int = 0,
+    ):
+        super().__init__(batch_size=batch_size, seed=seed, num_workers=num_workers)
+        source = open_table(table)
+        named = [("labels", labels), ("groups", groups), ("split", split), *(("ignore", column) for column in ignore)]
+        special = {_checks.one_of(option, column, source.types) for option, column in named if column is not None}
+        codes = None
+        if labels is not None:
+            self.class_names, codes = class_codes(_filled(source, labels, "labels"))
+        rows = self._rows(source, codes, groups, split, val=val, test=test, seed=split_seed)
+        train = np.zeros(source.num_rows, dtype=bool)
+        train[rows["train"]] = True
+        readers = plan_views(source, view or {}, special, more=len(paths), processor=processor)
+        columns = read_columns(source, readers, train, duplicates=duplicates or bool(paths))
+        columns += [file_column(path, source.num_rows, [column.name for column in columns]) for path in paths]
+        set_up(self, columns, codes, rows, standardize=standardize)
+        self.view_kinds = [column.kind for column in columns]
+        self.inputs = [column.reader.recipe() for column in columns]
+
+    def _rows(
+        self,
+        source: Source,
+        codes: torch.Tensor | None,
+        groups: str | None,
+        split: str | None,
+        *,
+        val: float,
+        test: float,
+        seed: int,
+    ) -> dict[Split, np.ndarray]:
+        members = None if groups is None else _filled(source, groups, "groups").astype(str)
+        if split is not None or source.splits:
+            words = [name for name, count in source.splits for _ in range(count)]
+            return given_split(words if split is None else source.column(split), members)
+        kinds = None if codes is None else codes.numpy()
+        return split_rows(source.num_rows, val=val, test=test, seed=seed, labels=kinds, groups=members)
+
+
+def _filled(source: Source, column: str, option: str) -> np.ndarray:
+    """A column in which no cell is empty."""
+    values = source.column(column)
+    empty = next((row for row, value in enumerate(values) if value is None or value == ""), None)
+    if empty is not None:
+        raise ValueError(f"{option} must be a column without empty cells, got one in row {empty} of {column!r}.")
+    return np.array(values)

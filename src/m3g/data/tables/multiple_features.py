@@ -1,0 +1,58 @@
+"""The data set that ships with the package."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import resources
+
+import numpy as np
+
+from m3g.data.base import ViewsData
+from m3g.data.tables.arrays import Arrays
+
+
+class MultipleFeatures(Arrays):
+    """UCI Multiple Features: 2 000 handwritten digits in six views, shipped with the package.
+
+    Fourier coefficients (76), profile correlations (216), Karhunen–Loève coefficients (64), pixel averages
+    (240), Zernike moments (47) and morphological features (6), ten classes of 200. R. Duin, UCI Machine
+    Learning Repository, CC BY 4.0.
+
+    Args:
+        views: which of `fourier`, `profile`, `karhunen`, `pixels`, `zernike`, `morphology`; by default all.
+        batch_size, val, test, split_seed, seed, standardize, swapped, num_workers: as in `Arrays`.
+
+    Example:
+        >>> data = MultipleFeatures(views=["fourier", "pixels", "zernike"])
+        >>> data.k, data.view_shapes, data.num_classes
+        (3, [(76,), (240,), (47,)], 10)
+        >>> batch = next(iter(data.train_dataloader()))
+        >>> [tuple(view.shape) for view in batch["views"]]
+        [(64, 76), (64, 240), (64, 47)]
+    """
+
+    NAMES = ("fourier", "profile", "karhunen", "pixels", "zernike", "morphology")
+
+    def __init__(
+        self,
+        *,
+        views: Sequence[str] | None = None,
+        batch_size: int = 64,
+        val: float = 0.1,
+        test: float = 0.2,
+        split_seed: int = 0,
+        seed: int = 0,
+        standardize: bool = True,
+        swapped: float = 0.0,
+        num_workers: int = 0,
+    ):
+        ViewsData.__init__(self, batch_size=batch_size, seed=seed, num_workers=num_workers)
+        names = list(self.NAMES if views is None else views)
+        if len(names) < 2 or not set(names) <= set(self.NAMES):
+            raise ValueError(f"views must be two or more of {', '.join(self.NAMES)}, got {names}.")
+        with (
+            resources.as_file(resources.files("m3g.data") / "files" / "mfeat.npz") as file,
+            np.load(file, allow_pickle=False) as stored,
+        ):
+            arrays, labels = [stored[name] for name in names], stored["digit"]
+        self._prepare(arrays, names, labels, None, None, val, test, split_seed, standardize, swapped)

@@ -1,0 +1,85 @@
+"""New objects, read as those were that a network was trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from m3g import _checks
+from m3g.data.images.augment import as_float, normalize
+from m3g.data.tables.columns import Column, read_columns
+from m3g.data.tables.file_readers import colours
+from m3g.data.tables.plan import READERS
+from m3g.data.tables.reader import Cells, Reader
+from m3g.data.tables.source import open_table
+
+Recipe = Mapping[str, Any]
+
+
+def reader_of(name: str, recipe: Recipe) -> Reader | None:
+    """The reader that a recipe describes; None for a view that is an array of its own."""
+    options = {option: value for option, value in recipe.items() if option not in ("kind", "columns")}
+    if recipe.get("kind") not in READERS:
+        return None
+    return READERS[recipe["kind"]](name, recipe["columns"], **options)
+
+
+def open_new(path: str | Path, names: Sequence[str], recipes: Sequence[Recipe]) -> list[Column | None]:
+    """The views that a table has of those that a network knows, each None where the table lacks its columns."""
+    source = open_table(path)
+    readers = [reader_of(name, recipe) for name, recipe in zip(names, recipes)]
+    there = [
+        reader if reader is not None and any(column in source.types for column in reader.columns) else None
+        for reader in readers
+    ]
+    kept = [reader for reader in there if reader is not None]
+    if not kept:
+        known = sorted({column for reader in readers if reader is not None for column in reader.columns})
+        raise ValueError(
+            f"table must have at least one of the columns {', '.join(known)} of the run, got {', '.join(source.types)}."
+        )
+    found = iter(read_columns(source, kept, np.zeros(source.num_rows, dtype=bool), new=True))
+    return [None if reader is None else next(found) for reader in there]
+
+
+def from_cells(name: str, recipe: Recipe, values: Any) -> tuple[Tensor, Tensor]:
+    """The tensor of a view and which rows have it, bool, from values as a table would hold them.
+
+    Texts and paths of images or sounds come as a list, None for an absent one; the columns of a table as a mapping.
+    """
+    arrow = _checks.extra("pyarrow", "train")
+    reader = reader_of(name, recipe)
+    if reader is None:
+        raise ValueError(f"view {name!r} must be an array or a tensor, got {type(values).__name__}.")
+    if isinstance(values, Mapping):
+        columns = {str(column): arrow.array(list(cells)) for column, cells in values.items()}
+    else:
+        plain = [str(value) if isinstance(value, Path) else value for value in values]
+        columns = {reader.columns[0]: arrow.array(plain)}
+    unknown = sorted(set(columns) - set(reader.columns))
+    if unknown:
+        raise ValueError(f"view {name!r} must have the columns {', '.join(reader.columns)}, got {unknown[0]!r}.")
+    stored, present = reader.encode(Cells(0, columns, Path()))
+    out = torch.zeros(len(present), *reader.shape, dtype=reader.dtype)
+    if present.any():
+        out[torch.from_numpy(present)] = reader.tensor(stored[present])
+    return out, torch.from_numpy(present)
+
+
+def from_pixels(images: Tensor, size: int, recipe: Recipe) -> Tensor:
+    """Images of whole numbers from 0 to 255, channels first or last, as the network of a table's images sees them."""
+    if images.ndim == 4 and images.shape[1] != 3 and images.shape[-1] == 3:
+        images = images.movedim(-1, 1)
+    if images.ndim != 4 or images.shape[1] != 3:
+        raise ValueError(f"images must have shape (n, 3, h, w) or (n, h, w, 3), got {tuple(images.shape)}.")
+    images = as_float(images)
+    if tuple(images.shape[2:]) != (size, size):
+        images = torch.nn.functional.interpolate(
+            images, (size, size), mode="bicubic", antialias=True, align_corners=False
+        )
+    return normalize(images.clamp(0, 1), **colours(recipe.get("processor", {})))

@@ -1,0 +1,100 @@
+"""Which columns of a table are which view, and of which kind: as the user says, and else as the cells look."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from m3g import _checks
+from m3g.data import KINDS
+from m3g.data.tables.file_readers import ImageReader, SoundReader
+from m3g.data.tables.kinds import Guess, kind_of_type
+from m3g.data.tables.reader import Reader, TextReader, VectorReader
+from m3g.data.tables.source import Source
+from m3g.data.tables.table_reader import TableReader
+
+READERS: dict[str, type[Reader]] = {
+    reader.kind: reader for reader in (ImageReader, SoundReader, TextReader, VectorReader, TableReader)
+}
+
+
+def plan_views(
+    source: Source, view: Mapping[str, Any], special: set[str], *, more: int, processor: Mapping[str, Any] | None = None
+) -> list[Reader]:
+    """A reader per view; `special` columns are none, `more` views come from elsewhere.
+
+    `processor` is what the pretrained model of a view without settings of its own asks for.
+    """
+    usual = {} if processor is None else {"processor": processor}
+    given = {name: dict(options) for name, options in view.items()}
+    taken = set(special)
+    readers: dict[str, Reader] = {}
+    for name, options in given.items():
+        columns = _columns(name, options.pop("columns", None), source)
+        if columns is None and name not in source.types:
+            continue  # a view from another file, or none: who builds the encoders knows
+        columns = columns or [name]
+        again = sorted(taken & set(columns))
+        if again:
+            raise ValueError(f"view.{name}.columns must be columns that nothing else uses, got {again[0]!r}.")
+        if "kind" in options or len(columns) > 1:
+            kind = _checks.one_of(f"view.{name}.kind", options.pop("kind", "table"), KINDS)
+            readers[name] = _reader(kind, name, columns, options)
+            taken |= set(columns)
+    free = [column for column in source.types if column not in taken]
+    kinds = infer(source, free)
+    together = [column for column in free if kinds[column] in ("number", "category")]
+    for column in free:
+        if column not in together:
+            readers[column] = _reader(kinds[column], column, [column], given.get(column, usual))
+    if together:
+        name = "table" if "table" not in readers else "numbers"
+        readers[name] = _reader("table", name, together, given.get(name, {}))
+    if len(readers) + more < 2:
+        raise ValueError(
+            f"table must have k >= 2 views, got {len(readers)}"
+            + (f" ({', '.join(readers)})" if readers else "")
+            + ": give view.NAME.columns to split numbers into views."
+        )
+    order = list(source.types)
+    return sorted(readers.values(), key=lambda reader: order.index(reader.columns[0]))
+
+
+def infer(source: Source, columns: Sequence[str]) -> dict[str, str]:
+    """The kind of every column: image, audio, text, vector, number or category."""
+    known = {column: kind_of_type(source.types[column]) for column in columns}
+    guesses = {column: Guess(column) for column in columns if known[column] is None}
+    if guesses:
+        for start, batch in source.batches(list(guesses)):
+            for column, guess in guesses.items():
+                guess.update(start, batch[column].to_pylist())
+    found = {}
+    for column in columns:
+        kind = known[column] or guesses[column].kind()
+        if kind is None:
+            raise ValueError(
+                f"column {column!r} must have at least one cell that is not empty, got none: leave it out with "
+                "--data_options.ignore."
+            )
+        found[column] = kind
+    return found
+
+
+def _columns(name: str, given: Any, source: Source) -> list[str] | None:
+    if given is None:
+        return None
+    columns = [word.strip() for word in given.split(",")] if isinstance(given, str) else list(given)
+    for column in columns:
+        _checks.one_of(f"view.{name}.columns", column, source.types)
+    return columns
+
+
+def _reader(kind: str, name: str, columns: Sequence[str], options: Mapping[str, Any]) -> Reader:
+    reader = READERS[kind]
+    unknown = sorted(set(options) - set(reader.options) - {"kind", "processor"})
+    if unknown:
+        takes = ", ".join(option for option in reader.options if option != "columns") or "no options of reading"
+        raise ValueError(f"view.{name} must have options of its kind {kind} ({takes}), got {unknown[0]}.")
+    if kind != "table" and len(columns) > 1:
+        raise ValueError(f"view.{name}.columns must be one column for the kind {kind}, got {len(columns)}.")
+    return reader(name, columns, **{option: value for option, value in options.items() if option != "kind"})

@@ -1,0 +1,128 @@
+"""Several columns of numbers and categories as one view."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from m3g.data.tables.kinds import MOST_CATEGORIES, NOTHING, as_number
+from m3g.data.tables.reader import Cells, Reader
+
+
+class TableReader(Reader):
+    """Numbers, standardised with the training rows; categories, a feature each; empty cells, marked by a feature.
+
+    A row in which all cells are empty lacks the view. A category that training did not have is all zeros.
+
+    The recipe has, per column, `numbers` [name, mean, divisor, whether cells are empty] or `categories` [name, words].
+    """
+
+    kind = "table"
+    options = ("columns",)
+
+    def __init__(self, name: str, columns: Sequence[str], **given: Any):
+        self.layout: list[list[Any]] | None = given.pop("layout", None)
+        super().__init__(name, columns, **given)
+        self._words: dict[str, dict[str, None]] = {column: {} for column in columns}
+        self._sums = {column: np.zeros(3) for column in columns}  # count, sum, sum of squares
+        self._empty = dict.fromkeys(columns, False)
+        self._are_words = dict.fromkeys(columns, False)
+        self._shift: dict[str, float] = {}
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        assert self.layout is not None
+        return (sum(_width(part) for part in self.layout),)
+
+    def learn(self, cells: Cells, train: np.ndarray) -> None:
+        for column in self.columns:
+            values = [value for value, here in zip(self._values(cells, column), train) if here]
+            self._empty[column] |= any(value is None for value in values)
+            present = [value for value in values if value is not None]
+            if any(isinstance(value, str) for value in present):
+                self._are_words[column] = True
+            words = self._words[column]
+            if len(words) <= MOST_CATEGORIES:
+                words.update(dict.fromkeys(map(_word, present)))
+            numbers = np.array([value for value in present if not isinstance(value, str)], dtype=np.float64)
+            if len(numbers):
+                shift = self._shift.setdefault(column, float(numbers[0]))  # far from 0 squares lose their digits
+                numbers = numbers - shift
+                self._sums[column] += [len(numbers), numbers.sum(), np.square(numbers).sum()]
+
+    def finish(self) -> None:
+        if self.layout is not None:
+            return
+        self.layout = []
+        for column in self.columns:
+            if self._are_words[column]:
+                words = sorted(self._words[column])
+                if len(words) > MOST_CATEGORIES:
+                    raise ValueError(
+                        f"column {column!r} must have at most {MOST_CATEGORIES} categories, got more: leave it out "
+                        f"with --data_options.ignore, or make it text with --view.{column}.kind text."
+                    )
+                self.layout.append(["categories", column, words])
+                continue
+            count, total, squares = self._sums[column]
+            mean = total / count if count else 0.0
+            deviation = np.sqrt(max(squares / count - mean**2, 0.0)) if count else 0.0
+            divisor = deviation if deviation > 0 else 1.0
+            centre = mean + self._shift.get(column, 0.0)
+            self.layout.append(["numbers", column, centre, float(divisor), self._empty[column]])
+
+    def encode(self, cells: Cells) -> tuple[np.ndarray, np.ndarray]:
+        assert self.layout is not None
+        parts, present = [], np.zeros(len(next(iter(cells.columns.values()))), dtype=bool)
+        for part in self.layout:
+            what, column = part[:2]
+            values = self._values(cells, column) if column in cells.columns else [None] * len(present)
+            here = np.array([value is not None for value in values])
+            present |= here
+            if what == "categories":
+                place = {word: i for i, word in enumerate(part[2])}
+                features = np.zeros((len(values), len(part[2])), dtype=np.float32)
+                for row, value in enumerate(values):
+                    at = None if value is None else place.get(_word(value))
+                    if at is not None:
+                        features[row, at] = 1.0
+            else:
+                mean, divisor, marked = part[2:]
+                wrong = next((i for i, value in enumerate(values) if isinstance(value, str)), None)
+                if wrong is not None:
+                    raise self._not_a_number(cells.start + wrong, column, values[wrong])
+                scaled = [0.0 if value is None else (value - mean) / divisor for value in values]
+                features = np.array([scaled, ~here] if marked else [scaled], dtype=np.float32).T
+            parts.append(features)
+        return np.concatenate(parts, axis=1), present
+
+    def _values(self, cells: Cells, column: str) -> list[Any]:
+        """Numbers and words of a column; None for an empty cell, NaN, or a word that says there is nothing."""
+        values: list[Any] = []
+        for row, value in enumerate(cells.columns[column].to_pylist(), start=cells.start):
+            if isinstance(value, str):
+                number = as_number(value)
+                value = None if value.strip().lower() in ("", *NOTHING) else value if number is None else number
+            elif value is not None:
+                value = float(value)
+            if isinstance(value, float) and math.isinf(value):
+                raise self._not_a_number(row, column, value)
+            values.append(None if isinstance(value, float) and math.isnan(value) else value)
+        return values
+
+    def _not_a_number(self, row: int, column: str, value: Any) -> ValueError:
+        return self._refuse(row, f"finite numbers in column {column!r}", f"{value!r}", "correct it")
+
+    def recipe(self) -> dict[str, Any]:
+        return {**super().recipe(), "layout": self.layout}
+
+
+def _width(part: Sequence[Any]) -> int:
+    return len(part[2]) if part[0] == "categories" else 1 + bool(part[4])
+
+
+def _word(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

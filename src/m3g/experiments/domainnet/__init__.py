@@ -1,0 +1,1 @@
+"""Unseen domains (Table 2, Figures 3 and A1)."""

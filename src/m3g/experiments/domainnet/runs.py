@@ -1,0 +1,250 @@
+"""Unseen domains (the paper's Table 2, Figures 3 and A1); `m3g reproduce domainnet`.
+
+A network learns from class-aligned batches of all domains but one. A linear probe on its features, trained on the seen
+domains, is tested on the one it never saw; so is a probe trained on each seen domain alone.
+
+Laptop scale: 62 characters in five styles of fonts (4 seen, 1 unseen, five times, n = 16) and PACS as histograms of
+edges (3 seen, 1 unseen, four times, n = 7, the number of its classes). Paper scale: DomainNet, ViT-B/16, 6 domains x 5
+methods x 4 seeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from m3g.data import DomainArrays
+from m3g.evaluation import effective_rank, probe_scores
+from m3g.experiments.domainnet import tables as domain_tables
+from m3g.experiments.engine.names import NAMES
+from m3g.experiments.engine.spec import Candidate, Experiment, Request, RunSpec, Settings
+from m3g.experiments.runner import full
+from m3g.experiments.runner.arms import grid, merged, try_all
+from m3g.experiments.runner.prepare import check_folder, prepare_fonts, prepare_pacs
+from m3g.experiments.runner.references import REFERENCES, fit_or_reference, reference_runs
+
+METHODS = ("m3g", "infonce-ave", "infonce-pwe", "byol-ave", "byol-pwe")
+VALUES = {"m3g": ("epsilon", (0.02, 0.05, 0.1, 0.2)), "infonce": ("temperature", (0.05, 0.1, 0.2, 0.5))}
+RATES = (1e-3, 3e-3, 1e-2)
+STEPS = 200
+FONTS = ("display", "handwriting", "monospace", "sans_serif", "serif")
+PACS = ("art_painting", "cartoon", "photo", "sketch")
+DOMAINNET = ("clipart", "infograph", "painting", "quickdraw", "real", "sketch")
+FILES = {"fonts": "fonts.npz", "pacs": "pacs_edges.npz"}
+TUNED_ON = {"fonts": ("display",), "pacs": ("sketch",)}
+CONTROLLED_ON = ("display", "handwriting")
+TUNING_SEED = 100
+SHOTS = {"fonts": 8, "pacs": 100}  # training images per class and domain that the laptop's probes see
+MOST = 2000  # images on which a laptop probe is tested
+
+# Arms that tell loss from setting, on two held-out styles of fonts: what they change, and for which methods.
+CONTROLS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
+    "no teacher": (
+        {"teacher": {"enabled": False}, "heads": {"predictor": False}},
+        ("m3g", "infonce-ave", "infonce-pwe"),
+    ),
+    "no teacher, both directions": (
+        {"teacher": {"enabled": False}, "heads": {"predictor": False}, "loss_options": {"symmetric": True}},
+        ("infonce-pwe",),
+    ),
+    "epsilon in units of Algorithm 2": ({"loss_options": {"cost": "cv-algorithm2"}}, ("m3g",)),
+    "n = 8": ({"data_options": {"batch_size": 8}}, ("m3g", "infonce-ave", "infonce-pwe")),
+    "n = 32": ({"data_options": {"batch_size": 32}}, ("infonce-ave", "infonce-pwe")),
+    "800 steps": ({"steps": 800}, METHODS),
+}
+
+
+def laptop_config(data: str, method: str, held_out: str, *, seed: int, steps: int) -> Settings:
+    """What differs from the defaults of `m3g train`: a small network, student and teacher."""
+    n = 16 if data == "fonts" else 7
+    config = {
+        "data": "domain-arrays",
+        "data_options": {
+            "path": f"{{data}}/{FILES[data]}",
+            "held_out": [held_out],
+            "batch_size": n,
+            "points_per_epoch": n * steps,
+            "val": 0.2,
+            "test": 0.0,
+            "split_seed": seed,
+        },
+        "encoder": "conv",
+        "encoder_options": {"channels": [8, 16, 32], "pool": 2},
+        "loss": method,
+        "heads": {"embedding_size": 64, "hidden": 256, "predictor": True},
+        "teacher": {"enabled": True},
+        "optim": {"warmup_epochs": 0.1},
+        "loop": {"epochs": 1, "evaluate_every": 0, "log_every": 100, "accelerator": "cpu"},
+        "seed": seed,
+    }
+    if data == "pacs":  # histograms of edges: nothing to move, no picture to convolve
+        config["encoder"], config["encoder_options"] = "mlp", {"width": 128}
+        config = merged(config, {"data_options": {"shift": 0}})
+    return config
+
+
+def laptop_runs(request: Request) -> Iterator[RunSpec]:
+    """Fonts first: grid, three seeds, controls with one, the other seeds, the other controls; then PACS."""
+    seeds = 5 if request.seeds is None else request.seeds
+    rates = RATES[:1] if request.miniature else RATES
+    for data, domains in (("fonts", FONTS), ("pacs", PACS)):
+        candidates = {}
+        for method in filter(request.wants, METHODS):
+
+            def tuning(change: Settings, method: str = method, data: str = data) -> list[RunSpec]:
+                return [_run(data, method, held_out, TUNING_SEED, request) for held_out in TUNED_ON[data]]
+
+            tried, candidates[method] = try_all(grid(method, VALUES, rates), tuning)
+            yield from tried
+        main = [
+            _run(data, method, held_out, seed, request, candidates=options)
+            for seed in range(seeds)
+            for held_out in domains
+            for method, options in candidates.items()
+        ]
+        cut = 3 * len(domains) * len(candidates)
+        controls = list(_control_runs(request, candidates, seeds=min(seeds, 3))) if data == "fonts" else []
+        first = len(controls) // 3
+        yield from [*main[:cut], *controls[:first], *main[cut:], *controls[first:]]
+
+        def reference(name: str, seed: int, data: str = data, domains: Sequence[str] = domains) -> list[RunSpec]:
+            held_out = TUNED_ON[data] if seed == TUNING_SEED else domains
+            return [_run(data, "m3g", one, seed, request, reference=name) for one in held_out]
+
+        yield from reference_runs(reference, request, tuning_seed=TUNING_SEED, seeds=seeds, rates=rates)
+
+
+def _control_runs(request: Request, candidates: dict[str, Any], *, seeds: int) -> Iterator[RunSpec]:
+    for seed in range(seeds):
+        for control, (change, methods) in CONTROLS.items():
+            for method in methods:
+                for held_out in CONTROLLED_ON if method in candidates else ():
+                    yield _run(
+                        "fonts", method, held_out, seed, request,
+                        candidates=candidates[method], stage="control", control=control, extra=change,
+                    )  # fmt: skip
+
+
+def _run(
+    data: str,
+    method: str,
+    held_out: str,
+    seed: int,
+    request: Request,
+    *,
+    extra: Settings | None = None,
+    candidates: tuple[Candidate, ...] = (),
+    stage: str = "test",
+    control: str = "",
+    reference: str = "",
+) -> RunSpec:
+    change = dict(extra or {})
+    steps = change.pop("steps", STEPS)
+    steps = steps // 50 if request.miniature else steps
+    config = merged(laptop_config(data, method, held_out, seed=seed, steps=steps), change)
+    config["data_options"]["points_per_epoch"] = steps * config["data_options"]["batch_size"]
+    labels = {"data": data, "arm": method, "held_out": held_out, "seed": seed, "stage": stage, "control": control}
+    settings: Settings = {"config": config}
+    if reference:
+        settings["reference"] = reference
+        labels.update(arm=reference, stage="reference")
+    return RunSpec("domainnet", settings, labels, candidates)
+
+
+def paper_runs(request: Request) -> Iterator[RunSpec]:
+    """DomainNet with the paper's recipe: no grid, its epsilon, and the library's temperature."""
+    for seed in range(4 if request.seeds is None else request.seeds):
+        for held_out in DOMAINNET:
+            for method in filter(request.wants, METHODS):
+                options = {"epsilon": 0.05} if method == "m3g" else {}
+                config = merged(
+                    full.shipped("domainnet"),
+                    {"loss": method, "loss_options": options, "seed": seed,
+                     "data_options": {"root": "{data}", "held_out": [held_out]}},
+                )  # fmt: skip
+                labels = {"data": "domainnet", "arm": method, "held_out": held_out, "seed": seed, "stage": "test"}
+                yield RunSpec("domainnet", {"config": config}, {**labels, "control": ""})
+
+
+def runs(request: Request) -> list[RunSpec]:
+    return list(paper_runs(request) if request.scale == "paper" else laptop_runs(request))
+
+
+def work(settings: Settings, folder: Path, data: Path) -> dict[str, Any]:
+    """Train, and measure on validation images of the seen domains and on all images of the unseen one."""
+    config = full.config_of(settings)
+    if "path" not in config.data_options:
+        return full.domain_metrics(config, folder)
+    name = next(name for name, file in FILES.items() if str(config.data_options["path"]).endswith(file))
+    net, views = fit_or_reference(config, settings.get("reference"), folder)
+    assert isinstance(views, DomainArrays)
+    return measure(net, views, shots=SHOTS[name], seed=config.seed)
+
+
+@torch.no_grad()
+def measure(net: Any, data: DomainArrays, *, shots: int, seed: int) -> dict[str, Any]:
+    """Accuracy of probes on the features: of all seen domains together, and of each alone."""
+    train = {name: _features(net, data, name, ("train",), seed, shots=shots) for name in data.view_names}
+    seen = [_features(net, data, name, ("val",), seed, most=MOST // data.k) for name in data.view_names]
+    unseen = _features(net, data, data.held_out[0], ("train", "val"), seed, most=MOST)
+    validation, test = probe_scores(*_joined(list(train.values())), [_joined(seen), unseen])
+    single = {name: probe_scores(*train[name], [unseen])[0] for name in data.view_names}
+    return {
+        "validation": validation,
+        "test": test,
+        "single": single,
+        "effective_rank": effective_rank(_joined(seen)[0].expand(2, -1, -1)),
+        "test_images": len(unseen[1]),
+    }
+
+
+def _features(
+    net: Any,
+    data: DomainArrays,
+    domain: str,
+    splits: tuple[Any, ...],
+    seed: int,
+    *,
+    shots: int | None = None,
+    most: int | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Features and classes of a domain's images: `shots` per class, or at most `most`, drawn by the seed."""
+    parts = [data.domain_rows(domain, split) for split in splits]
+    images = torch.cat([part.views[0] for part in parts])
+    labels = torch.cat([part.label for part in parts if part.label is not None])
+    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
+    if shots is not None:
+        order = torch.cat([order[labels[order] == kind][:shots] for kind in torch.unique(labels)])
+    order = order[:most]
+    net.eval()
+    return torch.cat([net.features([images[rows]])[0] for rows in order.split(512)]), labels[order]
+
+
+def _joined(parts: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    return torch.cat([x for x, _ in parts]), torch.cat([y for _, y in parts])
+
+
+def prepare(source: Path | None, target: Path, request: Request) -> None:
+    if request.scale == "laptop":
+        prepare_fonts(source, target)
+        prepare_pacs(source, target)
+    else:
+        lists = source is not None and any(source.glob("*_train.txt"))
+        check_folder(source, *(f"{name}_train.txt" if lists else name for name in DOMAINNET))
+
+
+EXPERIMENT = Experiment(
+    name="domainnet",
+    about=NAMES["domainnet"],
+    runs=runs,
+    work=work,
+    collect=domain_tables.collect,
+    prepare=prepare,
+    methods=(*METHODS, *REFERENCES),
+    seconds=15.0,
+    scales=("laptop", "paper"),
+)

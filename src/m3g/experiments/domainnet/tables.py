@@ -1,0 +1,169 @@
+"""Table 2 and Figures 3 and A1, from the runs that are finished."""
+
+from __future__ import annotations
+
+import statistics
+from pathlib import Path
+from typing import Any
+
+from m3g.experiments.engine.spec import Result
+from m3g.experiments.output import figures, published
+from m3g.experiments.output.comparison import average_rank, control_table, difference_rows, within_splits
+from m3g.experiments.output.tables import hours, markdown, percent
+from m3g.experiments.runner.references import REFERENCES, reference_table
+from m3g.training.runs.files import write_text
+
+TITLES = {
+    "fonts": "Fonts: 62 characters, four styles seen, one unseen, n = 16",
+    "pacs": "PACS: seven classes, histograms of edges, three domains seen, one unseen, n = 7",
+    "domainnet": "DomainNet: 345 classes, five domains seen, one unseen, n = 16",
+}
+ORDER = ("m3g", "infonce-ave", "infonce-pwe", "byol-ave", "byol-pwe")
+ARMS = (*ORDER, *REFERENCES)
+Key = tuple[Any, ...]
+
+
+def collect(results: list[Result], folder: Path) -> str:
+    """`table.md` and figures for every data set that has runs."""
+    parts = [hours(results)]
+    for data, title in TITLES.items():
+        mine = [row for row in results if row["labels"]["data"] == data]
+        tests = [row for row in mine if row["labels"]["stage"] == "test"]
+        if tests:
+            parts += [f"## {title}", _table(tests), _references(mine), _comparison(tests), _single(tests, data, folder)]
+            parts += [_grid(mine), _controls(mine, tests)]
+            _picture(tests, folder / data)
+            parts.append(f"![Accuracy on each unseen domain]({data}.png)")
+    parts += ["## Published (DomainNet, ViT-B/16, 300 epochs)", _published()]
+    text = "\n\n".join(part for part in parts if part)
+    write_text(folder / "table.md", text + "\n")
+    return text
+
+
+def scores(rows: list[Result], value: str = "test") -> dict[str, dict[Key, float]]:
+    """Per arm its value by (unseen domain, seed)."""
+    found: dict[str, dict[Key, float]] = {}
+    for row in sorted(rows, key=lambda row: ARMS.index(row["labels"]["arm"])):
+        labels = row["labels"]
+        found.setdefault(labels["arm"], {})[labels["held_out"], labels["seed"]] = row["metrics"][value]
+    return found
+
+
+def _table(tests: list[Result]) -> str:
+    arms = scores(tests)
+    domains = sorted({row["labels"]["held_out"] for row in tests})
+    rows = [["unseen, accuracy %", *arms]]
+    for domain in domains:
+        rows.append([domain, *(percent([v for (d, _), v in arms[arm].items() if d == domain]) for arm in arms)])
+    rows.append(["mean of domains", *(_mean_of_domains(values, domains) for values in arms.values())])
+    ranks = average_rank(arms)
+    rows.append(["average rank", *(f"{ranks[arm]:.2f}" if arm in ranks else "—" for arm in arms)])
+    # near 1 where all points have become one
+    used = {arm: [row["metrics"].get("effective_rank") for row in tests if row["labels"]["arm"] == arm] for arm in arms}
+    rows.append(
+        ["effective rank", *("—" if None in found else f"{statistics.fmean(found):.0f}" for found in used.values())]
+    )
+    seeds = {arm: len({seed for _, seed in values}) for arm, values in arms.items()}
+    rows.append(["seeds", *(str(seeds[arm]) for arm in arms)])
+    return markdown(rows)
+
+
+def _references(mine: list[Result]) -> str:
+    """What the inputs give by themselves, and the same network with labels."""
+    found = scores([row for row in mine if row["labels"]["stage"] == "reference"])
+    domains = sorted({domain for values in found.values() for domain, _ in values})
+    rows = {
+        domain: {name: percent([v for (d, _), v in values.items() if d == domain]) for name, values in found.items()}
+        for domain in domains
+    }
+    rows["mean of domains"] = {name: _mean_of_domains(values, domains) for name, values in found.items()}
+    return reference_table("no loss of k views, unseen, accuracy %", rows)
+
+
+def _mean_of_domains(values: dict[Key, float], domains: list[str]) -> str:
+    """The mean over domains of each seed that has all of them, then mean ± deviation over seeds."""
+    seeds = {seed for _, seed in values}
+    whole = [seed for seed in sorted(seeds) if all((domain, seed) in values for domain in domains)]
+    return percent([statistics.fmean(values[domain, seed] for domain in domains) for seed in whole])
+
+
+def _comparison(tests: list[Result]) -> str:
+    arms = scores(tests)
+    return markdown(difference_rows(arms, "m3g")) if "m3g" in arms and len(arms) > 1 else ""
+
+
+def _single(tests: list[Result], data: str, folder: Path) -> str:
+    """Probes trained on one seen domain: heat maps, and the average rank over all of them."""
+    names = sorted({name for row in tests for name in (row["labels"]["held_out"], *row["metrics"]["single"])})
+    values: dict[str, dict[Key, list[float]]] = {}
+    ranked: dict[str, dict[Key, float]] = {}
+    for row in sorted(tests, key=lambda row: ORDER.index(row["labels"]["arm"])):
+        labels = row["labels"]
+        for domain, value in row["metrics"]["single"].items():
+            values.setdefault(labels["arm"], {}).setdefault((domain, labels["held_out"]), []).append(value)
+            ranked.setdefault(labels["arm"], {})[domain, labels["held_out"], labels["seed"]] = value
+    maps = {
+        arm: [
+            [100 * statistics.fmean(cells[row, column]) if (row, column) in cells else None for column in names]
+            for row in names
+        ]
+        for arm, cells in values.items()
+    }
+    figures.heat_maps(maps, names, folder / f"{data}_pairs", rows="probe trained on", columns="unseen, tested on")
+    ranks = average_rank(ranked)
+    if not ranks:
+        return ""
+    means = {arm: 100 * statistics.fmean(v for cell in cells.values() for v in cell) for arm, cells in values.items()}
+    rows = [["one seen domain to the unseen", *means], ["mean accuracy %", *(f"{v:.1f}" for v in means.values())]]
+    rows.append(["average rank", *(f"{ranks[arm]:.2f}" for arm in means)])
+    return (
+        markdown(rows) + f"\n\n![Accuracy on the unseen domain of a probe trained on one seen domain]({data}_pairs.png)"
+    )
+
+
+def _grid(mine: list[Result]) -> str:
+    """What was tried, by its accuracy on validation images of the seen domains; the best is marked."""
+    tried = [row for row in mine if row["labels"]["stage"] == "grid"]
+    rows = [["method", "setting", "validation %", ""]]
+    for arm in (arm for arm in ARMS if any(row["labels"]["arm"] == arm for row in tried)):
+        found: dict[str, list[float]] = {}
+        for row in tried:
+            if row["labels"]["arm"] == arm:
+                name = setting({k: v for k, v in row["labels"].items() if "." in k})
+                found.setdefault(name, []).append(row["metrics"]["validation"])
+        best = max(found, key=lambda name: statistics.fmean(found[name]))
+        rows += [
+            [arm, name, percent(values), "chosen" if name == best else ""] for name, values in sorted(found.items())
+        ]
+    return markdown(rows) if len(rows) > 1 else ""
+
+
+def setting(change: dict[str, Any]) -> str:
+    """`epsilon 0.05, learning rate 0.003`."""
+    return ", ".join(f"{name.rpartition('.')[2].replace('_', ' ')} {value:g}" for name, value in sorted(change.items()))
+
+
+def _controls(mine: list[Result], tests: list[Result]) -> str:
+    """Each control beside the same method without it, on the same domains and seeds."""
+    found: dict[str, list[Result]] = {}
+    for row in sorted(mine, key=lambda row: row["labels"].get("control", "")):
+        if row["labels"]["stage"] == "control":
+            found.setdefault(row["labels"]["control"], []).append(row)
+    return control_table(scores(tests), {control: scores(rows) for control, rows in found.items()})
+
+
+def _picture(tests: list[Result], path: Path) -> None:
+    arms = scores(tests)
+    groups = {}
+    for domain in sorted({domain for values in arms.values() for domain, _ in values}):
+        here = {arm: {seed: v for (d, seed), v in values.items() if d == domain} for arm, values in arms.items()}
+        groups[domain] = within_splits({arm: values for arm, values in here.items() if values})
+    figures.points(groups, path, ylabel="accuracy on the unseen domain, %")
+
+
+def _published() -> str:
+    arms = list(published.DOMAINNET["clipart"])
+    rows = [["unseen, accuracy %", *arms]]
+    for domain, values in published.DOMAINNET.items():
+        rows.append([domain, *(f"{values[arm][0]} ± {values[arm][1]}" for arm in arms)])
+    return markdown(rows)

@@ -1,0 +1,1 @@
+"""Few labels on signals of six channels (Table 3)."""

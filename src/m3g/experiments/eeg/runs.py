@@ -1,0 +1,243 @@
+"""A few labels on signals of six channels (the paper's Table 3); `m3g reproduce eeg`.
+
+Networks learn from k = 6 channels without labels; a linear combination of the channels and a linear classifier then
+learn from s labels per class, and are tested on all recordings of subjects that nobody saw. Balanced accuracy.
+
+Laptop scale: `sleep`, spectral features of six sensors of SleepEDFx, 42 308 epochs of 20 subjects with their stages, an
+encoder per sensor; and `raw`, one encoder for the raw signals F3 F4 C3 C4 O1 O2 of EEGMAT, moved to UCI EEG, where it
+tells two groups of subjects apart. Paper scale: PhysioNet 2018 to SleepEDFx,
+which `m3g prepare` has turned into windows in the folders `pretrain` and `sleep`.
+
+The paper trains InfoNCE with n = 64 and M3G with n = 16. Here both stand at both sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from m3g.data import Signals, ViewsData
+from m3g.evaluation import few_shot_probe
+from m3g.evaluation.few_shot import most_shots
+from m3g.experiments.eeg import tables as eeg_tables
+from m3g.experiments.engine.names import NAMES
+from m3g.experiments.engine.spec import Experiment, Request, RunSpec, Settings
+from m3g.experiments.runner import full
+from m3g.experiments.runner.arms import grid, merged, try_all
+from m3g.experiments.runner.prepare import check_folder, prepare_raw_eeg, prepare_sleep
+from m3g.experiments.runner.quick import fit_quickly
+from m3g.experiments.runner.references import REFERENCES, Inputs, fit_labels, reference_runs
+from m3g.training import build_data
+from m3g.training.settings.config import Config
+
+# arm: (loss, points per batch, options of the loss); the first three are the paper's rows and the same batch size.
+Arm = tuple[str, int, dict[str, Any]]
+MAIN: dict[str, Arm] = {
+    "m3g, n = 16": ("m3g", 16, {}),
+    "infonce-pwe, n = 64": ("infonce-pwe", 64, {"symmetric": True}),
+    "infonce-pwe, n = 16": ("infonce-pwe", 16, {"symmetric": True}),
+}
+CONTROLS: dict[str, Arm] = {
+    "infonce-pwe, n = 16, one direction": ("infonce-pwe", 16, {}),
+    "infonce-ave, n = 16": ("infonce-ave", 16, {}),
+    "m3g, n = 16, epsilon in units of Algorithm 2": ("m3g", 16, {"cost": "cv-algorithm2"}),
+}
+# As the paper has it: not chosen on validation.
+UNTUNED: dict[str, Arm] = {
+    "m3g, n = 16, untuned": ("m3g", 16, {"epsilon": 0.2}),
+    "infonce-pwe, n = 64, untuned": ("infonce-pwe", 64, {"symmetric": True, "temperature": 0.5}),
+}
+METHODS = ("m3g", "infonce-pwe", "infonce-ave")
+VALUES = {"m3g": ("epsilon", (0.05, 0.1, 0.2, 0.5)), "infonce": ("temperature", (0.05, 0.1, 0.2, 0.5))}
+RATES = (3e-3,)
+SENSORS = ("EEG_Fpz_Cz", "EEG_Pz_Oz", "EOG", "EMG", "Resp", "Temp")
+SITES = ("F3", "F4", "C3", "C4", "O1", "O2")
+SHOTS = (10, 50, 100, 1000)
+TUNING_SEED = 100
+
+
+def laptop_config(data: str, loss: str, n: int, options: dict[str, Any], *, seed: int, steps: int) -> Settings:
+    """What differs from the defaults of `m3g train`: the paper's optimiser, no teacher, a small network."""
+    if data == "sleep":
+        source: Settings = {
+            "data": "arrays",
+            "data_options": {
+                "paths": [f"{{data}}/sleep.npz:{name}" for name in SENSORS],
+                "labels": "{data}/sleep.npz:stage",
+                "groups": "{data}/sleep.npz:subject",
+                "view_names": list(SENSORS),
+                "val": 0.1,
+                "test": 0.2,
+            },
+            "encoder": "mlp",
+            "encoder_options": {"width": 64},
+        }
+    else:
+        source = {
+            "data": "signals",
+            "data_options": {"paths": ["{data}/eegmat.npz"], "val": 0.2, "test": 0.0},
+            "encoder": "eeg",
+            "encoder_options": {"channels": [32, 32, 32], "kernels": [5, 3, 2], "dropout": 0.0, "pool": 4},
+        }
+    return merged(
+        source,
+        {
+            "data_options": {"batch_size": n, "split_seed": seed},
+            "loss": loss,
+            "loss_options": dict(options),
+            "heads": {"embedding_size": 32, "hidden": None},
+            "optim": {"min_learning_rate": 1e-5, "warmup_epochs": 0.0, "weight_decay": 5e-4, "betas": [0.9, 0.999]},
+            "loop": {
+                "epochs": 1000,
+                "max_steps": steps,
+                "clip": None,
+                "evaluate_every": 0,
+                "log_every": 100,
+                "accelerator": "cpu",
+            },
+            "seed": seed,
+        },
+    )
+
+
+def _run(data: str, arm: str, parts: Arm, seed: int, request: Request) -> RunSpec:
+    config = laptop_config(data, *parts, seed=seed, steps=3 if request.miniature else 200)
+    config["optim"]["learning_rate"] = RATES[0]
+    labels = {"data": data, "arm": arm, "seed": seed, "stage": "test"}
+    return RunSpec("eeg", {"config": config, "data": data}, labels)
+
+
+def laptop_runs(request: Request) -> Iterator[RunSpec]:
+    """The paper's rows on the sleep features, their controls, then both on the raw signals; seed by seed."""
+    for data in ("sleep", "raw"):
+        for tuned, untuned in ((MAIN, UNTUNED), (CONTROLS, {})):
+            yield from _block(data, tuned, untuned, request)
+
+        def reference(name: str, seed: int, data: str = data) -> list[RunSpec]:
+            run = _run(data, name, ("m3g", 16, {}), seed, request)
+            return [RunSpec("eeg", {**run.settings, "reference": name}, {**run.labels, "stage": "reference"})]
+
+        seeds = 5 if request.seeds is None else request.seeds
+        yield from reference_runs(reference, request, tuning_seed=TUNING_SEED, seeds=seeds, rates=(1e-3, *RATES))
+
+
+def _block(data: str, tuned: dict[str, Arm], untuned: dict[str, Arm], request: Request) -> Iterator[RunSpec]:
+    candidates = {}
+    for arm, parts in tuned.items():
+        if not request.wants(parts[0]):
+            continue
+
+        def tuning(change: Settings, arm: str = arm, parts: Arm = parts) -> list[RunSpec]:
+            return [_run(data, arm, parts, TUNING_SEED, request)]
+
+        runs, candidates[arm] = try_all(grid(parts[0], VALUES, RATES), tuning)
+        yield from runs
+    for seed in range(5 if request.seeds is None else request.seeds):
+        for arm, options in candidates.items():
+            run = _run(data, arm, tuned[arm], seed, request)
+            yield RunSpec(run.experiment, run.settings, run.labels, options)
+        for arm, parts in untuned.items():
+            if request.wants(parts[0]):
+                yield _run(data, arm, parts, seed, request)
+
+
+def paper_runs(request: Request) -> Iterator[RunSpec]:
+    """The paper's two rows, and each method at the other's batch size."""
+    for seed in range(5 if request.seeds is None else request.seeds):
+        for loss, n in (("m3g", 16), ("infonce-pwe", 64), ("infonce-pwe", 16)):
+            if not request.wants(loss):
+                continue
+            options = {"epsilon": 0.2} if loss == "m3g" else {"temperature": 0.5, "symmetric": True}
+            config = merged(
+                full.shipped("eeg"),
+                {"loss": loss, "loss_options": options, "seed": seed,
+                 "data_options": {"paths": "{data}/pretrain", "splits": "{data}/pretrain/split.csv", "batch_size": n}},
+            )  # fmt: skip
+            labels = {"data": "physionet", "arm": f"{loss}, n = {n}", "seed": seed, "stage": "test"}
+            yield RunSpec("eeg", {"config": config, "data": "physionet"}, labels)
+
+
+def runs(request: Request) -> list[RunSpec]:
+    return list(paper_runs(request) if request.scale == "paper" else laptop_runs(request))
+
+
+def work(settings: Settings, folder: Path, data: Path) -> dict[str, Any]:
+    """Train, then probe with a few labels: on subjects for validation and, once chosen, on those for the test."""
+    config = full.config_of(settings)
+    if settings["data"] == "physionet":
+        net, _ = full.trained(config, folder)
+        sleep = data / "sleep"
+        return few_shot(net, Signals(sleep, splits=sleep / "split.csv", seed=config.seed), seed=config.seed)
+    if "reference" in settings:
+        return few_shot(*_reference(settings, config, data), seed=config.seed)
+    module, views = fit_quickly(config, folder)
+    views = views if settings["data"] == "sleep" else target_of(data, config.seed)
+    return few_shot(module.net, views, seed=config.seed)
+
+
+def _reference(settings: Settings, config: Config, data: Path) -> tuple[torch.nn.Module, ViewsData]:
+    """The inputs, or a network trained on all labels of the set that the probe is tested on."""
+    raw = settings["data"] == "raw"
+    views = target_of(data, config.seed, batch_size=16) if raw else build_data(config)
+    if settings["reference"] == "raw":
+        return Inputs(signals=raw), views
+    return fit_labels(config, views, joined=True), views
+
+
+def few_shot(net: Any, data: ViewsData, *, seed: int) -> dict[str, Any]:
+    """Balanced accuracy with s labels per class, on the embeddings of all channels."""
+    train, val, test = (_embedded(net, data, split) for split in ("train", "val", "test"))
+    most = most_shots(train[1])
+    # The probe takes s rows per class to train and s to stop. Where the rarest class has fewer, all it has are used for
+    # s, if they are at least half.
+    shots = {s: min(s, most) for s in SHOTS if 2 * most >= s}
+    found: dict[str, Any] = {"validation": _probe(train, val, min(100, most), seed), "shots": {}}
+    for s, used in shots.items():
+        found["shots"][str(s)] = _probe(train, test, used, seed)
+    return {**found, "test_rows": len(test[1]), "most_shots": most}
+
+
+def _probe(train: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor], shots: int, seed: int) -> float:
+    draws = 1 if shots > 100 else 3
+    batch = 64 if shots > 100 else 16
+    score = few_shot_probe(*train, *test, shots=shots, draws=draws, batch_size=batch, seed=seed)
+    return score.balanced_accuracy
+
+
+@torch.no_grad()
+def _embedded(net: Any, data: ViewsData, split: Any) -> tuple[Tensor, Tensor]:
+    """Embeddings (k, n, d) and labels of a split, in large batches."""
+    rows: Any = data.datasets[split]
+    net.eval()
+    parts = [net([view[i : i + 4096] for view in rows.views]) for i in range(0, len(rows), 4096)]
+    return torch.cat(parts, dim=1), rows.label
+
+
+def target_of(data: Path, seed: int, **options: Any) -> Signals:
+    """The other set of the same sites, to which an encoder of raw signals is moved; subjects are split by the seed."""
+    return Signals([data / "uci_eeg.npz"], val=0.2, test=0.2, split_seed=seed, seed=seed, **options)
+
+
+def prepare(source: Path | None, target: Path, request: Request) -> None:
+    if request.scale == "laptop":
+        prepare_sleep(source, target, SENSORS)
+        prepare_raw_eeg(source, target, SITES)
+    else:
+        check_folder(source, "pretrain/split.csv", "sleep/split.csv", made_by="m3g prepare")
+
+
+EXPERIMENT = Experiment(
+    name="eeg",
+    about=NAMES["eeg"],
+    runs=runs,
+    work=work,
+    collect=eeg_tables.collect,
+    prepare=prepare,
+    methods=(*METHODS, *REFERENCES),
+    seconds=20.0,
+    scales=("laptop", "paper"),
+)

@@ -1,0 +1,112 @@
+"""Table 3, from the runs that are finished."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from m3g.experiments.engine.spec import Result
+from m3g.experiments.output import figures, published
+from m3g.experiments.output.comparison import average_rank, difference_rows, within_splits
+from m3g.experiments.output.tables import hours, markdown, percent
+from m3g.experiments.runner.references import reference_table
+from m3g.training.runs.files import write_text
+
+TITLES = {
+    "sleep": "Sleep stages from features of six sensors (SleepEDFx, 20 subjects, five stages)",
+    "raw": "Two groups of subjects from raw signals (EEGMAT to UCI EEG, six sites)",
+    "physionet": "Sleep stages from raw signals (PhysioNet 2018 to SleepEDFx)",
+}
+OURS = "m3g, n = 16"
+OTHER_UNITS = "m3g, n = 16, epsilon in units of Algorithm 2"
+
+
+def collect(results: list[Result], folder: Path) -> str:
+    """`table.md` and a figure for every data set that has runs."""
+    parts = [hours(results)]
+    for data, title in TITLES.items():
+        mine = [row for row in results if row["labels"]["data"] == data]
+        tests = [row for row in mine if row["labels"]["stage"] == "test"]
+        if not tests:
+            continue
+        arms = scores(tests)
+        parts += [f"## {title}", _table(arms), _references(mine), *_comparisons(arms), _grid(mine)]
+        lines: dict[str, dict[int, tuple[float, float]]] = {}
+        for s in sorted({s for by_shots in arms.values() for s in by_shots}):
+            for arm, point in within_splits({arm: by[s] for arm, by in arms.items() if s in by}).items():
+                lines.setdefault(arm, {})[s] = point
+        paper = {arm: {s: (value, 0.0) for s, value in by.items()} for arm, by in published.EEG.items()}
+        figures.curves(
+            lines, folder / data, xlabel="labels per class", ylabel="balanced accuracy, %", logarithmic=True,
+            published=paper,
+        )  # fmt: skip
+        parts.append(f"![Balanced accuracy against the number of labels per class]({data}.png)")
+    parts += ["## Published (PhysioNet 2018 to SleepEDFx, mean of five seeds)", _published()]
+    text = "\n\n".join(part for part in parts if part)
+    write_text(folder / "table.md", text + "\n")
+    return text
+
+
+def scores(rows: list[Result]) -> dict[str, dict[int, dict[Any, float]]]:
+    """Per arm and number of labels its balanced accuracy by seed; M3G first."""
+    found: dict[str, dict[int, dict[Any, float]]] = {}
+    for row in sorted(rows, key=lambda row: (row["labels"]["arm"] != OURS, row["labels"]["arm"])):
+        for s, value in row["metrics"]["shots"].items():
+            found.setdefault(row["labels"]["arm"], {}).setdefault(int(s), {})[row["labels"]["seed"]] = value
+    return found
+
+
+def _table(arms: dict[str, dict[int, dict[Any, float]]]) -> str:
+    shots = sorted({s for by_shots in arms.values() for s in by_shots})
+    flat = {arm: {(s, seed): v for s, by in arms[arm].items() for seed, v in by.items()} for arm in arms}
+    ranks = average_rank(flat)
+    rows = [["balanced accuracy %", *(f"s = {s}" for s in shots), "seeds", "average rank"]]
+    for arm, by_shots in arms.items():
+        cells = [percent(list(by_shots.get(s, {}).values())) for s in shots]
+        rank = f"{ranks[arm]:.2f}" if arm in ranks else "—"
+        rows.append([arm, *cells, str(max(len(values) for values in by_shots.values())), rank])
+    return markdown(rows)
+
+
+def _references(mine: list[Result]) -> str:
+    """What the inputs give by themselves, and the same network with all labels of the training subjects."""
+    found = scores([row for row in mine if row["labels"]["stage"] == "reference"])
+    rows = {
+        f"s = {s}": {name: percent(list(by[s].values())) for name, by in found.items()}
+        for s in sorted({s for by in found.values() for s in by})
+    }
+    return reference_table("no loss of k views, balanced accuracy %", rows)
+
+
+def _comparisons(arms: dict[str, dict[int, dict[Any, float]]]) -> list[str]:
+    """M3G, in both units of epsilon, against the others, by the number of labels."""
+    parts = []
+    for s in sorted(arms.get(OURS, {})):
+        here = {arm: by_shots[s] for arm, by_shots in arms.items() if s in by_shots}
+        for ours in filter(here.__contains__, (OURS, OTHER_UNITS)):
+            others = {arm: by for arm, by in here.items() if arm not in (OURS, OTHER_UNITS)}
+            rows = difference_rows({**others, ours: here[ours]}, ours)
+            if len(rows) > 1:
+                parts += [f"s = {s}:", markdown(rows)]
+    return parts
+
+
+def _grid(mine: list[Result]) -> str:
+    tried = sorted(
+        (row for row in mine if row["labels"]["stage"] == "grid"),
+        key=lambda row: (row["labels"]["arm"], -row["metrics"]["validation"]),
+    )
+    rows, seen = [["arm", "setting", "validation %", ""]], set()
+    for row in tried:
+        arm = row["labels"]["arm"]
+        name = ", ".join(f"{k.rpartition('.')[2]} {v:g}" for k, v in sorted(row["labels"].items()) if "." in k)
+        rows.append([arm, name, f"{100 * row['metrics']['validation']:.1f}", "" if arm in seen else "chosen"])
+        seen.add(arm)
+    return markdown(rows) if len(rows) > 1 else ""
+
+
+def _published() -> str:
+    shots = (10, 50, 100, 1000)
+    rows = [["accuracy %", *(f"s = {s}" for s in shots)]]
+    rows += [[arm, *(str(values[s]) for s in shots)] for arm, values in published.EEG.items()]
+    return markdown(rows)

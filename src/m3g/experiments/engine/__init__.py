@@ -1,0 +1,1 @@
+"""Run specifications, their storage, the worker pool, plans, Slurm scripts and the `m3g reproduce` command."""

@@ -1,0 +1,163 @@
+"""The plan of an experiment: one YAML per run, and what the runs will take."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from m3g.experiments.engine.spec import Experiment, Request, Result, RunSpec, place_files
+from m3g.experiments.engine.store import Store
+from m3g.experiments.runner.full import config_of
+from m3g.experiments.runner.references import REFERENCES
+from m3g.training.loop.build import build_loss, subsets
+from m3g.training.runs.files import write_json, write_text
+from m3g.training.settings.config import Config
+
+# Training rows of the sets whose files are not here to be counted, or that ship with the package.
+ROWS = {"images": 1_281_167, "domains": 409_832 // 6, "signals": 710_000, "multiple-features": 1400}
+MANY_NODES = ("images", "domains")  # what the paper trains on
+NODES, GPUS = 4, 8
+SOLVER_STEPS = 8  # sweeps of the exact solver to its tolerance; `m3g reproduce iterations` measures them
+VIT_FLOPS = 2 * 17.6e9  # forward pass of ViT-B/16 on one image of 224 pixels, two per multiplication and addition
+GPU_FLOPS = 312e12 * 0.35  # bf16 of an A100 at a usual utilisation
+SMALL_STEP = 0.05  # seconds; a guess for a step of a small network on a GPU
+
+
+def write_plan(specs: Sequence[RunSpec], store: Store, data: Path) -> None:
+    """`plan/ID.yaml` for every run, and `plan.json` with labels and candidates."""
+    store.plan.mkdir(parents=True, exist_ok=True)
+    for spec in specs:
+        settings = place_files(spec.settings, data)
+        first = place_files(spec.resolved(spec.candidates[0].change if spec.candidates else None), data)
+        text = config_of(first).to_yaml() if "config" in first else ""
+        notes = [
+            f"# {spec.experiment}, "
+            + ", ".join(f"{name} {value}" for name, value in spec.labels.items() if value != "")
+        ]
+        if "reference" in spec.settings:
+            notes.append(f"# in place of the loss: {REFERENCES[spec.settings['reference']]}")
+        if spec.candidates:
+            tried = (*spec.candidates, *spec.then)
+            names = ", ".join(sorted({name for one in tried for name in one.change}))
+            notes.append(f"# {names}: replaced by what is best on validation among {len(tried)} settings")
+        write_text(store.plan / f"{spec.id}.yaml", "\n".join(notes) + "\n" + (text or yaml.safe_dump(settings)))
+    rows = [{"id": s.id, "labels": dict(s.labels), "needs": s.needs} for s in specs]
+    write_json(store.path / "plan.json", rows)
+
+
+def planned(experiment: Experiment, results: list[Result], request: Request) -> list[Result]:
+    """The results that belong to today's plan, of all methods and as many seeds as there are.
+
+    Settings that were tried by an older grid must not stand in one table with those of this one. Labels are the plan's:
+    a run may have been done under another one.
+    """
+    labels = [row["labels"] for row in results]
+    seeds = [label["seed"] for label in labels if label.get("stage") != "grid" and "seed" in label]
+    every = Request(scale=request.scale, seeds=request.seeds or max(seeds, default=0) + 1)
+    specs = [*experiment.runs(every), *experiment.runs(Request(scale=request.scale))]
+    labels_of = {spec.id: dict(spec.labels) for spec in specs}
+    return [{**row, "labels": labels_of[row["id"]]} for row in results if row["id"] in labels_of]
+
+
+def loss_cost(config: Config, k: int, n: int) -> tuple[float, float]:
+    """Bytes and floating-point operations of the loss in one step and process, in its student–teacher form or not.
+
+    M3G solves a problem of n^s tuples for every subset of s views (s = k where that is quick), s of them if every view
+    in turn is the teacher's, and each sweep touches every tuple s times; the memory is that of the tuples, were they
+    all held (the factored solver holds less). The others compare n x n points.
+    """
+    loss = build_loss(config)
+    if loss.visits_all_tuples:
+        size, number = subsets(config, loss, k=k, batch_size=n)
+        in_turn = config.teacher.enabled and config.teacher.student_views is None
+        tuples = float(n) ** size * number * (size if in_turn else 1)
+        return 4 * tuples, 2 * size * SOLVER_STEPS * tuples
+    pairs = k * (k - 1) if config.loss.endswith("pwe") else k
+    square = 1 if config.loss.startswith("byol") else n
+    return 4.0 * pairs * n * square, 6.0 * pairs * n * square * config.heads.embedding_size
+
+
+def views_of(config: dict[str, Any]) -> int:
+    """How many views a configuration has, without opening its data."""
+    options = config.get("data_options", {})
+    if "held_out" in options:
+        known = {"fonts": 5, "pacs_edges": 4}.get(Path(str(options.get("path", ""))).stem, 6)
+        return known - len(options["held_out"])
+    if "k" in options:
+        return int(options["k"])
+    paths = options.get("paths") or ()
+    several = not isinstance(paths, str) and len(paths) > 1
+    return len(paths) if several else len(options.get("channels") or range(6))
+
+
+def points_of(config: dict[str, Any]) -> int:
+    """Points per step and process."""
+    return int(config.get("data_options", {}).get("batch_size", 64))
+
+
+def steps_of(config: dict[str, Any]) -> int:
+    """Optimiser steps of a run."""
+    options, loop, data = config.get("data_options", {}), config.get("loop", {}), config.get("data", Config.data)
+    if loop.get("max_steps"):
+        return int(loop["max_steps"])
+    batch = points_of(config) * (NODES * GPUS if data in MANY_NODES else 1)
+    rows = options.get("points_per_epoch") or ROWS.get(data, 0)
+    return int(loop.get("epochs", 20)) * (int(rows) // batch)
+
+
+def describe(
+    experiment: Experiment, specs: Sequence[RunSpec], request: Request, results: dict[str, Result]
+) -> list[str]:
+    """Count, steps, hours, and what each loss takes at most."""
+    done = [spec for spec in specs if spec.id in results]
+    left = [spec for spec in specs if spec.id not in results]
+    lines = [
+        f"runs        {len(specs)}, of which {len(done)} are finished",
+        f"            {len([s for s in specs if s.candidates])} of them take a setting chosen on validation",
+    ]
+    trained = [s for s in specs if "config" in s.settings and s.settings.get("reference") != "raw"]
+    if trained:
+        steps = [steps_of(spec.settings["config"]) for spec in trained]
+        lines.append(f"steps       {min(steps):,} to {max(steps):,} per run, {sum(steps):,} in all")
+    lines.append(_hours(experiment, left, request, results))
+    costs: dict[str, dict[tuple[int, int], tuple[float, float]]] = {}
+    for spec in (spec for spec in trained if "reference" not in spec.settings):
+        config = spec.settings["config"]
+        key = views_of(config), points_of(config)
+        of_loss = costs.setdefault(config.get("loss", "m3g"), {})
+        if key not in of_loss:
+            of_loss[key] = loss_cost(config_of(spec.settings), *key)
+    for loss, of_loss in sorted(costs.items()):
+        (k, n), (size, flops) = max(of_loss.items(), key=lambda item: item[1][1])
+        amount = f"at most {_bytes(size)} and {flops:.1e} operations per step"
+        lines.append(f"loss        {loss:12} {amount} (k = {k}, n = {n})")
+    return lines
+
+
+def _hours(experiment: Experiment, left: Sequence[RunSpec], request: Request, results: dict[str, Result]) -> str:
+    if request.scale == "paper":
+        configs = [spec.settings["config"] for spec in left]
+        if not all(config.get("encoder") == "transformers" for config in configs):
+            total = sum(steps_of(config) for config in configs) * SMALL_STEP / 3600
+            where = f"one GPU, one run after the other (a guess, {SMALL_STEP} s a step)"
+            return f"hours       about {total:,.0f} on {where}"
+        # forward and backward of the student, forward of the teacher, on every view
+        flops = sum(steps_of(c) * 4 * views_of(c) * points_of(c) * VIT_FLOPS for c in configs)
+        where = f"{NODES} nodes x {GPUS} A100, one run after the other (network only, 35 % of peak)"
+        return f"hours       about {flops / GPU_FLOPS / 3600:,.0f} on {where}"
+    known = [result["seconds"] for result in results.values()]
+    each = statistics.fmean(known) if known else experiment.seconds
+    basis = f"mean of {len(known)} finished runs" if known else "a guess, none is finished yet"
+    return (
+        f"hours       about {len(left) * each / 3600:.1f} on one core for {len(left)} runs ({basis}: {each:.0f} s each)"
+    )
+
+
+def _bytes(size: float) -> str:
+    power = min(int(math.log(max(size, 1), 1024)), 4)
+    return f"{size / 1024**power:.3g} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"

@@ -1,0 +1,205 @@
+"""Doing the runs of a plan: one, or all of them in a local pool whose workers may die."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from m3g.experiments.engine.registry import find
+from m3g.experiments.engine.spec import Experiment, Request, RunSpec, place_files
+from m3g.experiments.engine.store import Store
+from m3g.experiments.views.added import load
+
+RESTARTS = 20  # dead workers that a pool replaces before it gives up
+
+
+def do_run(experiment: Experiment, spec: RunSpec, store: Store, data: Path, *, keep: bool = False) -> str:
+    """Do one run unless it is finished; says what happened: `done`, `finished` before, `busy` elsewhere, `waiting`."""
+    if store.finished(spec.id):
+        return "finished"
+    results = store.results() if spec.candidates else {}
+    if any(run not in results for run in spec.needs):
+        return "waiting"
+    together = int(os.environ.get("WORLD_SIZE", "1")) > 1
+    if together and int(os.environ["RANK"]) > 0:
+        # the first process of a torchrun has the claim and writes the result; the others only train
+        experiment.work(place_files(spec.resolved(spec.choose(results)), data), store.folder(spec.id) / "work", data)
+        return "done"
+    with store.claim(spec.id) as mine:
+        if not mine and together:
+            raise ValueError(f"run {spec.id} must be done once at a time, but another process is doing it.")
+        if not mine:
+            return "busy"
+        if store.finished(spec.id):
+            return "finished"
+        chosen = spec.choose(results)
+        settings = spec.resolved(chosen)
+        start = time.perf_counter()
+        work = store.folder(spec.id) / "work"
+        metrics = experiment.work(place_files(settings, data), work, data)
+        store.save(
+            spec.id,
+            {
+                "id": spec.id,
+                "experiment": spec.experiment,
+                "labels": dict(spec.labels),
+                "settings": settings,
+                "chosen": chosen,
+                "metrics": metrics,
+                "seconds": round(time.perf_counter() - start, 2),  # of the last attempt
+            },
+        )
+        if not keep:
+            store.clear_work(spec.id)
+    return "done"
+
+
+def do_all(
+    experiment: Experiment,
+    specs: Sequence[RunSpec],
+    store: Store,
+    data: Path,
+    *,
+    keep: bool = False,
+    pause: float = 0.5,
+) -> dict[str, str]:
+    """Do the runs that are left, in order, waiting for those that others do; returns the errors by id."""
+    errors: dict[str, str] = {}
+    left = list(specs)
+    while left:
+        again, moved = [], False
+        for spec in left:
+            try:
+                state = do_run(experiment, spec, store, data, keep=keep)
+            except KeyboardInterrupt:
+                raise
+            except Exception as error:  # one bad run must not end the others; it is told at the end
+                errors[spec.id] = "".join(traceback.format_exception_only(error)).strip()
+                store.failed(spec.id, traceback.format_exc())
+                state = "failed"
+            if state in ("busy", "waiting"):
+                again.append(spec)
+            moved = moved or state == "done"
+        left = [spec for spec in again if not any(run in errors for run in spec.needs)]
+        if left and not moved:
+            time.sleep(pause)
+    return errors
+
+
+def _worker(name: str, specs: list[RunSpec], store: Path, data: Path, keep: bool, added: str | None) -> None:
+    import torch
+
+    torch.set_num_threads(1)
+    if added is not None:
+        load(added)
+    do_all(find(name), specs, Store(store), data, keep=keep)
+
+
+def run_pool(
+    experiment: Experiment,
+    specs: Sequence[RunSpec],
+    store: Store,
+    data: Path,
+    *,
+    jobs: int,
+    keep: bool = False,
+    added: str | None = None,
+    tell: Callable[[str], None] = print,
+) -> dict[str, str]:
+    """Do all runs with `jobs` processes and one progress display; a worker that is killed is replaced.
+
+    `added` is the file of the user's own data sets and losses, which every worker needs.
+    """
+    if jobs == 1:
+        with Progress(specs, store, tell) as progress:
+            errors: dict[str, str] = {}
+            for spec in specs:
+                if not any(run in errors for run in spec.needs):
+                    errors.update(do_all(experiment, [spec], store, data, keep=keep))
+                    progress.show()
+            return errors
+    context = multiprocessing.get_context("spawn")
+
+    def start() -> Any:
+        args = (experiment.name, list(specs), store.path, data, keep, added)
+        process = context.Process(target=_worker, args=args, daemon=True)
+        process.start()
+        return process
+
+    before = dict.fromkeys(store.errors())
+    workers, deaths = [start() for _ in range(jobs)], 0
+    with Progress(specs, store, tell) as progress:
+        while workers:
+            time.sleep(0.2)
+            progress.show()
+            for worker in [worker for worker in workers if not worker.is_alive()]:
+                workers.remove(worker)
+                if worker.exitcode != 0:
+                    deaths += 1
+                    if deaths > RESTARTS:
+                        for other in workers:
+                            other.terminate()
+                        raise ValueError(
+                            f"workers must stay alive, but {deaths} ended early: look for memory or signals."
+                        )
+                    workers.append(start())
+    return {run: text.splitlines()[-1] for run, text in store.errors().items() if run not in before}
+
+
+class Progress:
+    """One display for all workers: a bar in a terminal, a line now and then elsewhere."""
+
+    def __init__(self, specs: Sequence[RunSpec], store: Store, tell: Callable[[str], None]) -> None:
+        self.ids, self.store, self.tell = [spec.id for spec in specs], store, tell
+        self.bar: Any = None
+        self.told = -1
+        self.began, self.first = time.monotonic(), self.count()
+
+    def count(self) -> int:
+        known = self.store.results()
+        return sum(run in known for run in self.ids)
+
+    def __enter__(self) -> Progress:
+        if sys.stdout.isatty():
+            from rich.progress import MofNCompleteColumn, TimeRemainingColumn
+            from rich.progress import Progress as Bar
+
+            self.bar = Bar(*Bar.get_default_columns()[:2], MofNCompleteColumn(), TimeRemainingColumn())
+            self.bar.start()
+            self.task = self.bar.add_task("runs", total=len(self.ids), completed=self.first)
+        self.show()
+        return self
+
+    def show(self) -> None:
+        done = self.count()
+        if self.bar is not None:
+            self.bar.update(self.task, completed=done)
+        elif done != self.told and (done == len(self.ids) or done - self.told >= max(1, len(self.ids) // 20)):
+            each = (time.monotonic() - self.began) / max(done - self.first, 1)
+            left = f", about {each * (len(self.ids) - done) / 60:.0f} minutes left" if done > self.first else ""
+            self.tell(f"{done} of {len(self.ids)} runs finished{left}")
+            self.told = done
+
+    def __exit__(self, *_: object) -> None:
+        self.show()
+        if self.bar is not None:
+            self.bar.stop()
+
+
+def specs_of(experiment: Experiment, request: Request) -> list[RunSpec]:
+    """The runs of a request, each once, whatever number of tables it stands in."""
+    return list({spec.id: spec for spec in experiment.runs(request)}.values())
+
+
+def one_thread() -> None:
+    """Small tensors gain nothing from more threads, and results are to be the same on every machine."""
+    import torch
+
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    torch.set_num_threads(1)

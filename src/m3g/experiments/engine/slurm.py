@@ -1,0 +1,96 @@
+"""A job array for Slurm: one script, each task one run, which continues after a preemption."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from m3g.experiments.engine.spec import RunSpec
+from m3g.experiments.engine.store import Store
+from m3g.training.runs.files import write_text
+
+MOST_AT_ONCE = 64
+LARGEST_ARRAY = 1000  # Slurm's own limit (MaxArraySize) is 1001 unless a cluster sets another
+
+
+def write_scripts(
+    specs: Sequence[RunSpec], store: Store, command: Sequence[str], *, nodes: int, gpus: int, hours: float
+) -> list[Path]:
+    """`slurm.sh`, and `submit.sh`, which submits it for each stage; a grid comes before the runs that choose from it.
+
+    `command` is `m3g reproduce NAME ...` without what says what to do; the script adds `--run ID`. The ids of a stage
+    stand in a file, one per line: task i of the array takes line i. Slurm sends a task that is preempted, or whose node
+    fails, back to the queue; it then continues from its checkpoint. Lightning's own requeueing would send it a second
+    time and is not used: a task is started by plain `srun` or torchrun, whose processes do not listen to Slurm.
+    """
+    stages: list[list[str]] = [[], [], []]
+    for spec in specs:
+        stages[bool(spec.candidates) + bool(spec.then)].append(spec.id)
+    arrays: list[dict[str, int]] = []  # of every stage: the files and how many ids they have
+    for number, ids in enumerate(filter(None, stages)):
+        parts = [ids[start : start + LARGEST_ARRAY] for start in range(0, len(ids), LARGEST_ARRAY)]
+        names = [f"stage{number}.txt" if len(parts) == 1 else f"stage{number}-{i}.txt" for i in range(len(parts))]
+        for name, part in zip(names, parts):
+            write_text(store.path / name, "\n".join(part) + "\n")
+        arrays.append({name: len(part) for name, part in zip(names, parts)})
+    folder = store.path.resolve()
+    (folder / "logs").mkdir(parents=True, exist_ok=True)
+    script = store.path / "slurm.sh"
+    write_text(script, _script(folder, command, nodes=nodes, gpus=gpus, hours=hours))
+    submit = store.path / "submit.sh"
+    write_text(submit, _submit(folder, arrays))
+    for file in (script, submit):
+        file.chmod(0o755)
+    return [script, submit]
+
+
+def _script(folder: Path, command: Sequence[str], *, nodes: int, gpus: int, hours: float) -> str:
+    minutes = max(1, round(60 * hours))
+    words = " ".join(shlex.quote(word) for word in command)
+    name = shlex.quote(folder.name)
+    lines = [
+        "#!/bin/bash",
+        f"#SBATCH --job-name=m3g-{name}",
+        f"#SBATCH --nodes={nodes}",
+        "#SBATCH --ntasks-per-node=1",
+        *([f"#SBATCH --gpus-per-node={gpus}"] if gpus else []),
+        f"#SBATCH --time={minutes}",
+        "#SBATCH --requeue",
+        "#SBATCH --open-mode=append",
+        f"#SBATCH --output={folder}/logs/%A_%a.txt",
+        "# Usage: sbatch --array=1-COUNT slurm.sh FILE   (submit.sh does it)",
+        "set -euo pipefail",
+        f"cd {shlex.quote(str(Path.cwd()))}",
+        f'id=$(sed -n "${{SLURM_ARRAY_TASK_ID}}p" {shlex.quote(str(folder))}/"$1")',
+        'echo "task $SLURM_ARRAY_TASK_ID: run $id, attempt $((1 + ${SLURM_RESTART_COUNT:-0}))"',
+    ]
+    if nodes * max(gpus, 1) == 1:
+        lines.append(f'exec {words} --run "$id"')
+    else:
+        # One torchrun per node; they meet at a port of the first node that the job's number makes its own.
+        program = " ".join(shlex.quote(word) for word in command[1:]) if command[0] == sys.executable else words
+        lines += [
+            'first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
+            "port=$((20000 + SLURM_JOB_ID % 20000))",
+            f"exec srun {shlex.quote(sys.executable)} -m torch.distributed.run --nnodes {nodes} "
+            f"--nproc-per-node {max(gpus, 1)} "
+            f'--rdzv-id "$SLURM_JOB_ID" --rdzv-backend c10d --rdzv-endpoint "$first:$port" {program} --run "$id"',
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _submit(folder: Path, arrays: Sequence[Mapping[str, int]]) -> str:
+    lines = ["#!/bin/bash", "# Submit every stage; a stage starts when the one before it is done.", "set -euo pipefail"]
+    lines.append("after=()  # below in a form that old versions of bash take for an empty list too")
+    script = shlex.quote(str(folder / "slurm.sh"))
+    for files in arrays:
+        lines.append("jobs=")
+        for name, count in files.items():
+            size = f"1-{count}%{MOST_AT_ONCE}"
+            lines.append(f'job=$(sbatch --parsable --array={size} ${{after[@]+"${{after[@]}}"}} {script} {name})')
+            lines.append(f'echo "{name}: {count} runs, job $job"')
+            lines.append('jobs="$jobs:${job%%;*}"')
+        lines.append('after=(--dependency="afterok$jobs")')
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,99 @@
+"""Where an experiment's runs live on disk: one folder per run, one small file per finished run.
+
+OUT/plan/ID.yaml           the configuration of each run, as `m3g train --config` takes it
+OUT/runs/ID/result.json    what a finished run found; its presence means "finished"
+OUT/runs/ID/work/          checkpoints of a run under way
+OUT/results.jsonl          one line per finished run, written by --collect; runs in it count as finished too
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from m3g.experiments.engine.spec import Result
+from m3g.training.runs.files import remove_leftovers, write_json, write_text
+
+
+class Store:
+    """The folder of an experiment.
+
+    Every run writes only its own folder, and every file is whole or absent, so any number of workers and collectors
+    may use a store at once.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self.plan = self.path / "plan"
+        self.data = self.path / "data"
+        self.table = self.path / "results.jsonl"
+        self._known: dict[str, Result] = {}  # finished runs never change, so each is read once
+        self._read: tuple[int, int] | None = None  # size and time of the table when it was read
+
+    def folder(self, run: str) -> Path:
+        return self.path / "runs" / run
+
+    def finished(self, run: str) -> bool:
+        return run in self._collected() or (self.folder(run) / "result.json").is_file()
+
+    def results(self) -> dict[str, Result]:
+        """All finished runs by id, those that were collected before included."""
+        known = self._collected()
+        for file in sorted((self.path / "runs").glob("*/result.json")):
+            if file.parent.name not in known:
+                known[file.parent.name] = json.loads(file.read_text(encoding="utf-8"))
+        return dict(known)
+
+    def save(self, run: str, result: Result) -> None:
+        write_json(self.folder(run) / "result.json", result)
+        with contextlib.suppress(FileNotFoundError):
+            (self.folder(run) / "error.txt").unlink()
+
+    def failed(self, run: str, reason: str) -> None:
+        write_text(self.folder(run) / "error.txt", reason + "\n")
+
+    def errors(self) -> dict[str, str]:
+        """Runs that stopped with an error and have not succeeded since."""
+        files = (self.path / "runs").glob("*/error.txt")
+        return {file.parent.name: file.read_text(encoding="utf-8").strip() for file in files}
+
+    @contextlib.contextmanager
+    def claim(self, run: str) -> Iterator[bool]:
+        """Whether this process may do a run: no other that lives is doing it. The system frees a dead one's claim."""
+        folder = self.folder(run)
+        folder.mkdir(parents=True, exist_ok=True)
+        with open(folder / "lock", "a", encoding="utf-8") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+                return
+            remove_leftovers(folder)
+            yield True
+
+    def clear_work(self, run: str) -> None:
+        shutil.rmtree(self.folder(run) / "work", ignore_errors=True)
+
+    def collect(self) -> dict[str, Result]:
+        """Write `results.jsonl`, sorted by id, so that the same results always give the same file."""
+        found = self.results()
+        lines = [json.dumps(found[run], sort_keys=True, separators=(",", ":")) for run in sorted(found)]
+        if lines:
+            write_text(self.table, "\n".join(lines) + "\n")
+        return found
+
+    def _collected(self) -> dict[str, Result]:
+        """What this store has read, with the rows of `results.jsonl` if that is new."""
+        if self.table.is_file():
+            state = self.table.stat()
+            if self._read != (state.st_size, state.st_mtime_ns):
+                for line in self.table.read_text(encoding="utf-8").splitlines():
+                    row: Result = json.loads(line)
+                    self._known[row["id"]] = row
+                self._read = state.st_size, state.st_mtime_ns
+        return self._known

@@ -1,0 +1,71 @@
+"""All finished results beside the published ones, on one page; `m3g reproduce summary --out FOLDER`."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from m3g.experiments.engine.names import NAMES
+from m3g.experiments.engine.plan import planned
+from m3g.experiments.engine.registry import find
+from m3g.experiments.engine.spec import Request
+from m3g.experiments.engine.store import Store
+from m3g.experiments.output.tables import hours
+from m3g.training.runs.files import write_text
+
+FOLDERS = {"laptop": "{name}", "paper": "{name}-paper"}
+ON_PAPERS_DATA = " at the paper's scale"
+
+
+def summary(folder: Path) -> str:
+    """The main tables of every experiment that has finished runs in `folder/NAME` or `folder/NAME-paper`.
+
+    Every experiment's own `table.md` and figures are made anew; comparisons, controls and grids stand there only.
+    """
+    parts = [
+        "# All results on one page",
+        "Written by `m3g reproduce summary`: the main tables of every experiment that has finished runs, with the "
+        "published numbers where the paper prints them. Mean ± standard deviation over seeds, in percent where nothing "
+        "else is said.",
+    ]
+    for name, about in NAMES.items():
+        for scale, pattern in FOLDERS.items():
+            store = Store(folder / pattern.format(name=name))
+            if name == "summary" or not store.path.is_dir():
+                continue
+            found = [row for row in store.results().values() if row["experiment"] == name]
+            results = planned(find(name), found, Request(scale=scale)) if found else []
+            if results:
+                text = find(name).collect(results, store.path)
+                title = f"## {name}{ON_PAPERS_DATA if scale == 'paper' else ''}: {about}"
+                whole = f"{hours(results)} Comparisons, controls and grids: `{store.path.name}/table.md`."
+                parts += [title, whole, main_tables(text).replace("](", f"]({store.path.name}/")]
+    if len(parts) == 2:
+        raise ValueError(f"--out must be the folder above the experiments' folders, but {folder} holds no results.")
+    text = "\n\n".join(parts)
+    write_text(folder / "summary.md", text + "\n")
+    return text
+
+
+def main_tables(text: str, *, most: int = 3) -> str:
+    r"""The first table and the pictures of each part of a page, headings one level deeper; at most so many parts.
+
+    What stands under "Published" is always kept.
+
+    Example:
+        >>> print(main_tables("2 runs.\n\n## A\n\n| a |\n\n| grid |\n\n![p](p.png)"))
+        ### A
+        <BLANKLINE>
+        | a |
+        <BLANKLINE>
+        ![p](p.png)
+    """
+    kept = []
+    parts = re.split(r"\n\n(?=## )", "\n\n" + text)
+    for number, part in enumerate(part for part in parts if "\n| " in "\n" + part):
+        blocks = [block for block in part.split("\n\n") if block.strip()]
+        tables = [block for block in blocks if block.startswith("| ")]
+        if number < most or blocks[0].startswith("## Published"):
+            kept += ["#" + block for block in blocks if block.startswith("## ")]
+            kept += [*tables[:1], *(block for block in blocks if block.startswith("!["))]
+    return "\n\n".join(kept)

@@ -1,0 +1,81 @@
+"""How many views the student sees (a trade-off that the paper's section 4.1 leaves open); `m3g reproduce branches`.
+
+With s student views the activations of s of the k views are kept for the backward pass. `leave one out` lets every view
+in turn come from the teacher, the paper's form. k = 4 views, M3G and pairwise InfoNCE; accuracy and bytes.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from m3g.experiments.engine.names import NAMES
+from m3g.experiments.engine.spec import Experiment, Request, RunSpec, Settings
+from m3g.experiments.images import runs as image_runs
+from m3g.experiments.images import tables as image_tables
+from m3g.experiments.overhead import saved_bytes
+from m3g.experiments.runner import full
+from m3g.training import build_data, build_module
+
+METHODS = ("m3g", "infonce-pwe")
+STUDENTS = (None, 1, 2, 3)
+K = 4
+
+
+def runs(request: Request) -> list[RunSpec]:
+    """Every number of student views, seed by seed."""
+    specs = []
+    for seed in range(3 if request.seeds is None else request.seeds):
+        for students in STUDENTS:
+            for method in filter(request.wants, METHODS):
+                options = {"epsilon": 0.2} if method == "m3g" else {"temperature": 0.1}
+                change = {"teacher": {"enabled": True, "student_views": students}}
+                labels = {"arm": method, "students": students or "leave one out"}
+                if request.scale == "paper":
+                    run = image_runs.paper_run("branches", K, method, options, seed, labels=labels, change=change)
+                else:
+                    run = image_runs.image_run(
+                        "branches", K, method, options, seed, request, labels=labels, change=change
+                    )
+                specs.append(run)
+    return specs
+
+
+def work(settings: Settings, folder: Path, data: Path) -> dict[str, Any]:
+    return {**image_runs.work(settings, folder, data), "saved_bytes": step_bytes(settings)}
+
+
+def step_bytes(settings: Settings) -> int:
+    """What one training step keeps for its backward pass, loss included, parameters left out."""
+    config = full.config_of(settings)
+    views = build_data(config)
+    module = build_module(config, views)
+    batch = [torch.randn(views.batch_size, *shape) for shape in views.view_shapes]
+    students = config.teacher.student_views
+
+    def step() -> torch.Tensor:
+        # the split into student and teacher is drawn in training; which views they are changes no size
+        seen = len(batch) if students is None else students
+        parts = [module.net.embed_view(view, l) for l, view in enumerate(batch[:seen])]
+        assert module.teacher is not None
+        taught = [module.teacher.embed_view(view, l) for l, view in enumerate(batch)]
+        if students is None:
+            return module.loss(torch.stack(parts), teacher=torch.stack(taught))
+        return module.loss(torch.stack(parts + taught[seen:]))
+
+    return saved_bytes(step, module.net.parameters())
+
+
+EXPERIMENT = Experiment(
+    name="branches",
+    about=NAMES["branches"],
+    runs=runs,
+    work=work,
+    collect=image_tables.collect_branches,
+    prepare=image_runs.prepare,
+    methods=METHODS,
+    seconds=25.0,
+    scales=("laptop", "paper"),
+)

@@ -1,0 +1,96 @@
+"""Accuracy against the number of augmentations (the paper's Table 1); `m3g reproduce imagenet`.
+
+k = 2, 3, 4 augmentations of each image are its views; student and teacher; linear probe. Laptop scale: ten classes of
+Tiny-ImageNet at 32 pixels, a small convolutional network, n = 32; every seed holds out its own 30 % of all images.
+Paper scale: ImageNet-1k, ViT-B/16, 300 epochs, 32 processes of n = 64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from m3g.experiments.engine.names import NAMES
+from m3g.experiments.engine.spec import Experiment, Request, RunSpec, Settings
+from m3g.experiments.images import runs as image_runs
+from m3g.experiments.images import tables as image_tables
+from m3g.experiments.runner.arms import grid, try_all
+from m3g.experiments.runner.references import REFERENCES, reference_runs
+
+METHODS = ("m3g", "infonce-ave", "infonce-pwe", "byol-ave", "byol-pwe")
+VALUES = {"m3g": ("epsilon", (0.05, 0.1, 0.2, 0.5)), "infonce": ("temperature", (0.05, 0.1, 0.2, 0.5))}
+RATES = (1e-3, 3e-3)
+TUNED_WITH = 3  # views with which the grid and the controls are tried
+
+# Arms that tell loss from setting: what they change, and for which methods.
+ALONE = {"teacher": {"enabled": False}, "heads": {"predictor": False}}
+CONTROLS: dict[str, tuple[Settings, tuple[str, ...]]] = {
+    "no teacher": (ALONE, ("m3g", "infonce-ave", "infonce-pwe")),
+    "no teacher, both directions": ({**ALONE, "loss_options": {"symmetric": True}}, ("infonce-pwe",)),
+    "epsilon in units of Algorithm 2": ({"loss_options": {"cost": "cv-algorithm2"}}, ("m3g",)),
+    "n = 64": ({"data_options": {"batch_size": 64}}, ("m3g", "infonce-ave", "infonce-pwe")),
+}
+
+
+def laptop_runs(request: Request) -> Iterator[RunSpec]:
+    """The grid at k = 3, then seed by seed."""
+    candidates = {}
+    for method in filter(request.wants, METHODS):
+
+        def tuning(change: Settings, method: str = method) -> list[RunSpec]:
+            labels = {"arm": method}
+            return [_run(TUNED_WITH, method, image_runs.TUNING_SEED, request, labels)]
+
+        tried, candidates[method] = try_all(grid(method, VALUES, RATES), tuning)
+        yield from tried
+    seeds = 3 if request.seeds is None else request.seeds
+    for seed in range(seeds):
+        for k in (2, 3, 4):
+            for method in candidates:
+                if k == 2 and method.endswith("ave"):
+                    continue  # one other view is its own average
+                run = _run(k, method, seed, request, {"arm": method})
+                yield RunSpec(run.experiment, run.settings, run.labels, candidates[method])
+    for seed in range(seeds):
+        for control, (change, methods) in CONTROLS.items():
+            for method in filter(candidates.__contains__, methods):
+                labels = {"arm": method, "stage": "control", "control": control}
+                run = _run(TUNED_WITH, method, seed, request, labels, change)
+                yield RunSpec(run.experiment, run.settings, run.labels, candidates[method])
+
+    def reference(name: str, seed: int) -> list[RunSpec]:
+        run = _run(TUNED_WITH, "m3g", seed, request, {"arm": name, "stage": "reference"})
+        return [RunSpec(run.experiment, {**run.settings, "reference": name}, run.labels)]
+
+    yield from reference_runs(reference, request, tuning_seed=image_runs.TUNING_SEED, seeds=seeds, rates=RATES)
+
+
+def _run(k: int, method: str, seed: int, request: Request, labels: Settings, change: Settings | None = None) -> RunSpec:
+    return image_runs.image_run("imagenet", k, method, {}, seed, request, labels=labels, change=change)
+
+
+def paper_runs(request: Request) -> Iterator[RunSpec]:
+    """Five seeds of the paper's recipe: its epsilon, and the library's temperature."""
+    for seed in range(5 if request.seeds is None else request.seeds):
+        for k in (2, 3, 4):
+            for method in filter(request.wants, METHODS):
+                if k == 2 and method.endswith("ave"):
+                    continue
+                options = {"epsilon": 0.2} if method == "m3g" else {}
+                yield image_runs.paper_run("imagenet", k, method, options, seed, labels={"arm": method})
+
+
+def runs(request: Request) -> list[RunSpec]:
+    return list(paper_runs(request) if request.scale == "paper" else laptop_runs(request))
+
+
+EXPERIMENT = Experiment(
+    name="imagenet",
+    about=NAMES["imagenet"],
+    runs=runs,
+    work=image_runs.work,
+    collect=image_tables.collect_imagenet,
+    prepare=image_runs.prepare,
+    methods=(*METHODS, *REFERENCES),
+    seconds=25.0,
+    scales=("laptop", "paper"),
+)

@@ -1,0 +1,164 @@
+"""Tables 1 and 4, Figure 4 and the branches, from the runs that are finished."""
+
+from __future__ import annotations
+
+import statistics
+from pathlib import Path
+from typing import Any
+
+from m3g.experiments.engine.spec import Result
+from m3g.experiments.output import figures, published
+from m3g.experiments.output.comparison import average_rank, control_table, difference_rows, within_splits
+from m3g.experiments.output.tables import hours, markdown, percent
+from m3g.experiments.runner.references import REFERENCES, reference_table
+from m3g.training.runs.files import write_text
+
+ORDER = ("m3g", "infonce-ave", "infonce-pwe", "byol-ave", "byol-pwe", "cv", "cv-algorithm2", "csd", *REFERENCES)
+RECOMMENDED = "epsilon 0.2"  # by the paper
+Scores = dict[str, dict[Any, float]]
+
+
+def scores(results: list[Result]) -> Scores:
+    """Per arm its accuracy by (k, seed)."""
+    found: Scores = {}
+    for row in sorted(results, key=lambda row: ORDER.index(row["labels"]["arm"])):
+        if row["labels"]["stage"] == "test":
+            found.setdefault(row["labels"]["arm"], {})[row["labels"]["k"], row["labels"]["seed"]] = row["metrics"][
+                "test"
+            ]
+    return found
+
+
+def by_views(arms: Scores, paper: dict[int, dict[str, Any]]) -> str:
+    """A row per number of views, the published numbers below each."""
+    rows = [["accuracy %", *arms]]
+    for k in sorted({k for values in arms.values() for k, _ in values}):
+        rows.append([f"k = {k}", *(percent([v for (m, _), v in arms[arm].items() if m == k]) for arm in arms)])
+        told = [paper.get(k, {}).get(arm, "—") for arm in arms]
+        rows.append([f"k = {k}, published", *(f"{v[0]} ± {v[1]}" if isinstance(v, tuple) else str(v) for v in told)])
+    ranks = average_rank(arms)
+    rows.append(["average rank", *(f"{ranks[arm]:.2f}" if arm in ranks else "—" for arm in arms)])
+    rows.append(["seeds", *(str(len({seed for _, seed in values})) for values in arms.values())])
+    return markdown(rows)
+
+
+def collect_imagenet(results: list[Result], folder: Path) -> str:
+    """Table 1."""
+    arms = scores(results)
+    parts = [hours(results)]
+    if arms:
+        parts += [by_views(arms, published.IMAGENET), _references(results)]
+        differences = difference_rows(arms, "m3g") if "m3g" in arms else []
+        if len(differences) > 1:
+            parts.append(markdown(differences))
+        lines: dict[str, dict[int, tuple[float, float]]] = {arm: {} for arm in arms}
+        for k in sorted({k for values in arms.values() for k, _ in values}):
+            here = {arm: {seed: v for (m, seed), v in values.items() if m == k} for arm, values in arms.items()}
+            for arm, point in within_splits({arm: values for arm, values in here.items() if values}).items():
+                lines[arm][k] = point
+        paper = {arm: {k: row[arm] for k, row in published.IMAGENET.items()} for arm in lines}
+        figures.curves(lines, folder / "imagenet", xlabel="views k", ylabel="accuracy, %", published=paper)
+        parts.append("![Accuracy against the number of views](imagenet.png)")
+    parts += [chosen(results), _controls(arms, results)]
+    return _written(parts, folder)
+
+
+def _controls(arms: Scores, results: list[Result]) -> str:
+    """Each control beside the same method without it, on the same views and seeds."""
+    found: dict[str, Scores] = {}
+    for row in sorted(results, key=lambda row: (row["labels"].get("control", ""), ORDER.index(row["labels"]["arm"]))):
+        labels = row["labels"]
+        if labels["stage"] == "control":
+            by_arm = found.setdefault(labels["control"], {})
+            by_arm.setdefault(labels["arm"], {})[labels["k"], labels["seed"]] = row["metrics"]["test"]
+    return control_table(arms, found)
+
+
+def _references(results: list[Result]) -> str:
+    """What the inputs give by themselves, and the same network with labels."""
+    found: dict[str, list[float]] = {}
+    for row in results:
+        if row["labels"]["stage"] == "reference":
+            found.setdefault(row["labels"]["arm"], []).append(row["metrics"]["test"])
+    rows = {"images as they are": {name: percent(values) for name, values in found.items()}}
+    return reference_table("no loss of k views, accuracy %", rows)
+
+
+def chosen(results: list[Result]) -> str:
+    """What was tried, by its accuracy on validation images; the best of each method is marked."""
+    tried = [row for row in results if row["labels"]["stage"] == "grid"]
+    rows, seen = [["method", "setting", "validation %", ""]], set()
+    for row in sorted(tried, key=lambda r: (ORDER.index(r["labels"]["arm"]), -r["metrics"]["validation"])):
+        arm = row["labels"]["arm"]
+        name = ", ".join(f"{k.rpartition('.')[2]} {v:g}" for k, v in sorted(row["labels"].items()) if "." in k)
+        rows.append([arm, name, f"{100 * row['metrics']['validation']:.1f}", "" if arm in seen else "chosen"])
+        seen.add(arm)
+    return markdown(rows) if len(rows) > 1 else ""
+
+
+def collect_cost(results: list[Result], folder: Path) -> str:
+    """Table 4."""
+    arms = scores(results)
+    parts = [hours(results), by_views(arms, published.COST)]
+    if "cv" in arms and len(arms) > 1:
+        parts.append(markdown(difference_rows(arms, "cv")))
+    return _written(parts, folder)
+
+
+def collect_epsilon(results: list[Result], folder: Path) -> str:
+    """Figure 4; the paper draws its curve without printing numbers, and recommends 0.2."""
+    found: dict[int, dict[str, dict[Any, float]]] = {}
+    arms: Scores = {}
+    for row in sorted(results, key=lambda row: row["labels"]["epsilon"]):
+        labels, name = row["labels"], f"epsilon {row['labels']['epsilon']:g}"
+        found.setdefault(labels["k"], {}).setdefault(name, {})[labels["seed"]] = row["metrics"]["test"]
+        arms.setdefault(name, {})[labels["k"], labels["seed"]] = row["metrics"]["test"]
+    rows = [["accuracy %", *arms]]
+    for k, by_value in sorted(found.items()):
+        rows.append([f"k = {k}", *(percent(list(by_value.get(name, {}).values())) for name in arms)])
+    ranks = average_rank(arms)
+    rows.append(["average rank", *(f"{ranks[name]:.2f}" if name in ranks else "—" for name in arms)])
+    lines = {
+        f"k = {k}": {float(name.split()[1]): point for name, point in within_splits(by_value).items()}
+        for k, by_value in sorted(found.items())
+    }
+    figures.curves(lines, folder / "epsilon", xlabel="epsilon", ylabel="accuracy, %", logarithmic=True)
+    parts = [hours(results), markdown(rows)]
+    differences = difference_rows(arms, RECOMMENDED) if RECOMMENDED in arms else []
+    if len(differences) > 1:
+        parts.append(markdown(differences))
+    return _written([*parts, "![Accuracy against epsilon](epsilon.png)"], folder)
+
+
+def collect_branches(results: list[Result], folder: Path) -> str:
+    """Accuracy and memory by the number of views that the student sees."""
+    rows = [["method", "student views", "accuracy %", "kept for the backward pass, MiB", "seeds"]]
+    groups: dict[tuple[str, str], list[Result]] = {}
+    for row in results:
+        groups.setdefault((row["labels"]["arm"], str(row["labels"]["students"])), []).append(row)
+    sizes: dict[str, dict[str, float]] = {}
+    by_arm: dict[str, dict[str, dict[Any, float]]] = {}
+    for (arm, students), mine in sorted(groups.items()):
+        size = statistics.fmean(row["metrics"]["saved_bytes"] for row in mine) / 2**20
+        found = [row["metrics"]["test"] for row in mine]
+        rows.append([arm, students, percent(found), f"{size:.1f}", str(len(mine))])
+        sizes.setdefault(arm, {})[students] = size
+        values = {row["labels"]["seed"]: row["metrics"]["test"] for row in mine}
+        by_arm.setdefault(arm, {})[students] = values
+    shown = {
+        arm: {students: (sizes[arm][students], *point) for students, point in within_splits(by_students).items()}
+        for arm, by_students in by_arm.items()
+    }
+    figures.scatter(shown, folder / "branches", xlabel="kept for the backward pass, MiB", ylabel="accuracy, %")
+    parts = [hours(results), markdown(rows), "![Accuracy against memory by the number of student views](branches.png)"]
+    for arm, scores_of in by_arm.items():
+        differences = difference_rows(scores_of, "leave one out") if "leave one out" in scores_of else []
+        if len(differences) > 1:
+            parts += [f"{arm}, by student views:", markdown(differences)]
+    return _written(parts, folder)
+
+
+def _written(parts: list[str], folder: Path) -> str:
+    text = "\n\n".join(part for part in parts if part)
+    write_text(folder / "table.md", text + "\n")
+    return text

@@ -1,0 +1,1 @@
+"""Training rows whose views do not belong together."""

@@ -1,0 +1,92 @@
+"""Rows whose views do not belong together; `m3g reproduce mismatch`.
+
+On the six-view digits a share of the training entries takes the view of another object. Every loss is trained with and
+without `mismatch`, on its own split of the rows for every seed, with the defaults of `m3g train`. What is asked: how
+well the wrong entries are found (area under the ROC curve, and how many are among the first 15 % of the list), and what
+the noise costs on clean test rows (linear probe, true partner found first).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from m3g import _checks
+from m3g.data.tables.arrays import Arrays
+from m3g.evaluation import evaluate
+from m3g.experiments.engine.names import NAMES
+from m3g.experiments.engine.spec import Experiment, Request, RunSpec, Settings
+from m3g.experiments.mismatch import tables as mismatch_tables
+from m3g.experiments.mismatch.tables import FIRST, SCORES
+from m3g.experiments.runner.full import config_of, difference
+from m3g.experiments.runner.quick import fit_quickly
+from m3g.training.runs.evaluate import embed
+from m3g.training.settings.config import Config
+
+METHODS = ("m3g", "infonce-pwe")
+SHARES = (0.0, 0.1, 0.2, 0.4, 0.6)
+SEEDS = 5
+
+
+def runs(request: Request) -> list[RunSpec]:
+    """Every share of swapped entries, with and without `mismatch`, with every seed; the small shares first."""
+    specs = []
+    for share in SHARES:
+        for seed in range(SEEDS if request.seeds is None else request.seeds):
+            for loss in filter(request.wants, METHODS):
+                for mismatch in (False, True):
+                    config = Config(loss=loss, seed=seed, mismatch=mismatch)
+                    config.data_options = {"split_seed": seed + 1, "swapped": share}
+                    if request.miniature:
+                        config.loop.max_steps, config.data_options["views"] = 6, ["fourier", "karhunen", "zernike"]
+                    labels = {"arm": loss, "share": share, "mismatch": mismatch, "seed": seed}
+                    specs.append(RunSpec("mismatch", {"config": difference(config)}, labels))
+    return specs
+
+
+def work(settings: Settings, folder: Path, data: Path) -> dict[str, Any]:
+    """Train, judge the list of doubtful entries, and measure on the test rows, of which none was swapped."""
+    module, views = fit_quickly(config_of(settings), folder)
+    assert isinstance(views, Arrays)
+    numbers = evaluate(
+        embed(module.net, views, "train"), embed(module.net, views, "test"), transfer=False, polymatching=False
+    ).numbers
+    found: dict[str, Any] = {name: numbers[name] for name in SCORES}
+    if module.mismatch is not None:
+        index = views.datasets["train"].index  # type: ignore[attr-defined]
+        odds, out = module.mismatch.log_odds(index), module.mismatch.left_out(index)
+        wrong = torch.zeros_like(out)
+        if views.swapped_from is not None:
+            wrong = views.swapped_from != torch.arange(odds.shape[1])
+            found |= found_entries(odds, wrong) | {"wrong_left_out": float(out[wrong].float().mean())}
+        found["right_left_out"] = float(out[~wrong].float().mean())
+    return found
+
+
+def found_entries(odds: Tensor, wrong: Tensor) -> dict[str, float]:
+    """How well the order of the log odds (k, n) finds the wrong entries (k, n).
+
+    Example:
+        >>> odds = torch.tensor([[-1.0, 2.0, 3.0, 4.0]])
+        >>> found_entries(odds, odds < 0)
+        {'auc': 1.0, 'among_first': 1.0}
+    """
+    metrics = _checks.extra("sklearn.metrics", "train")
+    odds, wrong = odds.flatten(), wrong.flatten()
+    first = odds.argsort(stable=True)[: round(FIRST * len(odds)) or 1]
+    auc = metrics.roc_auc_score(wrong.numpy(), -odds.numpy())
+    return {"auc": float(auc), "among_first": float(wrong[first].sum() / wrong.sum())}
+
+
+EXPERIMENT = Experiment(
+    name="mismatch",
+    about=NAMES["mismatch"],
+    runs=runs,
+    work=work,
+    collect=mismatch_tables.collect,
+    methods=METHODS,
+    seconds=40.0,
+)

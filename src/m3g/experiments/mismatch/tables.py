@@ -1,0 +1,154 @@
+"""Tables and curves of `m3g reproduce mismatch`, from the runs that are finished."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from m3g.experiments.engine.spec import Result
+from m3g.experiments.output import figures
+from m3g.experiments.output.comparison import Scores, paired
+from m3g.experiments.output.tables import hours, markdown, percent
+from m3g.training.runs.files import write_text
+
+FIRST = 0.15
+SCORES = {"recall_at_1": "R@1", "linear_mean": "linear probe"}
+FOUND = {"wrong_left_out": "wrong entries left out", "right_left_out": "right entries left out"}
+
+
+class Place(NamedTuple):
+    """Where a run stands: the loss, the share of swapped entries, and whether `mismatch` is on."""
+
+    loss: str
+    share: float
+    on: bool
+
+
+Table = dict[Place, dict[str, dict[int, float]]]  # metric, seed
+
+
+class Lost(NamedTuple):
+    """Of what the noise cost, the share that is lost with `mismatch` too: of the means, and for every seed."""
+
+    whole: float
+    seeds: list[float]
+
+    def __str__(self) -> str:
+        return f"{100 * self.whole:.0f} ({', '.join(f'{100 * seed:.0f}' for seed in self.seeds)})"
+
+
+def still_lost(clean: Scores, noisy: Scores, watched: Scores) -> Lost | None:
+    """(clean - watched) / (clean - noisy), over the seeds that all three have; None where the noise cost nothing.
+
+    Example:
+        >>> still_lost({0: 0.9, 1: 0.8}, {0: 0.7, 1: 0.7}, {0: 0.85, 1: 0.75}).whole.__round__(3)
+        0.333
+    """
+    seeds = sorted(set(clean) & set(noisy) & set(watched))
+    cost = [clean[seed] - noisy[seed] for seed in seeds]
+    lost = [clean[seed] - watched[seed] for seed in seeds]
+    if sum(cost) <= 0:
+        return None
+    return Lost(sum(lost) / sum(cost), [part / all_ if all_ > 0 else float("nan") for part, all_ in zip(lost, cost)])
+
+
+def by_place(results: list[Result]) -> Table:
+    """Every metric by where its run stands and by seed."""
+    table: Table = {}
+    for row in results:
+        labels = row["labels"]
+        values = table.setdefault(Place(labels["arm"], labels["share"], labels["mismatch"]), {})
+        for name, value in row["metrics"].items():
+            values.setdefault(name, {})[labels["seed"]] = value
+    return dict(sorted(table.items()))
+
+
+def collect(results: list[Result], folder: Path) -> str:
+    """`table.md` and the picture; returns what to print."""
+    table = by_place(results)
+    parts = [hours(results), "## Which entries are found", _found(table), "## What the noise costs", _cost(table)]
+    parts += ["## On rows that are all right", _clean(table)]
+    text = "\n\n".join(parts)
+    write_text(folder / "table.md", text + "\n")
+    return f"{text}\n\npicture     {draw(table, folder / 'mismatch')}"
+
+
+def _found(table: Table) -> str:
+    rows = [["loss", "swapped, %", "seeds", "AUC", f"among the first {FIRST:.0%}, median", *FOUND.values()]]
+    for place, metrics in table.items():
+        if place.on:
+            first = list(metrics.get("among_first", {}).values())
+            cells = [percent(list(metrics.get(name, {}).values())) for name in ("auc", *FOUND)]
+            cells.insert(1, f"{100 * statistics.median(first):.1f}" if first else "—")
+            rows.append([place.loss, f"{100 * place.share:.0f}", str(len(metrics["recall_at_1"])), *cells])
+    return markdown(rows) + "\n\nIn percent, mean ± standard deviation over the seeds."
+
+
+def _cost(table: Table) -> str:
+    titles = [f"{title}{state}" for title in SCORES.values() for state in ("", ", mismatch", ", still lost")]
+    rows = [["loss", "swapped, %", *titles]]
+    for loss, share in dict.fromkeys((place.loss, place.share) for place in table):
+        cells = []
+        for name in SCORES:
+            clean, noisy, watched = (
+                _values(table, Place(loss, *state), name) for state in ((0.0, False), (share, False), (share, True))
+            )
+            lost = still_lost(clean, noisy, watched) if share else None
+            cells += [
+                percent(list(noisy.values())),
+                percent(list(watched.values())),
+                "—" if lost is None else str(lost),
+            ]
+        rows.append([loss, f"{100 * share:.0f}", *cells])
+    return (
+        markdown(rows) + "\n\nOn test rows, none of which is swapped. Still lost, in percent: clean minus `mismatch`, "
+        "over clean minus noisy; of the means, and in brackets for every seed."
+    )
+
+
+def _clean(table: Table) -> str:
+    """What `mismatch` changes where nothing is wrong, paired over the seeds."""
+    rows = [["mismatch minus without", *SCORES.values()]]
+    for loss in dict.fromkeys(place.loss for place in table):
+        cells = []
+        for name in SCORES:
+            found = paired(*(_values(table, Place(loss, 0.0, on), name) for on in (True, False)))
+            interval = f"{100 * found.mean:+.2f} ± {100 * found.half_width:.2f} {found.verdict} ({found.pairs})"
+            cells.append(interval if found.pairs > 1 else "—")
+        rows.append([loss, *cells])
+    return markdown(rows) + "\n\nPoints, 95 % interval, and the number of seeds."
+
+
+def _values(table: Mapping[Place, Mapping[str, dict[int, float]]], place: Place, name: str) -> dict[int, float]:
+    return table.get(place, {}).get(name, {})
+
+
+def draw(table: Table, path: Path) -> Path:
+    """AUC, retrieval and probe against the share of swapped entries: PNG and SVG."""
+    shown = {"auc": "wrong entries found, AUC", **SCORES}
+    figure, axes = figures.panels(len(shown), width=11.0, height=3.4)
+    losses = list(dict.fromkeys(place.loss for place in table))
+    for axis, (name, title) in zip(axes, shown.items()):
+        for number, loss in enumerate(losses):
+            for on, line in ((True, "-"), (False, "--")):
+                points = [(p.share, m[name]) for p, m in table.items() if (p.loss, p.on) == (loss, on) and name in m]
+                if points:
+                    values = [[100 * value for value in seeds.values()] for _, seeds in points]
+                    axis.errorbar(
+                        [100 * share for share, _ in points],
+                        [statistics.fmean(part) for part in values],
+                        [statistics.stdev(part) if len(part) > 1 else 0.0 for part in values],
+                        label=f"{loss}{', mismatch' if on else ''}",
+                        color=figures.COLOURS[number],
+                        marker=figures.MARKERS[number],
+                        markersize=4,
+                        capsize=2,
+                        linestyle=line,
+                    )
+        axis.set(xlabel="swapped entries, %", title=f"{title}, %", xlim=(-2, 100 * max(p.share for p in table) + 2))
+        axis.grid(alpha=0.3)
+    axes[0].set_ylim(50, 101)  # an order by chance has 50 %
+    axes[-1].legend(frameon=False, fontsize=7, handlelength=4)
+    return figures.save(figure, path)[0]

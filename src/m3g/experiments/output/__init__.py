@@ -1,0 +1,1 @@
+"""Tables, paired comparisons, ranks, figures and the published numbers."""

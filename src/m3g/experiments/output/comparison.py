@@ -1,0 +1,110 @@
+"""What a table may claim: paired differences with their intervals, ranks, and what it could have seen at all."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping
+
+from m3g.evaluation.paired import Difference, Scores, interval_of_mean, paired
+from m3g.experiments.output.tables import markdown
+
+interval = interval_of_mean
+__all__ = [
+    "Difference",
+    "Scores",
+    "average_rank",
+    "control_table",
+    "difference_rows",
+    "interval",
+    "paired",
+    "within_splits",
+]
+
+
+def average_rank(scores: Mapping[str, Scores]) -> dict[str, float]:
+    """Mean rank of each arm (1 is best, equals share) over the settings that all arms have.
+
+    Example:
+        >>> average_rank({"a": {0: 0.9, 1: 0.5}, "b": {0: 0.8, 1: 0.6}, "c": {0: 0.1, 1: 0.1}})
+        {'a': 1.5, 'b': 1.5, 'c': 3.0}
+    """
+    if not scores:
+        return {}
+    shared = set.intersection(*(set(values) for values in scores.values()))
+    ranks: dict[str, list[float]] = {arm: [] for arm in scores}
+    for key in shared:
+        column = {arm: values[key] for arm, values in scores.items()}
+        for arm, value in column.items():
+            better = sum(other > value for other in column.values())
+            equal = sum(other == value for other in column.values())
+            ranks[arm].append(better + (equal + 1) / 2)
+    return {arm: statistics.fmean(values) for arm, values in ranks.items() if values}
+
+
+def within_splits(scores: Mapping[str, Scores]) -> dict[str, tuple[float, float]]:
+    """Per arm its mean in percent, and half the width of the 95 % interval of what the splits' own means leave.
+
+    A seed or split is hard or easy for all arms alike, and a figure of comparisons is to show what they do not share
+    (Cousineau's intervals, with Morey's correction). Where arms share no two settings, the interval of each mean.
+
+    Example:
+        >>> found = within_splits({"a": {0: 0.5, 1: 0.7}, "b": {0: 0.4, 1: 0.6}})
+        >>> {arm: (round(mean), round(width, 6)) for arm, (mean, width) in found.items()}
+        {'a': (60, 0.0), 'b': (50, 0.0)}
+    """
+    shared = set.intersection(*(set(values) for values in scores.values())) if scores else set()
+    means = {arm: 100 * statistics.fmean(values.values()) for arm, values in scores.items()}
+    if len(scores) < 2 or len(shared) < 2:
+        return {arm: (means[arm], 100 * interval(list(values.values()))) for arm, values in scores.items()}
+    of_split = {key: statistics.fmean(values[key] for values in scores.values()) for key in shared}
+    correction = math.sqrt(len(scores) / (len(scores) - 1))
+    return {
+        arm: (means[arm], 100 * correction * interval([values[key] - of_split[key] for key in shared]))
+        for arm, values in scores.items()
+    }
+
+
+def difference_rows(scores: Mapping[str, Scores], arm: str) -> list[list[str]]:
+    """A table of one arm against every other, in percent."""
+    rows = [[f"{arm} minus", "difference", "95 % interval", "pairs", "smallest visible", ""]]
+    for other, values in scores.items():
+        if other == arm:
+            continue
+        found = paired(scores[arm], values)
+        if found.pairs < 2:
+            continue
+        low, high = (100 * (found.mean + sign * found.half_width) for sign in (-1, 1))
+        rows.append(
+            [
+                other,
+                f"{100 * found.mean:+.2f}",
+                f"{low:+.2f} to {high:+.2f}",
+                str(found.pairs),
+                f"{100 * found.smallest:.2f}",
+                found.verdict,
+            ]
+        )
+    return rows
+
+
+def control_table(main: Mapping[str, Scores], controls: Mapping[str, Mapping[str, Scores]]) -> str:
+    """Each control's arms beside the same arms without it, over the settings that both have, in percent."""
+    rows = [["control", "method", "accuracy %", "without it %", "change", "m3g minus method, with it", "pairs"]]
+    for control, arms in controls.items():
+        for arm, values in arms.items():
+            keys = [key for key in values if key in main.get(arm, {})]
+            if keys:
+                pair = [100 * statistics.fmean(part[key] for key in keys) for part in (values, main[arm])]
+                # where M3G has no such control ("no teacher, both directions"), it stands as in the one that it adds to
+                # ("no teacher"), or else as in the main table
+                wider = controls.get(control.split(", ")[0], {})
+                ours = arms.get("m3g") or wider.get("m3g") or main.get("m3g", {})
+                cells = [_points(paired(values, main[arm])), "—" if arm == "m3g" else _points(paired(ours, values))]
+                rows.append([control, arm, f"{pair[0]:.1f}", f"{pair[1]:.1f}", *cells, str(len(keys))])
+    return markdown(rows) if len(rows) > 1 else ""
+
+
+def _points(found: Difference) -> str:
+    """A paired difference in points, with its 95 % interval."""
+    return f"{100 * found.mean:+.1f} ± {100 * found.half_width:.1f} {found.verdict}" if found.pairs > 1 else "—"

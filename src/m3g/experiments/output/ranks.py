@@ -1,0 +1,82 @@
+"""Many methods on many data sets: average ranks, Friedman's test, and Nemenyi's critical difference."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from m3g.experiments.output.comparison import Scores, average_rank
+
+
+class Ranks(NamedTuple):
+    """Average ranks (1 is best) over the data sets that all arms have.
+
+    Attributes:
+        ranks: by arm, the best first.
+        sets: how many data sets.
+        p: Friedman's probability that arms which are all alike differ so much.
+        critical: ranks that are closer than this do not differ at 5 % (Nemenyi).
+        groups: the largest groups of neighbours whose ranks do not differ.
+    """
+
+    ranks: dict[str, float]
+    sets: int
+    p: float
+    critical: float
+    groups: list[list[str]]
+
+
+def ranked(scores: Mapping[str, Scores]) -> Ranks | None:
+    """Ranks of arms by their scores per data set; None for fewer than three arms or two data sets in common.
+
+    Example:
+        >>> found = ranked({arm: {s: level + s / 100 for s in range(20)} for level, arm in enumerate("cba")})
+        >>> found.ranks, found.p < 0.001, found.groups
+        ({'a': 1.0, 'b': 2.0, 'c': 3.0}, True, [['a'], ['b'], ['c']])
+    """
+    shared = set.intersection(*(set(values) for values in scores.values())) if scores else set()
+    if len(scores) < 3 or len(shared) < 2:
+        return None
+    order = average_rank(scores)
+    order = dict(sorted(order.items(), key=lambda pair: pair[1]))
+    critical = critical_difference(len(order), len(shared))
+    return Ranks(order, len(shared), friedman(scores), critical, groups(order, critical))
+
+
+def friedman(scores: Mapping[str, Scores]) -> float:
+    """The p-value of Friedman's test; 1 where all arms are equal everywhere."""
+    from scipy.stats import friedmanchisquare
+
+    shared = sorted(set.intersection(*(set(values) for values in scores.values())), key=str)
+    p = float(friedmanchisquare(*([values[key] for key in shared] for values in scores.values())).pvalue)
+    return 1.0 if math.isnan(p) else p
+
+
+def critical_difference(arms: int, sets: int, *, level: float = 0.05) -> float:
+    """q sqrt(a (a + 1) / (6 N)), q from the studentised range: differences of average ranks below it are noise.
+
+    Example:
+        >>> round(critical_difference(5, 30), 3)
+        1.114
+    """
+    from scipy.stats import studentized_range
+
+    q = float(studentized_range.ppf(1 - level, arms, math.inf)) / math.sqrt(2)
+    return q * math.sqrt(arms * (arms + 1) / (6 * sets))
+
+
+def groups(ranks: Mapping[str, float], critical: float) -> list[list[str]]:
+    """The largest runs of neighbours, from the best on, whose first and last differ by less than `critical`.
+
+    Example:
+        >>> groups({"a": 1.0, "b": 1.5, "c": 2.2}, 1.0)
+        [['a', 'b'], ['b', 'c']]
+    """
+    names = sorted(ranks, key=lambda name: ranks[name])
+    found: list[list[str]] = []
+    for start, first in enumerate(names):
+        run = [name for name in names[start:] if ranks[name] - ranks[first] < critical]
+        if not found or not set(run) <= set(found[-1]):
+            found.append(run)
+    return found

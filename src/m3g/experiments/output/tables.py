@@ -1,0 +1,48 @@
+"""Tables as Markdown, for the terminal and the documentation alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from m3g.experiments.engine.spec import Result
+
+
+def markdown(rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table of words, its columns aligned; the first row holds the titles.
+
+    Example:
+        >>> print(markdown([["method", "test"], ["m3g", "71.4"]]))
+        | method | test |
+        | ------ | ---- |
+        | m3g    | 71.4 |
+    """
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths)) + " |" for row in rows]
+    lines.insert(1, "| " + " | ".join("-" * width for width in widths) + " |")
+    return "\n".join(lines)
+
+
+def percent(values: Sequence[float]) -> str:
+    """Mean ± standard deviation in percent; one value stands alone.
+
+    Example:
+        >>> percent([0.5, 0.52]), percent([0.5])
+        ('51.0 ± 1.4', '50.0')
+    """
+    from statistics import fmean, stdev
+
+    if not values:
+        return "—"
+    return f"{100 * fmean(values):.1f}" + (f" ± {100 * stdev(values):.1f}" if len(values) > 1 else "")
+
+
+def hours(results: Sequence[Result]) -> str:
+    """How many runs, and the time they took one after the other.
+
+    Example:
+        >>> hours([{"seconds": 90.0}, {"seconds": 120.0}])
+        '2 runs, 3.5 minutes in all.'
+    """
+    seconds = sum(row["seconds"] for row in results)
+    unit, size = ("hours", 3600) if seconds >= 3600 else ("minutes", 60) if seconds >= 60 else ("seconds", 1)
+    return f"{len(results)} runs, {seconds / size:.1f} {unit} in all."

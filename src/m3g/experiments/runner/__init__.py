@@ -1,0 +1,1 @@
+"""From a run specification to a finished run."""

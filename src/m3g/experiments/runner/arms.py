@@ -1,0 +1,53 @@
+"""What experiments share: nested settings, the small grid of a method, and the runs that try it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from m3g.experiments.engine.spec import Candidate, RunSpec, Settings
+
+Values = Mapping[str, tuple[str, Sequence[float]]]
+
+
+def merged(base: Settings, change: Settings) -> Settings:
+    """Nested settings with some of them changed.
+
+    Example:
+        >>> merged({"optim": {"eps": 1, "lr": 2}, "seed": 0}, {"optim": {"lr": 3}})
+        {'optim': {'eps': 1, 'lr': 3}, 'seed': 0}
+    """
+    result = dict(base)
+    for name, value in change.items():
+        old = result.get(name)
+        result[name] = merged(old, value) if isinstance(value, dict) and isinstance(old, dict) else value
+    return result
+
+
+def grid(method: str, values: Values, rates: Sequence[float]) -> list[dict[str, Any]]:
+    """The settings a method may choose from: learning rate and, if it has one, epsilon or temperature.
+
+    Example:
+        >>> grid("byol-pwe", {"m3g": ("epsilon", (0.1,))}, (1e-3, 3e-3))
+        [{'optim.learning_rate': 0.001}, {'optim.learning_rate': 0.003}]
+    """
+    own = values.get(method.split("-")[0])
+    if own is None:
+        return [{"optim.learning_rate": rate} for rate in rates]
+    return [{f"loss_options.{own[0]}": value, "optim.learning_rate": rate} for value in own[1] for rate in rates]
+
+
+def try_all(
+    changes: Sequence[dict[str, Any]], runs_with: Callable[[dict[str, Any]], list[RunSpec]]
+) -> tuple[list[RunSpec], tuple[Candidate, ...]]:
+    """The runs that try each change, and the candidates for the runs that take the best of them."""
+    runs, candidates = [], []
+    for change in changes:
+        mine = [
+            replace(run, settings=run.resolved(change), labels={**run.labels, "stage": "grid", **change})
+            for run in runs_with(change)
+        ]
+        runs += mine
+        candidates.append(Candidate(change, [run.id for run in mine]))
+    return runs, tuple(candidates)

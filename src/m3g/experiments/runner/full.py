@@ -1,0 +1,87 @@
+"""Runs at the paper's scale: `m3g train` with the shipped configuration, resumable, then the paper's probes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from m3g.data import Domains, ViewsData
+from m3g.evaluation import linear_probe
+from m3g.experiments.engine.spec import Settings
+from m3g.nets import MultiViewNet
+from m3g.training import Run, build_data, load, train
+from m3g.training.runs.evaluate import embed, embed_batches
+from m3g.training.settings.config import Config
+from m3g.training.settings.plain_yaml import read_yaml
+
+
+def shipped(name: str) -> Settings:
+    """The settings in a configuration that ships with the package."""
+    with resources.as_file(resources.files("m3g") / "configs" / f"{name}.yaml") as file:
+        content: Settings = read_yaml(file)
+    return content
+
+
+def config_of(settings: Settings) -> Config:
+    """The whole configuration of a run, from what differs from the defaults."""
+    return Config.from_dict(settings["config"])
+
+
+def difference(config: Config) -> Settings:
+    """What a configuration changes of the defaults: the content that a run's id is made from."""
+    content, default = config.to_dict(), Config().to_dict()
+    changed: Settings = {}
+    for name, value in content.items():
+        if value == default[name]:
+            continue
+        nested = isinstance(value, dict) and not name.endswith("_options")
+        changed[name] = {k: v for k, v in value.items() if v != default[name][k]} if nested else value
+    return changed
+
+
+def trained(config: Config, folder: Path, *, scaled: bool = False) -> tuple[MultiViewNet, ViewsData]:
+    """The trained network of a configuration; what a killed run has done is not done again."""
+    run = Run(folder)
+    if not run.weights.is_file():
+        if run.path.exists() and not run.checkpoint.is_file():
+            shutil.rmtree(run.path)  # killed before its first checkpoint
+        train(config, folder, resume=run.checkpoint.is_file())
+    if int(os.environ.get("RANK", "0")) > 0:
+        raise SystemExit(0)  # under torchrun only the first process measures; the others have done their share
+    return load(folder, scaled=scaled), build_data(config)
+
+
+def domain_metrics(config: Config, folder: Path) -> dict[str, Any]:
+    """The paper's linear probe on the seen domains, together and one by one, tested on the unseen one."""
+    net, data = trained(config, folder)
+    assert isinstance(data, Domains)
+    rows = {}
+    for domain, split in [(name, "train") for name in data.view_names] + [(name, "test") for name in data.held_out]:
+        found = embed_batches(net, data.domain_loader(domain, split))  # type: ignore[arg-type]
+        assert found.features is not None
+        assert found.labels is not None
+        rows[domain] = (found.features[0], found.labels)
+    unseen = rows[data.held_out[0]]
+    features, labels = (torch.cat(part) for part in zip(*(rows[name] for name in data.view_names)))
+    return {
+        "test": linear_probe(features, labels, *unseen).accuracy,
+        "single": {name: linear_probe(*rows[name], *unseen).accuracy for name in data.view_names},
+        "test_images": len(unseen[1]),
+    }
+
+
+def image_metrics(config: Config, folder: Path) -> dict[str, Any]:
+    """The paper's linear probe on the features of plain images, tested on the validation folder."""
+    net, data = trained(config, folder)
+    rows = []
+    for split in ("train", "test"):
+        found = embed(net, data, split)
+        assert found.features is not None
+        assert found.labels is not None
+        rows += [found.features[0], found.labels]
+    return {"test": linear_probe(*rows).accuracy, "test_images": len(rows[-1])}

@@ -1,0 +1,122 @@
+"""Many small trainings in one process: the training module's own steps, without starting a trainer for each.
+
+A laptop run takes seconds, of which Lightning's start-up and bookkeeping would be a good part. `fit_quickly` makes the
+same steps as `m3g.training.train` (same module, loss, sampler, schedules, random numbers) in a plain loop on one CPU;
+`tests/experiments/test_quick.py` compares the two.
+"""
+
+from __future__ import annotations
+
+import io
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from m3g.data import ViewsData
+from m3g.experiments.runner.stacked import stack
+from m3g.losses import ViewLoss
+from m3g.training import MultiViewModule, build_data, build_module
+from m3g.training.loop.dry_run import Loop
+from m3g.training.runs.files import atomic
+from m3g.training.settings.config import Config, check
+
+SAVE_AFTER = 20.0  # seconds between two checkpoints
+
+
+def fit_quickly(
+    config: Config, folder: Path, *, stacked: bool = False, loss: ViewLoss | None = None
+) -> tuple[MultiViewModule, ViewsData]:
+    """Train on one CPU as the configuration says; continue from `folder/quick.ckpt` if a killed run left one.
+
+    `stacked` computes all views' MLPs at once, see `m3g.experiments.runner.stacked`; `loss` takes the place of the
+    configuration's, to try one that has no name yet. Logs, precision, strategy and several processes are not its
+    business: `m3g train` has them.
+    """
+    check(config)
+    data = build_data(config)
+    module = build_module(config, data)
+    if loss is not None:
+        module.loss = loss
+    if stacked:
+        stack(module)
+    else:
+        _embed_together(module)
+    sampler = data.sampler()
+    loop = Loop(config, data, sampler.num_steps)
+    loop.attach(module)
+    optimizer = module.configure_optimizers()
+    file = folder / "quick.ckpt"
+    step = _restore(file, module, optimizer)
+    epoch, done = divmod(step, sampler.num_steps)
+    module.train()
+    saved = time.monotonic()
+    while step < loop.estimated_stepping_batches:
+        sampler.set_epoch(epoch)
+        sampler.resume(epoch=epoch, batches=done)
+        draws = list(sampler)
+        done = 0
+        for start in range(0, len(draws), data.batch_size):
+            if step == loop.estimated_stepping_batches:
+                break
+            batch = data.datasets["train"].__getitems__(draws[start : start + data.batch_size])
+            _step(module, optimizer, batch, loop, epoch, step, config.loop.clip)
+            step += 1
+            if time.monotonic() - saved > SAVE_AFTER:
+                _save(file, module, optimizer, step)
+                saved = time.monotonic()
+        epoch += 1
+    module.eval()
+    return module, data
+
+
+def _embed_together(module: MultiViewModule) -> None:
+    """Pass all views through a shared encoder at once, where that changes nothing but the time."""
+    apart = (torch.nn.Dropout, torch.nn.modules.batchnorm._BatchNorm)  # they see which points come together
+    shared = len(module.net.encoders) == 1 and module.teacher_settings.student_views is None
+    if not shared or any(isinstance(part, apart) for part in module.net.modules()):
+        return
+
+    def embed(views: list[Tensor], shown: list[int]) -> tuple[Tensor, Tensor | None]:
+        every = torch.cat([views[l] for l in shown])
+        size = (len(shown), len(views[0]))
+        student = module.net.embed_view(every, 0).unflatten(0, size)
+        return student, None if module.teacher is None else module.teacher.embed_view(every, 0).unflatten(0, size)
+
+    module.embed = embed
+
+
+def _step(
+    module: MultiViewModule, optimizer: Any, batch: Any, loop: Loop, epoch: int, step: int, clip: float | None
+) -> None:
+    loop.at(step, module.seed)
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        loss = module.training_step(batch, step)
+        loss.backward()
+        module.on_before_optimizer_step(optimizer)
+        if clip is not None:
+            torch.nn.utils.clip_grad_norm_(module.parameters(), clip)
+        return loss
+
+    module.optimizer_step(epoch, step, optimizer, closure)
+
+
+def _save(file: Path, module: MultiViewModule, optimizer: Any, step: int) -> None:
+    buffer = io.BytesIO()
+    torch.save({"module": module.state_dict(), "optimizer": optimizer.state_dict(), "step": step}, buffer)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with atomic(file) as out:
+        out.write(buffer.getbuffer())
+
+
+def _restore(file: Path, module: MultiViewModule, optimizer: Any) -> int:
+    if not file.is_file():
+        return 0
+    kept = torch.load(file, weights_only=True)
+    module.load_state_dict(kept["module"])
+    optimizer.load_state_dict(kept["optimizer"])
+    return int(kept["step"])

@@ -1,0 +1,130 @@
+"""What needs no loss of k views: the inputs themselves, and the same network trained on labels.
+
+They say what the data and the probe allow: where labels bring little more than the inputs do, no method can be told
+from another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from m3g.data import ViewsData
+from m3g.experiments.engine.spec import Request, RunSpec
+from m3g.experiments.output.tables import markdown
+from m3g.experiments.runner.arms import try_all
+from m3g.experiments.runner.quick import fit_quickly
+from m3g.nets import MultiViewNet
+from m3g.training import build_data, build_module
+from m3g.training.settings.config import Config
+
+REFERENCES = {
+    "raw": "the probe on the inputs",
+    "supervised": "the same network and steps, trained on the labels of all training rows",
+}
+
+
+class Inputs(nn.Module):
+    """In the place of a network: features that are the inputs, and embeddings (1, n, d) of all views side by side.
+
+    Of `signals` the logarithm of the spectrum's power is taken: a single sample says nothing where phases differ.
+
+    Example:
+        >>> views = [torch.randn(4, 3, 2), torch.randn(4, 5)]
+        >>> Inputs()(views).shape, Inputs().features(views)[0].shape
+        (torch.Size([1, 4, 11]), torch.Size([4, 6]))
+    """
+
+    def __init__(self, *, signals: bool = False) -> None:
+        super().__init__()
+        self.signals = signals
+
+    def features(self, views: Sequence[Tensor]) -> list[Tensor]:
+        if self.signals:
+            views = [torch.fft.rfft(view).abs().square().clamp(min=1e-8).log() for view in views]
+        return [view.flatten(1) for view in views]
+
+    def forward(self, views: Sequence[Tensor]) -> Tensor:
+        return torch.cat(self.features(views), dim=1).unsqueeze(0)
+
+
+def fit_or_reference(config: Config, reference: str | None, folder: Path) -> tuple[nn.Module, ViewsData]:
+    """The trained network of a run, or what stands in its place for one of REFERENCES; and the run's data."""
+    if reference is None:
+        module, data = fit_quickly(config, folder)
+        return module.net, data
+    data = build_data(config)
+    return Inputs() if reference == "raw" else fit_labels(config, data, joined=False), data
+
+
+def fit_labels(config: Config, data: ViewsData, *, joined: bool) -> MultiViewNet:
+    """The configuration's network after as many steps on the same batches, with cross-entropy in place of the loss.
+
+    Every view is classified by its features; `joined` classifies the mean of the views' embeddings instead, for views
+    that need each other.
+    """
+    torch.manual_seed(config.seed)
+    net = build_module(config, data).net
+    sampler = data.sampler()
+    steps = config.loop.max_steps or config.loop.epochs * sampler.num_steps
+    rows: Any = data.datasets["train"]
+    head = nn.LazyLinear(data.num_classes or 1)
+    _logits(net, head, rows.__getitems__([0, 1])["views"], joined)  # the first call decides the head's width
+    rate = config.optim.learning_rate
+    optimizer = torch.optim.AdamW([*net.parameters(), *head.parameters()], lr=rate)
+    net.train()
+    step = 0
+    while step < steps:
+        sampler.set_epoch(step // sampler.num_steps)
+        draws = list(sampler)
+        for start in range(0, len(draws), data.batch_size):
+            if step == steps:
+                break
+            batch = rows.__getitems__(draws[start : start + data.batch_size])
+            for group in optimizer.param_groups:
+                group["lr"] = rate * (1 - step / steps)
+            optimizer.zero_grad()
+            logits = _logits(net, head, batch["views"], joined)
+            cross_entropy(logits, batch["label"].repeat(len(logits) // len(batch["label"]))).backward()
+            optimizer.step()
+            step += 1
+    return net.eval()
+
+
+def _logits(net: MultiViewNet, head: nn.Module, views: list[Tensor], joined: bool) -> Tensor:
+    found: Tensor = head(net(views).mean(0) if joined else torch.cat(net.features(views)))
+    return found
+
+
+def reference_runs(
+    make: Callable[[str, int], list[RunSpec]],
+    request: Request,
+    *,
+    tuning_seed: int,
+    seeds: int,
+    rates: Sequence[float],
+) -> list[RunSpec]:
+    """`make(name, seed)` gives the runs of a reference; `supervised` chooses its learning rate on validation."""
+    found: list[RunSpec] = []
+    if request.wants("supervised"):
+        tried, options = try_all(
+            [{"optim.learning_rate": rate} for rate in rates], lambda _: make("supervised", tuning_seed)
+        )
+        found += tried
+        for run in (run for seed in range(seeds) for run in make("supervised", seed)):
+            found.append(RunSpec(run.experiment, run.settings, run.labels, options))
+    if request.wants("raw"):
+        found += [run for seed in range(seeds) for run in make("raw", seed)]
+    return found
+
+
+def reference_table(title: str, rows: Mapping[str, Mapping[str, str]]) -> str:
+    """Per setting what each reference has; empty without any."""
+    names = [name for name in REFERENCES if any(name in by for by in rows.values())]
+    cells = [[title, *names], *([setting, *(by.get(name, "—") for name in names)] for setting, by in rows.items())]
+    return markdown(cells) if names else ""

@@ -1,0 +1,1 @@
+"""All k-view losses on real multi-view data sets."""

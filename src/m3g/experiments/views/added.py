@@ -1,0 +1,55 @@
+"""Data sets and losses of one's own in `m3g reproduce views`, all in one file that `--add` names.
+
+The file uses `data_set` and `view_loss`; nothing of the package changes, and only the runs of what is new are left:
+
+    from m3g.experiments.views.added import data_set, view_loss
+
+    @data_set("orchids", ["petal", "leaf", "smell"])
+    def orchids(source): ...  # arrays by name, from the folder of --data
+
+    @view_loss("to-the-mean", [{"loss_options.weight": value} for value in (0.1, 0.3, 1.0, 3.0)])
+    class ToTheMean(ViewLoss): ...
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from m3g import losses
+from m3g.experiments.views.grids import FIXED, GRIDS
+from m3g.experiments.views.sets import data_set
+
+__all__ = ["data_set", "load", "view_loss"]
+
+
+def view_loss(name: str, grid: Sequence[dict[str, Any]], **fixed: Any) -> Callable[[Any], Any]:
+    """Register a `ViewLoss` (or a function that returns one) for this process, with the settings it chooses from.
+
+    Args:
+        name: a new name; `m3g reproduce views --methods NAME` runs it alone.
+        grid: four changes of the configuration, such as `{"loss_options.temperature": 0.1}`.
+        fixed: options of the loss that are the same in all of them.
+    """
+    if len(grid) != 4:
+        raise ValueError(f"grid must have 4 settings, as that of every loss, got {len(grid)}.")
+
+    def keep(factory: Any) -> Any:
+        losses.register(name, factory)
+        GRIDS[name], FIXED[name] = list(grid), fixed
+        return factory
+
+    return keep
+
+
+def load(file: str | Path) -> None:
+    """Run the user's file, which registers what it has."""
+    path = Path(file)
+    if path.suffix != ".py" or not path.is_file():
+        raise ValueError(f"--add must be a Python file that exists, got {str(file)!r}.")
+    spec = importlib.util.spec_from_file_location(f"m3g_added_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    spec.loader.exec_module(importlib.util.module_from_spec(spec))

@@ -1,0 +1,69 @@
+"""What every loss of `m3g reproduce views` may choose from: four settings each, in the form that suits it best.
+
+An arm is a loss, or a loss of another name with options of its own. Two things are set for losses that need them,
+because the measures compare views by cosines and by probes that move from one view to another:
+
+- `BIAS`: `gram`, `pmrl` and `symile` cannot tell z from -z, in whole or for single features of two views, so that from
+  random networks they align the views up to signs. All points start in one half-space instead.
+- `READOUT`: `mcca` is the same after any linear map of a view, and ends, as deep CCA does, with linear CCA of the
+  embeddings of the training rows (`m3g.evaluation.CanonicalViews`); `gram` and `symile` may choose it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from m3g.experiments.engine.spec import Settings
+
+CANONICAL = "readout.canonical"
+# arms that are a loss of another name with options of their own
+LOSS_OF = {"m3g-rising": "m3g"}
+# options of the loss that are not in its grid
+FIXED: dict[str, Settings] = {
+    "infonce-pwe": {"symmetric": True},
+    "infonce-ave": {"symmetric": True},
+    "m3g-rising": {"epsilon": 0.02},
+    "kl": {"of": "pairs"},
+    "lejepa": {"directions": 64},
+    "symile": {"rescale": True},
+}
+BIAS = {"gram": 0.5, "pmrl": 0.5, "symile": 0.5}
+READOUT = {"mcca": True, "gram": False, "symile": False}
+
+
+def _each(option: str, values: Sequence[float]) -> list[dict[str, Any]]:
+    return [{option: value} for value in values]
+
+
+def _read_both_ways(temperatures: Sequence[float]) -> list[dict[str, Any]]:
+    return [{TEMPERATURE: t, CANONICAL: last} for last in (False, True) for t in temperatures]
+
+
+EPSILON, TEMPERATURE, RATE = "loss_options.epsilon", "loss_options.temperature", "optim.learning_rate"
+TEMPERATURES = _each(TEMPERATURE, (0.05, 0.1, 0.2, 0.5))
+GRIDS: dict[str, list[dict[str, Any]]] = {
+    "m3g": _each(EPSILON, (0.02, 0.05, 0.1, 0.2)),
+    "infonce-pwe": TEMPERATURES,
+    "infonce-ave": TEMPERATURES,
+    "m3g-pairs": _each(EPSILON, (0.05, 0.1, 0.2, 0.4)),
+    "m3g-rising": _each("loss_options.final_epsilon", (0.1, 0.2, 0.4, 0.8)),
+    "polyview": TEMPERATURES,
+    "mv-infonce": TEMPERATURES,
+    "mv-dhel": TEMPERATURES,
+    "vicreg": _each("loss_options.covariance", (0.1, 1.0, 5.0, 25.0)),
+    "kl": _each(EPSILON, (0.02, 0.05, 0.1, 0.2)),
+    "gram": _read_both_ways((0.05, 0.2)),
+    "symile": _read_both_ways((0.05, 0.2)),
+    "pmrl": [
+        {TEMPERATURE: t, "loss_options.contrast_temperature": u}
+        for t, u in ((0.5, 0.1), (0.5, 0.2), (0.5, 0.5), (1.0, 0.2))
+    ],
+    "mmcr": _each("loss_options.compression", (0.0, 0.005, 0.05, 0.2)),
+    "mcca": _each("loss_options.ridge", (0.01, 0.1, 0.5, 1.0)),
+    "barlow-twins": _each("loss_options.redundancy", (0.005, 0.02, 0.1, 0.5)),
+    "lejepa": _each("loss_options.regularization", (0.02, 0.05, 0.2, 0.5)),
+    "triangle": TEMPERATURES,
+    "byol-ave": _each(RATE, (1e-3, 2e-3, 4e-3, 8e-3)),
+    "byol-pwe": _each(RATE, (1e-3, 2e-3, 4e-3, 8e-3)),
+}

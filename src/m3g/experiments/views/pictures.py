@@ -1,0 +1,183 @@
+"""Pictures of `m3g reproduce views`: critical differences, a heat map, and curves against absent entries."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from m3g.experiments.engine.spec import Result
+from m3g.experiments.output import figures
+from m3g.experiments.output.ranks import Ranks
+from m3g.experiments.views import scores as views_scores
+
+# the losses at the top, and those that were weak before they got what they need
+FRONT = ("m3g", "infonce-pwe", "infonce-ave", "m3g-pairs", "vicreg", "mmcr", "pmrl", "mcca")
+SHOWN = (
+    "m3g",
+    "infonce-pwe",
+    "infonce-ave",
+    "m3g, absent in training",
+    "linear-mcca",
+    "raw",
+    "supervised",
+    "infonce-pwe, absent in training",
+)
+PICTURED = {"linear_mean": "linear probe", "recall": "retrieval", "moved": "moved probe"}
+BY_NUMBER = {
+    "linear_mean": "linear probe",
+    "recall": "found from one view in another",
+    "recall_rest": "found from all other views",
+}
+
+
+def draw(results: list[Result], every: Mapping[str, Any], folder: Path) -> list[Path]:
+    """All pictures that the finished runs allow, as PNG and SVG; returns the PNGs."""
+    tests = views_scores.tested(results)
+    made = []
+    ranks = {name: found for name, found in views_scores.ranks_of(dict(every)).items() if name in PICTURED}
+    if ranks:
+        made += critical_differences({PICTURED[name]: found for name, found in ranks.items()}, folder / "ranks")
+    made += heat_map(every, folder / "heat")
+    made += absent_curves(tests, folder / "absent")
+    made += front(results, folder / "front")
+    return _shown(made)
+
+
+def critical_differences(ranks: Mapping[str, Ranks], path: Path) -> list[Path]:
+    """Per task a line for every arm, the best first, with its average rank; bars at the right join arms whose ranks do
+    not differ (Nemenyi, 5 %).
+    """
+    most = max(len(found.ranks) for found in ranks.values())
+    figure, axes = figures.panels(len(ranks), width=4.6 * len(ranks), height=1.4 + 0.24 * most)
+    for axis, (title, found) in zip(axes, ranks.items()):
+        arms = list(found.ranks)
+        for place, (arm, rank) in enumerate(found.ranks.items()):
+            colour = figures.COLOURS[1] if arm.startswith(views_scores.OURS) else "black"
+            axis.plot([0, rank], [place, place], color=colour, linewidth=0.6, alpha=0.4)
+            axis.plot([rank], [place], "o", color=colour, markersize=4)
+            axis.text(rank + 0.3, place, f"{rank:.1f}", fontsize=7, va="center", color=colour)
+        axis.set_yticks(range(len(arms)), arms, fontsize=8)
+        for label in axis.get_yticklabels():
+            label.set_color(figures.COLOURS[1] if label.get_text().startswith(views_scores.OURS) else "black")
+        bars = [group for group in found.groups if len(group) > 1]
+        end = len(arms) + 2
+        for place, group in enumerate(bars):
+            ends = [arms.index(group[0]) - 0.3, arms.index(group[-1]) + 0.3]
+            axis.plot([end + 0.7 * place] * 2, ends, color=figures.COLOURS[0], linewidth=2.5, solid_capstyle="butt")
+        axis.set(xlim=(0, end + 0.7 * len(bars)), ylim=(most - 0.4, -0.6), xlabel="average rank, 1 is best")
+        axis.set_title(f"{title}, {found.sets} sets, critical difference {found.critical:.1f}", fontsize=9)
+        for side in ("right", "top"):
+            axis.spines[side].set_visible(False)
+    return figures.save(figure, path)
+
+
+def heat_map(every: Mapping[str, Any], path: Path) -> list[Path]:
+    """Arms against data sets; the colour is the distance from the best loss of the column, in points."""
+    shown = [name for name in PICTURED if every[name]]
+    if not shown:
+        return []
+    most = max(len(every[name]) for name in shown)
+    figure, axes = figures.panels(len(shown), width=5.6 * len(shown), height=1.6 + 0.27 * most)
+    for axis, name in zip(axes, shown):
+        means = {arm: by for arm, by in views_scores.means(every[name]).items() if not views_scores.is_control(arm)}
+        every_set = dict.fromkeys(data for by in means.values() for data in by)
+        whole = views_scores.common(means) or every_set
+        sets = [data for data in every_set if data in whole]
+        losses = [by for arm, by in means.items() if arm not in views_scores.NOT_LOSSES]
+        best = {data: max((by[data] for by in losses if data in by), default=math.nan) for data in sets}
+        grid = [[100 * (by[d] - best[d]) if d in by else math.nan for d in sets] for by in means.values()]
+        image = axis.imshow(grid, cmap="cividis", vmin=-20, vmax=0, aspect="auto")
+        for i, by in enumerate(means.values()):
+            for j, data in enumerate(sets):
+                if data in by:
+                    colour = "black" if grid[i][j] > -10 else "white"
+                    axis.text(j, i, f"{100 * by[data]:.0f}", ha="center", va="center", fontsize=7, color=colour)
+        axis.set_xticks(range(len(sets)), sets, rotation=60, fontsize=7, ha="right")
+        axis.set_yticks(range(len(means)), list(means), fontsize=7)
+        axis.set_title(PICTURED[name], fontsize=9)
+    figure.colorbar(image, ax=list(axes), shrink=0.8, label="points below the best loss")
+    return figures.save(figure, path)
+
+
+def absent_curves(tests: list[Result], path: Path) -> list[Path]:
+    """Probe and retrieval against the share of the test's entries that is absent, mean over the data sets."""
+    found = {name: views_scores.absent_curves(tests, name) for name in ("linear", "recall_rest")}
+    if not any(found.values()):
+        return []
+    figure, axes = figures.panels(2, width=9.0, height=4.2)
+    titles = {"linear": "linear probe, %", "recall_rest": "found from the other views, %"}
+    for axis, (name, curves) in zip(axes, found.items()):
+        for place, arm in enumerate(SHOWN):
+            if arm in curves:
+                shares = sorted(curves[arm], key=float)
+                axis.plot([100 * float(s) for s in shares], [100 * curves[arm][s] for s in shares], label=arm,
+                          color=figures.COLOURS[place], marker=figures.MARKERS[place], markersize=4)  # fmt: skip
+        axis.set(xlabel="entries absent in testing, %", ylabel=titles[name])
+        axis.grid(alpha=0.3)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False, fontsize=8)
+    return figures.save(figure, path)
+
+
+def front(results: list[Result], path: Path) -> list[Path]:
+    """Probe against retrieval for every setting of the grids, on validation rows, mean over the data sets."""
+    points: dict[str, dict[str, dict[str, tuple[float, float]]]] = {}
+    for row in results:
+        labels, found = row["labels"], row["metrics"]
+        if labels["stage"] == "grid" and views_scores.BATCH not in labels and "linear_mean" in found:
+            setting = views_scores.setting({name: value for name, value in labels.items() if "." in name})
+            here = points.setdefault(labels["arm"], {}).setdefault(setting, {})
+            here[labels["data"]] = (found["linear_mean"], found["recall"])
+    shared = views_scores.common({arm: set.intersection(*map(set, at.values())) for arm, at in points.items()})
+    lines = {
+        arm: {setting: [at[data] for data in shared] for setting, at in points[arm].items() if shared <= set(at)}
+        for arm in FRONT
+        if shared and arm in points
+    }
+    lines = {arm: by for arm, by in lines.items() if by}
+    if not lines:
+        return []
+    figure, (axis,) = figures.panels(1, width=6.5, height=4.5)
+    for place, (arm, by) in enumerate(lines.items()):
+        settings = sorted(by, key=_place)
+        xs = [100 * statistics.fmean(x for x, _ in by[s]) for s in settings]
+        ys = [100 * statistics.fmean(y for _, y in by[s]) for s in settings]
+        colour, marker = figures.COLOURS[place], figures.MARKERS[place]
+        axis.plot(xs, ys, label=arm, color=colour, marker=marker, markersize=4, linewidth=1)
+        axis.annotate(settings[0], (xs[0], ys[0]), (4, 3), textcoords="offset points", fontsize=6, color=colour)
+    axis.set(xlabel="linear probe, % (validation)", ylabel="right object found first, % (validation)")
+    axis.grid(alpha=0.3)
+    axis.legend(frameon=False, fontsize=7, ncols=2)
+    return figures.save(figure, path)
+
+
+def _place(setting: str) -> tuple[bool, list[float]]:
+    """By value; those that are read out after linear CCA last."""
+    return "canonical" in setting, [float(value) for value in setting.removesuffix(" canonical").split(", ")]
+
+
+def by_number(tests: list[Result], path: Path) -> list[Path]:
+    """Probe and retrieval on the digits against the number of views that training and testing have; returns the PNG."""
+    found = {name: views_scores.by_number(tests, name) for name in BY_NUMBER}
+    if not any(found.values()):
+        return []
+    figure, axes = figures.panels(len(found), width=4.0 * len(found), height=3.4)
+    for axis, (name, curves) in zip(axes, found.items()):
+        for place, arm in enumerate(SHOWN):
+            if arm in curves:
+                numbers = sorted(curves[arm])
+                values = [[100 * value for value in curves[arm][k]] for k in numbers]
+                spread = [statistics.stdev(part) if len(part) > 1 else 0.0 for part in values]
+                axis.errorbar(numbers, [statistics.fmean(part) for part in values], spread, label=arm, capsize=2,
+                              color=figures.COLOURS[place], marker=figures.MARKERS[place], markersize=4)  # fmt: skip
+        axis.set(xlabel="views k", title=f"{BY_NUMBER[name]}, %")
+        axis.xaxis.get_major_locator().set_params(integer=True)
+        axis.grid(alpha=0.3)
+    axes[0].legend(frameon=False, fontsize=7)
+    return _shown(figures.save(figure, path))
+
+
+def _shown(files: list[Path]) -> list[Path]:
+    return [path for path in files if path.suffix == ".png"]

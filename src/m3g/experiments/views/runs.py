@@ -1,0 +1,248 @@
+"""Which k-view loss for which data; `m3g reproduce views`.
+
+Every loss of `m3g losses` trains the same small network (an MLP per view) on real sets of k = 2 to 12 views, with the
+same optimiser, number of steps and points per batch; M3G also with an epsilon that rises. Each has a grid of four
+settings, tried with a seed and a split that no table contains and chosen on its validation rows; the setting is then
+trained on five other splits and measured on their test rows. Beside them stand what needs no such loss: the inputs,
+their principal components, linear CCA of k views, and the same network trained on all labels. M3G and InfoNCE also
+choose their points per batch: 16, 32 or 64, with the setting that was best at 32.
+
+The order is such that a part is useful: M3G, InfoNCE and the baselines on all sets of measurements, the other losses
+one by one, the first three losses (and `m3g-pairs`) with half of the training entries absent, the three with the batch
+in their choice, and on the digits with three to five of their views; on two sets some losses with 128 objects per
+batch, with 1000 steps, or without the help that they need; then the same on the sets of pictures (`by_class`), which
+take as long as all others together. Data sets are in `m3g.experiments.views.sets`, the grids in
+`m3g.experiments.views.grids`.
+"""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.nn.functional import normalize
+
+from m3g.data import ViewsData
+from m3g.evaluation import CanonicalViews
+from m3g.experiments.engine.names import NAMES
+from m3g.experiments.engine.spec import Candidate, Experiment, Request, RunSpec, Settings
+from m3g.experiments.runner.arms import merged, try_all
+from m3g.experiments.runner.full import config_of
+from m3g.experiments.runner.quick import fit_quickly
+from m3g.experiments.views import tables as views_tables
+from m3g.experiments.views.baselines import BASELINES, baseline
+from m3g.experiments.views.grids import BIAS, FIXED, GRIDS, LOSS_OF, READOUT
+from m3g.experiments.views.metrics import Points, measure, validation
+from m3g.experiments.views.scores import BATCH
+from m3g.experiments.views.sets import SETS, prepare_sets
+from m3g.training.loop.module import NonFiniteLoss
+
+Candidates = tuple[Candidate, ...]
+TUNING_SEED = 100
+SEEDS = 5
+POINTS, STEPS = 32, 200
+OTHER_POINTS = (16, 64)
+ABSENT_IN_TRAINING = 0.5
+MAIN = ("m3g", "infonce-pwe", "infonce-ave")
+# on two sets: larger batches (without M3G, which has 128^4 tuples of four views), longer trainings, and what losses
+# without a sense of signs do when views start at random and are read as they are (arms "plain")
+CLOSER = ("digits", "scenes")
+LARGE, IN_LARGE = 128, ("infonce-pwe", "infonce-ave", "m3g-pairs", "mcca")
+LONGER, WEAK = 1000, ("gram", "symile", "pmrl", "mcca")
+
+
+def config(data: str, arm: str, *, seed: int, steps: int = STEPS) -> Settings:
+    """What a run changes of the defaults of `m3g train`."""
+    wanted, loss = SETS[data], LOSS_OF.get(arm, arm)
+    file = f"{{data}}/{data}.npz"
+    options: Settings = {
+        "paths": [f"{file}:{view}" for view in wanted.views],
+        "view_names": list(wanted.views),
+        "val": 0.2,
+        "test": 0.2,
+        "batch_size": POINTS,
+        "split_seed": seed + 1,
+    }
+    options |= {"labels": f"{file}:label"} if wanted.labels else {}
+    options |= {"groups": f"{file}:group"} if wanted.groups else {}
+    found: Settings = {
+        "data": "arrays",
+        "data_options": options,
+        "encoder_options": {"width": 64},
+        "heads": {"embedding_size": 32, "hidden": None},
+        "loss": loss,
+        "loss_options": dict(FIXED.get(arm, {})),
+        "optim": {"learning_rate": 2e-3},
+        "loop": {"epochs": 1000, "max_steps": steps, "accelerator": "cpu", "evaluate_every": 0},
+        "seed": seed,
+    }
+    if loss in ("m3g", "kl") and len(wanted.views) > 4:
+        found |= {"views_per_step": 4, "subsets_per_step": 4}  # all tuples of more views are too many
+    if loss.startswith("byol"):
+        found |= {"teacher": {"enabled": True, "momentum": 0.99}}
+        found["heads"] = {**found["heads"], "predictor": True}
+    if arm in BIAS:
+        found["heads"] = {**found["heads"], "bias": BIAS[arm]}
+    return found
+
+
+def possible(data: str, loss: str) -> bool:
+    """The area of a triangle is that of three views."""
+    return loss != "triangle" or len(SETS[data].views) == 3
+
+
+def _run(data: str, arm: str, loss: str, seed: int, request: Request, *, baseline: str | None = None) -> RunSpec:
+    settings = {"config": config(data, loss, seed=seed, steps=3 if request.miniature else STEPS), "data": data}
+    stage = "grid" if seed == TUNING_SEED else "test"
+    settings |= {"stage": stage} | ({"baseline": baseline} if baseline else {})
+    settings |= {"readout": {"canonical": READOUT[loss]}} if loss in READOUT else {}
+    return RunSpec("views", settings, {"data": data, "arm": arm, "seed": seed, "stage": stage})
+
+
+def _tuned(data: str, loss: str, request: Request) -> tuple[list[RunSpec], Candidates]:
+    return try_all(GRIDS[loss], lambda _: [_run(data, loss, loss, TUNING_SEED, request)])
+
+
+def _block(data: str, loss: str, request: Request) -> Iterator[RunSpec]:
+    """The grid of a loss on a data set, then its runs with the setting that was best."""
+    if request.wants(loss) and possible(data, loss):
+        runs, candidates = _tuned(data, loss, request)
+        yield from runs
+        for seed in _seeds(request):
+            yield replace(_run(data, loss, loss, seed, request), candidates=candidates)
+
+
+def _seeds(request: Request) -> Sequence[int]:
+    return range(SEEDS if request.seeds is None else request.seeds)
+
+
+def _runs(request: Request) -> Iterator[RunSpec]:
+    for by_class in (False, True):
+        sets = [name for name, about in SETS.items() if about.by_class == by_class]
+        whole, parts = ([name for name in sets if SETS[name].part == part] for part in (False, True))
+        for data in whole:
+            yield from _first(data, request)
+        for loss in (loss for loss in GRIDS if loss not in MAIN):
+            for data in whole:
+                yield from _block(data, loss, request)
+        for data in whole:
+            if len(SETS[data].views) > 2 and not SETS[data].gaps:  # of two views half would leave no pair
+                for loss in (*MAIN, "m3g-pairs"):
+                    change = {"data_options": {"absent": ABSENT_IN_TRAINING}}
+                    yield from _as_chosen(data, loss, "absent in training", change, request)
+        for data in whole:
+            for loss in filter(request.wants, MAIN):
+                yield from _with_batch(data, loss, request)
+        for data in parts:
+            yield from _first(data, request)
+        for data in (data for data in whole if data in CLOSER):
+            for loss in WEAK:
+                for run in _as_chosen(data, loss, "plain", {"heads": {"bias": None}}, request):
+                    run.settings["plain"] = True
+                    yield run
+            for loss in IN_LARGE:
+                change = {"data_options": {"batch_size": LARGE}}
+                yield from _as_chosen(data, loss, f"{LARGE} objects", change, request)
+            for loss in (*WEAK, *MAIN):
+                change = {"loop": {"max_steps": LONGER}}
+                yield from _as_chosen(data, loss, f"{LONGER} steps", change, request)
+
+
+def _first(data: str, request: Request) -> Iterator[RunSpec]:
+    for loss in MAIN:
+        yield from _block(data, loss, request)
+    yield from _baselines(data, request)
+
+
+def _baselines(data: str, request: Request) -> Iterator[RunSpec]:
+    for name in filter(request.wants, BASELINES):
+        if SETS[data].labels or name == "linear-mcca":
+            for seed in _seeds(request):
+                yield _run(data, name, "infonce-pwe", seed, request, baseline=name)
+
+
+def _as_chosen(data: str, loss: str, name: str, change: Settings, request: Request) -> Iterator[RunSpec]:
+    """A loss with the setting that was best, under other conditions."""
+    if request.wants(loss):
+        _, candidates = _tuned(data, loss, request)
+        for seed in _seeds(request):
+            run = _run(data, f"{loss}, {name}", loss, seed, request)
+            run.settings["config"] = merged(run.settings["config"], change)
+            yield replace(run, candidates=candidates)
+
+
+def _with_batch(data: str, loss: str, request: Request) -> Iterator[RunSpec]:
+    """The points per batch are chosen too, after the loss's own setting."""
+    arm = f"{loss}, batch chosen"
+    _, candidates = _tuned(data, loss, request)
+    tried = replace(_run(data, arm, loss, TUNING_SEED, request), candidates=candidates)
+    runs, then = try_all([{BATCH: n} for n in OTHER_POINTS], lambda _: [tried])
+    yield from runs
+    for seed in _seeds(request):
+        yield replace(_run(data, arm, loss, seed, request), candidates=candidates, then=then)
+
+
+def runs(request: Request) -> list[RunSpec]:
+    return list(_runs(request))
+
+
+def work(settings: Settings, folder: Path, data: Path) -> dict[str, Any]:
+    """Train, then measure: on the validation rows to choose a setting, on the test rows once it is chosen."""
+    run, by_class = config_of(settings), SETS[settings["data"]].by_class
+    if "baseline" in settings:
+        views_data, parts = baseline(settings["baseline"], run)
+        shared = settings["baseline"] in ("linear-mcca", "supervised")
+        seen = {split: _points(views_data, split, views, shared=shared) for split, views in parts.items()}
+        return measure(seen["train"], seen["test"], shared=shared, by_class=by_class, seed=run.seed)
+    try:
+        module, views_data = fit_quickly(run, folder, stacked=True)
+    except NonFiniteLoss as error:
+        return {"validation": 0.0, "diverged": str(error).splitlines()[0][:200]}
+    seen = {split: embedded(module.net, views_data, split) for split in ("train", "val", "test")}
+    if settings.get("readout", {}).get("canonical") and not settings.get("plain"):
+        seen = read_out(seen)
+    found: dict[str, Any] = validation(seen["train"], seen["val"], by_class=by_class)
+    if settings["stage"] == "grid":
+        return found
+    tested = measure(seen["train"], seen["test"], shared=True, by_class=by_class, seed=run.seed)
+    return {**tested, "validation": found["validation"]}
+
+
+@torch.no_grad()
+def embedded(net: Any, data: ViewsData, split: Any) -> Points:
+    """A split as a trained network sees it."""
+    return _points(data, split, list(net(data.arrays(split)[0])), shared=True)
+
+
+def read_out(seen: dict[str, Points]) -> dict[str, Points]:
+    """Every split's views in the space in which those of the training rows correlate most."""
+    maps = CanonicalViews(seen["train"].views, seen["train"].mask)
+    return {
+        split: replace(points, views=[normalize(view, dim=-1) for view in maps(points.views)])
+        for split, points in seen.items()
+    }
+
+
+def _points(data: ViewsData, split: Any, views: list[torch.Tensor], *, shared: bool) -> Points:
+    _, mask, labels = data.arrays(split)
+    return Points([normalize(view, dim=-1) if shared else view for view in views], labels, mask)
+
+
+def prepare(source: Path | None, target: Path, request: Request) -> None:
+    prepare_sets(source, target, list(SETS))
+
+
+EXPERIMENT = Experiment(
+    name="views",
+    about=NAMES["views"],
+    runs=runs,
+    work=work,
+    collect=views_tables.collect,
+    prepare=prepare,
+    methods=ChainMap[str, Any](BASELINES, GRIDS),  # which sees what `--add` brings
+    seconds=3.0,
+)

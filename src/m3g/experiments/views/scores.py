@@ -1,0 +1,147 @@
+"""Scores of `m3g reproduce views` by arm, data set and seed, and what is ranked of them."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from m3g.experiments.engine.spec import Result
+from m3g.experiments.output.ranks import Ranks, ranked
+from m3g.experiments.views.grids import CANONICAL
+from m3g.experiments.views.sets import DIGITS_BY_NUMBER, SETS
+
+OURS = "m3g"
+BATCH = "data_options.batch_size"  # the label of a run of the grid that tries other points per batch
+NOT_LOSSES = ("raw", "pca", "linear-mcca", "supervised")
+PARTS = tuple(name for name, wanted in SETS.items() if wanted.part)
+TASKS = ("linear_mean", "moved", "recall", "recall_rest", "few_5_mean", "nmi")
+Table = dict[str, dict[str, dict[Any, float]]]  # arm, data set, seed
+
+
+def is_control(arm: str) -> bool:
+    """Whether an arm is another one under other conditions (`m3g, absent in training`), so not ranked with it."""
+    return "," in arm
+
+
+def setting(changes: Mapping[str, Any]) -> str:
+    """The values of a grid's setting in words.
+
+    Example:
+        >>> setting({"loss_options.temperature": 0.2, CANONICAL: True, BATCH: 64})
+        '0.2 canonical, n = 64'
+    """
+    values = [f"{v:g}" for name, v in changes.items() if name not in (CANONICAL, BATCH)]
+    text = ", ".join(values) + (" canonical" if changes.get(CANONICAL) else "")
+    return text + (f", n = {changes[BATCH]}" if BATCH in changes else "")
+
+
+def tested(results: Iterable[Result]) -> list[Result]:
+    """The runs that were measured on test rows, in the order of the data sets; what diverged has nothing to measure."""
+    found = [row for row in results if row["labels"]["stage"] == "test" and "diverged" not in row["metrics"]]
+    order = list(SETS)
+    return sorted(found, key=lambda row: (*order, row["labels"]["data"]).index(row["labels"]["data"]))
+
+
+def scores(tests: Iterable[Result], name: str) -> Table:
+    """A metric by arm, data set and seed; M3G first, what is no loss last."""
+    found: Table = {}
+    order = (OURS, "infonce-pwe", "infonce-ave")
+
+    def place(row: Result) -> tuple[bool, bool, int, str]:
+        arm = row["labels"]["arm"]
+        return is_control(arm), arm in NOT_LOSSES, order.index(arm) if arm in order else len(order), arm
+
+    for row in sorted(tests, key=place):
+        value = row["metrics"].get(name)
+        if value is not None and value == value:
+            labels = row["labels"]
+            found.setdefault(labels["arm"], {}).setdefault(labels["data"], {})[labels["seed"]] = value
+    return found
+
+
+def means(table: Table, *, seeds: int = 0) -> dict[str, dict[str, float]]:
+    """The mean over the seeds by arm and data set, where there are at least so many."""
+    return {
+        arm: {data: statistics.fmean(by.values()) for data, by in sets.items() if len(by) >= seeds}
+        for arm, sets in table.items()
+    }
+
+
+def common(found: Mapping[str, Collection[str]]) -> set[str]:
+    """The data sets that M3G and both forms of InfoNCE have, as far as they have any."""
+    sets = [set(found[arm]) for arm in (OURS, "infonce-pwe", "infonce-ave") if found.get(arm)]
+    return set.intersection(*sets) if sets else set()
+
+
+def complete(table: Table) -> dict[str, dict[str, float]]:
+    """Means of the arms that have all those data sets, for ranks: without labels, and no arm under other conditions."""
+    found = means(table)
+    wanted = common(found)
+    return {
+        arm: {data: sets[data] for data in wanted}
+        for arm, sets in found.items()
+        if wanted and wanted <= set(sets) and arm != "supervised" and not is_control(arm)
+    }
+
+
+def ranks_of(every: dict[str, Table]) -> dict[str, Ranks]:
+    """Ranks for each task that has them."""
+    found = {name: ranked(complete(every[name])) for name in TASKS}
+    return {name: ranks for name, ranks in found.items() if ranks is not None}
+
+
+def by_number(tests: Iterable[Result], name: str) -> dict[str, dict[int, list[float]]]:
+    """A metric of the digits by arm and number of views, one value per seed, for arms that have all the numbers that
+    any arm has, and several.
+    """
+    table = scores(tests, name)
+    found = {
+        arm: {k: list(by[data].values()) for k, data in DIGITS_BY_NUMBER.items() if data in by}
+        for arm, by in table.items()
+        if not is_control(arm)
+    }
+    most = max((len(by) for by in found.values()), default=0)
+    return {arm: by for arm, by in found.items() if 1 < len(by) == most}
+
+
+def few_views(tests: list[Result]) -> dict[str, dict[str, float]]:
+    """Per arm the probe of all views on one view, on half of them and on all, mean over seeds and data sets."""
+    tables: dict[str, Table] = {"one view": {}, "half of the views": {}, "all views": {}}
+    for row in tests:
+        by_size = row["metrics"].get("subsets")
+        if by_size:
+            k, labels = len(by_size), row["labels"]
+            for table, size in zip(tables.values(), (1, (k + 1) // 2, k)):
+                by = table.setdefault(labels["arm"], {}).setdefault(labels["data"], {})
+                by[labels["seed"]] = by_size[str(size)]
+    ours = common(means(tables["all views"]))
+    found: dict[str, dict[str, float]] = {}
+    for name, table in tables.items():
+        for arm, by_data in means(table).items():
+            if ours and ours <= set(by_data):
+                found.setdefault(arm, {})[name] = statistics.fmean(by_data[data] for data in ours)
+    return found
+
+
+def absent_curves(tests: list[Result], name: str) -> dict[str, dict[str, float]]:
+    """Per arm and share of absent entries the mean over seeds and data sets; sets of two views are left out, where a
+    row that keeps one view lacks at most half, and those with gaps of their own.
+    """
+    table: dict[str, Table] = {}
+    for row in tests:
+        about = SETS[row["labels"]["data"]]
+        if len(about.views) == 2 or about.gaps:
+            continue
+        for share, found in row["metrics"].get("absent", {}).items():
+            if name in found:
+                by = table.setdefault(share, {}).setdefault(row["labels"]["arm"], {})
+                by.setdefault(row["labels"]["data"], {})[row["labels"]["seed"]] = found[name]
+    found_means = {share: means(by) for share, by in table.items()}
+    ours = common(found_means.get("0", {}))
+    curves: dict[str, dict[str, float]] = {}
+    for share, by_arm in found_means.items():
+        for arm in sorted(by_arm, key=lambda arm: (arm != OURS, arm in NOT_LOSSES, arm)):
+            if ours and ours <= set(by_arm[arm]):
+                curves.setdefault(arm, {})[share] = statistics.fmean(by_arm[arm][data] for data in ours)
+    return curves

@@ -1,0 +1,201 @@
+"""Tables of `m3g reproduce views`, from the runs that are finished."""
+
+from __future__ import annotations
+
+import statistics
+from pathlib import Path
+
+from m3g.experiments.engine.spec import Result
+from m3g.experiments.output.comparison import paired
+from m3g.experiments.output.tables import hours, markdown, percent
+from m3g.experiments.views import pictures as views_pictures
+from m3g.experiments.views.pictures import BY_NUMBER
+from m3g.experiments.views.scores import (
+    NOT_LOSSES,
+    OURS,
+    PARTS,
+    TASKS,
+    Table,
+    absent_curves,
+    by_number,
+    few_views,
+    is_control,
+    means,
+    ranks_of,
+    scores,
+    setting,
+    tested,
+)
+from m3g.training.runs.files import write_text
+
+# What the tables show, and what each number is.
+METRICS = {
+    "linear_mean": "linear probe on the mean of the views",
+    "moved": "linear probe trained on one view and tested on another",
+    "recall": "right object found first from one view in another",
+    "recall_rest": "right object found first in a view from the mean of all others",
+    "few_5_mean": "nearest class mean from 5 labels per class, on the mean of the views",
+    "few_1_mean": "nearest class mean from 1 label per class, on the mean of the views",
+    "few_10_mean": "nearest class mean from 10 labels per class, on the mean of the views",
+    "knn_mean": "5 nearest neighbours on the mean of the views",
+    "polymatching": "objects matched rightly in all views by the best polymatching of 16",
+    "nmi": "clusters against classes, normalised mutual information",
+    "ari": "clusters against classes, adjusted Rand index",
+    "cluster_accuracy": "clusters against classes, accuracy of the best assignment",
+    "linear_concat": "linear probe on all views side by side",
+    "knn_concat": "5 nearest neighbours on all views side by side",
+    "few_1_concat": "nearest class mean from 1 label per class, on all views side by side",
+    "few_5_concat": "nearest class mean from 5 labels per class, on all views side by side",
+    "few_10_concat": "nearest class mean from 10 labels per class, on all views side by side",
+}
+
+
+def collect(results: list[Result], folder: Path) -> str:
+    """`table.md` and the pictures; returns what to print."""
+    every_test = tested(results)
+    parts = [hours(results), _finished(every_test)]
+    results = [row for row in results if row["labels"]["data"] not in PARTS]
+    tests = tested(results)
+    every = {name: scores(tests, name) for name in METRICS}
+    parts += ["## Average ranks", *_ranks(every), "## M3G against each loss", _against(every)]
+    parts += ["## M3G against the best other loss of each data set", _by_set(every)]
+    for name, about in METRICS.items():
+        if every[name]:
+            parts += [f"## {about[0].upper()}{about[1:]}", _table(every[name])]
+    parts += ["## As entries of the test rows go missing", _absent(tests, "linear"), _absent(tests, "recall_rest")]
+    parts += ["## The probe of all views on fewer of them", _few_views(tests)]
+    parts += ["## Digits with the first k of their views", *(_by_number(every_test, name) for name in BY_NUMBER)]
+    parts += ["## Settings chosen on validation rows", _grid(results)]
+    text = "\n\n".join(part for part in parts if part)
+    write_text(folder / "table.md", text + "\n")
+    pictures = views_pictures.draw(results, every, folder)
+    pictures += views_pictures.by_number(every_test, folder / "by_number")
+    return "\n".join([text, "", *(f"picture     {path}" for path in pictures)])
+
+
+def _ranks(every: dict[str, Table]) -> list[str]:
+    found = ranks_of(every)
+    if not found:
+        return ["(Too few finished runs.)"]
+    arms = list(dict.fromkeys(arm for ranks in found.values() for arm in ranks.ranks))
+    mean = {arm: statistics.fmean(r.ranks[arm] for r in found.values() if arm in r.ranks) for arm in arms}
+    rows = [["rank (1 is best)", *found, "mean"]]
+    for arm in sorted(arms, key=lambda arm: mean[arm]):
+        cells = [f"{ranks.ranks[arm]:.2f}" if arm in ranks.ranks else "—" for ranks in found.values()]
+        rows.append([arm, *cells, f"{mean[arm]:.2f}"])
+    rows.append(["critical difference (Nemenyi, 5 %)", *(f"{r.critical:.2f}" for r in found.values()), ""])
+    rows.append(["Friedman's p", *(f"{r.p:.1e}" for r in found.values()), ""])
+    rows.append(["data sets", *(str(r.sets) for r in found.values()), ""])
+    return [markdown(rows), "Only arms that have every data set are ranked; `supervised`, which sees labels, is not."]
+
+
+def _against(every: dict[str, Table]) -> str:
+    """Paired over the data sets (means over seeds), by Student's t."""
+    arms = [arm for arm in every["recall"] if arm != OURS and not is_control(arm)]
+    rows = [["M3G minus", *(f"{name}" for name in TASKS)]]
+    for arm in arms:
+        cells = []
+        for name in TASKS:
+            mine = means(every[name])
+            found = paired(mine.get(OURS, {}), mine.get(arm, {}))
+            cells.append(
+                f"{100 * found.mean:+.1f} ± {100 * found.half_width:.1f} {found.verdict} ({found.pairs})"
+                if found.pairs > 1
+                else "—"
+            )
+        rows.append([arm, *cells])
+    return markdown(rows) + "\n\nMean difference in points, 95 % interval, and the number of data sets."
+
+
+def _by_set(every: dict[str, Table]) -> str:
+    """Paired over the seeds of a data set, against the loss that is best there."""
+    sets = list(every["recall"].get(OURS, {}))
+    rows = [["data set", *TASKS]]
+    for data in sets:
+        cells = []
+        for name in TASKS:
+            table = every[name]
+            rivals = {
+                arm: statistics.fmean(by[data].values())
+                for arm, by in table.items()
+                if data in by and arm != OURS and arm not in NOT_LOSSES and not is_control(arm)
+            }
+            if data not in table.get(OURS, {}) or not rivals:
+                cells.append("—")
+                continue
+            best = max(rivals, key=lambda arm: rivals[arm])
+            found = paired(table[OURS][data], table[best][data])
+            cells.append(f"{100 * found.mean:+.1f} ± {100 * found.half_width:.1f} {found.verdict} ({best})")
+        rows.append([data, *cells])
+    return (
+        markdown(rows) + "\n\nThe best of many rivals is chosen after the fact, by its mean on the same rows: this "
+        "favours the rival."
+    )
+
+
+def _table(table: Table) -> str:
+    sets = list(dict.fromkeys(data for by in table.values() for data in by))
+    rows = [["%", *sets]]
+    rows += [[arm, *(percent(list(by.get(data, {}).values())) for data in sets)] for arm, by in table.items()]
+    return markdown(rows)
+
+
+def _absent(tests: list[Result], name: str) -> str:
+    """Mean over the data sets that all shown arms have, by the share that is absent."""
+    curves = absent_curves(tests, name)
+    shares = sorted({share for by in curves.values() for share in by}, key=float)
+    if not curves:
+        return ""
+    rows = [[f"{name}, %", *(f"{float(share):.0%} absent" for share in shares)]]
+    rows += [[arm, *(f"{100 * by[share]:.1f}" for share in shares)] for arm, by in curves.items()]
+    return markdown(rows)
+
+
+def _by_number(tests: list[Result], name: str) -> str:
+    found = by_number(tests, name)
+    numbers = sorted({k for by in found.values() for k in by})
+    if not numbers:
+        return ""
+    rows = [[f"{BY_NUMBER[name]}, %", *(f"k = {k}" for k in numbers)]]
+    return markdown(rows + [[arm, *(percent(by.get(k, [])) for k in numbers)] for arm, by in found.items()])
+
+
+def _few_views(tests: list[Result]) -> str:
+    """A probe fitted on the mean of all views, tested on the mean of some; at most six subsets of each size."""
+    found = few_views(tests)
+    if not found:
+        return ""
+    names = list(next(iter(found.values())))
+    return markdown([["%", *names], *([arm, *(f"{100 * by[n]:.1f}" for n in names)] for arm, by in found.items())])
+
+
+def _grid(results: list[Result]) -> str:
+    """Per arm and data set the settings that were tried, the best first, with their validation score."""
+    tried: dict[str, dict[str, list[tuple[float, str]]]] = {}
+    for row in results:
+        labels = row["labels"]
+        if labels["stage"] == "grid":
+            # what was chosen before the points per batch were tried stands in the settings alone
+            tried_here = {**(row.get("chosen") or {}), **{name: v for name, v in labels.items() if "." in name}}
+            score = row["metrics"].get("validation") or 0.0
+            tried.setdefault(labels["arm"], {}).setdefault(labels["data"], []).append((score, setting(tried_here)))
+    sets = list(dict.fromkeys(data for by in tried.values() for data in by))
+    rows = [["setting (validation %)", *sets]]
+    for arm, by in tried.items():
+        cells = []
+        for data in sets:
+            # the first of equals was taken
+            best = max(by[data], key=lambda pair: pair[0]) if data in by else None
+            cells.append("—" if best is None else f"{best[1]} ({100 * best[0]:.1f})")
+        rows.append([arm, *cells])
+    return markdown(rows)
+
+
+def _finished(tests: list[Result]) -> str:
+    sets = {row["labels"]["data"] for row in tests}
+    arms = {row["labels"]["arm"] for row in tests}
+    seeds = {row["labels"]["seed"] for row in tests}
+    return (
+        f"Finished: {len(tests)} measured runs of {len(arms)} arms on {len(sets)} data sets, up to {len(seeds)} seeds "
+        "each."
+    )

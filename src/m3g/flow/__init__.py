@@ -1,0 +1,1 @@
+"""Gradient flow of a loss on free points, drawn as an animation."""

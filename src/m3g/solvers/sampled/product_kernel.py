@@ -1,0 +1,287 @@
+"""The kernel of the circular variance as a sum of products over views.
+
+With a = factor / (k² eps), centred views r_l and a standard normal g,
+
+    exp(a |Σ_l r_l|²) = E_g Π_l exp(√(2a) ⟨g, r_l⟩),
+
+so that samples g_s with importance weights make the kernel a tensor of rank s with non-negative factors. Given g_s the
+views are independent: every sum over tuples is a product of k sums over points, O(k n) per sample.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from m3g.solvers.sampled.draws import Draws
+from m3g.solvers.sampled.interfaces import Listed, ListedCoupling
+from m3g.solvers.sampled.log_kernel import LogKernel, ResultantKernel
+from m3g.solvers.sampled.recomputed_rows import (
+    Rows,
+    choose_each,
+    choose_within,
+    chunk_rows,
+    pieces,
+    rows_at_once,
+    systematic,
+    transposed_times,
+)
+from m3g.solvers.shared.precision import vector_dtype
+
+# Squared distance of tuples that differ in one view, in standard deviations of a product (`sharpness`), past which
+# products no longer overlap: tuples that were missed then leave no trace in the samples, nor in the error.
+SHARP = 10.0
+
+
+def product_list(
+    log_kernel: LogKernel, centres: Tensor, log_scaling: Tensor, each: int, draws: Draws, anchors: Tensor
+) -> ProductList:
+    """`each` samples g around every centre (b, r, k), weighted.
+
+    The proposal is the mixture of unit normals at √(2a) Σ_l r_l of the centres; weights are N(g; 0, 1) / (s q(g)).
+    The log scalings make no difference to them, nor do the anchors, since every sample reaches every tuple.
+    """
+    assert isinstance(log_kernel, ResultantKernel)
+    places = log_kernel.resultant(centres).mul_(math.sqrt(log_kernel.strength))
+    b, r, d = places.shape
+    fields = draws.normal(b, each, r, d, dtype=places.dtype)
+    fields = fields.add_(places.unsqueeze(1)).reshape(b, each * r, d)
+    # log N(g; c) - log N(g; 0) = ⟨g, c⟩ - |c|² / 2: no difference of large squares.
+    halves = places.square().sum(-1).unsqueeze(1) / -2
+    step = chunk_rows(each * r, b * r * places.element_size(), places.device)
+    ratios = [torch.baddbmm(halves, some, places.transpose(1, 2)).logsumexp(2) for some in fields.split(step, 1)]
+    log_weights = math.log(r) - torch.cat(ratios, 1).to(vector_dtype(places.device)) - math.log(each * r)
+    return ProductList(log_kernel, fields, log_weights, base=torch.zeros_like(log_kernel.shift))
+
+
+@dataclass(frozen=True)
+class ProductList(Listed):
+    """Samples g (b, s, d) as rows with log weights (b, s), and the sums a solver needs."""
+
+    log_kernel: ResultantKernel
+    fields: Tensor
+    log_weights: Tensor
+    base: Tensor
+    tables: Rows[tuple[Tensor, ...]] | None = None
+
+    exact = False
+
+    @property
+    def sizes(self) -> list[int]:
+        return list(self.log_kernel.sizes)
+
+    def based(self, log_scaling: Tensor) -> ProductList:
+        b, s, d = self.fields.shape
+        step = rows_at_once(
+            s,
+            row_bytes=b * self.fields.element_size() * max(self.total, self.k * d),
+            total_bytes=b * self.fields.element_size() * s * self.total,
+            device=self.fields.device,
+        )
+        make = partial(product_tables, self.log_kernel, self.fields, log_scaling)
+        return replace(self, base=log_scaling, tables=Rows(make, count=s, step=step))
+
+    def at(self, log_scaling: Tensor, mass: Tensor) -> ProductCoupling:
+        assert self.tables is not None
+        changes = (log_scaling - self.base).split(self.sizes, 1)
+        columns = [change.exp().to(self.fields.dtype) for change in changes]
+        sums, logs = [], []
+        for rows, (*tables, log_scale) in self.tables:
+            here = [torch.bmm(table, column.unsqueeze(2)) for table, column in zip(tables, columns)]
+            sums.append(torch.cat(here, 2))
+            logs.append(self.log_weights[:, rows] + log_scale + sums[-1].to(log_scaling.dtype).log().sum(2))
+        log = torch.cat(logs, 1)
+        peak = log.amax(1, keepdim=True)
+        weights = (log - peak).exp()
+        factor = mass / weights.sum(1, keepdim=True)
+        return ProductCoupling(self, weights * factor, columns, torch.cat(sums, 1), log_factor=factor.log() - peak)
+
+    def halves(self) -> list[Tensor]:
+        """One tensor (b, s)."""
+        sign = torch.ones_like(self.log_weights)
+        sign[:, sign.shape[1] // 2 :] = -1.0
+        return [sign]
+
+    def doubts(self) -> list[str]:
+        if bool(self.log_kernel.sharpness() <= SHARP):
+            return []
+        return ["form='products' does not reach between tuples at so small an epsilon"]
+
+
+def product_tables(log_kernel: ResultantKernel, fields: Tensor, base: Tensor, rows: slice) -> tuple[Tensor, ...]:
+    """p(i_l | g) of some samples at log scalings `base`, k tables (b, s, n_l), and the log of their divisors (b, s)."""
+    wide, tables, log_scale = base.dtype, [], torch.zeros(1, 1, dtype=base.dtype, device=base.device)
+    for l, scaling in enumerate(base.split(list(log_kernel.sizes), 1)):
+        table = log_kernel.field_logits(l, fields[:, rows])
+        table += scaling.to(table.dtype).unsqueeze(1)
+        peak = table.amax(2, keepdim=True)
+        table.sub_(peak).exp_()
+        sums = table.sum(2, keepdim=True)
+        tables.append(table.div_(sums))
+        log_scale = log_scale + (peak.to(wide) + sums.to(wide).log()).squeeze(2)
+    return (*tables, log_scale)
+
+
+@dataclass
+class Samples:
+    """Some samples of a coupling: P(t) = Σ_s weights[s] Π_l p_l(t_l | s), p_l = tables_l · columns_l / sums_l."""
+
+    rows: slice
+    tables: list[Tensor]
+    columns: list[Tensor]
+    sums: Tensor  # (b, s, k)
+    weights: Tensor  # (b, s)
+
+    def mean(self, l: int, values: Tensor) -> Tensor:
+        """E[values(i_l) | s]: (b, n_l, d) -> (b, s, d)."""
+        return torch.bmm(self.tables[l], self.columns[l].unsqueeze(2) * values).div_(self.sums[..., l : l + 1])
+
+    def gather(self, l: int, values: Tensor) -> Tensor:
+        """Σ_s weights[s] p_l(i | s) values[s]: (b, s, d) -> (b, n_l, d)."""
+        share = (self.weights / self.sums[..., l]).to(values.dtype).unsqueeze(2)
+        return self.columns[l].unsqueeze(2) * transposed_times(self.tables[l], share * values)
+
+    def conditional(self, l: int) -> Tensor:
+        """p_l(i | s): (b, s, n_l)."""
+        return (self.tables[l] * self.columns[l].unsqueeze(1)).div_(self.sums[..., l : l + 1])
+
+
+@dataclass
+class ProductCoupling(ListedCoupling):
+    """The coupling of a `ProductList` at some log scalings, see `Samples`; and `m3g.costs.Coupling`.
+
+    `tilt`, a factor per row and one per point (b, N), multiplies the terms by row factor + Σ_l point factor(t_l); it
+    makes signed measures, the derivatives of couplings.
+    """
+
+    listed: ProductList
+    row_weights: Tensor
+    columns: list[Tensor]
+    sums: Tensor
+    log_factor: Tensor
+    tilt: tuple[Tensor, list[Tensor]] | None = None
+
+    dense_pairs = False  # they are n² rank each, a multiplication with the Hessian only n rank per view
+
+    @property
+    def sizes(self) -> list[int]:  # type: ignore[override]
+        return self.listed.sizes
+
+    def sample_weights(self) -> Tensor:
+        return self.row_weights
+
+    def _samples(self, *, features: int = 0) -> Iterator[Samples]:
+        """All samples, as many at a time as the list holds at once, fewer where each gets k vectors of features."""
+        tables_of_rows = self.listed.tables
+        assert tables_of_rows is not None
+        # Of such vectors four times as many are there at a time: means, covariances, and both once more on the way.
+        row_bytes = 4 * features * sum(column.shape[0] * column.element_size() for column in self.columns)
+        for rows, (*tables, _) in pieces(tables_of_rows, row_bytes) if features else tables_of_rows:
+            yield Samples(rows, tables, self.columns, self.sums[:, rows], self.row_weights[:, rows])
+
+    def marginals(self) -> Tensor:
+        """All marginals, one after the other: (b, N), in float64."""
+        out = torch.zeros_like(self.listed.base)
+        for samples in self._samples():
+            out += torch.cat(self._marginals_of(samples), 1).squeeze(2)
+        return out
+
+    def _marginals_of(self, samples: Samples) -> list[Tensor]:
+        ones = torch.ones_like(samples.sums[..., :1])
+        if self.tilt is None:
+            return [samples.gather(l, ones) for l in range(self.listed.k)]
+        rows, points = self.tilt
+        means = [samples.mean(l, points[l].unsqueeze(2)) for l in range(self.listed.k)]
+        total = rows[:, samples.rows].to(ones.dtype).unsqueeze(2) + torch.stack(means).sum(0)
+        parts = []
+        for l, point in enumerate(points):
+            both = samples.gather(l, torch.cat([total - means[l], ones], 2))
+            parts.append(both[..., :1] + both[..., 1:] * point.unsqueeze(2))
+        return parts
+
+    def changed(self, log_change: Tensor, row_factors: Sequence[Tensor] | None) -> ProductCoupling:
+        """The derivative of the coupling in a direction of log scalings, and of weights of rows."""
+        points = [part.to(self.columns[0].dtype) for part in log_change.split(self.sizes, 1)]
+        rows = torch.zeros_like(self.row_weights) if row_factors is None else row_factors[0]
+        tilt = (rows, points)
+        return ProductCoupling(self.listed, self.row_weights, self.columns, self.sums, self.log_factor, tilt)
+
+    def pull(self, points: Tensor) -> Tensor:
+        """m_l x_l + Σ_{m ≠ l} P_lm x_m for the points of all views, in O(k s n d)."""
+        views = points.split(self.sizes, 1)
+        out = torch.zeros_like(points)
+        for samples in self._samples(features=points.shape[-1]):
+            marginals = torch.cat(self._marginals_of(samples), 1).to(points.dtype)
+            out += torch.cat(self._others_of(samples, views), 1).addcmul_(marginals, points)
+        return out
+
+    def _others_of(self, samples: Samples, views: Sequence[Tensor]) -> list[Tensor]:
+        """Σ_{m ≠ l} P_lm x_m for every l."""
+        means = [samples.mean(l, view) for l, view in enumerate(views)]
+        mean = torch.stack(means).sum(0)
+        if self.tilt is None:
+            return [samples.gather(l, mean - means[l]) for l in range(len(views))]
+        rows, factors = self.tilt
+        tilts = [samples.mean(l, factor.unsqueeze(2)) for l, factor in enumerate(factors)]
+        covariances = [
+            samples.mean(l, factors[l].unsqueeze(2) * view) - tilts[l] * means[l] for l, view in enumerate(views)
+        ]
+        total = rows[:, samples.rows].to(mean.dtype).unsqueeze(2) + torch.stack(tilts).sum(0)
+        covariance = torch.stack(covariances).sum(0)
+        sums = []
+        for l, factor in enumerate(factors):
+            others = mean - means[l]
+            plain = samples.gather(l, (total - tilts[l]) * others + covariance - covariances[l])
+            sums.append(plain + factor.unsqueeze(2) * samples.gather(l, others))
+        return sums
+
+    def marginal(self, l: int) -> Tensor:
+        own: Tensor = self.marginals().split(self.sizes, 1)[l]
+        return own.to(self.columns[0].dtype)
+
+    def pair(self, l: int, m: int) -> Tensor:
+        return self.pairs([(l, m)])[l, m]
+
+    def pairs(self, edges: Sequence[tuple[int, int]]) -> dict[tuple[int, int], Tensor]:
+        """Joint marginals (b, n_l, n_m) of the given pairs of views."""
+        out: dict[tuple[int, int], Tensor] = {}
+        for samples in self._samples():
+            for l in sorted({l for l, _ in edges}):
+                weighted = samples.conditional(l) * samples.weights.to(self.columns[l].dtype).unsqueeze(2)
+                for m in (m for first, m in edges if first == l):
+                    found = torch.bmm(weighted.transpose(1, 2), samples.conditional(m))
+                    out[l, m] = out[l, m] + found if (l, m) in out else found
+        return out
+
+    def rows(self) -> list[tuple[slice, Tensor]]:
+        """The full tensor, as one slab."""
+        k, b = self.listed.k, self.row_weights.shape[0]
+        total: Tensor | float = 0.0
+        for samples in self._samples():
+            out = samples.weights.to(self.columns[0].dtype).unsqueeze(1)
+            for l in range(k - 1):
+                out = (out.unsqueeze(2) * samples.conditional(l).transpose(1, 2).unsqueeze(1)).flatten(1, 2)
+            total = total + torch.bmm(out, samples.conditional(k - 1)).view(b, *self.sizes)
+        assert isinstance(total, Tensor)
+        return [(slice(0, self.sizes[0]), total)]
+
+    def draw(self, count: int, draws: Draws) -> Tensor:
+        """Tuples (b, count, k) of the coupling."""
+        b, k = self.row_weights.shape[0], self.listed.k
+        place = systematic(self.row_weights, count, draws)
+        levels = [draws.uniform(b, count) for _ in range(k)]
+        tables_of_rows = self.listed.tables
+        assert tables_of_rows is not None
+        if tables_of_rows.kept is not None:
+            tables = zip(tables_of_rows.kept, self.columns, levels)
+            return torch.stack([choose_each(table, column, place, level) for table, column, level in tables], -1)
+        out = place.new_zeros(b, count, k)
+        for samples in self._samples():
+            for l, (table, column) in enumerate(zip(samples.tables, samples.columns)):
+                choose_within(out[..., l], table, column, place - samples.rows.start, levels[l])
+        return out

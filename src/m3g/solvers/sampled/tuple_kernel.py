@@ -1,0 +1,221 @@
+"""The kernel of a k-view problem known on a weighted list of tuples.
+
+A row of the list leaves one view open: it fixes the other k - 1 entries and stands for all n_l tuples that complete it,
+at their exact cost. A block holds rows with the same view open. Where it is no longer than a sampled list would be, the
+list is full: one block with every row there is. A sampled list has k blocks, one per view, with two kinds of rows:
+
+- the matched rows (j, …, j): with every view left open in turn they list the true tuples and all tuples that differ
+  from a true one in a single view, each exactly once;
+- sampled rows, weighted by 1 / (expected number of times the row is drawn), without the tuples listed above. Every
+  other tuple can be reached from k rows, one per block, so each block counts 1/k;
+- rows of anchors, tuples of a coupling that has the right marginals, where the true matching has not: they are drawn
+  once for certain, which the expected numbers above count.
+
+It is an unbiased estimate of the whole kernel, non-negative, exact where nearly solved batches have their mass, and
+there always is a coupling on it that has the right marginals.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from m3g.solvers.sampled.interfaces import Listed
+from m3g.solvers.sampled.log_kernel import LogKernel, pick
+from m3g.solvers.sampled.recomputed_rows import Rows, rows_at_once
+from m3g.solvers.sampled.tuple_coupling import TupleCoupling
+
+# Tuples per point below which points may have nothing but the true tuples around them.
+TUPLES_PER_POINT = 4
+
+
+@dataclass(frozen=True)
+class Block:
+    """Rows with view l open: first the matched ones, then other rows that are not sampled, then the samples."""
+
+    l: int
+    tuples: Tensor  # (b, s, k); entry l is not used
+    columns: Tensor  # (b, s, k-1): places of the other entries in the concatenation of all views
+    log_rest: Tensor  # (b, s): log kernel of the fixed entries among themselves, and the log weight of the row
+    num_matched: int
+    num_exact: int
+
+
+@dataclass(frozen=True)
+class TupleList(Listed):
+    """Rows in blocks, with the sums a solver needs; made by `full_list` or `sampled_list`."""
+
+    log_kernel: LogKernel
+    blocks: list[Block]
+    exact: bool
+    base: Tensor
+    tables: Sequence[Rows[tuple[Tensor, ...]]] = ()  # per block, see `block_table`
+
+    @property
+    def sizes(self) -> list[int]:
+        return list(self.log_kernel.sizes)
+
+    @property
+    def tuples(self) -> Tensor:
+        return self.blocks[0].tuples
+
+    @property
+    def num_samples(self) -> int:
+        return self.blocks[0].tuples.shape[1] - self.blocks[0].num_exact
+
+    def based(self, log_scaling: Tensor) -> TupleList:
+        b, device = log_scaling.shape[0], log_scaling.device
+        item_bytes = b * self.log_kernel.itemsize
+        # The features of one block are there while it is made.
+        numbers = sum(block.tuples.shape[1] * self.sizes[block.l] for block in self.blocks)
+        total_bytes = item_bytes * (numbers + self.blocks[0].tuples.shape[1] * self.log_kernel.features)
+        tables = []
+        for block in self.blocks:
+            count = block.tuples.shape[1]
+            row_bytes = item_bytes * max(self.sizes[block.l], self.log_kernel.features)
+            step = rows_at_once(count, row_bytes=row_bytes, total_bytes=total_bytes, device=device)
+            make = partial(block_table, self.log_kernel, block, self.part(log_scaling, block.l), once=not self.exact)
+            tables.append(Rows(make, count=count, step=step))
+        return replace(self, base=log_scaling, tables=tables)
+
+    def part(self, vector: Tensor, l: int) -> Tensor:
+        """The entries of view l in (b, N, …)."""
+        start = sum(self.sizes[:l])
+        return vector[:, start : start + self.sizes[l]]
+
+    def halves(self) -> list[Tensor]:
+        """Per block (b, rows)."""
+        out = []
+        for block in self.blocks:
+            sign = torch.zeros_like(block.log_rest)
+            sampled = sign[:, block.num_exact :]
+            half = sampled.shape[1] // 2
+            sampled[:, :half], sampled[:, half:] = 1.0, -1.0
+            out.append(sign)
+        return out
+
+    def doubts(self) -> list[str]:
+        if self.exact or self.num_samples >= TUPLES_PER_POINT * max(self.sizes):
+            return []
+        return [f"it has fewer than {TUPLES_PER_POINT} tuples for each of {max(self.sizes)} points"]
+
+    def at(self, log_scaling: Tensor, mass: Tensor) -> TupleCoupling:
+        logs, columns, sums = [], [], []
+        for block, tables in zip(self.blocks, self.tables):
+            change = self.part(log_scaling, block.l) - self.part(self.base, block.l)
+            scales, found = [], []
+            for _, (table, log_scale) in tables:
+                column = change.exp().to(table.dtype)
+                scales.append(log_scale)
+                found.append(torch.bmm(table, column.unsqueeze(2)).squeeze(2))
+            columns.append(column)
+            sums.append(torch.cat(found, 1))
+            logs.append(block.log_rest + torch.cat(scales, 1) + pick(log_scaling, block.columns).sum(-1))
+        peak = torch.stack([log.amax(1) for log in logs]).amax(0).unsqueeze(1)
+        rows = [(log - peak).exp().to(total.dtype) for log, total in zip(logs, sums)]
+        wide = log_scaling.dtype
+        whole = sum((row.to(wide) * total).sum(1, keepdim=True) for row, total in zip(rows, sums))
+        factor = mass / whole
+        scaled = [row * factor.to(row.dtype) for row in rows]
+        return TupleCoupling(self, scaled, columns, sums, log_factor=factor.log() - peak)
+
+
+def _block(log_kernel: LogKernel, l: int, tuples: Tensor, num_matched: int, num_exact: int) -> Block:
+    sizes, k = log_kernel.sizes, len(log_kernel.sizes)
+    others = [m for m in range(k) if m != l]
+    starts = torch.tensor([sum(sizes[:m]) for m in others], device=tuples.device)
+    return Block(l, tuples, tuples[..., others] + starts, log_kernel.rest(l, tuples), num_matched, num_exact)
+
+
+def full_list(log_kernel: LogKernel) -> TupleList:
+    """All tuples, with the view of most points open."""
+    sizes, b, device = log_kernel.sizes, log_kernel.shift.shape[0], log_kernel.shift.device
+    l = max(range(len(sizes)), key=lambda m: sizes[m])
+    points = [torch.arange(1 if m == l else n, device=device) for m, n in enumerate(sizes)]
+    tuples = torch.stack([axis.reshape(-1) for axis in torch.meshgrid(*points, indexing="ij")], -1)
+    block = _block(log_kernel, l, tuples.expand(b, -1, -1), 0, len(tuples))
+    return TupleList(log_kernel, [block], exact=True, base=torch.zeros_like(log_kernel.shift))
+
+
+def sampled_list(log_kernel: LogKernel, samples: Tensor, log_counts: Tensor, anchors: Tensor) -> TupleList:
+    """Matched rows, anchors and samples, for three views or more.
+
+    Args:
+        samples: tuples (b, s, k), each used once in every block.
+        log_counts: (b, c + s, k), of the anchors and the samples: entry l is the log of the expected number of samples
+            with the tuple's other entries.
+        anchors: tuples (b, c, k), used likewise.
+    """
+    sizes, k, device = log_kernel.sizes, len(log_kernel.sizes), samples.device
+    both, num_anchors = torch.cat([anchors, samples], 1), anchors.shape[1]
+    blocks = []
+    for l in range(k):
+        num_matched = min(size for m, size in enumerate(sizes) if m != l)
+        matched = torch.arange(num_matched, device=device).reshape(1, -1, 1).expand(samples.shape[0], -1, k).clone()
+        matched[..., l].clamp_(max=sizes[l] - 1)
+        block = _block(log_kernel, l, torch.cat([matched, both], 1), num_matched, num_matched + num_anchors)
+        counts = log_counts[..., l]
+        if num_anchors:
+            counts = torch.logaddexp(counts, _times_among(both, num_anchors, l).to(counts.dtype).log())
+        block.log_rest[:, num_matched:] -= counts + math.log(k)
+        blocks.append(block)
+    return TupleList(log_kernel, blocks, exact=False, base=torch.zeros_like(log_kernel.shift))
+
+
+def _times_among(tuples: Tensor, count: int, l: int) -> Tensor:
+    """How often the entries of each tuple (b, s, k) but l are those of one of the first `count`: (b, s)."""
+    keys = tuple_keys(tuples, without=l)
+    known = keys[:, :count].sort(1).values
+    return torch.searchsorted(known, keys, right=True) - torch.searchsorted(known, keys)
+
+
+def tuple_keys(tuples: Tensor, *, without: int | None = None) -> Tensor:
+    """A number for every tuple (b, s, k), or for its entries but one: (b, s).
+
+    Sums of odd multiples modulo 2^64: different entries have the same sum with a probability next to nothing.
+    """
+    factors = torch.tensor([0x9E3779B97F4A7C15 * (2 * m + 1) ** 7 % 2**62 | 1 for m in range(tuples.shape[2])])
+    if without is not None:
+        factors[without] = 0
+    return (tuples * factors.to(tuples.device)).sum(-1)
+
+
+def block_table(log_kernel: LogKernel, block: Block, base: Tensor, rows: slice, *, once: bool) -> tuple[Tensor, ...]:
+    """Some rows of a block at log scalings `base` (b, n_l) of the open view.
+
+    With `once`, tuples that are in other rows too are left out, or take a share. Returns the conditional distribution
+    (b, s, n_l), and the log of what the rows were divided by (b, s).
+    """
+    table = log_kernel.conditional(block.l, block.tuples[:, rows])
+    table += base.to(table.dtype).unsqueeze(1)
+    peak = table.amax(2, keepdim=True)
+    table.sub_(peak).exp_()
+    if once:
+        _leave_out(table, block, rows)
+    sums = table.sum(2, keepdim=True)
+    table.div_(sums.clamp_min(torch.finfo(table.dtype).tiny))
+    return table, (peak.to(base.dtype) + sums.to(base.dtype).log()).squeeze(2)
+
+
+def _leave_out(table: Tensor, block: Block, rows: slice) -> None:
+    """Each tuple once: true tuples are in every block, neighbours of true tuples are not the samples' part."""
+    k, size = block.tuples.shape[2], table.shape[2]
+    last = min(rows.stop, block.num_matched, size)
+    if rows.start < last:
+        table[:, : last - rows.start].diagonal(rows.start, dim1=1, dim2=2).div_(k)
+    first = max(block.num_matched, rows.start)
+    fixed = block.tuples[:, first : rows.stop][..., [m for m in range(k) if m != block.l]]
+    sampled = table[:, first - rows.start :]
+    # In a neighbour of a true tuple all entries but one are equal; its majority is among any two of the fixed.
+    for candidate in (fixed[..., 0], fixed[..., 1]):
+        agree = (fixed == candidate.unsqueeze(-1)).sum(-1)
+        sampled.masked_fill_((agree == k - 1).unsqueeze(-1), 0.0)
+        inside = (agree == k - 2) & (candidate < size)
+        place = candidate.clamp(max=size - 1).unsqueeze(-1)
+        kept = sampled.gather(2, place).masked_fill_(inside.unsqueeze(-1), 0.0)
+        sampled.scatter_(2, place, kept)

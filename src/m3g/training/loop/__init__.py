@@ -1,0 +1,1 @@
+"""The training step, optimiser, checkpoints and the call to Lightning's trainer."""

@@ -1,0 +1,141 @@
+"""What a configuration describes, built: the data module, the network with its loss, how a step compares the views."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import os
+from typing import Any, NamedTuple
+
+from m3g import _checks as checks
+from m3g import data as data_sets
+from m3g import losses
+from m3g._options import typed
+from m3g.training.loop.module import MultiViewModule, seed_everything
+from m3g.training.loop.view_dropout import KEPT
+from m3g.training.mismatch.reliability import Mismatch
+from m3g.training.runs.export import network
+from m3g.training.settings.config import Config
+from m3g.training.settings.views import reading, settled
+
+# n ** k up to which the exact solver of M3G takes some tens of milliseconds, and in all subsets of a step together
+QUICK_TUPLES = 2e7
+QUICK_STEP = 6e7
+
+
+def build_data(config: Config) -> data_sets.ViewsData:
+    """The data module of a configuration; the run's seed also fixes its order unless the options do."""
+    kind = data_sets.find(config.data)
+    options = {"seed": config.seed, **config.data_options}
+    if "view" in inspect.signature(kind).parameters:
+        options |= reading(config)
+    data = _call(f"data_options of {config.data}", kind, options)
+    checks.printable("the views' names", data.view_names)
+    checks.printable("the classes' names", data.class_names or [])
+    return data
+
+
+def build_loss(config: Config) -> losses.ViewLoss:
+    """The loss of a configuration."""
+    return _call(f"loss_options of {config.loss}", losses.build, dict(config.loss_options), config.loss)
+
+
+def build_module(config: Config, data: data_sets.ViewsData, *, trust: bool = False) -> MultiViewModule:
+    """Network, loss and training settings, with weights drawn from the run's seed."""
+    loss = build_loss(config)
+    shown, number = subsets(config, loss, k=data.k, batch_size=data.batch_size)
+    students = config.teacher.student_views
+    if students is not None and not (config.teacher.enabled and 1 <= students < shown):
+        raise ValueError(
+            f"teacher.student_views must be None, or with teacher.enabled a number from 1 to {shown - 1}, "
+            f"got {students!r} with teacher.enabled {config.teacher.enabled}."
+        )
+    if config.teacher.enabled and students is None and not loss.takes_teacher:
+        raise ValueError(
+            f"loss must have a student–teacher form with teacher.enabled, got {config.loss!r}: "
+            "set teacher.student_views, which works with every loss, or choose another loss."
+        )
+    if loss.needs_teacher and not config.teacher.enabled:
+        raise ValueError(
+            f"loss must be one that works without a teacher, got {config.loss!r}, which is least where all points are "
+            "one: set teacher.enabled and heads.predictor, or choose another loss."
+        )
+    if config.view_dropout > 0 and data.k <= KEPT:
+        raise ValueError(
+            f"view_dropout must be 0 with {data.k} views, because every row keeps {KEPT}, got {config.view_dropout:g}."
+        )
+    seed_everything(config.seed, 0)
+    net = network(settled(config, data), data, trust=trust)
+    return MultiViewModule(
+        net,
+        loss,
+        optim=config.optim,
+        teacher=config.teacher,
+        views_per_step=None if shown == data.k else shown,
+        subsets_per_step=number,
+        view_dropout=config.view_dropout,
+        mismatch=_mismatch(data) if config.mismatch else None,
+        batch_size=data.batch_size,
+        seed=config.seed,
+    )
+
+
+def _mismatch(data: data_sets.ViewsData) -> Mismatch:
+    index = getattr(data.datasets["train"], "index", None)
+    if index is None:
+        raise ValueError(
+            f"mismatch must be false for {type(data).__name__}, whose views are drawn from one image or class, "
+            "got true."
+        )
+    return Mismatch(data.k, int(index.max()) + 1)
+
+
+class Subsets(NamedTuple):
+    """How many views are compared at a time, and how many such subsets a step takes the mean of."""
+
+    size: int
+    number: int
+
+
+def subsets(config: Config, loss: losses.ViewLoss, *, k: int, batch_size: int) -> Subsets:
+    """The subsets that the settings ask for, or as large and as many as are quick where they leave it open."""
+    size, number = config.views_per_step, config.subsets_per_step
+    if size is not None and not 2 <= size <= k:
+        raise ValueError(f"views_per_step must be None or a number from 2 to {k}, got {size!r}.")
+    n = batch_size * (processes(config) if loss.gather else 1)
+    if n < 2:
+        raise ValueError(f"batch_size must be at least 2 points, which are compared with each other, got {n}.")
+    if size is None:
+        quick = [s for s in range(3, k) if n**s <= QUICK_TUPLES]
+        too_many = loss.visits_all_tuples and n**k > QUICK_TUPLES
+        size = max([min(3, k), *quick]) if too_many else k
+    most = math.comb(k, size)
+    if number is None:
+        number = min(most, 20, max(1, int(QUICK_STEP / n**size)) if loss.visits_all_tuples else most)
+    elif not 1 <= number <= most:
+        raise ValueError(
+            f"subsets_per_step must be None or a number from 1 to {most}, the subsets of {size} out of {k} "
+            f"views, got {number!r}."
+        )
+    return Subsets(size, number)
+
+
+def processes(config: Config) -> int:
+    """How many processes train together: torchrun's, or those that the command starts itself."""
+    return int(os.environ.get("WORLD_SIZE", config.loop.devices))
+
+
+def _call(what: str, function: Any, options: dict[str, Any], *args: Any) -> Any:
+    """Call with a user's options; an option it does not know is a ValueError that lists those it does."""
+    known = inspect.signature(function).parameters
+    missing = [p.name for p in list(known.values())[len(args) :] if p.default is p.empty and p.name not in options]
+    if not any(p.kind is p.VAR_KEYWORD for p in known.values()):
+        checks.among(what, options, known)
+        if missing:
+            group = what.split()[0]
+            raise ValueError(f"{what} must have {missing[0]}, got none: give it, as in --{group}.{missing[0]} VALUE.")
+    typed(function, options)
+    try:
+        return function(*args, **options)
+    except TypeError as error:
+        raise ValueError(f"{what} must be other values: {error}.") from error

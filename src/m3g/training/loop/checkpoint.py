@@ -1,0 +1,186 @@
+"""Checkpoints: written whole or not at all, read without running anybody's code.
+
+How a resumed run ends, on a CPU with the same number of threads, with the very weights of one that was never stopped:
+
+- Weights, teacher, the loss's parameters and Adam's moments are in the checkpoint, and so are Lightning's counts of
+  epochs, batches and optimiser steps.
+- Everything else is a function of these counts and the run's seed, and so has no state that could be lost: the order of
+  the data (`data.sampling`: a permutation of (seed, epoch), of which the done batches are skipped), augmentations
+  (`data.images`: of (seed, epoch, place in the epoch)), learning rate, weight decay and teacher's momentum
+  (`training.schedules`), the views that a step compares and which of them the teacher sees
+  (`MultiViewModule._random`: of (seed, batch)). Dropout and whatever else draws from a global generator: all generators
+  are seeded before every batch (`seed_everything`: of (seed, batch, process)). Making a data loader or evaluating must
+  not move them, so loaders have generators of their own.
+- A checkpoint is only written between two optimiser steps, when no gradient is half accumulated, and after the step's
+  row of metrics.csv; a resume drops the rows of later steps.
+- The rest of the run is the same because the settings, the number of rows and the network's shapes are compared with
+  those in the checkpoint before anything is touched.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.plugins.io import CheckpointIO
+
+from m3g.training.runs.files import atomic
+from m3g.training.settings.config import Config, flat
+from m3g.training.settings.plain_yaml import plain_yaml
+
+MARK = "m3g_checkpoint"
+VERSION = 2  # since 2, with the settings
+ROWS = "m3g_rows"
+CONFIG = "m3g_config"
+PARTS = ("state_dict", "optimizer_states", "loops", "global_step")
+
+
+class AtomicCheckpoints(CheckpointIO):
+    """How Lightning's trainer writes and reads checkpoints here.
+
+    Args:
+        content: a checkpoint that has been read already, which the trainer gets when it asks for its file. Only
+            the strategy fsdp reads the file itself, each process the share of the weights that it holds.
+    """
+
+    def __init__(self, content: dict[str, Any] | None = None) -> None:
+        self._content = content
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        # torch.save seeks in its file; going through memory keeps a full disk a plain OSError of one write
+        buffer = io.BytesIO()
+        torch.save(checkpoint, buffer)
+        with atomic(path) as file:
+            file.write(buffer.getbuffer())
+
+    def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
+        content, self._content = self._content, None  # once: the trainer's copy must be the only one
+        return read_checkpoint(path) if content is None else content
+
+    def remove_checkpoint(self, path: Any) -> None:
+        Path(path).unlink(missing_ok=True)
+
+
+def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The content of a checkpoint of `m3g train`; anything else is refused, and none of its code is run."""
+    path = Path(path)
+    if not path.is_file():
+        raise ValueError(f"checkpoint must be a file written by m3g train, but there is none at {path}.")
+    try:
+        with zipfile.ZipFile(path) as archive:  # torch does not compare the checksums it writes
+            if (part := archive.testzip()) is not None:
+                raise ValueError(f"the checksum of {part} is wrong")
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # whatever is wrong inside a foreign file, it is a foreign file
+        reason = str(error).strip().splitlines()[0][:160] if str(error).strip() else type(error).__name__
+        raise ValueError(
+            f"checkpoint must be a file written by m3g train, but {path} is damaged or was written by "
+            f"something else ({reason}): restore it from a copy, or start a new run."
+        ) from error
+    if not isinstance(content, Mapping) or MARK not in content:
+        raise ValueError(
+            f"checkpoint must be a file written by m3g train, but {path} was written by "
+            f"something else: start a new run."
+        )
+    if content[MARK] != VERSION:
+        raise ValueError(
+            f"checkpoint must have format {VERSION}, but {path} has format {content[MARK]}: "
+            "use the m3g version that wrote it."
+        )
+    return dict(content)
+
+
+def check_fits(
+    content: Mapping[str, Any], module: LightningModule, path: str | os.PathLike[str], *, rows: int | None = None
+) -> None:
+    """Refuse a checkpoint of another network than the module's, naming the first parameter that differs, or of a run on
+    another number of training rows.
+    """
+    missing = [name for name in PARTS if name not in content]
+    if missing:
+        raise ValueError(f"checkpoint must be a file written by m3g train, but {path} has no {missing[0]}.")
+    if rows is not None and content.get(ROWS, rows) != rows:
+        raise ValueError(
+            f"data must be the {content[ROWS]} training rows that the run began with, got {rows}: restore the data, or "
+            "start a new run."
+        )
+    shapes, ours = (
+        {name: tuple(tensor.shape) for name, tensor in state.items()}
+        for state in (content["state_dict"], module.state_dict())
+    )
+    for name in {**ours, **shapes}:
+        if shapes.get(name) != ours.get(name):
+            raise ValueError(
+                f"{path} must hold the weights of the network in config.yaml, but it belongs to "
+                f"another: {name} has shape "
+                f"{shapes.get(name)} in it, and {ours.get(name)} in the network."
+            )
+
+
+def check_settings(content: Mapping[str, Any], config: Config, path: str | os.PathLike[str]) -> None:
+    """Refuse settings that differ from those of the checkpoint: a file that was cut or edited gives another run."""
+    noted = plain_yaml(str(content.get(CONFIG, "{}"))) or {}
+    # a checkpoint that is older than a setting was trained with its default
+    before, now = (flat({**Config().to_dict(), **noted}) if noted else {}), flat(config.to_dict())
+    changes = [
+        f"{name} was {before.get(name)!r} and is {now.get(name)!r}"
+        for name in {**before, **now}
+        if before.get(name) != now.get(name)
+    ]
+    if changes:
+        shown = "; ".join(changes[:3]) + (f" and {len(changes) - 3} more" if len(changes) > 3 else "")
+        raise ValueError(
+            f"config.yaml must be what {path} was written with, but it was changed ({shown}): change it back, or "
+            "continue with the new settings by --accept_changes."
+        )
+
+
+class SaveCheckpoints(Callback):
+    """Write `last.ckpt` before the first step, every `every` optimiser steps, and after every epoch.
+
+    The one before the first step makes a full disk or a missing permission show at once, and makes a run
+    that is killed early one that can be resumed. The number of training rows and the settings are noted in them.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], *, every: int, rows: int, config: Config) -> None:
+        self.path = Path(folder) / "last.ckpt"
+        self.every = every
+        self.notes = {MARK: VERSION, ROWS: rows, CONFIG: config.to_yaml()}
+        self._saved_at: int | None = None
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._saved_at = trainer.global_step
+        # All processes must decide alike: one that looks late would see the file that another has just written.
+        if not trainer.strategy.broadcast(self.path.exists()):
+            self._save(trainer, pl_module)
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        # between two steps gradients are half accumulated; an epoch's last step is saved at its end
+        due = trainer.global_step % self.every == 0 and trainer.global_step != self._saved_at
+        if due and not trainer.fit_loop.epoch_loop.batch_progress.is_last_batch:
+            self._save(trainer, pl_module)
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._save(trainer, pl_module)
+
+    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        checkpoint.update(self.notes)
+
+    def _save(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        for name, parameter in pl_module.named_parameters():
+            if not bool(torch.isfinite(parameter).all()):
+                raise ValueError(
+                    f"training stopped at step {trainer.global_step}: {name} is no longer finite, and the "
+                    f"last good checkpoint is {self.path}; try a smaller learning rate."
+                )
+        trainer.save_checkpoint(self.path)
+        self._saved_at = trainer.global_step

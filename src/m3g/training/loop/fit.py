@@ -1,0 +1,234 @@
+"""From a configuration to a finished run folder."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import shutil
+import signal
+from pathlib import Path
+
+from lightning.pytorch import Callback, Trainer
+
+from m3g.data import ViewsData
+from m3g.training.loop import checkpoint, logs
+from m3g.training.loop.build import build_data, build_module
+from m3g.training.loop.module import MultiViewModule, NonFiniteLoss
+from m3g.training.loop.processes import is_first, started
+from m3g.training.loop.trainer import build_trainer
+from m3g.training.mismatch.entries import write_entries
+from m3g.training.runs.export import save_network
+from m3g.training.runs.files import cannot_write
+from m3g.training.runs.folder import Run
+from m3g.training.settings.config import Config, LoopSettings, check
+from m3g.training.settings.views import kinds, settled
+
+ENOUGH_STEPS = 400  # what the default settings make on the data set that ships with the package
+
+
+def train(
+    config: Config,
+    run: str | os.PathLike[str],
+    *,
+    data: ViewsData | None = None,
+    resume: bool = False,
+    accept_changes: bool = False,
+    trust: bool = False,
+    callbacks: list[Callback] | None = None,
+) -> Run:
+    """Train as `config` says and leave everything in the folder `run`.
+
+    Args:
+        config: every setting; with `resume` that of the run.
+        run: a folder that does not exist yet; with `resume`, one that does.
+        data: what `build_data(config)` gave, where it has been called already; None reads the data here.
+        resume: continue from the folder's last checkpoint. On CPU the result is, bit for bit, that of a run
+            that was never interrupted (how: `m3g.training.loop.checkpoint`). A run that was killed before its first
+            checkpoint starts again.
+        accept_changes: resume although `config` differs from the settings that the checkpoint was written with.
+        trust: allow encoder classes from outside m3g, torch.nn and transformers.
+        callbacks: more Lightning callbacks.
+    """
+    folder = Run(run)
+    first = is_first()
+    check(config)
+    if resume and first:
+        folder.lock()
+    try:
+        return _train(
+            config,
+            folder,
+            data=data,
+            resume=resume,
+            accept_changes=accept_changes,
+            trust=trust,
+            callbacks=callbacks or [],
+        )
+    finally:
+        folder.release()
+
+
+def _train(
+    config: Config,
+    folder: Run,
+    *,
+    data: ViewsData | None,
+    resume: bool,
+    accept_changes: bool,
+    trust: bool,
+    callbacks: list[Callback],
+) -> Run:
+    first = is_first()  # the other processes write nothing, and must not stumble over what the first has made
+    kept = None
+    if resume and not _never_began(folder):
+        kept = checkpoint.read_checkpoint(folder.checkpoint)  # a damaged one is an error before anything is touched
+    elif not resume and first:
+        folder.refuse_existing()
+    data = build_data(config) if data is None else data
+    config = settled(config, data)
+    data.sampler()  # refuses a batch larger than the data before anything is written
+    module = build_module(config, data, trust=trust)
+    rows = data.num_rows("train")
+    if kept is not None:
+        if not accept_changes:
+            checkpoint.check_settings(kept, config, folder.checkpoint)
+        checkpoint.check_fits(kept, module, folder.checkpoint, rows=rows)
+    _check_strategy(config, module)
+    with logs.quiet():
+        trainer = build_trainer(
+            config,
+            folder,
+            callbacks=callbacks,
+            checkpoints=checkpoint.AtomicCheckpoints(kept),
+            save=checkpoint.SaveCheckpoints(
+                folder.checkpoints, every=config.loop.checkpoint_every, rows=rows, config=config
+            ),
+            sometimes_unused=_sometimes_unused(config, data, module),
+        )
+    if config.loop.sync_batchnorm and trainer.world_size > 1 and trainer.strategy.root_device.type == "cpu":
+        raise ValueError(
+            "loop.sync_batchnorm must be left out without GPUs, got several processes on CPUs: leave it out."
+        )
+    if started():
+        with logs.quiet():  # what fit does first, so that all processes have met before anything is written
+            trainer.strategy.connect(module)
+            trainer.strategy.setup_environment()
+    made = [path for path in (folder.path, *folder.path.parents) if not path.exists()]
+    if first:
+        if not resume:
+            folder.create(config)
+        else:
+            _rewind(folder, 0 if kept is None else kept["global_step"])
+        print(_headline(config, data, module), f"run folder {folder.path}", sep="\n", flush=True)
+        if kept is not None:
+            print(f"continuing after step {kept['global_step']}", flush=True)
+    begun = kept is not None
+    del kept
+    try:
+        _run(trainer, module, data, folder, resume=begun)
+    except BaseException:
+        if first and not folder.checkpoint.exists():
+            _discard(made)  # nothing to resume from: leave nothing behind
+        raise
+    weights = trainer.strategy.lightning_module_state_dict()  # all processes give their share, if each has one
+    if first:
+        save_network(
+            module.net,
+            config,
+            folder.path,
+            weights={name.removeprefix("net."): value for name, value in weights.items() if name.startswith("net.")},
+            data=data,
+        )
+        if module.mismatch is not None:
+            index = data.datasets["train"].index  # type: ignore[attr-defined]
+            write_entries(folder.mismatch, module.mismatch, data.view_names, index)
+    return folder
+
+
+def _run(trainer: Trainer, module: MultiViewModule, data: ViewsData, folder: Run, *, resume: bool) -> None:
+    """Lightning's loop, with its ways to end turned into ours."""
+    try:
+        with logs.quiet():
+            trainer.fit(module, data, ckpt_path=folder.checkpoint if resume else None, weights_only=True)
+    except NonFiniteLoss as error:
+        raise ValueError(f"{error}; the last good checkpoint is {folder.checkpoint}.") from error
+    except SystemExit as error:  # how Lightning ends after Ctrl-C or SIGTERM; it leaves Ctrl-C disabled
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        advice = f"continue with m3g train --resume {folder.path}" if folder.checkpoint.exists() else "nothing is kept"
+        raise KeyboardInterrupt(advice) from error
+    except OSError as error:
+        raise cannot_write(error.filename or folder.path, error) from error
+
+
+def _check_strategy(config: Config, module: MultiViewModule) -> None:
+    if config.loop.strategy == "fsdp" and any(True for _ in module.loss.parameters()):
+        raise ValueError(
+            f"loss must be one without parameters of its own, got {config.loss!r}: set "
+            "loss_options.learn_temperature to false, or use ddp."
+        )
+
+
+def _sometimes_unused(config: Config, data: ViewsData, module: MultiViewModule) -> bool:
+    """Whether a step may leave an encoder without a gradient: the view is not drawn, or comes from the teacher."""
+    if config.shared:
+        return False
+    size = module.views_per_step or data.k
+    return module.subsets_per_step <= math.comb(data.k - 1, size) or config.teacher.student_views is not None
+
+
+def _headline(config: Config, data: ViewsData, module: MultiViewModule) -> str:
+    line = f"{config.loss} on {data.num_rows('train')} rows of {data.k} views ({', '.join(data.view_names)})"
+    found = kinds(data)
+    if set(found) != {"vector"}:
+        width = max(map(len, data.view_names))
+        for name, kind, shape in zip(data.view_names, found, data.view_shapes):
+            line += f"\n  {name:{width}}  {kind} {'x'.join(map(str, shape))}, {_encoder_of(config, name)}"
+    if module.views_per_step is not None:
+        line += f"\neach step compares {module.subsets_per_step} subsets of {module.views_per_step} views"
+    if config.optim.warmup_epochs >= config.loop.epochs > 1:
+        line += (
+            f"\nthe learning rate rises to the end: the warm-up of {config.optim.warmup_epochs:g} epochs fills the run"
+        )
+    return line + _few_steps(config, data)
+
+
+def _few_steps(config: Config, data: ViewsData) -> str:
+    """A hint where the settings leave too few steps to learn something: the default suits a thousand rows or more."""
+    loop, default = config.loop, LoopSettings()
+    per_epoch = math.ceil(data.sampler().num_steps / loop.accumulate)
+    steps = per_epoch * loop.epochs
+    if steps >= ENOUGH_STEPS or loop.max_steps is not None or loop.epochs != default.epochs:
+        return ""  # whoever sets a number has thought of it
+    return (
+        f"\n{steps} steps are few, because an epoch is {per_epoch} of them here: --loop.epochs "
+        f"{math.ceil(ENOUGH_STEPS / per_epoch)} makes about {ENOUGH_STEPS}"
+    )
+
+
+def _encoder_of(config: Config, name: str) -> str:
+    own = config.view.get(name, {})
+    if "share" in own:
+        return f"the encoder of {own['share']}"
+    return f"encoder {own.get('encoder', config.encoder)}" + (", frozen" if own.get("frozen") else "")
+
+
+def _discard(made: list[Path]) -> None:
+    """Remove a run folder that never had a checkpoint, and the folders above it that were made for it."""
+    for path in made[:1]:
+        shutil.rmtree(path, ignore_errors=True)
+    for path in made[1:]:
+        with contextlib.suppress(OSError):  # something else lives there by now
+            path.rmdir()
+
+
+def _never_began(folder: Run) -> bool:
+    """Whether a run was killed before its first checkpoint and its first step, so that there is nothing to lose."""
+    return not folder.checkpoint.exists() and not (folder.path / "metrics.csv").exists()
+
+
+def _rewind(folder: Run, step: int) -> None:
+    """Forget what was written after the checkpoint's step, and what was only half written."""
+    folder.clean()
+    for name in ("metrics.csv", "probes.csv"):
+        logs.Table(folder.path / name).forget_after(step)

@@ -1,0 +1,196 @@
+"""What a person watches during a run: a progress bar or one line per epoch, and tables of numbers."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import logging
+import math
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.callbacks import RichProgressBar
+
+from m3g.training.runs.files import append_text, write_text
+
+SHOWN = ("loss", "gap", "solver_steps", "epsilon")
+
+
+class Table:
+    """A CSV file that grows by one row at a time; its columns are those of the first row.
+
+    It may be read while a run writes it: a line counts once its end is written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._columns: list[str] | None = None
+
+    def append(self, row: dict[str, Any]) -> None:
+        new = False
+        if self._columns is None:
+            lines = self._whole_lines()
+            new = not lines
+            self._columns = next(csv.reader(lines), list(row))
+        text = io.StringIO()
+        writer = csv.DictWriter(text, self._columns, restval="", extrasaction="ignore", lineterminator="\n")
+        if new:
+            writer.writeheader()
+        writer.writerow(row)
+        append_text(self.path, text.getvalue())
+
+    def rows(self) -> list[dict[str, float]]:
+        """All rows as numbers; what is missing is left out."""
+        header, *rows = list(csv.reader(self._whole_lines())) or [[]]
+        return [
+            {name: value for name, value in zip(header, self._numbers(row, line, header)) if value is not None}
+            for line, row in enumerate(rows, start=2)
+        ]
+
+    def _numbers(self, row: list[str], line: int, header: list[str]) -> list[float | None]:
+        """The cells of a row; None for an empty one."""
+        try:
+            if len(row) > len(header):
+                raise ValueError
+            return [float(cell) if cell else None for cell in row]
+        except ValueError as error:
+            raise ValueError(
+                f"{self.path} must have at most {len(header)} numbers in each row, as m3g train wrote it, got "
+                f"{','.join(row)[:80]!r} in line {line}: remove the line."
+            ) from error
+
+    def forget_after(self, step: int) -> None:
+        """Drop what a killed run wrote after the checkpoint it is resumed from, and a half-written row."""
+        if self.path.exists():
+            header, *rows = self._whole_lines() or [""]
+            names = next(csv.reader([header]), [])
+            cells = [self._numbers(next(csv.reader([row]), []), i, names) for i, row in enumerate(rows, start=2)]
+            kept = [row for row, numbers in zip(rows, cells) if numbers and (numbers[0] or 0) <= step]
+            write_text(self.path, header + "".join(kept))
+
+    def _whole_lines(self) -> list[str]:
+        if not self.path.exists():
+            return []
+        lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
+        return [line for line in lines if line.endswith("\n")]
+
+
+class MetricsFile(Callback):
+    """One row of `metrics.csv` per logged optimiser step, written before the step's checkpoint."""
+
+    def __init__(self, folder: Path, *, every: int) -> None:
+        self.table = Table(folder / "metrics.csv")
+        self.every = every
+        self._last = 0
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._last = trainer.global_step
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        step = trainer.global_step
+        if trainer.is_global_zero and step != self._last and step % self.every == 0:
+            self._last = step
+            metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
+            self.table.append({"step": step, "epoch": trainer.current_epoch, **metrics})
+
+
+class EpochLines(Callback):
+    """One line per epoch, for terminals that cannot redraw a progress bar and for log files.
+
+    Where the number of steps ends the run, lines count steps: about twenty of them over the run.
+    """
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._began = time.perf_counter()
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if not trainer.is_global_zero or counts_steps(trainer):
+            return
+        began = getattr(self, "_began", None)  # an epoch that was resumed half way has no beginning here
+        seconds = "" if began is None else f"  {time.perf_counter() - began:.1f} s"
+        print(f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}  {_shown(trainer)}{seconds}", flush=True)
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        step, total = trainer.global_step, trainer.max_steps
+        if not trainer.is_global_zero or not counts_steps(trainer) or step == getattr(self, "_last", 0):
+            return
+        self._last = step
+        if step % max(1, total // 20) == 0 or step == total:
+            print(f"step {step}/{total}  {_shown(trainer)}", flush=True)
+
+
+def counts_steps(trainer: Trainer) -> bool:
+    """Whether `loop.max_steps` ends the run, and not the number of epochs."""
+    return 0 < trainer.max_steps <= steps_per_epoch(trainer) * (trainer.max_epochs or 1)
+
+
+def steps_per_epoch(trainer: Trainer) -> int:
+    return math.ceil(trainer.num_training_batches / trainer.accumulate_grad_batches)
+
+
+def _shown(trainer: Trainer) -> str:
+    found = trainer.callback_metrics
+    return "  ".join(f"{name} {float(found[name]):.4g}" for name in SHOWN if name in found)
+
+
+class LiveBar(RichProgressBar):
+    """Lightning's progress bar without its version number, with whole numbers as such, and with steps as the goal
+    where they end the run.
+    """
+
+    @property
+    def total_train_batches(self) -> int | float:
+        trainer, whole = self.trainer, super().total_train_batches
+        if not counts_steps(trainer):
+            return whole
+        left = trainer.max_steps - trainer.current_epoch * steps_per_epoch(trainer)
+        return min(whole, left * trainer.accumulate_grad_batches)
+
+    def _get_train_description(self, current_epoch: int) -> str:
+        if counts_steps(self.trainer):
+            return f"To step {self.trainer.max_steps}"
+        return f"Epoch {current_epoch + 1}/{self.trainer.max_epochs}"
+
+    def get_metrics(self, trainer: Trainer, pl_module: LightningModule) -> dict[str, Any]:
+        items: dict[str, Any] = dict(super().get_metrics(trainer, pl_module))
+        items.pop("v_num", None)
+        return {name: int(value) if name == "solver_steps" else value for name, value in items.items()}
+
+
+def progress() -> Callback:
+    """A live bar in a terminal, plain lines elsewhere."""
+    return LiveBar(leave=False) if sys.stdout.isatty() else EpochLines()
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Leave out what Lightning says about matters that this package has settled."""
+    loggers = [logging.getLogger(f"lightning.{part}") for part in ("pytorch", "fabric")]
+    before = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            _ignore_known_warnings()
+            yield
+    finally:
+        for logger, level in zip(loggers, before):
+            logger.setLevel(level)
+
+
+def _ignore_known_warnings() -> None:
+    warnings.filterwarnings("ignore", message=".*does not have many workers.*")  # arrays in memory need none
+    warnings.filterwarnings("ignore", message=".*in eval mode at the start of training.*")  # the teacher
+    warnings.filterwarnings("ignore", message=".*have no `validation_step`.*")  # callbacks evaluate
+    warnings.filterwarnings("ignore", message=".*`srun` command is available.*")  # it is not to be used
+    warnings.filterwarnings("ignore", message=".*isinstance.treespec, LeafSpec.*")  # between Lightning and torch

@@ -1,0 +1,284 @@
+"""The training step, top to bottom."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from typing import Any
+
+import lightning.pytorch as pl
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from m3g.losses import ViewLoss
+from m3g.nets import MultiViewNet, Teacher
+from m3g.training.loop import optim
+from m3g.training.loop.schedules import cosine, warmup_cosine
+from m3g.training.loop.sharding import shard
+from m3g.training.loop.view_dropout import drop_views
+from m3g.training.mismatch.reliability import Mismatch
+from m3g.training.settings.config import OptimSettings, TeacherSettings
+
+Batch = dict[str, Any]
+SHOWN_ROWS = 10  # of a batch, in a message
+
+
+class NonFiniteLoss(ValueError):
+    """The loss or its gradient is no longer a number."""
+
+
+class MultiViewModule(pl.LightningModule):
+    """Encoders, heads and a loss, trained together.
+
+    Args:
+        net: maps a list of k inputs to embeddings (k, n, d).
+        loss: any `m3g.losses.ViewLoss`.
+        optim: the optimiser and its schedules.
+        teacher: the teacher; by default there is none.
+        views_per_step: how many of the k views are compared at a time; None takes all.
+        subsets_per_step: of how many random subsets of that size a step takes the mean.
+        view_dropout: the probability with which a step leaves an entry (a view of a row) out of the loss.
+        mismatch: judges the entries of every batch and leaves the doubtful ones out; by default all are trusted.
+        batch_size: points of a batch, which `optim.reference_batch` is compared with.
+        seed: fixes what each step draws at random (dropout, augmentations, the split into student and
+            teacher).
+
+    A batch is a dictionary: `views`, a list of k tensors; `mask`, bool (k, n) or None; `index` (n,). To
+    change what a step does, override `embed` (what the loss sees) or `training_step`.
+
+    Every step's random numbers are a function of the seed, the step and the process alone: see
+    `m3g.training.loop.checkpoint`.
+    """
+
+    def __init__(
+        self,
+        net: MultiViewNet,
+        loss: ViewLoss,
+        *,
+        optim: OptimSettings | None = None,
+        teacher: TeacherSettings | None = None,
+        views_per_step: int | None = None,
+        subsets_per_step: int = 1,
+        view_dropout: float = 0.0,
+        mismatch: Mismatch | None = None,
+        batch_size: int | None = None,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        self.net = net
+        self.loss = loss
+        self.optim_settings = optim or OptimSettings()
+        self.teacher_settings = teacher or TeacherSettings()
+        self.teacher = Teacher(net) if self.teacher_settings.enabled else None
+        self.views_per_step = views_per_step
+        self.subsets_per_step = subsets_per_step
+        self.view_dropout = view_dropout
+        self.mismatch = mismatch
+        self.batch_size = batch_size
+        self.seed = seed
+        if self.optim_settings.reference_batch is not None and batch_size is None:
+            raise ValueError("batch_size must be a whole number with optim.reference_batch, got None.")
+        self.kappa = 1.0  # this run's batch over the reference batch; known once the trainer is
+
+    def forward(self, views: list[Tensor]) -> Tensor:
+        return self.net(views)
+
+    # ---------------------------------------------------------------- one step
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        views, mask = batch["views"], batch.get("mask")
+        if self.loss.moves:
+            self.loss.set_progress(self.global_step / max(self.total_steps - 1, 1))
+        subsets = self.draw_subsets(len(views))
+        shown = sorted({l for subset in subsets for l in subset})
+        embeddings, teacher = self.embed(views, shown)
+        if not bool(torch.isfinite(embeddings).all()):
+            raise NonFiniteLoss(self._stopped("the embeddings are not finite", batch))
+        if self.mismatch is not None:
+            mask = self.without_doubtful(embeddings, mask, batch["index"], shown)
+        if self.view_dropout > 0:
+            key = (self.seed, self.trainer.fit_loop.epoch_loop.total_batch_idx)
+            mask = drop_views(mask, batch["index"], len(views), share=self.view_dropout, key=key)
+        places = [[shown.index(l) for l in subset] for subset in subsets]
+        try:
+            loss = self.compare(embeddings, teacher, None if mask is None else mask[shown], places)
+        except FloatingPointError as error:
+            raise NonFiniteLoss(self._stopped(str(error), batch)) from error
+        if not bool(torch.isfinite(loss)):
+            raise NonFiniteLoss(self._stopped(f"the loss is {float(loss.detach())}", batch))
+        self._batch = batch
+        self.report(loss, batch)
+        return loss
+
+    def embed(self, views: list[Tensor], shown: list[int]) -> tuple[Tensor, Tensor | None]:
+        """Embeddings (k, n, d) of the views `shown`; to leave one out, also the teacher's."""
+        if self.teacher is None:
+            return _stack(dict.fromkeys(shown, self.net), views), None
+        students = self.teacher_settings.student_views
+        if students is None:
+            student, teacher = dict.fromkeys(shown, self.net), dict.fromkeys(shown, self.teacher)
+            return _stack(student, views), _stack(teacher, views)
+        # the teacher computes without gradient, so the activations of its views are dropped at once
+        chosen = self._random(2).permutation(shown)[:students]
+        return _stack({l: self.net if l in chosen else self.teacher for l in shown}, views), None
+
+    def without_doubtful(
+        self, embeddings: Tensor, mask: Tensor | None, index: Tensor, shown: list[int]
+    ) -> Tensor | None:
+        """The mask without the entries that were doubtful before this batch, from which the judge then learns."""
+        assert self.mismatch is not None
+        trusted = self.mismatch.trusted(index, mask)
+        self.mismatch.observe(embeddings.detach(), index, views=shown, mask=None if mask is None else mask[shown])
+        return trusted
+
+    def compare(
+        self, embeddings: Tensor, teacher: Tensor | None, mask: Tensor | None, subsets: list[list[int]]
+    ) -> Tensor:
+        """The mean of the loss over subsets of the views; usually there is one, of all views."""
+        chosen = torch.tensor(subsets, device=embeddings.device)
+        masks = None if mask is None else mask[chosen]
+        if len(subsets) > 1 and self.loss.takes_batches and (masks is None or bool(masks.any(1).all())):
+            # problems of one shape are solved together
+            taught = None if teacher is None else teacher[chosen]
+            return self.loss(embeddings[chosen], mask=masks, teacher=taught).mean()
+        losses = []
+        for subset in subsets:
+            part, present = embeddings[subset], None if mask is None else mask[subset]
+            extra = {} if teacher is None else {"teacher": teacher[subset]}
+            if present is not None:
+                seen = present.any(0)  # a point that has none of these views sits them out
+                part, present = part[:, seen], present[:, seen]
+                extra = {name: value[:, seen] for name, value in extra.items()}
+            losses.append(self.loss(part, mask=present, **extra))
+        return torch.stack(losses).mean()
+
+    def draw_subsets(self, k: int) -> list[list[int]]:
+        """Which views this step compares with each other."""
+        if self.views_per_step is None:
+            return [list(range(k))]
+        every = list(itertools.combinations(range(k), self.views_per_step))
+        chosen = self._random(1).permutation(len(every))[: self.subsets_per_step]
+        return [list(every[i]) for i in sorted(chosen)]
+
+    def _random(self, purpose: int) -> np.random.Generator:
+        # not the process's own random numbers: all processes must draw alike
+        return np.random.default_rng([self.seed, self.trainer.fit_loop.epoch_loop.total_batch_idx, purpose])
+
+    def report(self, loss: Tensor, batch: Batch) -> None:
+        """What the progress bar shows and the logs keep."""
+        together: dict[str, Any] = {
+            "batch_size": len(batch["views"][0]),
+            "sync_dist": self.trainer.world_size > 1,
+        }
+        self.log("loss", loss.detach(), prog_bar=True, **together)
+        for name, value in self.loss.report(loss).items():
+            self.log(name, value, prog_bar=True, **together)
+        self.log("learning_rate", self.learning_rate(self.global_step), **together)
+
+    def optimizer_step(self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Any = None) -> None:
+        """Set this step's learning rate and weight decay, step, and let the teacher follow: once per step."""
+        step = self.global_step
+        for group in optimizer.param_groups:
+            rate = group.get("own_rate")  # a peak of its own, under the same schedule
+            share = 1.0 if rate is None else rate / self.optim_settings.learning_rate
+            group["lr"] = self.learning_rate(step) * share
+            group["weight_decay"] = self.weight_decay(step) if group["decays"] else 0.0
+        super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
+        if self.teacher is not None:
+            self.teacher.update(self.net, self.teacher_momentum(step))
+
+    def on_before_optimizer_step(self, optimizer: Any) -> None:
+        """Stop before a gradient that is not finite reaches the weights."""
+        grads = [p.grad for p in self.parameters() if p.grad is not None]
+        norm = torch.nn.utils.get_total_norm(grads)
+        scaler = getattr(self.trainer.precision_plugin, "scaler", None)  # 16-mixed skips such steps by itself
+        if scaler is None and not bool(torch.isfinite(norm)):
+            raise NonFiniteLoss(self._stopped(f"the gradient's norm is {float(norm)}", self._batch))
+
+    def _stopped(self, what: str, batch: Batch) -> str:
+        """What happened, what to change, and on which rows: before the first step it can only be the data."""
+        step, rows = self.global_step, batch.get("index")
+        indices = "unknown" if rows is None else str(rows[:SHOWN_ROWS].tolist())
+        more = "" if rows is None or len(rows) <= SHOWN_ROWS else f" and {len(rows) - SHOWN_ROWS} more"
+        advice = (
+            "look for very large values in the data, before the first step there is nothing else"
+            if step == 0
+            else f"the learning rate is {self.learning_rate(step):.3g}: try a smaller optim.learning_rate than "
+            f"{self.optim_settings.learning_rate:g}, then look at the data"
+        )
+        return f"training stopped at step {step}: {what}; {advice}, rows with the indices {indices}{more}"
+
+    # ---------------------------------------------------------------- schedules
+
+    @property
+    def total_steps(self) -> int:
+        return int(self.trainer.estimated_stepping_batches)
+
+    def learning_rate(self, step: int) -> float:
+        settings = self.optim_settings
+        per_epoch = self.total_steps / max(self.trainer.max_epochs or 1, 1)
+        return warmup_cosine(
+            step,
+            total=self.total_steps,
+            warmup=min(round(settings.warmup_epochs * per_epoch), self.total_steps),
+            peak=self.adam.learning_rate,
+            floor=settings.min_learning_rate * self.kappa**0.5,
+        )
+
+    def weight_decay(self, step: int) -> float:
+        settings = self.optim_settings
+        if settings.end_weight_decay is None:
+            return settings.weight_decay
+        return cosine(step, total=self.total_steps, start=settings.weight_decay, end=settings.end_weight_decay)
+
+    def teacher_momentum(self, step: int) -> float:
+        start = optim.scale_momentum(self.teacher_settings.momentum, self.kappa)
+        return cosine(step, total=self.total_steps, start=start, end=1.0)
+
+    # ---------------------------------------------------------------- Lightning's hooks
+
+    def configure_model(self) -> None:
+        """With the strategy fsdp, which brings a mesh, spread the networks over the processes."""
+        if self.device_mesh is not None:
+            nets = [self.net] if self.teacher is None else [self.net, self.teacher.net]
+            heads = [net.predictor for net in nets if net.predictor is not None]
+            shard(
+                [*(part for net in nets for part in (*net.encoders, *net.projectors)), *heads],
+                self.device_mesh["data_parallel"],
+            )
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return optim.adamw(nn.ModuleList([self.net, self.loss]), self.adam)
+
+    @property
+    def adam(self) -> optim.AdamSettings:
+        settings = self.optim_settings
+        found = optim.AdamSettings(settings.learning_rate, settings.betas, settings.eps)
+        return optim.scale_adam(found, self.kappa)
+
+    def setup(self, stage: str) -> None:
+        reference = self.optim_settings.reference_batch
+        if reference is not None and self.batch_size is not None:
+            together = self.trainer.world_size * self.trainer.accumulate_grad_batches
+            self.kappa = self.batch_size * together / reference
+
+    def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
+        seed_everything(self.seed, 1 + self.trainer.fit_loop.epoch_loop.total_batch_idx, self.global_rank)
+
+
+def _stack(networks: dict[int, Any], views: list[Tensor]) -> Tensor:
+    """Embeddings of the views l, each by its network."""
+    return torch.stack([net.embed_view(views[l], l) for l, net in networks.items()])
+
+
+def seed_everything(seed: int, step: int, rank: int = 0) -> None:
+    """Make the random numbers of torch, numpy and python a function of three numbers."""
+    mixed = int(np.random.SeedSequence([seed, step, rank]).generate_state(1, np.uint32)[0])
+    if torch.accelerator.is_available():
+        torch.manual_seed(mixed)
+    else:
+        # Without an accelerator torch.manual_seed keeps a trace of every call for one, without end.
+        torch.default_generator.manual_seed(mixed)
+    np.random.seed(mixed)  # noqa: NPY002 - user code may draw from the global generator
+    random.seed(mixed)

@@ -1,0 +1,87 @@
+"""Lightning's trainer as this package uses it: our files, our output, and processes that torchrun started or none."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from lightning.pytorch import Callback, Trainer
+from lightning.pytorch.loggers import TensorBoardLogger
+from lightning.pytorch.plugins.environments import ClusterEnvironment, LightningEnvironment, TorchElasticEnvironment
+from lightning.pytorch.utilities import rank_zero_only
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
+
+from m3g.training.loop import logs
+from m3g.training.loop.checkpoint import AtomicCheckpoints, SaveCheckpoints
+from m3g.training.loop.processes import is_first, started
+from m3g.training.loop.sharding import FullySharded
+from m3g.training.runs.folder import Run
+from m3g.training.settings.config import Config
+
+
+def environment() -> ClusterEnvironment:
+    """Where processes come from: torchrun, or there is only this one.
+
+    Lightning would guess, and where Slurm is installed it would take Slurm's variables for its own: the number of a
+    task for a rank, a signal before the time limit for an order to queue the job again. The same command must do the
+    same on a login node, in a job and under `srun`, so nothing is guessed.
+    """
+    rank_zero_only.rank = 0 if is_first() else int(os.environ["RANK"])  # type: ignore[attr-defined]
+    return TorchElasticEnvironment() if started() else LightningEnvironment()
+
+
+def build_trainer(
+    config: Config,
+    folder: Run,
+    *,
+    callbacks: list[Callback],
+    checkpoints: AtomicCheckpoints,
+    save: SaveCheckpoints,
+    sometimes_unused: bool,
+) -> Trainer:
+    """The trainer of a run. `sometimes_unused`: a step may leave some parameters without a gradient."""
+    loop = config.loop
+    devices = int(os.environ["LOCAL_WORLD_SIZE"]) if started() else loop.devices
+    nodes = int(os.environ["WORLD_SIZE"]) // devices if started() else 1
+    several = devices * nodes > 1
+    strategy: Any = loop.strategy
+    if several and strategy == "auto":
+        strategy = "ddp_find_unused_parameters_true" if sometimes_unused else "ddp"
+    if strategy == "fsdp" and not several:
+        raise ValueError("loop.strategy fsdp must have several processes, got one: start them with torchrun.")
+    try:
+        return Trainer(
+            max_epochs=loop.epochs,
+            max_steps=-1 if loop.max_steps is None else loop.max_steps,
+            precision=loop.precision,  # type: ignore[arg-type]
+            accumulate_grad_batches=loop.accumulate,
+            gradient_clip_val=loop.clip,
+            accelerator=loop.accelerator,
+            devices=devices,
+            num_nodes=nodes,
+            strategy=FullySharded(devices * nodes) if strategy == "fsdp" else strategy,
+            sync_batchnorm=loop.sync_batchnorm,
+            default_root_dir=folder.path,
+            log_every_n_steps=loop.log_every,
+            logger=TensorBoardLogger(folder.path, name="tensorboard", version=""),
+            callbacks=[
+                logs.progress(),
+                logs.MetricsFile(folder.path, every=loop.log_every),
+                *callbacks,
+                save,  # last: what it saves is done
+            ],
+            plugins=[checkpoints, environment()],
+            enable_checkpointing=False,
+            enable_progress_bar=sys.stdout.isatty(),
+            enable_model_summary=False,
+            use_distributed_sampler=False,  # the data modules split their order between processes themselves
+            limit_val_batches=0,
+            num_sanity_val_steps=0,
+        )
+    except (MisconfigurationException, ValueError) as error:
+        got = ", ".join(f"{name} {getattr(loop, name)}" for name in ("accelerator", "strategy", "precision"))
+        reason = " ".join(str(error).split()).rstrip(".")
+        raise ValueError(
+            f"loop must name an accelerator, strategy and precision that there are, got {got}: {reason}."
+        ) from error

@@ -1,0 +1,54 @@
+"""`mismatch.csv`: every entry of the training rows with its reliability, most doubtful first."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from torch import Tensor
+
+from m3g.training.mismatch.reliability import Mismatch
+from m3g.training.runs.files import atomic
+from m3g.training.runs.folder import Run
+
+
+class Entry(NamedTuple):
+    """A view of a row, and how reliable it is: r, and log(r / (1 - r)), which orders also those with r near 0 or 1."""
+
+    row: int
+    view: str
+    reliability: float
+    log_odds: float
+
+
+def write_entries(path: str | os.PathLike[str], watch: Mismatch, view_names: Sequence[str], index: Tensor) -> None:
+    """`mismatch.csv`: every entry of the rows `index` that was judged, most doubtful first."""
+    odds = watch.log_odds().cpu()
+    judged = (watch.visits > 0).any(1).cpu()
+    rows = index.tolist()
+    entries = [
+        Entry(row, name, float(odds[l, row].sigmoid()), float(odds[l, row]))
+        for l, name in enumerate(view_names)
+        for row in rows
+        if judged[l, row]
+    ]
+    with atomic(path, "w") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(Entry._fields)
+        for entry in sorted(entries, key=lambda entry: (entry.log_odds, entry.row, entry.view)):
+            writer.writerow([entry.row, entry.view, f"{entry.reliability:.4g}", f"{entry.log_odds:.6g}"])
+
+
+def read_entries(run: str | os.PathLike[str]) -> list[Entry]:
+    """The entries of a run, most doubtful first."""
+    folder = Run(run)
+    folder.open()
+    if not folder.mismatch.is_file():
+        raise ValueError(f"run must be one that was trained with --mismatch, but {folder.path} has no mismatch.csv.")
+    with open(folder.mismatch, newline="") as file:
+        return [
+            Entry(int(line["row"]), line["view"], float(line["reliability"]), float(line["log_odds"]))
+            for line in csv.DictReader(file)
+        ]

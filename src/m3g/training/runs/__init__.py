@@ -1,0 +1,1 @@
+"""The run folder: files, export, loading, evaluation."""

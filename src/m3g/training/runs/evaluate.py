@@ -1,0 +1,248 @@
+"""What was learned, during a run and after it: numbers, pictures and a table."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+from torch import Tensor
+
+from m3g.data import ViewsData
+from m3g.data.splits import Split
+from m3g.evaluation import METRICS, Embedded, Report, evaluate, quick_probe
+from m3g.evaluation.baselines import guess
+from m3g.nets import MultiViewNet
+from m3g.training.loop.build import build_data
+from m3g.training.loop.logs import Table
+from m3g.training.loop.processes import is_first
+from m3g.training.runs.export import load, read_recipe
+from m3g.training.runs.files import write_json, write_text
+from m3g.training.runs.folder import Run
+from m3g.training.runs.pictures import draw
+from m3g.training.settings.config import Config
+
+MOST_RAW = 1e7  # numbers in all rows; a probe on more would take longer than the rest of the evaluation
+# rows that are measured at most, evenly spread: what a network says of more would fill the memory
+MEASURED: dict[Split, int] = {"train": 50_000, "test": 20_000}
+QUICK = ("linear_mean", "knn_mean", "recall_at_1", "effective_rank")
+
+
+def embed(net: MultiViewNet, data: ViewsData, split: Any, *, most: int | None = None) -> Embedded:
+    """A split as a network sees it, batch by batch, without dropout or augmentation; at most so many of its rows."""
+    return embed_batches(net, data.loader(split, most=most))
+
+
+@torch.no_grad()
+def embed_batches(net: MultiViewNet, batches: Iterable[Any]) -> Embedded:
+    """Points as a network sees them, from batches of their views; where one encoder serves all, one view will do."""
+    first = next(net.parameters())
+    device, dtype = first.device, first.dtype  # a run in half or double precision has such weights
+    training = net.training
+    net.eval()
+    embeddings: list[Tensor] = []
+    features: list[list[Tensor]] = []
+    beside: dict[str, list[Any]] = {"label": [], "mask": [], "index": []}  # no views: they may not fit
+    try:
+        for batch in batches:
+            views = [view.to(device, dtype if view.is_floating_point() else None) for view in batch["views"]]
+            found = net.features(views)
+            embeddings.append(net.project(found).float().cpu())
+            features = features or [[] for _ in found]
+            for kept, part in zip(features, found):
+                kept.append(part.float().cpu())
+            for name, values in beside.items():
+                values.append(batch.get(name))
+    finally:
+        net.train(training)
+    return Embedded(
+        embeddings=_join(embeddings, 1),
+        features=[_join(kept, 0) for kept in features],
+        labels=_join(beside["label"], 0),
+        mask=_join(beside["mask"], 1),
+        index=_join(beside["index"], 0),
+    )
+
+
+def _join(parts: list[Any], dim: int) -> Any:
+    """The parts as one tensor; the list is emptied, so that they are not held twice."""
+    joined = None if parts[0] is None else torch.cat(parts, dim=dim)
+    parts.clear()
+    return joined
+
+
+def probe_split(data: ViewsData) -> str | None:
+    """Where to look during training: the validation split, or None if there is none."""
+    return "val" if data.num_rows("val") > 1 else None
+
+
+class Probe(Callback):
+    """A quick evaluation on the validation split every few epochs: one row of `probes.csv` each."""
+
+    def __init__(self, folder: str | os.PathLike[str], *, every: int) -> None:
+        self.table = Table(Path(folder) / "probes.csv")
+        self.every = every
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        data: Any = trainer.datamodule  # type: ignore[attr-defined]
+        split = probe_split(data)
+        if (trainer.current_epoch + 1) % self.every or split is None:
+            return
+        net: Any = pl_module.net
+        # every process looks, because each may hold only a share of the weights; the first judges
+        seen = embed(net, data, "train", most=MEASURED["train"])
+        held_out = embed(net, data, split, most=MEASURED["test"])
+        if not trainer.is_global_zero:
+            return
+        report = evaluate(seen, held_out, transfer=False, polymatching=False)
+        row = {name: report.numbers[name] for name in QUICK if name in report.numbers}
+        self.table.append({"step": trainer.global_step, "epoch": trainer.current_epoch + 1, **row})
+        for logger in trainer.loggers:
+            logger.log_metrics({f"probe/{name}": value for name, value in row.items()}, step=trainer.global_step)
+
+
+def watch(config: Config, folder: str | os.PathLike[str]) -> list[Callback]:
+    """The callbacks that evaluate during training, as the settings ask for."""
+    return [Probe(folder, every=config.loop.evaluate_every)] if config.loop.evaluate_every else []
+
+
+def evaluate_run(
+    run: str | os.PathLike[str],
+    *,
+    data: ViewsData | None = None,
+    trust: bool = False,
+    paper_probe: bool = False,
+    few_shot: bool | None = None,
+) -> tuple[Report, list[Path]]:
+    """Measure a finished run on its test split; writes `results.json` and the pictures into its folder.
+
+    Args:
+        run: the folder.
+        data: the run's data where it has been read already; None reads it.
+        trust: allow encoder classes from outside m3g, torch.nn and transformers.
+        paper_probe: also the paper's linear probe.
+        few_shot: also probes from a few labels per class; None does so where the data asks for it (signals).
+    """
+    folder = Run(run)
+    config = folder.open()
+    net = load(folder.path, trust=trust, scaled=True)
+    data = build_data(config) if data is None else data
+    trained, given = read_recipe(folder.path)["view_shapes"], [list(shape) for shape in data.view_shapes]
+    if trained != given:
+        raise ValueError(f"data must have views of the shapes {trained} of the run, got {given}.")
+    if data.num_rows("test") < 2:
+        raise ValueError(
+            "data_options.test must be a fraction that leaves at least 2 rows for the evaluation, got fewer: "
+            "choose a larger fraction, or use m3g embed."
+        )
+    test = embed(net, data, "test", most=MEASURED["test"])
+    few = data.few_shot if few_shot is None else few_shot
+    train = embed(net, data, "train", most=MEASURED["train"])
+    for split, most in MEASURED.items():
+        if data.num_rows(split) > most:
+            print(f"measured on {most} of the {data.num_rows(split)} {split} rows, evenly spread")
+    raw, names = raw_features(data), list(data.view_names)
+    there = [l for l in range(data.k) if test.mask is None or bool(test.mask[l].any())]
+    if 2 <= len(there) < data.k:
+        print(f"measured without {', '.join(names[l] for l in range(data.k) if l not in there)}: no test row has it")
+        train, test = train.only(there), test.only(there)
+        raw = None if raw is None else (raw[0].only(there), raw[1].only(there))
+        names = [names[l] for l in there]
+    report = evaluate(train, test, paper_probe=paper_probe, few_shot=few, raw=raw, missing=True)
+    held_out = data.held_out_batches()
+    if held_out is not None and len(net.encoders) == 1:  # views that were held out have no encoder of their own
+        name = "linear_held_out"
+        report.numbers[name], report.chance[name] = held_out_accuracy(net, *held_out)
+    content: dict[str, Any] = {
+        "views": names,
+        "test_rows": min(data.num_rows("test"), MEASURED["test"]),
+        **dataclasses.asdict(report),
+    }
+    write_rows(folder.rows, test.index, content.pop("rows"))
+    for part in content["missing"].get("subsets", []):
+        part["views"] = [names[l] for l in part["views"]]
+    write_json(folder.results, content)
+    return report, draw(folder, report, test, data, names)
+
+
+def write_rows(path: Path, index: Tensor | None, found: dict[str, Tensor]) -> None:
+    """What each test row contributes to a measure, a line per row; nothing where rows have no numbers of their own."""
+    path.unlink(missing_ok=True)
+    if index is not None and len(index.unique()) == len(index):
+        lines = [",".join(["row", *found])]
+        for row, *values in zip(index.tolist(), *(part.tolist() for part in found.values())):
+            lines.append(",".join([str(row), *(f"{value:.6g}" for value in values)]))
+        write_text(path, "\n".join(lines) + "\n")
+
+
+def raw_features(data: ViewsData) -> tuple[Embedded, Embedded] | None:
+    """Training and test rows with their inputs as features; None where they are no numbers, or too many for a probe."""
+    rows = sum(min(data.num_rows(split), most) for split, most in MEASURED.items())
+    if rows * sum(map(math.prod, data.view_shapes)) > MOST_RAW:
+        return None
+    parts = []
+    for split, most in MEASURED.items():
+        views, mask, labels = data.arrays(split, most=most)
+        if not all(view.is_floating_point() for view in views):
+            return None
+        parts.append(Embedded(features=views, labels=labels, mask=mask))
+    return parts[0], parts[1]
+
+
+def held_out_accuracy(net: MultiViewNet, train: Iterable[Any], test: Iterable[Any]) -> tuple[float, float]:
+    """A linear probe on the features of all seen views' training rows, tested on rows of the views that were held out;
+    and what guessing gives there.
+
+    Batches have one view each; one encoder serves all.
+    """
+    rows: list[Any] = []
+    for batches in (train, test):
+        seen: Any = embed_batches(net, batches)
+        rows += [seen.features[0], seen.labels]
+    return quick_probe(*rows), guess(rows[1], rows[3])
+
+
+def finish(run: Run, data: ViewsData, *, trust: bool = False) -> None:
+    """Evaluate a run that was just trained on this data, and tell where everything is; only the first process does."""
+    if not is_first():
+        return
+    if data.num_rows("test") < 2:
+        print(f"\nno test split to evaluate on\nrun       {run.path}")
+        return
+    report, pictures = evaluate_run(run.path, data=data, trust=trust)
+    show(report)
+    print(f"\nrun       {run.path}\nresults   {run.results}\nmodel     {run.weights}")
+    for picture in pictures:
+        print(f"picture   {picture}")
+
+
+def show(report: Report) -> None:
+    """Print a report as a table."""
+    from rich.console import Console
+    from rich.table import Table as Grid
+
+    grid = Grid(title="on the test split", title_justify="left")
+    grid.add_column("measure")
+    for name in ("value", *(["raw"] if report.raw else []), "chance"):
+        grid.add_column(name, justify="right")
+    grid.add_column("meaning")
+    for name, value in report.numbers.items():
+        beside = [report.raw.get(name)] if report.raw else []
+        cells = [_rounded(number) for number in (value, *beside, report.chance.get(name))]
+        grid.add_row(name, *cells, METRICS[name])
+    Console().print(grid)
+    if report.raw:
+        print(
+            "raw: the inputs without a network, side by side (linear_views: one by one); chance: guessing, random order"
+        )
+
+
+def _rounded(number: float | None) -> str:
+    if number is None:
+        return "—"
+    return f"{number:.4f}" if number == 0 or abs(number) >= 1e-4 else f"{number:.0e}"

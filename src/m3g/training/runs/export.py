@@ -1,0 +1,210 @@
+"""A trained network as two files that are safe to read: its weights, and how to build it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load as tensors_from
+from safetensors.torch import save as bytes_of
+from torch import Tensor, nn
+
+from m3g.data import ViewsData
+from m3g.nets import MultiViewNet, build_net, hub
+from m3g.training.runs.files import atomic, write_json
+from m3g.training.runs.folder import Run
+from m3g.training.runs.trained import TrainedNet
+from m3g.training.settings.config import Config
+from m3g.training.settings.views import encoder_spec
+
+FORMAT = 2  # since 2, with a digest of the weights
+SCALING = "scaling."
+
+
+def network(config: Config, data: ViewsData, *, trust: bool = False) -> MultiViewNet:
+    """The untrained network of a configuration, for the views of a data set."""
+    return build_net(**_recipe(config, data), trust=trust)
+
+
+def _recipe(config: Config, data: ViewsData) -> dict[str, Any]:
+    head = {"hidden": config.heads.hidden}
+    start = {} if config.heads.bias is None else {"bias": config.heads.bias}
+    rates = [part.get("rate") for part in data.inputs] or [None] * data.k
+    return {
+        "view_shapes": [list(shape) for shape in data.view_shapes],
+        "encoder": encoder_spec(config, data.view_names, rates),
+        "shared": config.shared,
+        "projector": {**head, **start, "out_features": config.heads.embedding_size},
+        "predictor": head if config.heads.predictor else None,
+    }
+
+
+def save_network(
+    net: MultiViewNet,
+    config: Config,
+    folder: str | os.PathLike[str],
+    *,
+    weights: Mapping[str, Tensor],
+    data: ViewsData,
+) -> None:
+    """Write `model.safetensors` and `model.json` into a run folder, with what its inputs are scaled by.
+
+    `weights` are those of `net`, whole, also where each process holds a share of them.
+    """
+    run = Run(folder)
+    # contiguous copies under every name: modules may share storage, which safetensors refuses
+    tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in weights.items()}
+    for l, scaling in enumerate(data.scaling):
+        if scaling is None:
+            continue
+        mean, divisor = scaling
+        tensors |= {f"{SCALING}{l}.mean": mean, f"{SCALING}{l}.divisor": divisor}
+    content = bytes_of(tensors)
+    with atomic(run.weights) as file:
+        file.write(content)
+    recipe = _recipe(config, data)
+    specs = recipe["encoder"]
+    for spec, encoder in zip(specs if isinstance(specs, list) else [specs], net.encoders):
+        if spec.get("kind") == "transformers":
+            backbone: Any = encoder.backbone
+            # the whole configuration instead of a name on the hub: reading the network back needs no connection
+            settings = json.loads(backbone.config.to_json_string(use_diff=True))
+            spec |= {"model": settings.pop("model_type"), "config": settings, "pretrained": False}
+    content_of = {"weights": digest(content), "view_names": list(data.view_names), "inputs": data.inputs}
+    write_json(run.model, {"format": FORMAT, **content_of, **recipe})
+
+
+def load(folder: str | os.PathLike[str], *, trust: bool = False, scaled: bool = False) -> TrainedNet:
+    """The trained network of a run folder, ready to use: `load(run)(views)` gives embeddings (k, n, d).
+
+    `load(run).embed(views)` gives them with their mean over the views that are present and a mask. Views are a list, a
+    dictionary by name or the path of a table, some of them may be absent: see `m3g.training.runs.trained.TrainedNet`.
+
+    Nothing in the folder is executed: weights are safetensors, the rest is JSON, and an encoder named by its
+    class path must come from m3g, torch.nn or transformers unless `trust=True`.
+
+    Args:
+        folder: a run folder, or any folder with `model.safetensors` and `model.json`.
+        trust: allow encoder classes from anywhere; their code is then imported and run.
+        scaled: whether inputs come scaled, as the run's data module gives them; by default they come as they
+            are in the user's files, and the network scales them as in training.
+    """
+    run = Run(folder)
+    recipe, expected = _read_model(run)
+    content = run.weights.read_bytes()
+    if digest(content) != expected:
+        raise ValueError(
+            f"{run.weights} must hold the weights that {run.model.name} was written with, but its SHA-256 is another: "
+            "the file is damaged or belongs to another network; restore it from a copy."
+        )
+    try:
+        built = build_net(**recipe, trust=trust)
+        net = TrainedNet(built.encoders, built.projectors, built.predictor)
+        _tell(net, run, recipe)
+    except (TypeError, AttributeError, IndexError, RuntimeError, OverflowError) as error:
+        raise _foreign(run.model, error) from error
+    try:
+        tensors = tensors_from(content)
+        net.load_state_dict({name: t for name, t in tensors.items() if not name.startswith(SCALING)})
+    except (SafetensorError, RuntimeError) as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(
+            f"{run.weights} must hold the weights of {run.model.name}, but it is damaged or belongs to another "
+            f"network ({reason})."
+        ) from error
+    if not scaled and any(name.startswith(SCALING) for name in tensors):
+        net.encoders = nn.ModuleList(
+            _scaled(net.encoders[l % len(net.encoders)], tensors, l) for l in range(len(recipe["view_shapes"]))
+        )
+    return net.eval()
+
+
+def _tell(net: TrainedNet, run: Run, recipe: Mapping[str, Any]) -> None:
+    """Let a network know the names of its views, their shapes, and how new data of them are read."""
+    content = json.loads(run.model.read_text(encoding="utf-8"))
+    net.view_shapes = [tuple(shape) for shape in recipe["view_shapes"]]
+    net.view_names = list(content.get("view_names") or [f"view{l}" for l in range(len(net.view_shapes))])
+    net.inputs = list(content.get("inputs") or [])
+    if net.inputs and len(net.inputs) != len(net.view_names):
+        raise _foreign(run.model, ValueError(f"it has {len(net.inputs)} inputs for {len(net.view_names)} views"))
+
+
+def _scaled(encoder: nn.Module, tensors: Mapping[str, Tensor], l: int) -> nn.Module:
+    """The encoder of view l, which scales its inputs first where training did."""
+    mean, divisor = (tensors.get(f"{SCALING}{l}.{part}") for part in ("mean", "divisor"))
+    return encoder if mean is None or divisor is None else nn.Sequential(Scale(mean, divisor), encoder)
+
+
+class Scale(nn.Module):
+    """`(x - mean) / divisor`, feature by feature: what training did to its inputs."""
+
+    def __init__(self, mean: Tensor, divisor: Tensor) -> None:
+        super().__init__()
+        self.mean = nn.Buffer(mean)
+        self.divisor = nn.Buffer(divisor)
+
+    def forward(self, view: Tensor) -> Tensor:
+        # a one-dimensional file has one feature per row
+        return (view.reshape(len(view), *self.mean.shape) - self.mean) / self.divisor
+
+
+def digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def read_recipe(folder: str | os.PathLike[str]) -> dict[str, Any]:
+    """How to build the network of a finished run: the arguments of `build_net`, and nothing else."""
+    return _read_model(Run(folder))[0]
+
+
+def _read_model(run: Run) -> tuple[dict[str, Any], str]:
+    """What `model.json` says: the recipe, and the digest of the weights that belong to it."""
+    for path in (run.model, run.weights):
+        if not path.is_file():
+            raise ValueError(
+                f"run must be the folder of a finished run, but {run.path} has no {path.name}: "
+                "finish the training first, with m3g train --resume."
+            )
+    try:
+        content = json.loads(run.model.read_text(encoding="utf-8"))
+        if content["format"] != FORMAT:
+            raise ValueError(f"it has format {content['format']} and this version of m3g reads {FORMAT}")
+        recipe = {name: content[name] for name in ("view_shapes", "encoder", "shared", "projector", "predictor")}
+        return recipe, content["weights"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise _foreign(run.model, error) from error
+
+
+def _foreign(path: Path, error: Exception) -> ValueError:
+    return ValueError(f"{path} must be what m3g train wrote, but it is damaged or foreign ({error}).")
+
+
+def push_to_hub(folder: str | os.PathLike[str], repository: str, *, private: bool = True) -> str:
+    """Upload a run's network, configuration and results to the Hugging Face hub; returns the address."""
+    from huggingface_hub import HfApi
+
+    run = Run(folder)
+    load(folder)  # refuses an unfinished or damaged run before anything is sent
+    api = HfApi()
+    try:
+        if not hub.reachable():
+            raise ConnectionError(f"no answer from {api.endpoint}")
+        address = api.create_repo(repository, private=private, exist_ok=True)
+        api.upload_folder(
+            repo_id=repository,
+            folder_path=run.path,
+            allow_patterns=["model.safetensors", "model.json", "config.yaml", "results.json", "plots/*.png"],
+        )
+    except Exception as error:  # the hub's client raises many kinds: connection, permission, missing token
+        reason = " ".join(str(error).split())[:200]
+        raise ValueError(
+            f"repository must be a name on a hub that can be reached and written to, got {repository!r} "
+            f"({reason}): "
+            "check the connection and log in with `hf auth login`."
+        ) from error
+    return str(address)

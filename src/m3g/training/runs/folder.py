@@ -1,0 +1,175 @@
+"""The run folder: everything a training leaves behind, in one place.
+
+config.yaml        every setting
+environment.json   versions, machine, git commit
+metrics.csv        one row per logged step          probes.csv     one row per evaluation
+tensorboard/       the same for TensorBoard
+checkpoints/       last.ckpt, to resume from
+model.safetensors  the trained network              model.json     how to build it
+results.json       the final evaluation             plots/         the pictures
+rows.csv           what each test row contributes to some of the numbers
+mismatch.csv       with --mismatch, how reliable every entry of the training rows is
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import importlib.metadata
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from m3g.training.runs.files import Lock, refuse_links, remove_leftovers, write_json, write_text
+from m3g.training.settings.config import Config
+
+LOCK = ".lock"
+_PACKAGES = ("m3g", "torch", "lightning", "numpy", "scipy", "scikit-learn", "transformers", "kornia")
+
+
+class Run:
+    """Names of the files in a run folder.
+
+    >>> Run("runs/first").checkpoint.as_posix()
+    'runs/first/checkpoints/last.ckpt'
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self.config = self.path / "config.yaml"
+        self.environment = self.path / "environment.json"
+        self.checkpoints = self.path / "checkpoints"
+        self.checkpoint = self.checkpoints / "last.ckpt"
+        self.weights = self.path / "model.safetensors"
+        self.model = self.path / "model.json"
+        self.results = self.path / "results.json"
+        self.rows = self.path / "rows.csv"
+        self.plots = self.path / "plots"
+        self.mismatch = self.path / "mismatch.csv"
+        self._lock: Lock | None = None
+
+    def refuse_existing(self) -> None:
+        """Raise if there is something at the folder's path."""
+        if self.path.exists():
+            raise ValueError(
+                f"--out must be a folder that does not exist yet, but {self.path} does: choose another name, "
+                f"continue it with --resume {self.path}, or delete it."
+            )
+
+    def create(self, config: Config) -> None:
+        """Make the folder with its configuration; an existing one is never touched."""
+        self.refuse_existing()
+        facts = environment()  # asks git, so before there is anything that a kill could leave behind
+        # built under another name and renamed, so that a folder of this name is always complete
+        building = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
+        try:
+            self._sweep()
+            (building / "checkpoints").mkdir(parents=True)
+            (building / "plots").mkdir()
+            self._lock = Lock(building / LOCK, what=f"--out must be a folder of its own, got {self.path}")
+            write_text(building / "config.yaml", config.to_yaml())
+            write_json(building / "environment.json", facts)
+            building.rename(self.path)
+        except BaseException as error:
+            self.release()
+            shutil.rmtree(building, ignore_errors=True)
+            if isinstance(error, OSError):
+                raise ValueError(
+                    f"--out must be a folder that can be made, but {self.path} cannot "
+                    f"({error.strerror}): choose another."
+                ) from error
+            raise
+
+    def _sweep(self) -> None:
+        """Remove what a process left that was killed while it made a folder of this name."""
+        for leftover in self.path.parent.glob(f".{glob.escape(self.path.name)}.*.tmp"):
+            if leftover.is_symlink():
+                continue
+            with contextlib.suppress(ValueError):  # it is being made right now, or is not ours
+                lock = Lock(leftover / LOCK, what="leftover")
+                shutil.rmtree(leftover, ignore_errors=True)
+                lock.release()
+
+    def lock(self) -> None:
+        """Keep other processes from training in this folder until `release`, or until this process ends."""
+        self._lock = Lock(self.path / LOCK, what=f"--resume must be a folder of its own, got {self.path}")
+
+    def release(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def open(self) -> Config:
+        """The configuration of an existing run, whose files must be its own."""
+        if not self.path.is_dir():
+            raise ValueError(f"run must be the folder of a run, but there is none at {self.path}.")
+        if not self.config.is_file():
+            raise ValueError(
+                f"run must be a folder made by m3g train, but {self.path} has no config.yaml: check the name."
+            )
+        refuse_links(self.path)
+        return Config.read(self.config)
+
+    def clean(self) -> None:
+        """Remove half-written files that a killed process left."""
+        for folder in (self.path, self.checkpoints, self.plots):
+            if folder.is_dir():
+                remove_leftovers(folder)
+
+
+def environment() -> dict[str, Any]:
+    """What a result may depend on besides its settings."""
+    return {
+        "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "cpu": _cpu_name(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "devices": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
+        "git": _git_commit(),
+        "versions": {name: _version(name) for name in _PACKAGES},
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _cpu_name() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        pass  # not Linux: the name python knows has to do
+    return platform.processor() or platform.machine()
+
+
+def _git_commit() -> str | None:
+    """The commit of the working directory, if it is under git, with a plus sign if files were changed."""
+    try:
+        commit = subprocess.run(
+            ["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True, timeout=5
+        ).stdout.strip()
+        changed = subprocess.run(
+            ["git", "status", "--porcelain", "--untracked-files=no"],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=5,
+        ).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return None  # no git, or not a repository
+    return commit + ("+" if changed else "")

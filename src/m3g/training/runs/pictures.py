@@ -1,0 +1,74 @@
+"""The pictures in a run's folder: curves, matrices between views, what is left without some views, a map."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from m3g.data import ViewsData
+from m3g.evaluation import Embedded, Report
+from m3g.evaluation.map import plot_map
+from m3g.evaluation.plots import plot_curves, plot_matrix, plot_missing
+from m3g.training.loop.logs import Table
+from m3g.training.runs.folder import Run
+
+
+def draw(folder: Run, report: Report, test: Embedded, data: ViewsData, names: list[str]) -> list[Path]:
+    """Draw what an evaluation found on the test rows; returns the files."""
+    pictures = []
+    curves = _curves(folder)
+    if curves:
+        pictures.append(plot_curves(curves, folder.plots / "curves.png"))
+    pictures.append(
+        plot_matrix(
+            report.matrices["recall_at_1"],
+            names,
+            folder.plots / "retrieval.png",
+            title="Partner found first",
+            chance=report.chance.get("recall_at_1"),
+            diagonal=False,  # a point finds itself
+        )
+    )
+    if "transfer" in report.matrices:
+        pictures.append(
+            plot_matrix(
+                report.matrices["transfer"],
+                names,
+                folder.plots / "transfer.png",
+                title="Accuracy of a probe moved between views",
+                rows="trained on",
+                columns="tested on",
+                chance=report.chance.get("linear_transfer"),
+            )
+        )
+    if report.missing:
+        pictures.append(plot_missing(report.missing, folder.plots / "missing.png"))
+    assert test.embeddings is not None
+    pictures.append(
+        plot_map(
+            test.embeddings,
+            folder.plots / "map.png",
+            labels=test.labels,
+            class_names=data.class_names,
+            view_names=names,
+            mask=test.mask,
+            title="Test points, every view of each",
+        )
+    )
+    return pictures
+
+
+def _curves(folder: Run) -> dict[str, Any]:
+    rows, probes = (Table(folder.path / name).rows() for name in ("metrics.csv", "probes.csv"))
+    panels: dict[str, Any] = {}
+    if rows:
+        panels["Training loss"] = {"loss": _series(rows, "loss")}
+    shares = [name for name in ("linear_mean", "knn_mean", "recall_at_1") if probes and name in probes[0]]
+    if shares:
+        panels["On the validation split"] = {name: _series(probes, name) for name in shares}
+    return panels
+
+
+def _series(rows: list[dict[str, float]], name: str) -> tuple[list[float], list[float]]:
+    kept = [row for row in rows if name in row]
+    return [row["step"] for row in kept], [row[name] for row in kept]

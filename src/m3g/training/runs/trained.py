@@ -1,0 +1,133 @@
+"""A trained network that takes what a user has: some of the views, arrays, texts, paths, a whole table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from m3g.data.tables.new import from_cells, from_pixels, open_new
+from m3g.evaluation import mean_of_views
+from m3g.nets import MultiViewNet
+
+ROWS = 256  # that are embedded at a time
+
+
+class Embeddings(NamedTuple):
+    """What a network says of n objects.
+
+    Attributes:
+        views: (k, n, d), the embedding of every view, zero where it is absent.
+        mean: (n, d), the mean of the unit vectors of the views that are present.
+        mask: bool (k, n), true where a view is present.
+    """
+
+    views: Tensor
+    mean: Tensor
+    mask: Tensor
+
+
+class TrainedNet(MultiViewNet):
+    """A network with the names of its views and how they are read; `net(views)` gives (k, n, d), `net.embed` more.
+
+    Views are a list of k or a dictionary by their names; None, or a missing name, is an absent view, and so is a row
+    of NaN. Each is a tensor or an array of any type with the samples as they are in the user's files, or, where the
+    run was trained on a table, what its cells would be: texts, paths, a mapping of columns; images may be whole
+    numbers from 0 to 255. The path of a table stands for all of its views.
+    """
+
+    view_names: list[str]
+    view_shapes: list[tuple[int, ...]]
+    inputs: list[dict[str, Any]]  # empty where all views are arrays
+
+    def forward(self, views: Any) -> Tensor:
+        """Embeddings (k, n, d); those of absent views are zero."""
+        if isinstance(views, Tensor) or (isinstance(views, Sequence) and all(isinstance(v, Tensor) for v in views)):
+            whole = len(views) == len(self.view_names) or len(self.encoders) == 1
+            if whole and not any(view.is_floating_point() and bool(view.isnan().any()) for view in views):
+                return super().forward([self._typed(view, l) for l, view in enumerate(views)])
+        return self._embed(views).views
+
+    @torch.no_grad()
+    def embed(self, views: Any) -> Embeddings:
+        """The embedding of every view, their mean over what is present, and what is present."""
+        return self._embed(views)
+
+    def _embed(self, views: Any) -> Embeddings:
+        if isinstance(views, (str, Path)):
+            parts = [self._present(*part) for part in self._table_rows(views)]
+        else:
+            parts = [self._present(*self._given(views))]
+        embeddings, mask = (torch.cat([part[i] for part in parts], dim=1) for i in range(2))
+        return Embeddings(embeddings, mean_of_views(embeddings, mask), mask)
+
+    def _table_rows(self, path: str | Path) -> Iterator[tuple[list[Tensor | None], Tensor]]:
+        if not self.inputs:
+            raise ValueError("views must be arrays for a run that was trained on arrays, got the path of a table.")
+        columns = open_new(path, self.view_names, self.inputs)
+        number = next(len(column.present) for column in columns if column is not None)
+        for start in range(0, number, ROWS):
+            index = np.arange(start, min(number, start + ROWS))
+            mask = np.stack([np.zeros(len(index), bool) if c is None else c.present[index] for c in columns])
+            yield [None if c is None else c.take(index) for c in columns], torch.from_numpy(mask)
+
+    def _given(self, views: Any) -> tuple[list[Tensor | None], Tensor]:
+        """k tensors or None, and the mask, of views as a user gives them."""
+        if isinstance(views, Mapping):
+            unknown = sorted(set(views) - set(self.view_names))
+            if unknown:
+                raise ValueError(f"views must be named {', '.join(self.view_names)}, got {unknown[0]!r}.")
+            views = [views.get(name) for name in self.view_names]
+        if not isinstance(views, (Sequence, Tensor, np.ndarray)) or len(views) != len(self.view_names):
+            got = len(views) if hasattr(views, "__len__") else type(views).__name__
+            raise ValueError(f"views must be {len(self.view_names)}, None for an absent one, got {got}.")
+        read = [None if view is None else self._read(view, l) for l, view in enumerate(views)]
+        sizes = {name: len(part[0]) for name, part in zip(self.view_names, read) if part is not None}
+        if len(set(sizes.values())) != 1:
+            raise ValueError(f"views must have the same rows, at least one of them present, got {sizes or 'none'}.")
+        (number,) = set(sizes.values())
+        nothing = torch.zeros(number, dtype=torch.bool)
+        mask = torch.stack([nothing if part is None else part[1] for part in read])
+        return [None if part is None else part[0] for part in read], mask
+
+    def _read(self, view: Any, l: int) -> tuple[Tensor, Tensor]:
+        name, shape = self.view_names[l], self.view_shapes[l]
+        recipe = self.inputs[l] if self.inputs else {}
+        words = isinstance(view, (list, tuple)) and any(isinstance(one, (str, bytes, Path)) for one in view)
+        if words or isinstance(view, Mapping):
+            return from_cells(name, recipe, view)
+        tensor = torch.as_tensor(view)
+        if recipe.get("kind") == "image" and tensor.dtype == torch.uint8:
+            tensor = from_pixels(tensor, shape[-1], recipe)
+        tensor = tensor.unsqueeze(1) if tensor.ndim == 1 and shape == (1,) else tensor
+        if tensor.ndim < 1 or tuple(tensor.shape[1:]) != shape:
+            raise ValueError(f"view {name!r} must have rows of shape {shape}, got {tuple(tensor.shape[1:])}.")
+        tensor = self._typed(tensor, l)
+        if not tensor.is_floating_point():
+            return tensor, torch.ones(len(tensor), dtype=torch.bool)
+        flat = tensor.flatten(1)
+        here = ~flat.isnan().all(1)
+        if not bool(flat[here].isfinite().all()):
+            raise ValueError(f"view {name!r} must be finite numbers, or NaN in a whole row, got others.")
+        return torch.where(here.reshape(-1, *[1] * len(shape)), tensor, 0.0), here.cpu()
+
+    def _typed(self, view: Tensor, l: int) -> Tensor:
+        weight = next(self.parameters())
+        text = bool(self.inputs) and self.inputs[l].get("kind") == "text"
+        return view.to(weight.device) if text else view.to(weight.device, weight.dtype)
+
+    def _present(self, views: Sequence[Tensor | None], mask: Tensor) -> tuple[Tensor, Tensor]:
+        lonely = (~mask.any(0)).nonzero().flatten().tolist()
+        if lonely:
+            raise ValueError(f"views must leave every row at least one that is present, got none in row {lonely[0]}.")
+        last: Any = self.projectors[0]
+        out = torch.zeros(*mask.shape, last.out_features)
+        for l, view in enumerate(views):
+            if view is not None and bool(mask[l].any()):
+                there = self._typed(view, l)[mask[l].to(view.device)].split(ROWS)
+                out[l, mask[l]] = torch.cat([self.embed_view(part, l) for part in there]).float().cpu()
+        return out, mask

@@ -1,0 +1,1 @@
+"""Settings of a run: defaults, validation, per-view options."""

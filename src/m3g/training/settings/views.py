@@ -1,0 +1,132 @@
+"""What the setting `view` says of single views: how each is read, and which encoder it has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from m3g import _checks as checks
+from m3g.data import ViewsData
+from m3g.nets.layout import image_shape
+from m3g.nets.processors import processor_of
+from m3g.nets.registry import ENCODERS
+from m3g.training.settings.config import Config
+from m3g.training.settings.names import READING, TRAINING
+
+LARGEST_FOR_CONV = 64  # pixels; a convolutional network sees too little of larger images
+
+
+def reading(config: Config) -> dict[str, Any]:
+    """How views are read, as options of a table: under `view` per view, under `processor` where nothing is said."""
+    usual = _processor(config, {})
+    view = {
+        name: {
+            **{option: value for option, value in options.items() if option in READING},
+            **_processor(config, options),
+        }
+        for name, options in config.view.items()
+    }
+    return {"view": view, **usual}
+
+
+def _processor(config: Config, options: Mapping[str, Any]) -> dict[str, Any]:
+    """What the pretrained model of a view with these settings asks of its inputs; empty where it has none."""
+    if "share" in options:
+        options = config.view.get(options["share"], {})
+    own = "encoder" in options
+    encoder = options["encoder"] if own else config.encoder
+    model = (options if own else config.encoder_options).get("model")
+    if encoder != "transformers" or not isinstance(model, str) or "/" not in model:
+        return {}
+    return {"processor": processor_of(model)}
+
+
+def kinds(data: ViewsData) -> list[str]:
+    """What every view is: as the data set says, or by its shape an image or a vector."""
+    if data.view_kinds is not None:
+        return data.view_kinds
+    return ["vector" if image_shape(shape) is None else "image" for shape in data.view_shapes]
+
+
+def default_encoder(kind: str, shape: Sequence[int]) -> str:
+    """The encoder that suits a kind of view.
+
+    Example:
+        >>> [default_encoder("image", (3, side, side)) for side in (32, 224)], default_encoder("text", (128,))
+        (['conv', 'vit'], 'text')
+    """
+    if kind == "image":
+        return "conv" if max((image_shape(shape) or shape)[1:]) <= LARGEST_FOR_CONV else "vit"
+    return {"text": "text", "audio": "spectrogram", "signal": "eeg"}.get(kind, "mlp")
+
+
+def settled(config: Config, data: ViewsData) -> Config:
+    """The settings with what they leave to the data set filled in."""
+    for name in config.view:
+        if name not in data.view_names:
+            known = data.view_names
+            raise ValueError(
+                f"view must name views of the data ({', '.join(known)}), got {name!r}{checks.meant(name, known)}"
+            )
+    own = {name: _of_the_network(options) for name, options in config.view.items()}
+    names = [default_encoder(kind, shape) for kind, shape in zip(kinds(data), data.view_shapes)]
+    shared = data.shared_encoder and not any(own.values()) if config.shared is None else config.shared
+    if not any(own.values()) and (config.encoder is not None or shared or len(set(names)) == 1):
+        return replace(config, shared=shared, encoder=config.encoder or names[0])
+    if shared:
+        raise ValueError("shared must be false where views have encoders of their own, got true: use view.NAME.share.")
+    if config.encoder is None and config.encoder_options:
+        raise ValueError(
+            "encoder_options must come with --encoder where views have different encoders, got "
+            f"{', '.join(config.encoder_options)}: give them as --view.NAME.OPTION."
+        )
+    view = {}
+    for name, usual in zip(data.view_names, names):
+        given = config.view.get(name, {})
+        base = {} if "encoder" in given else {"encoder": config.encoder or usual, **config.encoder_options}
+        view[name] = {**given} if "share" in given else {**given, **base, **own.get(name, {})}
+    return replace(config, shared=False, view=view)
+
+
+def encoder_spec(config: Config, data_names: Sequence[str], rates: Sequence[int | None]) -> Any:
+    """What `m3g.nets.build_net` takes as `encoder`, of settled settings: one description, or one per view."""
+    if not any(_of_the_network(options) for options in config.view.values()):
+        assert config.encoder is not None
+        return _spec(config.encoder, config.encoder_options, rates[0] if rates else None)
+    specs = []
+    for name, rate in zip(data_names, rates):
+        options = _of_the_network(config.view[name])
+        spec = {option: options.pop(option) for option in TRAINING if option in options}
+        _check_training(name, spec, list(data_names))
+        if "share" in spec:
+            if options or len(spec) > 1:
+                raise ValueError(f"view.{name} must have nothing beside share but how it is read, got more.")
+            specs.append({"share": list(data_names).index(spec["share"])})
+            continue
+        try:
+            specs.append({**_spec(options.pop("encoder"), options, rate), **spec})
+        except ValueError as error:
+            raise ValueError(f"view.{name}: {error}") from error
+    return specs
+
+
+def _spec(encoder: str, options: Mapping[str, Any], rate: int | None) -> dict[str, Any]:
+    if "." in encoder:
+        return {"class_path": encoder, "init_args": dict(options)}
+    checks.one_of("encoder", encoder, ENCODERS)
+    heard = {"rate": rate} if encoder == "spectrogram" and rate is not None else {}
+    return {"kind": encoder, **heard, **options}
+
+
+def _check_training(name: str, spec: Mapping[str, Any], names: list[str]) -> None:
+    if "share" in spec:
+        checks.one_of(f"view.{name}.share", spec["share"], names[: names.index(name)])
+    if spec.get("learning_rate") is not None:
+        checks.positive(f"view.{name}.learning_rate", spec["learning_rate"])
+    if not isinstance(spec.get("frozen", False), bool):
+        raise ValueError(f"view.{name}.frozen must be true or false, got {spec['frozen']!r}.")
+
+
+def _of_the_network(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if name not in READING}

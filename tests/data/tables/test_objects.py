@@ -1,0 +1,207 @@
+"""Tables of objects: every format gives the same views, and every kind is read as it should be."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+import soundfile
+import torch
+
+from animals import rows, write_csv
+from m3g.data import Arrays, Objects
+from m3g.data.storage import rows as stored_rows
+
+OPTIONS = {"labels": "kind", "ignore": ["home"], "batch_size": 8}
+
+
+@pytest.fixture(scope="module")
+def animals(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("animals")
+    content = rows(folder, 40)
+    write_csv(folder, content)
+    return folder, content
+
+
+def test_kinds_are_inferred_and_empty_cells_are_absent(animals):
+    folder, content = animals
+    data = Objects(folder / "objects.csv", **OPTIONS)
+    assert dict(zip(data.view_names, data.view_kinds)) == {
+        "photo": "image", "sound": "audio", "caption": "text", "table": "table", "vector": "vector"
+    }  # fmt: skip
+    shapes = dict(zip(data.view_names, data.view_shapes))
+    assert shapes["photo"] == (3, 20, 20)
+    assert shapes["vector"] == (4,)
+    assert shapes["table"] == (1 + 1 + 2,)  # age, whether it is empty, two colours
+    batch = next(iter(data.train_dataloader()))
+    assert [view.dtype for view in batch["views"]] == [torch.float32] * 2 + [torch.uint8] + [torch.float32] * 2
+    assert bool(torch.isfinite(torch.cat([view.float().flatten() for view in batch["views"]])).all())
+    for at, row in enumerate(batch["index"].tolist()):
+        for l, name in enumerate(("photo", "sound", "caption")):
+            assert bool(batch["mask"][l, at]) == (content[row][name] is not None)
+            if content[row][name] is None:
+                assert int(batch["views"][l][at].count_nonzero()) == 0
+            elif name == "caption":
+                text = content[row][name].encode()
+                assert bytes(batch["views"][2][at][: len(text)].tolist()) == text
+
+
+def test_every_format_gives_the_same_views(animals, tmp_path):
+    folder, content = animals
+    expected = Objects(folder / "objects.csv", **OPTIONS)
+    (folder / "objects.jsonl").write_text("\n".join(json.dumps(row) for row in content))
+    table = pa.Table.from_pylist(content)
+    pa.parquet.write_table(table, folder / "objects.parquet", row_group_size=7)
+    (folder / "shards").mkdir()
+    for name in ("photo", "sound"):  # paths begin in the folder of shards
+        for row in content:
+            if row[name] is not None and not (folder / "shards" / row[name]).exists():
+                (folder / "shards" / row[name]).symlink_to(folder / row[name])
+    pa.parquet.write_table(table.slice(0, 25), folder / "shards" / "0.parquet")
+    pa.parquet.write_table(table.slice(25), folder / "shards" / "1.parquet")
+    for name in ("objects.jsonl", "objects.parquet", "shards"):
+        found = Objects(folder / name, **OPTIONS)
+        assert found.view_names == expected.view_names, name
+        for split in ("train", "test"):
+            ours, theirs = found.arrays(split), expected.arrays(split)
+            assert torch.equal(ours[1], theirs[1])
+            for l, (a, b) in enumerate(zip(ours[0], theirs[0])):
+                torch.testing.assert_close(a, b, msg=f"{name} view {l}")
+
+
+def _save_like_datasets(table, folder):
+    """What `datasets.Dataset.save_to_disk` writes: one stream of Arrow, and a list of such files."""
+    folder.mkdir(parents=True)
+    name = "data-00000-of-00001.arrow"
+    with pa.OSFile(str(folder / name), "wb") as file, pa.ipc.new_stream(file, table.schema) as out:
+        out.write_table(table)
+    (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": name}]}))
+
+
+def test_a_datasets_folder_brings_its_files_and_splits(animals, tmp_path):
+    folder, content = animals
+    kept = [row for row in content if row["photo"] and row["sound"]]
+    full = [
+        {
+            "photo": {"bytes": (folder / row["photo"]).read_bytes(), "path": None},
+            "sound": {"bytes": (folder / row["sound"]).read_bytes(), "path": None},
+            "caption": row["caption"],
+        }
+        for row in kept
+    ]
+    for split, part in (("train", full[:20]), ("validation", full[20:24]), ("test", full[24:])):
+        _save_like_datasets(pa.Table.from_pylist(part), tmp_path / "saved" / split)
+    (tmp_path / "saved" / "dataset_dict.json").write_text(json.dumps({"splits": ["train", "validation", "test"]}))
+    data = Objects(tmp_path / "saved", batch_size=4)
+    assert [data.num_rows(split) for split in ("train", "val", "test")] == [20, 4, len(full) - 24]
+    assert data.view_kinds == ["image", "audio", "text"]
+    by_path = Objects(
+        write_csv(folder, [{key: row[key] for key in ("photo", "sound", "caption")} for row in kept], "some.csv"),
+        view={"sound": {"seconds": data.inputs[1]["seconds"]}}, batch_size=4, val=0.0, test=0.0,
+    )  # fmt: skip
+    for ours, theirs in zip(data.arrays("train")[0], by_path.arrays("train")[0]):
+        torch.testing.assert_close(ours, theirs[:20])
+
+
+def test_sounds_are_resampled_mixed_down_cut_and_filled(tmp_path):
+    time = np.arange(8000) / 8000
+    tone = 0.5 * np.sin(2 * np.pi * 440 * time)
+    soundfile.write(tmp_path / "a.wav", tone, 8000)
+    soundfile.write(tmp_path / "b.flac", np.stack([np.repeat(tone, 2), np.zeros(16000)], 1), 16000)
+    content = [{"sound": name, "text": f"number {i} of them"} for i, name in enumerate(["a.wav", "b.flac"] * 4)]
+    data = Objects(
+        write_csv(tmp_path, content),
+        view={"sound": {"rate": 8000, "seconds": 1.5}}, batch_size=2, val=0.0, test=0.0,
+    )  # fmt: skip
+    a, b = data.arrays("train")[0][0][:2]
+    assert a.shape == (12000,)
+    torch.testing.assert_close(a[:8000], torch.from_numpy(tone).float(), atol=1e-3, rtol=0)
+    assert int(a[8000:].count_nonzero()) == 0
+    assert float(b[100:7900].abs().max()) == pytest.approx(0.25, abs=0.01)  # the mean of a tone and silence
+
+
+def test_numbers_and_categories_are_learnt_from_the_training_rows(tmp_path):
+    people = [(10, "f", 1, "train"), (20, "m", None, "train"), (30, "f", 3, "train"), (9, "x", 5, "test")]
+    people.append((None, None, None, "test"))
+    content = [
+        {**dict(zip(("age", "sex", "weight", "part"), row)), "word": f"text {i}"} for i, row in enumerate(people)
+    ]
+    view = {"table": {"columns": ["age", "sex", "weight"]}}
+    data = Objects(write_csv(tmp_path, content), split="part", view=view, batch_size=2)
+    table = data.arrays("train")[0][data.view_names.index("table")]
+    torch.testing.assert_close(table[:, 0], torch.tensor([-1.0, 0, 1]) * 1.5**0.5)
+    assert table[:, 1:3].tolist() == [[1, 0], [0, 1], [1, 0]]
+    assert table[:, 3:].tolist() == [[-1, 0], [0, 1], [1, 0]]
+    views, mask, _ = data.arrays("test")
+    new = views[data.view_names.index("table")]
+    assert new[0, 1:3].tolist() == [0, 0]  # a category that training did not have
+    assert mask[data.view_names.index("table")].tolist() == [True, False]
+
+
+def test_views_are_named_and_split_by_options(animals):
+    folder, _ = animals
+    view = {"body": {"columns": "age"}, "coat": {"kind": "table", "columns": ["colour"]}, "caption": {"length": 10}}
+    data = Objects(folder / "objects.csv", view={**view, "body": {"kind": "table", "columns": "age"}}, **OPTIONS)
+    assert {"body", "coat"} <= set(data.view_names)
+    assert "table" not in data.view_names
+    assert data.view_shapes[data.view_names.index("caption")] == (10,)
+
+
+def test_groups_stay_together_and_files_of_arrays_join_the_table(animals, tmp_path):
+    folder, content = animals
+    more = np.random.default_rng(0).normal(5, 2, (40, 3))
+    more[4] = np.nan
+    np.save(tmp_path / "more.npy", more)
+    data = Objects(
+        folder / "objects.csv", paths=[tmp_path / "more.npy"], groups="home", labels="kind", batch_size=8, val=0.2
+    )
+    assert data.view_names[-1] == "more"
+    homes = [{content[int(i)]["home"] for i in data.datasets[split].index} for split in ("train", "val", "test")]
+    assert not homes[0] & homes[1]
+    assert not homes[0] & homes[2]
+    views, mask, _ = data.arrays("train")
+    known = views[-1][mask[-1]]
+    torch.testing.assert_close(known.mean(0), torch.zeros(3), atol=1e-5, rtol=0)
+    torch.testing.assert_close(known.std(0, correction=0), torch.ones(3))
+
+
+def test_what_is_large_goes_to_a_file_and_stays_the_same(animals, monkeypatch, tmp_path):
+    folder, _ = animals
+    expected = Objects(folder / "objects.csv", **OPTIONS)
+    monkeypatch.setattr(stored_rows, "IN_MEMORY", 100)
+    monkeypatch.setattr(stored_rows, "CHUNK", 64)
+    found = Objects(folder / "objects.csv", **OPTIONS)
+    assert found.datasets["train"].columns[2].rows._file is not None
+    for ours, theirs in zip(found.arrays("train")[0], expected.arrays("train")[0]):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_a_few_damaged_files_are_absent_and_named(tmp_path, caplog):
+    content = rows(tmp_path, 120, absent=False)
+    (tmp_path / "3.png").write_bytes(b"no image")
+    (tmp_path / "5.wav").write_bytes(b"")
+    data = Objects(write_csv(tmp_path, content), val=0.0, test=0.0, **OPTIONS)
+    assert "1 of 120 images are damaged and left out" in caplog.text
+    assert "3.png" in caplog.text
+    assert "5.wav" in caplog.text
+    _, mask, _ = data.arrays("train")
+    assert (~mask).nonzero().tolist() == [[0, 3], [1, 5]]
+
+
+def test_arrays_beside_each_other_need_no_table(tmp_path):
+    with pytest.raises(ValueError, match="k >= 2 files"):
+        Arrays([tmp_path / "a.npy"])
+
+
+@pytest.mark.parametrize(("number", "expected"), [(60, 42), (200, 64)])
+def test_a_batch_is_all_training_rows_where_these_are_few(tmp_path, monkeypatch, number, expected):
+    table = write_csv(tmp_path, [{"text": f"row {i} of some", "n": i} for i in range(number)])
+    data = Objects(table)
+    assert data.batch_size == expected
+    assert data.sampler().num_steps >= 1
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert data.batch_size == min(64, int(0.7 * number) // 2)
+    assert Objects(table, batch_size=30).batch_size == 30
+    with pytest.raises(ValueError, match="batch_size must be at most"):
+        Objects(table, batch_size=500).sampler()

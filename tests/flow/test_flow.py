@@ -1,0 +1,99 @@
+"""The gradient flow and its pictures."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from m3g import losses
+from m3g.cli import main
+from m3g.flow import descend as flow
+from m3g.flow import pictures as flow_pictures
+
+
+@settings(deadline=None, max_examples=10)
+@given(n=st.integers(2, 6), k=st.integers(2, 4), seed=st.integers(0, 1000))
+def test_infonce_of_distances_is_infonce_on_the_sphere(n, k, seed):
+    points = flow.start(n, k, space="sphere", seed=seed)
+    theirs = losses.build("infonce-pwe", temperature=0.2, symmetric=True)
+    ours = flow.distance_infonce(points, temperature=0.2)
+    assert ours.item() == pytest.approx(theirs(points).item())
+
+
+@pytest.mark.parametrize("loss", ["m3g", "infonce-pwe"])
+@pytest.mark.parametrize("space", ["plane", "sphere"])
+def test_the_descent_ends_at_the_true_matching(space, loss):
+    setting = flow.Setting(space=space, steps=80, rate=0.02)
+    moments = flow.descend(flow.start(4, 3, space=space), loss, setting)
+    assert [moment.step for moment in moments] == list(range(81))
+    assert moments[0].matched < 1 == moments[-1].matched
+    assert moments[-1].gap < 0.2 * moments[0].gap
+    assert moments[-1].loss < moments[0].loss
+    arrived = flow.arrived(moments)
+    assert moments[arrived - 1].matched < 1
+    assert all(moment.matched == 1 for moment in moments[arrived:])
+    if space == "sphere":
+        assert torch.allclose(moments[-1].points.norm(dim=-1), torch.ones(3, 4, dtype=torch.float64))
+
+
+def test_two_losses_start_from_the_same_points():
+    points = flow.start(3, 3)
+    first, second = (flow.descend(points, loss, flow.Setting(steps=2)) for loss in flow.PLANE_LOSSES)
+    assert torch.equal(first[0].points, second[0].points)
+    assert not torch.equal(first[1].points, second[1].points)
+    assert first[0].gap == pytest.approx(second[0].gap)
+
+
+def test_a_matching_that_is_only_partly_right():
+    points = torch.tensor([[0.0, 0], [1, 0], [5, 0]]).expand(2, 3, 2).clone()
+    points[1, :2] = points[1, [1, 0]]  # two objects have changed places in the second view
+    tuples, matched = flow.best_tuples(points, "sqeuclidean")
+    assert sorted(map(tuple, tuples.tolist())) == [(0, 1), (1, 0), (2, 2)]
+    assert matched == pytest.approx(1 / 3)
+
+
+@pytest.mark.parametrize("options", [["--loss", "m3g", "infonce-pwe"], ["--space", "sphere", "--k", "4", "--n", "3"]])
+def test_the_command_leaves_pictures(tmp_path, capsys, options):
+    out = tmp_path / "new" / "flow"
+    assert main(["flow", "--steps", "12", "--frames", "4", "--n", "3", *options, "--out", str(out)]) == 0
+    assert "the best polymatching is not the true one after 12 steps: take more with --steps" in capsys.readouterr().out
+    assert (out / "flow.png").read_bytes().startswith(b"\x89PNG")
+    assert "<svg" in (out / "flow.svg").read_text()
+    with Image.open(out / "flow.gif") as picture:
+        assert 2 <= picture.n_frames <= 6
+    assert (out / "flow.mp4").exists() == (flow_pictures.shutil.which("ffmpeg") is not None)
+
+
+def test_without_ffmpeg_there_is_no_video(tmp_path, monkeypatch):
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    moments = flow.descend(flow.start(2, 2), "m3g", flow.Setting(steps=3))
+    assert [path.name for path in flow_pictures.animate({"m3g": moments}, [0, 3], tmp_path)] == ["flow.gif"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--n", "1"], "n must be a whole number of at least 2, got 1"),
+        (["--k", "1"], "k must be a whole number from 2 to 10, got 1"),
+        (["--n", "20", "--k", "4"], "n ** k must be at most 5000"),
+        (["--space", "cube"], "space must be one of"),
+        (["--loss", "vicreg"], "loss in the plane must be one of"),
+        (["--loss", "byol-pwe", "--space", "sphere"], "loss must be one of"),
+        (["--loss", "m3g", "m3g"], "--loss must be one loss or two different ones"),
+        (["--epsilon", "-1"], "epsilon must be a positive"),
+        (["--cost", "nonsense"], "cost must be one of"),
+        (["--steps", "0"], "steps must be"),
+        (["--frames", "1"], "--frames must be"),
+        (["--seed", "-1"], "seed must be"),
+        (["--out", "."], "--out must be a folder that does not exist yet"),
+    ],
+)
+def test_wrong_arguments(tmp_path, monkeypatch, capsys, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    assert main(["flow", *arguments]) == 2
+    error = capsys.readouterr().err.strip()
+    assert error.startswith("m3g: error: ")
+    assert message in error
+    assert "\n" not in error
+    assert list(tmp_path.iterdir()) == []
