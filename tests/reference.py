@@ -41,6 +41,13 @@ def circular_std(*z: Tensor) -> Tensor:
     return -(sum(z) / len(z)).square().sum().clamp(min=1e-6).log()
 
 
+def multilinear_product(*z: Tensor, present=None) -> Tensor:
+    """-d^(p/2 - 1) Σ_j Π_l z_l[j] over the p views that are present."""
+    kept = [x for l, x in enumerate(z) if present is None or present[l]]
+    d = len(z[0])
+    return -(d ** (len(kept) / 2 - 1)) * torch.stack(kept or [torch.ones(d, dtype=z[0].dtype)]).prod(0).sum()
+
+
 def algorithm_1(cost: Tensor, epsilon: float, tol: float, weights: list[Tensor] | None = None):
     """Multi-marginal Sinkhorn on a dense tensor; returns the coupling, its entropic cost, the potentials."""
     k = cost.ndim

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from m3g.costs import CircularStd, CircularVariance, PairwiseCost
+from m3g.costs import CircularStd, CircularVariance, MultilinearProduct, PairwiseCost
 from m3g.losses.m3g import ConvergenceWarning, M3GLoss, leave_one_out, matching_gap
 from m3g.matching import Matching, match
 from m3g.solvers import (
@@ -32,6 +32,7 @@ __all__ = [
     "LinearProgram",
     "M3GLoss",
     "Matching",
+    "MultilinearProduct",
     "PairwiseCost",
     "RangeWarning",
     "Result",

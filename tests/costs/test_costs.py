@@ -23,6 +23,7 @@ LITERAL = {
     "cv": reference.circular_variance,
     "cv-algorithm2": reference.algorithm_2,
     "csd": reference.circular_std,
+    "product": reference.multilinear_product,
     "sqeuclidean": pairwise(lambda x, y: (x - y).square().sum()),
     "cosine": pairwise(lambda x, y: 1 - (x @ y) / (x.norm() * y.norm())),
     "coulomb": pairwise(lambda x, y: 1 / (x - y).norm().clamp(min=1e-3)),

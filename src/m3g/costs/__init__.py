@@ -12,11 +12,13 @@ from m3g.costs.coupling import Coupling, all_edges, along, block_matrix
 from m3g.costs.dense import DenseProblem, FunctionCost, FunctionProblem
 from m3g.costs.pairwise import PairwiseCost
 from m3g.costs.problem import Cost, PairwiseProblem, Problem
+from m3g.costs.product import MultilinearProduct, ProductProblem
 
 NAMED: dict[str, Callable[[], Cost]] = {
     "cv": CircularVariance,
     "cv-algorithm2": lambda: CircularVariance(scale="algorithm2"),
     "csd": CircularStd,
+    "product": MultilinearProduct,
     "sqeuclidean": lambda: PairwiseCost("sqeuclidean"),
     "cosine": lambda: PairwiseCost("cosine"),
     "coulomb": lambda: PairwiseCost("coulomb"),
@@ -51,9 +53,11 @@ __all__ = [
     "DenseProblem",
     "FunctionCost",
     "FunctionProblem",
+    "MultilinearProduct",
     "PairwiseCost",
     "PairwiseProblem",
     "Problem",
+    "ProductProblem",
     "all_edges",
     "along",
     "as_cost",
