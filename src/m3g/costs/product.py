@@ -21,8 +21,8 @@ class MultilinearProduct(Cost):
 
     .. math:: c(z_1, \dots, z_k) = -d^{k/2 - 1} \sum_{j=1}^d \prod_{l=1}^k z_l[j]
 
-    In units of :math:`1 / \sqrt d` per entry it is minus the mean over features of the product over views. Random points
-    of the sphere therefore have costs of standard deviation about :math:`d^{-1/2}` for every k, and k = 2 is
+    In units of :math:`1 / \sqrt d` per entry it is minus the mean over features of the product over views. Random
+    points of the sphere therefore have costs of standard deviation about :math:`d^{-1/2}` for every k, and k = 2 is
     minus the cosine. The cost is linear in each view and not a sum over pairs: it detects dependence among all views
     where any two of them are independent.
 

@@ -68,8 +68,8 @@ def matching_gap(
     Args:
         views: (..., k, n, d), or a sequence of k tensors (..., n, d).
         epsilon: strength of the entropy, > 0 (0 with solver="linear-program").
-        cost: "cv" (circular variance), "cv-algorithm2", "csd", "product", "sqeuclidean", "cosine", "coulomb", a cost object,
-            or a function of k broadcastable tensors (..., d).
+        cost: "cv" (circular variance), "cv-algorithm2", "csd", "product", "sqeuclidean", "cosine", "coulomb",
+            a cost object, or a function of k broadcastable tensors (..., d).
         solver: "auto", "factored", "sampled", "sinkhorn", "linear-program", or a configured solver.
         tol: error of the marginals at which the solve stops.
         mask: bool (k, n), False where a point has no such view. An absent point enters as the zero vector, with
