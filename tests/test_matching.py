@@ -10,7 +10,7 @@ from torch.nn.functional import normalize
 
 import m3g
 from m3g import matching
-from m3g.losses.m3g import ConvergenceWarning
+from m3g.losses.convergence import ConvergenceWarning
 
 
 def shuffled_copies(k, n, d, *, noise, seed, dtype=torch.float64):

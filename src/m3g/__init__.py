@@ -3,7 +3,8 @@
 from typing import Any
 
 from m3g.costs import CircularStd, CircularVariance, MultilinearProduct, PairwiseCost
-from m3g.losses.m3g import ConvergenceWarning, M3GLoss, leave_one_out, matching_gap
+from m3g.losses.convergence import ConvergenceWarning
+from m3g.losses.m3g import M3GLoss, leave_one_out, matching_gap
 from m3g.matching import Matching, match
 from m3g.solvers import (
     Auto,

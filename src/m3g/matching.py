@@ -12,7 +12,7 @@ from torch import Tensor
 
 from m3g import _checks
 from m3g.costs import Cost, CostLike, as_cost
-from m3g.losses.m3g import ConvergenceWarning
+from m3g.losses.convergence import ConvergenceWarning
 from m3g.solvers import Solution, Solver, solve
 
 # Up to so many tuples all of them are looked at; beyond, the best of every point is searched for.

@@ -47,6 +47,10 @@ class CircularVariance(Cost):
     def factor(self, k: int) -> float:
         return 1.0 if self.scale == "definition" else (2 * k / (k - 1)) ** 2
 
+    def slope(self, k: int) -> float:
+        """2 (k - 1) / k² times the factor: the derivative of |mean|² along the unit mean of k - 1 equal views."""
+        return self.factor(k) * 2 * (k - 1) / k**2
+
     def __call__(self, views: Views, *, mask: Tensor | None = None, unit: bool = False) -> CircularVarianceProblem:
         points, sizes, batch = concatenated(views)
         return CircularVarianceProblem(points, sizes=sizes, batch=batch, factor=self.factor(len(sizes)), unit=unit)
@@ -68,6 +72,10 @@ class CircularStd(Cost):
         >>> round(float(m3g.CircularStd()(views).dense()[0, 0, 1]), 4)  # |mean|² = 1/2
         0.6931
     """
+
+    def slope(self, k: int) -> float:
+        """That of the circular variance: the two have one derivative where all views of a tuple are equal."""
+        return 2 * (k - 1) / k**2
 
     def __call__(self, views: Views, *, mask: Tensor | None = None, unit: bool = False) -> CircularStdProblem:
         points, sizes, batch = concatenated(views)

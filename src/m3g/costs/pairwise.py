@@ -49,6 +49,8 @@ def coulomb(x: Tensor, y: Tensor) -> Tensor:
     return _squared_distances(x, y).clamp(min=COULOMB_FLOOR**2).rsqrt().to(x.dtype)
 
 
+# How fast a ground cost falls with the inner product of unit vectors, where it is linear in it.
+SLOPES = {"sqeuclidean": 2.0, "cosine": 1.0}
 # The cost at right angles on the sphere: what an absent point costs against everything.
 GROUNDS: dict[str, tuple[Ground, float]] = {
     "sqeuclidean": (squared_euclidean, 2.0),
@@ -120,6 +122,13 @@ class PairwiseCost(Cost):
             name = "ground" if self.weights is None else "weights"
             raise ValueError(f"{name} must have at least one pair of positive weight, got none.")
         return kept
+
+    def slope(self, k: int) -> float | None:
+        """The mean over the views of Σ_m w_lm times the slope of the ground cost, if all of them are linear."""
+        edges = self.edges(k).values()
+        if not all(isinstance(ground, str) and ground in SLOPES for ground, _ in edges):
+            return None
+        return 2 / k * sum(weight * SLOPES[ground] for ground, weight in edges if isinstance(ground, str))
 
     def __call__(self, views: Views, *, mask: Tensor | None = None, unit: bool = False) -> PairwiseProblem:
         parts, batch = flatten_batch(views)

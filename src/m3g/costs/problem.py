@@ -117,6 +117,14 @@ class Cost(ABC):
             unit: all points are known to have length 1, which may save some work.
         """
 
+    def slope(self, k: int) -> float | None:
+        r"""Return :math:`\varepsilon / \tau`, which converts a temperature into epsilon; None where it is undefined.
+
+        Replacing one view of a true tuple on the sphere by z changes -c by slope · ⟨z, q⟩, with q the unit query of the
+        other k - 1 views (`query`). So tau = epsilon / slope is the temperature of InfoNCE for every k.
+        """
+        return None
+
 
 @dataclass(frozen=True)
 class LogKernels:

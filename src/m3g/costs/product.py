@@ -40,6 +40,10 @@ class MultilinearProduct(Cost):
         [-1.0, 0.0]
     """
 
+    def slope(self, k: int) -> float:
+        """1: the query of independent random views has length 1 in the root mean square, for every d and k."""
+        return 1.0
+
     def __call__(self, views: Views, *, mask: Tensor | None = None, unit: bool = False) -> ProductProblem:
         points, sizes, batch = concatenated(views)
         if mask is not None:

@@ -17,12 +17,13 @@ from m3g.losses.aggregate import (
 from m3g.losses.barlow_twins import BarlowTwins, barlow_twins
 from m3g.losses.base import ViewLoss
 from m3g.losses.byol import byol
+from m3g.losses.convergence import ConvergenceWarning
 from m3g.losses.gather import gather_views
 from m3g.losses.gram import Gram, gram
 from m3g.losses.infonce import InfoNCE, infonce
 from m3g.losses.kl import KLLoss, matching_divergence
 from m3g.losses.lejepa import LeJEPA, lejepa
-from m3g.losses.m3g import ConvergenceWarning, M3GLoss, leave_one_out, matching_gap
+from m3g.losses.m3g import M3GLoss, leave_one_out, matching_gap
 from m3g.losses.m3g_pairs import M3GPairs
 from m3g.losses.mcca import MCCA, mcca
 from m3g.losses.mmcr import MMCR, mmcr

@@ -32,7 +32,8 @@ PARTS = ("tuples", "pairs")
 def matching_divergence(
     views: Views,
     *,
-    epsilon: float = 0.05,
+    epsilon: float | None = None,
+    temperature: float | None = None,
     of: str = "tuples",
     cost: CostLike = "cv",
     solver: str | Solver = "auto",
@@ -54,7 +55,7 @@ def matching_divergence(
 
     Args:
         views: (..., k, n, d), or a sequence of k tensors (..., n, d).
-        epsilon: strength of the entropy.
+        epsilon, temperature: strength of the entropy, as for `m3g.matching_gap`.
         of: "tuples" or "pairs".
         cost, solver, tol, mask, normalize: as for `m3g.matching_gap`. For "pairs" the gradient is only as exact
             as the solution, so to the order of `tol`.
@@ -71,7 +72,9 @@ def matching_divergence(
     Reference: Shi et al., *Understanding and Generalizing Contrastive Learning from the Inverse Optimal Transport
     Perspective*, ICML 2023, for k = 2.
     """
-    loss = KLLoss(epsilon, of=of, cost=cost, solver=solver, tol=tol, normalize=normalize)
+    loss = KLLoss(
+        epsilon, temperature=temperature, of=of, cost=cost, solver=solver, tol=tol, normalize=normalize
+    )
     return loss(views, mask=mask)
 
 
@@ -80,9 +83,11 @@ class KLLoss(M3GLoss):
 
     def __init__(
         self,
-        epsilon: float = 0.05,
+        epsilon: float | None = None,
         *,
+        temperature: float | None = None,
         final_epsilon: float | None = None,
+        final_temperature: float | None = None,
         of: str = "tuples",
         cost: CostLike = "cv",
         solver: str | Mapping[str, Any] | Solver = "auto",
@@ -91,14 +96,22 @@ class KLLoss(M3GLoss):
         gather: bool = False,
     ) -> None:
         super().__init__(
-            epsilon, final_epsilon=final_epsilon, cost=cost, solver=solver, tol=tol, normalize=normalize, gather=gather
+            epsilon,
+            temperature=temperature,
+            final_epsilon=final_epsilon,
+            final_temperature=final_temperature,
+            cost=cost,
+            solver=solver,
+            tol=tol,
+            normalize=normalize,
+            gather=gather,
         )
         self.of = one_of("of", of, PARTS)
         if self.epsilon == 0:
             raise ValueError("epsilon must be a positive number for a divergence, got 0.")
 
     def value(self, gap: Tensor, solution: Solution) -> Tensor:
-        return gap / self.epsilon if self.of == "tuples" else pair_divergence(solution)
+        return gap / solution.epsilon if self.of == "tuples" else pair_divergence(solution)
 
     def report(self, value: Tensor) -> dict[str, float]:
         """How the solve went; a divergence is the gap in another unit, or that of pairs, and not told as the gap."""

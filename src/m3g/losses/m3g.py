@@ -5,9 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar, cast
 
 import torch
@@ -17,8 +15,10 @@ from m3g import _checks
 from m3g._checks import Views
 from m3g.costs import Cost, CostLike, as_cost
 from m3g.losses.base import ViewLoss
+from m3g.losses.convergence import SolveReport, complain
+from m3g.losses.entropy import Entropy
 from m3g.losses.gather import distributed, shared_seed
-from m3g.solvers import Result, Solver, as_solver
+from m3g.solvers import Solver, as_solver
 from m3g.solvers.gradients.value import differentiable_value
 from m3g.solvers.solution import Solution
 
@@ -41,14 +41,11 @@ def _leave_compiled_code() -> None:
     M3GLoss._outside_graph = _outside_compiled_code(M3GLoss._outside_graph)  # type: ignore[method-assign]
 
 
-class ConvergenceWarning(UserWarning):
-    """A solve stopped before it reached its tolerance."""
-
-
 def matching_gap(
     views: Views,
     *,
-    epsilon: float = 0.05,
+    epsilon: float | None = None,
+    temperature: float | None = None,
     cost: CostLike = "cv",
     solver: str | Solver = "auto",
     tol: float = 1e-3,
@@ -67,7 +64,9 @@ def matching_gap(
 
     Args:
         views: (..., k, n, d), or a sequence of k tensors (..., n, d).
-        epsilon: strength of the entropy, > 0 (0 with solver="linear-program").
+        epsilon: strength of the entropy in units of the cost, > 0 (0 with solver="linear-program").
+        temperature: the same strength in the units of InfoNCE: tau = epsilon k² / (2 (k - 1)) for "cv", in general
+            epsilon / `Cost.slope(k)`. Give one of the two; without either the temperature is 0.1.
         cost: "cv" (circular variance), "cv-algorithm2", "csd", "product", "sqeuclidean", "cosine", "coulomb",
             a cost object, or a function of k broadcastable tensors (..., d).
         solver: "auto", "factored", "sampled", "sinkhorn", "linear-program", or a configured solver.
@@ -88,7 +87,7 @@ def matching_gap(
         >>> round(gap.item(), 3), tuple(views.grad.shape)
         (0.43, (3, 64, 128))
     """
-    loss = M3GLoss(epsilon, cost=cost, solver=solver, tol=tol, normalize=normalize)
+    loss = M3GLoss(epsilon, temperature=temperature, cost=cost, solver=solver, tol=tol, normalize=normalize)
     return loss(views, mask=mask)
 
 
@@ -122,17 +121,6 @@ def leave_one_out(student: Tensor, teacher: Tensor) -> Tensor:
     return torch.where(chosen, teacher.detach().unsqueeze(-4), student.unsqueeze(-4))
 
 
-@dataclass(frozen=True)
-class SolveReport:
-    """How the last solve went, for logs; the two standard errors are None where nothing was sampled."""
-
-    num_steps: int
-    error: Tensor
-    solver: str
-    standard_error: Tensor | None = None
-    relative_gradient_error: Tensor | None = None
-
-
 class M3GLoss(ViewLoss):
     """The matching gap as a loss: `loss(views)`, `loss(views, mask=present)`, `loss(views, teacher=embeddings)`.
 
@@ -140,15 +128,15 @@ class M3GLoss(ViewLoss):
     others from the student: k problems solved as one batch, and no gradient to the teacher.
 
     Args:
-        epsilon: strength of the entropy.
-        final_epsilon: epsilon moves to this value by equal ratios; `m3g train` tells the loss where it stands, your own
-            loop calls `loss.set_progress(step / (steps - 1))`. None keeps it.
+        epsilon, temperature: strength of the entropy, as in `matching_gap`.
+        final_epsilon, final_temperature: value at the end of the training, approached by equal ratios; `m3g train` sets
+            the progress, a custom loop calls `loss.set_progress(step / (steps - 1))`. None keeps the first value.
         cost, solver, tol: as in `matching_gap`; in a file of settings a solver is its name, or a mapping such as
             `{name: sampled, rank: 8192}`.
         normalize: scale every vector to unit length first.
         gather: compute the gap on the points of all processes.
 
-    `last` tells how the last solve went: `num_steps`, `error`, `solver`, and the standard errors where it sampled.
+    `last` reports the last solve: `num_steps`, `epsilon`, `error`, `solver`, and the standard errors where it sampled.
 
     Example:
         >>> import torch, m3g
@@ -174,9 +162,11 @@ class M3GLoss(ViewLoss):
 
     def __init__(
         self,
-        epsilon: float = 0.05,
+        epsilon: float | None = None,
         *,
+        temperature: float | None = None,
         final_epsilon: float | None = None,
+        final_temperature: float | None = None,
         cost: CostLike = "cv",
         solver: str | Mapping[str, Any] | Solver = "auto",
         tol: float = 1e-3,
@@ -186,25 +176,29 @@ class M3GLoss(ViewLoss):
         _leave_compiled_code()
         super().__init__(normalize=normalize, gather=gather)
         self.solver = as_solver(solver)
-        self.epsilon: float = self.solver.check_epsilon(epsilon)
-        self.first_epsilon = self.epsilon
-        self.final_epsilon: float | None = (
-            None if final_epsilon is None else _checks.positive("final_epsilon", final_epsilon)
-        )
-        if self.moves:
-            _checks.positive("epsilon", epsilon)
+        if epsilon is not None:
+            epsilon = self.solver.check_epsilon(epsilon)
+        self.entropy = Entropy(epsilon, temperature, final_epsilon, final_temperature)
         self.cost = as_cost(cost)
         self.tol = _checks.positive("tol", tol)
         self.last: SolveReport | None = None
 
     @property
     def moves(self) -> bool:
-        return self.final_epsilon is not None
+        return self.entropy.moves
 
     def set_progress(self, share: float) -> None:
-        if self.final_epsilon is not None:
-            share = min(max(share, 0.0), 1.0)
-            self.epsilon = self.first_epsilon * (self.final_epsilon / self.first_epsilon) ** share
+        self.entropy.set_progress(share)
+
+    @property
+    def epsilon(self) -> float | None:
+        """The current epsilon; None where a temperature was given, so that it depends on k (see `last.epsilon`)."""
+        return self.entropy.value if self.entropy.in_epsilon else None
+
+    @property
+    def temperature(self) -> float | None:
+        """The current temperature; None where epsilon was given."""
+        return None if self.entropy.in_epsilon else self.entropy.value
 
     def forward(self, views: Views, *, mask: Tensor | None = None, teacher: Views | None = None) -> Tensor:
         if self.reads_values and torch.compiler.is_compiling():
@@ -229,21 +223,14 @@ class M3GLoss(ViewLoss):
             # All processes must draw the same samples.
             solver = solver.with_seed(lambda generator: shared_seed(generator, device=views.device))
         unit = self.normalize and mask is None
-        gap, solution = solved_gap(
-            points, mask, epsilon=self.epsilon, cost=self.cost, solver=solver, tol=self.tol, unit=unit
-        )
-        self.last = SolveReport(
-            solution.num_steps,
-            solution.error,
-            solution.solver,
-            solution.standard_error,
-            solution.relative_gradient_error,
-        )
+        epsilon = self.entropy.epsilon_of(self.cost, points.shape[-3])
+        gap, solution = solved_gap(points, mask, epsilon=epsilon, cost=self.cost, solver=solver, tol=self.tol, unit=unit)
+        self.last = SolveReport.of(solution)
         # With a fixed number of steps the host must not wait for the error.
         if self.reads_values and not solution.converged:
             # What may be wrong with the views is looked for only now: looking costs a pass over them.
             _checks.masked_and_scaled(views, mask, normalize=self.normalize)
-            _complain(solution)
+            complain(solution)
         value = self.value(gap, solution)
         return value if teacher is None else value.mean(-1)
 
@@ -256,26 +243,8 @@ class M3GLoss(ViewLoss):
         return {"gap": float(value.detach()), **self._last_solve()}
 
     def _last_solve(self) -> dict[str, float]:
-        return {} if self.last is None else {"solver_steps": float(self.last.num_steps), "epsilon": self.epsilon}
+        last = self.last
+        return {} if last is None else {"solver_steps": float(last.num_steps), "epsilon": last.epsilon}
 
     def extra_repr(self) -> str:
-        return f"epsilon={self.epsilon}, cost={self.cost!r}, solver={self.solver!r}, tol={self.tol}"
-
-
-def _complain(solution: Solution) -> None:
-    """A solve that failed raises, one that stopped early warns; one that is not trusted has said so itself."""
-    if solution.result is Result.UNTRUSTED:
-        return
-    if solution.result is Result.OUT_OF_RANGE:
-        raise FloatingPointError(
-            f"solver {solution.solver!r} left the range of its numbers at epsilon={solution.epsilon:g}: "
-            "use a larger epsilon, or solver='sinkhorn'."
-        )
-    bound = "the loss is still an upper bound of the gap" if solution.standard_error is None else "the loss may be off"
-    warnings.warn(
-        f"solver {solution.solver!r} stopped before its marginals were within tol={solution.tol:g} at "
-        f"epsilon={solution.epsilon:g}: {bound}, its gradient is approximate; "
-        "use more steps or a larger epsilon.",
-        ConvergenceWarning,
-        stacklevel=4,
-    )
+        return f"{self.entropy!r}, cost={self.cost!r}, solver={self.solver!r}, tol={self.tol}"

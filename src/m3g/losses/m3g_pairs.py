@@ -15,6 +15,8 @@ from m3g.losses.base import ViewLoss
 from m3g.losses.m3g import M3GLoss
 from m3g.solvers import Solver
 
+DEFAULT_PAIR_TEMPERATURE = 0.2
+
 
 class GapOfTwo(nn.Module):
     """The gap of two views as a pair loss, `(a, b) -> scalar`; of many pairs (p, n, d) it is the mean."""
@@ -40,8 +42,8 @@ class M3GPairs(ViewLoss):
     and zero only when the true matching is the best one of every pair. For two views it is `M3GLoss`.
 
     Args:
-        epsilon: strength of the entropy; two views want about twice that of `M3GLoss` of four.
-        final_epsilon: epsilon moves to this value by equal ratios during training. None keeps it.
+        epsilon, temperature: strength of the entropy, as in `M3GLoss`; without either the temperature is 0.2.
+        final_epsilon, final_temperature: value at the end of the training, approached by equal ratios.
         rest: w, the weight of the views with the average of the others; 0 compares pairs only. The average is scaled
             to unit length if the views are.
         cost: the cost of a pair of points, "cv" or another of `m3g.matching_gap`.
@@ -69,9 +71,11 @@ class M3GPairs(ViewLoss):
 
     def __init__(
         self,
-        epsilon: float = 0.1,
+        epsilon: float | None = None,
         *,
+        temperature: float | None = None,
         final_epsilon: float | None = None,
+        final_temperature: float | None = None,
         rest: float = 1.0,
         cost: CostLike = "cv",
         solver: str | Mapping[str, Any] | Solver = "auto",
@@ -80,7 +84,18 @@ class M3GPairs(ViewLoss):
         gather: bool = False,
     ) -> None:
         super().__init__(normalize=normalize, gather=gather)
-        gap = M3GLoss(epsilon, final_epsilon=final_epsilon, cost=cost, solver=solver, tol=tol, normalize=False)
+        if epsilon is None and temperature is None and final_epsilon is None:
+            temperature = DEFAULT_PAIR_TEMPERATURE
+        gap = M3GLoss(
+            epsilon,
+            temperature=temperature,
+            final_epsilon=final_epsilon,
+            final_temperature=final_temperature,
+            cost=cost,
+            solver=solver,
+            tol=tol,
+            normalize=False,
+        )
         self.gap, self.pair_loss = gap, GapOfTwo(gap)
         self.rest = _checks.non_negative("rest", rest)
 

@@ -1,0 +1,57 @@
+"""How a solve behind a loss ended: the report for logs, and what a failed or an early stop leads to."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from m3g.solvers import Result
+from m3g.solvers.solution import Solution
+
+
+class ConvergenceWarning(UserWarning):
+    """A solve stopped before it reached its tolerance."""
+
+
+@dataclass(frozen=True)
+class SolveReport:
+    """How the last solve went, for logs; the two standard errors are None where nothing was sampled."""
+
+    num_steps: int
+    epsilon: float
+    error: Tensor
+    solver: str
+    standard_error: Tensor | None = None
+    relative_gradient_error: Tensor | None = None
+
+    @classmethod
+    def of(cls, solution: Solution) -> SolveReport:
+        return cls(
+            solution.num_steps,
+            solution.epsilon,
+            solution.error,
+            solution.solver,
+            solution.standard_error,
+            solution.relative_gradient_error,
+        )
+
+
+def complain(solution: Solution) -> None:
+    """A solve that failed raises, one that stopped early warns; one that is not trusted has said so itself."""
+    if solution.result is Result.UNTRUSTED:
+        return
+    if solution.result is Result.OUT_OF_RANGE:
+        raise FloatingPointError(
+            f"solver {solution.solver!r} left the range of its numbers at epsilon={solution.epsilon:g}: "
+            "use a larger epsilon, or solver='sinkhorn'."
+        )
+    bound = "the loss is still an upper bound of the gap" if solution.standard_error is None else "the loss may be off"
+    warnings.warn(
+        f"solver {solution.solver!r} stopped before its marginals were within tol={solution.tol:g} at "
+        f"epsilon={solution.epsilon:g}: {bound}, its gradient is approximate; "
+        "use more steps or a larger epsilon.",
+        ConvergenceWarning,
+        stacklevel=4,
+    )

@@ -1,0 +1,78 @@
+"""How strongly entropy blurs the polymatching: epsilon, or a temperature that means the same for every k."""
+
+from __future__ import annotations
+
+from m3g import _checks
+from m3g.costs import Cost
+
+# Chosen by `python -m benchmarks.temperature`; see docs/choose_epsilon.md.
+DEFAULT_TEMPERATURE = 0.1
+# For costs without a temperature: functions of the user, and grounds that are not linear on the sphere.
+DEFAULT_EPSILON = 0.05
+
+
+class Entropy:
+    """Epsilon of a solve, fixed or moving by equal ratios during training, given as such or as a temperature.
+
+    Args:
+        epsilon, final_epsilon: in the units of the cost.
+        temperature, final_temperature: epsilon divided by `Cost.slope(k)`.
+        default_temperature: used where neither is given and the cost has a slope.
+
+    Example:
+        >>> from m3g.costs import CircularVariance
+        >>> [round(Entropy(temperature=0.1).epsilon_of(CircularVariance(), k), 4) for k in (2, 3, 4)]
+        [0.05, 0.0444, 0.0375]
+    """
+
+    def __init__(
+        self,
+        epsilon: float | None = None,
+        temperature: float | None = None,
+        final_epsilon: float | None = None,
+        final_temperature: float | None = None,
+        *,
+        default_temperature: float = DEFAULT_TEMPERATURE,
+    ) -> None:
+        if epsilon is not None and temperature is not None:
+            raise ValueError(f"temperature must be None where epsilon is given, got {temperature!r} and {epsilon!r}.")
+        self.by_default = epsilon is None and temperature is None
+        if self.by_default:
+            if final_epsilon is not None:
+                epsilon = DEFAULT_EPSILON
+            else:
+                temperature = default_temperature
+        self.in_epsilon = temperature is None
+        unit, other = ("epsilon", "temperature") if self.in_epsilon else ("temperature", "epsilon")
+        start, end = (epsilon, final_epsilon) if self.in_epsilon else (temperature, final_temperature)
+        if (final_temperature if self.in_epsilon else final_epsilon) is not None:
+            raise ValueError(f"final_{other} must be None where {unit} is given, use final_{unit}.")
+        assert start is not None
+        if end is not None:
+            end = _checks.positive(f"final_{unit}", end)
+        if end is not None or not self.in_epsilon:
+            start = _checks.positive(unit, start)
+        self.first = self.value = start
+        self.final = end
+
+    @property
+    def moves(self) -> bool:
+        return self.final is not None
+
+    def set_progress(self, share: float) -> None:
+        if self.final is not None:
+            self.value = self.first * (self.final / self.first) ** min(max(share, 0.0), 1.0)
+
+    def epsilon_of(self, cost: Cost, k: int) -> float:
+        """Epsilon for k views of that cost."""
+        if self.in_epsilon:
+            return self.value
+        slope = cost.slope(k)
+        if slope is not None:
+            return self.value * slope
+        if self.by_default:
+            return DEFAULT_EPSILON
+        raise ValueError(f"temperature must be None for the cost {cost!r}, which defines no unit for it: give epsilon.")
+
+    def __repr__(self) -> str:
+        return f"{'epsilon' if self.in_epsilon else 'temperature'}={self.value}"
