@@ -6,7 +6,7 @@ import zipfile
 import numpy as np
 from PIL import Image
 
-from m3g.experiments.engine.pool import run_pool, specs_of
+from m3g.experiments.engine.pool import run_pool
 from m3g.experiments.engine.registry import find
 from m3g.experiments.engine.spec import Request
 from m3g.experiments.engine.store import Store
@@ -75,7 +75,7 @@ def small_runs(name, sets, out, *, methods=None, keep=lambda spec: True, miniatu
     store = Store(out)
     if experiment.prepare is not None:
         experiment.prepare(sets, store.data, request)
-    specs = [spec for spec in specs_of(experiment, request) if keep(spec)]
+    specs = [spec for spec in experiment.specs(request) if keep(spec)]
     errors = run_pool(experiment, specs, store, store.data, jobs=1, tell=lambda line: None)
     assert not errors
     return experiment.collect(list(store.collect().values()), out), specs

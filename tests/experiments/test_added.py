@@ -42,9 +42,9 @@ def file(tmp_path):
 
 
 def test_only_what_is_new_is_left(file):
-    before = {spec.id: spec for spec in EXPERIMENT.runs(Request())}
+    before = {spec.id: spec for spec in EXPERIMENT.specs(Request())}
     added.load(file)
-    after = {spec.id: spec for spec in EXPERIMENT.runs(Request())}
+    after = {spec.id: spec for spec in EXPERIMENT.specs(Request())}
     assert before.keys() < after.keys()
     for run in after.keys() - before.keys():
         labels = after[run].labels

@@ -62,12 +62,12 @@ def test_supervised_runs_choose_their_rate_with_the_seed_of_the_grids():
     def make(name, seed):
         return [RunSpec("e", {"config": {"seed": seed, "optim": {}}, "reference": name}, {"arm": name, "seed": seed})]
 
-    runs = reference_runs(make, Request(), tuning_seed=100, seeds=2, rates=(1e-3, 1e-2))
+    runs = reference_runs(make, Request(seeds=2), tuning_seed=100, rates=(1e-3, 1e-2))
     grid, chosen, raw = runs[:2], runs[2:4], runs[4:]
     assert [run.settings["config"]["optim"] for run in grid] == [{"learning_rate": 1e-3}, {"learning_rate": 1e-2}]
     assert all(run.needs == [one.id for one in grid] for run in chosen)
     assert [run.labels["arm"] for run in raw] == ["raw", "raw"]
-    assert reference_runs(make, Request(methods=["m3g"]), tuning_seed=100, seeds=2, rates=(1e-3,)) == []
+    assert reference_runs(make, Request(seeds=2, methods=["m3g"]), tuning_seed=100, rates=(1e-3,)) == []
 
 
 def test_a_table_without_references_is_empty():

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import multiprocessing
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -14,10 +15,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from m3g.cli import main
 from m3g.experiments.engine.plan import planned
-from m3g.experiments.engine.pool import do_all, do_run, run_pool, specs_of
-from m3g.experiments.engine.registry import find
-from m3g.experiments.engine.spec import Candidate, Experiment, Request, RunSpec
+from m3g.experiments.engine.pool import do_all, do_run, run_pool
+from m3g.experiments.engine.registry import NAMES, find
+from m3g.experiments.engine.spec import Candidate, Experiment, Request, RunSpec, ShareDone
 from m3g.experiments.engine.store import Store
 
 CONTENT = st.dictionaries(
@@ -35,8 +37,47 @@ def test_an_id_follows_from_content_alone(settings, random):
     assert RunSpec("other", {"config": settings}, {"arm": "a"}).id != one.id
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_the_settings_of_a_planned_run_cannot_be_changed(name):
+    spec = find(name).specs(Request(seeds=1))[0]
+    with pytest.raises(TypeError, match="cannot be changed"):
+        spec.settings["new"] = 1
+    for part in spec.settings.values():
+        if isinstance(part, dict):
+            with pytest.raises(TypeError, match="cannot be changed"):
+                part.update(seed=5)
+    changed = spec.with_changes({"new": 1}, arm="other")
+    assert changed.labels["arm"] == "other"
+    assert changed.id != spec.id
+    assert pickle.loads(pickle.dumps(spec)).id == spec.id
+
+
+def test_a_command_plans_its_runs_once(tmp_path, monkeypatch):
+    known, asked = find("iterations"), []
+
+    def runs(request):
+        asked.append(request)
+        return known.runs(request)[:2]
+
+    counted = dataclasses.replace(known, runs=runs)
+    monkeypatch.setattr("m3g.experiments.engine.command.find", lambda name: counted)
+    assert main(["reproduce", "iterations", "--out", str(tmp_path)]) == 0
+    assert len(asked) == 1
+
+
+def test_other_processes_of_a_torchrun_train_and_measure_nothing(tmp_path, monkeypatch):
+    def trains(settings, folder, data):
+        raise ShareDone
+
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    store = Store(tmp_path)
+    assert do_run(experiment(trains), RunSpec("test", {"config": {}}, {}), store, tmp_path) == "done"
+    assert store.results() == {}
+
+
 def experiment(work):
-    return Experiment("test", "", lambda request: [], work, lambda results, folder: "")
+    return Experiment("test", lambda request: [], work, lambda results, folder: "")
 
 
 def grid_and_test():
@@ -81,9 +122,9 @@ def test_a_second_choice_is_made_on_top_of_the_first_and_only_where_it_is_better
 
 def test_tables_hold_only_runs_of_the_plan(tmp_path):
     def plan(request):
-        return [RunSpec("test", {"config": {"value": s}}, {"seed": s}) for s in range(request.seeds or 2)]
+        return [RunSpec("test", {"config": {"value": s}}, {"seed": s}) for s in range(request.seeds)]
 
-    test = dataclasses.replace(experiment(work), runs=plan)
+    test = dataclasses.replace(experiment(work), runs=plan, seeds={"laptop": 2})
     store = Store(tmp_path)
     older = RunSpec("test", {"config": {"value": -1}}, {"seed": 0})
     do_all(test, [*plan(Request(seeds=3)), older], store, tmp_path)
@@ -127,7 +168,7 @@ def test_collected_results_count_as_finished(tmp_path):
 @pytest.mark.slow
 def test_workers_killed_at_random_are_replaced_and_nothing_is_lost_or_repeated(tmp_path):
     found = dataclasses.replace(find("iterations"))
-    specs = specs_of(found, Request(seeds=4, miniature=True))
+    specs = found.specs(Request(seeds=4, miniature=True))
     store = Store(tmp_path)
     killed = []
 

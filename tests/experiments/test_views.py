@@ -118,7 +118,7 @@ def test_a_view_that_was_rotated_is_read_out_in_the_space_of_the_others():
 
 
 def test_the_first_runs_are_those_of_the_main_losses():
-    specs = views.runs(Request())
+    specs = views.EXPERIMENT.specs(Request())
     arms = list(dict.fromkeys(spec.labels["arm"] for spec in specs))
     assert arms[: len(views.MAIN) + len(views.BASELINES)] == [*views.MAIN, *views.BASELINES]
     assert len({spec.id for spec in specs}) == len(specs)

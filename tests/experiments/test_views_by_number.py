@@ -9,7 +9,7 @@ from m3g.experiments.views import tables as views_tables
 def test_parts_of_the_digits_run_the_main_losses_and_the_baselines_only():
     parts = [name for name, wanted in view_sets.SETS.items() if wanted.part]
     assert parts == ["digits-3", "digits-4", "digits-5"]
-    specs = views.runs(Request())
+    specs = views.EXPERIMENT.specs(Request())
     assert {spec.labels["arm"] for spec in specs if spec.labels["data"] in parts} == {*views.MAIN, *views.BASELINES}
     assert [len(view_sets.SETS[name].views) for name in view_sets.DIGITS_BY_NUMBER.values()] == [2, 3, 4, 5, 6]
 

@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from m3g import _checks as checks
-from m3g.experiments.engine.names import NAMES
+from m3g.experiments.engine import registry
+
+NAMES = {**registry.NAMES, "summary": "one page with all finished results beside the published ones"}
 
 USAGE = {"reproduce": "NAME [options]"}
 DESCRIPTION = {

@@ -14,7 +14,6 @@ from typing import Any
 import torch
 
 import m3g
-from m3g.experiments.engine.names import NAMES
 from m3g.experiments.engine.spec import Experiment, Request, Result, RunSpec, Settings
 from m3g.experiments.output import figures
 from m3g.experiments.output.comparison import interval
@@ -28,14 +27,13 @@ TOLERANCE = 1e-3
 
 def runs(request: Request) -> list[RunSpec]:
     """Every solver, number of views and epsilon, seed by seed."""
-    seeds = 5 if request.seeds is None else request.seeds
     return [
         RunSpec(
             "iterations",
             {"solver": solver, "k": k, "n": 4 if request.miniature else 16, "d": 64, "epsilon": epsilon, "seed": seed},
             {"arm": solver, "k": k, "epsilon": epsilon, "seed": seed, "stage": "test"},
         )
-        for seed in range(seeds)
+        for seed in range(request.seeds)
         for k in (2, 3, 4)
         for epsilon in EPSILONS
         for solver in filter(request.wants, SOLVERS)
@@ -100,10 +98,10 @@ def _agreement(results: list[Result]) -> str:
 
 EXPERIMENT = Experiment(
     name="iterations",
-    about=NAMES["iterations"],
     runs=runs,
     work=work,
     collect=collect,
     methods=SOLVERS,
     seconds=1.0,
+    seeds={"laptop": 5},
 )

@@ -17,7 +17,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from m3g.experiments.engine.names import NAMES
 from m3g.experiments.engine.spec import Experiment, Request, Result, RunSpec, Settings
 from m3g.experiments.output import figures
 from m3g.experiments.output.tables import hours, markdown
@@ -152,4 +151,4 @@ def collect(results: list[Result], folder: Path) -> str:
     return text
 
 
-EXPERIMENT = Experiment(name="overhead", about=NAMES["overhead"], runs=runs, work=work, collect=collect, seconds=60.0)
+EXPERIMENT = Experiment(name="overhead", runs=runs, work=work, collect=collect, seconds=60.0)

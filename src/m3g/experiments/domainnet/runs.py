@@ -20,10 +20,9 @@ from torch import Tensor
 from m3g.data import DomainArrays
 from m3g.evaluation import effective_rank, probe_scores
 from m3g.experiments.domainnet import tables as domain_tables
-from m3g.experiments.engine.names import NAMES
-from m3g.experiments.engine.spec import Candidate, Experiment, Request, RunSpec, Settings
+from m3g.experiments.engine.spec import Candidate, Experiment, Request, RunSpec, Settings, merged
 from m3g.experiments.runner import full
-from m3g.experiments.runner.arms import grid, merged, try_all
+from m3g.experiments.runner.arms import grid, try_all
 from m3g.experiments.runner.prepare import check_folder, prepare_fonts, prepare_pacs
 from m3g.experiments.runner.references import REFERENCES, fit_or_reference, reference_runs
 
@@ -89,7 +88,6 @@ def laptop_config(data: str, method: str, held_out: str, *, seed: int, steps: in
 
 def laptop_runs(request: Request) -> Iterator[RunSpec]:
     """Fonts first: grid, three seeds, controls with one, the other seeds, the other controls; then PACS."""
-    seeds = 5 if request.seeds is None else request.seeds
     rates = RATES[:1] if request.miniature else RATES
     for data, domains in (("fonts", FONTS), ("pacs", PACS)):
         candidates = {}
@@ -102,12 +100,12 @@ def laptop_runs(request: Request) -> Iterator[RunSpec]:
             yield from tried
         main = [
             _run(data, method, held_out, seed, request, candidates=options)
-            for seed in range(seeds)
+            for seed in range(request.seeds)
             for held_out in domains
             for method, options in candidates.items()
         ]
         cut = 3 * len(domains) * len(candidates)
-        controls = list(_control_runs(request, candidates, seeds=min(seeds, 3))) if data == "fonts" else []
+        controls = list(_control_runs(request, candidates, seeds=min(request.seeds, 3))) if data == "fonts" else []
         first = len(controls) // 3
         yield from [*main[:cut], *controls[:first], *main[cut:], *controls[first:]]
 
@@ -115,7 +113,7 @@ def laptop_runs(request: Request) -> Iterator[RunSpec]:
             held_out = TUNED_ON[data] if seed == TUNING_SEED else domains
             return [_run(data, "m3g", one, seed, request, reference=name) for one in held_out]
 
-        yield from reference_runs(reference, request, tuning_seed=TUNING_SEED, seeds=seeds, rates=rates)
+        yield from reference_runs(reference, request, tuning_seed=TUNING_SEED, rates=rates)
 
 
 def _control_runs(request: Request, candidates: dict[str, Any], *, seeds: int) -> Iterator[RunSpec]:
@@ -157,7 +155,7 @@ def _run(
 
 def paper_runs(request: Request) -> Iterator[RunSpec]:
     """DomainNet with the paper's recipe: no grid, its epsilon, and the library's temperature."""
-    for seed in range(4 if request.seeds is None else request.seeds):
+    for seed in range(request.seeds):
         for held_out in DOMAINNET:
             for method in filter(request.wants, METHODS):
                 options = {"epsilon": 0.05} if method == "m3g" else {}
@@ -239,12 +237,11 @@ def prepare(source: Path | None, target: Path, request: Request) -> None:
 
 EXPERIMENT = Experiment(
     name="domainnet",
-    about=NAMES["domainnet"],
     runs=runs,
     work=work,
     collect=domain_tables.collect,
     prepare=prepare,
     methods=(*METHODS, *REFERENCES),
     seconds=15.0,
-    scales=("laptop", "paper"),
+    seeds={"laptop": 5, "paper": 4},
 )

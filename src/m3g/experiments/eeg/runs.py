@@ -14,6 +14,7 @@ The paper trains InfoNCE with n = 64 and M3G with n = 16. Here both stand at bot
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +25,9 @@ from m3g.data import Signals, ViewsData
 from m3g.evaluation import few_shot_probe
 from m3g.evaluation.few_shot import most_shots
 from m3g.experiments.eeg import tables as eeg_tables
-from m3g.experiments.engine.names import NAMES
-from m3g.experiments.engine.spec import Experiment, Request, RunSpec, Settings
+from m3g.experiments.engine.spec import Experiment, Request, RunSpec, Settings, merged
 from m3g.experiments.runner import full
-from m3g.experiments.runner.arms import grid, merged, try_all
+from m3g.experiments.runner.arms import grid, try_all
 from m3g.experiments.runner.prepare import check_folder, prepare_raw_eeg, prepare_sleep
 from m3g.experiments.runner.quick import fit_quickly
 from m3g.experiments.runner.references import REFERENCES, Inputs, fit_labels, reference_runs
@@ -119,10 +119,9 @@ def laptop_runs(request: Request) -> Iterator[RunSpec]:
 
         def reference(name: str, seed: int, data: str = data) -> list[RunSpec]:
             run = _run(data, name, ("m3g", 16, {}), seed, request)
-            return [RunSpec("eeg", {**run.settings, "reference": name}, {**run.labels, "stage": "reference"})]
+            return [run.with_changes({"reference": name}, stage="reference")]
 
-        seeds = 5 if request.seeds is None else request.seeds
-        yield from reference_runs(reference, request, tuning_seed=TUNING_SEED, seeds=seeds, rates=(1e-3, *RATES))
+        yield from reference_runs(reference, request, tuning_seed=TUNING_SEED, rates=(1e-3, *RATES))
 
 
 def _block(data: str, tuned: dict[str, Arm], untuned: dict[str, Arm], request: Request) -> Iterator[RunSpec]:
@@ -136,10 +135,9 @@ def _block(data: str, tuned: dict[str, Arm], untuned: dict[str, Arm], request: R
 
         runs, candidates[arm] = try_all(grid(parts[0], VALUES, RATES), tuning)
         yield from runs
-    for seed in range(5 if request.seeds is None else request.seeds):
+    for seed in range(request.seeds):
         for arm, options in candidates.items():
-            run = _run(data, arm, tuned[arm], seed, request)
-            yield RunSpec(run.experiment, run.settings, run.labels, options)
+            yield replace(_run(data, arm, tuned[arm], seed, request), candidates=options)
         for arm, parts in untuned.items():
             if request.wants(parts[0]):
                 yield _run(data, arm, parts, seed, request)
@@ -147,7 +145,7 @@ def _block(data: str, tuned: dict[str, Arm], untuned: dict[str, Arm], request: R
 
 def paper_runs(request: Request) -> Iterator[RunSpec]:
     """The paper's two rows, and each method at the other's batch size."""
-    for seed in range(5 if request.seeds is None else request.seeds):
+    for seed in range(request.seeds):
         for loss, n in (("m3g", 16), ("infonce-pwe", 64), ("infonce-pwe", 16)):
             if not request.wants(loss):
                 continue
@@ -232,12 +230,11 @@ def prepare(source: Path | None, target: Path, request: Request) -> None:
 
 EXPERIMENT = Experiment(
     name="eeg",
-    about=NAMES["eeg"],
     runs=runs,
     work=work,
     collect=eeg_tables.collect,
     prepare=prepare,
     methods=(*METHODS, *REFERENCES),
     seconds=20.0,
-    scales=("laptop", "paper"),
+    seeds={"laptop": 5, "paper": 5},
 )

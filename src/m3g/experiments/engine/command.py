@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from m3g import _checks as checks
 from m3g.experiments.engine.plan import describe, planned, write_plan
-from m3g.experiments.engine.pool import do_run, one_thread, run_pool, specs_of
+from m3g.experiments.engine.pool import do_run, one_thread, run_pool
 from m3g.experiments.engine.registry import find
 from m3g.experiments.engine.slurm import write_scripts
 from m3g.experiments.engine.spec import Experiment, Request, RunSpec
@@ -39,7 +40,7 @@ def reproduce(args: Any) -> int:
     if args.collect:
         return _collect(experiment, store, request)
     source = None if args.data is None else Path(args.data).resolve()
-    specs = specs_of(experiment, request)
+    specs = experiment.specs(request)
     data = source if paper and source is not None else store.data.resolve()
     if args.plan or args.slurm:
         return _plan(experiment, specs, request, store, data, source, args)
@@ -57,31 +58,31 @@ def reproduce(args: Any) -> int:
     errors = run_pool(experiment, specs, store, data, jobs=jobs, keep=keep, added=args.add)
     for run, reason in errors.items():
         print(f"run {run} failed: {reason.splitlines()[-1]}; all of it is in {store.folder(run) / 'error.txt'}")
-    return _collect(experiment, store, request) or int(bool(errors))
+    return _collect(experiment, store, request, specs) or int(bool(errors))
 
 
 def wanted(experiment: Experiment, args: Any) -> Request:
     """The request in the arguments, checked."""
-    checks.one_of("--scale", args.scale, experiment.scales)
+    checks.one_of("--scale", args.scale, experiment.seeds)
     if args.seeds is not None:
         checks.positive_int("--seeds", args.seeds)
     if args.methods and not experiment.methods:
         raise ValueError(f"--methods must be left out for {experiment.name}, which has no choice, got {args.methods}.")
     for method in args.methods or ():
         checks.one_of("--methods", method, experiment.methods)
-    return Request(scale=args.scale, seeds=args.seeds, methods=args.methods)
+    return Request(scale=args.scale, seeds=args.seeds or 0, methods=args.methods)
 
 
-def _collect(experiment: Experiment, store: Store, request: Request) -> int:
+def _collect(experiment: Experiment, store: Store, request: Request, specs: Sequence[RunSpec] | None = None) -> int:
     found = [row for row in store.collect().values() if row["experiment"] == experiment.name]
-    results = planned(experiment, found, request)
+    results = planned(experiment, found, request, specs)
     if not results:
         raise ValueError(f"--out must be a folder with finished runs, but {store.path} has none of {experiment.name}.")
     print(experiment.collect(results, store.path))
     print(f"results     {store.table}")
     if len(results) < len(found):
         others = len(found) - len(results)
-        print(f"            {others} of {len(found)} runs are of another plan and stand in no table")
+        print(f"            {others} of {len(found)} runs belong to another plan and to no table")
     return 0
 
 

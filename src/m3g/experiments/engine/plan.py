@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,16 +51,21 @@ def write_plan(specs: Sequence[RunSpec], store: Store, data: Path) -> None:
     write_json(store.path / "plan.json", rows)
 
 
-def planned(experiment: Experiment, results: list[Result], request: Request) -> list[Result]:
+def planned(
+    experiment: Experiment, results: list[Result], request: Request, specs: Sequence[RunSpec] | None = None
+) -> list[Result]:
     """The results that belong to today's plan, of all methods and as many seeds as there are.
 
-    Settings that were tried by an older grid must not stand in one table with those of this one. Labels are the plan's:
-    a run may have been done under another one.
+    Settings of an older grid must not share a table with those of this one. Labels are the plan's: a run may have been
+    done under another one. `specs` are the runs of `request` if they are planned already; they are reused where all
+    results may be among them.
     """
     labels = [row["labels"] for row in results]
-    seeds = [label["seed"] for label in labels if label.get("stage") != "grid" and "seed" in label]
-    every = Request(scale=request.scale, seeds=request.seeds or max(seeds, default=0) + 1)
-    specs = [*experiment.runs(every), *experiment.runs(Request(scale=request.scale))]
+    found = max((label["seed"] for label in labels if label.get("stage") != "grid" and "seed" in label), default=0)
+    least = experiment.seeds[request.scale]
+    every = Request(scale=request.scale, seeds=max(request.seeds or found + 1, least))
+    if specs is None or replace(request, seeds=request.seeds or least) != every:
+        specs = experiment.specs(every)
     labels_of = {spec.id: dict(spec.labels) for spec in specs}
     return [{**row, "labels": labels_of[row["id"]]} for row in results if row["id"] in labels_of]
 
@@ -82,7 +88,7 @@ def loss_cost(config: Config, k: int, n: int) -> tuple[float, float]:
     return 4.0 * pairs * n * square, 6.0 * pairs * n * square * config.heads.embedding_size
 
 
-def views_of(config: dict[str, Any]) -> int:
+def views_of(config: Mapping[str, Any]) -> int:
     """How many views a configuration has, without opening its data."""
     options = config.get("data_options", {})
     if "held_out" in options:
@@ -95,12 +101,12 @@ def views_of(config: dict[str, Any]) -> int:
     return len(paths) if several else len(options.get("channels") or range(6))
 
 
-def points_of(config: dict[str, Any]) -> int:
+def points_of(config: Mapping[str, Any]) -> int:
     """Points per step and process."""
     return int(config.get("data_options", {}).get("batch_size", 64))
 
 
-def steps_of(config: dict[str, Any]) -> int:
+def steps_of(config: Mapping[str, Any]) -> int:
     """Optimiser steps of a run."""
     options, loop, data = config.get("data_options", {}), config.get("loop", {}), config.get("data", Config.data)
     if loop.get("max_steps"):
@@ -131,7 +137,7 @@ def describe(
         key = views_of(config), points_of(config)
         of_loss = costs.setdefault(config.get("loss", "m3g"), {})
         if key not in of_loss:
-            of_loss[key] = loss_cost(config_of(spec.settings), *key)
+            of_loss[key] = loss_cost(config_of(spec.resolved(None)), *key)
     for loss, of_loss in sorted(costs.items()):
         (k, n), (size, flops) = max(of_loss.items(), key=lambda item: item[1][1])
         amount = f"at most {_bytes(size)} and {flops:.1e} operations per step"

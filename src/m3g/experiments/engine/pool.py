@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import sys
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from m3g.experiments.engine.registry import find
-from m3g.experiments.engine.spec import Experiment, Request, RunSpec, place_files
+from m3g.experiments.engine.spec import Experiment, RunSpec, ShareDone, place_files
 from m3g.experiments.engine.store import Store
 from m3g.experiments.views.added import load
 
@@ -29,7 +30,9 @@ def do_run(experiment: Experiment, spec: RunSpec, store: Store, data: Path, *, k
     together = int(os.environ.get("WORLD_SIZE", "1")) > 1
     if together and int(os.environ["RANK"]) > 0:
         # the first process of a torchrun has the claim and writes the result; the others only train
-        experiment.work(place_files(spec.resolved(spec.choose(results)), data), store.folder(spec.id) / "work", data)
+        with contextlib.suppress(ShareDone):
+            settings = place_files(spec.resolved(spec.choose(results)), data)
+            experiment.work(settings, store.folder(spec.id) / "work", data)
         return "done"
     with store.claim(spec.id) as mine:
         if not mine and together:
@@ -190,11 +193,6 @@ class Progress:
         self.show()
         if self.bar is not None:
             self.bar.stop()
-
-
-def specs_of(experiment: Experiment, request: Request) -> list[RunSpec]:
-    """The runs of a request, each once, whatever number of tables it stands in."""
-    return list({spec.id: spec for spec in experiment.runs(request)}.values())
 
 
 def one_thread() -> None:

@@ -1,18 +1,69 @@
-"""What an experiment is: a list of runs, each a configuration with an id made from its content."""
+"""An experiment as a list of runs, each a configuration with an id derived from its content."""
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import json
 import statistics
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 Settings = dict[str, Any]
 Result = dict[str, Any]
+
+
+class ShareDone(Exception):
+    """A process other than the first of a torchrun has finished its part of the training and measures nothing."""
+
+
+class Frozen(dict[str, Any]):
+    """A dictionary that cannot be changed.
+
+    Example:
+        >>> frozen({"seed": [1, {"a": 2}]})["seed"] = 3
+        Traceback (most recent call last):
+            ...
+        TypeError: the settings of a run cannot be changed: see RunSpec.with_changes
+    """
+
+    def _refuse(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise TypeError("the settings of a run cannot be changed: see RunSpec.with_changes")
+
+    __setitem__ = __delitem__ = __ior__ = update = setdefault = pop = popitem = clear = _refuse  # type: ignore[assignment]
+
+    def __reduce__(self) -> tuple[type[Frozen], tuple[dict[str, Any]]]:
+        return Frozen, (dict(self),)
+
+
+def frozen(content: Any) -> Any:
+    """Nested settings that cannot be changed: lists become tuples, which give the same id."""
+    if isinstance(content, Mapping):
+        return Frozen({name: frozen(value) for name, value in content.items()})
+    return tuple(frozen(value) for value in content) if isinstance(content, (list, tuple)) else content
+
+
+def thawed(content: Any) -> Any:
+    """A copy of frozen settings that may be changed."""
+    if isinstance(content, Mapping):
+        return {name: thawed(value) for name, value in content.items()}
+    return [thawed(value) for value in content] if isinstance(content, (list, tuple)) else content
+
+
+def merged(base: Mapping[str, Any], change: Mapping[str, Any]) -> Settings:
+    """Return nested settings with some of them changed.
+
+    Example:
+        >>> merged({"optim": {"eps": 1, "lr": 2}, "seed": 0}, {"optim": {"lr": 3}})
+        {'optim': {'eps': 1, 'lr': 3}, 'seed': 0}
+    """
+    result = dict(base)
+    for name, value in change.items():
+        old = result.get(name)
+        result[name] = merged(old, value) if isinstance(value, Mapping) and isinstance(old, Mapping) else value
+    return result
 
 
 @dataclass(frozen=True)
@@ -29,11 +80,12 @@ class RunSpec:
 
     Args:
         experiment: the experiment's name.
-        settings: everything that decides the result; `settings["config"]` holds what differs from the defaults of
-            `m3g train`. Files are named relative to `{data}`, so that the id is the same on every machine.
-        labels: where the run stands in the tables (`arm`, `split`, `seed`, ...); they do not change the id.
-        candidates: settings from which the best on validation is taken before the run starts; empty for none.
-        then: changes that were tried on top of that best one; the best of them is taken too, if it is better still.
+        settings: everything that decides the result; `settings["config"]` holds the differences from the defaults of
+            `m3g train`. Files are named relative to `{data}`, so that the id is the same on every machine. A frozen
+            copy is kept.
+        labels: the run's place in the tables (`arm`, `split`, `seed`, ...); they do not change the id.
+        candidates: settings of which the best on validation is chosen before the run starts; empty for none.
+        then: changes tried on top of that best one; the best of them is added if it is better still.
 
     Example:
         >>> spec = RunSpec("demo", {"config": {"seed": 1}}, {"arm": "m3g"})
@@ -44,12 +96,16 @@ class RunSpec:
     """
 
     experiment: str
-    settings: Settings
+    settings: Mapping[str, Any]
     labels: Mapping[str, Any]
     candidates: tuple[Candidate, ...] = ()
     then: tuple[Candidate, ...] = ()
 
-    @property
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "settings", frozen(self.settings))
+        object.__setattr__(self, "labels", frozen(self.labels))
+
+    @cached_property
     def id(self) -> str:
         content: dict[str, Any] = {"experiment": self.experiment, "settings": self.settings}
         content["candidates"] = [[dict(one.change), list(one.tried_by)] for one in self.candidates]
@@ -80,7 +136,7 @@ class RunSpec:
 
     def resolved(self, changes: Mapping[str, Any] | None) -> Settings:
         """The settings with some changes: of `config`, or of the part of the settings that they name."""
-        settings = copy.deepcopy(self.settings)
+        settings: Settings = thawed(self.settings)
         for name, value in (changes or {}).items():
             *path, last = name.split(".")
             place = settings if path and path[0] in settings else settings["config"]
@@ -88,6 +144,10 @@ class RunSpec:
                 place = place.setdefault(part, {})
             place[last] = value
         return settings
+
+    def with_changes(self, settings: Mapping[str, Any] | None = None, /, **labels: Any) -> RunSpec:
+        """The run with some of its nested settings and labels changed."""
+        return replace(self, settings=merged(self.settings, settings or {}), labels={**self.labels, **labels})
 
 
 def validation(results: Iterable[Result]) -> float:
@@ -104,17 +164,17 @@ def place_files(content: Any, data: str | Path) -> Any:
     """
     if isinstance(content, str):
         return content.replace("{data}", str(data))
-    if isinstance(content, dict):
+    if isinstance(content, Mapping):
         return {name: place_files(value, data) for name, value in content.items()}
-    return [place_files(value, data) for value in content] if isinstance(content, list) else content
+    return [place_files(value, data) for value in content] if isinstance(content, (list, tuple)) else content
 
 
 @dataclass(frozen=True)
 class Request:
-    """What the user asks for: the scale, how many seeds, which methods (None for all)."""
+    """The user's choices: the scale, the number of seeds (0: the experiment's own), the methods (None: all)."""
 
     scale: str = "laptop"
-    seeds: int | None = None
+    seeds: int = 0
     methods: Sequence[str] | None = None
     miniature: bool = False  # a few steps on tiny networks, for the tests
 
@@ -127,22 +187,27 @@ class Experiment:
     """A table or figure of the paper.
 
     Args:
-        name, about: what the command line shows.
-        runs: the runs that a request asks for, in the order in which they are best done.
-        work: does one run: `work(settings, folder, data)` returns its metrics.
-        collect: `collect(results, folder)` writes tables and figures of the finished runs; returns what to print.
+        name: its name on the command line.
+        runs: the runs of a request, in the order in which they are best done.
+        work: do one run: `work(settings, folder, data)` returns its metrics.
+        collect: `collect(results, folder)` writes tables and figures of the finished runs and returns the text.
         prepare: `prepare(source, target, request)` makes the files that the runs read, once; `source` is the user's
             `--data` folder or None.
         methods: the names that `--methods` takes.
-        seconds: guess of one laptop run's seconds, used until some are finished.
+        seconds: estimate of one laptop run's seconds, used until some are finished.
+        seeds: the number of seeds of every scale that the experiment has.
     """
 
     name: str
-    about: str
-    runs: Callable[[Request], list[RunSpec]]
+    runs: Callable[[Request], Iterable[RunSpec]]
     work: Callable[[Settings, Path, Path], dict[str, Any]]
     collect: Callable[[list[Result], Path], str]
     prepare: Callable[[Path | None, Path, Request], None] | None = None
     methods: Collection[str] = ()
     seconds: float = 30.0
-    scales: Sequence[str] = field(default=("laptop",))
+    seeds: Mapping[str, int] = field(default_factory=lambda: {"laptop": 1})
+
+    def specs(self, request: Request) -> list[RunSpec]:
+        """The runs of a request, each once, whatever number of tables it appears in."""
+        request = replace(request, seeds=request.seeds or self.seeds[request.scale])
+        return list({spec.id: spec for spec in self.runs(request)}.values())

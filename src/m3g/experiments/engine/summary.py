@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from m3g.experiments.engine.names import NAMES
 from m3g.experiments.engine.plan import planned
-from m3g.experiments.engine.registry import find
-from m3g.experiments.engine.spec import Request
+from m3g.experiments.engine.registry import NAMES, RECORDS, find
+from m3g.experiments.engine.spec import Request, Result
 from m3g.experiments.engine.store import Store
 from m3g.experiments.output.tables import hours
 from m3g.training.runs.files import write_text
@@ -20,7 +19,7 @@ ON_PAPERS_DATA = " at the paper's scale"
 def summary(folder: Path) -> str:
     """The main tables of every experiment that has finished runs in `folder/NAME` or `folder/NAME-paper`.
 
-    Every experiment's own `table.md` and figures are made anew; comparisons, controls and grids stand there only.
+    Every experiment's `table.md` and figures are rewritten; they alone contain comparisons, controls and grids.
     """
     parts = [
         "# All results on one page",
@@ -28,15 +27,12 @@ def summary(folder: Path) -> str:
         "published numbers where the paper prints them. Mean ± standard deviation over seeds, in percent where nothing "
         "else is said.",
     ]
-    for name, about in NAMES.items():
+    for name, about in (NAMES | RECORDS).items():
         for scale, pattern in FOLDERS.items():
             store = Store(folder / pattern.format(name=name))
-            if name == "summary" or not store.path.is_dir():
-                continue
             found = [row for row in store.results().values() if row["experiment"] == name]
-            results = planned(find(name), found, Request(scale=scale)) if found else []
+            results, text = _tables(name, found, scale, store)
             if results:
-                text = find(name).collect(results, store.path)
                 title = f"## {name}{ON_PAPERS_DATA if scale == 'paper' else ''}: {about}"
                 whole = f"{hours(results)} Comparisons, controls and grids: `{store.path.name}/table.md`."
                 parts += [title, whole, main_tables(text).replace("](", f"]({store.path.name}/")]
@@ -45,6 +41,17 @@ def summary(folder: Path) -> str:
     text = "\n\n".join(parts)
     write_text(folder / "summary.md", text + "\n")
     return text
+
+
+def _tables(name: str, found: list[Result], scale: str, store: Store) -> tuple[list[Result], str]:
+    """The results of today's plan and their tables; those of a record are the stored ones."""
+    if not found:
+        return [], ""
+    if name in RECORDS:
+        stored = store.path / "table.md"
+        return (found, stored.read_text(encoding="utf-8")) if stored.is_file() else ([], "")
+    results = planned(find(name), found, Request(scale=scale)) if scale in find(name).seeds else []
+    return results, find(name).collect(results, store.path) if results else ""
 
 
 def main_tables(text: str, *, most: int = 3) -> str:

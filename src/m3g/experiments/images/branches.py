@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 
-from m3g.experiments.engine.names import NAMES
 from m3g.experiments.engine.spec import Experiment, Request, RunSpec, Settings
 from m3g.experiments.images import runs as image_runs
 from m3g.experiments.images import tables as image_tables
@@ -27,7 +26,7 @@ K = 4
 def runs(request: Request) -> list[RunSpec]:
     """Every number of student views, seed by seed."""
     specs = []
-    for seed in range(3 if request.seeds is None else request.seeds):
+    for seed in range(request.seeds):
         for students in STUDENTS:
             for method in filter(request.wants, METHODS):
                 options = {"epsilon": 0.2} if method == "m3g" else {"temperature": 0.1}
@@ -70,12 +69,11 @@ def step_bytes(settings: Settings) -> int:
 
 EXPERIMENT = Experiment(
     name="branches",
-    about=NAMES["branches"],
     runs=runs,
     work=work,
     collect=image_tables.collect_branches,
     prepare=image_runs.prepare,
     methods=METHODS,
     seconds=25.0,
-    scales=("laptop", "paper"),
+    seeds={"laptop": 3, "paper": 3},
 )

@@ -7,7 +7,6 @@ batch is n = 16 here.
 
 from __future__ import annotations
 
-from m3g.experiments.engine.names import NAMES
 from m3g.experiments.engine.spec import Experiment, Request, RunSpec
 from m3g.experiments.images import runs as image_runs
 from m3g.experiments.images import tables as image_tables
@@ -20,7 +19,7 @@ def runs(request: Request) -> list[RunSpec]:
     """Every cost with k = 2, 3, 4 views, seed by seed."""
     paper = request.scale == "paper"
     specs = []
-    for seed in range((5 if paper else 3) if request.seeds is None else request.seeds):
+    for seed in range(request.seeds):
         for k in (2, 3, 4):
             for cost in filter(request.wants, COSTS):
                 options, labels = {"epsilon": EPSILON, "cost": cost}, {"arm": cost}
@@ -36,12 +35,11 @@ def runs(request: Request) -> list[RunSpec]:
 
 EXPERIMENT = Experiment(
     name="cost",
-    about=NAMES["cost"],
     runs=runs,
     work=image_runs.work,
     collect=image_tables.collect_cost,
     prepare=image_runs.prepare,
     methods=COSTS,
     seconds=25.0,
-    scales=("laptop", "paper"),
+    seeds={"laptop": 3, "paper": 5},
 )

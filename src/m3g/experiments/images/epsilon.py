@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from m3g.experiments.engine.names import NAMES
 from m3g.experiments.engine.spec import Experiment, Request, RunSpec
 from m3g.experiments.images import runs as image_runs
 from m3g.experiments.images import tables as image_tables
@@ -14,7 +13,7 @@ def runs(request: Request) -> list[RunSpec]:
     """Every epsilon with k = 2, 3, 4 views, seed by seed."""
     paper = request.scale == "paper"
     specs = []
-    for seed in range((5 if paper else 3) if request.seeds is None else request.seeds):
+    for seed in range(request.seeds):
         for k in (2, 3, 4):
             for value in VALUES:
                 options, labels = {"epsilon": value}, {"arm": "m3g", "epsilon": value}
@@ -27,11 +26,10 @@ def runs(request: Request) -> list[RunSpec]:
 
 EXPERIMENT = Experiment(
     name="epsilon",
-    about=NAMES["epsilon"],
     runs=runs,
     work=image_runs.work,
     collect=image_tables.collect_epsilon,
     prepare=image_runs.prepare,
     seconds=25.0,
-    scales=("laptop", "paper"),
+    seeds={"laptop": 3, "paper": 5},
 )

@@ -8,8 +8,8 @@ Paper scale: ImageNet-1k, ViT-B/16, 300 epochs, 32 processes of n = 64.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
-from m3g.experiments.engine.names import NAMES
 from m3g.experiments.engine.spec import Experiment, Request, RunSpec, Settings
 from m3g.experiments.images import runs as image_runs
 from m3g.experiments.images import tables as image_tables
@@ -42,26 +42,24 @@ def laptop_runs(request: Request) -> Iterator[RunSpec]:
 
         tried, candidates[method] = try_all(grid(method, VALUES, RATES), tuning)
         yield from tried
-    seeds = 3 if request.seeds is None else request.seeds
-    for seed in range(seeds):
+    for seed in range(request.seeds):
         for k in (2, 3, 4):
             for method in candidates:
                 if k == 2 and method.endswith("ave"):
                     continue  # one other view is its own average
-                run = _run(k, method, seed, request, {"arm": method})
-                yield RunSpec(run.experiment, run.settings, run.labels, candidates[method])
-    for seed in range(seeds):
+                yield replace(_run(k, method, seed, request, {"arm": method}), candidates=candidates[method])
+    for seed in range(request.seeds):
         for control, (change, methods) in CONTROLS.items():
             for method in filter(candidates.__contains__, methods):
                 labels = {"arm": method, "stage": "control", "control": control}
                 run = _run(TUNED_WITH, method, seed, request, labels, change)
-                yield RunSpec(run.experiment, run.settings, run.labels, candidates[method])
+                yield replace(run, candidates=candidates[method])
 
     def reference(name: str, seed: int) -> list[RunSpec]:
         run = _run(TUNED_WITH, "m3g", seed, request, {"arm": name, "stage": "reference"})
-        return [RunSpec(run.experiment, {**run.settings, "reference": name}, run.labels)]
+        return [run.with_changes({"reference": name})]
 
-    yield from reference_runs(reference, request, tuning_seed=image_runs.TUNING_SEED, seeds=seeds, rates=RATES)
+    yield from reference_runs(reference, request, tuning_seed=image_runs.TUNING_SEED, rates=RATES)
 
 
 def _run(k: int, method: str, seed: int, request: Request, labels: Settings, change: Settings | None = None) -> RunSpec:
@@ -70,7 +68,7 @@ def _run(k: int, method: str, seed: int, request: Request, labels: Settings, cha
 
 def paper_runs(request: Request) -> Iterator[RunSpec]:
     """Five seeds of the paper's recipe: its epsilon, and the library's temperature."""
-    for seed in range(5 if request.seeds is None else request.seeds):
+    for seed in range(request.seeds):
         for k in (2, 3, 4):
             for method in filter(request.wants, METHODS):
                 if k == 2 and method.endswith("ave"):
@@ -85,12 +83,11 @@ def runs(request: Request) -> list[RunSpec]:
 
 EXPERIMENT = Experiment(
     name="imagenet",
-    about=NAMES["imagenet"],
     runs=runs,
     work=image_runs.work,
     collect=image_tables.collect_imagenet,
     prepare=image_runs.prepare,
     methods=(*METHODS, *REFERENCES),
     seconds=25.0,
-    scales=("laptop", "paper"),
+    seeds={"laptop": 3, "paper": 5},
 )

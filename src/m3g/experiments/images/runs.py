@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from m3g.evaluation import effective_rank, probe_scores
-from m3g.experiments.engine.spec import Request, RunSpec, Settings
+from m3g.experiments.engine.spec import Request, RunSpec, Settings, merged
 from m3g.experiments.runner import full
-from m3g.experiments.runner.arms import merged
 from m3g.experiments.runner.prepare import check_folder, prepare_tinyimagenet
 from m3g.experiments.runner.references import fit_or_reference
 

@@ -1,4 +1,4 @@
-"""What experiments share: nested settings, the small grid of a method, and the runs that try it."""
+"""The small grid of a method, and the runs that try it."""
 
 from __future__ import annotations
 
@@ -6,23 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from m3g.experiments.engine.spec import Candidate, RunSpec, Settings
+from m3g.experiments.engine.spec import Candidate, RunSpec
 
 Values = Mapping[str, tuple[str, Sequence[float]]]
-
-
-def merged(base: Settings, change: Settings) -> Settings:
-    """Nested settings with some of them changed.
-
-    Example:
-        >>> merged({"optim": {"eps": 1, "lr": 2}, "seed": 0}, {"optim": {"lr": 3}})
-        {'optim': {'eps': 1, 'lr': 3}, 'seed': 0}
-    """
-    result = dict(base)
-    for name, value in change.items():
-        old = result.get(name)
-        result[name] = merged(old, value) if isinstance(value, dict) and isinstance(old, dict) else value
-    return result
 
 
 def grid(method: str, values: Values, rates: Sequence[float]) -> list[dict[str, Any]]:

@@ -17,7 +17,6 @@ from torch import Tensor
 
 from m3g.data import ViewsData
 from m3g.experiments.runner.stacked import stack
-from m3g.losses import ViewLoss
 from m3g.training import MultiViewModule, build_data, build_module
 from m3g.training.loop.dry_run import Loop
 from m3g.training.runs.files import atomic
@@ -26,20 +25,15 @@ from m3g.training.settings.config import Config, check
 SAVE_AFTER = 20.0  # seconds between two checkpoints
 
 
-def fit_quickly(
-    config: Config, folder: Path, *, stacked: bool = False, loss: ViewLoss | None = None
-) -> tuple[MultiViewModule, ViewsData]:
+def fit_quickly(config: Config, folder: Path, *, stacked: bool = False) -> tuple[MultiViewModule, ViewsData]:
     """Train on one CPU as the configuration says; continue from `folder/quick.ckpt` if a killed run left one.
 
-    `stacked` computes all views' MLPs at once, see `m3g.experiments.runner.stacked`; `loss` takes the place of the
-    configuration's, to try one that has no name yet. Logs, precision, strategy and several processes are not its
-    business: `m3g train` has them.
+    `stacked` computes all views' MLPs at once, see `m3g.experiments.runner.stacked`. For logs, precision,
+    strategies and several processes use `m3g train`.
     """
     check(config)
     data = build_data(config)
     module = build_module(config, data)
-    if loss is not None:
-        module.loss = loss
     if stacked:
         stack(module)
     else:

@@ -7,6 +7,7 @@ from another.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +107,6 @@ def reference_runs(
     request: Request,
     *,
     tuning_seed: int,
-    seeds: int,
     rates: Sequence[float],
 ) -> list[RunSpec]:
     """`make(name, seed)` gives the runs of a reference; `supervised` chooses its learning rate on validation."""
@@ -116,10 +116,10 @@ def reference_runs(
             [{"optim.learning_rate": rate} for rate in rates], lambda _: make("supervised", tuning_seed)
         )
         found += tried
-        for run in (run for seed in range(seeds) for run in make("supervised", seed)):
-            found.append(RunSpec(run.experiment, run.settings, run.labels, options))
+        for run in (run for seed in range(request.seeds) for run in make("supervised", seed)):
+            found.append(replace(run, candidates=options))
     if request.wants("raw"):
-        found += [run for seed in range(seeds) for run in make("raw", seed)]
+        found += [run for seed in range(request.seeds) for run in make("raw", seed)]
     return found
 
 

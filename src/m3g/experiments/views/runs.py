@@ -28,9 +28,8 @@ from torch.nn.functional import normalize
 
 from m3g.data import ViewsData
 from m3g.evaluation import CanonicalViews
-from m3g.experiments.engine.names import NAMES
 from m3g.experiments.engine.spec import Candidate, Experiment, Request, RunSpec, Settings
-from m3g.experiments.runner.arms import merged, try_all
+from m3g.experiments.runner.arms import try_all
 from m3g.experiments.runner.full import config_of
 from m3g.experiments.runner.quick import fit_quickly
 from m3g.experiments.views import tables as views_tables
@@ -43,7 +42,6 @@ from m3g.training.loop.module import NonFiniteLoss
 
 Candidates = tuple[Candidate, ...]
 TUNING_SEED = 100
-SEEDS = 5
 POINTS, STEPS = 32, 200
 OTHER_POINTS = (16, 64)
 ABSENT_IN_TRAINING = 0.5
@@ -117,7 +115,7 @@ def _block(data: str, loss: str, request: Request) -> Iterator[RunSpec]:
 
 
 def _seeds(request: Request) -> Sequence[int]:
-    return range(SEEDS if request.seeds is None else request.seeds)
+    return range(request.seeds)
 
 
 def _runs(request: Request) -> Iterator[RunSpec]:
@@ -132,7 +130,7 @@ def _runs(request: Request) -> Iterator[RunSpec]:
         for data in whole:
             if len(SETS[data].views) > 2 and not SETS[data].gaps:  # of two views half would leave no pair
                 for loss in (*MAIN, "m3g-pairs"):
-                    change = {"data_options": {"absent": ABSENT_IN_TRAINING}}
+                    change = {"config": {"data_options": {"absent": ABSENT_IN_TRAINING}}}
                     yield from _as_chosen(data, loss, "absent in training", change, request)
         for data in whole:
             for loss in filter(request.wants, MAIN):
@@ -141,14 +139,13 @@ def _runs(request: Request) -> Iterator[RunSpec]:
             yield from _first(data, request)
         for data in (data for data in whole if data in CLOSER):
             for loss in WEAK:
-                for run in _as_chosen(data, loss, "plain", {"heads": {"bias": None}}, request):
-                    run.settings["plain"] = True
-                    yield run
+                change = {"plain": True, "config": {"heads": {"bias": None}}}
+                yield from _as_chosen(data, loss, "plain", change, request)
             for loss in IN_LARGE:
-                change = {"data_options": {"batch_size": LARGE}}
+                change = {"config": {"data_options": {"batch_size": LARGE}}}
                 yield from _as_chosen(data, loss, f"{LARGE} objects", change, request)
             for loss in (*WEAK, *MAIN):
-                change = {"loop": {"max_steps": LONGER}}
+                change = {"config": {"loop": {"max_steps": LONGER}}}
                 yield from _as_chosen(data, loss, f"{LONGER} steps", change, request)
 
 
@@ -170,8 +167,7 @@ def _as_chosen(data: str, loss: str, name: str, change: Settings, request: Reque
     if request.wants(loss):
         _, candidates = _tuned(data, loss, request)
         for seed in _seeds(request):
-            run = _run(data, f"{loss}, {name}", loss, seed, request)
-            run.settings["config"] = merged(run.settings["config"], change)
+            run = _run(data, f"{loss}, {name}", loss, seed, request).with_changes(change)
             yield replace(run, candidates=candidates)
 
 
@@ -238,11 +234,11 @@ def prepare(source: Path | None, target: Path, request: Request) -> None:
 
 EXPERIMENT = Experiment(
     name="views",
-    about=NAMES["views"],
     runs=runs,
     work=work,
     collect=views_tables.collect,
     prepare=prepare,
     methods=ChainMap[str, Any](BASELINES, GRIDS),  # which sees what `--add` brings
     seconds=3.0,
+    seeds={"laptop": 5},
 )
