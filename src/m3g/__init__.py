@@ -1,25 +1,29 @@
 """Learn from k views of the same objects with the multi-marginal matching gap."""
 
-from typing import Any
+from typing import TYPE_CHECKING
 
-from m3g.costs import CircularStd, CircularVariance, MultilinearProduct, PairwiseCost
-from m3g.losses.convergence import ConvergenceWarning
-from m3g.losses.m3g import M3GLoss, leave_one_out, matching_gap
-from m3g.matching import Matching, match
-from m3g.solvers import (
-    Auto,
-    EstimatedWarning,
-    Factored,
-    LinearProgram,
-    RangeWarning,
-    Result,
-    Sampled,
-    SamplingWarning,
-    Sinkhorn,
-    Solution,
-    solve,
-    workload,
-)
+from m3g._lazy import lazy_names
+
+if TYPE_CHECKING:
+    from m3g.costs import CircularStd, CircularVariance, MultilinearProduct, PairwiseCost
+    from m3g.losses.convergence import ConvergenceWarning
+    from m3g.losses.m3g import M3GLoss, leave_one_out, matching_gap
+    from m3g.matching import Matching, match
+    from m3g.solvers import (
+        Auto,
+        EstimatedWarning,
+        Factored,
+        LinearProgram,
+        RangeWarning,
+        Result,
+        Sampled,
+        SamplingWarning,
+        Sinkhorn,
+        Solution,
+        solve,
+        workload,
+    )
+    from m3g.training.runs.export import load
 
 __version__ = "0.1.0"
 
@@ -49,11 +53,4 @@ __all__ = [
     "workload",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    """`m3g.load(RUN)`, imported when first used: it needs the extra `train`."""
-    if name == "load":
-        from m3g.training.runs.export import load
-
-        return load
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__, __dir__ = lazy_names(__name__)

@@ -5,14 +5,40 @@ Each function raises a `ValueError` of one sentence that names the argument, wha
 
 from __future__ import annotations
 
-import difflib
-import importlib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from m3g._values import (
+    among,
+    extra,
+    fits,
+    fraction,
+    meant,
+    non_negative,
+    one_of,
+    positive,
+    positive_int,
+    printable,
+    seed,
+)
+
+__all__ = [
+    "among",
+    "extra",
+    "fits",
+    "fraction",
+    "meant",
+    "non_negative",
+    "one_of",
+    "positive",
+    "positive_int",
+    "printable",
+    "seed",
+]
 
 Views = Tensor | Sequence[Tensor]
 # Below this part of the sum a scaling in float64 could leave the range; such a point may as well have weight 0.
@@ -32,64 +58,6 @@ def as_working(tensor: Tensor) -> Tensor:
 
 def shape_of(tensor: Tensor) -> tuple[int, ...]:
     return tuple(tensor.shape)
-
-
-def positive(name: str, value: float) -> float:
-    if isinstance(value, Tensor) or not isinstance(value, (int, float)) or isinstance(value, bool):
-        raise ValueError(f"{name} must be a positive number, got {type(value).__name__} {value!r}.")
-    if not (value > 0 and math.isfinite(value)):
-        raise ValueError(f"{name} must be a positive finite number, got {value!r}.")
-    return float(value)
-
-
-def positive_int(name: str, value: int) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}.")
-    return value
-
-
-def non_negative(name: str, value: float) -> float:
-    if not (value >= 0 and math.isfinite(value)):
-        raise ValueError(f"{name} must be a finite number of at least 0, got {value!r}.")
-    return float(value)
-
-
-def fraction(name: str, value: float) -> float:
-    if not isinstance(value, (int, float)) or not 0 <= value < 1:
-        raise ValueError(f"{name} must be a number from 0 (included) to 1 (excluded), got {value!r}.")
-    return float(value)
-
-
-def seed(name: str, value: int) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
-        raise ValueError(f"{name} must be a whole number from 0 to 2**63 - 1, got {value!r}.")
-    return value
-
-
-def one_of(name: str, value: object, known: Iterable[str]) -> str:
-    known = sorted(known)
-    if not isinstance(value, str) or value not in known:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, got {value!r}{meant(value, known)}")
-    return value
-
-
-def among(what: str, got: Iterable[str], known: Iterable[str]) -> None:
-    """Refuse names that are not known ones."""
-    known = list(known)
-    unknown = sorted(set(map(str, got)) - set(known))
-    if unknown:
-        raise ValueError(f"{what} must be among {', '.join(known)}, got {', '.join(unknown)}{meant(unknown[0], known)}")
-
-
-def meant(got: object, known: Iterable[str]) -> str:
-    """The end of a message about a wrong name: the known name that is most like it, if one is.
-
-    Example:
-        >>> meant("infonce-pw", ["m3g", "infonce-pwe"]), meant("x", ["m3g"])
-        (': did you mean infonce-pwe?', '.')
-    """
-    near = difflib.get_close_matches(str(got), list(known), n=1, cutoff=0.7)
-    return f": did you mean {near[0]}?" if near else "."
 
 
 def stacked_views(views: Tensor, *, name: str = "views") -> Tensor:
@@ -269,28 +237,7 @@ def finite_tensor(name: str, tensor: Tensor) -> None:
         raise ValueError(f"{name} must be finite numbers, got NaN or inf.")
 
 
-def fits(what: str, num_bytes: float, limit: float, instead: str) -> None:
-    """Refuse what would not fit in memory, saying how large it is and what to use instead."""
-    if num_bytes > limit:
-        raise ValueError(f"{what} must be at most {limit / 2**30:.1f} GiB, got {num_bytes / 2**30:.1f} GiB: {instead}.")
-
-
 def view_index(name: str, index: Any, k: int) -> int:
     if not isinstance(index, int) or not -k <= index < k:
         raise ValueError(f"{name} must be the number of a view, from 0 to {k - 1}, got {index!r}.")
     return index % k
-
-
-def printable(name: str, words: Iterable[str]) -> None:
-    """Refuse words with control characters, which a terminal would obey instead of showing them."""
-    wrong = next((word for word in words if not word.isprintable()), None)
-    if wrong is not None:
-        raise ValueError(f"{name} must be printable, got {wrong!r}.")
-
-
-def extra(module: str, name: str) -> Any:
-    """Import a module that an optional extra installs, or say how to get it."""
-    try:
-        return importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        raise ImportError(f"{module} is not installed: pip install 'm3g[{name}]'.") from error

@@ -17,9 +17,7 @@ from m3g.training.runs.files import append_text, atomic
 from m3g.training.runs.folder import Run
 from m3g.training.settings.config import Config
 
-HOLD = (
-    "import fcntl, sys; f = open(sys.argv[1], 'a'); fcntl.lockf(f, fcntl.LOCK_EX); print('held', flush=True); input()"
-)
+HOLD = "import filelock, sys; lock = filelock.FileLock(sys.argv[1]); lock.acquire(); print('held', flush=True); input()"
 
 
 @pytest.mark.parametrize("place", [0.2, 0.5, 0.99])

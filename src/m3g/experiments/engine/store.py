@@ -9,12 +9,13 @@ OUT/results.jsonl          one line per finished run, written by --collect; runs
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+
+from filelock import FileLock, Timeout
 
 from m3g.experiments.engine.spec import Result
 from m3g.training.runs.files import remove_leftovers, write_json, write_text
@@ -67,14 +68,17 @@ class Store:
         """Whether this process may do a run: no other that lives is doing it. The system frees a dead one's claim."""
         folder = self.folder(run)
         folder.mkdir(parents=True, exist_ok=True)
-        with open(folder / "lock", "a", encoding="utf-8") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                yield False
-                return
+        lock = FileLock(folder / "lock")
+        try:
+            lock.acquire(blocking=False)
+        except Timeout:
+            yield False
+            return
+        try:
             remove_leftovers(folder)
             yield True
+        finally:
+            lock.release()
 
     def clear_work(self, run: str) -> None:
         shutil.rmtree(self.folder(run) / "work", ignore_errors=True)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
+from filelock import FileLock, Timeout
+
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_NO_LINKS = getattr(os, "O_NOFOLLOW", 0)  # Windows has no such flag
 
 
 @contextlib.contextmanager
@@ -55,7 +57,7 @@ def cannot_write(path: str | os.PathLike[str], error: OSError) -> ValueError:
 def append_text(path: str | os.PathLike[str], text: str) -> None:
     """Add to the end of a file; a symbolic link in its place is not followed."""
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | _NO_LINKS, 0o666)
         with open(descriptor, "a", encoding="utf-8", newline="") as file:
             file.write(text)
     except OSError as error:
@@ -92,24 +94,19 @@ def refuse_links(folder: str | os.PathLike[str]) -> None:
 
 
 class Lock:
-    """A file that one process at a time can hold; it is free again as soon as that process ends, however it ends.
-
-    The lock is one of POSIX record locks: it belongs to the process alone and not to data workers that it forked.
-    """
+    """A file that one process at a time can hold; the system releases it when that process ends."""
 
     def __init__(self, path: str | os.PathLike[str], *, what: str) -> None:
+        self._lock = FileLock(path)
         try:
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+            self._lock.acquire(blocking=False)
+        except Timeout as error:
+            raise ValueError(f"{what}, but another process is training in it: wait for it to end.") from error
         except OSError as error:
             raise cannot_write(path, error) from error
-        try:
-            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(self._file)
-            raise ValueError(f"{what}, but another process is training in it: wait for it to end.") from error
 
     def release(self) -> None:
-        os.close(self._file)
+        self._lock.release()
 
 
 def ran_out_of_space(error: BaseException | None) -> bool:
@@ -122,7 +119,9 @@ def ran_out_of_space(error: BaseException | None) -> bool:
 
 
 def _flush_folder(folder: Path) -> None:
-    """Make the new name itself durable."""
+    """Make the new name itself durable; Windows cannot open a folder and needs no such call."""
+    if os.name == "nt":
+        return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -25,8 +25,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from m3g.training.runs.files import Lock, refuse_links, remove_leftovers, write_json, write_text
 from m3g.training.settings.config import Config
 
@@ -76,7 +74,11 @@ class Run:
             self._lock = Lock(building / LOCK, what=f"--out must be a folder of its own, got {self.path}")
             write_text(building / "config.yaml", config.to_yaml())
             write_json(building / "environment.json", facts)
+            if os.name == "nt":
+                self.release()  # Windows does not rename a folder that has an open file
             building.rename(self.path)
+            if self._lock is None:
+                self.lock()
         except BaseException as error:
             self.release()
             shutil.rmtree(building, ignore_errors=True)
@@ -126,6 +128,8 @@ class Run:
 
 def environment() -> dict[str, Any]:
     """What a result may depend on besides its settings."""
+    import torch
+
     return {
         "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),

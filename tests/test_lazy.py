@@ -1,0 +1,43 @@
+"""`import m3g` is light: torch comes with the first name that needs it; every public name is listed and found."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import m3g
+
+SOURCES = sorted(Path(m3g.__file__).parent.rglob("*.py"))
+
+
+def test_the_import_loads_neither_torch_nor_numpy():
+    program = "import m3g, sys; print(sorted({'torch', 'numpy', 'scipy'} & set(sys.modules)))"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ended.stdout == "[]\n"
+
+
+def test_every_public_name_is_listed_and_found():
+    assert set(m3g.__all__) <= set(dir(m3g))
+    assert "load" in dir(m3g)
+    for name in m3g.__all__:
+        assert getattr(m3g, name).__name__ == name
+
+
+def test_submodules_are_attributes():
+    program = "import m3g; print(m3g.losses.build('m3g').tol, m3g.solvers.Auto.__name__)"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ended.stdout == "0.001 Auto\n"
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="module 'm3g' has no attribute 'nonsense'"):
+        _ = m3g.nonsense
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
+def test_no_module_needs_what_only_unix_has(path):
+    text = path.read_text(encoding="utf-8")
+    assert not re.search(r"^\s*(?:import|from) (?:fcntl|resource|termios|pwd|grp|tty)\b", text, re.MULTILINE)
+    assert not re.search(r"os\.(?:O_NOFOLLOW|O_CLOEXEC|fork|sched_getaffinity|killpg)\b", text)
