@@ -27,7 +27,12 @@ def arguments(parser: Any, name: str) -> None:
     parser.add_argument("files", type=str, nargs="+", help="k >= 2 files (.npy .npz .csv .parquet), one per view")
     parser.add_argument("--out", type=str, default=None, help="a .csv file for the table; it must not exist yet")
     parser.add_argument("--epsilon", type=float, default=0.01, help="entropy: the smaller, the surer the tuples")
-    parser.add_argument("--cost", type=str, default="cv", help="cv, csd, sqeuclidean, cosine or coulomb")
+    parser.add_argument(
+        "--cost",
+        type=str,
+        default="cv",
+        help="cv, csd, product, sqeuclidean, cosine, coulomb, or a sum of them such as 0.5*cv[:16] + product[16:]",
+    )
     parser.add_argument("--solver", type=str, default="auto", help="auto, factored, sampled, sinkhorn, linear-program")
     parser.add_argument("--normalize", type=bool, default=True, help="scale every row to unit length first")
     parser.add_argument("--alternatives", type=int, default=1, help="tuples per row of the largest file")

@@ -6,10 +6,11 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from m3g import _checks
 from m3g.costs.circular import CircularStd, CircularStdProblem, CircularVariance, CircularVarianceProblem
+from m3g.costs.composed import RestrictedCost, SumCost, SumProblem
 from m3g.costs.coupling import Coupling, all_edges, along, block_matrix
 from m3g.costs.dense import DenseProblem, FunctionCost, FunctionProblem
+from m3g.costs.expression import read_cost
 from m3g.costs.pairwise import PairwiseCost
 from m3g.costs.problem import Cost, PairwiseProblem, Problem
 from m3g.costs.product import MultilinearProduct, ProductProblem
@@ -25,20 +26,22 @@ NAMED: dict[str, Callable[[], Cost]] = {
 }
 
 
-# What `cost=` takes: a name, a cost, or a function of k broadcastable tensors (..., d).
+# What `cost=` takes: a name or a sum of names, a cost, or a function of k broadcastable tensors (..., d).
 CostLike = str | Cost | Callable[..., Tensor]
 
 
 def as_cost(cost: CostLike) -> Cost:
-    """A cost as it is, the one of that name, or that of a user's function.
+    """Return a cost: as it is, from its name or a sum of names, or from a user's function.
 
     Example:
         >>> as_cost("cv")
         CircularVariance(scale='definition')
+        >>> as_cost("cv[:16] + 0.5*product[16:]")
+        CircularVariance(scale='definition')[:16] + 0.5 * MultilinearProduct()[16:]
     """
     if isinstance(cost, Cost):
         return cost
-    return FunctionCost(cost) if callable(cost) else NAMED[_checks.one_of("cost", cost, NAMED)]()
+    return FunctionCost(cost) if callable(cost) else read_cost(cost, NAMED)
 
 
 __all__ = [
@@ -58,6 +61,9 @@ __all__ = [
     "PairwiseProblem",
     "Problem",
     "ProductProblem",
+    "RestrictedCost",
+    "SumCost",
+    "SumProblem",
     "all_edges",
     "along",
     "as_cost",

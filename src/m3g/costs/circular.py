@@ -149,6 +149,9 @@ class CircularVarianceProblem(PairwiseProblem):
         # C = factor - (factor / k²) |Σ x|², and |Σ x|² = 2 Σ_{l<m} ⟨x_l, x_m⟩ + Σ_l |x_l|².
         return LogKernels(groups, of_pair - of_pair * torch.linalg.vecdot(points, points))
 
+    def scaled(self, weight: float) -> CircularVarianceProblem:
+        return Problem.scaled(self, weight)
+
     def matched(self) -> Tensor:
         points = self.tensors[0]
         total = points.view(points.shape[0], self.k, -1).sum(1)
@@ -171,7 +174,7 @@ class CircularVarianceProblem(PairwiseProblem):
 
 
 class CircularStdProblem(Problem):
-    """-log |mean|². `tensors` is one tensor (b, N, d) with the points of all views, one view after the other."""
+    """-factor · log |mean|². `tensors` is one tensor (b, N, d) with the points of all views, one after the other."""
 
     kernel_form = "log-resultant"
 
@@ -185,30 +188,32 @@ class CircularStdProblem(Problem):
         out.sizes = tuple(map(len, rows))
         return out
 
-    def dense(self) -> Tensor:
-        squares = squared_means(self.tensors[0].detach(), self.sizes, slice(0, self.sizes[0]))
-        return squares.clamp_(min=RESULTANT_FLOOR).log_().neg_()
+    def slab(self, rows: slice) -> Tensor:
+        squares = squared_means(self.tensors[0].detach(), self.sizes, rows)
+        return squares.clamp_(min=RESULTANT_FLOOR).log_().mul_(-self.factor)
 
     def matched(self) -> Tensor:
         mean: Tensor = self.tensors[0].unflatten(1, (self.k, -1)).mean(1)
-        return -mean.square().sum(-1).clamp(min=RESULTANT_FLOOR).log().mean(-1)
+        return -self.factor * mean.square().sum(-1).clamp(min=RESULTANT_FLOOR).log().mean(-1)
 
     def gradient(self, coupling: Coupling) -> tuple[Tensor, ...]:
         """d(-log R²) = -dR² / R² with R² = |mean|², and d R² / d x_l = (2/k²) Σ_m x_m."""
-        return (coupling.weighted_pull(self.tensors[0].detach(), _inverse).mul_(-2 / self.k**2),)
+        return (coupling.weighted_pull(self.tensors[0].detach(), _inverse).mul_(-2 * self.factor / self.k**2),)
 
     def change(self, directions: Sequence[Tensor]) -> dict[tuple[int, ...], Tensor]:
+        return {tuple(range(self.k)): self.factor * self._unscaled_change(directions[0])}
+
+    def _unscaled_change(self, moves: Tensor) -> Tensor:
         points = self.tensors[0]
-        inverse = _inverse(mean_products(points, points, self.sizes))
-        return {tuple(range(self.k)): -2 * inverse * mean_products(points, directions[0], self.sizes)}
+        return -2 * _inverse(mean_products(points, points, self.sizes)) * mean_products(points, moves, self.sizes)
 
     def gradient_change(self, coupling: Coupling, directions: Sequence[Tensor]) -> tuple[Tensor, ...]:
         points, moves = self.tensors[0], directions[0]
         weighted = torch.cat([slab for _, slab in coupling.rows()], 1)
         weighted = weighted * _inverse(mean_products(points, points, self.sizes))
-        lowered = weighted * self.change(directions)[tuple(range(self.k))]
+        lowered = weighted * self._unscaled_change(moves)
         pulled = TensorCoupling(weighted).pull(moves) + TensorCoupling(lowered).pull(points)
-        return (pulled * (-2 / self.k**2),)
+        return (pulled * (-2 * self.factor / self.k**2),)
 
 
 def _inverse(squares: Tensor) -> Tensor:

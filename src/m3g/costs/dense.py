@@ -28,8 +28,11 @@ class DenseProblem(Problem):
             tensor = tensor.index_select(axis, chosen)
         return DenseProblem(tensor)
 
-    def dense(self) -> Tensor:
-        return self.tensors[0].detach().unsqueeze(0)
+    def slab(self, rows: slice) -> Tensor:
+        return self.tensors[0][rows].detach().unsqueeze(0)
+
+    def scaled(self, weight: float) -> DenseProblem:
+        return self.with_tensors([weight * self.tensors[0]])
 
     def matched(self) -> Tensor:
         index = torch.arange(self.sizes[0], device=self.device)
@@ -67,7 +70,7 @@ class FunctionProblem(Problem):
         self.tensors = tuple(views)
 
     def _slab(self, views: Sequence[Tensor], rows: slice) -> Tensor:
-        """Costs (b, rows, n_2, …, n_k)."""
+        """Costs (b, rows, n_2, …, n_k), with their gradient."""
         points = []
         for l, view in enumerate(views):
             part = view[:, rows] if l == 0 else view
@@ -90,22 +93,26 @@ class FunctionProblem(Problem):
         if not isinstance(cost, Tensor) or tuple(cost.shape) != expected:
             got = tuple(cost.shape) if isinstance(cost, Tensor) else type(cost).__name__
             raise ValueError(f"{asked}, got {got}.")
-        return cost
+        return cost if self.factor == 1 else self.factor * cost
 
-    def _slabs(self) -> list[slice]:
+    def _slabs(self, start: int = 0, stop: int | None = None) -> list[slice]:
+        """Rows of view 0 to be computed at a time, within a range of them."""
         # A function may form the n^(k-1) d features of a row before it reduces them: keep that below 64 MiB.
         per_row = self.num_batch * self.num_tuples / self.sizes[0] * self.tensors[0].shape[-1] * 8
         step = max(1, int(2**26 / per_row))
-        return [slice(i, min(i + step, self.sizes[0])) for i in range(0, self.sizes[0], step)]
+        stop = self.sizes[0] if stop is None else stop
+        return [slice(i, min(i + step, stop)) for i in range(start, stop, step)]
 
     def select(self, rows: Sequence[Tensor]) -> FunctionProblem:
-        views = [view.index_select(1, chosen) for view, chosen in zip(self.tensors, rows)]
-        return FunctionProblem(self.function, views, batch=self.batch)
+        out = self.with_tensors([view.index_select(1, chosen) for view, chosen in zip(self.tensors, rows)])
+        out.sizes = tuple(map(len, rows))
+        return out
 
-    def dense(self) -> Tensor:
+    def slab(self, rows: slice) -> Tensor:
         views = self.detached().tensors
         with torch.no_grad():
-            return torch.cat([self._slab(views, rows) for rows in self._slabs()], dim=1)
+            parts = [self._slab(views, part) for part in self._slabs(rows.start, rows.stop)]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
 
     def matched(self) -> Tensor:
         return self._costs(self.tensors, tuple(self.tensors[0].shape[:-1])).mean(-1)
@@ -141,10 +148,8 @@ class FunctionProblem(Problem):
         """The sum of something over slabs of a coupling, some rows at a time."""
         views = self.detached().tensors
         total = [torch.zeros_like(view) for view in views]
-        step = self._slabs()[0].stop
         for rows, weights in coupling.rows():
-            for start in range(rows.start, rows.stop, step):
-                part = slice(start, min(start + step, rows.stop))
+            for part in self._slabs(rows.start, rows.stop):
                 local = weights[:, part.start - rows.start : part.stop - rows.start]
                 for grad, piece in zip(total, of_rows(part, local.to(views[0].dtype), views)):
                     grad += piece

@@ -35,6 +35,8 @@ class Problem(ABC):
     kernel_form: str | None = None
     """How the cost of some tuples is computed without that of all: "resultant", "log-resultant" or "pairs" (see
     `m3g.solvers.sampled.log_kernel`); None where that is not known, so that it cannot be sampled."""
+    factor: float = 1.0
+    """What the cost is multiplied by, where its tensors are not."""
 
     @property
     def by_pairs(self) -> bool:
@@ -55,6 +57,12 @@ class Problem(ABC):
     def detached(self: AnyProblem) -> AnyProblem:
         """The same without gradients, of backward and of forward mode."""
         return self.with_tensors([tensor.detach() for tensor in self.tensors])
+
+    def scaled(self: AnyProblem, weight: float) -> AnyProblem:
+        """The same with the cost multiplied by a positive number."""
+        out = copy.copy(self)
+        out.factor = self.factor * weight
+        return out
 
     @abstractmethod
     def select(self: AnyProblem, rows: Sequence[Tensor]) -> AnyProblem:
@@ -81,8 +89,12 @@ class Problem(ABC):
         return math.prod(self.sizes)
 
     @abstractmethod
+    def slab(self, rows: slice) -> Tensor:
+        """Costs of some points of view 0 with everything else: (b, rows, n_2, …, n_k), without a gradient."""
+
     def dense(self) -> Tensor:
         """The full cost tensor (b, n_1, …, n_k)."""
+        return self.slab(slice(0, self.sizes[0]))
 
     @abstractmethod
     def matched(self) -> Tensor:
@@ -105,7 +117,10 @@ class Problem(ABC):
 
 
 class Cost(ABC):
-    """What a k-tuple of points costs. Applied to views it gives the problem that a solver takes."""
+    """What a k-tuple of points costs. Applied to views it gives the problem that a solver takes.
+
+    Costs compose: `0.5 * a + 0.5 * b` is a weighted sum, `a[:16]` the cost of the first 16 features, normalised there.
+    """
 
     @abstractmethod
     def __call__(self, views: Views, *, mask: Tensor | None = None, unit: bool = False) -> Problem:
@@ -124,6 +139,25 @@ class Cost(ABC):
         other k - 1 views (`query`). So tau = epsilon / slope is the temperature of InfoNCE for every k.
         """
         return None
+
+    def __add__(self, other: Cost) -> Cost:
+        from m3g.costs.composed import SumCost
+
+        return SumCost.of([(1.0, self), (1.0, other)])
+
+    def __mul__(self, weight: float) -> Cost:
+        from m3g.costs.composed import SumCost
+
+        return SumCost.of([(weight, self)])
+
+    __rmul__ = __mul__
+
+    def __getitem__(self, features: slice) -> Cost:
+        from m3g.costs.composed import RestrictedCost
+
+        if not isinstance(features, slice) or features.step is not None:
+            raise ValueError(f"features must be a range start:stop, got {features!r}.")
+        return RestrictedCost(self, features.start, features.stop)
 
 
 @dataclass(frozen=True)
@@ -204,8 +238,10 @@ class PairwiseProblem(Problem):
         parts = ([group] if len(group) == b else group.split(b) for group in groups)
         return dict(zip(self.edges, chain.from_iterable(parts)))
 
+    def scaled(self: AnyPairwise, weight: float) -> AnyPairwise:
+        return self.with_tensors([weight * tensor for tensor in self.tensors])
+
     def slab(self, rows: slice) -> Tensor:
-        """Costs of some points of view 0 with everything else: (b, rows, n_2, …, n_k)."""
         kernels = self.log_kernels(1.0, self.dtype)
         shape = [self.num_batch, rows.stop - rows.start, *self.sizes[1:]]
         total = torch.zeros(shape, dtype=self.dtype, device=self.device)
@@ -215,9 +251,6 @@ class PairwiseProblem(Problem):
             for l, part in enumerate(kernels.shift.split(list(self.sizes), 1)):
                 total += along(part[:, rows] if l == 0 else part, (l,), self.k)
         return total
-
-    def dense(self) -> Tensor:
-        return self.slab(slice(0, self.sizes[0]))
 
     def matched(self) -> Tensor:
         # Not by .diagonal(), which torch's compiler lowers with a warning of its own.

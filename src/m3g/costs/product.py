@@ -66,7 +66,7 @@ class ProductProblem(Problem):
 
     @property
     def scale(self) -> float:
-        return float(self.tensors[0].shape[-1] ** (self.k / 2 - 1))
+        return float(self.factor * self.tensors[0].shape[-1] ** (self.k / 2 - 1))
 
     @property
     def lead(self) -> int:
@@ -75,7 +75,9 @@ class ProductProblem(Problem):
 
     def select(self, rows: Sequence[Tensor]) -> ProductProblem:
         points = select_points(self.tensors[0], self.sizes, rows)
-        return ProductProblem(points, sizes=tuple(map(len, rows)), batch=self.batch)
+        out = self.with_tensors([points])
+        out.sizes = tuple(map(len, rows))
+        return out
 
     def _groups(self, points: Tensor, rows: slice | None = None) -> tuple[list[Tensor], list[Tensor]]:
         """The points of the views of A, of which view 0 may be restricted to some rows, and those of B."""
@@ -85,12 +87,8 @@ class ProductProblem(Problem):
         return parts[: self.lead], parts[self.lead :]
 
     def slab(self, rows: slice) -> Tensor:
-        """Costs of some points of view 0 with everything else: (b, rows, n_2, …, n_k)."""
         first, second = self._groups(self.tensors[0].detach(), rows)
         return self._tensor(features(first).mul_(-self.scale), features(second), rows)
-
-    def dense(self) -> Tensor:
-        return self.slab(slice(0, self.sizes[0]))
 
     def _tensor(self, first: Tensor, second: Tensor, rows: slice) -> Tensor:
         """F_A F_Bᵀ with an axis per view."""

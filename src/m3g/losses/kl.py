@@ -72,9 +72,7 @@ def matching_divergence(
     Reference: Shi et al., *Understanding and Generalizing Contrastive Learning from the Inverse Optimal Transport
     Perspective*, ICML 2023, for k = 2.
     """
-    loss = KLLoss(
-        epsilon, temperature=temperature, of=of, cost=cost, solver=solver, tol=tol, normalize=normalize
-    )
+    loss = KLLoss(epsilon, temperature=temperature, of=of, cost=cost, solver=solver, tol=tol, normalize=normalize)
     return loss(views, mask=mask)
 
 

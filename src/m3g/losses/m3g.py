@@ -68,7 +68,8 @@ def matching_gap(
         temperature: the same strength in the units of InfoNCE: tau = epsilon k² / (2 (k - 1)) for "cv", in general
             epsilon / `Cost.slope(k)`. Give one of the two; without either the temperature is 0.1.
         cost: "cv" (circular variance), "cv-algorithm2", "csd", "product", "sqeuclidean", "cosine", "coulomb",
-            a cost object, or a function of k broadcastable tensors (..., d).
+            a sum of these such as "0.5*cv[:16] + product[16:]", a cost object, or a function of k broadcastable tensors
+            (..., d).
         solver: "auto", "factored", "sampled", "sinkhorn", "linear-program", or a configured solver.
         tol: error of the marginals at which the solve stops.
         mask: bool (k, n), False where a point has no such view. An absent point enters as the zero vector, with
@@ -224,7 +225,9 @@ class M3GLoss(ViewLoss):
             solver = solver.with_seed(lambda generator: shared_seed(generator, device=views.device))
         unit = self.normalize and mask is None
         epsilon = self.entropy.epsilon_of(self.cost, points.shape[-3])
-        gap, solution = solved_gap(points, mask, epsilon=epsilon, cost=self.cost, solver=solver, tol=self.tol, unit=unit)
+        gap, solution = solved_gap(
+            points, mask, epsilon=epsilon, cost=self.cost, solver=solver, tol=self.tol, unit=unit
+        )
         self.last = SolveReport.of(solution)
         # With a fixed number of steps the host must not wait for the error.
         if self.reads_values and not solution.converged:

@@ -143,7 +143,7 @@ class LogResultantKernel(LogKernel):
 
     def __init__(self, problem: CircularStdProblem, epsilon: float):
         self.sizes = problem.sizes
-        self.epsilon = epsilon
+        self.epsilon = epsilon / problem.factor
         self.itemsize, self.features = problem.dtype.itemsize, problem.tensors[0].shape[-1]
         points = problem.tensors[0].detach() / problem.k
         self.views = list(points.split(list(problem.sizes), 1))

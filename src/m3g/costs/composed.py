@@ -1,0 +1,234 @@
+"""Costs made of others: weighted sums, and costs of a range of features."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from m3g import _checks
+from m3g._checks import Views
+from m3g.costs.circular import flatten_batch
+from m3g.costs.coupling import Coupling, Edge
+from m3g.costs.problem import Cost, LogKernels, PairwiseProblem, Problem
+
+AnySum = TypeVar("AnySum", bound="SumProblem")
+# Bytes of a slab in which the terms of a sum are added up.
+SLAB_BYTES = 2**24
+
+
+@dataclass(frozen=True)
+class SumCost(Cost):
+    r"""Weighted sum of costs, :math:`c = \sum_i w_i c_i` with positive weights, written `0.5 * a + 0.5 * b`.
+
+    A sum of pairwise costs is pairwise, so that solver="factored" takes it. A sum takes the time of its terms.
+
+    Example:
+        >>> import torch, m3g
+        >>> cost = 0.5 * m3g.CircularVariance() + 0.5 * m3g.MultilinearProduct()
+        >>> cost
+        0.5 * CircularVariance(scale='definition') + 0.5 * MultilinearProduct()
+        >>> (2 * m3g.CircularVariance() + m3g.PairwiseCost("cosine"))(torch.eye(4).expand(3, 4, 4)).by_pairs
+        True
+    """
+
+    terms: tuple[tuple[float, Cost], ...]
+
+    def __post_init__(self) -> None:
+        for weight, cost in self.terms:
+            _checks.positive("the weight of a cost", weight)
+            if not isinstance(cost, Cost):
+                raise ValueError(f"a cost must be added to another cost, got {type(cost).__name__}.")
+
+    @staticmethod
+    def of(terms: Sequence[tuple[float, Cost]]) -> SumCost:
+        """The sum of these terms, of which sums are taken apart."""
+        flat: list[tuple[float, Cost]] = []
+        for weight, cost in terms:
+            inner = cost.terms if isinstance(cost, SumCost) else ((1.0, cost),)
+            flat += [(weight * own, each) for own, each in inner]
+        return SumCost(tuple(flat))
+
+    def __call__(self, views: Views, *, mask: Tensor | None = None, unit: bool = False) -> Problem:
+        parts = [cost(views, mask=mask, unit=unit).scaled(weight) for weight, cost in self.terms]
+        return parts[0] if len(parts) == 1 else sum_of(parts)
+
+    def slope(self, k: int) -> float | None:
+        """The sum of those of the terms: a temperature then divides the weighted mean of their similarities."""
+        slopes = [cost.slope(k) for _, cost in self.terms]
+        return sum(weight * slope for (weight, _), slope in zip(self.terms, slopes) if slope) if all(slopes) else None
+
+    def __repr__(self) -> str:
+        return " + ".join(repr(cost) if weight == 1 else f"{weight:g} * {cost!r}" for weight, cost in self.terms)
+
+
+@dataclass(frozen=True)
+class RestrictedCost(Cost):
+    """A cost of some features only, written `cost[start:stop]`: each point is normalised to length 1 within the range.
+
+    One part of an embedding can thus carry what views share, and another what only all of them determine. A point
+    whose features in the range all vanish is a zero vector there.
+
+    Args:
+        cost: the cost of the restricted points.
+        start, stop: the range of features: whole numbers, or fractions of their number between 0.0 and 1.0; None is
+            the first and the last.
+
+    Example:
+        >>> import torch, m3g
+        >>> cost = m3g.CircularVariance()[:0.5] + m3g.MultilinearProduct()[0.5:]
+        >>> cost
+        CircularVariance(scale='definition')[:0.5] + MultilinearProduct()[0.5:]
+        >>> tuple(cost(torch.rand(3, 4, 8)).tensors[0].shape)  # the points of all views in the first half
+        (1, 12, 4)
+    """
+
+    cost: Cost
+    start: int | float | None = None
+    stop: int | float | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in (("start", self.start), ("stop", self.stop)):
+            number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            if value is not None and not (number and value >= 0 and (isinstance(value, int) or value <= 1)):
+                raise ValueError(
+                    f"{name} must be a whole number of features or a fraction from 0.0 to 1.0, got {value!r}."
+                )
+
+    def features(self, d: int) -> slice:
+        """The range of d features."""
+        start, stop = (
+            round(value * d) if isinstance(value, float) else value
+            for value in (0 if self.start is None else self.start, d if self.stop is None else self.stop)
+        )
+        if not 0 <= start < stop <= d:
+            raise ValueError(f"cost must have a range within the {d} features of the views, got {self!r}.")
+        return slice(start, stop)
+
+    def __call__(self, views: Views, *, mask: Tensor | None = None, unit: bool = False) -> Problem:
+        if isinstance(views, Tensor):
+            return self.cost(_restricted(views, self.features(views.shape[-1])), mask=mask)
+        parts, batch = flatten_batch(views)
+        kept = [_restricted(part, self.features(part.shape[-1])) for part in parts]
+        return self.cost([part.reshape(*batch, *part.shape[1:]) for part in kept], mask=mask)
+
+    def slope(self, k: int) -> float | None:
+        return self.cost.slope(k)
+
+    def __repr__(self) -> str:
+        start, stop = ("" if value is None else value for value in (self.start, self.stop))
+        inner = f"({self.cost!r})" if isinstance(self.cost, SumCost) else repr(self.cost)
+        return f"{inner}[{start}:{stop}]"
+
+
+def _restricted(points: Tensor, features: slice) -> Tensor:
+    """Some features of points (..., d), normalised; zero vectors stay."""
+    kept = _checks.as_working(points)[..., features]
+    # The norm has no second derivative at zero, so that of a zero vector is taken elsewhere.
+    zero = (kept == 0).all(-1, keepdim=True)
+    return kept / torch.linalg.vector_norm(torch.where(zero, 1.0, kept), dim=-1, keepdim=True)
+
+
+def sum_of(parts: Sequence[Problem]) -> SumProblem:
+    """The problem of the sum of costs, pairwise where all of them are."""
+    if all(isinstance(part, PairwiseProblem) for part in parts):
+        return PairwiseSumProblem(parts)
+    return SumProblem(parts)
+
+
+class SumProblem(Problem):
+    """The sum of the costs of problems of the same sizes. `tensors` are those of all parts, one after the other."""
+
+    def __init__(self, parts: Sequence[Problem]):
+        self.given = tuple(parts)
+        self.sizes, self.batch = parts[0].sizes, parts[0].batch
+        self.tensors = tuple(tensor for part in parts for tensor in part.tensors)
+        self.kernel_form = None
+
+    @property
+    def parts(self) -> list[Problem]:
+        """The problems, of the present tensors."""
+        return [part.with_tensors(own) for part, own in zip(self.given, self._of_parts(self.tensors))]
+
+    def _of_parts(self, tensors: Sequence[Tensor]) -> list[Sequence[Tensor]]:
+        out, start = [], 0
+        for part in self.given:
+            out.append(tensors[start : start + len(part.tensors)])
+            start += len(part.tensors)
+        return out
+
+    def scaled(self: AnySum, weight: float) -> AnySum:
+        return type(self)([part.scaled(weight) for part in self.parts])
+
+    def select(self: AnySum, rows: Sequence[Tensor]) -> AnySum:
+        return type(self)([part.select(rows) for part in self.parts])
+
+    def slab(self, rows: slice) -> Tensor:
+        first, *others = self.parts
+        total = first.slab(rows)
+        for part in others:
+            total = total + part.slab(rows)
+        return total
+
+    def dense(self) -> Tensor:
+        per_row = self.num_batch * self.num_tuples // self.sizes[0] * self.dtype.itemsize
+        step = max(1, SLAB_BYTES // per_row)
+        if step >= self.sizes[0]:
+            return self.slab(slice(0, self.sizes[0]))
+        out = torch.empty((self.num_batch, *self.sizes), dtype=self.dtype, device=self.device)
+        for start in range(0, self.sizes[0], step):
+            rows = slice(start, min(start + step, self.sizes[0]))
+            out[:, rows] = self.slab(rows)
+        return out
+
+    def matched(self) -> Tensor:
+        return torch.stack([part.matched() for part in self.parts]).sum(0)
+
+    def gradient(self, coupling: Coupling) -> tuple[Tensor, ...]:
+        return tuple(grad for part in self.parts for grad in part.gradient(coupling))
+
+    def change(self, directions: Sequence[Tensor]) -> dict[tuple[int, ...], Tensor]:
+        total: dict[tuple[int, ...], Tensor] = {}
+        for part, moves in zip(self.parts, self._of_parts(directions)):
+            for views, term in part.change(moves).items():
+                total[views] = total[views] + term if views in total else term
+        return total
+
+    def gradient_change(self, coupling: Coupling, directions: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        moves = self._of_parts(directions)
+        return tuple(grad for part, own in zip(self.parts, moves) for grad in part.gradient_change(coupling, own))
+
+
+class PairwiseSumProblem(SumProblem, PairwiseProblem):
+    """The sum of costs that are all sums over pairs of views."""
+
+    def __init__(self, parts: Sequence[Problem]):
+        SumProblem.__init__(self, parts)
+        self.edges = sorted({edge for part in parts for edge in part.edges})
+
+    def log_kernels(self, epsilon: float, dtype: torch.dtype) -> LogKernels:
+        """Exponents and shifts added up; in one group where all parts have one of the same shape."""
+        shift: Tensor | None = None
+        groups: list[Tensor] | None = None
+        of_parts = []
+        for part in self.parts:
+            assert isinstance(part, PairwiseProblem)
+            kernels = part.log_kernels(epsilon, dtype)
+            of_parts.append((part, kernels))
+            if kernels.shift is not None:
+                shift = kernels.shift if shift is None else shift + kernels.shift
+        if all(part.edges == self.edges and len(kernels.groups) == 1 for part, kernels in of_parts):
+            groups = [torch.stack([kernels.groups[0] for _, kernels in of_parts]).sum(0)]
+        else:
+            exponents: dict[Edge, Tensor] = {}
+            for part, kernels in of_parts:
+                for edge, matrix in part.by_edge(kernels.groups).items():
+                    exponents[edge] = exponents[edge] + matrix if edge in exponents else matrix
+            groups = [exponents[edge] for edge in self.edges]
+        return LogKernels(groups, shift)
+
+    def slab(self, rows: slice) -> Tensor:
+        return PairwiseProblem.slab(self, rows)
