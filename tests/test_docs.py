@@ -16,6 +16,7 @@ import torch
 
 from m3g.cli import main, train
 from m3g.cli.main import COMMANDS
+from sessions import run_console
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -29,17 +30,20 @@ def name(page):
     return page.relative_to(ROOT).as_posix()
 
 
+def fenced(page):
+    """The fenced blocks of a page with their languages; "" is a block without one."""
+    return re.findall(r"^```([^\n]*)\n(.*?)^```$", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+
+
 def blocks(page, *languages):
-    """The fenced blocks of a page in these languages; "" is a block without one."""
-    found = re.findall(r"^```([^\n]*)\n(.*?)^```$", page.read_text(encoding="utf-8"), flags=re.M | re.S)
-    return [text for language, text in found if language in languages]
+    return [text for language, text in fenced(page) if language in languages]
 
 
 def with_programs():
     for page in PAGES:
-        texts = blocks(page, "python", "pycon")
+        texts = blocks(page, "python", "pycon", "console")
         if texts:
-            slow = [pytest.mark.slow] if "torch.compile(" in "".join(texts) else []
+            slow = [pytest.mark.slow] if "torch.compile(" in "".join(texts) or blocks(page, "console") else []
             yield pytest.param(page, id=name(page), marks=slow)
 
 
@@ -53,8 +57,12 @@ def with_programs():
 def test_programs_run_and_sessions_give_the_outputs_shown(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names: dict = {"__name__": "__main__"}
-    for text in blocks(page, "python", "pycon"):
-        if text.startswith(">>> "):
+    for language, text in fenced(page):
+        if language == "console":
+            run_console(text)
+        elif language not in ("python", "pycon"):
+            continue
+        elif text.startswith(">>> "):
             runner = doctest.DocTestRunner()
             session = doctest.DocTestParser().get_doctest(text, names, name(page), name(page), 0)
             runner.run(session, clear_globs=False)

@@ -70,7 +70,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ImportError as error:
         if error.name and error.name.split(".")[0] == "m3g":
             raise
-        return _fail(f"{error}; the commands need the extra: pip install 'm3g[train]'", debug)
+        named = "" if "pip install" in str(error) else "; the commands need the extra: pip install 'm3g[train]'"
+        return _fail(f"{error}{named}", debug)
     except (ValueError, OSError, argparse.ArgumentError, MemoryError) as error:
         return _fail(_one_line(error), debug)
     except RuntimeError as error:

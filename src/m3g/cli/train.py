@@ -21,6 +21,7 @@ DESCRIPTION = {
   m3g train --table objects.csv --labels breed  a table (.csv .jsonl .parquet, a folder): a row per object, a column
                                                 per view, with paths of images and sounds, text, numbers
   m3g train --loss infonce-pwe --loss_options.temperature 0.1
+  m3g train --logger tensorboard wandb          also record the run with Weights & Biases (or csv, mlflow, trackio)
   m3g train --config my.yaml --loop.epochs 50   a file of settings, and what to change in it
   m3g train --config eeg --data_options.paths '[a.npz]'   the paper's settings: eeg, imagenet, domainnet
   m3g train --print_config > my.yaml            such a file, with every setting and its default
@@ -142,6 +143,7 @@ def processes(args: Any) -> int:
 def run(args: Any, name: str) -> int:
     from m3g.training.loop.build import build_data
     from m3g.training.loop.fit import train
+    from m3g.training.loop.loggers import Loggers
     from m3g.training.loop.processes import is_first
     from m3g.training.runs.evaluate import finish, watch
     from m3g.training.runs.folder import Run
@@ -158,17 +160,20 @@ def run(args: Any, name: str) -> int:
         return 0
     if not resume and is_first():
         Run(folder).refuse_existing()  # before the data is read, which may take long
-    data = build_data(config)
-    done = train(
-        config,
-        folder,
-        data=data,
-        resume=resume,
-        accept_changes=args.accept_changes,
-        trust=args.trust,
-        callbacks=watch(config, folder),
-    )
-    finish(done, data, trust=args.trust)
+    with Loggers(config, folder) as loggers:
+        data = build_data(config)
+        done = train(
+            config,
+            folder,
+            data=data,
+            resume=resume,
+            accept_changes=args.accept_changes,
+            trust=args.trust,
+            callbacks=watch(config, folder),
+            loggers=loggers,
+        )
+        finish(done, data, trust=args.trust)
+        loggers.log_results()
     return 0
 
 

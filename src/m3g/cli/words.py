@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, get_origin, get_type_hints
 
 import yaml
 
@@ -17,7 +18,8 @@ def read_settings(words: list[str], *, ignored: tuple[str, ...] = ()) -> tuple[d
     """The settings that the words give, and the words that are none.
 
     `--a.b.c VALUE` and `--a.b.c=VALUE` set what stands under a, b, c; `--config FILE` sets what is in the file. What
-    comes later replaces what came before. Names in `ignored` may stand in a file and are left out.
+    comes later replaces what came before; a setting that is a list of words takes all words up to the next option, and
+    more if the option is repeated. Names in `ignored` may stand in a file and are left out.
 
     Example:
         >>> read_settings(["--out", "run", "--loss_options.solver.rank", "512", "--loop.epochs=3"])
@@ -26,7 +28,9 @@ def read_settings(words: list[str], *, ignored: tuple[str, ...] = ()) -> tuple[d
     settings: dict[str, Any] = {}
     others: list[str] = []
     rest = list(words)
+    lists: dict[str, list[str]] = {}
     known = {field.name for field in dataclasses.fields(Config)}
+    several = {name for name, hint in get_type_hints(Config).items() if get_origin(hint) is Sequence}
     while rest:
         word = rest.pop(0)
         option, equals, value = word.partition("=")
@@ -43,6 +47,11 @@ def read_settings(words: list[str], *, ignored: tuple[str, ...] = ()) -> tuple[d
             content = {name: part for name, part in content.items() if name not in ignored}
             Config.from_dict(content, source=value)  # whole, before options take the place of some of it
             _merge(settings, content)
+        elif path[0] in several and len(path) == 1 and not value.startswith("["):
+            found = settings[path[0]] = lists.setdefault(path[0], [])
+            found.append(value)
+            while rest and not rest[0].startswith("-"):
+                found.append(rest.pop(0))
         else:
             _put(settings, path, _value(option, path, value))
     return settings, others

@@ -14,6 +14,7 @@ from lightning.pytorch import Callback, Trainer
 from m3g.data import ViewsData
 from m3g.training.loop import checkpoint, logs
 from m3g.training.loop.build import build_data, build_module
+from m3g.training.loop.loggers import Loggers
 from m3g.training.loop.module import MultiViewModule, NonFiniteLoss
 from m3g.training.loop.processes import is_first, started
 from m3g.training.loop.trainer import build_trainer
@@ -36,6 +37,7 @@ def train(
     accept_changes: bool = False,
     trust: bool = False,
     callbacks: list[Callback] | None = None,
+    loggers: Loggers | None = None,
 ) -> Run:
     """Train as `config` says and leave everything in the folder `run`.
 
@@ -49,10 +51,12 @@ def train(
         accept_changes: resume although `config` differs from the settings that the checkpoint was written with.
         trust: allow encoder classes from outside m3g, torch.nn and transformers.
         callbacks: more Lightning callbacks.
+        loggers: the loggers of `config`, which the caller closes; None opens them and closes them after training.
     """
     folder = Run(run)
     first = is_first()
     check(config)
+    opened = Loggers(config, run) if loggers is None else loggers
     if resume and first:
         folder.lock()
     try:
@@ -64,8 +68,11 @@ def train(
             accept_changes=accept_changes,
             trust=trust,
             callbacks=callbacks or [],
+            loggers=opened,
         )
     finally:
+        if loggers is None:
+            opened.close()
         folder.release()
 
 
@@ -78,6 +85,7 @@ def _train(
     accept_changes: bool,
     trust: bool,
     callbacks: list[Callback],
+    loggers: Loggers,
 ) -> Run:
     first = is_first()  # the other processes write nothing, and must not stumble over what the first has made
     kept = None
@@ -100,6 +108,7 @@ def _train(
             config,
             folder,
             callbacks=callbacks,
+            loggers=loggers.build(),
             checkpoints=checkpoint.AtomicCheckpoints(kept),
             save=checkpoint.SaveCheckpoints(
                 folder.checkpoints, every=config.loop.checkpoint_every, rows=rows, config=config
@@ -126,6 +135,7 @@ def _train(
     begun = kept is not None
     del kept
     try:
+        loggers.start(config)
         _run(trainer, module, data, folder, resume=begun)
     except BaseException:
         if first and not folder.checkpoint.exists():

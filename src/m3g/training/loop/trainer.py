@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from lightning.pytorch import Callback, Trainer
-from lightning.pytorch.loggers import TensorBoardLogger
+from lightning.pytorch.loggers import Logger
 from lightning.pytorch.plugins.environments import ClusterEnvironment, LightningEnvironment, TorchElasticEnvironment
 from lightning.pytorch.utilities import rank_zero_only
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
@@ -36,6 +36,7 @@ def build_trainer(
     folder: Run,
     *,
     callbacks: list[Callback],
+    loggers: list[Logger],
     checkpoints: AtomicCheckpoints,
     save: SaveCheckpoints,
     sometimes_unused: bool,
@@ -64,7 +65,7 @@ def build_trainer(
             sync_batchnorm=loop.sync_batchnorm,
             default_root_dir=folder.path,
             log_every_n_steps=loop.log_every,
-            logger=TensorBoardLogger(folder.path, name="tensorboard", version=""),
+            logger=loggers or False,
             callbacks=[
                 logs.progress(),
                 logs.MetricsFile(folder.path, every=loop.log_every),

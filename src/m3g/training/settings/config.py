@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,8 @@ from m3g.data import available as data_names
 from m3g.losses.registry import check_options
 from m3g.training.settings.names import check_names
 from m3g.training.settings.plain_yaml import read_yaml
+
+LOGGERS = ("tensorboard", "csv", "wandb", "mlflow", "trackio", "none")
 
 
 @dataclass
@@ -145,6 +147,8 @@ class Config:
             network learns to do without; every row keeps two of its views
         mismatch: watch for entries that do not belong to their row, and leave them out of the loss; `m3g audit` lists
             them
+        logger: where metrics, settings and results are recorded: tensorboard, csv, wandb, mlflow, trackio, several of
+            them (--logger csv wandb), or none; metrics.csv and results.json are written in any case
         seed: fixes every random choice: a run on CPU is repeated bit for bit
     """
 
@@ -164,6 +168,7 @@ class Config:
     subsets_per_step: int | None = None
     view_dropout: float = 0.0
     mismatch: bool = False
+    logger: Sequence[str] = field(default_factory=lambda: ["tensorboard"])
     seed: int = 0
 
     def to_dict(self) -> dict[str, Any]:
@@ -264,6 +269,7 @@ def check(config: Config) -> Config:
     checks.positive_int("heads.embedding_size", config.heads.embedding_size)
     if loop.clip is not None:
         checks.positive("loop.clip", loop.clip)
+    _check_loggers(config.logger)
     checks.seed("seed", config.seed)
     checks.fraction("teacher.momentum", config.teacher.momentum)
     checks.fraction("view_dropout", config.view_dropout)
@@ -280,3 +286,10 @@ def check(config: Config) -> Config:
     if config.optim.reference_batch is not None:
         checks.positive_int("optim.reference_batch", config.optim.reference_batch)
     return config
+
+
+def _check_loggers(names: Sequence[str]) -> None:
+    for name in names:
+        checks.one_of("logger", name, LOGGERS)
+    if len(set(names)) < len(names) or ("none" in names and len(names) > 1):
+        raise ValueError(f"logger must be different names, or none alone, got {', '.join(names)}.")

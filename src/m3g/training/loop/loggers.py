@@ -1,0 +1,169 @@
+"""Experiment trackers: Lightning's loggers by name, and one for trackio, which Lightning does not have.
+
+`tensorboard` and `csv` write into the run folder. The others store where they always do: `wandb` under `WANDB_DIR`,
+`mlflow` at `MLFLOW_TRACKING_URI` (by default `mlflow.db` in the working directory), `trackio` under `TRACKIO_DIR`.
+Offline modes are those of the trackers, for example `WANDB_MODE=offline`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import uuid
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from lightning.pytorch.loggers import CSVLogger, Logger, MLFlowLogger, TensorBoardLogger, WandbLogger
+from lightning.pytorch.utilities import rank_zero_only
+
+from m3g.training.loop.processes import is_first
+from m3g.training.runs.files import write_json
+from m3g.training.runs.folder import Run
+from m3g.training.settings.config import Config, flat
+
+PROJECT = "m3g"
+PACKAGES = {"wandb": "wandb", "mlflow": "mlflow", "trackio": "trackio"}  # logger: the package it needs
+IDENTIFIERS = "loggers.json"  # of the run folder: a resumed run continues the records of its trackers
+
+
+class Loggers:
+    """The loggers of one run, open from the start of training until its results are recorded.
+
+    Args:
+        config: the settings; `config.logger` holds the names.
+        folder: the run folder, which need not exist yet.
+
+    Raises:
+        ImportError: if the package of a logger is not installed.
+    """
+
+    def __init__(self, config: Config, folder: str | os.PathLike[str]) -> None:
+        self.names = [name for name in config.logger if name != "none"]
+        for name in self.names:
+            if name in PACKAGES and importlib.util.find_spec(PACKAGES[name]) is None:
+                raise ImportError(f"{PACKAGES[name]} is not installed: pip install 'm3g[loggers]'.")
+        self.run = Run(folder)
+        self.opened: list[Logger] = []
+        self.settings: dict[str, Any] = {}
+
+    def __enter__(self) -> Loggers:
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        self.close("success" if kind is None else "failed")
+
+    def build(self) -> list[Logger]:
+        """Lightning's loggers; nothing is written before the first number."""
+        identifiers = self._identifiers()
+        for name in self.names:
+            with _writable(name):
+                self.opened.append(self._build(name, identifiers.get(name)))
+        return self.opened
+
+    def _build(self, name: str, identifier: str | None) -> Logger:
+        path, title = self.run.path, self.run.path.name
+        if name == "tensorboard":
+            return TensorBoardLogger(path, name="tensorboard", version="", default_hp_metric=False)
+        if name == "csv":
+            return CSVLogger(path, name="csv")
+        if name == "wandb":
+            place = os.environ.get("WANDB_DIR", ".")
+            project = os.environ.get("WANDB_PROJECT", PROJECT)
+            return WandbLogger(name=title, project=project, save_dir=place, id=identifier or uuid.uuid4().hex[:8])
+        if name == "mlflow":
+            address = os.environ.get("MLFLOW_TRACKING_URI", "sqlite:///mlflow.db")
+            project = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)
+            return MLFlowLogger(project, run_name=title, tracking_uri=address, run_id=identifier)
+        project = os.environ.get("TRACKIO_PROJECT", PROJECT)
+        return TrackioLogger(project, identifier or f"{title}-{uuid.uuid4().hex[:4]}")
+
+    def start(self, config: Config) -> None:
+        """Record the settings; the run folder exists by now."""
+        self.settings = flat(config.to_dict())
+        if not is_first():
+            return
+        for name, logger in zip(self.names, self.opened):
+            with _writable(name):
+                logger.log_hyperparams(self.settings)
+        identifiers = {name: logger.version for name, logger in zip(self.names, self.opened) if name in PACKAGES}
+        if identifiers:
+            write_json(self.run.path / IDENTIFIERS, identifiers)
+
+    def log_results(self) -> None:
+        """Record the final numbers, which `results.json` holds, as `test/NAME`."""
+        if not is_first() or not self.run.results.is_file():
+            return
+        numbers = json.loads(self.run.results.read_text(encoding="utf-8"))["numbers"]
+        found = {f"test/{name}": float(value) for name, value in numbers.items() if value is not None}
+        for logger in self.opened:
+            if isinstance(logger, TensorBoardLogger):
+                logger.log_hyperparams(self.settings, metrics=found)  # its table of runs
+            else:
+                logger.log_metrics(found)
+            logger.save()
+
+    def close(self, status: str = "success") -> None:
+        """End the records; what a tracker still holds in memory is written."""
+        for logger in self.opened:
+            logger.finalize(status)
+            if isinstance(logger, TrackioLogger):
+                logger.close()
+            if isinstance(logger, WandbLogger) and is_first() and logger._experiment is not None:
+                logger.experiment.finish(exit_code=int(status != "success"))
+        self.opened = []
+
+    def _identifiers(self) -> Mapping[str, str]:
+        path = self.run.path / IDENTIFIERS
+        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+
+@contextlib.contextmanager
+def _writable(name: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # each tracker has errors of its own: no account, no connection, no disk
+        reason = " ".join(str(error).split())[:200].rstrip(".")
+        raise ValueError(
+            f"logger must be a tracker that can be written to, got {name!r} ({reason}): log in, choose its offline "
+            "mode, or leave it out."
+        ) from error
+
+
+class TrackioLogger(Logger):
+    """Record a run with trackio: metrics in a local database, which `trackio show` draws."""
+
+    def __init__(self, project: str, run: str) -> None:
+        super().__init__()
+        self._project, self._run = project, run
+        self._record: Any = None
+
+    @property
+    def name(self) -> str:
+        return self._project
+
+    @property
+    def version(self) -> str:
+        return self._run
+
+    @rank_zero_only
+    def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
+        import trackio
+
+        if self._record is None:
+            self._record = trackio.init(
+                project=self._project, name=self._run, config=dict(params), resume="allow", embed=False
+            )
+
+    @rank_zero_only
+    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+        if self._record is None:
+            self.log_hyperparams({})
+        self._record.log(dict(metrics), step=step)
+
+    @rank_zero_only
+    def close(self) -> None:
+        if self._record is not None:
+            self._record.finish()
+            self._record = None
