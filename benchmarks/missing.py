@@ -1,0 +1,115 @@
+"""What takes the place of a missing view in training: `python -m benchmarks.missing --data FOLDER`.
+
+The folder is that of `m3g reproduce views`. Candidates, for an object with p of k views present:
+
+    zero            the zero vector, similarity 0 to everything
+    mean            the unit mean of its present views, without gradient
+    mean, gradient  the same with gradient
+    rescaled        the zero vector, present views times sqrt((k - 1) / (p - 1)), so that its true tuple keeps its contrast
+    neutral         for the product cost: the factor 1 / sqrt(d), so that a tuple is scored by the views present
+
+beside two pairwise losses that leave missing entries out. Writes benchmarks/results/missing.{json,md}.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import statistics
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+import m3g
+from benchmarks.small_trainings import MEASURES, PROBLEMS, Objective, Problem, store, stored, train
+
+RATES, TEMPERATURES, SEEDS = (0.25, 0.5, 0.7), (0.07, 0.2), (0, 1)
+PRODUCT = (Problem("scenes", 3, 32), Problem("leaves", 3, 32))
+
+
+def filled(points: Tensor, mask: Tensor, how: str) -> Tensor:
+    """Points (k, n, d) with missing ones replaced."""
+    there = mask.unsqueeze(-1)
+    kept = torch.where(there, points, 0.0)
+    if how.startswith("mean"):
+        mean = normalize(kept.sum(0), dim=-1, eps=1e-3)
+        return torch.where(there, points, mean if how.endswith("gradient") else mean.detach())
+    if how == "rescaled":
+        number = mask.sum(0).clamp(min=2)
+        return kept * ((len(points) - 1) / (number - 1)).sqrt().unsqueeze(-1)
+    if how == "neutral":
+        return torch.where(there, points, points.shape[-1] ** -0.5)
+    return kept
+
+
+def gap(how: str, cost: str, temperature: float) -> Objective:
+    loss = m3g.M3GLoss(temperature=temperature, cost=cost, normalize=False)
+    return lambda points, mask: loss(filled(points, mask, how))
+
+
+def candidates(cost: str, temperature: float) -> dict[str, Objective]:
+    ways = ["zero", "mean", "mean, gradient", "rescaled"] if cost == "cv" else ["neutral", "mean", "mean, gradient"]
+    found = {f"{cost}: {how}": gap(how, cost, temperature) for how in ways}
+    if cost == "cv":
+        for name in ("infonce-ave", "infonce-pwe"):
+            pairwise = m3g.losses.build(name, temperature=temperature)
+            found[name] = lambda points, mask, loss=pairwise: loss(points, mask=mask)
+    return found
+
+
+def run(source: Path, results: Path) -> None:
+    path = results / "missing.json"
+    found = stored(path)
+    tasks = [("cv", problem) for problem in PROBLEMS] + [("product", problem) for problem in PRODUCT]
+    for seed, rate, (cost, problem) in itertools.product(SEEDS, (0.5, 0.7, 0.25), tasks):
+        for temperature in TEMPERATURES:
+            for name, objective in candidates(cost, temperature).items():
+                key = f"{problem.name}|{rate}|{temperature}|{name}|{seed}"
+                if key not in found:
+                    found[key] = train(problem, objective, source=source, seed=seed, missing=rate)
+                    print(key, " ".join(f"{value:.1f}" for value in found[key].values()), flush=True)
+                    store(path, found)
+    (results / "missing.md").write_text(table(found))
+
+
+def table(found: dict[str, dict[str, float]]) -> str:
+    """Means over seeds per set, rate and temperature, then the mean over all rows of a cost."""
+    rows: dict[tuple[str, str], dict[str, list[str]]] = {}
+    for key in found:
+        name, rate, temperature, way, _ = key.split("|")
+        family = "product" if way.startswith("product") else "cv"
+        rows.setdefault((family, f"{name}|{rate}|{temperature}"), {}).setdefault(way, []).append(key)
+    lines = [__doc__.split("\n\n")[0].split(":")[0] + f" ({' / '.join(MEASURES)}, %)", ""]
+    for family in ("cv", "product"):
+        own = {row: ways for (kind, row), ways in rows.items() if kind == family}
+        if not own:
+            continue
+        names = list(dict.fromkeys(way for ways in own.values() for way in ways))
+        lines += ["| set, missing, temperature | " + " | ".join(names) + " |", "| --- " * (len(names) + 1) + "|"]
+        total: dict[str, list[list[float]]] = {way: [] for way in names}
+        for row, ways in own.items():
+            cells = []
+            for way in names:
+                keys = ways.get(way, [])
+                means = [statistics.fmean(found[key][measure] for key in keys) for measure in MEASURES] if keys else []
+                total[way] += [means] if means else []
+                cells.append(" / ".join(f"{value:.1f}" for value in means))
+            lines.append(f"| {row.replace('|', ', ')} | " + " | ".join(cells) + " |")
+        means = [" / ".join(f"{statistics.fmean(column):.1f}" for column in zip(*total[way])) for way in names]
+        lines += ["| **mean** | " + " | ".join(means) + " |", ""]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.missing", description=__doc__.split("\n\n")[0])
+    parser.add_argument("--data", type=Path, required=True, help="folder of the data sets of `m3g reproduce views`")
+    parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results", help="where to write")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    run(options.data, options.results)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""The default temperature of the matching gap: `python -m benchmarks.temperature --data FOLDER`.
+
+Small trainings at every temperature (`benchmarks.small_trainings`), the gap of all views and that of pairs. The default
+is the temperature of the highest mean over sets of the mean of the three measures. Writes
+benchmarks/results/temperature.{json,md}.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from pathlib import Path
+
+import torch
+
+import m3g
+from benchmarks.small_trainings import MEASURES, PROBLEMS, store, stored, train
+
+TEMPERATURES, SEEDS = (0.03, 0.05, 0.07, 0.1, 0.14, 0.2, 0.3, 0.5), (0, 1)
+
+
+def run(source: Path, results: Path) -> None:
+    path = results / "temperature.json"
+    found = stored(path)
+    for seed in SEEDS:
+        for loss_name in ("m3g", "m3g-pairs"):
+            for problem in PROBLEMS:
+                for temperature in TEMPERATURES:
+                    key = f"{loss_name}|{problem.name}|{temperature}|{seed}"
+                    if key in found:
+                        continue
+                    loss = m3g.losses.build(loss_name, temperature=temperature)
+                    found[key] = train(problem, lambda points, mask, loss=loss: loss(points), source=source, seed=seed)
+                    print(key, " ".join(f"{value:.1f}" for value in found[key].values()), flush=True)
+                    store(path, found)
+    (results / "temperature.md").write_text(table(found))
+
+
+def table(found: dict[str, dict[str, float]]) -> str:
+    lines = [f"Small trainings at every temperature ({' / '.join(MEASURES)}, %; in the last row their mean)", ""]
+    for loss_name in ("m3g", "m3g-pairs"):
+        lines += [f"| `{loss_name}` | " + " | ".join(map(str, TEMPERATURES)) + " |"]
+        lines += ["| --- " * (len(TEMPERATURES) + 1) + "|"]
+        total: dict[float, list[float]] = {temperature: [] for temperature in TEMPERATURES}
+        for problem in PROBLEMS:
+            cells = []
+            for temperature in TEMPERATURES:
+                keys = [f"{loss_name}|{problem.name}|{temperature}|{seed}" for seed in SEEDS]
+                runs = [found[key] for key in keys if key in found]
+                means = [statistics.fmean(run[measure] for run in runs) for measure in MEASURES] if runs else []
+                total[temperature] += means
+                cells.append(" / ".join(f"{value:.1f}" for value in means))
+            lines.append(f"| {problem.name}, k = {problem.k}, n = {problem.batch} | " + " | ".join(cells) + " |")
+        lines += ["| **mean** | " + " | ".join(f"{statistics.fmean(v):.1f}" if v else "" for v in total.values()) + " |"]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.temperature", description=__doc__.split("\n\n")[0])
+    parser.add_argument("--data", type=Path, required=True, help="folder of the data sets of `m3g reproduce views`")
+    parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results", help="where to write")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    run(options.data, options.results)
+
+
+if __name__ == "__main__":
+    main()
