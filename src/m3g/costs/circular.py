@@ -51,6 +51,14 @@ class CircularVariance(Cost):
         """2 (k - 1) / k² times the factor: the derivative of |mean|² along the unit mean of k - 1 equal views."""
         return self.factor(k) * 2 * (k - 1) / k**2
 
+    def query(self, views: Tensor, view: int, *, mask: Tensor | None = None) -> Tensor:
+        """The mean of the other views that are present; zero where there is none."""
+        weights = torch.ones_like(views[..., :1]) if mask is None else mask.unsqueeze(-1).to(views.dtype)
+        others = [m for m in range(views.shape[-3]) if m != view]
+        weights = weights[..., others, :, :]
+        rest = torch.where(weights > 0, views[..., others, :, :], 0.0)
+        return rest.sum(-3) / weights.sum(-3).clamp(min=1)
+
     def __call__(self, views: Views, *, mask: Tensor | None = None, unit: bool = False) -> CircularVarianceProblem:
         points, sizes, batch = concatenated(views)
         return CircularVarianceProblem(points, sizes=sizes, batch=batch, factor=self.factor(len(sizes)), unit=unit)

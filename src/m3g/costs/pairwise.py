@@ -130,6 +130,20 @@ class PairwiseCost(Cost):
             return None
         return 2 / k * sum(weight * SLOPES[ground] for ground, weight in edges if isinstance(ground, str))
 
+    def query(self, views: Tensor, view: int, *, mask: Tensor | None = None) -> Tensor:
+        """The sum of the other views that are present, with the weights and slopes of the edges, divided by `slope`."""
+        slope = self.slope(views.shape[-3])
+        if slope is None:
+            return super().query(views, view, mask=mask)
+        total = torch.zeros_like(views[..., 0, :, :])
+        for (l, m), (ground, weight) in self.edges(views.shape[-3]).items():
+            if view in (l, m):
+                other = m if view == l else l
+                part = views[..., other, :, :]
+                part = part if mask is None else torch.where(mask[..., other, :].unsqueeze(-1), part, 0.0)
+                total = total + weight * SLOPES[str(ground)] / slope * part
+        return total
+
     def __call__(self, views: Views, *, mask: Tensor | None = None, unit: bool = False) -> PairwiseProblem:
         parts, batch = flatten_batch(views)
         there = None

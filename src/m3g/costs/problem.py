@@ -140,6 +140,26 @@ class Cost(ABC):
         """
         return None
 
+    def query(self, views: Tensor, view: int, *, mask: Tensor | None = None) -> Tensor:
+        """Return what view `view` of each object is searched with: vectors (..., n, e) made of its other views.
+
+        For a cost that is linear in each view, the inner product of query and candidate is the score of the candidate
+        in units of `slope`: -c = slope · ⟨candidate, query⟩ + a term of the other views.
+
+        Args:
+            views: (..., k, n, d), of which `view` itself is not read.
+            view: the number of the view to search in.
+            mask: bool (..., k, n), False for missing points, whose values are not read.
+
+        Raises:
+            ValueError: the cost is not linear in each view.
+        """
+        raise ValueError(f"cost must be linear in each view to define a query, got {self!r}.")
+
+    def candidates(self, points: Tensor) -> Tensor:
+        """Return the vectors (..., e) of points (..., d) whose inner products with `query` are their scores."""
+        return points
+
     def __add__(self, other: Cost) -> Cost:
         from m3g.costs.composed import SumCost
 

@@ -44,6 +44,17 @@ class MultilinearProduct(Cost):
         """1: the query of independent random views has length 1 in the root mean square, for every d and k."""
         return 1.0
 
+    def query(self, views: Tensor, view: int, *, mask: Tensor | None = None) -> Tensor:
+        """The product of the other views, each in units of 1 / sqrt(d); a missing one is the factor 1."""
+        unit = float(views.shape[-1] ** -0.5)
+        factors = views / unit if mask is None else torch.where(mask.unsqueeze(-1), views / unit, 1.0)
+        product = None
+        for m, factor in enumerate(factors.unbind(-3)):
+            if m != view:
+                product = factor if product is None else product * factor
+        assert product is not None, "there are two views"
+        return product * unit
+
     def __call__(self, views: Views, *, mask: Tensor | None = None, unit: bool = False) -> ProductProblem:
         points, sizes, batch = concatenated(views)
         if mask is not None:

@@ -54,7 +54,7 @@ def pairwise(
     >>> pairwise(torch.randn(3, 8, 4), infonce).shape
     torch.Size([])
     """
-    points, targets, present = _sides(views, mask, teacher, normalize, least_points)
+    points, targets, present = sides_of(views, mask, teacher, normalize, least_points)
     k = len(points)
     if first is not None and positive_int("first", first) > k:
         raise ValueError(f"first must be a number of views up to k = {k}, got {first}.")
@@ -68,9 +68,9 @@ def pairwise(
         if getattr(pair_loss, "takes_batches", False):
             left, right = (list(side) for side in zip(*pairs))
             return pair_loss(points[left], targets[right])
-        return _mean(pair_loss, ((points[l], targets[m], None) for l, m in pairs), least_points)
+        return mean_over(pair_loss, ((points[l], targets[m], None) for l, m in pairs), least_points)
     sides = ((points[l], targets[m], present[l] & present[m]) for l, m in pairs)
-    return _mean(pair_loss, sides, least_points)
+    return mean_over(pair_loss, sides, least_points)
 
 
 @outside_autocast
@@ -106,7 +106,7 @@ def average_of_rest(
     >>> average_of_rest(torch.randn(3, 8, 4), byol).shape
     torch.Size([])
     """
-    points, targets, present = _sides(views, mask, teacher, normalize, least_points)
+    points, targets, present = sides_of(views, mask, teacher, normalize, least_points)
     if present is None:
         rest = (targets.sum(0) - targets) / (len(points) - 1)
         seen: Iterable[Tensor | None] = [None] * len(points)
@@ -123,10 +123,10 @@ def average_of_rest(
     sides = list(zip(points, rest, seen))
     if symmetric:
         sides += [(average, point, both) for point, average, both in sides]
-    return _mean(pair_loss, sides, least_points)
+    return mean_over(pair_loss, sides, least_points)
 
 
-def _sides(
+def sides_of(
     views: Views, mask: Tensor | None, teacher: Views | None, normalize: bool, least_points: int
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     points, present = clean(views, mask, normalize=normalize)
@@ -138,7 +138,7 @@ def _sides(
     return points, targets.detach().to(points.dtype), present
 
 
-def _mean(pair_loss: PairLoss, sides: Iterable[tuple[Tensor, Tensor, Tensor | None]], least_points: int) -> Tensor:
+def mean_over(pair_loss: PairLoss, sides: Iterable[tuple[Tensor, Tensor, Tensor | None]], least_points: int) -> Tensor:
     """The mean of the pair loss over the sides, each weighing as many points as are seen on both."""
     total, weight = None, 0
     for a, b, seen in sides:

@@ -1,0 +1,110 @@
+"""The matching gap of each view with the query of all others: dependence among k views in O(k n² d)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from m3g import _checks
+from m3g.costs import CostLike, as_cost
+from m3g.losses.aggregate import mean_over
+from m3g.losses.base import ViewLoss
+from m3g.losses.m3g import M3GLoss
+from m3g.losses.m3g_pairs import GapOfTwo
+from m3g.solvers import Solver
+
+
+class M3GRest(ViewLoss):
+    r"""Two-view matching gap of every view with the query of the others, which a cost linear in each view defines.
+
+    .. math:: \frac1k \sum_l \mathrm{M3G}\big(X_l, Q_l\big), \qquad
+        Q_l = d^{(k-2)/2} \prod_{m \neq l} X_m \;\text{ for cost="product"}
+
+    With the product it detects dependence that exists only among all k views, like `M3GLoss(cost="product")`, but
+    compares n² pairs per view instead of n^k tuples. With "cv" the query is the mean of the others. It is never
+    negative, and zero only when every view is matched best with the query of its own object.
+
+    Args:
+        temperature: that of InfoNCE between a view and its query, see `m3g.matching_gap`.
+        final_temperature: value at the end of the training, approached by equal ratios. None keeps the first.
+        cost: a cost that is linear in each view: "product", "cv", a sum of such costs.
+        renormalize: scale every query to unit length. The length of a product is the confidence of its factors, so that
+            this is False by default.
+        solver: "auto" or another of `m3g.matching_gap`, by name or as a mapping.
+        tol: error of the marginals at which a solve stops.
+        normalize: scale every vector to unit length first.
+        gather: compute the loss on the points of all processes.
+
+    With a mask, a query is of the views that are present, objects without view l or without any other view have no part
+    in the l-th gap, and every gap is weighted by its number of objects. With a teacher the queries are the teacher's.
+
+    Cost: k n² (d + steps of the solver).
+
+    Example:
+        >>> import torch, m3g
+        >>> signs = torch.randn(2, 32, 16, generator=torch.Generator().manual_seed(0)).sign()
+        >>> views = torch.stack([*signs, signs.prod(0)])  # any two of the three views are independent
+        >>> round(m3g.losses.M3GRest()(views).item(), 3), round(m3g.losses.M3GRest()(views.roll(1, 1)).item(), 3)
+        (0.0, 0.0)
+        >>> bool(m3g.losses.M3GRest()(views[:, [1, *range(1, 32)]]) < m3g.losses.M3GRest()(torch.randn(3, 32, 16)))
+        True
+    """
+
+    takes_teacher = True
+
+    @property
+    def reads_values(self) -> bool:
+        return self.gap.reads_values
+
+    def __init__(
+        self,
+        temperature: float = 0.1,
+        *,
+        final_temperature: float | None = None,
+        cost: CostLike = "product",
+        renormalize: bool = False,
+        solver: str | Mapping[str, Any] | Solver = "auto",
+        tol: float = 1e-3,
+        normalize: bool = True,
+        gather: bool = False,
+    ) -> None:
+        super().__init__(normalize=normalize, gather=gather)
+        # Up to terms of one view the circular variance of two is -⟨x, y⟩ / 2.
+        gap = M3GLoss(
+            temperature=temperature, final_temperature=final_temperature, solver=solver, tol=tol, normalize=False
+        )
+        self.gap, self.pair_loss = gap, GapOfTwo(gap)
+        self.cost, self.renormalize = as_cost(cost), renormalize
+
+    @property
+    def moves(self) -> bool:
+        return self.gap.moves
+
+    def set_progress(self, share: float) -> None:
+        self.gap.set_progress(share)
+
+    def compute(self, views: Tensor, mask: Tensor | None, teacher: Tensor | None = None) -> Tensor:
+        checked = {"normalize": self.normalize, "check_entries": self.reads_values}
+        points = _checks.masked_and_scaled(views, mask, **checked)
+        if points.ndim != 3:
+            raise ValueError(f"views must be one batch of shape (k, n, d), got shape {_checks.shape_of(views)}.")
+        targets = points if teacher is None else _checks.masked_and_scaled(teacher, mask, name="teacher", **checked)
+        k = len(points)
+        queries = [self.cost.query(targets, l, mask=mask) for l in range(k)]
+        if self.renormalize:
+            queries = [torch.nn.functional.normalize(query, dim=-1, eps=1e-3) for query in queries]
+        answers = self.cost.candidates(points)
+        if mask is None or (self.reads_values and bool(mask.all())):
+            return self.pair_loss(answers, torch.stack(queries))
+        known = mask & (mask.sum(0) > 1)
+        return mean_over(self.pair_loss, zip(answers, queries, known), 2)
+
+    def report(self, value: Tensor) -> dict[str, float]:
+        """The mean gap, and how the last solve went."""
+        return self.gap.report(value)
+
+    def extra_repr(self) -> str:
+        return f"cost={self.cost!r}, renormalize={self.renormalize}"
