@@ -5,7 +5,7 @@ The folder is that of `m3g reproduce views`. Candidates, for an object with p of
     zero            the zero vector, similarity 0 to everything
     mean            the unit mean of its present views, without gradient
     mean, gradient  the same with gradient
-    rescaled        the zero vector, present views times sqrt((k - 1) / (p - 1)), so that its true tuple keeps its contrast
+    rescaled        the zero vector, present views times sqrt((k - 1) / (p - 1)), which restores the true contrast
     neutral         for the product cost: the factor 1 / sqrt(d), so that a tuple is scored by the views present
 
 beside two pairwise losses that leave missing entries out. Writes benchmarks/results/missing.{json,md}.

@@ -51,9 +51,7 @@ def rows_of(name: str, k: int, source: Path) -> tuple[list[Tensor], Tensor]:
     return views, torch.as_tensor(arrays["label"]).long().flatten()[order]
 
 
-def train(
-    problem: Problem, objective: Objective, *, source: Path, seed: int, missing: float = 0.0
-) -> dict[str, float]:
+def train(problem: Problem, objective: Objective, *, source: Path, seed: int, missing: float = 0.0) -> dict[str, float]:
     """Train with `missing` of the training entries removed at random, and measure on whole rows."""
     views, labels = rows_of(problem.name, problem.k, source)
     torch.manual_seed(seed)

@@ -51,7 +51,9 @@ def table(found: dict[str, dict[str, float]]) -> str:
                 total[temperature] += means
                 cells.append(" / ".join(f"{value:.1f}" for value in means))
             lines.append(f"| {problem.name}, k = {problem.k}, n = {problem.batch} | " + " | ".join(cells) + " |")
-        lines += ["| **mean** | " + " | ".join(f"{statistics.fmean(v):.1f}" if v else "" for v in total.values()) + " |"]
+        lines += [
+            "| **mean** | " + " | ".join(f"{statistics.fmean(v):.1f}" if v else "" for v in total.values()) + " |"
+        ]
         lines.append("")
     return "\n".join(lines)
 

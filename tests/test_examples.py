@@ -63,6 +63,15 @@ def test_a_third_view_helps_the_coupling_of_two(run):
 
 
 @pytest.mark.slow
+def test_the_sum_of_two_digits_is_in_no_pair_of_views(run):
+    out = run("digit_sum.py", "--steps", 600)
+    by_pairs, by_product, by_rest = numbers(r"([\d.]+) %   \(", out)
+    assert by_pairs < 20
+    assert by_product > 70
+    assert by_rest > 70
+
+
+@pytest.mark.slow
 def test_the_estimator_beside_linear_cca(run):
     rows = [line.split() for line in run("estimator.py", "--epochs", 1).splitlines()[1:]]
     scores = [[float(value) for value in row[-3:]] for row in rows]

@@ -85,6 +85,26 @@ def average_of_rest(z, mask, pair, *, renormalize=True, symmetric=False, target=
     return total / weight
 
 
+def query_of_rest(z, mask, temperature, *, renormalize=False):
+    """The two-view gap of each view with the scaled product of the others that are present."""
+    k, n, d = z.shape
+    total, weight = 0.0, 0
+    for l in range(k):
+        rows = [i for i in range(n) if mask[l, i] and sum(bool(mask[m, i]) for m in range(k)) > 1]
+        queries = []
+        for i in rows:
+            others = [z[m, i] for m in range(k) if m != l and mask[m, i]]
+            query = torch.tensor(
+                [d ** ((len(others) - 1) / 2) * math.prod(float(z[c]) for z in others) for c in range(d)]
+            ).double()
+            queries.append(query / query.norm() if renormalize else query)
+        if len(rows) >= 2:
+            # A circular variance of two is -<x, y> / 2 and terms of one view: epsilon is half the temperature.
+            total += len(rows) * gap_of_two(z[l, rows], torch.stack(queries), temperature / 2)
+            weight += len(rows)
+    return total / weight
+
+
 def score(z, indices):
     """The multilinear inner product of the tuple of these points."""
     d = z.shape[-1]

@@ -60,6 +60,20 @@ CASES = {
         partial(losses.build, "m3g-pairs", epsilon=0.2, rest=0.0, tol=1e-9),
         lambda z, mask: literal.pairwise(z, mask, partial(literal.gap_of_two, epsilon=0.2), least=2),
     ),
+    "m3g-rest": (
+        partial(losses.build, "m3g-rest", temperature=0.4, tol=1e-9),
+        lambda z, mask: literal.query_of_rest(z, mask, 0.4),
+    ),
+    "m3g-rest renormalised": (
+        partial(losses.build, "m3g-rest", temperature=0.4, renormalize=True, tol=1e-9),
+        lambda z, mask: literal.query_of_rest(z, mask, 0.4, renormalize=True),
+    ),
+    "m3g-rest of means": (
+        partial(losses.build, "m3g-rest", temperature=0.4, cost="cv", tol=1e-9),
+        lambda z, mask: literal.average_of_rest(
+            z, mask, partial(literal.gap_of_two, epsilon=0.2), least=2, renormalize=False
+        ),
+    ),
     "byol-pwe": (
         partial(losses.build, "byol-pwe"),
         lambda z, mask: literal.pairwise(z, mask, literal.byol),

@@ -25,6 +25,7 @@ from m3g.losses.kl import KLLoss, matching_divergence
 from m3g.losses.lejepa import LeJEPA, lejepa
 from m3g.losses.m3g import M3GLoss, leave_one_out, matching_gap
 from m3g.losses.m3g_pairs import M3GPairs
+from m3g.losses.m3g_rest import M3GRest
 from m3g.losses.mcca import MCCA, mcca
 from m3g.losses.mmcr import MMCR, mmcr
 from m3g.losses.mv_dhel import MVDHEL, mv_dhel
@@ -55,6 +56,7 @@ __all__ = [
     "LeJEPA",
     "M3GLoss",
     "M3GPairs",
+    "M3GRest",
     "MVInfoNCE",
     "Pairwise",
     "PolyView",

@@ -16,6 +16,7 @@ from m3g.losses.kl import KLLoss
 from m3g.losses.lejepa import LeJEPA
 from m3g.losses.m3g import M3GLoss
 from m3g.losses.m3g_pairs import M3GPairs
+from m3g.losses.m3g_rest import M3GRest
 from m3g.losses.mcca import MCCA
 from m3g.losses.mmcr import MMCR
 from m3g.losses.mv_dhel import MVDHEL
@@ -39,6 +40,9 @@ _LOSSES = {
     "m3g": LossEntry(M3GLoss, "gap between the true matching of k views and the best polymatching", "n^k"),
     "m3g-pairs": LossEntry(
         M3GPairs, "m3g two views at a time: all pairs, and each view with the average of the rest", "k² n² d"
+    ),
+    "m3g-rest": LossEntry(
+        M3GRest, "m3g of each view with the product of the rest: dependence among all views", "k n² d"
     ),
     "kl": LossEntry(KLLoss, "divergence of the true matching from the best: m3g / epsilon, or that of pairs", "n^k"),
     "infonce-pwe": LossEntry(InfoNCEPairwise, "InfoNCE, mean over the pairs of views", "k² n² d"),
