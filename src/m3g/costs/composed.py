@@ -61,6 +61,16 @@ class SumCost(Cost):
         slopes = [cost.slope(k) for _, cost in self.terms]
         return sum(weight * slope for (weight, _), slope in zip(self.terms, slopes) if slope) if all(slopes) else None
 
+    def query(self, views: Tensor, view: int, *, mask: Tensor | None = None) -> Tensor:
+        """The queries of all terms side by side, each times its part of the slope."""
+        k = views.shape[-3]
+        parts = [cost.query(views, view, mask=mask) for _, cost in self.terms]
+        slopes = [weight * (cost.slope(k) or 0.0) for weight, cost in self.terms]
+        return torch.cat([slope / sum(slopes) * part for slope, part in zip(slopes, parts)], -1)
+
+    def candidates(self, points: Tensor) -> Tensor:
+        return torch.cat([cost.candidates(points) for _, cost in self.terms], -1)
+
     def __repr__(self) -> str:
         return " + ".join(repr(cost) if weight == 1 else f"{weight:g} * {cost!r}" for weight, cost in self.terms)
 
@@ -117,6 +127,13 @@ class RestrictedCost(Cost):
 
     def slope(self, k: int) -> float | None:
         return self.cost.slope(k)
+
+    def query(self, views: Tensor, view: int, *, mask: Tensor | None = None) -> Tensor:
+        """The query of the restricted and normalised points."""
+        return self.cost.query(_restricted(views, self.features(views.shape[-1])), view, mask=mask)
+
+    def candidates(self, points: Tensor) -> Tensor:
+        return self.cost.candidates(_restricted(points, self.features(points.shape[-1])))
 
     def __repr__(self) -> str:
         start, stop = ("" if value is None else value for value in (self.start, self.stop))
