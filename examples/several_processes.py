@@ -7,6 +7,7 @@ With `gather=True` the loss collects the views of all processes; each then diffe
 
 import torch
 import torch.distributed as dist
+import torch.distributed.nn.functional  # before there is a group, which its default arguments would keep alive
 from torch.nn.parallel import DistributedDataParallel
 
 import m3g
@@ -27,8 +28,7 @@ class Model(torch.nn.Module):
         return self.loss([encoder(view) for encoder, view in zip(self.encoders, views)])
 
 
-def main() -> None:
-    dist.init_process_group("gloo")  # "nccl" on GPUs
+def compare() -> None:
     rank, world = dist.get_rank(), dist.get_world_size()
     views = torch.randn(K, N, WIDTH, generator=torch.Generator().manual_seed(1))
 
@@ -46,7 +46,15 @@ def main() -> None:
         print(f"one process, {N} objects       gap {whole.item():.4f}")
         print(f"{world} processes, {N // world} each          gap {gap.item():.4f}")
         print(f"largest difference of a gradient {difference:.0e}")
-    dist.destroy_process_group()
+
+
+def main() -> None:
+    dist.init_process_group("gloo")  # "nccl" on GPUs
+    try:
+        compare()
+        dist.barrier()  # no process ends while another still communicates
+    finally:
+        dist.destroy_process_group()
 
 
 if __name__ == "__main__":

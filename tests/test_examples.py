@@ -1,5 +1,6 @@
 """Every example runs, quickly, and shows what it says it shows."""
 
+import os
 import re
 import runpy
 import subprocess
@@ -77,6 +78,19 @@ def test_the_estimator_beside_linear_cca(run):
     scores = [[float(value) for value in row[-3:]] for row in rows]
     assert len(scores) == 3
     assert all(all_views > 50 and found > 100 / 400 for all_views, _, found in scores)
+
+
+@pytest.mark.slow
+def test_the_process_group_ends_with_its_threads(tmp_path):
+    """Those that are alive when Python ends release tensors without its lock, which aborts the process."""
+    script = (
+        "import sys; sys.path[:0] = sys.argv[1:]; import several_processes, threads\n"
+        "several_processes.main(); assert not threads.group_threads(), threads.group_threads()"
+    )
+    alone = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "0"}
+    command = [sys.executable, "-c", script, EXAMPLES, Path(__file__).parent]
+    found = subprocess.run(command, env={**os.environ, **alone}, capture_output=True, text=True, timeout=300)
+    assert found.returncode == 0, found.stderr
 
 
 @pytest.mark.slow

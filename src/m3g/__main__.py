@@ -3,6 +3,7 @@
 import sys
 
 from m3g.cli import main
+from m3g.cli.launch import leave
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(leave(main()))

@@ -124,6 +124,21 @@ def test_a_process_ends_with_the_one_that_started_it(tmp_path):
     assert subprocess.run([sys.executable, "-c", script], env=environment, timeout=300).returncode == 2
 
 
+@pytest.mark.parametrize("code", [0, 2])
+def test_a_process_of_several_skips_the_shutdown_of_python(code):
+    """In which a thread of the process group would abort it; what is registered for the end still runs after success."""
+    script = (
+        "import atexit, threading, time; from m3g.cli.launch import leave\n"
+        "atexit.register(print, 'registered'); threading.Thread(target=time.sleep, args=[1000]).start()\n"
+        f"leave({code})"
+    )
+    environment = {**ENVIRONMENT, "TORCHELASTIC_RUN_ID": "test"}
+    ended = subprocess.run(
+        [sys.executable, "-c", script], env=environment, timeout=300, capture_output=True, text=True
+    )
+    assert (ended.returncode, ended.stdout) == (code, "registered\n" if code == 0 else "")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("when", "rank"), [("before", "1"), ("during", "1"), ("during", "0")])
 def test_a_process_that_fails_alone_ends_all(tmp_path, rank, when, torchrun):

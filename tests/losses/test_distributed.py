@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -22,6 +23,7 @@ def ranks(tmp_path_factory):
     processes = [
         subprocess.Popen(
             [sys.executable, two.__file__, str(rank), str(folder / "meeting"), str(result)],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
             stderr=subprocess.PIPE,
             text=True,
         )

@@ -9,11 +9,13 @@ import sys
 
 import torch
 import torch.distributed as dist
+import torch.distributed.nn.functional  # before there is a group, which its default arguments would keep alive
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import m3g
 from m3g import losses
+from threads import group_threads
 
 WORLD, K, N, D_IN, D = 2, 3, 5, 7, 6
 
@@ -108,9 +110,8 @@ def mask_on_one_process(rank):
     )
 
 
-def main(rank, meeting, result):
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=WORLD)
+def compute(rank):
+    """Everything that the test compares."""
     results = {}
     for name, options, masked, taught in cases():
         for gather in (True, False):
@@ -121,8 +122,18 @@ def main(rank, meeting, result):
     results["refusals"] = list(refusals(rank))
     results["random solvers"] = list(random_solvers(rank))
     results["mask on one process"] = mask_on_one_process(rank)
-    torch.save(results, result)
-    dist.destroy_process_group()
+    return results
+
+
+def main(rank, meeting, result):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=WORLD)
+    try:
+        torch.save(compute(rank), result)
+        dist.barrier()
+    finally:
+        dist.destroy_process_group()
+    assert not group_threads()
 
 
 if __name__ == "__main__":

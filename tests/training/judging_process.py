@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 
 from m3g.training.mismatch.reliability import Mismatch
+from threads import group_threads
 
 K, N, D, STEPS = 3, 80, 16, 4
 
@@ -32,5 +33,9 @@ def judged(part):
 if __name__ == "__main__":
     rank = int(sys.argv[1])
     dist.init_process_group("gloo", init_method=f"file://{sys.argv[2]}", rank=rank, world_size=2)
-    torch.save(judged(slice(rank, None, 2)), f"{sys.argv[3]}{rank}")
-    dist.destroy_process_group()
+    try:
+        torch.save(judged(slice(rank, None, 2)), f"{sys.argv[3]}{rank}")
+        dist.barrier()
+    finally:
+        dist.destroy_process_group()
+    assert not group_threads()

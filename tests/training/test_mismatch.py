@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -161,8 +162,9 @@ def test_an_empty_list_is_explained(tmp_path, capsys):
 
 def test_two_processes_judge_like_one_with_the_full_batch(tmp_path):
     command = [sys.executable, judging_process.__file__]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     files = [str(tmp_path / "meeting"), str(tmp_path / "odds")]
-    running = [subprocess.Popen([*command, str(rank), *files]) for rank in range(2)]
+    running = [subprocess.Popen([*command, str(rank), *files], env=environment) for rank in range(2)]
     assert [process.wait(timeout=300) for process in running] == [0, 0]
     whole = judging_process.judged(slice(None))
     assert int((whole < 0).sum()) > 2

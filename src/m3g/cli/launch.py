@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import sys
@@ -58,3 +59,18 @@ def end_with_parent() -> None:
 
     if STARTED_BY in os.environ:
         threading.Thread(target=watch, args=[int(os.environ[STARTED_BY])], daemon=True).start()
+
+
+def leave(code: int) -> int:
+    """Return the exit code; a process of several ends here.
+
+    Python's own shutdown is skipped there. A thread of the process group that needs Python's lock while Python shuts
+    down aborts the process, and after an error the destructor of the group would wait for processes that are gone.
+    """
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        if code == 0:
+            atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    return code

@@ -16,7 +16,7 @@ from m3g.training.loop import checkpoint, logs
 from m3g.training.loop.build import build_data, build_module
 from m3g.training.loop.loggers import Loggers
 from m3g.training.loop.module import MultiViewModule, NonFiniteLoss
-from m3g.training.loop.processes import is_first, started
+from m3g.training.loop.processes import end_group, is_first, prepare_group, started
 from m3g.training.loop.trainer import build_trainer
 from m3g.training.mismatch.entries import write_entries
 from m3g.training.runs.export import save_network
@@ -60,7 +60,7 @@ def train(
     if resume and first:
         folder.lock()
     try:
-        return _train(
+        done = _train(
             config,
             folder,
             data=data,
@@ -70,6 +70,8 @@ def train(
             callbacks=callbacks or [],
             loggers=opened,
         )
+        end_group()
+        return done
     finally:
         if loggers is None:
             opened.close()
@@ -120,6 +122,7 @@ def _train(
             "loop.sync_batchnorm must be left out without GPUs, got several processes on CPUs: leave it out."
         )
     if started():
+        prepare_group()
         with logs.quiet():  # what fit does first, so that all processes have met before anything is written
             trainer.strategy.connect(module)
             trainer.strategy.setup_environment()
