@@ -41,8 +41,6 @@ __all__ = [
 ]
 
 Views = Tensor | Sequence[Tensor]
-# Below this part of the sum a scaling in float64 could leave the range; such a point may as well have weight 0.
-SMALLEST_WEIGHT = 1e-100
 
 
 def working_dtype(dtype: torch.dtype) -> torch.dtype:
@@ -193,34 +191,19 @@ def same_shape(student: Tensor, teacher: Tensor) -> None:
         raise ValueError(f"teacher must have the student's shape {shape_of(student)}, got shape {shape_of(teacher)}.")
 
 
-def marginal_weights(weights: Sequence[Tensor] | None, sizes: Sequence[int], like: Tensor) -> list[Tensor] | None:
-    """Weights per view: not negative, with the same sum in every view; None means uniform."""
-    if weights is None:
-        return None
-    if isinstance(weights, Tensor) or len(weights) != len(sizes):
-        got = "a tensor" if isinstance(weights, Tensor) else f"{len(weights)}"
-        raise ValueError(f"weights must be a sequence of {len(sizes)} tensors, one per view, got {got}.")
-    out = []
-    for l, (weight, size) in enumerate(zip(weights, sizes)):
-        weight = torch.as_tensor(weight, dtype=torch.float64, device=like.device)
-        if weight.shape[-1:] != (size,):
-            raise ValueError(f"weights must have {size} entries in view {l}, got shape {shape_of(weight)}.")
-        wrong = weight[~((weight >= 0) & (weight < math.inf))]
-        if wrong.numel():
-            raise ValueError(f"weights must be finite numbers of at least 0, got {float(wrong[0])} in view {l}.")
-        total = weight.sum(-1, keepdim=True)
-        if not bool((total > 0).all()):
-            raise ValueError(f"weights must have a positive sum, got only zeros in view {l}.")
-        tiny = weight[(weight > 0) & (weight < SMALLEST_WEIGHT * total)]
-        if tiny.numel():
-            raise ValueError(
-                f"weights must be 0 or at least {SMALLEST_WEIGHT:g} of their sum, got {float(tiny[0])} in view {l}."
-            )
-        out.append(weight)
-    totals = [float(weight.sum(-1).max()) for weight in out]
-    if not all(math.isclose(total, totals[0], rel_tol=1e-4) for total in totals):
-        raise ValueError(f"weights must have the same sum in every view, got sums {totals}.")
-    return [weight * (totals[0] / total) for weight, total in zip(out, totals)]
+def described(value: object) -> str:
+    """A value in the words of an error message: the type, and the value itself where it is short."""
+    text = repr(value) if isinstance(value, (str, int, float)) else ""
+    return f"{type(value).__name__} {text}" if 0 < len(text) <= 40 else type(value).__name__
+
+
+def readable(name: str, tensor: Tensor) -> Tensor:
+    """Refuse tensors without entries in memory: sparse, quantized and meta ones."""
+    if tensor.layout != torch.strided:
+        raise ValueError(f"{name} must be dense tensors, got {tensor.layout}: call .to_dense() first.")
+    if tensor.is_meta:
+        raise ValueError(f"{name} must be tensors with values, got one on device 'meta'.")
+    return tensor
 
 
 def not_vmapped(name: str, tensor: Tensor) -> None:

@@ -13,10 +13,17 @@ from collections.abc import Iterable
 from typing import Any
 
 
+def _finite(value: object) -> bool:
+    """Whether a value is a number that a float can hold."""
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return False
+    return math.isfinite(value) if isinstance(value, float) else abs(value) < 2**1023
+
+
 def positive(name: str, value: float) -> float:
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         raise ValueError(f"{name} must be a positive number, got {type(value).__name__} {value!r}.")
-    if not (value > 0 and math.isfinite(value)):
+    if not (_finite(value) and value > 0):
         raise ValueError(f"{name} must be a positive finite number, got {value!r}.")
     return float(value)
 
@@ -28,13 +35,13 @@ def positive_int(name: str, value: int) -> int:
 
 
 def non_negative(name: str, value: float) -> float:
-    if not (value >= 0 and math.isfinite(value)):
+    if not (_finite(value) and value >= 0):
         raise ValueError(f"{name} must be a finite number of at least 0, got {value!r}.")
     return float(value)
 
 
 def fraction(name: str, value: float) -> float:
-    if not isinstance(value, (int, float)) or not 0 <= value < 1:
+    if not (_finite(value) and 0 <= value < 1):
         raise ValueError(f"{name} must be a number from 0 (included) to 1 (excluded), got {value!r}.")
     return float(value)
 

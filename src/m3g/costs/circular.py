@@ -11,7 +11,7 @@ from torch import Tensor
 from m3g import _checks
 from m3g._checks import Views
 from m3g.costs.coupling import Coupling, TensorCoupling, all_edges, all_equal, mean_products, squared_means
-from m3g.costs.problem import Cost, LogKernels, PairwiseProblem, Problem
+from m3g.costs.problem import Cost, LogKernels, PairwiseProblem, Problem, vector_dtype
 
 RESULTANT_FLOOR = 1e-6
 
@@ -155,7 +155,8 @@ class CircularVarianceProblem(PairwiseProblem):
         if self.unit:
             return LogKernels(groups, None)
         # C = factor - (factor / k²) |Σ x|², and |Σ x|² = 2 Σ_{l<m} ⟨x_l, x_m⟩ + Σ_l |x_l|².
-        return LogKernels(groups, of_pair - of_pair * torch.linalg.vecdot(points, points))
+        wide = points.to(vector_dtype(points.device))
+        return LogKernels(groups, of_pair - of_pair * torch.linalg.vecdot(wide, wide))
 
     def scaled(self, weight: float) -> CircularVarianceProblem:
         return Problem.scaled(self, weight)

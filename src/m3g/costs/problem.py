@@ -20,6 +20,11 @@ AnyProblem = TypeVar("AnyProblem", bound="Problem")
 AnyPairwise = TypeVar("AnyPairwise", bound="PairwiseProblem")
 
 
+def vector_dtype(device: torch.device) -> torch.dtype:
+    """The type of potentials: vectors are cheap, so float64 wherever the device has it."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
 class Problem(ABC):
     """A cost for every k-tuple (i_1, …, i_k), for each member of a batch.
 
@@ -190,8 +195,8 @@ class LogKernels:
     Attributes:
         groups: exponents in the order of the edges, all in one tensor (edges · b, n, n), the batch of the first edge
             first, or one (b, n_l, n_m) each.
-        shift: (b, N), the views one after the other; eps times the log scalings of the exponents plus this are the
-            potentials. None means 0.
+        shift: (b, N), the views one after the other, in float64; eps times the log scalings of the exponents plus this
+            are the potentials. None means 0.
     """
 
     groups: list[Tensor]
@@ -244,7 +249,7 @@ class PairwiseProblem(Problem):
             groups.append((cost - rows).sub_(columns).mul_(-1 / epsilon))
             all_rows.append(rows)
             all_columns.append(columns)
-        shift = torch.zeros(self.num_batch, sum(self.sizes), dtype=dtype, device=self.device)
+        shift = torch.zeros(self.num_batch, sum(self.sizes), dtype=vector_dtype(self.device), device=self.device)
         parts = shift.split(list(self.sizes), 1)
         rows_of, columns_of = self.by_edge(all_rows), self.by_edge(all_columns)
         for l, m in self.edges:

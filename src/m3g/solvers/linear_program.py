@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from m3g.costs import Problem
+from m3g.costs.problem import vector_dtype
 from m3g.solvers.shared.couplings import SparseCoupling
 from m3g.solvers.shared.solver import Solver
 from m3g.solvers.shared.weights import concatenated_weights
@@ -63,7 +64,9 @@ class LinearProgram(Solver):
             problem=problem,
             epsilon=0.0,
             value=mass_tensor.new_tensor(value).reshape(problem.batch),
-            flat_potentials=mass_tensor.new_tensor(np.concatenate(potentials)).unsqueeze(0),
+            flat_potentials=torch.as_tensor(
+                np.concatenate(potentials), dtype=vector_dtype(problem.device), device=problem.device
+            ).unsqueeze(0),
             error=mass_tensor.new_tensor(error).reshape(problem.batch),
             num_steps=1,
             tol=tol,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -12,7 +13,8 @@ from m3g import _checks
 from m3g.costs import Problem
 from m3g.solvers.shared.couplings import DenseCoupling, log_slab, slabs
 from m3g.solvers.shared.memory import memory_limit
-from m3g.solvers.shared.precision import full_precision
+from m3g.solvers.shared.precision import full_precision, largest_magnitude, needs_double
+from m3g.solvers.shared.result import Result
 from m3g.solvers.shared.solver import Solver
 from m3g.solvers.shared.weights import concatenated_weights
 from m3g.solvers.solution import Solution
@@ -52,10 +54,16 @@ class Sinkhorn(Solver):
             "use solver='sampled' (cost 'csd' or by pairs), solver='factored' (by pairs), fewer points, or fewer views",
         )
         with full_precision(problem.device):
-            return self._solve(problem, epsilon, tol, concatenated_weights(problem, weights))
+            target = concatenated_weights(problem, weights)
+            cost = problem.dense()
+            if self.fixed_steps is None and needs_double(cost, largest_magnitude(cost) / epsilon, tol):
+                del cost
+                _checks.fits(f"the cost tensor of {shape} entries in float64", 2 * size, limit, "use a larger epsilon")
+                wide = problem.detached().with_tensors([tensor.detach().double() for tensor in problem.tensors])
+                return self._solve(wide, wide.dense(), epsilon, tol, target).in_units_of(problem)
+            return self._solve(problem, cost, epsilon, tol, target)
 
-    def _solve(self, problem: Problem, epsilon: float, tol: float, target: Tensor) -> Solution:
-        cost = problem.dense()
+    def _solve(self, problem: Problem, cost: Tensor, epsilon: float, tol: float, target: Tensor) -> Solution:
         sizes = list(problem.sizes)
         log_weights = [part.to(cost.dtype) for part in target.log().split(sizes, 1)]
         potentials = [torch.zeros_like(part) for part in log_weights]
@@ -70,6 +78,10 @@ class Sinkhorn(Solver):
                 worst = float(error.max()) if self.fixed_steps is None else 0.0
                 if worst <= tol or worst != worst:
                     break
+        reason = None
+        if self.fixed_steps is None:
+            finite = Result.CONVERGED if worst <= tol else Result.OUT_OF_STEPS
+            reason = finite if math.isfinite(worst) else Result.OUT_OF_RANGE
         mass = marginals.split(sizes, 1)[0].sum(1)
         value = (torch.cat(potentials, 1) * target).sum(1) - epsilon * mass
         return Solution(
@@ -82,6 +94,7 @@ class Sinkhorn(Solver):
             tol=tol,
             solver=self.name,
             coupling_form=DenseCoupling(cost, potentials, epsilon),
+            reason=reason,
         )
 
 

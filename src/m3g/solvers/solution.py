@@ -11,7 +11,9 @@ from torch import Tensor
 from m3g import _checks
 from m3g.costs import Coupling, Problem, all_edges
 from m3g.costs.coupling import Edge
+from m3g.costs.problem import vector_dtype
 from m3g.solvers.gradients.coupling import differentiable_marginals
+from m3g.solvers.shared.couplings import RescaledCoupling
 from m3g.solvers.shared.memory import memory_limit
 from m3g.solvers.shared.result import Result
 
@@ -24,10 +26,12 @@ class Solution:
         value: OT_eps, the entropic cost `min ⟨P, C⟩ + eps ⟨P, log P - 1⟩` (batch shape of the problem). It is the
             dual value at the potentials found, so never above the optimum; with solver="sampled" an estimate.
         flat_potentials: (b, N), behind `potentials`, a list of k tensors (..., n_l) with
-            P = exp((f_1 ⊕ … ⊕ f_k - C) / eps).
-        error: Σ_l |m_l(P) - a_l|_1, the distance of the marginals from the weights (batch shape).
+            P = exp((f_1 ⊕ … ⊕ f_k - C) / eps). They are float64 also where the costs are float32: f and C may be much
+            larger than eps, and P rebuilt from rounded numbers is then off by more than `error`.
+        error: Σ_l |m_l(P) - a_l|_1, the distance of the marginals from the weights (batch shape); at most `tol` times
+            `mass` where the solve converged.
         num_steps: sweeps, Newton steps or pivots taken, as the solver counts them.
-        tol: the tolerance asked for.
+        tol: the tolerance asked for, relative to the mass.
         solver: name of the solver that found it.
         standard_error: of `value`, and so of the loss (batch shape), where the solver samples; else None. Infinite
             where a fixed number of steps left an estimate that is not to be trusted.
@@ -36,6 +40,7 @@ class Solution:
         reason: how the solve ended, where the solver knows; None leaves it to `result` to tell from the tensors.
         gradients: d value / d tensors of the problem, where the solver computed them on its way; None leaves it to the
             coupling to tell.
+        mass: the sum of the weights of a view (batch shape).
         differentiable: whether `pair_marginal` and `coupling` carry gradients to the problem's tensors.
     """
 
@@ -52,13 +57,14 @@ class Solution:
     relative_gradient_error: Tensor | None = None
     reason: Result | None = None
     gradients: tuple[Tensor, ...] | None = None
+    mass: Tensor | float = 1.0
     differentiable: bool = False
     _pairs: dict[Edge, Tensor] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def potentials(self) -> list[Tensor]:
-        """f_1 … f_k, tensors (..., n_l)."""
-        parts = self.flat_potentials.to(self.problem.dtype).split(list(self.problem.sizes), 1)
+        """f_1 … f_k, tensors (..., n_l) in float64 (in float32 on a device without it)."""
+        parts = self.flat_potentials.to(vector_dtype(self.problem.device)).split(list(self.problem.sizes), 1)
         return [self._shaped(part) for part in parts]
 
     @property
@@ -73,7 +79,7 @@ class Solution:
             return self.reason
         if not _finite(self.error):
             return Result.OUT_OF_RANGE
-        if not bool((self.error <= self.tol).all()):
+        if not bool((self.error <= self.tol * self.mass).all()):
             return Result.OUT_OF_STEPS
         if self.standard_error is None:
             return Result.CONVERGED
@@ -86,6 +92,40 @@ class Solution:
 
     def _shaped(self, tensor: Tensor) -> Tensor:
         return tensor.reshape(*self.problem.batch, *tensor.shape[1:])
+
+    def in_units_of(self, problem: Problem, mass: Tensor | None = None) -> Solution:
+        """The solution as that of `problem`, which is the one solved in another type, with `mass` (b,) times its mass.
+
+        P becomes m P, so the value becomes m (value + eps log m), and one potential grows by eps log m.
+        """
+        b, dtype = problem.num_batch, problem.dtype
+        wide = self.flat_potentials.to(vector_dtype(problem.device))
+        mass = wide.new_ones(b) if mass is None else mass.to(wide.dtype).expand(b)
+        shaped = mass.reshape(problem.batch)
+        lift = self.epsilon * mass.log()
+
+        def scaled(number: Tensor | None) -> Tensor | None:
+            return None if number is None else (number * shaped).to(dtype)
+
+        gradients = self.gradients
+        if gradients is not None:
+            factors = [mass.reshape([-1] + [1] * (gradient.ndim - 1)) for gradient in gradients]
+            gradients = tuple((gradient * factor).to(dtype) for gradient, factor in zip(gradients, factors))
+        first = torch.arange(wide.shape[1], device=wide.device) < problem.sizes[0]
+        return replace(
+            self,
+            problem=problem,
+            value=((self.value + lift.reshape(problem.batch)) * shaped).to(dtype),
+            flat_potentials=wide + lift.unsqueeze(1) * first,
+            error=(self.error * shaped).to(dtype),
+            mass=shaped,
+            coupling_form=RescaledCoupling(self.coupling_form, mass, self.problem.dtype, dtype),
+            standard_error=scaled(self.standard_error),
+            relative_gradient_error=None
+            if self.relative_gradient_error is None
+            else self.relative_gradient_error.to(dtype),
+            gradients=gradients,
+        )
 
     def marginal(self, l: int) -> Tensor:
         """Marginal of view l: (..., n_l)."""

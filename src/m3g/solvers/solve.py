@@ -17,12 +17,15 @@ from m3g.solvers.gradients.value import differentiable_value
 from m3g.solvers.linear_program import LinearProgram
 from m3g.solvers.sampled.solver import Sampled
 from m3g.solvers.shared.solver import Solver
+from m3g.solvers.shared.weights import marginal_weights
 from m3g.solvers.sinkhorn import Sinkhorn
 from m3g.solvers.solution import Solution
 from m3g.solvers.support import Support
 
 # A weight below this is not solved in float32.
 SMALLEST_SINGLE = 1e-20
+# Weights whose sum is this close to 1 are solved as they are; others with sum 1, and the solution is scaled.
+UNIT = 1e-4
 
 SOLVERS: dict[str, type[Solver]] = {
     "auto": Auto,
@@ -74,12 +77,13 @@ def solve(
     Args:
         problem: a cost applied to views, or a dense cost tensor (n_1, …, n_k).
         epsilon: strength of the entropy, > 0 (0 with solver="linear-program").
-        tol: the solution is found when Σ_l |m_l(P) - a_l|_1 is at most this.
+        tol: the solution is found when Σ_l |m_l(P) - a_l|_1 is at most this part of the mass Σ_i a_l[i], which is 1
+            without `weights`.
         solver: "auto", "factored", "sampled", "sinkhorn", "linear-program", or an object such as
             `Factored(newton=False)`.
         weights: k tensors a_l (n_l) with one common sum; uniform with sum 1 if left out. A point of weight 0 is left
-            out: it carries no mass, and its potential is minus infinity. Where a weight is below 1e-20 the problem
-            is solved, and answered, in float64.
+            out: it carries no mass, and its potential is minus infinity. Where a weight is below 1e-20 of their
+            sum the problem is solved, and answered, in float64.
         differentiable: let `value`, `pair_marginal` and `coupling` carry gradients to the cost, the last two by
             the implicit function theorem, which holds to the accuracy of `tol`.
 
@@ -107,7 +111,12 @@ def solve(
         raise ValueError(f"problem must be a cost applied to views or a dense tensor, got {type(problem).__name__}.")
     chosen = as_solver(solver)
     _checks.positive("tol", tol)
-    checked = _checks.marginal_weights(weights, problem.sizes, problem.tensors[0])
+    checked = marginal_weights(weights, problem.sizes, problem.batch, problem.device)
+    mass = None if checked is None else checked[0].sum(-1)
+    if checked is not None and mass is not None and bool(((mass - 1).abs() > UNIT).any()):
+        checked = [weight / mass.unsqueeze(-1) for weight in checked]
+    else:
+        mass = None
     support = Support.of(checked)
     if support is not None and checked is not None:
         problem, checked = support.restricted(problem, checked)
@@ -115,6 +124,8 @@ def solve(
         # Scalings of such points leave the range of float32, so the problem is solved and answered in float64.
         problem = problem.with_tensors([tensor.double() for tensor in problem.tensors])
     solution = chosen.solve(problem, epsilon=chosen.check_epsilon(epsilon), tol=tol, weights=checked)
+    if mass is not None:
+        solution = solution.in_units_of(problem, mass.reshape(-1))
     if chosen.fixed_steps is None and not solution.converged:
         # What may be wrong with the costs is looked for only now: looking costs a pass over them.
         for tensor in problem.tensors:

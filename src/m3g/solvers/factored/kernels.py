@@ -9,11 +9,11 @@ from torch import Tensor
 
 from m3g.costs import PairwiseProblem
 from m3g.costs.coupling import Edge
-from m3g.solvers.shared.precision import DOUBLE_RANGE, SINGLE_RANGE, vector_dtype
+from m3g.costs.problem import vector_dtype
+from m3g.solvers.shared.precision import DOUBLE_RANGE, SINGLE_RANGE, SINGLE_TOLERANCE, largest_magnitude
 from m3g.solvers.shared.weights import concatenated_weights
 
-# float32 sums of n² entries do not converge below this error; float32 log scalings not below the second.
-SINGLE_TOLERANCE = 5e-6
+# float32 log scalings do not converge below this error.
 SINGLE_VECTORS = 5e-5
 # Exponents, summed over the pairs, up to which one step balances the kernels well enough.
 FLAT = 30.0
@@ -26,7 +26,7 @@ class Kernels(NamedTuple):
         matrices: kernels {(l, m): (b, n_l, n_m)}, or their logarithms where `in_range` is False.
         groups: the same, joined as in `LogKernels`.
         target: the weights (b, N), in the type of the log scalings.
-        shift: (b, N) to be added to eps times the log scalings, which gives the potentials; None means 0.
+        shift: (b, N) in float64, to be added to eps times the log scalings, which gives the potentials; None means 0.
         in_range: whether products of the kernels stay in the range of float64.
         reach: a bound on the exponent of a tuple; 0 where no value was read.
     """
@@ -60,7 +60,7 @@ def pair_kernels(
     exponents = problem.log_kernels(epsilon, dtype)
     reach = 0.0
     if read_values:
-        reach = max(map(largest_exponent, exponents.groups)) * len(problem.edges)
+        reach = max(map(largest_magnitude, exponents.groups)) * len(problem.edges)
         if (logs or reach > SINGLE_RANGE) and dtype == torch.float32 and dtype != double:
             dtype = double
             exponents = problem.log_kernels(epsilon, dtype)
@@ -68,8 +68,7 @@ def pair_kernels(
     target = concatenated_weights(problem, weights, wide)
     in_range = not (logs or reach > DOUBLE_RANGE)
     groups = [group.exp_() for group in exponents.groups] if in_range else exponents.groups
-    shift = None if exponents.shift is None else _as(exponents.shift, wide)
-    return Kernels(problem.by_edge(groups), groups, target, shift, in_range, reach)
+    return Kernels(problem.by_edge(groups), groups, target, exponents.shift, in_range, reach)
 
 
 def balanced_start(problem: PairwiseProblem, kernels: Kernels) -> Tensor:
@@ -118,9 +117,3 @@ def balance(kernels: Tensor, steps: int) -> tuple[Tensor, Tensor]:
         left = torch.bmm(kernels, right.reciprocal_())
         right = torch.bmm(transposed, left.reciprocal())
     return left.log_(), right.log_()
-
-
-def largest_exponent(exponents: Tensor) -> float:
-    """The largest exponent in absolute value, of the whole group."""
-    low, high = exponents.aminmax()
-    return max(-low.item(), high.item())

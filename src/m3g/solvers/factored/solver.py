@@ -232,7 +232,8 @@ def _solution(
         potentials = found.log_scaling * epsilon
     else:
         potentials = torch.add(kernels.shift, found.log_scaling, alpha=epsilon)
-    value = torch.linalg.vecdot(potentials - epsilon / problem.k, kernels.target)
+    target = kernels.target if kernels.target.dtype == potentials.dtype else kernels.target.to(potentials.dtype)
+    value = torch.linalg.vecdot(potentials - epsilon / problem.k, target)
     return Solution(
         problem=problem,
         epsilon=epsilon,
@@ -242,7 +243,9 @@ def _solution(
         num_steps=found.num_steps,
         tol=tol,
         solver=Factored.name,
-        coupling_form=PairwiseCoupling(problem, potentials, epsilon, found.pairs, found.missing),
+        coupling_form=PairwiseCoupling(
+            problem, found.log_scaling, epsilon, kernels.groups[0].dtype, found.pairs, found.missing
+        ),
         reason=result,
     )
 

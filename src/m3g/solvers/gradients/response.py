@@ -21,8 +21,8 @@ from torch import Tensor
 
 from m3g.costs import Coupling, PairwiseProblem, Problem, all_edges, along, block_matrix
 from m3g.costs.coupling import Edge, PairCoupling, TensorCoupling, sum_onto
+from m3g.costs.problem import vector_dtype
 from m3g.solvers.gradients.weighted import WeightedComplete, WeightedGraph
-from m3g.solvers.shared.precision import vector_dtype
 
 # Added to the diagonal of H, which is scaled to ones, and raised where rounding leaves H without factors.
 RIDGE = 1e-14

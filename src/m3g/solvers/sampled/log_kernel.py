@@ -6,6 +6,7 @@ the gap: log scalings found for L plus `shift` are potentials / eps for C.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,8 +16,9 @@ from torch import Tensor
 
 from m3g.costs import CircularStdProblem, CircularVarianceProblem, PairwiseProblem, Problem
 from m3g.costs.circular import RESULTANT_FLOOR
+from m3g.costs.problem import vector_dtype
 from m3g.solvers.sampled.recomputed_rows import chunk_rows
-from m3g.solvers.shared.precision import vector_dtype
+from m3g.solvers.shared.precision import largest_magnitude
 
 
 class LogKernel(ABC):
@@ -31,6 +33,10 @@ class LogKernel(ABC):
     def sharpness(self) -> Tensor:
         """How far tuples that differ in one view are apart, squared, in standard deviations of a product."""
         raise NotImplementedError("there are no products for this cost")
+
+    @abstractmethod
+    def reach(self) -> float:
+        """An upper bound on |L(t)|."""
 
     @abstractmethod
     def conditional(self, l: int, tuples: Tensor) -> Tensor:
@@ -76,6 +82,9 @@ class ResultantKernel(LogKernel):
         squares = [view.square().sum(-1).mean(1) for view in self.views]
         return 2 * self.strength * torch.stack(squares).mean(0).max()
 
+    def reach(self) -> float:
+        return self.strength / 2 * float(_longest(self.views).square())
+
     def resultant(self, tuples: Tensor) -> Tensor:
         """Σ_l r_l of the tuples: (b, s, d)."""
         return resultant(self.views, tuples)
@@ -115,6 +124,9 @@ class PairKernel(LogKernel):
         else:
             self.shift = kernels.shift.to(wide) / epsilon
 
+    def reach(self) -> float:
+        return sum(map(largest_magnitude, self.exponents.values()))
+
     def conditional(self, l: int, tuples: Tensor) -> Tensor:
         shape = (*tuples.shape[:2], self.sizes[l])
         total = torch.zeros(shape, dtype=next(iter(self.exponents.values())).dtype, device=tuples.device)
@@ -149,12 +161,21 @@ class LogResultantKernel(LogKernel):
         self.views = list(points.split(list(problem.sizes), 1))
         self.shift = torch.zeros(points.shape[:2], dtype=vector_dtype(points.device), device=points.device)
 
+    def reach(self) -> float:
+        largest = 2 * float(_longest(self.views).double().log())
+        return max(largest, -math.log(RESULTANT_FLOOR)) / self.epsilon
+
     def conditional(self, l: int, tuples: Tensor) -> Tensor:
         squares = squared_sums(resultant(self.views, tuples, without=l), self.views[l])
         return squares.clamp_(min=RESULTANT_FLOOR).log_().div_(self.epsilon)
 
     def rest(self, l: int, tuples: Tensor) -> Tensor:
         return torch.zeros(tuples.shape[:2], dtype=vector_dtype(tuples.device), device=tuples.device)
+
+
+def _longest(views: Sequence[Tensor]) -> Tensor:
+    """An upper bound on |Σ_l x_l| over all tuples."""
+    return torch.stack([torch.linalg.vector_norm(view, dim=-1).max() for view in views]).sum()
 
 
 # By `Problem.kernel_form`.

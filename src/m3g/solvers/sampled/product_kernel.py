@@ -18,6 +18,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from m3g.costs.problem import vector_dtype
 from m3g.solvers.sampled.draws import Draws
 from m3g.solvers.sampled.interfaces import Listed, ListedCoupling
 from m3g.solvers.sampled.log_kernel import LogKernel, ResultantKernel
@@ -31,7 +32,6 @@ from m3g.solvers.sampled.recomputed_rows import (
     systematic,
     transposed_times,
 )
-from m3g.solvers.shared.precision import vector_dtype
 
 # Squared distance of tuples that differ in one view, in standard deviations of a product (`sharpness`), past which
 # products no longer overlap: tuples that were missed then leave no trace in the samples, nor in the error.

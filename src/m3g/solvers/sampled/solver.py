@@ -18,7 +18,7 @@ from m3g.solvers.sampled.fixed import fixed_rounds
 from m3g.solvers.sampled.log_kernel import LogKernel, log_kernel_of
 from m3g.solvers.sampled.product_kernel import SHARP
 from m3g.solvers.sampled.rounds import Found, Rounds
-from m3g.solvers.shared.precision import full_precision
+from m3g.solvers.shared.precision import full_precision, needs_double
 from m3g.solvers.shared.result import Result
 from m3g.solvers.shared.solver import Solver
 from m3g.solvers.shared.weights import concatenated_weights
@@ -121,38 +121,43 @@ class Sampled(Solver):
         with full_precision(problem.device):
             if self.fixed_steps is not None:
                 return self._fixed(problem, epsilon, tol, weights)
-            if self.form == "products" and not log_kernel_of(problem, epsilon).has_products:
+            log_kernel = log_kernel_of(problem, epsilon)
+            if self.form == "products" and not log_kernel.has_products:
                 raise ValueError(f"form must be 'auto' or 'tuples' for a {type(problem).__name__}, got 'products'.")
-            target = concatenated_weights(problem, weights)
-            log_target = target.log()
-            rounds = Rounds(
-                problem,
-                target,
-                self._draws(problem),
-                epsilon=epsilon,
-                tol=tol,
-                rank=self.rank,
-                max_steps=self.max_steps,
+            if problem.dtype == torch.float32 and needs_double(problem.tensors[0], log_kernel.reach(), tol):
+                wide = problem.with_tensors([tensor.detach().double() for tensor in problem.tensors])
+                return self._rounds(wide, epsilon, tol, weights).in_units_of(problem)
+            return self._rounds(problem, epsilon, tol, weights)
+
+    def _rounds(self, problem: Problem, epsilon: float, tol: float, weights: list[Tensor] | None) -> Solution:
+        target = concatenated_weights(problem, weights)
+        log_target = target.log()
+        rounds = Rounds(
+            problem,
+            target,
+            self._draws(problem),
+            epsilon=epsilon,
+            tol=tol,
+            rank=self.rank,
+            max_steps=self.max_steps,
+        )
+        found, rank = rounds.solve(log_target, form=self.form, rounds=self.rounds), self.rank
+        while self.rtol is not None and found.relative_gradient_error() > self.rtol and rank < self.max_rank:
+            # At least half as many again: after an estimate that was too low, small increases would be many.
+            growth = max(1.5, (found.relative_gradient_error() / self.rtol) ** 2)
+            rank = math.ceil(min(self.max_rank, rank * growth))
+            found = rounds.refine(found, rank)
+        reasons = self._doubts(found, too_sharp=rounds.too_sharp)
+        if reasons:
+            # The text has no figures that change from step to step: Python's default filter then shows it once.
+            warnings.warn(
+                f"solver 'sampled' does not trust its answer: {', and '.join(reasons)}; "
+                "use a higher rank or a larger epsilon.",
+                SamplingWarning,
+                stacklevel=4,
             )
-            found, rank = rounds.solve(log_target, form=self.form, rounds=self.rounds), self.rank
-            while self.rtol is not None and found.relative_gradient_error() > self.rtol and rank < self.max_rank:
-                # At least half as many again: after an estimate that was too low, small increases would be many.
-                growth = max(1.5, (found.relative_gradient_error() / self.rtol) ** 2)
-                rank = math.ceil(min(self.max_rank, rank * growth))
-                found = rounds.refine(found, rank)
-            reasons = self._doubts(found, too_sharp=rounds.too_sharp)
-            if reasons:
-                # The text has no figures that change from step to step: Python's default filter then shows it once.
-                warnings.warn(
-                    f"solver 'sampled' does not trust its answer: {', and '.join(reasons)}; "
-                    "use a higher rank or a larger epsilon.",
-                    SamplingWarning,
-                    stacklevel=3,
-                )
-            spread = _standard_error(problem, found, epsilon=epsilon, tol=tol, trusted=not reasons)
-            return _solution(
-                problem, found, epsilon, tol, rounds.num_steps, spread, Result.UNTRUSTED if reasons else None
-            )
+        spread = _standard_error(problem, found, epsilon=epsilon, tol=tol, trusted=not reasons)
+        return _solution(problem, found, epsilon, tol, rounds.num_steps, spread, Result.UNTRUSTED if reasons else None)
 
     def _draws(self, problem: Problem) -> Draws:
         if self.seed is not None:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from m3g.costs import Coupling, PairwiseProblem, Problem, along
 from m3g.costs.coupling import Edge
+from m3g.costs.problem import vector_dtype
 
 SLAB_BYTES = 2**24
 
@@ -63,13 +64,15 @@ class DenseCoupling(Coupling):
 class PairwiseCoupling(Coupling):
     """A coupling of a pairwise problem: its pair marginals are there, the full tensor is built on demand.
 
-    `potentials` are (b, N), the views one after the other; `missing` finds a pair that is not in `pairs`, and
-    others if they come with it.
+    `log_scaling` (b, N) belongs to the exponents that the problem has in `kernel_dtype`, the type of the solve: the
+    full tensor is built from the same numbers. `missing` finds a pair that is not in `pairs`, and others if they come
+    with it.
     """
 
     problem: PairwiseProblem
-    potentials: Tensor
+    log_scaling: Tensor
     epsilon: float
+    kernel_dtype: torch.dtype
     pairs: dict[Edge, Tensor]
     missing: Callable[[int, int], dict[Edge, Tensor]] = field(repr=False)
 
@@ -86,10 +89,50 @@ class PairwiseCoupling(Coupling):
         return self.pairs[l, m].to(self.problem.dtype)
 
     def rows(self) -> Iterator[tuple[slice, Tensor]]:
-        problem = self.problem
-        potentials = [part.to(problem.dtype) for part in self.potentials.split(list(self.sizes), 1)]
-        for rows in slabs(problem.sizes, problem.num_batch, problem.dtype.itemsize):
-            yield rows, log_slab(problem.slab(rows), potentials, rows, self.epsilon).exp_()
+        problem, wide = self.problem, vector_dtype(self.problem.device)
+        matrices = problem.by_edge(problem.log_kernels(self.epsilon, self.kernel_dtype).groups)
+        scalings = self.log_scaling.to(wide).split(list(self.sizes), 1)
+        for rows in slabs(problem.sizes, problem.num_batch, wide.itemsize):
+            shape = (problem.num_batch, rows.stop - rows.start, *problem.sizes[1:])
+            exponent = torch.zeros(shape, dtype=wide, device=problem.device)
+            for l, part in enumerate(scalings):
+                exponent += along(part[:, rows] if l == 0 else part, (l,), problem.k)
+            for (l, m), matrix in matrices.items():
+                exponent += along(matrix[:, rows] if l == 0 else matrix, (l, m), problem.k)
+            yield rows, exponent.exp_().to(problem.dtype)
+
+
+@dataclass
+class RescaledCoupling(Coupling):
+    """Another coupling times a factor (b,) for each problem, computed in its own type and returned in another."""
+
+    inner: Coupling
+    factor: Tensor
+    inner_dtype: torch.dtype
+    dtype: torch.dtype
+
+    @property
+    def sizes(self) -> Sequence[int]:  # type: ignore[override]
+        return self.inner.sizes
+
+    def _scaled(self, tensor: Tensor) -> Tensor:
+        return (tensor * self.factor.to(tensor.dtype).reshape([-1] + [1] * (tensor.ndim - 1))).to(self.dtype)
+
+    def marginal(self, l: int) -> Tensor:
+        return self._scaled(self.inner.marginal(l))
+
+    def pair(self, l: int, m: int) -> Tensor:
+        return self._scaled(self.inner.pair(l, m))
+
+    def rows(self) -> Iterator[tuple[slice, Tensor]]:
+        for rows, slab in self.inner.rows():
+            yield rows, self._scaled(slab)
+
+    def pull(self, points: Tensor) -> Tensor:
+        return self._scaled(self.inner.pull(points.to(self.inner_dtype)))
+
+    def weighted_pull(self, points: Tensor, weight: Callable[[Tensor], Tensor]) -> Tensor:
+        return self._scaled(self.inner.weighted_pull(points.to(self.inner_dtype), weight))
 
 
 @dataclass

@@ -14,7 +14,7 @@ from torch.nn.functional import pad
 
 from m3g.costs import block_matrix
 from m3g.costs.coupling import Edge
-from m3g.solvers.shared.precision import vector_dtype
+from m3g.costs.problem import vector_dtype
 
 # Below this size a factorisation is quicker than a handful of iterations.
 DIRECT_SIZE = 400

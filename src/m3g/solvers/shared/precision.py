@@ -7,9 +7,16 @@ import threading
 from typing import Any
 
 import torch
+from torch import Tensor
+
+from m3g.costs.problem import vector_dtype
 
 # Exponents, summed over the pairs, that the range of the type holds with room for the scalings.
 SINGLE_RANGE, DOUBLE_RANGE = 60.0, 500.0
+# Exponents that float32 holds to 1e-4, for solvers that subtract the largest of them before the exponential.
+ROUNDED_RANGE = 1e3
+# float32 sums of n² entries do not converge below this error.
+SINGLE_TOLERANCE = 5e-6
 
 # Settings that let a float32 matrix product use fewer bits (TF32 on CUDA, bfloat16 in oneDNN). The per-backend
 # names are there since torch 2.9; before, one global setting stands for all.
@@ -101,6 +108,14 @@ def _setting() -> str:
 _full_matmul = _FullMatmul()
 
 
-def vector_dtype(device: torch.device) -> torch.dtype:
-    """The type of potentials: vectors are cheap, so float64 wherever the device has it."""
-    return torch.float32 if device.type == "mps" else torch.float64
+def needs_double(tensor: Tensor, reach: float, tol: float) -> bool:
+    """Whether float32 is not enough for exponents up to `reach`, or for this tolerance, and the device has float64."""
+    if tensor.dtype != torch.float32 or vector_dtype(tensor.device) == torch.float32:
+        return False
+    return tol < SINGLE_TOLERANCE or not reach <= ROUNDED_RANGE
+
+
+def largest_magnitude(tensor: Tensor) -> float:
+    """The largest entry in absolute value."""
+    low, high = tensor.aminmax()
+    return max(-low.item(), high.item())

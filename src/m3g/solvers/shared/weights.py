@@ -1,13 +1,70 @@
-"""The marginals that a coupling must have, in the form the solvers use."""
+"""The marginals that a coupling must have: validated, and in the form the solvers use."""
 
 from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from m3g import _checks
 from m3g.costs import Problem
 from m3g.costs.coupling import all_equal
-from m3g.solvers.shared.precision import vector_dtype
+from m3g.costs.problem import vector_dtype
+
+
+# Below this part of the sum a scaling in float64 could leave the range; such a point may as well have weight 0.
+SMALLEST_WEIGHT = 1e-100
+
+
+def marginal_weights(
+    weights: Sequence[Tensor] | None, sizes: Sequence[int], batch: Sequence[int], device: torch.device
+) -> list[Tensor] | None:
+    """Weights per view, (n_l) or (*batch, n_l), with the same sum in every view; None means uniform."""
+    if weights is None:
+        return None
+    if isinstance(weights, (Tensor, str)) or not isinstance(weights, Sequence) or len(weights) != len(sizes):
+        many = isinstance(weights, Sequence) and not isinstance(weights, str)
+        got = "a tensor" if isinstance(weights, Tensor) else _checks.described(weights)
+        got = f"{len(weights)}" if many else got
+        raise ValueError(f"weights must be a sequence of {len(sizes)} tensors, one per view, got {got}.")
+    out = [_weights_of_view(weight, l, n, batch, device) for l, (weight, n) in enumerate(zip(weights, sizes))]
+    totals = torch.stack(torch.broadcast_tensors(*(weight.sum(-1) for weight in out)))
+    apart = (totals - totals[0]).abs() > 1e-4 * totals[0]
+    if bool(apart.any()):
+        member = totals.reshape(len(out), -1)[:, int(apart.any(0).flatten().nonzero()[0])]
+        raise ValueError(f"weights must have the same sum in every view, got sums {member.tolist()}.")
+    return [weight * (totals[0] / weight.sum(-1)).unsqueeze(-1) for weight in out]
+
+
+def _weights_of_view(weight: Any, l: int, size: int, batch: Sequence[int], device: torch.device) -> Tensor:
+    try:
+        weight = torch.as_tensor(weight, dtype=torch.float64, device=device)
+    except (TypeError, ValueError, RuntimeError, NotImplementedError):
+        raise ValueError(f"weights must be tensors of numbers, got {_checks.described(weight)} in view {l}.") from None
+    weight = _checks.readable(f"weights of view {l}", weight)
+    if weight.shape[-1:] != (size,):
+        raise ValueError(f"weights must have {size} entries in view {l}, got shape {_checks.shape_of(weight)}.")
+    if weight.shape[:-1] not in ((), (1,), tuple(batch)):
+        raise ValueError(
+            f"weights must have shape {(size,)} or {(*batch, size)} in view {l}, got shape {_checks.shape_of(weight)}."
+        )
+    wrong = weight[~((weight >= 0) & (weight < math.inf))]
+    if wrong.numel():
+        raise ValueError(f"weights must be finite numbers of at least 0, got {float(wrong[0])} in view {l}.")
+    total = weight.sum(-1, keepdim=True)
+    if not bool((total > 0).all()):
+        raise ValueError(f"weights must have a positive sum, got only zeros in view {l}.")
+    if not bool((total < math.inf).all()):
+        raise ValueError(f"weights must have a finite sum, got {float(total.max())} in view {l}.")
+    tiny = weight[(weight > 0) & (weight < SMALLEST_WEIGHT * total)]
+    if tiny.numel():
+        raise ValueError(
+            f"weights must be 0 or at least {SMALLEST_WEIGHT:g} of their sum, got {float(tiny[0])} in view {l}."
+        )
+    return weight
 
 
 def concatenated_weights(problem: Problem, weights: list[Tensor] | None, dtype: torch.dtype | None = None) -> Tensor:
