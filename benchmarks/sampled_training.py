@@ -22,7 +22,7 @@ from lightning.pytorch import Callback
 
 from m3g.evaluation import evaluate
 from m3g.training import Config, build_data, load, train
-from m3g.training.runs.evaluate import embed
+from m3g.training.runs.embed import embed
 
 METRICS = ("linear_mean", "linear_transfer", "recall_at_1")
 SEEDS = (0, 1, 2)

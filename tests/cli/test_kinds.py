@@ -112,13 +112,13 @@ def test_a_loaded_network_takes_what_a_user_has(trained, tmp_path):
         "vector": np.array([row["vector"] for row in content]),
     }
     again = net.embed(by_name)
-    torch.testing.assert_close(again.views, table.views)
+    torch.testing.assert_close(again.embeddings, table.embeddings)
     torch.testing.assert_close(again.mean, table.mean)
     some = net.embed({"caption": [None, *by_name["caption"][1:]], "vector": by_name["vector"]})
     assert some.mask.tolist() == [[False] * 4, [False] * 4, [False, True, True, True], [False] * 4, [True] * 4]
-    torch.testing.assert_close(some.views[2, 1:], table.views[2, 1:])
-    torch.testing.assert_close(some.mean[0], torch.nn.functional.normalize(table.views[4, 0], dim=0))
-    torch.testing.assert_close(net([None] * 4 + [by_name["vector"]])[4], table.views[4])
+    torch.testing.assert_close(some.embeddings[2, 1:], table.embeddings[2, 1:])
+    torch.testing.assert_close(some.mean[0], torch.nn.functional.normalize(table.embeddings[4, 0], dim=0))
+    torch.testing.assert_close(net([None] * 4 + [by_name["vector"]])[4], table.embeddings[4])
     for wrong, message in (
         ({"taste": [1]}, "views must be named photo, sound, caption, table, vector, got 'taste'"),
         ({"vector": np.zeros((2, 3))}, r"'vector' must have rows of shape \(4,\), got \(3,\)"),
@@ -139,7 +139,7 @@ def test_arrays_and_tensors_of_any_type_are_taken(finished, dtype):
     assert expected.shape[:2] == (2, 6)
     torch.testing.assert_close(net(views), expected)
     torch.testing.assert_close(net([torch.from_numpy(view) for view in views]), expected)
-    torch.testing.assert_close(net.embed({"b": views[1]}).views[1], expected[1])
+    torch.testing.assert_close(net.embed({"b": views[1]}).embeddings[1], expected[1])
 
 
 def test_embed_takes_files_of_some_views(finished, tmp_path, refused):

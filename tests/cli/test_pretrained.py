@@ -122,7 +122,7 @@ def test_a_run_with_them_needs_their_folders_no_more(pretrained, tmp_path, capsy
     for name in ("see", "read"):
         shutil.rmtree(tmp_path / name)
     found = m3g.load(run).embed({"caption": captions, "photo": [None, str(folder / "1.png"), None]})
-    assert torch.equal(found.views, expected.views)
+    assert torch.equal(found.embeddings, expected.embeddings)
     assert found.mask.tolist() == [[False, True, False], [True, False, True]]
     assert main(["evaluate", str(run)]) == 2
     assert "model must be one that can be loaded" in capsys.readouterr().err

@@ -1,16 +1,15 @@
 """Chance and raw features beside every number, and what is left when views go missing."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from m3g.evaluation import Embedded, alignment, effective_rank, evaluate, retrieval, uniformity, view_subsets
 from m3g.evaluation import missing as missing_views
 from m3g.evaluation.baselines import chance
-from m3g.evaluation.missing import hide, without_views
+from m3g.evaluation.missing import without_views
 from m3g.evaluation.plots import plot_missing
 
 
@@ -80,17 +79,6 @@ def test_subsets():
         assert subsets == view_subsets(k)
 
 
-@settings(deadline=None, max_examples=25)
-@given(k=st.integers(2, 6), n=st.integers(1, 50), share=st.floats(0, 0.99), seed=st.integers(0, 1000))
-def test_hidden_entries_leave_every_row_a_view_that_it_had(k, n, share, seed):
-    present = torch.rand(k, n, generator=torch.Generator().manual_seed(seed)) < 0.6
-    shown = hide(present, share, seed=seed)
-    assert not (shown & ~present).any()
-    assert torch.equal(shown.any(0), present.any(0))
-    if share == 0:
-        assert torch.equal(shown, present)
-
-
 @pytest.mark.parametrize("masked", [False, True])
 def test_one_view_finds_what_the_matrix_says_and_all_views_score_the_probe(masked):
     train, test = points(150, 0, masked=masked), points(96, 1, masked=masked)
@@ -121,9 +109,9 @@ def test_more_is_found_with_more_views_and_less_with_fewer_entries(tmp_path):
 
 
 def test_without_labels_and_with_a_view_that_no_test_row_has(tmp_path):
-    test = points(60, 1)
-    test.labels, test.mask = None, torch.ones(3, 60, dtype=torch.bool)
-    test.mask[2] = False
+    mask = torch.ones(3, 60, dtype=torch.bool)
+    mask[2] = False
+    test = replace(points(60, 1), labels=None, mask=mask)
     found = without_views(Embedded(test.embeddings), test)
     assert set(found["curve"]) == {"share", "recall_at_1"}
     assert found["subsets"][2] == {"views": [2], "recall_at_1": None}

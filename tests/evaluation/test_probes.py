@@ -1,7 +1,8 @@
 import pytest
 import torch
 
-from m3g.evaluation import knn_accuracy, linear_probe, quick_probe, transfer_probe
+from m3g.evaluation import Embedded, Probe, knn_accuracy, linear_probe, quick_probe, transfer_probe
+from m3g.evaluation.probes import STRENGTHS
 
 
 def blobs(n=120, d=6, classes=3, noise=0.3, seed=0):
@@ -14,6 +15,7 @@ def blobs(n=120, d=6, classes=3, noise=0.3, seed=0):
 PROBES = [
     pytest.param(lambda *parts: linear_probe(*parts).accuracy, id="linear"),
     pytest.param(quick_probe, id="quick"),
+    pytest.param(lambda x, y, *test: Probe(x, y, kind="ridge").accuracy(*test), id="ridge"),
     pytest.param(knn_accuracy, id="knn"),
 ]
 
@@ -53,7 +55,8 @@ def test_linear_probe_does_not_depend_on_the_scale_of_features():
 def test_transfer_matrix_tells_which_views_share_a_space():
     x, y = blobs()
     views = torch.stack([x, x + 0.01, -x])
-    matrix = transfer_probe(views, y, views, y)
+    points = Embedded(views, labels=y)
+    matrix = transfer_probe(points, points)
     assert matrix.shape == (3, 3)
     assert matrix[0, 1] > 0.95
     assert matrix.diagonal().min() > 0.95
@@ -65,9 +68,37 @@ def test_transfer_leaves_out_absent_rows():
     views = torch.stack([x, x])
     mask = torch.ones(2, 120, dtype=torch.bool)
     mask[1, ::2] = False
-    spoiled = torch.where(mask[..., None], views, 0.0)
-    matrix = transfer_probe(spoiled, y, spoiled, y, train_mask=mask, test_mask=mask)
-    assert matrix.min() > 0.95
+    points = Embedded(torch.where(mask[..., None], views, torch.nan), labels=y, mask=mask)
+    for kind in ("logistic", "ridge"):
+        assert transfer_probe(points, points, kind=kind).min() > 0.95
+
+
+def test_ridge_is_the_solution_of_the_normal_equations_and_its_strength_the_best_left_out():
+    random = torch.Generator().manual_seed(0)
+    x = torch.randn(25, 6, generator=random, dtype=torch.float64)
+    y = (x[:, 0] + 0.5 * torch.randn(25, generator=random, dtype=torch.float64) > 0).long()
+    model = Probe(x, y, kind="ridge").model[-1]
+    chosen = model.alpha_ / 25
+    z = (x - x.mean(0)) / x.std(0, correction=0)
+    classes = torch.eye(2, dtype=torch.float64)[y]
+
+    def solution(rows, strength):
+        # the centre and the penalty stay those of all rows, as the closed form has them
+        ones = torch.cat([z[rows], torch.ones(len(rows), 1, dtype=z.dtype)], dim=1)
+        penalty = torch.diag(torch.tensor([strength * 25.0] * 6 + [0.0], dtype=z.dtype))
+        return torch.linalg.solve(ones.T @ ones + penalty, ones.T @ classes[rows])
+
+    whole = solution(list(range(25)), chosen)
+    # scikit-learn's targets are -1 and 1: twice the weights of classes 0 and 1
+    assert torch.allclose(2 * whole[:-1, 1], torch.from_numpy(model.coef_).flatten())
+    errors = {}
+    for strength in STRENGTHS:
+        total = 0.0
+        for i in range(25):
+            w = solution([j for j in range(25) if j != i], strength)
+            total += float((classes[i] - torch.cat([z[i], torch.ones(1, dtype=z.dtype)]) @ w).square().sum())
+        errors[strength] = total
+    assert chosen == min(errors, key=lambda strength: errors[strength])
 
 
 def test_bad_input_is_one_sentence():
@@ -87,4 +118,6 @@ def test_bad_input_is_one_sentence():
     with pytest.raises(ValueError, match="neighbours must be a number from 1 to 120"):
         knn_accuracy(x, y, x, y, neighbours=121)
     with pytest.raises(ValueError, match=r"embeddings \(k, n, d\)"):
-        transfer_probe(x, y, x, y)
+        transfer_probe(Embedded(features=[x], labels=y), Embedded(x[None], labels=y))
+    with pytest.raises(ValueError, match="kind must be one of 'logistic', 'ridge', got 'svm'"):
+        Probe(x, y, kind="svm")

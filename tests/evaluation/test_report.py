@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from m3g.evaluation import METRICS, Embedded, evaluate, map, mean_of_views, plots
+from m3g.evaluation import METRICS, Embedded, evaluate, map, plots, read_out
 from m3g.evaluation.map import plot_map
 from m3g.evaluation.plots import plot_curves, plot_matrix
 
@@ -58,11 +58,11 @@ def test_parts_that_are_not_there_are_left_out():
         evaluate(Embedded(), Embedded())
 
 
-def test_mean_of_views_counts_present_views_only():
+def test_the_mean_readout_counts_present_views_only():
     views = torch.tensor([[[2.0, 0.0]], [[0.0, 3.0]]])
-    assert torch.allclose(mean_of_views(views), torch.tensor([[0.5, 0.5]]))
+    assert torch.allclose(read_out(views), torch.tensor([[0.5, 0.5]]))
     mask = torch.tensor([[True], [False]])
-    assert torch.allclose(mean_of_views(views, mask), torch.tensor([[1.0, 0.0]]))
+    assert torch.allclose(read_out(views, mask), torch.tensor([[1.0, 0.0]]))
 
 
 def size_of(path):

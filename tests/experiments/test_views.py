@@ -9,8 +9,7 @@ import torch
 from torch.nn.functional import normalize
 
 from experiments.miniature import small_runs
-from m3g.data.tables.swapped import absent_entries
-from m3g.evaluation import RidgeProbe
+from m3g.evaluation import Embedded, Probe
 from m3g.evaluation.clustering import agreement
 from m3g.experiments.engine.spec import Request, place_files
 from m3g.experiments.output.ranks import critical_difference, groups
@@ -19,7 +18,7 @@ from m3g.experiments.runner.quick import fit_quickly
 from m3g.experiments.views import runs as views
 from m3g.experiments.views import scores as views_scores
 from m3g.experiments.views import sets as view_sets
-from m3g.experiments.views.metrics import Points, absent, few_labels, mean, moved_probe, recall, recall_from_rest
+from m3g.experiments.views.metrics import absent, few_labels, moved_probe, recall, recall_from_rest
 from m3g.experiments.views.scores import BATCH
 
 
@@ -112,7 +111,7 @@ def test_a_view_that_was_rotated_is_read_out_in_the_space_of_the_others():
     random = torch.Generator().manual_seed(0)
     train, test = (normalize(torch.randn(n, 6, generator=random), dim=-1) for n in (200, 50))
     turn = torch.linalg.qr(torch.randn(6, 6, generator=random))[0]
-    seen = {name: Points([x, x @ turn, -x], None) for name, x in (("train", train), ("test", test))}
+    seen = {name: Embedded(torch.stack([x, x @ turn, -x])) for name, x in (("train", train), ("test", test))}
     assert recall(seen["test"], by_class=False) < 0.5
     assert recall(views.read_out(seen)["test"], by_class=False) == 1
 
@@ -138,9 +137,8 @@ def test_stacked_training_is_the_training_of_the_plain_network(sets, tmp_path, l
 
 def _points(k=3, n=12, d=4, seed=0, mask=None):
     random = torch.Generator().manual_seed(seed)
-    return Points(
-        list(normalize(torch.randn(k, n, d, generator=random, dtype=torch.float64), dim=-1)), torch.arange(n) % 3, mask
-    )
+    views = normalize(torch.randn(k, n, d, generator=random, dtype=torch.float64), dim=-1)
+    return Embedded(views, labels=torch.arange(n) % 3, mask=mask)
 
 
 MASK = torch.rand(3, 12, generator=torch.Generator().manual_seed(3)) > 0.3
@@ -198,51 +196,16 @@ def test_few_labels_is_the_nearest_class_mean():
 def test_moved_probe_needs_a_common_space():
     labels = torch.arange(60) % 3
     same = normalize(torch.eye(3)[labels] + 0.01 * torch.randn(60, 3), dim=-1)
-    assert moved_probe(Points([same, same], labels), Points([same, same], labels)) == 1.0
-    turned = same[:, [1, 2, 0]]
-    assert moved_probe(Points([same, turned], labels), Points([same, turned], labels)) == 0.0
+    for other, expected in ((same, 1.0), (same[:, [1, 2, 0]], 0.0)):
+        points = Embedded(torch.stack([same, other]), labels=labels)
+        assert moved_probe(points, points) == expected
 
 
 def test_with_nothing_absent_nothing_changes():
     points = _points(n=40)
-    found = absent(points, points, 0.0, True, False, 0)
+    found = absent(points, points, 0.0, by_class=False, seed=0)
     assert found["recall_rest"] == pytest.approx(recall_from_rest(points, by_class=False))
-    assert found["linear"] == RidgeProbe(mean(points), points.labels).accuracy(mean(points), points.labels)
-
-
-@pytest.mark.parametrize("share", [0.0, 0.3, 0.7, 1.0])
-def test_absent_entries_leave_every_row_one(share):
-    left = absent_entries(MASK, size=(3, 12), share=share, seed=1)
-    assert bool((left <= MASK).all())
-    assert bool(left.any(0).all())
-    present = int(MASK.sum())
-    assert int(left.sum()) == max(present - round(share * present), 12)
-
-
-def test_ridge_is_the_solution_of_the_normal_equations_and_its_strength_the_best_left_out():
-    random = torch.Generator().manual_seed(0)
-    x = torch.randn(25, 6, generator=random, dtype=torch.float64)
-    y = (x[:, 0] + 0.5 * torch.randn(25, generator=random, dtype=torch.float64) > 0).long()
-    probe = RidgeProbe(x, y)
-    z = (x - x.mean(0)) / x.std(0, correction=0)
-    classes = torch.eye(2, dtype=torch.float64)[y]
-
-    def solution(rows, strength):
-        # the centre and the penalty stay those of all rows, as the closed form has them
-        ones = torch.cat([z[rows], torch.ones(len(rows), 1, dtype=z.dtype)], dim=1)
-        penalty = torch.diag(torch.tensor([strength * 25.0] * 6 + [0.0], dtype=z.dtype))
-        return torch.linalg.solve(ones.T @ ones + penalty, ones.T @ classes[rows])
-
-    whole = solution(list(range(25)), probe.strength)
-    assert torch.allclose(whole[:-1], probe.weight)
-    errors = {}
-    for strength in (1e-3, 1e-2, 1e-1, 1.0, 10.0):
-        total = 0.0
-        for i in range(25):
-            w = solution([j for j in range(25) if j != i], strength)
-            total += float((classes[i] - torch.cat([z[i], torch.ones(1, dtype=z.dtype)]) @ w).square().sum())
-        errors[strength] = total
-    assert probe.strength == min(errors, key=lambda strength: errors[strength])
+    assert found["linear"] == Probe(points.mean, points.labels, kind="ridge").accuracy(points.mean, points.labels)
 
 
 def test_agreement_of_clusters_is_the_best_renaming():

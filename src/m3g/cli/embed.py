@@ -39,48 +39,26 @@ def arguments(parser: Any, name: str) -> None:
 
 
 def run(args: Any, name: str) -> int:
+    from m3g.training.runs.embed import embed_run
     from m3g.training.runs.files import atomic
+    from m3g.training.runs.new_data import embed_new
 
     out = check_out(args.out, suffix=".npz")
     assert out is not None
     new = args.table is not None or args.views is not None
     if new and args.split is not None:
         raise ValueError("--split must stand without --table and --views, which bring new objects, got both.")
-    content = _of_new(args) if new else _of_the_run(args)
+    if new:
+        found = embed_new(args.run, table=args.table, views=args.views, trust=args.trust)
+    else:
+        found = embed_run(args.run, args.split or "all", trust=args.trust)
+    arrays = {
+        "embeddings": found.embeddings, "mean": found.mean, "mask": found.mask, "index": found.index,
+        "split": found.split, "views": found.view_names, "labels": found.labels,
+    }  # fmt: skip
+    content: dict[str, Any] = {name: np.asarray(array) for name, array in arrays.items() if array is not None}
     with atomic(out) as file:
         np.savez(file, **content)
     k, n, d = content["embeddings"].shape
     print(f"{out}: {k} views of {n} points in {d} dimensions ({', '.join(content)})")
     return 0
-
-
-def _of_new(args: Any) -> dict[str, Any]:
-    from m3g.training.runs.new_data import embed_new
-
-    found, names = embed_new(args.run, table=args.table, views=args.views, trust=args.trust)
-    return {
-        "embeddings": found.views.numpy(),
-        "mean": found.mean.numpy(),
-        "mask": found.mask.numpy(),
-        "index": np.arange(found.mask.shape[1]),
-        "views": np.array(names),
-    }
-
-
-def _of_the_run(args: Any) -> dict[str, Any]:
-    from m3g.evaluation import mean_of_views
-    from m3g.training.runs.embedded import embed_run
-
-    found = embed_run(args.run, args.split or "all", trust=args.trust)
-    content: dict[str, Any] = {
-        "embeddings": found.embeddings.numpy(),
-        "mean": mean_of_views(found.embeddings, found.mask).numpy(),
-        "index": found.index,
-        "split": found.split,
-        "views": np.array(found.data.view_names),
-    }
-    if found.labels is not None:
-        content["labels"] = found.labels.numpy()
-    if found.mask is not None:
-        content["mask"] = found.mask.numpy()
-    return content

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -28,15 +29,6 @@ those of the objects), and similarity is the cosine between them. A row is not f
 }
 
 
-class Queries(NamedTuple):
-    """What is asked: embeddings (k, q, d), bool (k, q), a name each, and where the data has them, None for new ones."""
-
-    embeddings: Tensor
-    mask: Tensor
-    names: list[str]
-    places: Tensor | None
-
-
 def arguments(parser: Any, name: str) -> None:
     parser.add_argument("run", type=str, help="the folder of a finished run")
     parser.add_argument(
@@ -55,19 +47,19 @@ def arguments(parser: Any, name: str) -> None:
 
 def run(args: Any, name: str) -> int:
     from m3g.evaluation.search import search
-    from m3g.training.runs.embedded import SPLITS, embed_run
+    from m3g.training.runs.embed import SPLITS, embed_run
 
     out = check_out(args.out)
     checks.positive_int("--top", args.top)
     checks.one_of("--split", args.split, SPLITS)
     everything = embed_run(args.run, trust=args.trust)
-    names = list(everything.data.view_names)
-    by, among = (_chosen(option, getattr(args, option), names) for option in ("by", "in"))
-    queries = _queries(args, everything, by)
-    there = torch.ones(everything.embeddings.shape[:2], dtype=torch.bool)
-    there = (there if everything.mask is None else everything.mask) & among.unsqueeze(1)
+    assert everything.embeddings is not None
+    assert everything.index is not None
+    by, among = (_chosen(option, getattr(args, option), everything.view_names or ()) for option in ("by", "in"))
+    queries, places = _queries(args, everything, by)
+    there = everything.present & among.unsqueeze(1)
     if args.split != "all":
-        there = there & torch.from_numpy(everything.split == args.split)
+        there = there & torch.tensor([split == args.split for split in everything.split or ()])
     kept = there.any(0).nonzero().flatten()
     if len(kept) == 0:
         raise ValueError(f"--split and --in must leave objects to search, got none in split {args.split!r}.")
@@ -79,13 +71,14 @@ def run(args: Any, name: str) -> int:
         query_mask=queries.mask,
         mask=there[:, kept],
         top=args.top,
-        without=None if args.itself or queries.places is None else place[queries.places],
+        without=None if args.itself or places is None else place[places],
     )
     labelled = everything.labels is not None
     head = ["query", "rank", "row", "similarity", *(["label"] if labelled else [])]
     table: list[list[Any]] = []
-    for query, places, similarities in zip(queries.names, found.places.tolist(), found.similarities.tolist()):
-        for rank, (at, similarity) in enumerate(zip(places, similarities), start=1):
+    titles = [str(row) if places is not None else f"new {row}" for row in queries.index.tolist()]
+    for query, nearest, similarities in zip(titles, found.places.tolist(), found.similarities.tolist()):
+        for rank, (at, similarity) in enumerate(zip(nearest, similarities), start=1):
             one = int(kept[at])
             label = [everything.label_name(one)] if labelled else []
             table.append([query, rank, int(everything.index[one]), f"{similarity:.4f}", *label])
@@ -96,18 +89,24 @@ def run(args: Any, name: str) -> int:
     return 0
 
 
-def _chosen(option: str, given: list[str] | None, names: list[str]) -> Tensor:
+def _chosen(option: str, given: list[str] | None, names: Sequence[str]) -> Tensor:
     """Bool (k,): the views that an option names."""
     for name in given or ():
         checks.one_of(f"--{option}", name, names)
     return torch.tensor([given is None or name in given for name in names])
 
 
-def _queries(args: Any, everything: Any, by: Tensor) -> Queries:
+def _queries(args: Any, everything: Any, by: Tensor) -> tuple[Any, Tensor | None]:
+    """The queries, and their places in the data; None for new objects."""
+    from m3g.training.runs.new_data import embed_new
+
     if any("=" in word for word in args.query):
         if args.by is not None:
             raise ValueError("--by must stand with rows as the query, got files, which name their views themselves.")
-        return _from_files(args, everything)
+        for word in args.query:
+            if "=" not in word:
+                raise ValueError(f"--query must be either rows or VIEW=FILE, got {word!r} beside files.")
+        return embed_new(args.run, views=args.query, trust=args.trust, option="--query"), None
     index = everything.index.tolist()
     try:
         rows = [int(word) for word in args.query]
@@ -118,46 +117,9 @@ def _queries(args: Any, everything: Any, by: Tensor) -> Queries:
         if row not in index:
             raise ValueError(f"--query must be rows of the data, from {min(index)} to {max(index)}, got {row}.")
     places = torch.tensor([index.index(row) for row in rows])
-    mask = torch.ones(len(by), len(rows), dtype=torch.bool)
-    mask = (mask if everything.mask is None else everything.mask[:, places]) & by.unsqueeze(1)
+    queries = everything.take(places)
+    mask = queries.present & by.unsqueeze(1)
     for row, some in zip(rows, mask.any(0).tolist()):
         if not some:
             raise ValueError(f"--by must be a view that the query has, but row {row} has none of {', '.join(args.by)}.")
-    return Queries(everything.embeddings[:, places], mask, [str(row) for row in rows], places)
-
-
-@torch.no_grad()
-def _from_files(args: Any, everything: Any) -> Queries:
-    """New objects: row i of every file is the same one; a row that is NaN throughout is absent."""
-    from m3g.data.storage.readers import read_array
-    from m3g.training.runs.export import load
-
-    names, shapes = list(everything.data.view_names), everything.data.view_shapes
-    net = load(args.run, trust=args.trust)
-    arrays: dict[int, np.ndarray] = {}
-    for word in args.query:
-        view, sign, file = word.partition("=")
-        if not sign:
-            raise ValueError(f"--query must be either rows or VIEW=FILE, got {word!r} beside files.")
-        l = names.index(checks.one_of("view of --query", view, names))
-        array = read_array(file, name="--query").astype(np.float32)
-        if array.shape[1:] != shapes[l] and not (array.ndim == 1 and shapes[l] == (1,)):
-            raise ValueError(f"--query must have rows of shape {shapes[l]} for view {view!r}, got {array.shape[1:]}.")
-        arrays[l] = array.reshape(len(array), *shapes[l])
-    counts = sorted({len(array) for array in arrays.values()})
-    if len(counts) > 1:
-        raise ValueError(f"--query must be files of one number of rows, got {counts}.")
-    embeddings = torch.zeros(len(names), counts[0], everything.embeddings.shape[2])
-    mask = torch.zeros(len(names), counts[0], dtype=torch.bool)
-    for l, array in arrays.items():
-        flat = array.reshape(len(array), -1)
-        here = ~np.isnan(flat).all(1)
-        if not np.isfinite(flat[here]).all():
-            raise ValueError(f"--query must be finite numbers, or NaN in a whole row, got others for {names[l]!r}.")
-        mask[l] = torch.from_numpy(here)
-        if here.any():
-            embeddings[l, mask[l]] = net.embed_view(torch.from_numpy(array[here]), l).float()
-    lonely = (~mask.any(0)).nonzero().flatten().tolist()
-    if lonely:
-        raise ValueError(f"--query must have at least one view of every object, got none in row {lonely[0]}.")
-    return Queries(embeddings, mask, [f"new {i}" for i in range(counts[0])], None)
+    return replace(queries, mask=mask), places

@@ -2,15 +2,22 @@
 
 from m3g.evaluation.canonical import CanonicalViews
 from m3g.evaluation.clustering import Clustering, clustering
-from m3g.evaluation.embedded import Embedded, mean_of_views
-from m3g.evaluation.few_shot import FewShot, balanced_accuracy, few_shot_probe
+from m3g.evaluation.embedded import Embedded, Readout, read_out
+from m3g.evaluation.few_shot import FewShot, few_shot_probe
 from m3g.evaluation.geometry import alignment, effective_rank, uniformity
 from m3g.evaluation.matching import polymatching_accuracy
 from m3g.evaluation.missing import view_subsets, without_views
-from m3g.evaluation.probes import ProbeResult, knn_accuracy, linear_probe, probe_scores, quick_probe, transfer_probe
+from m3g.evaluation.probes import (
+    Probe,
+    ProbeResult,
+    knn_accuracy,
+    linear_probe,
+    probe_scores,
+    quick_probe,
+    transfer_probe,
+)
 from m3g.evaluation.report import METRICS, Report, evaluate
 from m3g.evaluation.retrieval import Retrieval, retrieval
-from m3g.evaluation.ridge import RidgeProbe
 
 __all__ = [
     "METRICS",
@@ -18,22 +25,22 @@ __all__ = [
     "Clustering",
     "Embedded",
     "FewShot",
+    "Probe",
     "ProbeResult",
+    "Readout",
     "Report",
     "Retrieval",
-    "RidgeProbe",
     "alignment",
-    "balanced_accuracy",
     "clustering",
     "effective_rank",
     "evaluate",
     "few_shot_probe",
     "knn_accuracy",
     "linear_probe",
-    "mean_of_views",
     "polymatching_accuracy",
     "probe_scores",
     "quick_probe",
+    "read_out",
     "retrieval",
     "transfer_probe",
     "uniformity",

@@ -6,7 +6,7 @@ import torch
 from scipy.special import hyp0f1
 from torch import Tensor
 
-from m3g.evaluation.embedded import Embedded, off_diagonal_mean, side_by_side
+from m3g.evaluation.embedded import Embedded, off_diagonal_mean, read_out
 from m3g.evaluation.few_shot import few_shot_probe
 from m3g.evaluation.geometry import effective_rank
 from m3g.evaluation.matching import matching_batch
@@ -70,10 +70,8 @@ def raw(train: Embedded, test: Embedded, names: list[str]) -> dict[str, float]:
     found: dict[str, float] = {}
     one_shape = len({part[0].numel() for part in test.features}) == 1
     if train.labels is not None and test.labels is not None:
-        rows = (
-            side_by_side(train.features, train.mask), train.labels,
-            side_by_side(test.features, test.mask), test.labels,
-        )  # fmt: skip
+        seen, unseen = (read_out(part.features or (), part.mask, readout="concat") for part in (train, test))
+        rows = (seen, train.labels, unseen, test.labels)
         found["linear_concat"] = found["linear_mean"] = quick_probe(*rows)
         found["knn_mean"] = knn_accuracy(*rows, neighbours=min(5, len(train.labels)))
         if "paper_probe" in names:

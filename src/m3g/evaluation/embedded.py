@@ -1,25 +1,35 @@
-"""Points as a network sees them, which an evaluation works on, and what is often made of their views."""
+"""Embedded objects, and the representation of an object from the views that it has."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from m3g import _checks
 
-@dataclass
+# One vector per object, (n, D), from unit vectors (k, n, d) and their mask, bool (k, n).
+Readout = str | Callable[[Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
 class Embedded:
-    """n points as a network sees them: what `evaluate` works on.
+    """n objects in k views, as a network maps them.
 
     Attributes:
-        embeddings: (k, n, d) after the projectors; None to judge `features` alone.
-        features: k tensors (n, width) before them; the widths may differ.
+        embeddings: (k, n, d) in one space; None if the views have none in common.
+        features: k tensors (n, d_l), before the projectors or of the inputs; the sizes may differ.
         labels: (n,), None for unlabelled data.
-        mask: bool (k, n), true where a point has a view; None if all have.
+        mask: bool (k, n), true where an object has a view; None if all have.
         index: (n,), the rows of the user's files, where they are known.
+        split: n names of splits, where they are known.
+        view_names: the names of the k views.
+        class_names: the names of the labels 0, 1, ...
     """
 
     embeddings: Tensor | None = None
@@ -27,9 +37,40 @@ class Embedded:
     labels: Tensor | None = None
     mask: Tensor | None = None
     index: Tensor | None = None
+    split: Sequence[str] | None = None
+    view_names: Sequence[str] | None = None
+    class_names: Sequence[str] | None = None
+
+    @property
+    def views(self) -> Sequence[Tensor] | Tensor:
+        """k tensors (n, d_l): the embeddings, or the features where there are none."""
+        views = self.features if self.embeddings is None else self.embeddings
+        assert views is not None
+        return views
+
+    @property
+    def present(self) -> Tensor:
+        """The mask, also where all objects have all views."""
+        if self.mask is not None:
+            return self.mask
+        return torch.ones(len(self.views), len(self.views[0]), dtype=torch.bool, device=self.views[0].device)
+
+    @property
+    def mean(self) -> Tensor:
+        """(n, d), the mean of the unit vectors of the views that an object has."""
+        return self.read_out("mean")
+
+    def read_out(self, readout: Readout = "mean", *, shown: Tensor | None = None) -> Tensor:
+        """One vector per object, (n, D), from the entries `shown`, bool (k, n); by default from all that it has."""
+        return read_out(self.views, self.mask if shown is None else shown, readout=readout)
+
+    def label_name(self, place: int) -> str:
+        assert self.labels is not None
+        code = int(self.labels[place])
+        return str(code) if self.class_names is None else self.class_names[code]
 
     def only(self, views: Sequence[int]) -> Embedded:
-        """These views alone, and the points that have one of them.
+        """Return these views alone, of the objects that have one of them.
 
         Example:
             >>> points = Embedded(torch.zeros(3, 2, 4), mask=torch.tensor([[1, 0], [1, 0], [0, 1]]).bool())
@@ -37,34 +78,79 @@ class Embedded:
             torch.Size([2, 1, 4])
         """
         chosen = list(views)
-        mask = None if self.mask is None else self.mask[chosen]
-        rows = slice(None) if mask is None else mask.any(0)
-        return Embedded(
-            None if self.embeddings is None else self.embeddings[chosen][:, rows],
-            None if self.features is None else [self.features[l][rows] for l in chosen],
-            None if self.labels is None else self.labels[rows],
-            None if mask is None else mask[:, rows],
-            None if self.index is None else self.index[rows],
+        part = replace(
+            self,
+            embeddings=None if self.embeddings is None else self.embeddings[chosen],
+            features=None if self.features is None else [self.features[l] for l in chosen],
+            mask=None if self.mask is None else self.mask[chosen],
+            view_names=None if self.view_names is None else [self.view_names[l] for l in chosen],
+        )
+        return part if part.mask is None else part.take(part.mask.any(0))
+
+    def take(self, rows: Tensor) -> Embedded:
+        """Return some of the objects, by a bool mask (n,) or by their places."""
+        places = rows.nonzero().flatten() if rows.dtype == torch.bool else rows
+        return replace(
+            self,
+            embeddings=None if self.embeddings is None else self.embeddings[:, places],
+            features=None if self.features is None else [part[places] for part in self.features],
+            labels=None if self.labels is None else self.labels[places],
+            mask=None if self.mask is None else self.mask[:, places],
+            index=None if self.index is None else self.index[places],
+            split=None if self.split is None else [self.split[i] for i in places.tolist()],
+        )
+
+    @classmethod
+    def join(cls, parts: Sequence[Embedded]) -> Embedded:
+        """All objects of several parts, one part after the other; a field is joined where the first part has it."""
+        first = parts[0]
+        features = None if first.features is None else list(zip(*(part.features or () for part in parts)))
+        tensors: dict[str, Any] = {
+            name: torch.cat([getattr(part, name) for part in parts], dim=dim)
+            for name, dim in (("embeddings", 1), ("labels", 0), ("mask", 1), ("index", 0))
+            if getattr(first, name) is not None
+        }
+        return replace(
+            first,
+            features=None if features is None else [torch.cat(one) for one in features],
+            split=None if first.split is None else [name for part in parts for name in part.split or ()],
+            **tensors,
         )
 
 
-def mean_of_views(embeddings: Tensor, mask: Tensor | None = None) -> Tensor:
-    """One vector per point, (n, d): the mean of its present views' unit vectors."""
-    units = normalize(embeddings, dim=-1)
-    if mask is None:
-        return units.mean(0)
-    weight = mask.to(units).unsqueeze(-1)
-    return (units * weight).sum(0) / weight.sum(0)
+def read_out(views: Sequence[Tensor] | Tensor, mask: Tensor | None = None, *, readout: Readout = "mean") -> Tensor:
+    """Return one vector per object, (n, D), from the views that the mask marks as present.
 
+    This is the only place where a subset of views becomes one vector: probes, retrieval from the other views, search
+    and the evaluation of missing views use it.
 
-def side_by_side(features: Sequence[Tensor], mask: Tensor | None = None) -> Tensor:
-    """All views' features in one row per point, absent ones zero."""
-    parts = [part.flatten(1) for part in features]
+    Args:
+        views: k tensors (n, d_l); of one size, except for `"concat"`.
+        mask: bool (k, n), true where an object has a view; None if all have. Other entries may be NaN.
+        readout: `"mean"` of the unit vectors, `"concat"` of the views as they are with zeros for a missing one, or a
+            function of unit vectors (k, n, d), zero where a view is missing, and of the mask (k, n).
+
+    Example:
+        >>> views = torch.tensor([[[2.0, 0.0]], [[0.0, 3.0]]])
+        >>> read_out(views), read_out(views, torch.tensor([[True], [False]])), read_out(views, readout="concat")
+        (tensor([[0.5000, 0.5000]]), tensor([[1., 0.]]), tensor([[2., 0., 0., 3.]]))
+    """
+    if readout == "concat":
+        parts = [part.flatten(1) for part in views]
+        if mask is not None:
+            parts = [torch.where(mask[l].unsqueeze(-1), part, 0.0) for l, part in enumerate(parts)]
+        return torch.cat(parts, dim=1)
+    points = views if isinstance(views, Tensor) else torch.stack(list(views))
     if mask is not None:
-        parts = [torch.where(mask[l].unsqueeze(-1), part, 0.0) for l, part in enumerate(parts)]
-    return torch.cat(parts, dim=1)
+        points = torch.where(mask.unsqueeze(-1), points, 0.0)
+    units = normalize(points, dim=-1)
+    if callable(readout):
+        whole = torch.ones(units.shape[:2], dtype=torch.bool, device=units.device)
+        return readout(units, whole if mask is None else mask)
+    _checks.one_of("readout", readout, ("mean", "concat"))
+    return units.mean(0) if mask is None else units.sum(0) / mask.sum(0).unsqueeze(-1)
 
 
 def off_diagonal_mean(matrix: Tensor) -> float:
     away = ~torch.eye(len(matrix), dtype=torch.bool)
-    return float(matrix[away].mean())
+    return statistics.fmean(matrix[away].tolist())

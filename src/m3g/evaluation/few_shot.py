@@ -21,22 +21,6 @@ class FewShot(NamedTuple):
     accuracy: float
 
 
-def balanced_accuracy(predicted: Tensor, labels: Tensor) -> float:
-    """The share of rows that are right within each class, mean over the classes: rare ones count like frequent ones.
-
-    Example:
-        >>> balanced_accuracy(torch.tensor([0, 0, 0, 0]), torch.tensor([0, 0, 0, 1]))
-        0.5
-    """
-    if predicted.shape != labels.shape or labels.ndim != 1 or len(labels) == 0:
-        raise ValueError(
-            f"predicted must have one class per label, got shapes {_checks.shape_of(predicted)} for "
-            f"{_checks.shape_of(labels)} labels."
-        )
-    right = (predicted == labels).double()
-    return float(torch.stack([right[labels == kind].mean() for kind in torch.unique(labels)]).mean())
-
-
 def most_shots(labels: Tensor) -> int:
     """The most labels per class that leave as many for validation."""
     return int(torch.unique(labels, return_counts=True)[1].min()) // 2
@@ -98,6 +82,7 @@ def few_shot_probe(
             f"shots must be at most half of the rows of the rarest class, {most_shots(train_labels)}, got {shots}."
         )
     _checks.positive_int("draws", draws)
+    metrics = _checks.extra("sklearn.metrics", "train")
     scores = []
     for draw in range(draws):
         random = torch.Generator().manual_seed(seed + draw)
@@ -113,7 +98,8 @@ def few_shot_probe(
         )  # fmt: skip
         with torch.no_grad():
             predicted = kinds[probe(unseen).argmax(1)]
-        scores.append((balanced_accuracy(predicted, test_labels), float((predicted == test_labels).double().mean())))
+        truth, guess = test_labels.cpu().numpy(), predicted.numpy()
+        scores.append((metrics.balanced_accuracy_score(truth, guess), metrics.accuracy_score(truth, guess)))
     balanced, plain = torch.tensor(scores, dtype=torch.float64).T
     return FewShot(float(balanced.mean()), float(balanced.std(correction=0)), float(plain.mean()))
 

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import normalize
 
+from m3g.data.entries import drop_entries
 from m3g.evaluation.baselines import guess
-from m3g.evaluation.embedded import Embedded, mean_of_views, side_by_side
+from m3g.evaluation.embedded import Embedded, Readout, read_out
 from m3g.evaluation.probes import probe_scores
-from m3g.evaluation.retrieval import truth_ranks
+from m3g.evaluation.retrieval import found_from_others
 
 ALL_UP_TO = 6  # views of which every subset is looked at; of more, some of every size
 PER_SIZE = 10
@@ -50,19 +50,9 @@ def view_subsets(k: int, *, seed: int = 0) -> list[tuple[int, ...]]:
     return found
 
 
-def hide(present: Tensor, share: float, *, seed: int) -> Tensor:
-    """The entries (k, n) without a share of them, drawn at random; every row that has a view keeps one.
-
-    Example:
-        >>> shown = hide(torch.ones(4, 1000, dtype=torch.bool), 0.5, seed=0)
-        >>> bool(shown.any(0).all()), round(float(shown.float().mean()), 1)
-        (True, 0.5)
-    """
-    chance = torch.rand(present.shape, generator=torch.Generator().manual_seed(seed)).masked_fill(~present, -1.0)
-    return (chance >= share).scatter(0, chance.argmax(0, keepdim=True), True) & present
-
-
-def without_views(train: Embedded, test: Embedded, *, raw: tuple[Embedded, Embedded] | None = None) -> dict[str, Any]:
+def without_views(
+    train: Embedded, test: Embedded, *, raw: tuple[Embedded, Embedded] | None = None, readout: Readout = "mean"
+) -> dict[str, Any]:
     """The numbers of both questions, as plain values for `results.json`.
 
     `subsets` has an entry per subset: the numbers of its `views`, `linear` and, with `raw`, `linear_raw` (inputs side
@@ -71,16 +61,16 @@ def without_views(train: Embedded, test: Embedded, *, raw: tuple[Embedded, Embed
     """
     assert test.embeddings is not None
     k, n = test.embeddings.shape[:2]
-    present = torch.ones(k, n, dtype=torch.bool) if test.mask is None else test.mask.cpu()
+    present = test.present.cpu()
     subsets = view_subsets(k)
     chosen = [present & _rows_of(subset, k) for subset in subsets]
-    drawn = [[hide(present, share, seed=draw) for draw in range(DRAWS)] for share in SHARES]
+    drawn = [[_hide(present, share, seed=draw) for draw in range(DRAWS)] for share in SHARES]
     shown = chosen + [entries for draws in drawn for entries in draws]
 
     parts: list[dict[str, Any]] = [{"views": list(subset)} for subset in subsets]
     curve: dict[str, Any] = {"share": list(SHARES)}
     found: dict[str, Any] = {"every_subset": k <= ALL_UP_TO, "subsets": parts, "curve": curve, "chance": {}}
-    for name, scores in _accuracies(train, test, raw, shown).items():
+    for name, scores in _accuracies(train, test, raw, shown, readout).items():
         for part, score in zip(parts, scores):
             part[name] = score
         rest = scores[len(subsets) :]
@@ -89,22 +79,30 @@ def without_views(train: Embedded, test: Embedded, *, raw: tuple[Embedded, Embed
         found["chance"]["linear"] = guess(train.labels, test.labels)
 
     rows = torch.linspace(0, n - 1, min(n, MOST_ROWS)).long()
-    units = normalize(test.embeddings.double().cpu()[:, rows], dim=-1)
     there = present[:, rows]
+    points = Embedded(test.embeddings.double().cpu()[:, rows], mask=there)
     for part, subset, entries in zip(parts, subsets, chosen):
         hidden = [m for m in range(k) if m not in subset]
-        part["recall_at_1"] = _mean([_found_first(units, entries[:, rows], there, m) for m in hidden])
+        part["recall_at_1"] = _mean(
+            [found_from_others(points, m, shown=entries[:, rows], readout=readout) for m in hidden]
+        )
     curve["recall_at_1"] = []
     for share in SHARES:
         values = []
         for m, draw in itertools.product(range(k), range(DRAWS)):
             others = there.clone()
             others[m] = False
-            values.append(_found_first(units, hide(others, share, seed=draw), there, m))
+            left = _hide(others, share, seed=draw)
+            values.append(found_from_others(points, m, shown=left, readout=readout))
         curve["recall_at_1"].append(_mean(values))
     sizes = there.sum(1).double()
     found["chance"]["recall_at_1"] = float((1 / sizes[sizes > 0]).mean())
     return found
+
+
+def _hide(present: Tensor, fraction: float, *, seed: int) -> Tensor:
+    draws = torch.rand(present.shape, generator=torch.Generator().manual_seed(seed))
+    return drop_entries(present, draws, fraction=fraction)
 
 
 def _rows_of(subset: tuple[int, ...], k: int) -> Tensor:
@@ -117,7 +115,7 @@ def _mean(values: list[float | None]) -> float | None:
 
 
 def _accuracies(
-    train: Embedded, test: Embedded, raw: tuple[Embedded, Embedded] | None, shown: list[Tensor]
+    train: Embedded, test: Embedded, raw: tuple[Embedded, Embedded] | None, shown: list[Tensor], readout: Readout
 ) -> dict[str, list[float | None]]:
     """Of the probe, for every choice of shown entries, on the rows that have any; None where no row has."""
     if train.labels is None or test.labels is None or train.embeddings is None or test.embeddings is None:
@@ -125,8 +123,8 @@ def _accuracies(
     kept = [entries.any(0) for entries in shown]
     asked = [(entries[:, rows], rows) for entries, rows in zip(shown, kept) if bool(rows.any())]
     embeddings, labels = test.embeddings.cpu(), test.labels
-    tests = [(mean_of_views(embeddings[:, rows], entries), labels[rows]) for entries, rows in asked]
-    scores = {"linear": probe_scores(mean_of_views(train.embeddings, train.mask), train.labels, tests)}
+    tests = [(read_out(embeddings[:, rows], entries, readout=readout), labels[rows]) for entries, rows in asked]
+    scores = {"linear": probe_scores(train.read_out(readout), train.labels, tests)}
     if raw is not None:
         before, after = raw
         assert before.features is not None
@@ -136,21 +134,12 @@ def _accuracies(
             (part if before.mask is None else part[before.mask[l]]).mean(0) for l, part in enumerate(flat[0])
         ]  # so that zero, which stands for an absent view, is the mean
         seen, new = ([part - mean for part, mean in zip(parts, means)] for parts in flat)
-        tests = [(side_by_side([part[rows] for part in new], entries), labels[rows]) for entries, rows in asked]
-        scores["linear_raw"] = probe_scores(side_by_side(seen, before.mask), train.labels, tests)
+        tests = [
+            (read_out([part[rows] for part in new], entries, readout="concat"), labels[rows]) for entries, rows in asked
+        ]
+        scores["linear_raw"] = probe_scores(read_out(seen, before.mask, readout="concat"), train.labels, tests)
     found: dict[str, list[float | None]] = {}
     for name, values in scores.items():
         rest = iter(values)
         found[name] = [next(rest) if bool(rows.any()) else None for rows in kept]
     return found
-
-
-def _found_first(units: Tensor, shown: Tensor, present: Tensor, m: int) -> float | None:
-    """How often the mean of a row's shown entries finds the row's entry in view m first, among all that have view m."""
-    asked = shown.any(0) & present[m]
-    if not bool(asked.any()):
-        return None
-    queries = normalize(mean_of_views(units[:, asked], shown[:, asked]), dim=-1)
-    place = present[m].cumsum(0) - 1
-    ranks = truth_ranks(queries, units[m][present[m]], place[asked])
-    return float((ranks <= 1).double().mean())

@@ -8,8 +8,12 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from m3g import _checks
+from m3g.evaluation.embedded import Embedded
+
+STRENGTHS = (1e-3, 1e-2, 1e-1, 1.0, 10.0)  # of the ridge penalty, per training row
 
 
 class ProbeResult(NamedTuple):
@@ -20,17 +24,21 @@ class ProbeResult(NamedTuple):
 
 
 def _check(train: Tensor, train_labels: Tensor, test: Tensor, test_labels: Tensor) -> None:
-    for name, features, labels in (("train", train, train_labels), ("test", test, test_labels)):
-        if features.ndim != 2 or len(features) == 0:
-            raise ValueError(f"{name} must be features of shape (n, d), got {_checks.shape_of(features)}.")
-        if labels.shape != features.shape[:1]:
-            raise ValueError(
-                f"{name}_labels must be {len(features)} labels, one per row of {name}, "
-                f"got shape {_checks.shape_of(labels)}."
-            )
-        _checks.finite_tensor(name, features)
+    _check_rows("train", train, train_labels)
+    _check_rows("test", test, test_labels)
     if train.shape[1] != test.shape[1]:
         raise ValueError(f"test must have {train.shape[1]} features like train, got {test.shape[1]}.")
+
+
+def _check_rows(name: str, features: Tensor, labels: Tensor) -> None:
+    if features.ndim != 2 or len(features) == 0:
+        raise ValueError(f"{name} must be features of shape (n, d), got {_checks.shape_of(features)}.")
+    if labels.shape != features.shape[:1]:
+        raise ValueError(
+            f"{name}_labels must be {len(features)} labels, one per row of {name}, "
+            f"got shape {_checks.shape_of(labels)}."
+        )
+    _checks.finite_tensor(name, features)
 
 
 def linear_probe(
@@ -99,36 +107,64 @@ def _fit(
     return fitted
 
 
-def _logistic(train: Tensor, labels: Tensor) -> Any:
-    """A fitted scikit-learn pipeline: standardise, multinomial logistic regression."""
-    _checks.extra("sklearn", "train")
-    from sklearn.exceptions import ConvergenceWarning
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
+class Probe:
+    """Linear classifier of scikit-learn on standardised features.
 
-    if len(torch.unique(labels)) < 2:
-        raise ValueError("train_labels must have at least 2 classes, got 1.")
-    model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=300))
-    with warnings.catch_warnings():
-        # After this many steps the accuracy no longer changes, even where the optimum is not reached.
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        return model.fit(train.cpu().numpy(), labels.cpu().numpy())
+    Args:
+        features: (n, d).
+        labels: (n,), of at least 2 classes.
+        kind: `"logistic"`, multinomial logistic regression, fitted in about a second; or `"ridge"`, in closed form,
+            with the strength of the penalty chosen by leaving one row out.
+
+    Example:
+        >>> x, y = torch.eye(4).repeat(5, 1), torch.arange(4).repeat(5)
+        >>> probe = Probe(x, y, kind="ridge")
+        >>> probe.accuracy(x, y), probe.accuracy(-x, y)
+        (1.0, 0.0)
+    """
+
+    def __init__(self, features: Tensor, labels: Tensor, *, kind: str = "logistic") -> None:
+        _checks.one_of("kind", kind, ("logistic", "ridge"))
+        _check_rows("train", features, labels)
+        _checks.extra("sklearn", "train")
+        from sklearn.exceptions import ConvergenceWarning
+        from sklearn.linear_model import LogisticRegression, RidgeClassifierCV
+        from sklearn.pipeline import make_pipeline
+        from sklearn.preprocessing import StandardScaler
+
+        if len(torch.unique(labels)) < 2:
+            raise ValueError("train_labels must have at least 2 classes, got 1.")
+        if kind == "ridge":
+            features = features.double()
+            model = RidgeClassifierCV(alphas=[strength * len(features) for strength in STRENGTHS])
+        else:
+            model = LogisticRegression(max_iter=300)
+        self.dtype = features.dtype
+        self.model = make_pipeline(StandardScaler(), model)
+        with warnings.catch_warnings():
+            # After this many steps the accuracy no longer changes, even where the optimum is not reached.
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            self.model.fit(features.cpu().numpy(), labels.cpu().numpy())
+
+    def correct(self, features: Tensor, labels: Tensor) -> Tensor:
+        """1 where a row is classified correctly and 0 elsewhere, (n,)."""
+        _check_rows("test", features, labels)
+        width = self.model.n_features_in_
+        if features.shape[1] != width:
+            raise ValueError(f"test must have {width} features like train, got {features.shape[1]}.")
+        return _correct(self.model, features.to(self.dtype), labels)
+
+    def accuracy(self, features: Tensor, labels: Tensor) -> float:
+        return float(self.correct(features, labels).mean())
+
+
+def _correct(model: Any, test: Tensor, labels: Tensor) -> Tensor:
+    return torch.from_numpy(model.predict(test.cpu().numpy()) == labels.cpu().numpy()).double()
 
 
 def quick_probe(train: Tensor, train_labels: Tensor, test: Tensor, test_labels: Tensor) -> float:
-    """Accuracy of scikit-learn's logistic regression on standardised features (n, d): fitted in about a second."""
-    return float(quick_probe_rows(train, train_labels, test, test_labels).mean())
-
-
-def quick_probe_rows(train: Tensor, train_labels: Tensor, test: Tensor, test_labels: Tensor) -> Tensor:
-    """As `quick_probe`, for every test row (n,) 1 where it is right and 0 where not."""
-    _check(train, train_labels, test, test_labels)
-    return _right(_logistic(train, train_labels), test, test_labels)
-
-
-def _right(model: Any, test: Tensor, labels: Tensor) -> Tensor:
-    return torch.from_numpy(model.predict(test.cpu().numpy()) == labels.cpu().numpy()).double()
+    """Accuracy of logistic regression (`Probe`) on features (n, d)."""
+    return Probe(train, train_labels).accuracy(test, test_labels)
 
 
 def probe_scores(train: Tensor, train_labels: Tensor, tests: Sequence[tuple[Tensor, Tensor]]) -> list[float]:
@@ -139,10 +175,8 @@ def probe_scores(train: Tensor, train_labels: Tensor, tests: Sequence[tuple[Tens
         >>> probe_scores(x, y, [(x, y), (-x, y)])
         [1.0, 0.0]
     """
-    for test, labels in tests:
-        _check(train, train_labels, test, labels)
-    model = _logistic(train, train_labels)
-    return [float(model.score(test.cpu().numpy(), labels.cpu().numpy())) for test, labels in tests]
+    probe = Probe(train, train_labels)
+    return [probe.accuracy(test, labels) for test, labels in tests]
 
 
 def knn_accuracy(
@@ -164,34 +198,24 @@ def knn_rows(train: Tensor, train_labels: Tensor, test: Tensor, test_labels: Ten
     model = KNeighborsClassifier(n_neighbors=neighbours, metric="cosine")
     model.fit(train.cpu().numpy(), train_labels.cpu().numpy())
     with config_context(working_memory=64):  # MiB of distances at a time; scikit-learn would take 1024
-        return _right(model, test, test_labels)
+        return _correct(model, test, test_labels)
 
 
-def transfer_probe(
-    train: Tensor,
-    train_labels: Tensor,
-    test: Tensor,
-    test_labels: Tensor,
-    *,
-    train_mask: Tensor | None = None,
-    test_mask: Tensor | None = None,
-) -> Tensor:
-    """Accuracy (k, k) of a probe trained on view l (row) and tested, as it is, on view m (column).
+def transfer_probe(train: Embedded, test: Embedded, *, kind: str = "logistic") -> Tensor:
+    """Accuracy (k, k) of a `Probe` trained on view l (row) and tested, unchanged, on view m (column).
 
-    `train` and `test` are embeddings (k, n, d) in one space. The diagonal is the ordinary probe of each view.
+    Probes are fitted on the unit vectors of the embeddings. The diagonal is the ordinary probe of each view.
     """
-    k = len(train)
-    if train.ndim != 3 or test.ndim != 3 or len(test) != k:
-        raise ValueError(
-            "train and test must be embeddings (k, n, d) with one k, "
-            f"got {_checks.shape_of(train)} and {_checks.shape_of(test)}."
-        )
+    if train.embeddings is None or test.embeddings is None or len(train.embeddings) != len(test.embeddings):
+        raise ValueError("train and test must have embeddings (k, n, d) with one k, got others.")
+    if train.labels is None or test.labels is None:
+        raise ValueError("train and test must have labels, got none.")
+    units, unseen = normalize(train.embeddings, dim=-1), normalize(test.embeddings, dim=-1)
+    here, there = train.present, test.present
+    k = len(units)
     matrix = torch.empty(k, k, dtype=torch.float64)
     for l in range(k):
-        rows = slice(None) if train_mask is None else train_mask[l]
-        _check(train[l][rows], train_labels[rows], test[l], test_labels)
-        model = _logistic(train[l][rows], train_labels[rows])
+        probe = Probe(units[l][here[l]], train.labels[here[l]], kind=kind)
         for m in range(k):
-            rows_m = slice(None) if test_mask is None else test_mask[m]
-            matrix[l, m] = model.score(test[m][rows_m].cpu().numpy(), test_labels[rows_m].cpu().numpy())
+            matrix[l, m] = probe.accuracy(unseen[m][there[m]], test.labels[there[m]])
     return matrix

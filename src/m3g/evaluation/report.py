@@ -6,16 +6,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
-from torch.nn.functional import normalize
 
 from m3g import _checks
 from m3g.evaluation import baselines
-from m3g.evaluation.embedded import Embedded, mean_of_views, off_diagonal_mean, side_by_side
+from m3g.evaluation.embedded import Embedded, Readout, off_diagonal_mean, read_out
 from m3g.evaluation.few_shot import SHOTS, few_shot_probe, most_shots
 from m3g.evaluation.geometry import alignment, effective_rank, uniformity
 from m3g.evaluation.matching import polymatching_accuracy
 from m3g.evaluation.missing import without_views
-from m3g.evaluation.probes import knn_rows, linear_probe, quick_probe_rows, transfer_probe
+from m3g.evaluation.probes import Probe, knn_rows, linear_probe, transfer_probe
 from m3g.evaluation.retrieval import LEVELS, retrieval
 
 METRICS = {
@@ -70,13 +69,14 @@ def evaluate(
     matching_epsilon: float = 0.02,
     raw: tuple[Embedded, Embedded] | None = None,
     missing: bool = False,
+    readout: Readout = "mean",
 ) -> Report:
     """Everything that the given parts allow: probes need labels, the rest needs embeddings.
 
     Probes are fitted on `train` and scored on `test`; everything else is measured on `test` alone. `few_shot` adds
     the paper's probes from 10, 50, 100 and 1000 labels per class, as far as there are twice as many training rows.
     `raw` are the same rows with the inputs themselves as features, for the numbers beside; `missing` adds what is left
-    when views go missing.
+    when views go missing. `readout` is the vector of an object from the views that it has, see `read_out`.
 
     Example:
         >>> import torch
@@ -88,7 +88,7 @@ def evaluate(
     """
     report = Report()
     if train.labels is not None and test.labels is not None:
-        _probe(report, train, test, paper_probe=paper_probe, transfer=transfer)
+        _probe(report, train, test, paper_probe=paper_probe, transfer=transfer, readout=readout)
         if few_shot and train.features is not None and test.features is not None:
             for shots in [shots for shots in SHOTS if shots <= most_shots(train.labels)]:
                 found = few_shot_probe(train.features, train.labels, test.features, test.labels, shots=shots)
@@ -115,36 +115,30 @@ def evaluate(
     if raw is not None:
         report.raw = baselines.raw(*raw, list(report.numbers))
     if missing and test.embeddings is not None:
-        report.missing = without_views(train, test, raw=raw)
+        report.missing = without_views(train, test, raw=raw, readout=readout)
     return report
 
 
-def _probe(report: Report, train: Embedded, test: Embedded, *, paper_probe: bool, transfer: bool) -> None:
+def _probe(
+    report: Report, train: Embedded, test: Embedded, *, paper_probe: bool, transfer: bool, readout: Readout
+) -> None:
     numbers, labels, test_labels = report.numbers, train.labels, test.labels
     assert labels is not None
     assert test_labels is not None
     if train.embeddings is not None and test.embeddings is not None:
         _checks.finite_tensor("embeddings", train.embeddings)
-        means = (
-            mean_of_views(train.embeddings, train.mask), labels,
-            mean_of_views(test.embeddings, test.mask), test_labels,
-        )  # fmt: skip
-        report.rows["linear_mean"] = quick_probe_rows(*means)
+        means = (train.read_out(readout), labels, test.read_out(readout), test_labels)
+        report.rows["linear_mean"] = Probe(*means[:2]).correct(*means[2:])
         report.rows["knn_mean"] = knn_rows(*means, neighbours=min(5, len(labels)))
         numbers |= {name: float(report.rows[name].mean()) for name in ("linear_mean", "knn_mean")}
         if paper_probe:
             numbers["paper_probe"] = linear_probe(*means).accuracy
         if transfer:
-            matrix = transfer_probe(
-                normalize(train.embeddings, dim=-1), labels, normalize(test.embeddings, dim=-1), test_labels,
-                train_mask=train.mask, test_mask=test.mask,
-            )  # fmt: skip
+            matrix = transfer_probe(train, test)
             report.matrices["transfer"] = matrix
             numbers["linear_views"] = float(matrix.diagonal().mean())
             numbers["linear_transfer"] = off_diagonal_mean(matrix)
     if train.features is not None and test.features is not None:
-        report.rows["linear_concat"] = quick_probe_rows(
-            side_by_side(train.features, train.mask), labels,
-            side_by_side(test.features, test.mask), test_labels,
-        )  # fmt: skip
+        seen, unseen = (read_out(part.features or (), part.mask, readout="concat") for part in (train, test))
+        report.rows["linear_concat"] = Probe(seen, labels).correct(unseen, test_labels)
         numbers["linear_concat"] = float(report.rows["linear_concat"].mean())

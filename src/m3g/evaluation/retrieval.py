@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from m3g import _checks
+from m3g.evaluation.embedded import Embedded, Readout
 
 LEVELS = (1, 5, 10)
 MOST_SCORES = 2**20  # similarities that are computed at a time
@@ -39,6 +40,44 @@ def truth_ranks(queries: Tensor, gallery: Tensor, truth: Tensor) -> Tensor:
         above, ties = (scores > own).sum(1), (scores == own).sum(1) - 1
         rank.copy_(1 + above + 0.5 * ties)
     return ranks
+
+
+def found_first(
+    queries: Tensor, gallery: Tensor, *, asked: Tensor, searched: Tensor, labels: Tensor | None = None
+) -> float | None:
+    """The fraction of queries (n, d) whose own row of the gallery (n, d) has the largest cosine.
+
+    Args:
+        asked, searched: bool (n,), the rows that have a query and a candidate. A query without its own candidate is
+            not counted.
+        labels: (n,); with labels any candidate of the right class counts.
+
+    Returns:
+        None where no row has both.
+    """
+    both = asked & searched
+    if not bool(both.any()):
+        return None
+    left, right = normalize(queries[both], dim=-1), normalize(gallery[searched], dim=-1)
+    if labels is not None:
+        return float((labels[searched][(left @ right.T).argmax(1)] == labels[both]).double().mean())
+    place = searched.cumsum(0) - 1  # of a row in the gallery
+    return float((truth_ranks(left, right, place[both]) <= 1).double().mean())
+
+
+def found_from_others(
+    points: Embedded, m: int, *, shown: Tensor | None = None, readout: Readout = "mean", labels: Tensor | None = None
+) -> float | None:
+    """`found_first` in view m from the read-out of the other views.
+
+    `shown`, bool (k, n), marks the entries that queries are read out from, by default all; those of view m are ignored.
+    """
+    others = points.present if shown is None else shown
+    others = others.index_fill(0, torch.tensor(m, device=others.device), False)
+    return found_first(
+        points.read_out(readout, shown=others), points.views[m],
+        asked=others.any(0), searched=points.present[m], labels=labels,
+    )  # fmt: skip
 
 
 def retrieval(embeddings: Tensor, *, mask: Tensor | None = None) -> Retrieval:

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from m3g import _checks
-from m3g.evaluation.embedded import mean_of_views
+from m3g.evaluation.embedded import Readout, read_out
 
 
 class Found(NamedTuple):
@@ -27,6 +27,7 @@ def search(
     mask: Tensor | None = None,
     top: int = 10,
     without: Tensor | None = None,
+    readout: Readout = "mean",
 ) -> Found:
     """The objects whose mean embedding is most similar to that of the query, whatever views either has.
 
@@ -39,6 +40,7 @@ def search(
         query_mask: bool (k, q), true where a query has a view; None if all have.
         mask: bool (k, n), likewise for the objects.
         top: how many to find, at most n.
+        readout: the vector of a query from its views, see `m3g.evaluation.read_out`; of an object it is the mean.
         without: (q,), for each query the place of an object that must not be found, the query itself say; -1 for none.
 
     Example:
@@ -60,16 +62,10 @@ def search(
     left = n if without is None or not bool((without >= 0).any()) else n - 1
     if not 1 <= _checks.positive_int("top", top) <= left:
         raise ValueError(f"top must be at most the {left} objects there are to find, got {top}.")
-    asked = normalize(_mean(queries, query_mask), dim=-1)
-    scores = asked @ normalize(_mean(objects, mask), dim=-1).T
+    asked = normalize(read_out(queries, _checks.presence(query_mask, queries), readout=readout), dim=-1)
+    scores = asked @ normalize(read_out(objects, _checks.presence(mask, objects)), dim=-1).T
     if without is not None:
         which = (without >= 0).nonzero().flatten()
         scores[which, without[which]] = -torch.inf
     best = scores.topk(top, dim=1)
     return Found(best.indices, best.values)
-
-
-def _mean(points: Tensor, mask: Tensor | None) -> Tensor:
-    """Absent views may hold anything, also NaN, which a weight of 0 would keep."""
-    mask = _checks.presence(mask, points)
-    return mean_of_views(points if mask is None else torch.where(mask.unsqueeze(-1), points, 0.0), mask)

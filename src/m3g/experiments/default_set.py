@@ -21,7 +21,7 @@ from m3g.experiments.engine.spec import Experiment, Request, Result, RunSpec, Se
 from m3g.experiments.output.tables import markdown
 from m3g.experiments.runner.full import config_of, difference, trained
 from m3g.training import build_data
-from m3g.training.runs.evaluate import embed
+from m3g.training.runs.embed import embed
 from m3g.training.runs.files import write_json
 from m3g.training.runs.folder import environment
 from m3g.training.settings.config import Config

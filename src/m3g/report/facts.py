@@ -14,12 +14,13 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from m3g.costs import CircularVariance
+from m3g.evaluation import Embedded
 from m3g.evaluation.map import tsne
 from m3g.nets import build_net
 from m3g.report.compare import Measured
 from m3g.solvers import solve
 from m3g.training.loop.logs import Table
-from m3g.training.runs.embedded import EmbeddedRun, embed_run
+from m3g.training.runs.embed import embed_run
 from m3g.training.runs.export import read_recipe
 from m3g.training.runs.folder import Run
 from m3g.training.settings.config import flat
@@ -118,30 +119,32 @@ def _curves(folder: Path) -> dict[str, tuple[list[float], list[float]]]:
     return found
 
 
-def _untrained(run: str | os.PathLike[str], trust: bool) -> EmbeddedRun:
+def _untrained(run: str | os.PathLike[str], trust: bool) -> Embedded:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         return embed_run(run, "test", net=build_net(**read_recipe(run), trust=trust), trust=trust)
 
 
-def _coupling(test: EmbeddedRun) -> list[list[float]]:
+def _coupling(test: Embedded) -> list[list[float]]:
     """n P of the first two views, for some test objects that have the first three views (or two, if there are two)."""
-    k = min(3, len(test.embeddings))
-    there = torch.ones(test.embeddings.shape[1], dtype=torch.bool) if test.mask is None else test.mask[:k].all(0)
-    rows = there.nonzero().flatten()[:MATCHED]
+    k = min(3, len(test.views))
+    rows = test.present[:k].all(0).nonzero().flatten()[:MATCHED]
     if len(rows) < 2:
         return []
-    solution = solve(CircularVariance()(normalize(test.embeddings[:k, rows].double(), dim=-1)), epsilon=0.05)
+    views = torch.stack([view[rows] for view in test.views[:k]])
+    solution = solve(CircularVariance()(normalize(views.double(), dim=-1)), epsilon=0.05)
     pairs: list[list[float]] = (len(rows) * solution.pair_marginal(0, 1)).clamp(0, 1).tolist()
     return pairs
 
 
-def _map(test: EmbeddedRun) -> dict[str, Any]:
+def _map(test: Embedded) -> dict[str, Any]:
     """Places of test points in the plane by t-SNE, one object after the other, all its views."""
+    assert test.embeddings is not None
+    assert test.index is not None
     units = normalize(test.embeddings.double(), dim=-1)
     k, n = units.shape[:2]
     rows = torch.linspace(0, n - 1, min(n, max(2, MOST_POINTS // k))).long().unique()
-    there = torch.ones(k, len(rows), dtype=torch.bool) if test.mask is None else test.mask[:, rows]
+    there = test.present[:, rows]
     places = torch.full((k, len(rows), 2), torch.nan, dtype=torch.float64)
     if int(there.sum()) > 3:
         found = tsne(units[:, rows][there]).double()

@@ -12,13 +12,13 @@ from torch.utils.data import Dataset
 
 from m3g import _checks
 from m3g.data.base import Batch, ViewsData, class_codes
+from m3g.data.entries import drop_entries, seeded_draws, swap_entries
 from m3g.data.sampling import Draw
 from m3g.data.splits import SPLITS, Split, split_rows
 from m3g.data.storage.readers import file_names, read_array
 from m3g.data.storage.rows import Rows
 from m3g.data.tables.array_reader import ArrayReader, is_large, read_rows
 from m3g.data.tables.columns import Column, set_up
-from m3g.data.tables.swapped import absent_entries, swap_entries
 
 
 class TensorRows(Dataset[Batch]):
@@ -171,12 +171,13 @@ class Arrays(ViewsData):
         train = self.datasets["train"]
         assert isinstance(train, TensorRows)
         if absent > 0:
-            train.mask = absent_entries(train.mask, size=(self.k, len(train)), share=absent, seed=self.seed)
+            draws = seeded_draws(self.k, len(train), seed=self.seed)
+            train.mask = drop_entries(train.mask, draws, fraction=absent, exact=True)
             train.views = [
                 torch.where(here[:, None], v.flatten(1), 0.0).view_as(v) for v, here in zip(train.views, train.mask)
             ]
         if swapped > 0:
-            self.swapped_from = swap_entries(train.views, train.mask, share=swapped, seed=self.seed)
+            self.swapped_from = swap_entries(train.views, train.mask, fraction=swapped, seed=self.seed)
 
     def _split(
         self,

@@ -22,7 +22,7 @@ from m3g.experiments.mismatch import tables as mismatch_tables
 from m3g.experiments.mismatch.tables import FIRST, SCORES
 from m3g.experiments.runner.full import config_of, difference
 from m3g.experiments.runner.quick import fit_quickly
-from m3g.training.runs.evaluate import embed
+from m3g.training.runs.embed import embed
 from m3g.training.settings.config import Config
 
 METHODS = ("m3g", "infonce-pwe")

@@ -15,7 +15,7 @@ from m3g.evaluation import linear_probe
 from m3g.experiments.engine.spec import Settings, ShareDone
 from m3g.nets import MultiViewNet
 from m3g.training import Run, build_data, load, train
-from m3g.training.runs.evaluate import embed, embed_batches
+from m3g.training.runs.embed import embed, embed_batches
 from m3g.training.settings.config import Config
 from m3g.training.settings.plain_yaml import read_yaml
 

@@ -27,7 +27,7 @@ import torch
 from torch.nn.functional import normalize
 
 from m3g.data import ViewsData
-from m3g.evaluation import CanonicalViews
+from m3g.evaluation import CanonicalViews, Embedded
 from m3g.experiments.engine.spec import Candidate, Experiment, Request, RunSpec, Settings
 from m3g.experiments.runner.arms import try_all
 from m3g.experiments.runner.full import config_of
@@ -35,7 +35,7 @@ from m3g.experiments.runner.quick import fit_quickly
 from m3g.experiments.views import tables as views_tables
 from m3g.experiments.views.baselines import BASELINES, baseline
 from m3g.experiments.views.grids import BIAS, FIXED, GRIDS, LOSS_OF, READOUT
-from m3g.experiments.views.metrics import Points, measure, validation
+from m3g.experiments.views.metrics import measure, validation
 from m3g.experiments.views.scores import BATCH
 from m3g.experiments.views.sets import SETS, prepare_sets
 from m3g.training.loop.module import NonFiniteLoss
@@ -193,7 +193,7 @@ def work(settings: Settings, folder: Path, data: Path) -> dict[str, Any]:
         views_data, parts = baseline(settings["baseline"], run)
         shared = settings["baseline"] in ("linear-mcca", "supervised")
         seen = {split: _points(views_data, split, views, shared=shared) for split, views in parts.items()}
-        return measure(seen["train"], seen["test"], shared=shared, by_class=by_class, seed=run.seed)
+        return measure(seen["train"], seen["test"], by_class=by_class, seed=run.seed)
     try:
         module, views_data = fit_quickly(run, folder, stacked=True)
     except NonFiniteLoss as error:
@@ -204,28 +204,30 @@ def work(settings: Settings, folder: Path, data: Path) -> dict[str, Any]:
     found: dict[str, Any] = validation(seen["train"], seen["val"], by_class=by_class)
     if settings["stage"] == "grid":
         return found
-    tested = measure(seen["train"], seen["test"], shared=True, by_class=by_class, seed=run.seed)
+    tested = measure(seen["train"], seen["test"], by_class=by_class, seed=run.seed)
     return {**tested, "validation": found["validation"]}
 
 
 @torch.no_grad()
-def embedded(net: Any, data: ViewsData, split: Any) -> Points:
+def embedded(net: Any, data: ViewsData, split: Any) -> Embedded:
     """A split as a trained network sees it."""
     return _points(data, split, list(net(data.arrays(split)[0])), shared=True)
 
 
-def read_out(seen: dict[str, Points]) -> dict[str, Points]:
+def read_out(seen: dict[str, Embedded]) -> dict[str, Embedded]:
     """Every split's views in the space in which those of the training rows correlate most."""
     maps = CanonicalViews(seen["train"].views, seen["train"].mask)
     return {
-        split: replace(points, views=[normalize(view, dim=-1) for view in maps(points.views)])
+        split: replace(points, embeddings=normalize(torch.stack(maps(points.views)), dim=-1))
         for split, points in seen.items()
     }
 
 
-def _points(data: ViewsData, split: Any, views: list[torch.Tensor], *, shared: bool) -> Points:
+def _points(data: ViewsData, split: Any, views: list[torch.Tensor], *, shared: bool) -> Embedded:
     _, mask, labels = data.arrays(split)
-    return Points([normalize(view, dim=-1) if shared else view for view in views], labels, mask)
+    if shared:
+        return Embedded(normalize(torch.stack(views), dim=-1), labels=labels, mask=mask)
+    return Embedded(features=views, labels=labels, mask=mask)
 
 
 def prepare(source: Path | None, target: Path, request: Request) -> None:

@@ -11,8 +11,7 @@ from m3g import _checks as checks
 from m3g import data as data_sets
 from m3g import losses
 from m3g._options import typed
-from m3g.training.loop.module import MultiViewModule, seed_everything
-from m3g.training.loop.view_dropout import KEPT
+from m3g.training.loop.module import KEPT_VIEWS, MultiViewModule, seed_everything
 from m3g.training.mismatch.reliability import Mismatch
 from m3g.training.runs.export import network
 from m3g.training.settings.config import Config
@@ -60,9 +59,10 @@ def build_module(config: Config, data: data_sets.ViewsData, *, trust: bool = Fal
             f"loss must be one that works without a teacher, got {config.loss!r}, which is least where all points are "
             "one: set teacher.enabled and heads.predictor, or choose another loss."
         )
-    if config.view_dropout > 0 and data.k <= KEPT:
+    if config.view_dropout > 0 and data.k <= KEPT_VIEWS:
         raise ValueError(
-            f"view_dropout must be 0 with {data.k} views, because every row keeps {KEPT}, got {config.view_dropout:g}."
+            f"view_dropout must be 0 with {data.k} views, because every row keeps {KEPT_VIEWS}, "
+            f"got {config.view_dropout:g}."
         )
     seed_everything(config.seed, 0)
     net = network(settled(config, data), data, trust=trust)

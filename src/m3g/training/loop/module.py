@@ -11,16 +11,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from m3g.data.entries import drop_entries, hashed_draws
 from m3g.losses import ViewLoss
 from m3g.nets import MultiViewNet, Teacher
 from m3g.training.loop import optim
 from m3g.training.loop.schedules import cosine, warmup_cosine
 from m3g.training.loop.sharding import shard
-from m3g.training.loop.view_dropout import drop_views
 from m3g.training.mismatch.reliability import Mismatch
 from m3g.training.settings.config import OptimSettings, TeacherSettings
 
 Batch = dict[str, Any]
+KEPT_VIEWS = 2  # that a row keeps under view dropout: the loss compares at least two
 SHOWN_ROWS = 10  # of a batch, in a message
 
 
@@ -99,7 +100,8 @@ class MultiViewModule(pl.LightningModule):
             mask = self.without_doubtful(embeddings, mask, batch["index"], shown)
         if self.view_dropout > 0:
             key = (self.seed, self.trainer.fit_loop.epoch_loop.total_batch_idx)
-            mask = drop_views(mask, batch["index"], len(views), share=self.view_dropout, key=key)
+            draws = hashed_draws(len(views), batch["index"], key=key)
+            mask = drop_entries(mask, draws, fraction=self.view_dropout, keep=KEPT_VIEWS)
         places = [[shown.index(l) for l in subset] for subset in subsets]
         try:
             loss = self.compare(embeddings, teacher, None if mask is None else mask[shown], places)

@@ -13,7 +13,7 @@ from torch.nn.functional import normalize
 from m3g import _checks as checks
 from m3g.training.loop.build import build_data
 from m3g.training.mismatch.entries import Entry, read_entries
-from m3g.training.runs.evaluate import embed
+from m3g.training.runs.embed import embed
 from m3g.training.runs.export import load
 from m3g.training.runs.folder import Run
 

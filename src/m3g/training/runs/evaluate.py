@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 
@@ -21,6 +20,7 @@ from m3g.nets import MultiViewNet
 from m3g.training.loop.build import build_data
 from m3g.training.loop.logs import Table
 from m3g.training.loop.processes import is_first
+from m3g.training.runs.embed import embed, embed_batches
 from m3g.training.runs.export import load, read_recipe
 from m3g.training.runs.files import write_json, write_text
 from m3g.training.runs.folder import Run
@@ -31,49 +31,6 @@ MOST_RAW = 1e7  # numbers in all rows; a probe on more would take longer than th
 # rows that are measured at most, evenly spread: what a network says of more would fill the memory
 MEASURED: dict[Split, int] = {"train": 50_000, "test": 20_000}
 QUICK = ("linear_mean", "knn_mean", "recall_at_1", "effective_rank")
-
-
-def embed(net: MultiViewNet, data: ViewsData, split: Any, *, most: int | None = None) -> Embedded:
-    """A split as a network sees it, batch by batch, without dropout or augmentation; at most so many of its rows."""
-    return embed_batches(net, data.loader(split, most=most))
-
-
-@torch.no_grad()
-def embed_batches(net: MultiViewNet, batches: Iterable[Any]) -> Embedded:
-    """Points as a network sees them, from batches of their views; where one encoder serves all, one view will do."""
-    first = next(net.parameters())
-    device, dtype = first.device, first.dtype  # a run in half or double precision has such weights
-    training = net.training
-    net.eval()
-    embeddings: list[Tensor] = []
-    features: list[list[Tensor]] = []
-    beside: dict[str, list[Any]] = {"label": [], "mask": [], "index": []}  # no views: they may not fit
-    try:
-        for batch in batches:
-            views = [view.to(device, dtype if view.is_floating_point() else None) for view in batch["views"]]
-            found = net.features(views)
-            embeddings.append(net.project(found).float().cpu())
-            features = features or [[] for _ in found]
-            for kept, part in zip(features, found):
-                kept.append(part.float().cpu())
-            for name, values in beside.items():
-                values.append(batch.get(name))
-    finally:
-        net.train(training)
-    return Embedded(
-        embeddings=_join(embeddings, 1),
-        features=[_join(kept, 0) for kept in features],
-        labels=_join(beside["label"], 0),
-        mask=_join(beside["mask"], 1),
-        index=_join(beside["index"], 0),
-    )
-
-
-def _join(parts: list[Any], dim: int) -> Any:
-    """The parts as one tensor; the list is emptied, so that they are not held twice."""
-    joined = None if parts[0] is None else torch.cat(parts, dim=dim)
-    parts.clear()
-    return joined
 
 
 def probe_split(data: ViewsData) -> str | None:
@@ -146,13 +103,14 @@ def evaluate_run(
     for split, most in MEASURED.items():
         if data.num_rows(split) > most:
             print(f"measured on {most} of the {data.num_rows(split)} {split} rows, evenly spread")
-    raw, names = raw_features(data), list(data.view_names)
+    raw = raw_features(data)
     there = [l for l in range(data.k) if test.mask is None or bool(test.mask[l].any())]
     if 2 <= len(there) < data.k:
-        print(f"measured without {', '.join(names[l] for l in range(data.k) if l not in there)}: no test row has it")
+        without = [data.view_names[l] for l in range(data.k) if l not in there]
+        print(f"measured without {', '.join(without)}: no test row has it")
         train, test = train.only(there), test.only(there)
         raw = None if raw is None else (raw[0].only(there), raw[1].only(there))
-        names = [names[l] for l in there]
+    names = list(test.view_names or ())
     report = evaluate(train, test, paper_probe=paper_probe, few_shot=few, raw=raw, missing=True)
     held_out = data.held_out_batches()
     if held_out is not None and len(net.encoders) == 1:  # views that were held out have no encoder of their own
@@ -167,7 +125,7 @@ def evaluate_run(
     for part in content["missing"].get("subsets", []):
         part["views"] = [names[l] for l in part["views"]]
     write_json(folder.results, content)
-    return report, draw(folder, report, test, data, names)
+    return report, draw(folder, report, test)
 
 
 def write_rows(path: Path, index: Tensor | None, found: dict[str, Tensor]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from m3g.data import ViewsData
 from m3g.evaluation import Embedded, Report
 from m3g.evaluation.map import plot_map
 from m3g.evaluation.plots import plot_curves, plot_matrix, plot_missing
@@ -13,9 +12,9 @@ from m3g.training.loop.logs import Table
 from m3g.training.runs.folder import Run
 
 
-def draw(folder: Run, report: Report, test: Embedded, data: ViewsData, names: list[str]) -> list[Path]:
+def draw(folder: Run, report: Report, test: Embedded) -> list[Path]:
     """Draw what an evaluation found on the test rows; returns the files."""
-    pictures = []
+    pictures, names = [], list(test.view_names or ())
     curves = _curves(folder)
     if curves:
         pictures.append(plot_curves(curves, folder.plots / "curves.png"))
@@ -49,7 +48,7 @@ def draw(folder: Run, report: Report, test: Embedded, data: ViewsData, names: li
             test.embeddings,
             folder.plots / "map.png",
             labels=test.labels,
-            class_names=data.class_names,
+            class_names=test.class_names,
             view_names=names,
             mask=test.mask,
             title="Test points, every view of each",

@@ -4,31 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from m3g.data.tables.new import from_cells, from_pixels, open_new
-from m3g.evaluation import mean_of_views
+from m3g.evaluation import Embedded
 from m3g.nets import MultiViewNet
 
 ROWS = 256  # that are embedded at a time
-
-
-class Embeddings(NamedTuple):
-    """What a network says of n objects.
-
-    Attributes:
-        views: (k, n, d), the embedding of every view, zero where it is absent.
-        mean: (n, d), the mean of the unit vectors of the views that are present.
-        mask: bool (k, n), true where a view is present.
-    """
-
-    views: Tensor
-    mean: Tensor
-    mask: Tensor
 
 
 class TrainedNet(MultiViewNet):
@@ -50,20 +36,21 @@ class TrainedNet(MultiViewNet):
             whole = len(views) == len(self.view_names) or len(self.encoders) == 1
             if whole and not any(view.is_floating_point() and bool(view.isnan().any()) for view in views):
                 return super().forward([self._typed(view, l) for l, view in enumerate(views)])
-        return self._embed(views).views
+        return self._embed(views)[0]
 
     @torch.no_grad()
-    def embed(self, views: Any) -> Embeddings:
-        """The embedding of every view, their mean over what is present, and what is present."""
-        return self._embed(views)
+    def embed(self, views: Any) -> Embedded:
+        """The embeddings of every view, zero where one is missing, and the mask; `.mean` is one vector per object."""
+        embeddings, mask = self._embed(views)
+        return Embedded(embeddings, mask=mask, view_names=self.view_names)
 
-    def _embed(self, views: Any) -> Embeddings:
+    def _embed(self, views: Any) -> tuple[Tensor, Tensor]:
         if isinstance(views, (str, Path)):
             parts = [self._present(*part) for part in self._table_rows(views)]
         else:
             parts = [self._present(*self._given(views))]
-        embeddings, mask = (torch.cat([part[i] for part in parts], dim=1) for i in range(2))
-        return Embeddings(embeddings, mean_of_views(embeddings, mask), mask)
+        embeddings, masks = zip(*parts)
+        return torch.cat(embeddings, dim=1), torch.cat(masks, dim=1)
 
     def _table_rows(self, path: str | Path) -> Iterator[tuple[list[Tensor | None], Tensor]]:
         if not self.inputs:

@@ -1,0 +1,99 @@
+"""Entries (a view of a row) that are dropped from the mask, or swapped among the rows of their view.
+
+`drop_entries` is the only rule for dropping. Its callers differ in the random numbers that they pass: a stream of the
+seed for synthetic missing data, and a hash of seed, step, row and view in training, where a resumed run and several
+processes must drop the same entries as one uninterrupted process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from m3g.data.sampling import generator
+
+
+def drop_entries(mask: Tensor | None, draws: Tensor, *, fraction: float, keep: int = 1, exact: bool = False) -> Tensor:
+    """Return the mask without the entries that have the smallest draws.
+
+    Args:
+        mask: bool (k, n), true where a row has a view; None if all have.
+        draws: (k, n), a random number in [0, 1) for each entry.
+        fraction: the probability that an entry is dropped.
+        keep: views that every row keeps, as far as it has them: those with its largest draws.
+        exact: drop `round(fraction * entries)` entries, or as many as `keep` allows, instead of each on its own.
+
+    Example:
+        >>> left = drop_entries(None, seeded_draws(4, 100, seed=0), fraction=0.5, exact=True)
+        >>> int(left.sum()), bool(left.any(0).all())
+        (200, True)
+    """
+    present = torch.ones_like(draws, dtype=torch.bool) if mask is None else mask
+    draws = draws.masked_fill(~present, -1.0)
+    kept = torch.zeros_like(present).scatter(0, draws.topk(min(keep, len(draws)), dim=0).indices, True)
+    if not exact:
+        return present & (kept | (draws >= fraction))
+    candidates = (present & ~kept).flatten().nonzero().flatten()
+    number = min(round(fraction * int(present.sum())), len(candidates))
+    left = present.flatten().clone()
+    left[candidates[draws.flatten()[candidates].argsort()[:number]]] = False
+    return left.view_as(present)
+
+
+def swap_entries(views: Sequence[Tensor], mask: Tensor | None, *, fraction: float, seed: int) -> Tensor:
+    """Exchange, in place, a fraction of the k n entries among the rows of their view.
+
+    The entries are drawn at random over all views. Within a view the drawn entries are permuted cyclically, so each of
+    them shows another object than before; a view in which only one was drawn is unchanged.
+
+    Returns:
+        (k, n), the row that each entry shows now.
+
+    Example:
+        >>> views = [torch.arange(10.0).unsqueeze(1) for _ in range(3)]
+        >>> shown = swap_entries(views, None, fraction=0.4, seed=0)
+        >>> bool((torch.stack(views).squeeze(-1) == shown).all()), int((shown != torch.arange(10)).sum())
+        (True, 12)
+    """
+    k, n = len(views), len(views[0])
+    random = generator(seed, 3)
+    present = np.ones((k, n), dtype=bool) if mask is None else mask.numpy()
+    entries = np.flatnonzero(present)
+    drawn = np.zeros(k * n, dtype=bool)
+    drawn[random.permutation(entries)[: round(fraction * len(entries))]] = True
+    shown = torch.arange(n).repeat(k, 1)
+    for l, rows in enumerate(drawn.reshape(k, n)):
+        circle = torch.from_numpy(random.permutation(np.flatnonzero(rows)))
+        shown[l, circle] = circle.roll(1)
+        views[l][circle] = views[l][circle.roll(1)]
+    return shown
+
+
+def seeded_draws(k: int, n: int, *, seed: int) -> Tensor:
+    """Uniform numbers (k, n) that depend on the seed only."""
+    return torch.from_numpy(generator(seed, 4).random((k, n)))
+
+
+def hashed_draws(k: int, index: Tensor, *, key: tuple[int, int]) -> Tensor:
+    """Uniform numbers (k, n) for the rows `index` (n,): splitmix64 of the key, the row and the view.
+
+    Example:
+        >>> every = hashed_draws(3, torch.arange(10), key=(0, 7))
+        >>> bool((hashed_draws(3, torch.tensor([4, 2]), key=(0, 7)) == every[:, [4, 2]]).all())
+        True
+    """
+    seed = np.random.SeedSequence(key).generate_state(1, np.uint64)[0]
+    rows, views = index.cpu().numpy().astype(np.uint64), np.arange(k, dtype=np.uint64)
+    with np.errstate(over="ignore"):
+        mixed = _mix(seed ^ _mix(rows[None] * np.uint64(k) + views[:, None]))
+    return torch.from_numpy((mixed >> np.uint64(11)).astype(np.float64) / 2.0**53).to(index.device)
+
+
+def _mix(value: np.ndarray) -> np.ndarray:
+    value = value + np.uint64(0x9E3779B97F4A7C15)
+    value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return value ^ (value >> np.uint64(31))

@@ -1,0 +1,80 @@
+"""The embeddings of a run's own rows."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from m3g import _checks
+from m3g.data import ViewsData
+from m3g.evaluation import Embedded
+from m3g.nets import MultiViewNet
+from m3g.training.loop.build import build_data
+from m3g.training.runs.export import load
+from m3g.training.runs.folder import Run
+
+SPLITS = ("train", "val", "test", "all")
+
+
+def embed_run(
+    run: str | os.PathLike[str], split: str = "all", *, net: MultiViewNet | None = None, trust: bool = False
+) -> Embedded:
+    """Embed one split of a finished run, or all of them, with its network or with another `net` for scaled inputs."""
+    _checks.one_of("split", split, SPLITS)
+    config = Run(run).open()
+    net = load(run, trust=trust, scaled=True) if net is None else net
+    data = build_data(config)
+    names = [name for name in data.datasets if split in ("all", name) and data.num_rows(name)]
+    if not names:
+        raise ValueError(f"split must be one with rows in it, got {split!r}, which has none.")
+    return Embedded.join([embed(net, data, name) for name in names])
+
+
+def embed(net: MultiViewNet, data: ViewsData, split: Any, *, most: int | None = None) -> Embedded:
+    """Embed a split batch by batch, without dropout or augmentation; at most so many of its rows, evenly spread."""
+    found = embed_batches(net, data.loader(split, most=most))
+    names = [split] * len(found.views[0])
+    return replace(found, split=names, view_names=data.view_names, class_names=data.class_names)
+
+
+@torch.no_grad()
+def embed_batches(net: MultiViewNet, batches: Iterable[Any]) -> Embedded:
+    """Embed batches of views; where one encoder serves all views, batches may have one view."""
+    first = next(net.parameters())
+    device, dtype = first.device, first.dtype  # a run in half or double precision has such weights
+    training = net.training
+    net.eval()
+    embeddings: list[Tensor] = []
+    features: list[list[Tensor]] = []
+    beside: dict[str, list[Any]] = {"label": [], "mask": [], "index": []}  # no views: they may not fit
+    try:
+        for batch in batches:
+            views = [view.to(device, dtype if view.is_floating_point() else None) for view in batch["views"]]
+            found = net.features(views)
+            embeddings.append(net.project(found).float().cpu())
+            features = features or [[] for _ in found]
+            for kept, part in zip(features, found):
+                kept.append(part.float().cpu())
+            for name, values in beside.items():
+                values.append(batch.get(name))
+    finally:
+        net.train(training)
+    return Embedded(
+        embeddings=_join(embeddings, 1),
+        features=[_join(kept, 0) for kept in features],
+        labels=_join(beside["label"], 0),
+        mask=_join(beside["mask"], 1),
+        index=_join(beside["index"], 0),
+    )
+
+
+def _join(parts: list[Any], dim: int) -> Any:
+    """The parts as one tensor; the list is emptied, so that they are not held twice."""
+    joined = None if parts[0] is None else torch.cat(parts, dim=dim)
+    parts.clear()
+    return joined
