@@ -19,8 +19,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from m3g.data.tables.swapped import absent_entries
-from m3g.evaluation import RidgeProbe
+from m3g.data.entries import drop_entries, seeded_draws
+from m3g.evaluation import Probe
 from m3g.experiments.views.sets import SETS
 
 # The loss of embeddings (k, n, d) of unit length and their mask (k, n).
@@ -58,7 +58,7 @@ def train(problem: Problem, objective: Objective, *, source: Path, seed: int, mi
     order = torch.randperm(len(labels))
     cut = int(0.6 * len(labels))
     first, second = order[:cut], order[cut:]
-    present = absent_entries(None, size=(problem.k, cut), share=missing, seed=seed)
+    present = drop_entries(None, seeded_draws(problem.k, cut, seed=seed), fraction=missing, exact=True)
     scaled = []
     for view, there in zip(views, present):
         known = view[first][there]
@@ -79,7 +79,7 @@ def train(problem: Problem, objective: Objective, *, source: Path, seed: int, mi
     with torch.no_grad():
         embedded = normalize(torch.stack([net(view) for net, view in zip(nets, scaled)]), dim=-1)
     mean = embedded.mean(0)
-    probe = RidgeProbe(mean[first], labels[first]).accuracy(mean[second], labels[second])
+    probe = Probe(mean[first], labels[first], kind="ridge").accuracy(mean[second], labels[second])
     test = embedded[:, second]
     pairs = statistics.fmean(found_first(test[l], test[m]) for l, m in itertools.permutations(range(problem.k), 2))
     rest = statistics.fmean(found_first(test.sum(0) - view, view) for view in test)

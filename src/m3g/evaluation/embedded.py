@@ -12,9 +12,10 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from m3g import _checks
+from m3g.costs import Cost
 
-# One vector per object, (n, D), from unit vectors (k, n, d) and their mask, bool (k, n).
-Readout = str | Callable[[Tensor, Tensor], Tensor]
+# How the views of an object become one vector, see `read_out`.
+Readout = str | Cost | Callable[[Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -60,9 +61,9 @@ class Embedded:
         """(n, d), the mean of the unit vectors of the views that an object has."""
         return self.read_out("mean")
 
-    def read_out(self, readout: Readout = "mean", *, shown: Tensor | None = None) -> Tensor:
+    def read_out(self, readout: Readout = "mean", *, shown: Tensor | None = None, view: int | None = None) -> Tensor:
         """One vector per object, (n, D), from the entries `shown`, bool (k, n); by default from all that it has."""
-        return read_out(self.views, self.mask if shown is None else shown, readout=readout)
+        return read_out(self.views, self.mask if shown is None else shown, readout=readout, view=view)
 
     def label_name(self, place: int) -> str:
         assert self.labels is not None
@@ -118,7 +119,9 @@ class Embedded:
         )
 
 
-def read_out(views: Sequence[Tensor] | Tensor, mask: Tensor | None = None, *, readout: Readout = "mean") -> Tensor:
+def read_out(
+    views: Sequence[Tensor] | Tensor, mask: Tensor | None = None, *, readout: Readout = "mean", view: int | None = None
+) -> Tensor:
     """Return one vector per object, (n, D), from the views that the mask marks as present.
 
     This is the only place where a subset of views becomes one vector: probes, retrieval from the other views, search
@@ -127,14 +130,20 @@ def read_out(views: Sequence[Tensor] | Tensor, mask: Tensor | None = None, *, re
     Args:
         views: k tensors (n, d_l); of one size, except for `"concat"`.
         mask: bool (k, n), true where an object has a view; None if all have. Other entries may be NaN.
-        readout: `"mean"` of the unit vectors, `"concat"` of the views as they are with zeros for a missing one, or a
-            function of unit vectors (k, n, d), zero where a view is missing, and of the mask (k, n).
+        readout: `"mean"` of the unit vectors; `"concat"` of the views as they are, with zeros for a missing one; a
+            cost that is linear in each view, for its query; or a function of unit vectors (k, n, d), zero where a view
+            is missing, and of the mask (k, n).
+        view: the view that the result is compared with, which is left out; None for the vector of the whole object. A
+            cost then gives its query for one view more.
 
     Example:
         >>> views = torch.tensor([[[2.0, 0.0]], [[0.0, 3.0]]])
-        >>> read_out(views), read_out(views, torch.tensor([[True], [False]])), read_out(views, readout="concat")
+        >>> read_out(views), read_out(views, view=1), read_out(views, readout="concat")
         (tensor([[0.5000, 0.5000]]), tensor([[1., 0.]]), tensor([[2., 0., 0., 3.]]))
     """
+    if view is not None:
+        whole = torch.ones(len(views), len(views[0]), dtype=torch.bool, device=views[0].device)
+        mask = (whole if mask is None else mask).index_fill(0, torch.tensor(view, device=whole.device), False)
     if readout == "concat":
         parts = [part.flatten(1) for part in views]
         if mask is not None:
@@ -144,11 +153,16 @@ def read_out(views: Sequence[Tensor] | Tensor, mask: Tensor | None = None, *, re
     if mask is not None:
         points = torch.where(mask.unsqueeze(-1), points, 0.0)
     units = normalize(points, dim=-1)
-    if callable(readout):
-        whole = torch.ones(units.shape[:2], dtype=torch.bool, device=units.device)
-        return readout(units, whole if mask is None else mask)
-    _checks.one_of("readout", readout, ("mean", "concat"))
-    return units.mean(0) if mask is None else units.sum(0) / mask.sum(0).unsqueeze(-1)
+    if isinstance(readout, str):
+        _checks.one_of("readout", readout, ("mean", "concat"))
+        return units.mean(0) if mask is None else units.sum(0) / mask.sum(0).unsqueeze(-1)
+    present = torch.ones(units.shape[:2], dtype=torch.bool, device=units.device) if mask is None else mask
+    if not isinstance(readout, Cost):
+        return readout(units, present)
+    if view is None:
+        view, pad = len(units), (0, 0, 0, 1)
+        units, present = torch.nn.functional.pad(units, (0, 0, *pad)), torch.nn.functional.pad(present, pad)
+    return readout.query(units, view, mask=present)
 
 
 def off_diagonal_mean(matrix: Tensor) -> float:

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from m3g import _checks
+from m3g.costs import Cost
 from m3g.evaluation.embedded import Embedded, Readout
 
 LEVELS = (1, 5, 10)
@@ -72,12 +73,12 @@ def found_from_others(
 
     `shown`, bool (k, n), marks the entries that queries are read out from, by default all; those of view m are ignored.
     """
-    others = points.present if shown is None else shown
-    others = others.index_fill(0, torch.tensor(m, device=others.device), False)
-    return found_first(
-        points.read_out(readout, shown=others), points.views[m],
-        asked=others.any(0), searched=points.present[m], labels=labels,
-    )  # fmt: skip
+    shown = points.present if shown is None else shown
+    queries, gallery = points.read_out(readout, shown=shown, view=m), points.views[m]
+    if isinstance(readout, Cost):
+        gallery = readout.candidates(gallery)
+    asked = shown.sum(0) > shown[m]  # an object has a view besides m
+    return found_first(queries, gallery, asked=asked, searched=points.present[m], labels=labels)
 
 
 def retrieval(embeddings: Tensor, *, mask: Tensor | None = None) -> Retrieval:

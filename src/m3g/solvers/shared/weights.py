@@ -14,7 +14,6 @@ from m3g.costs import Problem
 from m3g.costs.coupling import all_equal
 from m3g.costs.problem import vector_dtype
 
-
 # Below this part of the sum a scaling in float64 could leave the range; such a point may as well have weight 0.
 SMALLEST_WEIGHT = 1e-100
 
