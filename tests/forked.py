@@ -19,6 +19,7 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from m3g.cli import main
 from m3g.training.loop.logs import Table
+from threads import group_threads
 
 FORK_SERVER = multiprocessing.get_context("forkserver")
 FORK_SERVER.set_forkserver_preload(["forked", "m3g.training.loop.build", "m3g.training.loop.fit"])
@@ -83,6 +84,8 @@ def _alone(logs, *arguments):
 
 def _of_rank(words, folders, killed):
     _command(words, folders[int(os.environ["RANK"])], killed)
+    if left := group_threads():
+        print(f"threads left: {left}", flush=True)
 
 
 def _command(words, folder, killed):

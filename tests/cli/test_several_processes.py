@@ -58,6 +58,7 @@ def test_two_processes_train_like_one_with_the_full_batch(tmp_path, views, torch
     for start, out in ((torchrun, "two"), (command, "started")):
         code, output = start(*common, "--data_options.batch_size", "16", "--out", out)
         assert code == 0, output
+        assert "threads left" not in output
     assert len(losses(tmp_path / "one")) == 12
     for name in ("two", "started"):  # by torchrun, and by the command itself
         assert losses(tmp_path / name) == pytest.approx(losses(tmp_path / "one"), abs=1e-4)
@@ -126,16 +127,14 @@ def test_a_process_ends_with_the_one_that_started_it(tmp_path):
 
 @pytest.mark.parametrize("code", [0, 2])
 def test_a_process_of_several_skips_the_shutdown_of_python(code):
-    """In which a thread of the process group would abort it; what is registered for the end still runs after success."""
+    """In which a thread of the process group may abort it; what is registered for the end still runs after success."""
     script = (
         "import atexit, threading, time; from m3g.cli.launch import leave\n"
         "atexit.register(print, 'registered'); threading.Thread(target=time.sleep, args=[1000]).start()\n"
         f"leave({code})"
     )
     environment = {**ENVIRONMENT, "TORCHELASTIC_RUN_ID": "test"}
-    ended = subprocess.run(
-        [sys.executable, "-c", script], env=environment, timeout=300, capture_output=True, text=True
-    )
+    ended = subprocess.run([sys.executable, "-c", script], env=environment, timeout=300, capture_output=True, text=True)
     assert (ended.returncode, ended.stdout) == (code, "registered\n" if code == 0 else "")
 
 
