@@ -64,7 +64,7 @@ def run(source: Path, results: Path) -> None:
     path = results / "missing.json"
     found = stored(path)
     tasks = [("cv", problem) for problem in PROBLEMS] + [("product", problem) for problem in PRODUCT]
-    for seed, rate, (cost, problem) in itertools.product(SEEDS, (0.5, 0.7, 0.25), tasks):
+    for (cost, problem), seed, rate in itertools.product(tasks, SEEDS, RATES):
         if cost == "product" and rate != PRODUCT_RATE:
             continue
         for temperature in TEMPERATURES:

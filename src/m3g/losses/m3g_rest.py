@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -87,12 +88,14 @@ class M3GRest(ViewLoss):
         self.gap.set_progress(share)
 
     def compute(self, views: Tensor, mask: Tensor | None, teacher: Tensor | None = None) -> Tensor:
-        checked = {"normalize": self.normalize, "check_entries": self.reads_values}
-        points = _checks.masked_and_scaled(views, mask, **checked)
+        checked = functools.partial(
+            _checks.masked_and_scaled, normalize=self.normalize, check_entries=self.reads_values
+        )
+        points = checked(views, mask)
         if points.ndim != 3:
             raise ValueError(f"views must be one batch of shape (k, n, d), got shape {_checks.shape_of(views)}.")
         enough_points(points)
-        targets = points if teacher is None else _checks.masked_and_scaled(teacher, mask, name="teacher", **checked)
+        targets = points if teacher is None else checked(teacher, mask, name="teacher")
         k = len(points)
         queries = [self.cost.query(targets, l, mask=mask) for l in range(k)]
         if self.renormalize:
