@@ -86,11 +86,26 @@ def test_weights_choose_the_graph():
     torch.testing.assert_close(cost(views).dense()[0], expected)
 
 
-def test_an_absent_point_of_a_pairwise_cost_is_orthogonal_to_all():
+@pytest.mark.parametrize(
+    ("cost", "neutral"),
+    [
+        (m3g.PairwiseCost("sqeuclidean", neutral=2.0), 2.0),
+        (m3g.PairwiseCost("coulomb"), 0.5**0.5),
+        (m3g.PairwiseCost(lambda x, y: x @ y.mT), 0.0),
+    ],
+)
+def test_a_missing_point_of_a_pairwise_cost_has_its_neutral_value(cost, neutral):
     views = reference.noisy_views(2, 3, 4)
     mask = torch.tensor([[True, False, True], [True, True, True]])
-    dense = m3g.PairwiseCost("sqeuclidean")(views, mask=mask).dense()[0]
-    torch.testing.assert_close(dense[1], torch.full((3,), 2.0, dtype=torch.float64))
+    dense = cost(views, mask=mask).dense()[0]
+    torch.testing.assert_close(dense[1], torch.full((3,), neutral, dtype=torch.float64))
+
+
+def test_a_linear_pairwise_cost_takes_a_missing_point_as_it_is():
+    views = reference.noisy_views(2, 3, 4)
+    mask = torch.tensor([[True, False, True], [True, True, True]])
+    for cost in (m3g.PairwiseCost("sqeuclidean"), m3g.PairwiseCost("cosine")):
+        torch.testing.assert_close(cost(views, mask=mask).dense(), cost(views).dense())
 
 
 def test_every_pair_may_have_a_ground_cost_of_its_own():

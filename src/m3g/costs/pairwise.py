@@ -71,8 +71,9 @@ class PairwiseCost(Cost):
             that are left out carry no edge.
         weights: {(l, m): w_lm} with w_lm >= 0; pairs that are left out, or have weight 0, carry no edge, so that
             chains, stars and trees cost the solver far less. None gives every pair weight 1.
-        neutral: the cost of an absent point against any other, where views are masked; by default the cost of
-            orthogonal unit vectors for the named grounds, 0 for a function.
+        neutral: the cost of a missing point against any other, where views are masked. By default the points are left
+            as they are if all grounds are "sqeuclidean" or "cosine"; else it is the cost of orthogonal unit vectors for
+            the named grounds, 0 for a function.
 
     Example:
         A chain of three views; the solver never looks at (0, 2).
@@ -147,7 +148,7 @@ class PairwiseCost(Cost):
     def __call__(self, views: Views, *, mask: Tensor | None = None, unit: bool = False) -> PairwiseProblem:
         parts, batch = flatten_batch(views)
         there = None
-        if mask is not None:
+        if mask is not None and (self.neutral is not None or self.slope(len(parts)) is None):
             there = mask.reshape(-1, *mask.shape[-2:]).unbind(1)
             # Any vector at which a ground cost has derivatives: what an absent point costs is set below.
             parts = [torch.where(present.unsqueeze(-1), part, 1.0) for present, part in zip(there, parts)]

@@ -132,8 +132,8 @@ class Cost(ABC):
         """The problem of these views, a tensor (..., k, n, d) or k tensors (..., n_l, d).
 
         Args:
-            mask: bool (..., k, n), False for absent points, which are zero vectors already; a cost that does not treat
-                a zero vector as neutral must look at it.
+            mask: bool (..., k, n), False for missing points, which have values already (a loss puts them at the mean
+                of the object's other views); only a cost with another neutral value reads it.
             unit: all points are known to have length 1, which may save some work.
         """
 

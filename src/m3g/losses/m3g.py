@@ -18,6 +18,7 @@ from m3g.losses.base import ViewLoss
 from m3g.losses.convergence import SolveReport, complain
 from m3g.losses.entropy import Entropy
 from m3g.losses.gather import distributed, shared_seed
+from m3g.losses.missing import filled
 from m3g.solvers import Solver, as_solver
 from m3g.solvers.gradients.value import differentiable_value
 from m3g.solvers.solution import Solution
@@ -72,8 +73,8 @@ def matching_gap(
             (..., d).
         solver: "auto", "factored", "sampled", "sinkhorn", "linear-program", or a configured solver.
         tol: error of the marginals at which the solve stops.
-        mask: bool (k, n), False where a point has no such view. An absent point enters as the zero vector, with
-            similarity 0 to everything; it gets no gradient.
+        mask: bool (k, n), False where a point has no such view. A missing point enters at the mean of the views that
+            its object has (for "product" as the factor 1). It gets no gradient, and the mean none either.
         normalize: scale every vector to unit length first.
 
     Returns:
@@ -220,6 +221,8 @@ class M3GLoss(ViewLoss):
         if solver.fixed_steps is None:
             _checks.not_vmapped("views", views)
         points = _checks.masked_and_scaled(views, mask, normalize=self.normalize, check_entries=False)
+        if mask is not None:
+            points = filled(points, mask)
         if self.gather and distributed():
             # All processes must draw the same samples.
             solver = solver.with_seed(lambda generator: shared_seed(generator, device=views.device))

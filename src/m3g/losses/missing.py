@@ -1,0 +1,33 @@
+"""What takes the place of a missing view in the matching gap."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+# Below this length the direction of a mean is noise: the point then tends to the zero vector.
+SMALLEST_MEAN = 1e-3
+
+
+def filled(points: Tensor, mask: Tensor) -> Tensor:
+    """Return points (..., k, n, d) with each missing one at the mean of its object's present views, without gradient.
+
+    The mean has the mean length of these views, on the sphere 1. The zero vector instead would weaken the contrast of
+    the whole tuple: with p of k views present the temperature would be (k - 1) / (p - 1) times as high. Compared with
+    other candidates in `benchmarks/missing.py`.
+
+    Args:
+        points: missing ones are zero.
+        mask: bool (..., k, n), False for missing points.
+
+    Example:
+        >>> points = torch.tensor([[[1.0, 0.0]], [[0.0, 1.0]], [[0.0, 0.0]]])
+        >>> filled(points, torch.tensor([[True], [True], [False]]))[2]
+        tensor([[0.7071, 0.7071]])
+    """
+    known = points.detach()
+    total = known.sum(-3, keepdim=True)
+    lengths = torch.linalg.vector_norm(known, dim=-1, keepdim=True).sum(-3, keepdim=True)
+    number = mask.sum(-2, keepdim=True).clamp(min=1).unsqueeze(-1)
+    mean = torch.nn.functional.normalize(total / number, dim=-1, eps=SMALLEST_MEAN) * (lengths / number)
+    return torch.where(mask.unsqueeze(-1), points, mean)
