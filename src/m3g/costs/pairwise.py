@@ -12,42 +12,10 @@ from m3g import _checks
 from m3g._checks import Views
 from m3g.costs.circular import flatten_batch
 from m3g.costs.coupling import Edge, all_edges, all_equal
+from m3g.costs.grounds import cosine, coulomb, squared_euclidean
 from m3g.costs.problem import Cost, PairwiseProblem
 
 Ground = Callable[[Tensor, Tensor], Tensor]
-COULOMB_FLOOR = 1e-3
-
-
-def squared_euclidean(x: Tensor, y: Tensor) -> Tensor:
-    """|x_i - y_j|²: (..., n, d), (..., m, d) -> (..., n, m)."""
-    return _squared_distances(x, y).to(x.dtype)
-
-
-def _squared_distances(x: Tensor, y: Tensor) -> Tensor:
-    """By one matrix product, in float64: |x|² + |y|² - 2⟨x, y⟩ cancels where points are close to each other.
-
-    Distances do not change when both are moved, so the mean of y is taken out first: what is left to cancel is
-    the spread of the points and not their distance from the origin.
-    """
-    if x.device.type != "mps":  # which has no float64
-        x, y = x.double(), y.double()
-    centre = y.detach().mean(-2, keepdim=True)
-    x, y = x - centre, y - centre
-    squares = x.square().sum(-1).unsqueeze(-1) + y.square().sum(-1).unsqueeze(-2)
-    return squares - 2 * x @ y.transpose(-1, -2)
-
-
-def cosine(x: Tensor, y: Tensor) -> Tensor:
-    """1 - cos(x_i, y_j); a zero vector has cosine 0 with everything."""
-    x = torch.nn.functional.normalize(x, dim=-1)
-    y = torch.nn.functional.normalize(y, dim=-1)
-    return 1 - x @ y.transpose(-1, -2)
-
-
-def coulomb(x: Tensor, y: Tensor) -> Tensor:
-    """1 / |x_i - y_j|, the repulsion of density functional theory; distances are clamped from below at 1e-3."""
-    return _squared_distances(x, y).clamp(min=COULOMB_FLOOR**2).rsqrt().to(x.dtype)
-
 
 # How fast a ground cost falls with the inner product of unit vectors, where it is linear in it.
 SLOPES = {"sqeuclidean": 2.0, "cosine": 1.0}

@@ -1,0 +1,95 @@
+"""Ground costs of two points by name: (..., n, d), (..., m, d) -> (..., n, m)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+COULOMB_FLOOR = 1e-3
+# Squared distances below this part of |x|² + |y|² are computed from differences; a matrix product has fewer digits.
+CLOSE = 1e-4
+# Pairs of points past which all distances are computed from differences, as a part of all pairs.
+MANY = 0.2
+# Numbers of the differences that are held at a time.
+CHUNK = 2**22
+
+
+def squared_euclidean(x: Tensor, y: Tensor) -> Tensor:
+    """|x_i - y_j|²: (..., n, d), (..., m, d) -> (..., n, m)."""
+    return _squared_distances(*_wide(x, y))[0].to(_common_type(x, y))
+
+
+def coulomb(x: Tensor, y: Tensor) -> Tensor:
+    """1 / |x_i - y_j|, the repulsion of density functional theory; distances are clamped from below at 1e-3."""
+    wide = _wide(x, y)
+    squares, sizes = _squared_distances(*wide)
+    with torch.no_grad():
+        exact = _exact_where_close(*(part.detach() for part in wide), squares.detach(), sizes.detach())
+    # The value from differences, the derivatives of the matrix product.
+    squares = squares + (exact - squares).detach()
+    return squares.clamp(min=COULOMB_FLOOR**2).rsqrt().to(_common_type(x, y))
+
+
+def cosine(x: Tensor, y: Tensor) -> Tensor:
+    """1 - cos(x_i, y_j); a zero vector has cosine 0 with everything, and no gradient."""
+    return 1 - unit_or_zero(x) @ unit_or_zero(y).transpose(-1, -2)
+
+
+def unit_or_zero(points: Tensor) -> Tensor:
+    """x / |x|, and 0 at a zero vector, where all derivatives are 0.
+
+    The direction does not depend on the length, so points are first divided by their largest entry: squares then stay
+    in the range of the type.
+    """
+    with torch.no_grad():
+        largest = points.detach().abs().amax(-1, keepdim=True)
+        zero = largest == 0
+    scaled = torch.where(zero, 0.0, points) / torch.where(zero, 1.0, largest)
+    # The norm has no derivative at zero, so that of a zero vector is taken elsewhere.
+    lengths = torch.linalg.vector_norm(torch.where(zero, 1.0, scaled), dim=-1, keepdim=True)
+    return scaled / lengths
+
+
+def _common_type(x: Tensor, y: Tensor) -> torch.dtype:
+    return torch.promote_types(x.dtype, y.dtype)
+
+
+def _wide(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    return (x, y) if x.device.type == "mps" else (x.double(), y.double())  # mps has no float64
+
+
+def _squared_distances(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """|x - y|² by one matrix product, and |x|² + |y|², which cancels against it where points are close to each other.
+
+    Distances do not change when both are moved, so the mean of y is taken out first: what is left to cancel is
+    the spread of the points and not their distance from the origin.
+    """
+    centre = y.detach().mean(-2, keepdim=True)
+    x, y = x - centre, y - centre
+    squares = x.square().sum(-1).unsqueeze(-1) + y.square().sum(-1).unsqueeze(-2)
+    return squares - 2 * x @ y.transpose(-1, -2), squares
+
+
+def _exact_where_close(x: Tensor, y: Tensor, squares: Tensor, sizes: Tensor) -> Tensor:
+    """Squared distances, from differences where points are close to each other."""
+    # On an accelerator, in a graph or under vmap the host must not read which pairs are close.
+    unread = x.device.type != "cpu" or torch.compiler.is_compiling()
+    if unread or torch._C._functorch.is_functorch_wrapped_tensor(squares) or x.shape[:-2] != y.shape[:-2]:
+        return _exact(x, y)
+    close = squares <= CLOSE * sizes
+    num_close = int(close.sum())
+    if num_close == 0:
+        return squares
+    if num_close > MANY * close.numel():
+        return _exact(x, y)
+    squares = squares.clone()
+    *batch, rows, columns = close.nonzero(as_tuple=True)
+    for some in torch.arange(num_close).split(max(1, CHUNK // x.shape[-1])):
+        where = [index[some] for index in batch]
+        difference = x[(*where, rows[some])] - y[(*where, columns[some])]
+        squares[(*where, rows[some], columns[some])] = difference.square().sum(-1)
+    return squares
+
+
+def _exact(x: Tensor, y: Tensor) -> Tensor:
+    return torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist").square()
