@@ -6,6 +6,7 @@ import zipfile
 import numpy as np
 from PIL import Image
 
+from m3g.experiments.engine.command import prepare_sets
 from m3g.experiments.engine.pool import run_pool
 from m3g.experiments.engine.registry import find
 from m3g.experiments.engine.spec import Request
@@ -73,9 +74,9 @@ def small_runs(name, sets, out, *, methods=None, keep=lambda spec: True, miniatu
     experiment = find(name)
     request = Request(seeds=1, methods=methods, miniature=miniature)
     store = Store(out)
-    if experiment.prepare is not None:
-        experiment.prepare(sets, store.data, request)
-    specs = [spec for spec in experiment.specs(request) if keep(spec)]
+    planned = [spec for spec in experiment.specs(request) if keep(spec)]
+    missing = prepare_sets(experiment, planned, "laptop", sets, store.data)
+    specs = [spec for spec in planned if spec.labels.get("data") not in missing]
     errors = run_pool(experiment, specs, store, store.data, jobs=1, tell=lambda line: None)
     assert not errors
     return experiment.collect(list(store.collect().values()), out), specs

@@ -1,5 +1,7 @@
 """A user's own data set and loss in the benchmark, from one file: only their runs are new."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from m3g.experiments.views import added
 from m3g.experiments.views import grids as views_grids
 from m3g.experiments.views import sets as view_sets
 from m3g.experiments.views.runs import EXPERIMENT
+from m3g.experiments.views.sets import DIGITS_BY_NUMBER
 from m3g.losses import registry
 
 FILE = '''
@@ -41,30 +44,46 @@ def file(tmp_path):
         entries.update(kept)
 
 
-def test_only_what_is_new_is_left(file):
-    before = {spec.id: spec for spec in EXPERIMENT.specs(Request())}
-    added.load(file)
-    after = {spec.id: spec for spec in EXPERIMENT.specs(Request())}
-    assert before.keys() < after.keys()
-    for run in after.keys() - before.keys():
-        labels = after[run].labels
-        assert "mine" in labels["arm"] or labels["data"] == "orchids"
-    assert {s.labels["data"] for s in after.values() if s.labels["arm"] == "mine"} >= {"digits", "orchids"}
+def test_only_runs_of_added_sets_and_losses_are_planned(file, tmp_path):
+    before = {spec.id for spec in EXPERIMENT.specs(Request())}
+    names = added.extend(str(file), None, tmp_path)
+    assert names == {"orchids", "mine"}
+    after = EXPERIMENT.specs(Request(only=names))
+    assert not before & {spec.id for spec in after}
+    assert before < {spec.id for spec in EXPERIMENT.specs(Request())}
+    for spec in after:
+        assert "mine" in spec.labels["arm"] or spec.labels["data"] == "orchids"
+    assert {s.labels["data"] for s in after if s.labels["arm"] == "mine"} >= {"digits", "orchids"}
 
 
 def test_the_command_trains_it(file, tmp_path, capsys):
     random = np.random.default_rng(0)
     objects = random.normal(size=(120, 4)).astype(np.float32)
     np.savez(tmp_path / "orchids.npz", petal=objects, leaf=objects[:, ::-1], label=(objects[:, 0] > 0).astype(int))
-    view_sets.SETS.clear()
     command = ["reproduce", "views", "--data", str(tmp_path), "--out", str(tmp_path / "out"), "--methods", "mine"]
-    assert main([*command, "--seeds", "1", "--add", str(file)]) == 0
+    assert main([*command, "--seeds", "1", "--sets", "orchids", "--add", str(file)]) == 0
     assert "1 measured runs of 1 arms on 1 data sets" in capsys.readouterr().out
+
+
+def test_an_added_loss_needs_no_files(file, tmp_path, capsys):
+    """The shipped digits are the data; sets whose files are missing are named, one line each."""
+    command = ["reproduce", "views", "--out", str(tmp_path / "out"), "--methods", "mine", "--seeds", "1"]
+    assert main([*command, "--add", str(file), "--plan"]) == 0
+    output = capsys.readouterr().out
+    skipped = [line for line in output.splitlines() if line.startswith("skipped")]
+    assert "skipped     scenes: --data must be the folder with its files, got no folder." in skipped
+    assert not any("digits" in line for line in skipped)
+    plan = json.loads((tmp_path / "out" / "plan.json").read_text())
+    assert {row["labels"]["data"] for row in plan} == set(DIGITS_BY_NUMBER.values())
+    assert {row["labels"]["arm"].split(",")[0] for row in plan} == {"mine"}
+    (tmp_path / "none.py").write_text("")
+    assert main([*command, "--add", str(tmp_path / "none.py"), "--plan"]) == 2
+    assert "--add must be a file that uses data_set or view_loss" in capsys.readouterr().err
 
 
 def test_wrong_files_and_grids_are_refused(file, tmp_path):
     with pytest.raises(ValueError, match="--add must be a Python file that exists, got"):
-        added.load(tmp_path / "none.py")
+        added.extend(str(tmp_path / "none.py"), None, tmp_path)
     with pytest.raises(ValueError, match="grid must have 4 settings"):
         added.view_loss("mine", [{}])
     with pytest.raises(ValueError, match="name must be one that no loss has yet, got 'm3g'"):

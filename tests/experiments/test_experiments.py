@@ -91,7 +91,7 @@ def test_summary_is_one_page_of_what_is_finished(tmp_path, capsys):
     small_runs("iterations", None, tmp_path / "iterations", keep=lambda spec: spec.labels["k"] == 2, miniature=False)
     for scale, folder in (("laptop", "epsilon"), ("paper", "epsilon-paper")):
         store = Store(tmp_path / folder)
-        for spec in find("epsilon").specs(Request(seeds=1, scale=scale)):
+        for spec in find("epsilon").specs(Request(seeds=1, scale=scale, sets=["tinyimagenet", "imagenet"])):
             store.folder(spec.id).mkdir(parents=True)
             result = {"id": spec.id, "experiment": "epsilon", "labels": dict(spec.labels), "seconds": 1.0}
             store.save(spec.id, {**result, "metrics": {"test": 0.5}})
@@ -125,8 +125,11 @@ def test_plan_at_the_papers_scale(name, tmp_path, capsys):
 def test_data_that_is_missing_is_named(tmp_path, capsys):
     out = ["--data", str(tmp_path), "--out", str(tmp_path / "out")]
     assert main(["reproduce", "domainnet", "--plan", *out]) == 0
-    assert "missing: --data must be a folder that holds fonts_5styles_28.npz" in capsys.readouterr().out
+    output = capsys.readouterr().out
+    assert "skipped     fonts: --data must be a folder that contains fonts_5styles_28.npz or fonts.npz" in output
+    assert "data        missing" in output
     assert main(["reproduce", "domainnet", *out]) == 2
+    assert "got none: see above" in capsys.readouterr().err
     assert main(["reproduce", "domainnet", "--collect", *out]) == 2
     assert main(["reproduce", "domainnet", "--run", "0123", *out]) == 2
     assert main(["reproduce", "domainnet", "--methods", "none", *out]) == 2

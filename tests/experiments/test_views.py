@@ -126,8 +126,8 @@ def test_the_first_runs_are_those_of_the_main_losses():
 @pytest.mark.parametrize("loss", ["infonce-pwe", "m3g", "byol-ave"])
 def test_stacked_training_is_the_training_of_the_plain_network(sets, tmp_path, loss):
     write(tmp_path)
-    view_sets.prepare_sets(tmp_path, tmp_path / "data", ["mine", "classes"])
     for data in ("mine", "classes"):
+        view_sets.prepare(data, tmp_path, tmp_path / "data")
         settings = place_files({"config": views.config(data, loss, seed=0, steps=5)}, tmp_path / "data")
         found = [fit_quickly(config_of(settings), tmp_path / "w", stacked=stacked) for stacked in (False, True)]
         (plain, rows), (stacked, _) = found

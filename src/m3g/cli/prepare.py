@@ -1,4 +1,4 @@
-"""`m3g prepare`: sleep recordings in their published formats become windows, one file per recording."""
+"""`m3g prepare`: published recordings become windows, and fonts become images."""
 
 from __future__ import annotations
 
@@ -8,31 +8,60 @@ from typing import Any, Literal
 
 USAGE = {"prepare": "READER FOLDER --out DIR [options]"}
 DESCRIPTION = {
-    "prepare": """Turn a folder of sleep recordings into windows, one .npz file per recording, and a split by subject.
+    "prepare": """Turn a folder of sleep recordings into windows, one .npz file per recording, and a split by subject;
+or a folder of fonts, one subfolder per style, into images of 62 characters.
 
   m3g prepare physionet2018 training/ --out windows/pretrain
   m3g prepare sleep-edf sleep-cassette/ --out windows/sleep
   m3g train --config eeg --data_options.paths windows/pretrain --data_options.splits windows/pretrain/split.csv
+  m3g prepare fonts styles/ --out sets            writes sets/fonts.npz, which m3g reproduce domainnet reads
 
 What is done already is kept: run the same command again after an interruption."""
 }
 
 
 def arguments(parser: Any, name: str) -> None:
-    parser.add_argument("reader", type=Literal["physionet2018", "sleep-edf"], help="format of the recordings")
-    parser.add_argument("folder", type=Path, help="where the recordings are, at any depth")
-    parser.add_argument("--out", type=Path, required=True, help="where the windows go")
+    parser.add_argument(
+        "reader", type=Literal["physionet2018", "sleep-edf", "fonts"], help="format of the recordings, or fonts"
+    )
+    parser.add_argument("folder", type=Path, help="where the recordings are, at any depth; of fonts, the styles")
+    parser.add_argument("--out", type=Path, required=True, help="where the windows or images go")
     parser.add_argument("--channels", type=list[str] | None, default=None, help="other channels than the paper's")
     parser.add_argument("--rate", type=int, default=100, help="samples per second")
     parser.add_argument("--seconds", type=float, default=30.0, help="length of a window")
-    parser.add_argument("--skip", action="store_true", help="leave out recordings that cannot be used, and name them")
+    parser.add_argument("--skip", action="store_true", help="leave out files that cannot be used, and name them")
     parser.add_argument("--split_seed", type=int, default=0, help="decides which subjects are held out")
 
 
 def run(args: Any, name: str) -> None:
+    logging.basicConfig(format="%(message)s", level=logging.INFO)
+    if args.reader == "fonts":
+        _fonts(args)
+    else:
+        _recordings(args)
+
+
+def _fonts(args: Any) -> None:
+    import io
+
+    import numpy as np
+
+    from m3g.data.images.fonts import render_fonts
+    from m3g.training.runs.files import atomic
+
+    arrays: dict[str, Any] = render_fonts(args.folder, skip=args.skip)
+    args.out.mkdir(parents=True, exist_ok=True)
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **arrays)
+    with atomic(args.out / "fonts.npz") as file:
+        file.write(buffer.getbuffer())
+    counts = ", ".join(f"{style} {len(faces)}" for style, faces in arrays.items() if style != "chars")
+    print(f"faces by style: {counts}\nimages    {args.out / 'fonts.npz'}")
+
+
+def _recordings(args: Any) -> None:
     from m3g.data.signals import prepare_recordings
 
-    logging.basicConfig(format="%(message)s", level=logging.INFO)
     prepared = prepare_recordings(
         args.reader,
         args.folder,

@@ -33,6 +33,7 @@ def arguments(parser: Any, name: str) -> None:
     parser.add_argument("--out", type=str, default=None, help="the experiment's folder; by default runs/NAME[-paper]")
     parser.add_argument("--seeds", type=int, default=None, help="seeds per setting; by default the experiment's own")
     parser.add_argument("--methods", type=str, nargs="+", default=None, help="only these methods")
+    parser.add_argument("--sets", type=str, nargs="+", default=None, help="only these data sets")
     parser.add_argument("--add", type=str, default=None, help="a file with data sets and losses of yours (views)")
     parser.add_argument("--plan", action="store_true", help="write one YAML per run, say what they take, do nothing")
     parser.add_argument("--run", type=str, default=None, help="do the run with this id, unless it is finished")

@@ -11,6 +11,7 @@ methods x 4 seeds.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,24 +21,23 @@ from torch import Tensor
 from m3g.data import DomainArrays
 from m3g.evaluation import effective_rank, probe_scores
 from m3g.experiments.domainnet import tables as domain_tables
-from m3g.experiments.engine.spec import Candidate, Experiment, Request, RunSpec, Settings, merged
+from m3g.experiments.engine.spec import Candidate, Experiment, Prepare, Request, RunSpec, Settings, merged
 from m3g.experiments.runner import full
 from m3g.experiments.runner.arms import grid, try_all
-from m3g.experiments.runner.prepare import check_folder, prepare_fonts, prepare_pacs
 from m3g.experiments.runner.references import REFERENCES, fit_or_reference, reference_runs
+from m3g.experiments.sources.images import STYLES, TREES, check_paper_domains, prepare_fonts, prepare_tree
 
 METHODS = ("m3g", "infonce-ave", "infonce-pwe", "byol-ave", "byol-pwe")
 VALUES = {"m3g": ("epsilon", (0.02, 0.05, 0.1, 0.2)), "infonce": ("temperature", (0.05, 0.1, 0.2, 0.5))}
 RATES = (1e-3, 3e-3, 1e-2)
 STEPS = 200
-FONTS = ("display", "handwriting", "monospace", "sans_serif", "serif")
-PACS = ("art_painting", "cartoon", "photo", "sketch")
-DOMAINNET = ("clipart", "infograph", "painting", "quickdraw", "real", "sketch")
-FILES = {"fonts": "fonts.npz", "pacs": "pacs_edges.npz"}
-TUNED_ON = {"fonts": ("display",), "pacs": ("sketch",)}
+DOMAINS = {"fonts": STYLES, **{name: tree.domains for name, tree in TREES.items()}}
+FILES = {"fonts": "fonts.npz", **{name: f"{name}_edges.npz" for name in TREES}}
+TUNED_ON = {"fonts": "display", "pacs": "sketch", "office-home": "Clipart", "domainnet-small": "sketch"}
 CONTROLLED_ON = ("display", "handwriting")
 TUNING_SEED = 100
-SHOTS = {"fonts": 8, "pacs": 100}  # training images per class and domain that the laptop's probes see
+# training images per class and domain that the laptop's probes see
+SHOTS = {"fonts": 8, "pacs": 100, "office-home": 20, "domainnet-small": 20}
 MOST = 2000  # images on which a laptop probe is tested
 
 # Arms that tell loss from setting, on two held-out styles of fonts: what they change, and for which methods.
@@ -59,7 +59,7 @@ CONTROLS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
 
 def laptop_config(data: str, method: str, held_out: str, *, seed: int, steps: int) -> Settings:
     """What differs from the defaults of `m3g train`: a small network, student and teacher."""
-    n = 16 if data == "fonts" else 7
+    n = 7 if data == "pacs" else 16
     config = {
         "data": "domain-arrays",
         "data_options": {
@@ -80,22 +80,19 @@ def laptop_config(data: str, method: str, held_out: str, *, seed: int, steps: in
         "loop": {"epochs": 1, "evaluate_every": 0, "log_every": 100, "accelerator": "cpu"},
         "seed": seed,
     }
-    if data == "pacs":  # histograms of edges: nothing to move, no picture to convolve
+    if data in TREES:  # histograms of edges: nothing to move, no picture to convolve
         config["encoder"], config["encoder_options"] = "mlp", {"width": 128}
         config = merged(config, {"data_options": {"shift": 0}})
     return config
 
 
 def laptop_runs(request: Request) -> Iterator[RunSpec]:
-    """Fonts first: grid, three seeds, controls with one, the other seeds, the other controls; then PACS."""
+    """Fonts first: grid, three seeds, controls with one, the other seeds, the other controls; then the trees."""
     rates = RATES[:1] if request.miniature else RATES
-    for data, domains in (("fonts", FONTS), ("pacs", PACS)):
+    for data, domains in DOMAINS.items():
         candidates = {}
         for method in filter(request.wants, METHODS):
-
-            def tuning(change: Settings, method: str = method, data: str = data) -> list[RunSpec]:
-                return [_run(data, method, held_out, TUNING_SEED, request) for held_out in TUNED_ON[data]]
-
+            tuning = [_run(data, method, TUNED_ON[data], TUNING_SEED, request)]
             tried, candidates[method] = try_all(grid(method, VALUES, rates), tuning)
             yield from tried
         main = [
@@ -110,7 +107,7 @@ def laptop_runs(request: Request) -> Iterator[RunSpec]:
         yield from [*main[:cut], *controls[:first], *main[cut:], *controls[first:]]
 
         def reference(name: str, seed: int, data: str = data, domains: Sequence[str] = domains) -> list[RunSpec]:
-            held_out = TUNED_ON[data] if seed == TUNING_SEED else domains
+            held_out = (TUNED_ON[data],) if seed == TUNING_SEED else domains
             return [_run(data, "m3g", one, seed, request, reference=name) for one in held_out]
 
         yield from reference_runs(reference, request, tuning_seed=TUNING_SEED, rates=rates)
@@ -156,7 +153,7 @@ def _run(
 def paper_runs(request: Request) -> Iterator[RunSpec]:
     """DomainNet with the paper's recipe: no grid, its epsilon, and the library's temperature."""
     for seed in range(request.seeds):
-        for held_out in DOMAINNET:
+        for held_out in DOMAINS["domainnet-small"]:
             for method in filter(request.wants, METHODS):
                 options = {"epsilon": 0.05} if method == "m3g" else {}
                 config = merged(
@@ -168,8 +165,8 @@ def paper_runs(request: Request) -> Iterator[RunSpec]:
                 yield RunSpec("domainnet", {"config": config}, {**labels, "control": ""})
 
 
-def runs(request: Request) -> list[RunSpec]:
-    return list(paper_runs(request) if request.scale == "paper" else laptop_runs(request))
+def runs(request: Request) -> Iterator[RunSpec]:
+    return paper_runs(request) if request.scale == "paper" else laptop_runs(request)
 
 
 def work(settings: Settings, folder: Path, data: Path) -> dict[str, Any]:
@@ -226,13 +223,11 @@ def _joined(parts: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
     return torch.cat([x for x, _ in parts]), torch.cat([y for _, y in parts])
 
 
-def prepare(source: Path | None, target: Path, request: Request) -> None:
-    if request.scale == "laptop":
-        prepare_fonts(source, target)
-        prepare_pacs(source, target)
-    else:
-        lists = source is not None and any(source.glob("*_train.txt"))
-        check_folder(source, *(f"{name}_train.txt" if lists else name for name in DOMAINNET))
+def sets(scale: str) -> dict[str, Prepare]:
+    """Fonts and trees of `domain/class/image`; at the paper's scale DomainNet."""
+    if scale == "paper":
+        return {"domainnet": check_paper_domains}
+    return {"fonts": prepare_fonts, **{name: partial(prepare_tree, name) for name in TREES}}
 
 
 EXPERIMENT = Experiment(
@@ -240,7 +235,7 @@ EXPERIMENT = Experiment(
     runs=runs,
     work=work,
     collect=domain_tables.collect,
-    prepare=prepare,
+    sets=sets,
     methods=(*METHODS, *REFERENCES),
     seconds=15.0,
     seeds={"laptop": 5, "paper": 4},

@@ -16,6 +16,8 @@ from m3g.training.runs.files import write_text
 TITLES = {
     "fonts": "Fonts: 62 characters, four styles seen, one unseen, n = 16",
     "pacs": "PACS: seven classes, histograms of edges, three domains seen, one unseen, n = 7",
+    "office-home": "Office-Home: 40 classes, histograms of edges, three domains seen, one unseen, n = 16",
+    "domainnet-small": "DomainNet: 40 classes, histograms of edges, five domains seen, one unseen, n = 16",
     "domainnet": "DomainNet: 345 classes, five domains seen, one unseen, n = 16",
 }
 ORDER = ("m3g", "infonce-ave", "infonce-pwe", "byol-ave", "byol-pwe")

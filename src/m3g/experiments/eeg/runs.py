@@ -25,12 +25,18 @@ from m3g.data import Signals, ViewsData
 from m3g.evaluation import few_shot_probe
 from m3g.evaluation.few_shot import most_shots
 from m3g.experiments.eeg import tables as eeg_tables
-from m3g.experiments.engine.spec import Experiment, Request, RunSpec, Settings, merged
+from m3g.experiments.engine.spec import Experiment, Prepare, Request, RunSpec, Settings, merged
 from m3g.experiments.runner import full
 from m3g.experiments.runner.arms import grid, try_all
-from m3g.experiments.runner.prepare import check_folder, prepare_raw_eeg, prepare_sleep
 from m3g.experiments.runner.quick import fit_quickly
 from m3g.experiments.runner.references import REFERENCES, Inputs, fit_labels, reference_runs
+from m3g.experiments.sources.signals import (
+    SENSORS,
+    check_paper_windows,
+    prepare_raw_eeg,
+    prepare_sleep,
+    prepare_windows,
+)
 from m3g.training import build_data
 from m3g.training.settings.config import Config
 
@@ -54,8 +60,9 @@ UNTUNED: dict[str, Arm] = {
 METHODS = ("m3g", "infonce-pwe", "infonce-ave")
 VALUES = {"m3g": ("epsilon", (0.05, 0.1, 0.2, 0.5)), "infonce": ("temperature", (0.05, 0.1, 0.2, 0.5))}
 RATES = (3e-3,)
-SENSORS = ("EEG_Fpz_Cz", "EEG_Pz_Oz", "EOG", "EMG", "Resp", "Temp")
-SITES = ("F3", "F4", "C3", "C4", "O1", "O2")
+# Sets of raw signals: the file that the encoder is trained on, and the one that it is moved to.
+PRETRAIN = {"raw": "eegmat.npz", "windows": "pretrain_windows.npz"}
+TARGET = {"raw": "uci_eeg.npz", "windows": "sleep_windows.npz"}
 SHOTS = (10, 50, 100, 1000)
 TUNING_SEED = 100
 
@@ -79,7 +86,7 @@ def laptop_config(data: str, loss: str, n: int, options: dict[str, Any], *, seed
     else:
         source = {
             "data": "signals",
-            "data_options": {"paths": ["{data}/eegmat.npz"], "val": 0.2, "test": 0.0},
+            "data_options": {"paths": [f"{{data}}/{PRETRAIN[data]}"], "val": 0.2, "test": 0.0},
             "encoder": "eeg",
             "encoder_options": {"channels": [32, 32, 32], "kernels": [5, 3, 2], "dropout": 0.0, "pool": 4},
         }
@@ -113,7 +120,7 @@ def _run(data: str, arm: str, parts: Arm, seed: int, request: Request) -> RunSpe
 
 def laptop_runs(request: Request) -> Iterator[RunSpec]:
     """The paper's rows on the sleep features, their controls, then both on the raw signals; seed by seed."""
-    for data in ("sleep", "raw"):
+    for data in sets("laptop"):
         for tuned, untuned in ((MAIN, UNTUNED), (CONTROLS, {})):
             yield from _block(data, tuned, untuned, request)
 
@@ -129,10 +136,7 @@ def _block(data: str, tuned: dict[str, Arm], untuned: dict[str, Arm], request: R
     for arm, parts in tuned.items():
         if not request.wants(parts[0]):
             continue
-
-        def tuning(change: Settings, arm: str = arm, parts: Arm = parts) -> list[RunSpec]:
-            return [_run(data, arm, parts, TUNING_SEED, request)]
-
+        tuning = [_run(data, arm, parts, TUNING_SEED, request)]
         runs, candidates[arm] = try_all(grid(parts[0], VALUES, RATES), tuning)
         yield from runs
     for seed in range(request.seeds):
@@ -159,8 +163,8 @@ def paper_runs(request: Request) -> Iterator[RunSpec]:
             yield RunSpec("eeg", {"config": config, "data": "physionet"}, labels)
 
 
-def runs(request: Request) -> list[RunSpec]:
-    return list(paper_runs(request) if request.scale == "paper" else laptop_runs(request))
+def runs(request: Request) -> Iterator[RunSpec]:
+    return paper_runs(request) if request.scale == "paper" else laptop_runs(request)
 
 
 def work(settings: Settings, folder: Path, data: Path) -> dict[str, Any]:
@@ -173,14 +177,14 @@ def work(settings: Settings, folder: Path, data: Path) -> dict[str, Any]:
     if "reference" in settings:
         return few_shot(*_reference(settings, config, data), seed=config.seed)
     module, views = fit_quickly(config, folder)
-    views = views if settings["data"] == "sleep" else target_of(data, config.seed)
+    views = views if settings["data"] == "sleep" else target_of(settings["data"], data, config.seed)
     return few_shot(module.net, views, seed=config.seed)
 
 
 def _reference(settings: Settings, config: Config, data: Path) -> tuple[torch.nn.Module, ViewsData]:
     """The inputs, or a network trained on all labels of the set that the probe is tested on."""
-    raw = settings["data"] == "raw"
-    views = target_of(data, config.seed, batch_size=16) if raw else build_data(config)
+    raw = settings["data"] in TARGET
+    views = target_of(settings["data"], data, config.seed, batch_size=16) if raw else build_data(config)
     if settings["reference"] == "raw":
         return Inputs(signals=raw), views
     return fit_labels(config, views, joined=True), views
@@ -215,17 +219,16 @@ def _embedded(net: Any, data: ViewsData, split: Any) -> tuple[Tensor, Tensor]:
     return torch.cat(parts, dim=1), rows.label
 
 
-def target_of(data: Path, seed: int, **options: Any) -> Signals:
-    """The other set of the same sites, to which an encoder of raw signals is moved; subjects are split by the seed."""
-    return Signals([data / "uci_eeg.npz"], val=0.2, test=0.2, split_seed=seed, seed=seed, **options)
+def target_of(name: str, data: Path, seed: int, **options: Any) -> Signals:
+    """The other set, to which an encoder of raw signals is moved; subjects are split by the seed."""
+    return Signals([data / TARGET[name]], val=0.2, test=0.2, split_seed=seed, seed=seed, **options)
 
 
-def prepare(source: Path | None, target: Path, request: Request) -> None:
-    if request.scale == "laptop":
-        prepare_sleep(source, target, SENSORS)
-        prepare_raw_eeg(source, target, SITES)
-    else:
-        check_folder(source, "pretrain/split.csv", "sleep/split.csv", made_by="m3g prepare")
+def sets(scale: str) -> dict[str, Prepare]:
+    """Features of sleep sensors, two pairs of sets of raw signals; at the paper's scale windows of `m3g prepare`."""
+    if scale == "paper":
+        return {"physionet": check_paper_windows}
+    return {"sleep": prepare_sleep, "raw": prepare_raw_eeg, "windows": prepare_windows}
 
 
 EXPERIMENT = Experiment(
@@ -233,7 +236,7 @@ EXPERIMENT = Experiment(
     runs=runs,
     work=work,
     collect=eeg_tables.collect,
-    prepare=prepare,
+    sets=sets,
     methods=(*METHODS, *REFERENCES),
     seconds=20.0,
     seeds={"laptop": 5, "paper": 5},

@@ -15,6 +15,7 @@ from m3g.training.runs.files import write_text
 TITLES = {
     "sleep": "Sleep stages from features of six sensors (SleepEDFx, 20 subjects, five stages)",
     "raw": "Two groups of subjects from raw signals (EEGMAT to UCI EEG, six sites)",
+    "windows": "Sleep stages from some windows of raw signals (PhysioNet 2018 to SleepEDFx)",
     "physionet": "Sleep stages from raw signals (PhysioNet 2018 to SleepEDFx)",
 }
 OURS = "m3g, n = 16"

@@ -1,4 +1,4 @@
-"""What `m3g reproduce` does with its arguments."""
+"""The `m3g reproduce` command."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from m3g.experiments.engine.slurm import write_scripts
 from m3g.experiments.engine.spec import Experiment, Request, RunSpec
 from m3g.experiments.engine.store import Store
 from m3g.experiments.engine.summary import summary
-from m3g.experiments.views.added import load
+from m3g.experiments.sources.files import MissingData
 
 
 def reproduce(args: Any) -> int:
-    """Plan, do, collect, or write the script for a cluster; returns the exit code."""
+    """Plan, run, collect, or write the scripts for a cluster; returns the exit code."""
     if args.experiment == "summary":
         return _summary(args)
     asked = [f"--{name}" for name in ("plan", "run", "collect", "slurm") if getattr(args, name)]
@@ -31,46 +31,76 @@ def reproduce(args: Any) -> int:
         if getattr(args, name) < least:
             raise ValueError(f"--{name} must be at least {least}, got {getattr(args, name)}.")
     experiment = find(args.experiment)
-    if args.add is not None:
-        checks.one_of("experiment with --add", experiment.name, ("views",))
-        load(args.add)
-    request = wanted(experiment, args)
-    paper = request.scale == "paper"
+    paper = args.scale == "paper"
     store = Store(args.out or Path("runs") / (experiment.name + ("-paper" if paper else "")))
+    source = None if args.data is None else Path(args.data).resolve()
+    added = _extend(experiment, args.add, source, store)
+    request = wanted(experiment, args, added)
     if args.collect:
         return _collect(experiment, store, request)
-    source = None if args.data is None else Path(args.data).resolve()
     specs = experiment.specs(request)
-    data = source if paper and source is not None else store.data.resolve()
-    if args.plan or args.slurm:
-        return _plan(experiment, specs, request, store, data, source, args)
     mine = [spec for spec in specs if args.run in (None, spec.id)]
     if not mine:
         raise ValueError(f"--run must be the id of a run of the plan ({len(specs)} of them), got {args.run!r}.")
-    if experiment.prepare is not None:
-        experiment.prepare(source, store.data, request)
+    data = source if paper and source is not None else store.data.resolve()
+    missing = prepare_sets(experiment, mine, request.scale, source, store.data)
+    ready = [spec for spec in mine if spec.labels.get("data") not in missing]
+    for name, reason in missing.items():
+        print(f"skipped     {name}: {reason}")
+    if args.plan or args.slurm:
+        return _plan(experiment, ready or specs, request, store, data, bool(ready), args)
+    if not ready:
+        raise ValueError(f"--data must contain at least one data set of {experiment.name}, got none: see above.")
     if not paper:
         one_thread()
     keep = args.keep or paper
     if args.run is not None:
-        print(f"run {args.run} {do_run(experiment, mine[0], store, data, keep=keep)}")
+        print(f"run {args.run} {do_run(experiment, ready[0], store, data, keep=keep)}")
         return 0
-    errors = run_pool(experiment, specs, store, data, jobs=jobs, keep=keep, added=args.add)
+    errors = run_pool(experiment, ready, store, data, jobs=jobs, keep=keep, added=args.add)
     for run, reason in errors.items():
         print(f"run {run} failed: {reason.splitlines()[-1]}; all of it is in {store.folder(run) / 'error.txt'}")
     return _collect(experiment, store, request, specs) or int(bool(errors))
 
 
-def wanted(experiment: Experiment, args: Any) -> Request:
-    """The request in the arguments, checked."""
+def _extend(experiment: Experiment, file: str | None, source: Path | None, store: Store) -> set[str]:
+    """Register the user's own data sets and losses; the names in the file of `--add`."""
+    if experiment.extend is None:
+        if file is not None:
+            raise ValueError(f"--add must be left out for {experiment.name}, got {file!r}: views takes it.")
+        return set()
+    return experiment.extend(file, source, store.data)
+
+
+def wanted(experiment: Experiment, args: Any, added: set[str]) -> Request:
+    """The request in the arguments, validated."""
     checks.one_of("--scale", args.scale, experiment.seeds)
     if args.seeds is not None:
         checks.positive_int("--seeds", args.seeds)
-    if args.methods and not experiment.methods:
-        raise ValueError(f"--methods must be left out for {experiment.name}, which has no choice, got {args.methods}.")
-    for method in args.methods or ():
-        checks.one_of("--methods", method, experiment.methods)
-    return Request(scale=args.scale, seeds=args.seeds or 0, methods=args.methods)
+    for option, given, known in (
+        ("methods", args.methods, experiment.methods),
+        ("sets", args.sets, experiment.sets(args.scale)),
+    ):
+        if given and not known:
+            raise ValueError(f"--{option} must be left out for {experiment.name}, which has no choice, got {given}.")
+        for name in given or ():
+            checks.one_of(f"--{option}", name, known)
+    return Request(args.scale, args.seeds or 0, args.methods, args.sets, added or None)
+
+
+def prepare_sets(
+    experiment: Experiment, specs: Sequence[RunSpec], scale: str, source: Path | None, target: Path
+) -> dict[str, str]:
+    """Make the files that the runs read; returns the data sets that are missing, and why."""
+    used = {spec.labels.get("data") for spec in specs}
+    missing = {}
+    for name, prepare in experiment.sets(scale).items():
+        if name in used:
+            try:
+                prepare(source, target)
+            except MissingData as error:
+                missing[name] = str(error)
+    return missing
 
 
 def _collect(experiment: Experiment, store: Store, request: Request, specs: Sequence[RunSpec] | None = None) -> int:
@@ -88,11 +118,11 @@ def _collect(experiment: Experiment, store: Store, request: Request, specs: Sequ
 
 def _plan(
     experiment: Experiment,
-    specs: list[RunSpec],
+    specs: Sequence[RunSpec],
     request: Request,
     store: Store,
     data: Path,
-    source: Path | None,
+    ready: bool,
     args: Any,
 ) -> int:
     write_plan(specs, store, data)
@@ -101,16 +131,11 @@ def _plan(
     print(f"plan        {store.plan / 'ID.yaml'}, one per run")
     if args.slurm:
         _slurm(specs, store, args)
-    try:
-        if experiment.prepare is not None:
-            experiment.prepare(source, store.data, request)
-        print("data        complete")
-    except ValueError as error:
-        print(f"data        missing: {error}")
+    print(f"data        {'complete' if ready else 'missing: the plan is that of all data sets'}")
     return 0
 
 
-def _slurm(specs: list[RunSpec], store: Store, args: Any) -> None:
+def _slurm(specs: Sequence[RunSpec], store: Store, args: Any) -> None:
     """The scripts of a job array; each task is this command with `--run`."""
     command = [sys.executable, "-m", "m3g", "reproduce", args.experiment, "--scale", args.scale]
     command += ["--out", str(store.path.resolve())]
@@ -118,6 +143,7 @@ def _slurm(specs: list[RunSpec], store: Store, args: Any) -> None:
     command += [] if args.add is None else ["--add", str(Path(args.add).resolve())]
     command += [] if args.seeds is None else ["--seeds", str(args.seeds)]
     command += [] if args.methods is None else ["--methods", *args.methods]
+    command += [] if args.sets is None else ["--sets", *args.sets]
     left = [spec for spec in specs if not store.finished(spec.id)]
     script, submit = write_scripts(left, store, command, nodes=args.nodes, gpus=args.gpus, hours=args.hours)
     print(f"script      {script}, for {len(left)} runs\nsubmit      bash {submit}")

@@ -15,7 +15,6 @@ from typing import Any
 from m3g.experiments.engine.registry import find
 from m3g.experiments.engine.spec import Experiment, RunSpec, ShareDone, place_files
 from m3g.experiments.engine.store import Store
-from m3g.experiments.views.added import load
 
 RESTARTS = 20  # dead workers that a pool replaces before it gives up
 
@@ -99,9 +98,10 @@ def _worker(name: str, specs: list[RunSpec], store: Path, data: Path, keep: bool
     import torch
 
     torch.set_num_threads(1)
-    if added is not None:
-        load(added)
-    do_all(find(name), specs, Store(store), data, keep=keep)
+    experiment = find(name)
+    if experiment.extend is not None:
+        experiment.extend(added, None, data)
+    do_all(experiment, specs, Store(store), data, keep=keep)
 
 
 def run_pool(

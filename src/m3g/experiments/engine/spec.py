@@ -32,7 +32,7 @@ class Frozen(dict[str, Any]):
     def _refuse(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise TypeError("the settings of a run cannot be changed: see RunSpec.with_changes")
 
-    __setitem__ = __delitem__ = __ior__ = update = setdefault = pop = popitem = clear = _refuse  # type: ignore[assignment]
+    __setitem__ = __delitem__ = __ior__ = update = setdefault = pop = popitem = clear = _refuse
 
     def __reduce__(self) -> tuple[type[Frozen], tuple[dict[str, Any]]]:
         return Frozen, (dict(self),)
@@ -171,28 +171,50 @@ def place_files(content: Any, data: str | Path) -> Any:
 
 @dataclass(frozen=True)
 class Request:
-    """The user's choices: the scale, the number of seeds (0: the experiment's own), the methods (None: all)."""
+    """The user's choices.
+
+    Args:
+        scale: `laptop` or `paper`.
+        seeds: the number of seeds; 0 for the experiment's own.
+        methods: the methods; None for all.
+        sets: the data sets; None for all.
+        only: names of added data sets and losses, whose runs alone are wanted; None for all runs.
+        miniature: a few steps on tiny networks, for the tests.
+    """
 
     scale: str = "laptop"
     seeds: int = 0
     methods: Sequence[str] | None = None
-    miniature: bool = False  # a few steps on tiny networks, for the tests
+    sets: Sequence[str] | None = None
+    only: Collection[str] | None = None
+    miniature: bool = False
 
     def wants(self, method: str) -> bool:
         return self.methods is None or method in self.methods
 
+    def includes(self, labels: Mapping[str, Any]) -> bool:
+        """Whether a run with these labels uses a wanted data set and, with `only`, an added data set or loss."""
+        data, arm = labels.get("data"), str(labels.get("arm", "")).split(",")[0]
+        return (self.sets is None or data in self.sets) and (self.only is None or bool({data, arm} & set(self.only)))
+
+
+Prepare = Callable[[Path | None, Path], None]
+
 
 @dataclass(frozen=True)
 class Experiment:
-    """A table or figure of the paper.
+    """A table or figure.
 
     Args:
         name: its name on the command line.
-        runs: the runs of a request, in the order in which they are best done.
+        runs: the runs of a request, in the order in which they are best done. The label `data` names a run's data set.
         work: do one run: `work(settings, folder, data)` returns its metrics.
         collect: `collect(results, folder)` writes tables and figures of the finished runs and returns the text.
-        prepare: `prepare(source, target, request)` makes the files that the runs read, once; `source` is the user's
-            `--data` folder or None.
+        sets: the data sets of a scale: `prepare(source, target)` of each makes the file that the runs read, once, or
+            raises `MissingData`; `source` is the user's `--data` folder or None. Empty where the data is generated or
+            shipped.
+        extend: `extend(file, source, target)` registers the user's own sets and losses and returns their names: those
+            in the Python file of `--add`, and those among the files of the data folder.
         methods: the names that `--methods` takes.
         seconds: estimate of one laptop run's seconds, used until some are finished.
         seeds: the number of seeds of every scale that the experiment has.
@@ -202,7 +224,8 @@ class Experiment:
     runs: Callable[[Request], Iterable[RunSpec]]
     work: Callable[[Settings, Path, Path], dict[str, Any]]
     collect: Callable[[list[Result], Path], str]
-    prepare: Callable[[Path | None, Path, Request], None] | None = None
+    sets: Callable[[str], Mapping[str, Prepare]] = lambda scale: {}
+    extend: Callable[[str | None, Path | None, Path], set[str]] | None = None
     methods: Collection[str] = ()
     seconds: float = 30.0
     seeds: Mapping[str, int] = field(default_factory=lambda: {"laptop": 1})
@@ -210,4 +233,5 @@ class Experiment:
     def specs(self, request: Request) -> list[RunSpec]:
         """The runs of a request, each once, whatever number of tables it appears in."""
         request = replace(request, seeds=request.seeds or self.seeds[request.scale])
-        return list({spec.id: spec for spec in self.runs(request)}.values())
+        found = {spec.id: spec for spec in self.runs(request) if request.includes(spec.labels)}
+        return list(found.values())

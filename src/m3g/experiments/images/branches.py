@@ -18,28 +18,24 @@ from m3g.experiments.overhead import saved_bytes
 from m3g.experiments.runner import full
 from m3g.training import build_data, build_module
 
-METHODS = ("m3g", "infonce-pwe")
+OPTIONS = {"m3g": {"epsilon": 0.2}, "infonce-pwe": {"temperature": 0.1}}
 STUDENTS = (None, 1, 2, 3)
 K = 4
 
 
 def runs(request: Request) -> list[RunSpec]:
     """Every number of student views, seed by seed."""
-    specs = []
-    for seed in range(request.seeds):
-        for students in STUDENTS:
-            for method in filter(request.wants, METHODS):
-                options = {"epsilon": 0.2} if method == "m3g" else {"temperature": 0.1}
-                change = {"teacher": {"enabled": True, "student_views": students}}
-                labels = {"arm": method, "students": students or "leave one out"}
-                if request.scale == "paper":
-                    run = image_runs.paper_run("branches", K, method, options, seed, labels=labels, change=change)
-                else:
-                    run = image_runs.image_run(
-                        "branches", K, method, options, seed, request, labels=labels, change=change
-                    )
-                specs.append(run)
-    return specs
+    return [
+        image_runs.image_run(
+            "branches", data, K, method, OPTIONS[method], seed, request,
+            labels={"arm": method, "students": students or "leave one out"},
+            change={"teacher": {"enabled": True, "student_views": students}},
+        )
+        for data in image_runs.sets(request.scale)
+        for seed in range(request.seeds)
+        for students in STUDENTS
+        for method in filter(request.wants, OPTIONS)
+    ]  # fmt: skip
 
 
 def work(settings: Settings, folder: Path, data: Path) -> dict[str, Any]:
@@ -72,8 +68,8 @@ EXPERIMENT = Experiment(
     runs=runs,
     work=work,
     collect=image_tables.collect_branches,
-    prepare=image_runs.prepare,
-    methods=METHODS,
+    sets=image_runs.sets,
+    methods=tuple(OPTIONS),
     seconds=25.0,
     seeds={"laptop": 3, "paper": 3},
 )

@@ -17,20 +17,16 @@ EPSILON = 0.2
 
 def runs(request: Request) -> list[RunSpec]:
     """Every cost with k = 2, 3, 4 views, seed by seed."""
-    paper = request.scale == "paper"
-    specs = []
-    for seed in range(request.seeds):
-        for k in (2, 3, 4):
-            for cost in filter(request.wants, COSTS):
-                options, labels = {"epsilon": EPSILON, "cost": cost}, {"arm": cost}
-                if paper:
-                    specs.append(image_runs.paper_run("cost", k, "m3g", options, seed, labels=labels))
-                else:
-                    small = {"data_options": {"batch_size": 16}}
-                    specs.append(
-                        image_runs.image_run("cost", k, "m3g", options, seed, request, labels=labels, change=small)
-                    )
-    return specs
+    return [
+        image_runs.image_run(
+            "cost", data, k, "m3g", {"epsilon": EPSILON, "cost": cost}, seed, request,
+            labels={"arm": cost}, laptop={"data_options": {"batch_size": 16}},
+        )
+        for data in image_runs.sets(request.scale)
+        for seed in range(request.seeds)
+        for k in (2, 3, 4)
+        for cost in filter(request.wants, COSTS)
+    ]  # fmt: skip
 
 
 EXPERIMENT = Experiment(
@@ -38,7 +34,7 @@ EXPERIMENT = Experiment(
     runs=runs,
     work=image_runs.work,
     collect=image_tables.collect_cost,
-    prepare=image_runs.prepare,
+    sets=image_runs.sets,
     methods=COSTS,
     seconds=25.0,
     seeds={"laptop": 3, "paper": 5},

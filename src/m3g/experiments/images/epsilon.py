@@ -11,17 +11,15 @@ VALUES = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 
 def runs(request: Request) -> list[RunSpec]:
     """Every epsilon with k = 2, 3, 4 views, seed by seed."""
-    paper = request.scale == "paper"
-    specs = []
-    for seed in range(request.seeds):
-        for k in (2, 3, 4):
-            for value in VALUES:
-                options, labels = {"epsilon": value}, {"arm": "m3g", "epsilon": value}
-                if paper:
-                    specs.append(image_runs.paper_run("epsilon", k, "m3g", options, seed, labels=labels))
-                else:
-                    specs.append(image_runs.image_run("epsilon", k, "m3g", options, seed, request, labels=labels))
-    return specs
+    return [
+        image_runs.image_run(
+            "epsilon", data, k, "m3g", {"epsilon": value}, seed, request, labels={"arm": "m3g", "epsilon": value}
+        )
+        for data in image_runs.sets(request.scale)
+        for seed in range(request.seeds)
+        for k in (2, 3, 4)
+        for value in VALUES
+    ]
 
 
 EXPERIMENT = Experiment(
@@ -29,7 +27,7 @@ EXPERIMENT = Experiment(
     runs=runs,
     work=image_runs.work,
     collect=image_tables.collect_epsilon,
-    prepare=image_runs.prepare,
+    sets=image_runs.sets,
     seconds=25.0,
     seeds={"laptop": 3, "paper": 5},
 )

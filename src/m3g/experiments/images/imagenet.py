@@ -31,15 +31,15 @@ CONTROLS: dict[str, tuple[Settings, tuple[str, ...]]] = {
 }
 
 
-def laptop_runs(request: Request) -> Iterator[RunSpec]:
+def laptop_runs(data: str, request: Request) -> Iterator[RunSpec]:
     """The grid at k = 3, then seed by seed."""
+
+    def run(k: int, method: str, seed: int, labels: Settings, change: Settings | None = None) -> RunSpec:
+        return image_runs.image_run("imagenet", data, k, method, {}, seed, request, labels=labels, change=change)
+
     candidates = {}
     for method in filter(request.wants, METHODS):
-
-        def tuning(change: Settings, method: str = method) -> list[RunSpec]:
-            labels = {"arm": method}
-            return [_run(TUNED_WITH, method, image_runs.TUNING_SEED, request, labels)]
-
+        tuning = [run(TUNED_WITH, method, image_runs.TUNING_SEED, {"arm": method})]
         tried, candidates[method] = try_all(grid(method, VALUES, RATES), tuning)
         yield from tried
     for seed in range(request.seeds):
@@ -47,23 +47,18 @@ def laptop_runs(request: Request) -> Iterator[RunSpec]:
             for method in candidates:
                 if k == 2 and method.endswith("ave"):
                     continue  # one other view is its own average
-                yield replace(_run(k, method, seed, request, {"arm": method}), candidates=candidates[method])
+                yield replace(run(k, method, seed, {"arm": method}), candidates=candidates[method])
     for seed in range(request.seeds):
         for control, (change, methods) in CONTROLS.items():
             for method in filter(candidates.__contains__, methods):
                 labels = {"arm": method, "stage": "control", "control": control}
-                run = _run(TUNED_WITH, method, seed, request, labels, change)
-                yield replace(run, candidates=candidates[method])
+                yield replace(run(TUNED_WITH, method, seed, labels, change), candidates=candidates[method])
 
     def reference(name: str, seed: int) -> list[RunSpec]:
-        run = _run(TUNED_WITH, "m3g", seed, request, {"arm": name, "stage": "reference"})
-        return [run.with_changes({"reference": name})]
+        found = run(TUNED_WITH, "m3g", seed, {"arm": name, "stage": "reference"})
+        return [found.with_changes({"reference": name})]
 
     yield from reference_runs(reference, request, tuning_seed=image_runs.TUNING_SEED, rates=RATES)
-
-
-def _run(k: int, method: str, seed: int, request: Request, labels: Settings, change: Settings | None = None) -> RunSpec:
-    return image_runs.image_run("imagenet", k, method, {}, seed, request, labels=labels, change=change)
 
 
 def paper_runs(request: Request) -> Iterator[RunSpec]:
@@ -74,11 +69,16 @@ def paper_runs(request: Request) -> Iterator[RunSpec]:
                 if k == 2 and method.endswith("ave"):
                     continue
                 options = {"epsilon": 0.2} if method == "m3g" else {}
-                yield image_runs.paper_run("imagenet", k, method, options, seed, labels={"arm": method})
+                labels = {"arm": method}
+                yield image_runs.image_run("imagenet", "imagenet", k, method, options, seed, request, labels=labels)
 
 
-def runs(request: Request) -> list[RunSpec]:
-    return list(paper_runs(request) if request.scale == "paper" else laptop_runs(request))
+def runs(request: Request) -> Iterator[RunSpec]:
+    if request.scale == "paper":
+        yield from paper_runs(request)
+    else:
+        for data in image_runs.sets("laptop"):
+            yield from laptop_runs(data, request)
 
 
 EXPERIMENT = Experiment(
@@ -86,7 +86,7 @@ EXPERIMENT = Experiment(
     runs=runs,
     work=image_runs.work,
     collect=image_tables.collect_imagenet,
-    prepare=image_runs.prepare,
+    sets=image_runs.sets,
     methods=(*METHODS, *REFERENCES),
     seconds=25.0,
     seeds={"laptop": 3, "paper": 5},

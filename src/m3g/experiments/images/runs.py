@@ -1,4 +1,4 @@
-"""Small images with k augmentations: what the laptop runs of imagenet, epsilon, cost and branches share."""
+"""Images in k augmentations: what the runs of imagenet, epsilon, cost and branches share."""
 
 from __future__ import annotations
 
@@ -9,24 +9,23 @@ import torch
 from torch import Tensor
 
 from m3g.evaluation import effective_rank, probe_scores
-from m3g.experiments.engine.spec import Request, RunSpec, Settings, merged
+from m3g.experiments.engine.spec import Prepare, Request, RunSpec, Settings, merged
 from m3g.experiments.runner import full
-from m3g.experiments.runner.prepare import check_folder, prepare_tinyimagenet
 from m3g.experiments.runner.references import fit_or_reference
+from m3g.experiments.sources.images import check_paper_folders, prepare_folders, prepare_tinyimagenet
 
 STEPS = 200
 TUNING_SEED = 100
 
 
-def laptop_config(k: int, loss: str, options: dict[str, Any], *, seed: int, steps: int) -> Settings:
-    """What differs from the defaults of `m3g train`: ten classes of Tiny-ImageNet at 32 pixels, student and teacher."""
-    n = 32
+def laptop_config(data: str, k: int, loss: str, options: dict[str, Any], *, seed: int, steps: int) -> Settings:
+    """The differences from the defaults of `m3g train`: ten classes at 32 pixels, student and teacher."""
     return {
         "data": "image-arrays",
         "data_options": {
-            "path": "{data}/tinyimagenet.npz",
+            "path": f"{{data}}/{data}.npz",
             "k": k,
-            "batch_size": n,
+            "batch_size": 32,
             "val": 0.1,
             "test": 0.3,
             "split_seed": seed,
@@ -51,6 +50,7 @@ def laptop_config(k: int, loss: str, options: dict[str, Any], *, seed: int, step
 
 def image_run(
     experiment: str,
+    data: str,
     k: int,
     loss: str,
     options: dict[str, Any],
@@ -59,28 +59,27 @@ def image_run(
     *,
     labels: dict[str, Any],
     change: Settings | None = None,
+    laptop: Settings | None = None,
 ) -> RunSpec:
-    """One laptop run."""
-    config = laptop_config(k, loss, options, seed=seed, steps=3 if request.miniature else STEPS)
-    return RunSpec(
-        experiment, {"config": merged(config, change or {})}, {"k": k, "seed": seed, "stage": "test", **labels}
-    )
+    """One run: on a laptop, or with the paper's recipe (ImageNet-1k, ViT-B/16, 300 epochs).
+
+    `change` holds other settings than those of all image runs, `laptop` those of laptop runs only.
+    """
+    if request.scale == "paper":
+        own = {"loss": loss, "loss_options": options, "seed": seed, "data_options": {"root": "{data}", "k": k}}
+        config = merged(full.shipped("imagenet"), own)
+    else:
+        config = laptop_config(data, k, loss, options, seed=seed, steps=3 if request.miniature else STEPS)
+        config = merged(config, laptop or {})
+    labels = {"data": data, "k": k, "seed": seed, "stage": "test", **labels}
+    return RunSpec(experiment, {"config": merged(config, change or {})}, labels)
 
 
-def paper_run(
-    experiment: str,
-    k: int,
-    loss: str,
-    options: dict[str, Any],
-    seed: int,
-    *,
-    labels: dict[str, Any],
-    change: Settings | None = None,
-) -> RunSpec:
-    """One run with the paper's recipe: ImageNet-1k, ViT-B/16, 300 epochs."""
-    own = {"loss": loss, "loss_options": options, "seed": seed, "data_options": {"root": "{data}", "k": k}}
-    config = merged(merged(full.shipped("imagenet"), own), change or {})
-    return RunSpec(experiment, {"config": config}, {"k": k, "seed": seed, "stage": "test", **labels})
+def sets(scale: str) -> dict[str, Prepare]:
+    """Ten classes of Tiny-ImageNet, and of any other folder of images; at the paper's scale ImageNet-1k."""
+    if scale == "paper":
+        return {"imagenet": check_paper_folders}
+    return {"tinyimagenet": prepare_tinyimagenet, "folders": prepare_folders}
 
 
 def work(settings: Settings, folder: Path, data: Path) -> dict[str, Any]:
@@ -104,10 +103,3 @@ def _features(net: Any, data: Any, split: str) -> tuple[Tensor, Tensor]:
     rows = data.datasets[split]
     net.eval()
     return torch.cat([net.features([part])[0] for part in rows.images.split(512)]), rows.label
-
-
-def prepare(source: Path | None, target: Path, request: Request) -> None:
-    if request.scale == "laptop":
-        prepare_tinyimagenet(source, target)
-    else:
-        check_folder(source, "train", "val")

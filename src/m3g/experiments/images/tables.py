@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ from m3g.training.runs.files import write_text
 
 ORDER = ("m3g", "infonce-ave", "infonce-pwe", "byol-ave", "byol-pwe", "cv", "cv-algorithm2", "csd", *REFERENCES)
 RECOMMENDED = "epsilon 0.2"  # by the paper
+OTHER = "folders"  # the data set whose tables stay apart
 Scores = dict[str, dict[Any, float]]
+Collect = Callable[[list[Result], Path], str]
 
 
 def scores(results: list[Result]) -> Scores:
@@ -42,6 +45,24 @@ def by_views(arms: Scores, paper: dict[int, dict[str, Any]]) -> str:
     return markdown(rows)
 
 
+def per_set(collect: Collect) -> Collect:
+    """Tables of the first data set in the experiment's folder, those of any other in a folder of its own below it."""
+
+    def collect_all(results: list[Result], folder: Path) -> str:
+        sets = list(dict.fromkeys(row["labels"]["data"] for row in results))
+        sets.sort(key=lambda name: name == OTHER)
+        parts = []
+        for name in sets:
+            own = folder / name if len(sets) > 1 and name == OTHER else folder
+            own.mkdir(parents=True, exist_ok=True)
+            text = collect([row for row in results if row["labels"]["data"] == name], own)
+            parts.append(text if own == folder else f"## On {name}\n\n" + text.replace("](", f"]({name}/"))
+        return _written(parts, folder)
+
+    return collect_all
+
+
+@per_set
 def collect_imagenet(results: list[Result], folder: Path) -> str:
     """Table 1."""
     arms = scores(results)
@@ -96,6 +117,7 @@ def chosen(results: list[Result]) -> str:
     return markdown(rows) if len(rows) > 1 else ""
 
 
+@per_set
 def collect_cost(results: list[Result], folder: Path) -> str:
     """Table 4."""
     arms = scores(results)
@@ -105,6 +127,7 @@ def collect_cost(results: list[Result], folder: Path) -> str:
     return _written(parts, folder)
 
 
+@per_set
 def collect_epsilon(results: list[Result], folder: Path) -> str:
     """Figure 4; the paper draws its curve without printing numbers, and recommends 0.2."""
     found: dict[int, dict[str, dict[Any, float]]] = {}
@@ -130,6 +153,7 @@ def collect_epsilon(results: list[Result], folder: Path) -> str:
     return _written([*parts, "![Accuracy against epsilon](epsilon.png)"], folder)
 
 
+@per_set
 def collect_branches(results: list[Result], folder: Path) -> str:
     """Accuracy and memory by the number of views that the student sees."""
     rows = [["method", "student views", "accuracy %", "kept for the backward pass, MiB", "seeds"]]

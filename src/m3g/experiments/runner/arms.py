@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -24,16 +24,14 @@ def grid(method: str, values: Values, rates: Sequence[float]) -> list[dict[str, 
     return [{f"loss_options.{own[0]}": value, "optim.learning_rate": rate} for value in own[1] for rate in rates]
 
 
-def try_all(
-    changes: Sequence[dict[str, Any]], runs_with: Callable[[dict[str, Any]], list[RunSpec]]
-) -> tuple[list[RunSpec], tuple[Candidate, ...]]:
-    """The runs that try each change, and the candidates for the runs that take the best of them."""
-    runs, candidates = [], []
+def try_all(changes: Sequence[dict[str, Any]], runs: Sequence[RunSpec]) -> tuple[list[RunSpec], tuple[Candidate, ...]]:
+    """The runs with each change, and the candidates for the runs that take the best of them."""
+    tried, candidates = [], []
     for change in changes:
         mine = [
             replace(run, settings=run.resolved(change), labels={**run.labels, "stage": "grid", **change})
-            for run in runs_with(change)
+            for run in runs
         ]
-        runs += mine
+        tried += mine
         candidates.append(Candidate(change, [run.id for run in mine]))
-    return runs, tuple(candidates)
+    return tried, tuple(candidates)

@@ -112,9 +112,8 @@ def reference_runs(
     """`make(name, seed)` gives the runs of a reference; `supervised` chooses its learning rate on validation."""
     found: list[RunSpec] = []
     if request.wants("supervised"):
-        tried, options = try_all(
-            [{"optim.learning_rate": rate} for rate in rates], lambda _: make("supervised", tuning_seed)
-        )
+        changes = [{"optim.learning_rate": rate} for rate in rates]
+        tried, options = try_all(changes, make("supervised", tuning_seed))
         found += tried
         for run in (run for seed in range(request.seeds) for run in make("supervised", seed)):
             found.append(replace(run, candidates=options))

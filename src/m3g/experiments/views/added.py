@@ -1,6 +1,7 @@
 """Data sets and losses of one's own in `m3g reproduce views`, all in one file that `--add` names.
 
-The file uses `data_set` and `view_loss`; nothing of the package changes, and only the runs of what is new are left:
+The file uses `data_set` and `view_loss`. The command then does the runs of these sets and losses only: a set with all
+losses, a loss on all sets that are found, of which the digits are always there.
 
     from m3g.experiments.views.added import data_set, view_loss
 
@@ -20,9 +21,9 @@ from typing import Any
 
 from m3g import losses
 from m3g.experiments.views.grids import FIXED, GRIDS
-from m3g.experiments.views.sets import data_set
+from m3g.experiments.views.sets import SETS, data_set, register_files
 
-__all__ = ["data_set", "load", "view_loss"]
+__all__ = ["data_set", "extend", "view_loss"]
 
 
 def view_loss(name: str, grid: Sequence[dict[str, Any]], **fixed: Any) -> Callable[[Any], Any]:
@@ -44,12 +45,20 @@ def view_loss(name: str, grid: Sequence[dict[str, Any]], **fixed: Any) -> Callab
     return keep
 
 
-def load(file: str | Path) -> None:
-    """Run the user's file, which registers what it has."""
+def extend(file: str | None, source: Path | None, target: Path) -> set[str]:
+    """Register the multi-view files of the data folder and what the user's file brings; the names in that file."""
+    register_files(source, target)
+    if file is None:
+        return set()
     path = Path(file)
     if path.suffix != ".py" or not path.is_file():
         raise ValueError(f"--add must be a Python file that exists, got {str(file)!r}.")
+    before = {**SETS, **GRIDS}
     spec = importlib.util.spec_from_file_location(f"m3g_added_{path.stem}", path)
     assert spec is not None
     assert spec.loader is not None
     spec.loader.exec_module(importlib.util.module_from_spec(spec))
+    added = {name for name, entry in {**SETS, **GRIDS}.items() if before.get(name) is not entry}
+    if not added:
+        raise ValueError(f"--add must be a file that uses data_set or view_loss, got {str(file)!r}.")
+    return added

@@ -18,7 +18,7 @@ take as long as all others together. Data sets are in `m3g.experiments.views.set
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,12 +32,14 @@ from m3g.experiments.engine.spec import Candidate, Experiment, Request, RunSpec,
 from m3g.experiments.runner.arms import try_all
 from m3g.experiments.runner.full import config_of
 from m3g.experiments.runner.quick import fit_quickly
+from m3g.experiments.views import sets as view_sets
 from m3g.experiments.views import tables as views_tables
+from m3g.experiments.views.added import extend
 from m3g.experiments.views.baselines import BASELINES, baseline
 from m3g.experiments.views.grids import BIAS, FIXED, GRIDS, LOSS_OF, READOUT
 from m3g.experiments.views.metrics import measure, validation
 from m3g.experiments.views.scores import BATCH
-from m3g.experiments.views.sets import SETS, prepare_sets
+from m3g.experiments.views.sets import SETS
 from m3g.training.loop.module import NonFiniteLoss
 
 Candidates = tuple[Candidate, ...]
@@ -102,7 +104,7 @@ def _run(data: str, arm: str, loss: str, seed: int, request: Request, *, baselin
 
 
 def _tuned(data: str, loss: str, request: Request) -> tuple[list[RunSpec], Candidates]:
-    return try_all(GRIDS[loss], lambda _: [_run(data, loss, loss, TUNING_SEED, request)])
+    return try_all(GRIDS[loss], [_run(data, loss, loss, TUNING_SEED, request)])
 
 
 def _block(data: str, loss: str, request: Request) -> Iterator[RunSpec]:
@@ -110,15 +112,12 @@ def _block(data: str, loss: str, request: Request) -> Iterator[RunSpec]:
     if request.wants(loss) and possible(data, loss):
         runs, candidates = _tuned(data, loss, request)
         yield from runs
-        for seed in _seeds(request):
+        for seed in range(request.seeds):
             yield replace(_run(data, loss, loss, seed, request), candidates=candidates)
 
 
-def _seeds(request: Request) -> Sequence[int]:
-    return range(request.seeds)
-
-
-def _runs(request: Request) -> Iterator[RunSpec]:
+def runs(request: Request) -> Iterator[RunSpec]:
+    """The main losses and the baselines on all sets, then the others, then other conditions."""
     for by_class in (False, True):
         sets = [name for name, about in SETS.items() if about.by_class == by_class]
         whole, parts = ([name for name in sets if SETS[name].part == part] for part in (False, True))
@@ -139,8 +138,8 @@ def _runs(request: Request) -> Iterator[RunSpec]:
             yield from _first(data, request)
         for data in (data for data in whole if data in CLOSER):
             for loss in WEAK:
-                change = {"plain": True, "config": {"heads": {"bias": None}}}
-                yield from _as_chosen(data, loss, "plain", change, request)
+                plain: Settings = {"plain": True, "config": {"heads": {"bias": None}}}
+                yield from _as_chosen(data, loss, "plain", plain, request)
             for loss in IN_LARGE:
                 change = {"config": {"data_options": {"batch_size": LARGE}}}
                 yield from _as_chosen(data, loss, f"{LARGE} objects", change, request)
@@ -158,7 +157,7 @@ def _first(data: str, request: Request) -> Iterator[RunSpec]:
 def _baselines(data: str, request: Request) -> Iterator[RunSpec]:
     for name in filter(request.wants, BASELINES):
         if SETS[data].labels or name == "linear-mcca":
-            for seed in _seeds(request):
+            for seed in range(request.seeds):
                 yield _run(data, name, "infonce-pwe", seed, request, baseline=name)
 
 
@@ -166,7 +165,7 @@ def _as_chosen(data: str, loss: str, name: str, change: Settings, request: Reque
     """A loss with the setting that was best, under other conditions."""
     if request.wants(loss):
         _, candidates = _tuned(data, loss, request)
-        for seed in _seeds(request):
+        for seed in range(request.seeds):
             run = _run(data, f"{loss}, {name}", loss, seed, request).with_changes(change)
             yield replace(run, candidates=candidates)
 
@@ -176,14 +175,10 @@ def _with_batch(data: str, loss: str, request: Request) -> Iterator[RunSpec]:
     arm = f"{loss}, batch chosen"
     _, candidates = _tuned(data, loss, request)
     tried = replace(_run(data, arm, loss, TUNING_SEED, request), candidates=candidates)
-    runs, then = try_all([{BATCH: n} for n in OTHER_POINTS], lambda _: [tried])
+    runs, then = try_all([{BATCH: n} for n in OTHER_POINTS], [tried])
     yield from runs
-    for seed in _seeds(request):
+    for seed in range(request.seeds):
         yield replace(_run(data, arm, loss, seed, request), candidates=candidates, then=then)
-
-
-def runs(request: Request) -> list[RunSpec]:
-    return list(_runs(request))
 
 
 def work(settings: Settings, folder: Path, data: Path) -> dict[str, Any]:
@@ -230,16 +225,13 @@ def _points(data: ViewsData, split: Any, views: list[torch.Tensor], *, shared: b
     return Embedded(features=views, labels=labels, mask=mask)
 
 
-def prepare(source: Path | None, target: Path, request: Request) -> None:
-    prepare_sets(source, target, list(SETS))
-
-
 EXPERIMENT = Experiment(
     name="views",
     runs=runs,
     work=work,
     collect=views_tables.collect,
-    prepare=prepare,
+    sets=view_sets.sets,
+    extend=extend,
     methods=ChainMap[str, Any](BASELINES, GRIDS),  # which sees what `--add` brings
     seconds=3.0,
     seeds={"laptop": 5},

@@ -1,27 +1,34 @@
 """The data sets of `m3g reproduce views`, one entry each. To add a set, write one more reader here.
 
-A reader gets the user's `--data` folder and returns arrays by name: the views that its entry names, `label` if the
-entry has labels, and `group` if rows of one group must not be split. It is read once, into `OUT/data/NAME.npz`.
+A reader gets the user's `--data` folder and returns arrays by name: the views that its entry names,
+`label` if the entry has labels, and `group` if rows of one group must not be split. It is read once, into
+`OUT/data/NAME.npz`. Files in the folder `views` of the data folder become sets of their own (`register_files`).
 """
 
 from __future__ import annotations
 
 import gzip
 import re
-import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from m3g import _checks
-from m3g.experiments.runner.prepare import edge_directions, once, source_file
+from m3g.experiments.engine.spec import Prepare
+from m3g.experiments.sources.files import Arrays, MissingData, find_file, once
+from m3g.experiments.sources.images import TREES, edge_directions, read_fonts, tree_images
+from m3g.experiments.sources.multiview import SUFFIXES, read_views
+from m3g.experiments.sources.signals import SENSORS, read_sleep
 
-Arrays = dict[str, np.ndarray]
+Reader = Callable[[Path], Arrays]
 MOST_ROWS = 2000
+NOT_VIEWS = ("label", "group")
 
 
 @dataclass(frozen=True)
@@ -30,44 +37,74 @@ class ViewSet:
     class (any row of the class is then a right answer in retrieval). A set that is a `part` of another has some of its
     views: it stands in the curve against k, and in no mean over data sets. A set with `gaps` has rows that lack views
     as they are: no more are taken away from its training, and it stands in no curve against the share that is absent.
+    A set that is `shipped` needs no `--data`.
     """
 
     views: tuple[str, ...]
-    read: Callable[[Path], Arrays]
+    read: Reader
     labels: bool = True
     groups: bool = False
     by_class: bool = False
     part: bool = False
     gaps: bool = False
+    shipped: bool = False
 
 
 SETS: dict[str, ViewSet] = {}
 
 
-def data_set(name: str, views: Sequence[str], **facts: bool) -> Callable[..., Any]:
+def data_set(name: str, views: Sequence[str], **facts: bool) -> Callable[[Reader], Reader]:
     """Register a reader under a name."""
 
-    def keep(read: Callable[[Path], Arrays]) -> Callable[[Path], Arrays]:
+    def keep(read: Reader) -> Reader:
         SETS[name] = ViewSet(tuple(views), read, **facts)
         return read
 
     return keep
 
 
-def prepare_sets(source: Path | None, target: Path, names: Sequence[str]) -> None:
-    """`target/NAME.npz` for every set, unless it is there."""
-    for name in names:
+def sets(scale: str) -> Mapping[str, Prepare]:
+    """How `target/NAME.npz` of every set is made."""
+    return {name: partial(prepare, name) for name in SETS}
 
-        def make(name: str = name) -> Arrays:
-            if source is None:
-                raise ValueError(f"--data must be the folder that holds the files of {name}, got nothing.")
-            wanted = SETS[name]
-            arrays = wanted.read(source)
-            keys = [*wanted.views, *["label"] * wanted.labels, *["group"] * wanted.groups]
-            rows = _some(len(arrays[keys[0]]), MOST_ROWS)
-            return {key: arrays[key][rows] for key in keys}
 
-        once(target, f"{name}.npz", make)
+def prepare(name: str, source: Path | None, target: Path) -> None:
+    """Write `target/NAME.npz` unless it exists."""
+
+    def make() -> Arrays:
+        wanted = SETS[name]
+        if source is None and not wanted.shipped:
+            raise MissingData("--data must be the folder with its files, got no folder.")
+        try:
+            arrays = wanted.read(source or Path())
+        except FileNotFoundError as error:
+            raise MissingData(
+                f"--data must be a folder that contains its files, but {error.filename} is missing."
+            ) from error
+        keys = [*wanted.views, *["label"] * wanted.labels, *["group"] * wanted.groups]
+        rows = _some(len(arrays[keys[0]]), MOST_ROWS)
+        return {key: arrays[key][rows] for key in keys}
+
+    once(target, f"{name}.npz", make)
+
+
+def register_files(source: Path | None, target: Path) -> None:
+    """Register the multi-view files in `source/views`, and the sets that an earlier command prepared of such files."""
+    for file in () if source is None else sorted((source / "views").glob("*")):
+        if file.suffix.lower() in SUFFIXES and file.stem not in SETS:
+            _register(file.stem, read_views(file))
+    for file in sorted(target.glob("*.npz")):
+        if file.stem not in SETS:
+            with np.load(file, allow_pickle=False) as stored:
+                _register(file.stem, {name: stored[name] for name in stored.files})
+
+
+def _register(name: str, arrays: Arrays) -> None:
+    views = [key for key in arrays if key not in NOT_VIEWS]
+    gaps = any(bool(np.isnan(arrays[view]).any()) for view in views)
+    data_set(name, views, labels="label" in arrays, groups="group" in arrays, gaps=gaps, shipped=True)(
+        lambda source: arrays
+    )
 
 
 def _some(n: int, most: int) -> np.ndarray:
@@ -76,25 +113,28 @@ def _some(n: int, most: int) -> np.ndarray:
 
 
 def _stored(source: Path, name: str) -> Any:
-    return np.load(source_file(source, name), allow_pickle=False)
+    return np.load(find_file(source, name), allow_pickle=False)
 
 
-def _matlab(source: Path, name: str) -> dict[str, Any]:
-    loaded: dict[str, Any] = _checks.extra("scipy.io", "train").loadmat(source_file(source, f"multiview_mat/{name}"))
+def _matlab(source: Path, *names: str) -> dict[str, Any]:
+    loaded: dict[str, Any] = _checks.extra("scipy.io", "train").loadmat(find_file(source, *names))
     return loaded
 
 
-DIGITS = {"fourier": "fou", "profile": "fac", "karhunen": "kar", "pixels": "pix", "zernike": "zer", "morphology": "mor"}
+DIGITS = ("fourier", "profile", "karhunen", "pixels", "zernike", "morphology")
 
 
-@data_set("digits", list(DIGITS))
+@data_set("digits", DIGITS, shipped=True)
 def digits(source: Path) -> Arrays:
-    """UCI Multiple Features: handwritten digits, k = 6."""
-    with _stored(source, "uci_mfeat.npz") as stored:
-        return {**{name: stored[key].astype(np.float32) for name, key in DIGITS.items()}, "label": stored["y"]}
+    """UCI Multiple Features, shipped with the package: handwritten digits, k = 6."""
+    with (
+        resources.as_file(resources.files("m3g.data") / "files" / "mfeat.npz") as file,
+        np.load(file, allow_pickle=False) as stored,
+    ):
+        return {**{name: stored[name].astype(np.float32) for name in DIGITS}, "label": stored["digit"]}
 
 
-@data_set("digits-2", ["fourier", "profile"])
+@data_set("digits-2", ["fourier", "profile"], shipped=True)
 def two_views_of_digits(source: Path) -> Arrays:
     """The same digits in two views."""
     return digits(source)
@@ -103,14 +143,14 @@ def two_views_of_digits(source: Path) -> Arrays:
 @data_set("scenes", ["first", "second", "third"])
 def scenes(source: Path) -> Arrays:
     """Scene-15, k = 3."""
-    stored = _matlab(source, "Scene_15.mat")
+    stored = _matlab(source, "Scene_15.mat", "Scene-15.mat", "scene15.mat")
     return {**dict(zip(("first", "second", "third"), stored["X"].ravel())), "label": stored["Y"].ravel()}
 
 
 @data_set("leaves", ["shape", "texture", "margin"])
 def leaves(source: Path) -> Arrays:
     """100Leaves, k = 3."""
-    stored = _matlab(source, "100Leaves.mat")
+    stored = _matlab(source, "100Leaves.mat", "100leaves.mat")
     views = dict(zip(("shape", "texture", "margin"), (view.T for view in stored["data"].ravel())))
     return {**views, "label": stored["truth"].ravel()}
 
@@ -121,7 +161,7 @@ LANGUAGES = ("english", "french", "german", "italian", "spanish")
 @data_set("reuters", LANGUAGES)
 def reuters(source: Path) -> Arrays:
     """Reuters-1200: documents in k = 5 languages, square roots of the counts of the 500 most frequent words."""
-    stored = _matlab(source, "Reuters-1200.mat")
+    stored = _matlab(source, "Reuters-1200.mat", "reuters-1200.mat")
     views = {}
     for language, counts in zip(LANGUAGES, stored["X"].ravel()):
         frequent = np.argsort(-(counts > 0).sum(0), kind="stable")[:500]
@@ -146,15 +186,11 @@ def tumours(source: Path) -> Arrays:
         return {name: stored[name] for name in ("mrna", "mirna", "protein", "label")}
 
 
-SENSORS = ("EEG_Fpz_Cz", "EEG_Pz_Oz", "EOG", "EMG", "Resp", "Temp")
-
-
-@data_set("sleep", SENSORS, groups=True)
+@data_set("sleep", tuple(SENSORS), groups=True)
 def sleep(source: Path) -> Arrays:
     """SleepEDFx: spectral features of k = 6 sensors; a subject is in one split only."""
-    with _stored(source, "sleepedfx_sc20_features.npz") as stored:
-        views = {name: stored[name].astype(np.float32) for name in SENSORS}
-        return {**views, "label": stored["stages"][stored["y"]], "group": stored["subject"]}
+    arrays = read_sleep(source)
+    return {**{name: arrays[name] for name in SENSORS}, "label": arrays["stage"], "group": arrays["subject"]}
 
 
 @data_set("captions", ["en", "de", "fr", "cs"], labels=False)
@@ -162,7 +198,7 @@ def captions(source: Path) -> Arrays:
     """Multi30k: a picture's caption in k = 4 languages, as counts of words hashed to 500 places; no labels."""
     return {
         language: np.stack(
-            [hashed(line, 500) for line in _lines(source_file(source, f"multi30k/train.{language}.gz"), 4 * MOST_ROWS)]
+            [hashed(line, 500) for line in _lines(find_file(source, f"train.{language}.gz"), 4 * MOST_ROWS)]
         )
         for language in ("en", "de", "fr", "cs")
     }
@@ -193,31 +229,20 @@ STYLES = ("serif", "sans_serif", "monospace", "handwriting", "display")
 @data_set("fonts", STYLES, groups=True, by_class=True)
 def fonts(source: Path) -> Arrays:
     """A character in k = 5 styles, 14 x 14 pixels; a face is in one split only."""
-    with _stored(source, "fonts_5styles_28.npz") as stored:
-        names = stored["chars"]
-        images = {}
-        for style in STYLES:
-            faces = stored[style].astype(np.float32)
-            small = faces.reshape(*faces.shape[:2], 14, 2, 14, 2).mean((3, 5))
-            images[style] = {name: small[:, i].reshape(len(faces), -1) for i, name in enumerate(names)}
+    stored, images = read_fonts(source), {}
+    for style in STYLES:
+        faces = stored[style].astype(np.float32)
+        small = faces.reshape(*faces.shape[:2], 14, 2, 14, 2).mean((3, 5))
+        images[style] = {name: small[:, i].reshape(len(faces), -1) for i, name in enumerate(stored["chars"])}
     return _joined_by_class(images, rows_per_class=25)
 
 
-DOMAINS = ("art_painting", "cartoon", "photo", "sketch")
-
-
-@data_set("pacs", DOMAINS, groups=True, by_class=True)
+@data_set("pacs", TREES["pacs"].domains, groups=True, by_class=True)
 def pacs(source: Path) -> Arrays:
     """A kind of object in k = 4 domains of PACS, as histograms of the directions of edges in 16 fields."""
-    image_module = _checks.extra("PIL.Image", "train")
-    found: dict[str, dict[str, list[np.ndarray]]] = {domain: {} for domain in DOMAINS}
-    with zipfile.ZipFile(source_file(source, "pacs_64jpg.zip")) as archive:
-        for name in sorted(archive.namelist()):
-            parts = Path(name).parts
-            if len(parts) == 4 and not name.endswith("/"):
-                with archive.open(name) as file, image_module.open(file) as image:
-                    grey = np.asarray(image.convert("L").resize((64, 64)), dtype=np.float32)
-                found[parts[1]].setdefault(parts[2], []).append(edge_directions(grey))
+    found: dict[str, dict[str, list[np.ndarray]]] = {domain: {} for domain in TREES["pacs"].domains}
+    for domain, kind, grey in tree_images(source, TREES["pacs"]):
+        found[domain].setdefault(kind, []).append(edge_directions(grey))
     images = {domain: {kind: np.stack(part) for kind, part in kinds.items()} for domain, kinds in found.items()}
     return _joined_by_class(images, rows_per_class=280)
 
@@ -243,4 +268,4 @@ def _joined_by_class(images: dict[str, dict[str, np.ndarray]], *, rows_per_class
 # The digits with the first k of their views, for the curve against k; two and all six are sets of their own.
 DIGITS_BY_NUMBER = {k: f"digits-{k}" if k < len(DIGITS) else "digits" for k in range(2, len(DIGITS) + 1)}
 for _k in range(3, len(DIGITS)):
-    data_set(DIGITS_BY_NUMBER[_k], list(DIGITS)[:_k], part=True)(digits)
+    data_set(DIGITS_BY_NUMBER[_k], DIGITS[:_k], part=True, shipped=True)(digits)

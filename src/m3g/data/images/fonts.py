@@ -1,0 +1,89 @@
+"""Characters of fonts as small images: a folder of `.ttf` and `.otf` files becomes one array per style."""
+
+from __future__ import annotations
+
+import logging
+import string
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from m3g import _checks
+
+log = logging.getLogger(__name__)
+
+CHARACTERS = string.digits + string.ascii_uppercase + string.ascii_lowercase
+SUFFIXES = (".ttf", ".otf")
+MARGIN = 2  # empty pixels on every side of the largest character of a face
+UNASSIGNED = "\U000e0fff"  # drawn as the font's sign for a missing character
+
+
+def render_fonts(folder: str | Path, *, side: int = 28, skip: bool = False) -> dict[str, np.ndarray]:
+    """Draw the 62 letters and digits of every font of a folder; its subfolders are the styles.
+
+    All characters of a face have one scale, the largest that fits, and each is centred. Faces that lack a character
+    are left out.
+
+    Args:
+        folder: contains one folder per style, with `.ttf` or `.otf` files at any depth.
+        side: height and width of an image in pixels.
+        skip: leave out files that cannot be read, instead of stopping at the first.
+
+    Returns:
+        Per style an array (faces, 62, side, side), uint8, white on black; and `chars`, the characters.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise ValueError(f"folder must be a folder that exists, got {str(folder)!r}: check the path.")
+    styles = {
+        path.name: sorted(file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES)
+        for path in sorted(folder.iterdir())
+        if path.is_dir()
+    }
+    found: dict[str, list[np.ndarray]] = {}
+    for style, files in styles.items():
+        for file in files:
+            try:
+                face = render_face(file, side=side)
+            except OSError as error:
+                if not skip:
+                    raise ValueError(f"fonts must be readable, got {str(file)!r} ({error}): see --skip.") from error
+                face = None
+            if face is None:
+                log.warning("%s is left out: it cannot be read, or lacks a character.", file)
+            else:
+                found.setdefault(style, []).append(face)
+    if len(found) < 2:
+        names = ", ".join(found) or "none"
+        raise ValueError(f"folder must have at least two subfolders (styles) with .ttf or .otf files, got {names}.")
+    return {**{style: np.stack(faces) for style, faces in found.items()}, "chars": np.array(list(CHARACTERS))}
+
+
+def render_face(file: Path, *, side: int = 28) -> np.ndarray | None:
+    """The characters (62, side, side) of one font file, or None if it lacks one of them."""
+    fonts: Any = _checks.extra("PIL.ImageFont", "train")
+    image: Any = _checks.extra("PIL.Image", "train")
+    draw: Any = _checks.extra("PIL.ImageDraw", "train")
+    basic = fonts.Layout.BASIC  # the other engine is not on every machine and fails at unassigned characters
+    probe = fonts.truetype(str(file), 100, layout_engine=basic)
+    boxes = [probe.getbbox(character) for character in CHARACTERS]
+    largest = max(max(right - left, bottom - top) for left, top, right, bottom in boxes)
+    if largest == 0:
+        return None
+    absent = _pixels(probe, UNASSIGNED)
+    if any(_pixels(probe, character) in (b"", absent) for character in CHARACTERS):
+        return None
+    font = fonts.truetype(str(file), max(1, int(100 * (side - 2 * MARGIN) / largest)), layout_engine=basic)
+    drawn = []
+    for character in CHARACTERS:
+        left, top, right, bottom = font.getbbox(character)
+        canvas = image.new("L", (side, side))
+        place = ((side - left - right) / 2, (side - top - bottom) / 2)
+        draw.Draw(canvas).text(place, character, fill=255, font=font)
+        drawn.append(np.asarray(canvas))
+    return np.stack(drawn)
+
+
+def _pixels(font: Any, character: str) -> bytes:
+    return bytes(font.getmask(character))

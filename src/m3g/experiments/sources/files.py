@@ -1,0 +1,77 @@
+"""Files and folders of the user's `--data` folder, found where downloads usually put them."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from m3g.training.runs.files import atomic
+
+Arrays = dict[str, np.ndarray]
+
+
+class MissingData(ValueError):
+    """The `--data` folder does not contain a data set in any layout that is read."""
+
+
+def find_file(source: Path | None, *names: str, hint: str = "") -> Path:
+    """The first of these files in the data folder, or in a folder directly below it."""
+    for name in names if source is not None else ():
+        for found in (source / name, *sorted(source.glob(f"*/{name}"))):  # type: ignore[operator,union-attr]
+            if found.is_file():
+                return found
+    raise MissingData(f"--data must be a folder that contains {' or '.join(names)}{hint}, got {shown(source)}.")
+
+
+def find_folder(source: Path | None, parts: Collection[str], *, hint: str) -> dict[str, Path]:
+    """The subfolders `parts` of the data folder or of one up to two levels below it, by name.
+
+    Case and separators do not matter: "Real World" is also found as `real_world`.
+    """
+    for folder in _folders(source):
+        found = {_plain(path.name): path for path in folder.iterdir() if path.is_dir()}
+        if all(_plain(part) in found for part in parts):
+            return {part: found[_plain(part)] for part in parts}
+    raise MissingData(f"--data must be a folder that contains {hint}, got {shown(source)}.")
+
+
+def check_paths(source: Path | None, *names: str, made_by: str = "") -> None:
+    """Refuse a data folder that lacks what runs at the paper's scale read in place."""
+    for name in names:
+        if source is None or not (source / name).exists():
+            hint = f" (made by {made_by})" if made_by else ""
+            raise MissingData(f"--data must be a folder that contains {name}{hint}, got {shown(source)}.")
+
+
+def _folders(source: Path | None) -> Iterator[Path]:
+    if source is not None:
+        yield source
+        below = [path for path in sorted(source.iterdir()) if path.is_dir()]
+        yield from below
+        for folder in below:
+            yield from (path for path in sorted(folder.iterdir()) if path.is_dir())
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+def shown(source: Path | None) -> str:
+    return "no folder" if source is None else str(source)
+
+
+def once(target: Path, name: str, make: Callable[[], Arrays]) -> None:
+    """Write `target/name` unless it exists; several processes may call this at once."""
+    if (target / name).is_file():
+        return
+    arrays: dict[str, Any] = make()
+    target.mkdir(parents=True, exist_ok=True)
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    with atomic(target / name) as file:
+        file.write(buffer.getbuffer())

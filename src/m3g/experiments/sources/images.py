@@ -1,0 +1,206 @@
+"""Images: `domain/class/image` trees, `train/class` and `val/class` folders, and fonts, at laptop size."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from m3g import _checks
+from m3g.data.images.folders import SUFFIXES
+from m3g.experiments.sources.files import Arrays, MissingData, check_paths, find_file, find_folder, once
+
+# The ten classes of Tiny-ImageNet that the stored results use.
+TEN = (
+    "n01443537", "n02056570", "n02099601", "n02279972", "n02504458",
+    "n04146614", "n04285008", "n04311004", "n04398044", "n07753592",
+)  # fmt: skip
+STYLES = ("display", "handwriting", "monospace", "sans_serif", "serif")  # the categories of Google Fonts
+MOST_CLASSES, MOST_IMAGES = 10, 550  # of any other folder of images
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A `domain/class/image` tree, and how much of it a laptop run reads; `archive` may hold the same tree."""
+
+    domains: tuple[str, ...]
+    archive: str = ""
+    classes: int | None = None
+    images: int | None = None  # per domain and class
+
+
+TREES = {
+    "pacs": Tree(("art_painting", "cartoon", "photo", "sketch"), "pacs_64jpg.zip"),
+    "office-home": Tree(("Art", "Clipart", "Product", "Real World"), classes=40, images=40),
+    "domainnet-small": Tree(("clipart", "infograph", "painting", "quickdraw", "real", "sketch"), classes=40, images=40),
+}
+
+
+def tree_images(source: Path | None, tree: Tree) -> Iterator[tuple[str, str, np.ndarray]]:
+    """Domain, class and grey image (64, 64) of every image of a tree, sorted by path."""
+    for domain, kind, file in _tree_files(source, tree):
+        with _opened(file) as image:
+            yield domain, kind, np.asarray(image.convert("L").resize((64, 64)), dtype=np.float32)
+
+
+def _tree_files(source: Path | None, tree: Tree) -> Iterator[tuple[str, str, Any]]:
+    if tree.archive and source is not None and (source / tree.archive).is_file():
+        with zipfile.ZipFile(source / tree.archive) as archive:
+            for name in sorted(archive.namelist()):
+                parts = Path(name).parts
+                if len(parts) == 4 and not name.endswith("/"):
+                    with archive.open(name) as packed:
+                        yield parts[1], parts[2], packed
+        return
+    folders = find_folder(source, tree.domains, hint=f"the folders {', '.join(tree.domains)} with CLASS/IMAGE in each")
+    kinds = sorted(set.intersection(*({path.name for path in folder.iterdir()} for folder in folders.values())))
+    for domain, folder in folders.items():
+        for kind in kinds[: tree.classes]:
+            for file in _image_files(folder / kind)[: tree.images]:
+                yield domain, kind, file
+
+
+def _image_files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES)
+
+
+def _opened(file: Path | IO[bytes]) -> Any:
+    try:
+        return _checks.extra("PIL.Image", "train").open(file)
+    except OSError as error:
+        raise ValueError(f"images must be readable files, got {str(file)!r} ({error}): replace it.") from error
+
+
+def prepare_tree(name: str, source: Path | None, target: Path, *, fields: int = 4) -> None:
+    """Edges by direction in fields of every image, as 4 x 4 pixels of 8, and the classes.
+
+    Each image has unit length, so that faint drawings count like strong ones.
+    """
+
+    def make() -> Arrays:
+        images: dict[str, list[np.ndarray]] = {}
+        labels: dict[str, list[str]] = {}
+        for domain, kind, grey in tree_images(source, TREES[name]):
+            edges = edge_directions(grey, fields=fields)
+            edges = 255 * fields * edges / max(float(np.linalg.norm(edges)), 1e-6)
+            images.setdefault(domain, []).append(edges.clip(0, 255).astype(np.uint8).reshape(fields, fields, -1))
+            labels.setdefault(domain, []).append(kind)
+        stacked = {domain: np.stack(part) for domain, part in images.items()}
+        return {**stacked, **{f"{domain}_label": np.array(part) for domain, part in labels.items()}}
+
+    once(target, f"{name}_edges.npz", make)
+
+
+def edge_directions(image: np.ndarray, *, fields: int = 4, directions: int = 8) -> np.ndarray:
+    """Strength of the edges of each direction in every field of a square image, as one row.
+
+    Example:
+        >>> edge_directions(np.eye(64)).shape
+        (128,)
+    """
+    down, right = np.gradient(image)
+    strength, angle = np.hypot(down, right), np.arctan2(down, right) % np.pi
+    bins = np.minimum((angle / np.pi * directions).astype(int), directions - 1)
+    side = np.arange(image.shape[0]) * fields // image.shape[0]
+    place = (side[:, None] * fields + side[None, :]) * directions + bins
+    counts = np.bincount(place.ravel(), weights=strength.ravel(), minlength=fields**2 * directions)
+    return np.sqrt(counts).astype(np.float32)
+
+
+def read_fonts(source: Path | None) -> Arrays:
+    """`fonts.npz` of `m3g prepare fonts`: per style (faces, characters, 28, 28), and `chars`."""
+    file = find_file(source, "fonts_5styles_28.npz", "fonts.npz", hint=" (made by m3g prepare fonts)")
+    with np.load(file, allow_pickle=False) as stored:
+        lacking = [name for name in (*STYLES, "chars") if name not in stored.files]
+        if lacking:
+            raise MissingData(f"{file} must have the styles {', '.join(STYLES)}, but lacks {', '.join(lacking)}.")
+        return {name: stored[name] for name in (*STYLES, "chars")}
+
+
+def prepare_fonts(source: Path | None, target: Path) -> None:
+    """Fonts as images with labels, style by style."""
+
+    def make() -> Arrays:
+        stored, arrays = read_fonts(source), {}
+        for style in STYLES:
+            faces = stored[style]
+            arrays[style] = faces.reshape(-1, *faces.shape[2:])
+            arrays[f"{style}_label"] = np.tile(stored["chars"], len(faces))
+        return arrays
+
+    once(target, "fonts.npz", make)
+
+
+def prepare_tinyimagenet(source: Path | None, target: Path, *, side: int = 32) -> None:
+    """Ten classes of Tiny-ImageNet, train and val together, so that each seed can hold out many of them."""
+
+    def make() -> Arrays:
+        images, labels = [], []
+        for kind, file in _tiny_files(source):
+            with _opened(file) as image:
+                images.append(np.asarray(image.convert("RGB").resize((side, side))))
+            labels.append(kind)
+        return {"images": np.stack(images), "label": np.array(labels)}
+
+    once(target, "tinyimagenet.npz", make)
+
+
+def _tiny_files(source: Path | None) -> Iterator[tuple[str, Any]]:
+    """Class and file, in one order for the public folder and for our archive of ten classes."""
+    packed = None if source is None else source / "tinyimagenet10_jpg.zip"
+    if packed is not None and packed.is_file():
+        with zipfile.ZipFile(packed) as archive:
+            for name in sorted(archive.namelist()):
+                parts = Path(name).parts
+                if parts[0] in ("train", "val") and len(parts) == 3 and not name.endswith("/"):
+                    with archive.open(name) as stream:
+                        yield parts[1], stream
+        return
+    hint = "tiny-imagenet-200 with train/ and val/val_annotations.txt"
+    folders = find_folder(source, ("train", "val"), hint=hint)
+    notes = folders["val"] / "val_annotations.txt"
+    if not notes.is_file():
+        raise MissingData(f"--data must be a folder that contains {hint}, got {source}.")
+    for kind in TEN:
+        for file in _image_files(folders["train"] / kind):
+            yield kind, file
+    rows = [line.split("\t")[:2] for line in notes.read_text(encoding="utf-8").splitlines() if line]
+    for kind in TEN:
+        for name in sorted(name for name, of in rows if of == kind):
+            yield kind, folders["val"] / "images" / name
+
+
+def prepare_folders(source: Path | None, target: Path, *, side: int = 32) -> None:
+    """The first ten classes of `train/class` and `val/class` folders, at most 550 images of each, as squares."""
+
+    def make() -> Arrays:
+        folders = find_folder(source, ("train", "val"), hint="train/CLASS/IMAGE and val/CLASS/IMAGE")
+        kinds = sorted(path.name for path in folders["train"].iterdir() if path.is_dir())
+        if len(kinds) < 2 or not (folders["val"] / kinds[0]).is_dir():
+            raise MissingData(f"--data must contain train/CLASS/IMAGE and val/CLASS/IMAGE, got {source}.")
+        fit: Any = _checks.extra("PIL.ImageOps", "train").fit
+        images, labels = [], []
+        for kind in kinds[:MOST_CLASSES]:
+            files = [file for part in ("val", "train") for file in _image_files(folders[part] / kind)]
+            for file in files[:MOST_IMAGES]:
+                with _opened(file) as image:
+                    images.append(np.asarray(fit(image.convert("RGB"), (side, side))))
+                labels.append(kind)
+        return {"images": np.stack(images), "label": np.array(labels)}
+
+    once(target, "folders.npz", make)
+
+
+def check_paper_folders(source: Path | None, target: Path) -> None:
+    """ImageNet-1k is read in place: `train` and `val`."""
+    check_paths(source, "train", "val")
+
+
+def check_paper_domains(source: Path | None, target: Path) -> None:
+    """DomainNet is read in place: its six folders or its list files."""
+    lists = source is not None and any(source.glob("*_train.txt"))
+    check_paths(source, *(f"{name}_train.txt" if lists else name for name in TREES["domainnet-small"].domains))

@@ -1,0 +1,93 @@
+"""Multi-view files as they are published: k matrices of the same rows in one `.mat`, `.npz` or `.h5`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from m3g import _checks
+from m3g.experiments.sources.files import Arrays
+
+SUFFIXES = (".mat", ".npz", ".h5", ".hdf5")
+LABELS = ("label", "labels", "y", "gt", "gnd", "truth", "truelabel", "class", "target")
+
+
+def read_views(path: Path) -> Arrays:
+    """The views of a file under their names (`view0`, ... in a cell array) and `label`, if there is one.
+
+    Views are the matrices that share the number of rows with the labels, or with each other where there are none.
+    Objects may also be columns, as in many `.mat` files: all views are transposed then.
+    """
+    stored = {name: value for name, value in _content(path).items() if not name.startswith("__")}
+    label = next((stored.pop(name) for name in list(stored) if name.lower() in LABELS), None)
+    while isinstance(label, list):  # one copy per view
+        label = label[0]
+    label = None if label is None else np.asarray(label).ravel()
+    views: Arrays = {}
+    for name, value in stored.items():
+        if isinstance(value, list):
+            views |= {f"view{place}": entry for place, entry in enumerate(value) if not isinstance(entry, list)}
+        elif value.ndim >= 2 and min(value.shape[:2]) > 1:
+            views[name] = value
+    views = {name: view for name, view in views.items() if view.dtype.kind in "biuf"}
+    n = len(label) if label is not None else None
+    shapes = {name: view.shape for name, view in views.items()}
+    for places in ((0,), (1,)):  # rows are objects, or columns are
+        sizes = {shape[place] for shape in shapes.values() for place in places if len(shape) > place}
+        if len(views) > 1 and len(sizes) == 1 and n in (None, *sizes):
+            found = {name: np.moveaxis(view, places[0], 0) for name, view in views.items()}
+            rows = {name: view.reshape(len(view), -1).astype(np.float32) for name, view in found.items()}
+            return rows | ({} if label is None else {"label": _words(label)})
+    known = ", ".join(f"{name} {shape}" for name, shape in shapes.items()) or "none"
+    labels = "no labels" if n is None else f"{n} labels"
+    raise ValueError(f"{path} must have at least two matrices of the same rows, got {known} and {labels}.")
+
+
+def _words(label: np.ndarray) -> np.ndarray:
+    return label if label.dtype.kind in "biufU" else label.astype(str)
+
+
+def _content(path: Path) -> dict[str, Any]:
+    """The arrays of a file by name; a cell array is a list."""
+    if path.suffix == ".npz":
+        with np.load(path, allow_pickle=False) as stored:
+            return {name: stored[name] for name in stored.files}
+    if path.suffix == ".mat" and not _is_hdf5(path):
+        loaded: dict[str, Any] = _checks.extra("scipy.io", "train").loadmat(path)
+        return {name: _unpacked(value) for name, value in loaded.items()}
+    h5py = _checks.extra("h5py", "hdf5")
+    with h5py.File(path) as file:
+        # Matlab 7.3 stores matrices transposed, and cell arrays as references
+        return _read_group(file, file, transposed=path.suffix == ".mat")
+
+
+def _is_hdf5(path: Path) -> bool:
+    with open(path, "rb") as file:
+        start = file.read(128)
+    return start.startswith(b"\x89HDF") or b"MATLAB 7.3" in start
+
+
+def _unpacked(value: Any) -> Any:
+    if hasattr(value, "toarray"):
+        return value.toarray()
+    if isinstance(value, np.ndarray) and value.dtype == object:
+        return [_unpacked(entry) for entry in value.ravel()]
+    return value
+
+
+def _read_group(group: Mapping[str, Any], file: Any, *, transposed: bool) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, entry in group.items():
+        if name.startswith("#"):
+            continue
+        if hasattr(entry, "items"):
+            found |= _read_group(entry, file, transposed=transposed)
+        elif entry.dtype.kind == "O" and entry.dtype.metadata and "ref" in entry.dtype.metadata:
+            found[name] = [file[reference][()].T for reference in entry[()].ravel()]
+        else:
+            value = entry.asstr()[()] if entry.dtype.kind == "O" else entry[()]
+            found[name] = value.T if transposed else value
+    return found
