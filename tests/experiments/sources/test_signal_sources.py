@@ -1,0 +1,53 @@
+"""Recordings for `m3g reproduce eeg`: windows of `m3g prepare` in the place of the stored cuts."""
+
+import numpy as np
+import pytest
+
+from experiments.miniature import small_runs
+from m3g.experiments.sources import signals
+from m3g.experiments.sources.files import MissingData
+
+
+def write_windows(folder, channels, *, subjects=8, windows=12, time=300):
+    folder.mkdir(parents=True)
+    random = np.random.default_rng(0)
+    for subject in range(subjects):
+        label = np.array(["W", "N2"])[np.arange(windows) % 2]
+        wave = np.sin(np.arange(time) / np.where(label == "W", 2.0, 6.0)[:, None])
+        data = wave[:, None] + 0.1 * random.normal(size=(windows, len(channels), time))
+        np.savez(
+            folder / f"SC4{subject:02}1.npz",
+            signals=data.astype(np.float32),
+            label=label,
+            subject=np.array(f"SC4{subject:02}"),
+            channels=np.array(channels),
+        )
+
+
+def test_features_of_prepared_windows_tell_stages_apart(tmp_path):
+    write_windows(tmp_path / "sleep", ["marker", *signals.SENSORS.values()])
+    found = signals.read_sleep(tmp_path)
+    assert found["EOG"].shape == (96, signals.BANDS)
+    awake = found["stage"] == "W"
+    assert not set(found["EOG"][awake].argmax(1)) & set(found["EOG"][~awake].argmax(1))
+    assert len(set(found["subject"])) == 8
+
+
+def test_windows_with_other_channels_are_named(tmp_path):
+    write_windows(tmp_path / "sleep", ["Fpz-Cz", "Pz-Oz"])
+    with pytest.raises(MissingData, match=r"with the six sensors .* got the channels Fpz-Cz, Pz-Oz"):
+        signals.read_sleep(tmp_path)
+    with pytest.raises(MissingData, match=r"windows of m3g prepare physionet2018 \(pretrain/\*.npz\)"):
+        signals.prepare_windows(tmp_path, tmp_path / "out")
+
+
+def test_a_laptop_run_moves_an_encoder_from_one_set_of_windows_to_the_other(tmp_path):
+    write_windows(tmp_path / "pretrain", ["F3-M2", "F4-M1", "C3-M2"])
+    write_windows(tmp_path / "sleep", ["Fpz-Cz", "Pz-Oz"])
+
+    def keep(spec):
+        return spec.labels["data"] == "windows" and spec.labels["arm"] in ("m3g, n = 16, untuned", "raw")
+
+    text, specs = small_runs("eeg", tmp_path, tmp_path / "out", keep=keep)
+    assert len(specs) == 2
+    assert "Sleep stages from some windows of raw signals" in text
