@@ -40,6 +40,7 @@ COMMANDS = {
     "flow": ("flow", "watch a loss move points until the best matching is the true one"),
     "bench": ("bench", "measure time and memory on this machine"),
     "reproduce": ("reproduce", "repeat an experiment of the documentation"),
+    "export": ("export", "write a trained network as one ONNX or torch.export file per view"),
     "push": ("push", "upload a trained run to the Hugging Face hub"),
 }
 

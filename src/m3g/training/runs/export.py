@@ -150,7 +150,7 @@ class Scale(nn.Module):
 
     def forward(self, view: Tensor) -> Tensor:
         # a one-dimensional file has one feature per row
-        return (view.reshape(len(view), *self.mean.shape) - self.mean) / self.divisor
+        return (view.reshape(view.shape[0], *self.mean.shape) - self.mean) / self.divisor
 
 
 def digest(content: bytes) -> str:

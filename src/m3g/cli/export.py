@@ -1,0 +1,44 @@
+"""`m3g export`: a trained network for programs without m3g."""
+
+from __future__ import annotations
+
+from typing import Any
+
+USAGE = {"export": "RUN --out DIR [options]"}
+DESCRIPTION = {
+    "export": """Write the trained network of a run as one file per view, for programs without m3g.
+
+  m3g export runs/m3g-1 --out served                      an .onnx file per view, for onnxruntime
+  m3g export runs/m3g-1 --out served --precision int8     8-bit weights, with the recall that this costs
+  m3g export runs/m3g-1 --out served --format torch       a .pt2 file per view, for torch.export.load
+
+A file takes the inputs of its view as they are in your files (the scaling is part of it), any number of rows, and
+returns embeddings. It is kept only if it agrees with PyTorch on test rows of the run. views.json describes the files."""
+}
+
+
+def arguments(parser: Any, name: str) -> None:
+    parser.add_argument("run", type=str, help="the folder of a finished run, or NAME/MODEL on the hub")
+    parser.add_argument("--out", type=str, required=True, help="the folder to write; it must not exist yet")
+    parser.add_argument("--format", type=str, default="onnx", help="onnx or torch")
+    parser.add_argument("--precision", type=str, default="fp32", help="fp32, fp16 or int8")
+    parser.add_argument(
+        "--trust", action="store_true", help="allow encoder classes from outside m3g, torch.nn and transformers"
+    )
+
+
+def run(args: Any, name: str) -> int:
+    from m3g.training.runs.portable import export
+
+    content = export(args.run, args.out, format=args.format, precision=args.precision, trust=args.trust)
+    for view in content["views"]:
+        shape = " x ".join(["n", *map(str, view["shape"])])
+        print(f"{args.out}/{view['file']}: {view['dtype']} {shape}, differs from PyTorch by {view['difference']:.0e}")
+    rows = (
+        f"{content['rows']} {'test rows' if content['test_rows'] else 'random rows, because the data cannot be read'}"
+    )
+    print(f"compared on {rows}")
+    if "recall_at_1" in content:
+        found = content["recall_at_1"]
+        print(f"recall at 1: {found['pytorch']:.4f} with PyTorch, {found['exported']:.4f} exported")
+    return 0

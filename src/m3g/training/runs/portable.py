@@ -1,0 +1,237 @@
+"""A trained network as one file per view that needs neither m3g nor, as ONNX, PyTorch.
+
+Every file maps the inputs of one view, as they are in the user's files, to embeddings: the scaling of the training
+data, the encoder and the heads in one graph with a free number of rows. A file is kept only if it agrees with PyTorch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import shutil
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from m3g import _checks
+from m3g.evaluation.retrieval import retrieval
+from m3g.nets import MultiViewNet
+from m3g.training.loop.build import build_data
+from m3g.training.runs.export import digest, load
+from m3g.training.runs.files import write_json
+from m3g.training.runs.folder import Run
+from m3g.training.runs.trained import TrainedNet
+
+FORMATS = {"onnx": ".onnx", "torch": ".pt2"}
+PRECISIONS = ("fp32", "fp16", "int8")
+ROWS = 512  # test rows that are compared with PyTorch at most
+TOLERANCE = 1e-4  # largest difference, as a fraction of the largest entry of PyTorch's embeddings
+INPUT, OUTPUT = "view", "view_embedding"
+
+Function = Callable[[np.ndarray], np.ndarray]
+
+
+class Rows(NamedTuple):
+    """What a file is compared on: inputs of every view (n, ...), the mask (k, n), and whether they are test rows."""
+
+    views: list[Tensor]
+    mask: Tensor | None
+    real: bool
+
+
+class OneView(nn.Module):
+    """Encoder and heads of one view as a module of one tensor."""
+
+    def __init__(self, net: MultiViewNet, l: int) -> None:
+        super().__init__()
+        self.encoder = net.encoders[l % len(net.encoders)]
+        self.projector = net.projectors[l % len(net.projectors)]
+        self.predictor = nn.Identity() if net.predictor is None else net.predictor
+
+    def forward(self, view: Tensor) -> Tensor:
+        embedding: Tensor = self.predictor(self.projector(self.encoder(view)))
+        return embedding
+
+
+def export(
+    run: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    format: str = "onnx",
+    precision: str = "fp32",
+    trust: bool = False,
+) -> dict[str, Any]:
+    """Write one file per view and `views.json` into the new folder `out`; returns the content of `views.json`.
+
+    Args:
+        run: the folder of a finished run.
+        out: a folder that does not exist yet.
+        format: `onnx`, read by onnxruntime, or `torch`, read by `torch.export.load`.
+        precision: `fp32`; of ONNX also `fp16`, or `int8` weights. These two require the run's data, because the
+            recall at 1 on its test split is measured before and after.
+        trust: allow encoder classes from outside m3g, torch.nn and transformers.
+
+    Raises:
+        ValueError: if an exported file differs from PyTorch, in which case `out` is not written.
+    """
+    _checks.one_of("format", format, FORMATS)
+    _checks.one_of("precision", precision, PRECISIONS)
+    if precision != "fp32" and format != "onnx":
+        raise ValueError(f"precision must be fp32 with format {format!r}, got {precision!r}.")
+    for package in ("onnx", "onnxscript", "onnxruntime") if format == "onnx" else ():
+        _checks.extra(package, "onnx")
+    folder, path = Run(run), Path(out)
+    if path.exists():
+        raise ValueError(f"--out must be a folder that does not exist yet, but {path} does: choose another name.")
+    net: Any = load(folder.path, trust=trust).float()
+    rows = _rows(folder, net, required=precision != "fp32")
+    building = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    building.mkdir(parents=True)
+    try:
+        content = _write(net, rows, building, format, precision)
+        write_json(building / "views.json", content)
+        building.rename(path)
+    finally:
+        shutil.rmtree(building, ignore_errors=True)
+    return content
+
+
+def _write(net: TrainedNet, rows: Rows, folder: Path, format: str, precision: str) -> dict[str, Any]:
+    names = [re.sub(r"[^\w.-]+", "_", name) for name in net.view_names]
+    if len(set(names)) < len(names):
+        names = [f"{name}-{l}" for l, name in enumerate(names)]
+    views, outputs, expected = [], [], []
+    for l, (name, view) in enumerate(zip(names, rows.views)):
+        file = folder / f"{name}{FORMATS[format]}"
+        module = OneView(net, l).eval()
+        with torch.no_grad():
+            wanted = module(view).numpy()
+        function = _write_onnx(module, view, file, precision) if format == "onnx" else _write_torch(module, view, file)
+        found = function(view.numpy())
+        error = _difference(found, wanted)
+        if precision == "fp32" and not error <= TOLERANCE:
+            raise ValueError(
+                f"view {net.view_names[l]!r} must give the embeddings of PyTorch when exported, but they differ by "
+                f"{error:.1e} of the largest entry (at most {TOLERANCE:g}): nothing was written."
+            )
+        outputs.append(torch.from_numpy(np.array(found)))
+        expected.append(torch.from_numpy(wanted))
+        recipe = net.inputs[l] if net.inputs else {"kind": "array"}
+        views.append(
+            {
+                "name": net.view_names[l],
+                "file": file.name,
+                "kind": recipe.get("kind"),
+                "dtype": str(view.numpy().dtype),
+                "shape": list(view.shape[1:]),
+                "difference": error,
+                "sha256": digest(file.read_bytes()),
+            }
+        )
+    content: dict[str, Any] = {"format": format, "precision": precision, "input": INPUT, "output": OUTPUT}
+    content |= {"rows": len(rows.views[0]), "test_rows": rows.real, "views": views}
+    if rows.real and len(views) > 1:
+        content["recall_at_1"] = {"pytorch": _recall(expected, rows.mask), "exported": _recall(outputs, rows.mask)}
+    return content
+
+
+def _rows(run: Run, net: TrainedNet, *, required: bool) -> Rows:
+    """Test rows of the run, unscaled; where its data cannot be read, rows drawn at random."""
+    try:
+        data = build_data(run.open())
+        split = next(name for name in ("test", "val", "train") if data.num_rows(name) > 1)  # type: ignore[arg-type]
+        views, mask, _ = data.arrays(split, most=ROWS)  # type: ignore[arg-type]
+        scalings = data.scaling or [None] * len(views)
+        raw = [view if scaling is None else view * scaling[1] + scaling[0] for view, scaling in zip(views, scalings)]
+        return Rows(raw, mask, True)
+    except (ValueError, OSError, StopIteration) as error:
+        if required:
+            raise ValueError(f"precision must be fp32 where the data of the run cannot be read ({error}).") from error
+    rng = torch.Generator().manual_seed(0)
+    drawn = []
+    for l, shape in enumerate(net.view_shapes):
+        text = bool(net.inputs) and net.inputs[l].get("kind") == "text"
+        size = (64, *shape)
+        drawn.append(torch.randint(1, 200, size, generator=rng) if text else torch.randn(size, generator=rng))
+    return Rows(drawn, None, False)
+
+
+def _write_onnx(module: nn.Module, view: Tensor, file: Path, precision: str) -> Function:
+    import onnx
+    import onnxruntime
+
+    rows = torch.export.Dim("rows")
+    with _quiet():
+        program = torch.onnx.export(
+            module,
+            (view[:2].clone(),),
+            dynamo=True,
+            dynamic_shapes=({0: rows},),
+            input_names=[INPUT],
+            output_names=[OUTPUT],
+            verbose=False,
+        )
+        assert program is not None
+        program.save(file)
+        if precision == "fp16":
+            from onnxruntime.transformers.float16 import convert_float_to_float16
+
+            onnx.save(convert_float_to_float16(onnx.load(file), keep_io_types=True), file)
+        elif precision == "int8":
+            from onnxruntime.quantization import quantize_dynamic
+
+            model = onnx.load(file)
+            del model.graph.value_info[:]  # shapes of before the weights were transposed, which its inference refuses
+            quantize_dynamic(model, file)
+        session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
+    return lambda array: session.run([OUTPUT], {INPUT: array})[0]
+
+
+def _write_torch(module: nn.Module, view: Tensor, file: Path) -> Function:
+    with _quiet():
+        program = torch.export.export(module, (view[:2].clone(),), dynamic_shapes=({0: torch.export.Dim("rows")},))
+        torch.export.save(program, file)
+        loaded = torch.export.load(file).module()
+
+    def call(array: np.ndarray) -> np.ndarray:
+        with torch.no_grad():
+            found: np.ndarray = loaded(torch.from_numpy(array)).numpy()
+        return found
+
+    return call
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Leave out messages of the exporters about torchvision and about deprecations within torch."""
+    names = ("torch.onnx._internal.exporter._registration", "root")
+    before: Mapping[str, int] = {name: logging.getLogger(name).level for name in names}
+    for name in names:
+        logging.getLogger(name).setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            warnings.simplefilter("ignore", FutureWarning)
+            yield
+    finally:
+        for name, level in before.items():
+            logging.getLogger(name).setLevel(level)
+
+
+def _difference(found: np.ndarray, wanted: np.ndarray) -> float:
+    if found.shape != wanted.shape or not np.isfinite(found).all():
+        return float("inf")
+    return float(np.abs(found - wanted).max() / max(np.abs(wanted).max(), 1e-30))
+
+
+def _recall(views: list[Tensor], mask: Tensor | None) -> float:
+    found = retrieval(torch.stack(views).float(), mask=mask).recall[1]
+    apart = ~torch.eye(len(views), dtype=torch.bool)
+    return float(found[apart].nanmean())

@@ -1,0 +1,130 @@
+"""Exported networks: the files agree with PyTorch, need only onnxruntime and numpy, and a wrong one is not left."""
+
+import json
+import subprocess
+import sys
+
+import animals
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+
+import m3g
+from m3g.cli import main
+from m3g.training.runs import portable
+
+QUICK = ["--loop.epochs", "1", "--heads.hidden", "8", "--loop.evaluate_every", "0", "--logger", "none"]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A run on two views of numbers, one of which is far from unit scale, and their arrays."""
+    folder = tmp_path_factory.mktemp("trained")
+    rng = np.random.default_rng(0)
+    arrays = {"a": rng.normal(50, 20, (80, 5)), "b b": rng.normal(size=(80, 3))}
+    for name, array in arrays.items():
+        np.save(folder / f"{name}.npy", array)
+    files = [str(folder / f"{name}.npy") for name in arrays]
+    words = ["--encoder_options.width", "8", "--data_options.batch_size", "20", "--out", str(folder / "run")]
+    assert main(["train", *QUICK, *words, "--views", *files]) == 0
+    return folder / "run", arrays
+
+
+def test_onnx_files_give_the_embeddings_for_any_number_of_rows(trained, tmp_path, capsys):
+    run, arrays = trained
+    assert main(["export", str(run), "--format", "onnx", "--out", str(tmp_path / "out")]) == 0
+    assert "compared on 16 test rows" in capsys.readouterr().out
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"a.onnx", "b_b.onnx", "views.json"}
+    net = m3g.load(run)
+    for rows in (1, 2, 80):
+        wanted = net([torch.from_numpy(array[:rows]) for array in arrays.values()]).detach().numpy()
+        for l, (file, array) in enumerate(zip(("a", "b_b"), arrays.values())):
+            session = onnxruntime.InferenceSession(tmp_path / "out" / f"{file}.onnx")
+            (found,) = session.run(None, {session.get_inputs()[0].name: array[:rows].astype(np.float32)})
+            np.testing.assert_allclose(found, wanted[l], atol=1e-4)
+
+
+def test_reading_needs_only_onnxruntime_and_numpy(trained, tmp_path):
+    run, arrays = trained
+    portable.export(run, tmp_path / "out")
+    program = (
+        "import sys; sys.modules['torch'] = sys.modules['m3g'] = None\n"
+        "import numpy, onnxruntime\n"
+        "session = onnxruntime.InferenceSession('out/a.onnx')\n"
+        "print(session.run(None, {'view': numpy.zeros((4, 5), numpy.float32)})[0].shape)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout == "(4, 64)\n"
+
+
+def test_torch_files(trained, tmp_path):
+    run, arrays = trained
+    assert main(["export", str(run), "--format", "torch", "--out", str(tmp_path / "out")]) == 0
+    loaded = torch.export.load(tmp_path / "out" / "a.pt2").module()
+    wanted = m3g.load(run)([torch.from_numpy(array) for array in arrays.values()])[0]
+    torch.testing.assert_close(loaded(torch.from_numpy(arrays["a"]).float()), wanted, atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("precision", ["fp16", "int8"])
+def test_fewer_bits_come_with_the_recall_they_cost(trained, tmp_path, precision, capsys):
+    run, arrays = trained
+    whole, small = (portable.export(run, tmp_path / name, precision=name) for name in ("fp32", precision))
+    assert set(small["recall_at_1"]) == {"pytorch", "exported"}
+    assert small["views"][0]["difference"] > whole["views"][0]["difference"]
+    session = onnxruntime.InferenceSession(tmp_path / precision / "a.onnx")
+    (found,) = session.run(None, {"view": arrays["a"].astype(np.float32)})
+    wanted = m3g.load(run)([torch.from_numpy(array) for array in arrays.values()])[0].detach().numpy()
+    assert np.abs(found - wanted).max() < 0.1 * np.abs(wanted).max()
+
+
+@pytest.mark.slow
+def test_every_kind_of_view(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    animals.write_csv(tmp_path, animals.rows(tmp_path, 60))
+    words = ["--table", "objects.csv", "--labels", "kind", "--data_options.ignore", "[home]"]
+    assert main(["train", *QUICK, *words, "--data_options.batch_size", "20", "--out", "run"]) == 0
+    content = portable.export("run", "out")
+    kinds = {view["kind"] for view in content["views"]}
+    assert {"image", "audio", "text", "vector", "table"} <= kinds
+    assert max(view["difference"] for view in content["views"]) < 1e-4
+    assert content["test_rows"]
+
+
+def test_a_wrong_file_is_not_left(trained, tmp_path, monkeypatch, capsys):
+    right = portable._write_onnx
+    monkeypatch.setattr(portable, "_write_onnx", lambda *args: lambda array: right(*args)(array) + 1e-2)
+    assert main(["export", str(trained[0]), "--out", str(tmp_path / "out")]) == 2
+    assert "view 'a' must give the embeddings of PyTorch when exported" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_the_data_rows_are_drawn_and_fewer_bits_refused(trained, tmp_path, capsys, monkeypatch):
+    def missing(config):
+        raise ValueError("no such file")
+
+    monkeypatch.setattr(portable, "build_data", missing)
+    assert main(["export", str(trained[0]), "--out", str(tmp_path / "out")]) == 0
+    assert "compared on 64 random rows, because the data cannot be read" in capsys.readouterr().out
+    assert not json.loads((tmp_path / "out" / "views.json").read_text())["test_rows"]
+    assert main(["export", str(trained[0]), "--out", str(tmp_path / "int8"), "--precision", "int8"]) == 2
+    assert "precision must be fp32 where the data of the run cannot be read" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--format", "onix"], "format must be one of 'onnx', 'torch', got 'onix'"),
+        (["--precision", "fp8"], "precision must be one of"),
+        (["--format", "torch", "--precision", "int8"], "precision must be fp32 with format 'torch', got 'int8'."),
+    ],
+)
+def test_wrong_options(trained, tmp_path, capsys, words, message):
+    assert main(["export", str(trained[0]), "--out", str(tmp_path / "out"), *words]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_missing_package_is_an_error_that_names_the_extra(trained, tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "onnxscript", None)
+    assert main(["export", str(trained[0]), "--out", str(tmp_path / "out")]) == 2
+    assert capsys.readouterr().err == "m3g: error: onnxscript is not installed: pip install 'm3g[onnx]'.\n"
