@@ -41,6 +41,8 @@ __all__ = [
 ]
 
 Views = Tensor | Sequence[Tensor]
+# Lengths whose squares are in the range of float32 with all digits.
+SHORTEST, LONGEST = 1e-15, 1e18
 
 
 def working_dtype(dtype: torch.dtype) -> torch.dtype:
@@ -60,6 +62,7 @@ def shape_of(tensor: Tensor) -> tuple[int, ...]:
 
 def stacked_views(views: Tensor, *, name: str = "views") -> Tensor:
     """Views in one floating point tensor (..., k, n, d) with k >= 2."""
+    readable(name, views)
     if views.ndim < 3:
         raise ValueError(
             f"{name} must be a tensor of shape (..., k, n, d) or a sequence of k tensors (..., n, d), "
@@ -75,19 +78,19 @@ def stacked_views(views: Tensor, *, name: str = "views") -> Tensor:
 
 
 def view_sequence(views: Views, *, name: str = "views") -> list[Tensor]:
-    """Views whose sizes may differ: k >= 2 floating point tensors (..., n_l, d) with one d and one batch."""
+    """Views whose sizes may differ: k >= 2 tensors (..., n_l, d) with one d and one batch, in their common type."""
     if isinstance(views, Tensor):
         return list(stacked_views(views, name=name).unbind(-3))
     if not isinstance(views, Sequence) or not all(isinstance(view, Tensor) for view in views):
         raise ValueError(
-            f"{name} must be a tensor (..., k, n, d) or a sequence of k tensors (..., n, d), "
-            f"got {type(views).__name__}."
+            f"{name} must be a tensor (..., k, n, d) or a sequence of k tensors (..., n, d), got {described(views)}."
         )
     parts = list(views)
     if len(parts) < 2:
         raise ValueError(f"{name} must have k >= 2 views, got k = {len(parts)}.")
     first = parts[0]
     for l, view in enumerate(parts):
+        readable(f"{name}[{l}]", view)
         if not view.is_floating_point():
             raise ValueError(f"{name} must be floating point tensors, got {view.dtype} in view {l}.")
         if view.ndim < 2 or view.shape[-1] != first.shape[-1] or view.shape[:-2] != first.shape[:-2]:
@@ -101,7 +104,7 @@ def view_sequence(views: Views, *, name: str = "views") -> list[Tensor]:
             raise ValueError(
                 f"{name} must be on one device, got {first.device} in view 0 and {view.device} in view {l}."
             )
-    return parts
+    return common_dtype(parts)
 
 
 def aligned_views(views: Views, *, name: str = "views") -> Tensor:
@@ -113,11 +116,12 @@ def aligned_views(views: Views, *, name: str = "views") -> Tensor:
         sizes = [part.shape[-2] for part in parts]
         if len(set(sizes)) > 1:
             raise ValueError(f"{name} must be views of the same n points, got n = {sizes}.")
-        stacked = torch.stack(_common_dtype(parts), dim=-3)
+        stacked = torch.stack(parts, dim=-3)
     return as_working(stacked)
 
 
-def _common_dtype(parts: list[Tensor]) -> list[Tensor]:
+def common_dtype(parts: Sequence[Tensor]) -> list[Tensor]:
+    """Tensors in the type that holds the values of all of them."""
     dtype = parts[0].dtype
     for part in parts[1:]:
         dtype = torch.promote_types(dtype, part.dtype)
@@ -134,6 +138,7 @@ def presence(mask: Tensor | None, views: Tensor, *, read_values: bool = True) ->
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
         got = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
         raise ValueError(f"mask must be a bool tensor of shape (k, n), got {got}.")
+    readable("mask", mask)
     if mask.shape != views.shape[:-1] and mask.shape != views.shape[-3:-1]:
         raise ValueError(
             f"mask must be a bool tensor of shape {shape_of(views)[-3:-1]} (one entry per view and point), "
@@ -160,7 +165,7 @@ def masked_and_scaled(
         return views
     # The norm has no second derivative at zero, so that of an absent point is taken elsewhere.
     measured = views if mask is None else torch.where(mask.unsqueeze(-1), views, 1.0)
-    norms = torch.linalg.vector_norm(measured, dim=-1, keepdim=True)
+    norms = _lengths(measured) if normalize else torch.linalg.vector_norm(measured, dim=-1, keepdim=True)
     if check_entries:
         with torch.no_grad():
             # A comparison with NaN is false, so these two numbers show whether any entry is wrong.
@@ -169,6 +174,20 @@ def masked_and_scaled(
                 fine = (norms > 0) & (norms < math.inf) if normalize else norms < math.inf
                 _explain(views, fine.squeeze(-1), name)
     return views / norms if normalize else views
+
+
+def _lengths(points: Tensor) -> Tensor:
+    """|x| (..., 1), from squares in float64 where those of float32 would leave its range."""
+    norms = torch.linalg.vector_norm(points, dim=-1, keepdim=True)
+    if points.dtype == torch.float64 or points.device.type == "mps":
+        return norms
+    # On an accelerator, in a graph or under vmap the host must not read the range.
+    unread = points.device.type != "cpu" or torch.compiler.is_compiling()
+    if not unread and not torch._C._functorch.is_functorch_wrapped_tensor(norms):
+        shortest, longest = norms.detach().aminmax()
+        if shortest.item() > SHORTEST and longest.item() < LONGEST:
+            return norms
+    return torch.linalg.vector_norm(points, dim=-1, keepdim=True, dtype=torch.float64).to(points.dtype)
 
 
 def _explain(views: Tensor, fine: Tensor, name: str) -> None:
@@ -198,19 +217,19 @@ def described(value: object) -> str:
 
 
 def readable(name: str, tensor: Tensor) -> Tensor:
-    """Refuse tensors without entries in memory: sparse, quantized and meta ones."""
-    if tensor.layout != torch.strided:
+    """Refuse tensors without one entry in memory for each index: sparse, nested and meta ones."""
+    if tensor.layout != torch.strided or tensor.is_nested:
         raise ValueError(f"{name} must be dense tensors, got {tensor.layout}: call .to_dense() first.")
     if tensor.is_meta:
         raise ValueError(f"{name} must be tensors with values, got one on device 'meta'.")
     return tensor
 
 
-def not_vmapped(name: str, tensor: Tensor) -> None:
-    """Refuse `torch.vmap` where the host must read values, saying what to do instead."""
+def not_vmapped(name: str, tensor: Tensor, *, why: str = "a solve reads its error") -> None:
+    """Refuse `torch.vmap` where values are read on the host or drawn at random, with what to do instead."""
     if torch._C._functorch.is_batchedtensor(tensor):
         raise ValueError(
-            f"{name} must be a tensor that is not under torch.vmap, since a solve reads its error: "
+            f"{name} must be a tensor that is not under torch.vmap, since {why}: "
             "give the batch as leading dimensions, (b, k, n, d) -> (b,)."
         )
 

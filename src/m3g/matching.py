@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from m3g import _checks
 from m3g.costs import Cost, CostLike, as_cost
+from m3g.costs.grounds import unit_or_zero
 from m3g.losses.convergence import ConvergenceWarning
 from m3g.solvers import Solution, Solver, solve
 
@@ -123,9 +124,8 @@ def _anchor_first(anchor: int, k: int) -> list[int]:
 
 def _points(views: Sequence[Any] | Tensor, *, normalize: bool) -> list[Tensor]:
     """k tensors (n_l, d) in float64: a sharp matching asks for many digits, and problems are small."""
-    if not isinstance(views, Tensor):
-        views = [view if isinstance(view, Tensor) else torch.as_tensor(view) for view in views]
-        views = [view if view.is_floating_point() else view.double() for view in views]
+    if isinstance(views, Iterable) and not isinstance(views, (Tensor, str, bytes)):
+        views = [_as_tensor(view, l) for l, view in enumerate(views)]
     parts = _checks.view_sequence(views)
     if parts[0].ndim != 2:
         raise ValueError(f"views must be k tensors (n, d), got {_checks.shape_of(parts[0])} in view 0.")
@@ -139,8 +139,18 @@ def _points(views: Sequence[Any] | Tensor, *, normalize: bool) -> list[Tensor]:
             raise ValueError(
                 f"view {l} must be non-zero vectors with normalize=True, got a zero vector in row {int(zero[0])}."
             )
-        parts[l] = torch.nn.functional.normalize(part, dim=1)
+        parts[l] = unit_or_zero(part)
     return parts
+
+
+def _as_tensor(view: Any, l: int) -> Tensor:
+    try:
+        tensor = view if isinstance(view, Tensor) else torch.as_tensor(view)
+    except (TypeError, ValueError, RuntimeError):
+        raise ValueError(
+            f"views must be arrays of numbers (n, d), got {_checks.described(view)} in view {l}."
+        ) from None
+    return tensor if tensor.is_floating_point() else _checks.readable(f"views[{l}]", tensor).double()
 
 
 def _most_probable(solution: Solution, count: int) -> tuple[Tensor, Tensor]:

@@ -92,7 +92,7 @@ class CircularStd(Cost):
 
 def flatten_batch(views: Views) -> tuple[list[Tensor], tuple[int, ...]]:
     """k tensors (b, n_l, d) in at least float32, and the batch shape they came with."""
-    parts = _checks.view_sequence(views)
+    parts = _checks.view_sequence(views)  # in their common type
     batch = tuple(parts[0].shape[:-2])
     dtype = _checks.working_dtype(parts[0].dtype)
     return [part.to(dtype).reshape(-1, *part.shape[-2:]) for part in parts], batch
@@ -199,7 +199,7 @@ class CircularStdProblem(Problem):
 
     def slab(self, rows: slice) -> Tensor:
         squares = squared_means(self.tensors[0].detach(), self.sizes, rows)
-        return squares.clamp_(min=RESULTANT_FLOOR).log_().mul_(-self.factor)
+        return squares.clamp(min=RESULTANT_FLOOR).log_().mul_(-self.factor)
 
     def matched(self) -> Tensor:
         mean: Tensor = self.tensors[0].unflatten(1, (self.k, -1)).mean(1)

@@ -54,7 +54,7 @@ def squared_means(points: Tensor, sizes: Sequence[int], rows: slice) -> Tensor:
     parts = list((points / k).split(list(sizes), 1))
     parts[0] = parts[0][:, rows]
     shape = [points.shape[0], *(part.shape[1] for part in parts)]
-    total = torch.zeros(shape, dtype=points.dtype, device=points.device)
+    total = points.new_zeros(shape)
     for l, part in enumerate(parts):
         total += along(part.square().sum(-1), (l,), k)
     for l, m in all_edges(k):
@@ -66,7 +66,7 @@ def mean_products(points: Tensor, others: Tensor, sizes: Sequence[int]) -> Tenso
     """⟨mean_m x_m[t_m], mean_m y_m[t_m]⟩ of all tuples: (b, n_1, …, n_k), never n^k d."""
     k = len(sizes)
     first, second = ((each / k).split(list(sizes), 1) for each in (points, others))
-    total = torch.zeros(points.shape[0], *sizes, dtype=points.dtype, device=points.device)
+    total = points.new_zeros(points.shape[0], *sizes)
     for l in range(k):
         total = total + along((first[l] * second[l]).sum(-1), (l,), k)
     for l, m in all_edges(k):

@@ -93,6 +93,7 @@ class FunctionProblem(Problem):
         if not isinstance(cost, Tensor) or tuple(cost.shape) != expected:
             got = tuple(cost.shape) if isinstance(cost, Tensor) else type(cost).__name__
             raise ValueError(f"{asked}, got {got}.")
+        cost = cost.to(points[0].dtype)
         return cost if self.factor == 1 else self.factor * cost
 
     def _slabs(self, start: int = 0, stop: int | None = None) -> list[slice]:

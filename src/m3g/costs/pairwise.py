@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from numbers import Real
 
 import torch
 from torch import Tensor
@@ -73,7 +74,7 @@ class PairwiseCost(Cost):
                 _checks.one_of("ground" if edge is None else f"ground of {edge!r}", ground, GROUNDS)
         for edge, weight in (self.weights or {}).items():
             _check_edge("weights", edge)
-            if not (weight >= 0 and weight < float("inf")):
+            if not (isinstance(weight, Real) and 0 <= weight < float("inf")):
                 raise ValueError(f"weights must be non-negative finite numbers, got {weight!r} for {edge!r}.")
             if isinstance(self.ground, Mapping) and edge not in self.ground:
                 raise ValueError(f"weights must have keys that ground has, got {edge!r}.")
@@ -129,6 +130,7 @@ class PairwiseCost(Cost):
                 both = there[l].unsqueeze(-1) & there[m].unsqueeze(-2)
                 cost = torch.where(both, cost, right_angle if self.neutral is None else self.neutral)
             costs.append(weight * cost)
+        costs = _checks.common_dtype([_checks.as_working(cost) for cost in costs])
         sizes = [part.shape[1] for part in parts]
         stacked = torch.stack(costs, 1) if all_equal(sizes) else costs
         return PairwiseProblem(list(edges), stacked, sizes=sizes, batch=batch)

@@ -214,6 +214,7 @@ class PairwiseProblem(Problem):
     """
 
     kernel_form = "pairs"
+    stacked = False
 
     def __init__(
         self,
@@ -226,21 +227,26 @@ class PairwiseProblem(Problem):
         self.edges = list(edges)
         self.sizes = tuple(sizes)
         self.batch = tuple(batch)
+        self.stacked = isinstance(costs, Tensor)
         self.tensors = (costs,) if isinstance(costs, Tensor) else tuple(costs)
 
+    def matrices(self, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+        """One matrix (b, n_l, n_m) per edge, of tensors in the form of `self.tensors`."""
+        return tensors[0].unbind(1) if self.stacked else tensors
+
     def select(self: AnyPairwise, rows: Sequence[Tensor]) -> AnyPairwise:
-        matrices = self.tensors[0].unbind(1) if self.tensors[0].ndim == 4 else self.tensors
         chosen = [
-            matrix.index_select(-2, rows[l]).index_select(-1, rows[m]) for (l, m), matrix in zip(self.edges, matrices)
+            matrix.index_select(-2, rows[l]).index_select(-1, rows[m])
+            for (l, m), matrix in zip(self.edges, self.matrices(self.tensors))
         ]
         out = self.with_tensors(chosen)
+        out.stacked = False
         out.sizes = tuple(map(len, rows))
         return out
 
     def log_kernels(self, epsilon: float, dtype: torch.dtype) -> LogKernels:
         """The exponents with their row and column means taken out."""
-        stacked = self.tensors[0].ndim == 4
-        costs = [self.tensors[0].transpose(0, 1).flatten(0, 1)] if stacked else list(self.tensors)
+        costs = [self.tensors[0].transpose(0, 1).flatten(0, 1)] if self.stacked else list(self.tensors)
         groups, all_rows, all_columns = [], [], []
         for cost in costs:
             cost = cost.detach().to(dtype)
@@ -249,7 +255,8 @@ class PairwiseProblem(Problem):
             groups.append((cost - rows).sub_(columns).mul_(-1 / epsilon))
             all_rows.append(rows)
             all_columns.append(columns)
-        shift = torch.zeros(self.num_batch, sum(self.sizes), dtype=vector_dtype(self.device), device=self.device)
+        # By new_zeros, which torch.vmap gives the batch of the costs.
+        shift = costs[0].new_zeros(self.num_batch, sum(self.sizes), dtype=vector_dtype(self.device))
         parts = shift.split(list(self.sizes), 1)
         rows_of, columns_of = self.by_edge(all_rows), self.by_edge(all_columns)
         for l, m in self.edges:
@@ -269,7 +276,7 @@ class PairwiseProblem(Problem):
     def slab(self, rows: slice) -> Tensor:
         kernels = self.log_kernels(1.0, self.dtype)
         shape = [self.num_batch, rows.stop - rows.start, *self.sizes[1:]]
-        total = torch.zeros(shape, dtype=self.dtype, device=self.device)
+        total = self.tensors[0].new_zeros(shape)
         for (l, m), matrix in self.by_edge(kernels.groups).items():
             total -= along(matrix[:, rows] if l == 0 else matrix, (l, m), self.k)
         if kernels.shift is not None:
@@ -280,14 +287,13 @@ class PairwiseProblem(Problem):
     def matched(self) -> Tensor:
         # Not by .diagonal(), which torch's compiler lowers with a warning of its own.
         true = torch.arange(self.sizes[0], device=self.device)
-        if self.tensors[0].ndim == 4:
+        if self.stacked:
             return self.tensors[0][..., true, true].mean(-1).sum(-1)
         return torch.stack([cost[..., true, true].mean(-1) for cost in self.tensors]).sum(0)
 
     def gradient(self, coupling: Coupling) -> tuple[Tensor, ...]:
         marginals = tuple(coupling.pair(l, m) for l, m in self.edges)
-        return (torch.stack(marginals, 1),) if self.tensors[0].ndim == 4 else marginals
+        return (torch.stack(marginals, 1),) if self.stacked else marginals
 
     def change(self, directions: Sequence[Tensor]) -> dict[tuple[int, ...], Tensor]:
-        matrices = directions[0].unbind(1) if self.tensors[0].ndim == 4 else directions
-        return dict(zip(self.edges, matrices))
+        return dict(zip(self.edges, self.matrices(directions)))

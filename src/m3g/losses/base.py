@@ -9,7 +9,7 @@ from typing import ClassVar, ParamSpec, TypeVar
 import torch
 from torch import Tensor, nn
 
-from m3g._checks import Views, aligned_views, masked_and_scaled, presence, same_shape, shape_of
+from m3g._checks import Views, aligned_views, common_dtype, masked_and_scaled, presence, same_shape, shape_of
 from m3g.losses.gather import gather_views
 
 P = ParamSpec("P")
@@ -69,8 +69,9 @@ class ViewLoss(nn.Module):
         if teacher is not None:
             if not self.takes_teacher:
                 raise ValueError(f"teacher must be None for {type(self).__name__}, which has no teacher form.")
-            teacher = aligned_views(teacher, name="teacher").detach().to(views.dtype)
+            teacher = aligned_views(teacher, name="teacher").detach()
             same_shape(views, teacher)
+            views, teacher = common_dtype([views, teacher])
         if self.gather:
             views, mask, teacher = gather_views(views, mask, teacher)
         inputs = (views, mask) if teacher is None else (views, mask, teacher)

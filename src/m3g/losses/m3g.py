@@ -104,7 +104,9 @@ def solved_gap(
     log_n = matched.new_full((), n).log() if torch.compiler.is_compiling() else math.log(n)
     # A number is subtracted before the shape may become (): forward mode would then turn float32 into float64.
     truth = (matched - epsilon * (log_n + 1)).reshape(problem.batch)
-    return truth - differentiable_value(solution), solution
+    gap = truth - differentiable_value(solution)
+    # Rounding, or an estimate of the value, may leave the gap below 0. The derivatives are J - P* all the same.
+    return gap - gap.detach().clamp(max=0.0), solution
 
 
 def leave_one_out(student: Tensor, teacher: Tensor) -> Tensor:

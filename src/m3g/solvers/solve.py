@@ -101,6 +101,7 @@ def solve(
         True
     """
     if isinstance(problem, Tensor):
+        _checks.readable("problem", problem)
         if problem.ndim < 2 or problem.numel() == 0 or not problem.is_floating_point():
             raise ValueError(
                 "problem must be a non-empty floating point tensor with k >= 2 axes, "
@@ -111,6 +112,9 @@ def solve(
         raise ValueError(f"problem must be a cost applied to views or a dense tensor, got {type(problem).__name__}.")
     chosen = as_solver(solver)
     _checks.positive("tol", tol)
+    if chosen.fixed_steps is None:
+        for tensor in problem.tensors:
+            _checks.not_vmapped("problem", tensor)
     checked = marginal_weights(weights, problem.sizes, problem.batch, problem.device)
     mass = None if checked is None else checked[0].sum(-1)
     if checked is not None and mass is not None and bool(((mass - 1).abs() > UNIT).any()):

@@ -166,6 +166,8 @@ class Sampled(Solver):
 
     def _fixed(self, problem: Problem, epsilon: float, tol: float, weights: list[Tensor] | None) -> Solution:
         assert self.fixed_steps is not None, "others leave compiled code before they solve"
+        if not torch.compiler.is_compiling():
+            _checks.not_vmapped("views", problem.tensors[0], why="solver='sampled' draws at random")
         log_kernel = log_kernel_of(problem, epsilon)
         if not log_kernel.has_products:
             raise ValueError(
