@@ -29,7 +29,7 @@ WRONG = {
     "weights a word": lambda: m3g.solve(COST, epsilon=0.1, weights="ab"),
     "weights of a batch": lambda: m3g.solve(COST, epsilon=0.1, weights=[torch.rand(2, 3), torch.rand(4)]),
     "weights that overflow": lambda: m3g.solve(
-        COST, epsilon=0.1, weights=[torch.full((n,), 1e308).double() for n in (3, 4)]
+        COST, epsilon=0.1, weights=[torch.full((n,), 1e308, dtype=torch.float64) for n in (3, 4)]
     ),
     "sparse weights": lambda: m3g.solve(COST, epsilon=0.1, weights=[torch.ones(3).to_sparse() / 3, torch.ones(4) / 4]),
     "sparse cost": lambda: m3g.solve(COST.to_sparse(), epsilon=0.1),
@@ -66,12 +66,15 @@ def test_wrong_arguments_are_refused_in_one_line(name):
     with pytest.raises(ValueError, match=" must ") as raised:
         WRONG[name]()
     assert "\n" not in str(raised.value)
-    assert len(str(raised.value)) < 300
+    assert len(str(raised.value)) < 500
 
 
-@pytest.mark.parametrize(
-    "cost", ["cv", "csd", "sqeuclidean", "cosine", "coulomb", "product", lambda x, y: (x * y).sum(-1)]
-)
+def inner_product(x, y):
+    return (x * y).sum(-1)
+
+
+@pytest.mark.filterwarnings("ignore::m3g.solvers.RangeWarning")
+@pytest.mark.parametrize("cost", ["cv", "csd", "sqeuclidean", "cosine", "coulomb", "product", inner_product])
 def test_views_of_several_types_are_promoted(cost):
     narrow, wide = X[0].float(), X[1].double()
     exact = as_cost(cost)([narrow.double(), wide])

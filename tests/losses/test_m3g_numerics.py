@@ -20,6 +20,7 @@ def test_the_gap_of_one_point_is_0(solver, cost, dtype):
         assert float(views.grad.abs().max()) < 1e-2
 
 
+@pytest.mark.filterwarnings("ignore::m3g.solvers.RangeWarning")
 @pytest.mark.parametrize("n", [1, 2, 8])
 def test_the_gap_of_identical_views_is_not_negative(n):
     for seed in range(20):
