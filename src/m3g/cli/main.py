@@ -73,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         named = "" if "pip install" in str(error) else "; the commands need the extra: pip install 'm3g[train]'"
         return _fail(f"{error}{named}", debug)
-    except (ValueError, OSError, argparse.ArgumentError, MemoryError) as error:
+    except (ValueError, OSError, argparse.ArgumentError, MemoryError, RecursionError) as error:
         return _fail(_one_line(error), debug)
     except RuntimeError as error:
         if "gloo" not in str(error):

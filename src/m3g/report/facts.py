@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from m3g.costs import CircularVariance
+from m3g.data.storage.limits import parse_json
 from m3g.evaluation import Embedded
 from m3g.evaluation.map import tsne
 from m3g.nets import build_net
@@ -64,7 +64,7 @@ def read_results(run: str | os.PathLike[str]) -> dict[str, Any]:
     if not folder.results.is_file():
         raise ValueError(f"run must have been evaluated, but {folder.path} has no results.json: use m3g evaluate.")
     try:
-        content = json.loads(folder.results.read_text(encoding="utf-8"))
+        content = parse_json(folder.results.read_text(encoding="utf-8"))
         parts = {name: dict(content[name]) for name in ("numbers", "matrices", "chance", "raw", "missing")}
         return {**parts, "views": list(content["views"]), "num_test": int(content["test_rows"])}
     except KeyError as error:
@@ -94,7 +94,7 @@ def collect(run: str | os.PathLike[str], *, trust: bool = False) -> RunFacts:
     folder = Run(run)
     results = read_results(run)
     test = embed_run(run, "test", trust=trust)
-    environment = json.loads(folder.environment.read_text(encoding="utf-8")) if folder.environment.is_file() else {}
+    environment = parse_json(folder.environment.read_text(encoding="utf-8")) if folder.environment.is_file() else {}
     return RunFacts(
         name=folder.path.resolve().name,
         config=folder.config.read_text(encoding="utf-8"),

@@ -17,6 +17,7 @@ from m3g import _checks
 from m3g.data.base import Batch, ViewsData, class_codes
 from m3g.data.sampling import Draw, generator
 from m3g.data.splits import SPLITS, split_rows
+from m3g.data.storage.limits import load_numpy
 
 
 def augmented(images: Tensor, random: np.random.Generator) -> Tensor:
@@ -127,7 +128,7 @@ def _read(path: Path) -> tuple[Tensor, np.ndarray | None]:
     """Images as floats in [-1, 1] (n, c, h, w) and their classes; kept for the next run on them."""
     if not path.is_file():
         raise ValueError(f"path must be an .npz file that exists, got {str(path)!r}: check the path.")
-    with np.load(path, allow_pickle=False) as stored:
+    with load_numpy(path) as stored:
         arrays = {name: stored[name] for name in stored.files}
     images, labels = arrays.get("images"), arrays.get("label")
     if images is None or images.dtype != np.uint8 or images.ndim != 4:

@@ -17,6 +17,7 @@ from m3g import _checks
 from m3g.data.base import Batch, ViewsData
 from m3g.data.sampling import ClassAlignedSampler, Draw, aligned_points, by_class, generator, shared_classes
 from m3g.data.splits import SPLITS, Split, split_rows
+from m3g.data.storage.limits import load_numpy
 from m3g.data.tables.arrays import TensorRows
 
 
@@ -148,7 +149,7 @@ def read_domains(path: Path) -> dict[str, tuple[Tensor, np.ndarray]]:
     """Per domain its images as floats in [-1, 1] (n, c, h, w) and their classes; kept for the next run on them."""
     if not path.is_file():
         raise ValueError(f"path must be an .npz file that exists, got {str(path)!r}: check the path.")
-    with np.load(path, allow_pickle=False) as stored:
+    with load_numpy(path) as stored:
         arrays = {name: stored[name] for name in stored.files}
     found = {}
     for name, array in arrays.items():

@@ -17,6 +17,7 @@ from m3g.data.images.augment import IMAGENET_STACKS, Augmentation, plain
 from m3g.data.sampling import Draw
 from m3g.data.splits import SPLITS, Split, split_rows
 from m3g.data.storage.damaged import damaged_images
+from m3g.data.storage.limits import open_image
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
 Where = Literal["worker", "device"]
@@ -35,9 +36,9 @@ def load_image(path: Path, side: int) -> Tensor:
     image_module = _checks.extra("PIL.Image", "train")
     ops = _checks.extra("PIL.ImageOps", "train")
     try:
-        with image_module.open(path) as image:
+        with open_image(path) as image:
             square = ops.fit(image.convert("RGB"), (side, side), method=image_module.Resampling.BICUBIC)
-    except OSError as error:  # also what PIL raises for a file that is no image
+    except (OSError, SyntaxError, ValueError) as error:  # what PIL raises for a file that is no image
         raise ValueError(
             f"images must be readable files, got {str(path)!r} ({error}): replace it, or remove it and start a new run."
         ) from error

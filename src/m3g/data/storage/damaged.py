@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from m3g import _checks
+from m3g.data.storage.limits import open_image
 
 log = logging.getLogger(__name__)
 
@@ -70,9 +71,8 @@ def _looks_whole(path: Path) -> bool:
 
 
 def _decodes(path: Path) -> bool:
-    image_module = _checks.extra("PIL.Image", "train")
     try:
-        with image_module.open(path) as image:
+        with open_image(path) as image:
             image.load()
     except (OSError, SyntaxError, ValueError):  # PIL's errors for files that are cut short or no images
         return False

@@ -13,11 +13,10 @@ import scipy.sparse
 import torch
 
 from m3g import _checks
+from m3g.data.storage import limits
 from m3g.data.storage.matlab import read_matlab
 from m3g.solvers.shared.memory import memory_limit
 
-MOST_COLUMNS = 50_000  # of a csv file: a table of more takes minutes to read
-MOST_HEADER = 2**24  # characters of the line of names that are looked at
 SUFFIXES = (".npy", ".npz", ".mat", ".csv", ".parquet")
 SPARSE = {"indices", "indptr", "format", "shape", "data"}  # what scipy.sparse.save_npz writes for csr, csc and bsr
 
@@ -84,21 +83,16 @@ def _open(file: Path) -> Any:
     """A numpy array, an archive of them, or a pandas table."""
     if file.suffix == ".npz" and not zipfile.is_zipfile(file):
         raise ValueError("damaged, or no .npz archive")
-    if file.suffix == ".npy":
-        with open(
-            file, "rb"
-        ) as start:  # numpy would treat anything else as a pickle, and its message advises to allow that
-            if start.read(len(np.lib.format.MAGIC_PREFIX)) != np.lib.format.MAGIC_PREFIX:
-                raise ValueError("damaged, or no .npy array")
     if file.suffix in (".npy", ".npz"):
-        return np.load(file, allow_pickle=False)
+        return limits.load_numpy(file)
     pandas = _checks.extra("pandas", "train")
     if file.suffix == ".csv":
         with open(file, encoding="utf-8", errors="replace") as lines:
-            count = lines.readline(MOST_HEADER).count(",") + 1
-        if count > MOST_COLUMNS:
-            raise ValueError(f"it has {count} columns or more, and {MOST_COLUMNS} are the most: save it as .npy")
+            limits.check_columns(lines.readline(limits.MOST_HEADER).count(",") + 1)
         return pandas.read_csv(file)
+    metadata = _checks.extra("pyarrow.parquet", "train").read_metadata(file)
+    limits.check_columns(metadata.num_columns)
+    limits.check_rows(metadata.num_rows, file.stat().st_size)
     return pandas.read_parquet(file)
 
 
@@ -125,6 +119,7 @@ def _pick(stored: Any, key: str | None, file: Path, name: str) -> np.ndarray:
 def _dense(file: Path, name: str) -> np.ndarray:
     """A sparse matrix in an archive of `scipy.sparse.save_npz`, with its zeros."""
     try:
+        limits.load_numpy(file).close()
         matrix = scipy.sparse.load_npz(file)
     except (OSError, ValueError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(f"{name} must be files that can be read, got {str(file)!r} ({error}).") from error

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from m3g.data.storage.limits import load_numpy
+
 IN_MEMORY = 2**27  # bytes that all views together hold in memory; what is more stays in files
 CHUNK = 2**22  # bytes that are read at a time
 
@@ -93,6 +95,6 @@ class Collector:
 
 def npy_rows(path: str | Path) -> Rows:
     """The rows of an `.npy` file, of which nothing is read yet."""
-    array = np.load(path, mmap_mode="r", allow_pickle=False)
+    array = load_numpy(path, mapped=True)
     order = "F" if array.flags.f_contiguous and not array.flags.c_contiguous else "C"
     return Rows(array.shape, array.dtype, file=open(path, "rb"), offset=array.offset, order=order)

@@ -18,6 +18,7 @@ from m3g import _checks
 from m3g.data.images.augment import as_float, normalize
 from m3g.data.images.folders import load_image
 from m3g.data.storage.damaged import damaged_images, damaged_sounds, refuse_many
+from m3g.data.storage.limits import open_image
 from m3g.data.tables.reader import Cells, Reader
 
 LARGEST_IMAGE = 224  # pixels of a side, unless the user says otherwise
@@ -30,10 +31,14 @@ RATES = (1000, 192000)
 class FileReader(Reader):
     """What images and sounds share: a cell is a path, or the content of a file, which is then decoded at once."""
 
-    def __init__(self, name: str, columns: Sequence[str], **given: Any):
+    def __init__(self, name: str, columns: Sequence[str], *, allow_outside: bool = False, **given: Any):
         super().__init__(name, columns, **given)
+        self.allow_outside = allow_outside  # paths may leave the folder of the table
         self._broken = 0
         self._contents: bool | None = None  # whether the structs that datasets writes have contents; None: unknown
+
+    def recipe(self) -> dict[str, Any]:
+        return {**super().recipe(), **({"allow_outside": True} if self.allow_outside else {})}
 
     def learn(self, cells: Cells, train: np.ndarray) -> None:
         column = cells.columns[self._column]
@@ -79,6 +84,7 @@ class FileReader(Reader):
     def _files(self, cells: Cells) -> list[Path | bytes | None]:
         """Paths, which must exist, or contents."""
         found: list[Path | bytes | None] = []
+        root = cells.folder.resolve()
         for row, cell in enumerate(cells.columns[self._column].to_pylist(), start=cells.start):
             if isinstance(cell, dict):
                 cell = cell.get("bytes") or cell.get("path")
@@ -90,6 +96,10 @@ class FileReader(Reader):
                 raise self._refuse(row, f"{self.kind} paths", repr(cell)[:40], "correct it")
             else:
                 path = cells.folder / cell
+                # before `is_file`: whether a file elsewhere exists is not reported either
+                if not self.allow_outside and not path.resolve().is_relative_to(root):
+                    advice = "move it there, or allow others with --data_options.allow_outside true"
+                    raise self._refuse(row, f"files below {str(cells.folder)!r}", repr(cell), advice)
                 if not path.is_file():
                     raise self._refuse(row, "files that exist", repr(cell), f"no such file below {str(cells.folder)!r}")
                 found.append(path)
@@ -133,10 +143,9 @@ class ImageReader(FileReader):
         super().learn(cells, train)
         if "size" in self.given or len(self._sides) >= LOOKED_AT:
             return
-        image_module = _checks.extra("PIL.Image", "train")
         for file in filter(None, self._files(cells)):
             try:
-                with image_module.open(io.BytesIO(file) if isinstance(file, bytes) else file) as image:
+                with open_image(io.BytesIO(file) if isinstance(file, bytes) else file) as image:
                     self._sides.append(min(image.size))
             except (OSError, SyntaxError, ValueError):
                 continue  # counted, named and perhaps refused later

@@ -13,6 +13,7 @@ from m3g import _checks
 from m3g.data.base import ViewsData, class_codes
 from m3g.data.splits import Split, given_split, split_rows
 from m3g.data.tables.columns import file_column, read_columns, set_up
+from m3g.data.tables.file_readers import FileReader
 from m3g.data.tables.plan import plan_views
 from m3g.data.tables.source import Source, open_table
 
@@ -44,6 +45,8 @@ class Objects(ViewsData):
         seed: decides the order of training.
         standardize: leave vectors as they are if false.
         duplicates: allow rows that are equal in every view.
+        allow_outside: read images and sounds that are not located below the folder of the table: absolute paths, `..`
+            and symbolic links that leave it.
         num_workers: processes that read files and prepare batches.
     """
 
@@ -65,6 +68,7 @@ class Objects(ViewsData):
         seed: int = 0,
         standardize: bool = True,
         duplicates: bool = False,
+        allow_outside: bool = False,
         num_workers: int = 0,
     ):
         super().__init__(batch_size=batch_size, seed=seed, num_workers=num_workers)
@@ -78,6 +82,9 @@ class Objects(ViewsData):
         train = np.zeros(source.num_rows, dtype=bool)
         train[rows["train"]] = True
         readers = plan_views(source, view or {}, special, more=len(paths), processor=processor)
+        for reader in readers:
+            if isinstance(reader, FileReader):
+                reader.allow_outside = allow_outside
         columns = read_columns(source, readers, train, duplicates=duplicates or bool(paths))
         columns += [file_column(path, source.num_rows, [column.name for column in columns]) for path in paths]
         set_up(self, columns, codes, rows, standardize=standardize)

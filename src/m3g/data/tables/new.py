@@ -13,7 +13,7 @@ from torch import Tensor
 from m3g import _checks
 from m3g.data.images.augment import as_float, normalize
 from m3g.data.tables.columns import Column, read_columns
-from m3g.data.tables.file_readers import colours
+from m3g.data.tables.file_readers import FileReader, colours
 from m3g.data.tables.plan import READERS
 from m3g.data.tables.reader import Cells, Reader
 from m3g.data.tables.source import open_table
@@ -64,6 +64,8 @@ def from_cells(name: str, recipe: Recipe, values: Any) -> tuple[Tensor, Tensor]:
     unknown = sorted(set(columns) - set(reader.columns))
     if unknown:
         raise ValueError(f"view {name!r} must have the columns {', '.join(reader.columns)}, got {unknown[0]!r}.")
+    if isinstance(reader, FileReader):
+        reader.allow_outside = True  # the caller names the files, no table does
     stored, present = reader.encode(Cells(0, columns, Path()))
     out = torch.zeros(len(present), *reader.shape, dtype=reader.dtype)
     if present.any():

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from m3g import _checks
+from m3g.data.storage.limits import parse_json
 
 LONGEST_TEXT = 512  # bytes, unless the user says otherwise
 
@@ -197,7 +198,7 @@ class VectorReader(Reader):
         parsed: list[Any] = []
         for row, value in enumerate(values, start=cells.start):
             try:
-                one = json.loads(value) if isinstance(value, str) and value else value or None
+                one = parse_json(value) if isinstance(value, str) and value else value or None
             except json.JSONDecodeError:
                 one = "wrong"
             if one is not None and not isinstance(one, list):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from m3g import _checks
+from m3g.data.storage import limits
 
 BATCH = 1024  # rows that are read at a time
 MOST_VALUES, MOST_BYTES = 2**20, 2**23  # that are read at a time, where rows are long
@@ -77,7 +78,7 @@ def _open_file(file: Path) -> Source:
 
 def _open_folder(folder: Path, name: str) -> Source:
     if (folder / "dataset_dict.json").is_file():  # what datasets writes for a set with splits
-        splits = json.loads((folder / "dataset_dict.json").read_text(encoding="utf-8"))["splits"]
+        splits = limits.parse_json((folder / "dataset_dict.json").read_text(encoding="utf-8"))["splits"]
         parts = [_joined(folder / split, _stored_files(folder / split), name) for split in splits]
         joined = _join(folder, parts, name)
         joined.splits = [(split, part.num_rows) for split, part in zip(splits, parts)]
@@ -88,7 +89,7 @@ def _open_folder(folder: Path, name: str) -> Source:
 
 def _stored_files(folder: Path) -> list[Path]:
     """The files of a set that `datasets` saved, in their order."""
-    state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
+    state = limits.parse_json((folder / "state.json").read_text(encoding="utf-8"))
     files = [folder / str(entry["filename"]) for entry in state["_data_files"]]
     if any(file.parent != folder for file in files):
         raise OSError("state.json names files elsewhere")
@@ -118,6 +119,8 @@ def _csv(file: Path) -> tuple[dict[str, Any], int, list[Batches]]:
     """Every cell as the text it is; what it means is for the kind of its view to say."""
     arrow, reader = _checks.extra("pyarrow", "train"), _checks.extra("pyarrow.csv", "train")
     with open(file, newline="", encoding="utf-8-sig") as lines:
+        limits.check_columns(lines.readline(limits.MOST_HEADER).count(",") + 1)
+        lines.seek(0)
         names = next(csv.reader(lines), [])
     if not names or "" in names or len(set(names)) < len(names):
         raise csv.Error("its first line must have a different name for every column")
@@ -136,19 +139,22 @@ def _csv(file: Path) -> tuple[dict[str, Any], int, list[Batches]]:
 
 def _jsonl(file: Path) -> tuple[dict[str, Any], int, list[Batches]]:
     arrow = _checks.extra("pyarrow", "train")
-    columns: dict[str, list[Any]] = {}
+    columns: dict[str, dict[int, Any]] = {}  # per column its cells by row: rows may lack most columns
     number = 0
     with open(file, encoding="utf-8-sig") as lines:
         for line in filter(str.strip, lines):
-            entry = json.loads(line)
+            entry = limits.parse_json(line)
             if not isinstance(entry, dict):
                 raise OSError(f"row {number} is no mapping of names to values")
-            for name in entry:
-                columns.setdefault(name, [None] * number)
-            for name, values in columns.items():
-                values.append(entry.get(name))
+            for name, value in entry.items():
+                columns.setdefault(name, {})[number] = value
+            limits.check_columns(len(columns))
             number += 1
-    return _in_memory(arrow.table({name: _typed(name, values) for name, values in columns.items()}))
+    limits.check_cells(number, len(columns), file.stat().st_size)
+    rows = range(number)
+    return _in_memory(
+        arrow.table({name: _typed(name, [cells.get(row) for row in rows]) for name, cells in columns.items()})
+    )
 
 
 def _typed(name: str, values: list[Any]) -> Any:
@@ -175,7 +181,9 @@ def _parquet(file: Path) -> tuple[dict[str, Any], int, list[Batches]]:
     """Read some rows at a time, through a small buffer: a row group may be the whole file, which would be held else."""
     parquet = _checks.extra("pyarrow.parquet", "train")
     with parquet.ParquetFile(file) as opened:
+        limits.check_columns(opened.metadata.num_columns)
         schema, rows = opened.schema_arrow, opened.metadata.num_rows
+        limits.check_rows(rows, file.stat().st_size)
         groups = [opened.metadata.row_group(i) for i in range(opened.metadata.num_row_groups)]
     values = sum(group.column(i).num_values for group in groups for i in range(group.num_columns))
     content = sum(group.total_byte_size for group in groups)
@@ -206,7 +214,9 @@ def _arrow(file: Path) -> tuple[dict[str, Any], int, list[Batches]]:
         start = content.read(6)
         content.seek(0)
         schema = (arrow.ipc.open_file if start == b"ARROW1" else arrow.ipc.open_stream)(content).schema
+    limits.check_columns(len(schema))
     rows = sum(batch.num_rows for batch in stored())
+    limits.check_rows(rows, file.stat().st_size)
 
     def batches(columns: list[str]) -> Iterator[Any]:
         for batch in stored():

@@ -15,6 +15,7 @@ from safetensors.torch import save as bytes_of
 from torch import Tensor, nn
 
 from m3g.data import ViewsData
+from m3g.data.storage.limits import check_safetensors
 from m3g.nets import MultiViewNet, build_net, hub
 from m3g.training.runs.files import atomic, write_json
 from m3g.training.runs.folder import Run
@@ -109,9 +110,10 @@ def load(folder: str | os.PathLike[str], *, trust: bool = False, scaled: bool = 
     except (TypeError, AttributeError, IndexError, RuntimeError, OverflowError) as error:
         raise _foreign(run.model, error) from error
     try:
+        check_safetensors(content)
         tensors = tensors_from(content)
         net.load_state_dict({name: t for name, t in tensors.items() if not name.startswith(SCALING)})
-    except (SafetensorError, RuntimeError) as error:
+    except (SafetensorError, RuntimeError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise ValueError(
             f"{run.weights} must hold the weights of {run.model.name}, but it is damaged or belongs to another "

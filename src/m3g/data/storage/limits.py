@@ -1,0 +1,128 @@
+"""Limits on untrusted files, checked against what a file declares before anything of that size is allocated."""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+import zipfile
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import torch
+
+from m3g import _checks
+from m3g.solvers.shared.memory import memory_limit
+
+MOST_COLUMNS = 50_000  # of a table: the time to read one grows with the number of columns
+MOST_HEADER = 2**24  # characters of the line of names that are read
+MOST_PIXELS = 89_478_485  # of an image: the number above which PIL warns
+ROW_BYTES = 64  # that a row takes in memory beside its views: splits, order, labels, fingerprint
+FEW_CELLS = 2**24  # a table of so many cells may have empty ones
+FEW_ROWS = 10**6  # a table of so many rows may repeat them
+
+
+def parse_json(text: str) -> Any:
+    """`json.loads`; text that is nested too deeply is a `JSONDecodeError` as well."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise json.JSONDecodeError("nested too deeply", text[:1], 0) from None
+
+
+def check_columns(number: int) -> None:
+    if number > MOST_COLUMNS:
+        raise OSError(f"it has {number} columns or more, and {MOST_COLUMNS} are the most: keep fewer columns")
+
+
+def check_cells(rows: int, columns: int, size: int) -> None:
+    """Refuse a large table of nearly only empty cells: far more of them than bytes in its file."""
+    if rows * columns > max(FEW_CELLS, 64 * size):
+        raise OSError(f"its {rows} rows have {columns} columns, nearly all of them empty: name them alike in all rows")
+
+
+def check_rows(rows: int, size: int) -> None:
+    """Refuse rows that do not fit into memory, and many rows that take less than one bit each in their file."""
+    if rows > FEW_ROWS and rows > 8 * size:
+        raise OSError(f"it has {rows} rows in {size} bytes, so nearly all rows are equal: remove the repeated rows")
+    if ROW_BYTES * rows > memory_limit(torch.device("cpu")):
+        raise OSError(f"it has {rows} rows, which do not fit into memory: use fewer rows")
+
+
+def check_pixels(image: Any) -> None:
+    """Refuse an opened but not yet decoded image of too many pixels."""
+    width, height = image.size
+    if width * height > MOST_PIXELS:
+        raise OSError(f"{width} x {height} pixels, and {MOST_PIXELS} pixels are the most")
+
+
+def open_image(file: Any) -> Any:
+    """`PIL.Image.open` with an `OSError` for an image of too many pixels, whatever the filters for warnings are."""
+    module = _checks.extra("PIL.Image", "train")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", module.DecompressionBombWarning)
+            image = module.open(file)
+    except module.DecompressionBombError as error:
+        raise OSError(f"too many pixels: {error}") from error
+    try:
+        check_pixels(image)
+    except OSError:
+        image.close()
+        raise
+    return image
+
+
+def load_numpy(file: str | os.PathLike[str], *, mapped: bool = False) -> Any:
+    """`np.load` without pickle; arrays that are larger than their file or than the memory are refused before."""
+    path = Path(file)
+    try:
+        if zipfile.is_zipfile(path):
+            _check_archive(path)
+        else:
+            with open(path, "rb") as content:
+                _check_array(content, path.stat().st_size, in_memory=not mapped)
+    except (EOFError, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
+        raise OSError(f"damaged: {error}") from error
+    return np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
+
+
+def _check_archive(path: Path) -> None:
+    with zipfile.ZipFile(path) as archive:
+        for member in archive.infolist():
+            if member.filename.endswith(".npy"):
+                with archive.open(member) as content:
+                    _check_array(content, member.file_size, in_memory=True)
+
+
+def _check_array(content: IO[bytes], size: int, *, in_memory: bool) -> None:
+    """Compare the array that the header declares with the size of what holds it and with the memory."""
+    if content.read(len(np.lib.format.MAGIC_PREFIX)) != np.lib.format.MAGIC_PREFIX:
+        raise ValueError("damaged, or no .npy array")
+    version = tuple(content.read(2))
+    read = {
+        (1, 0): np.lib.format.read_array_header_1_0,
+        (2, 0): np.lib.format.read_array_header_2_0,
+        (3, 0): np.lib.format.read_array_header_2_0,
+    }.get(version)  # type: ignore[call-overload]
+    if read is None:
+        raise ValueError(f"damaged, or of an unknown version {version}")
+    shape, _, dtype = read(content)
+    if dtype.hasobject:
+        return  # refused by np.load, which does not allow pickle
+    declared = dtype.itemsize * int(np.prod([int(n) for n in shape], dtype=object)) if shape else dtype.itemsize
+    if declared > size:
+        raise ValueError(f"damaged: an array of shape {shape} in {size} bytes")
+    if in_memory:
+        _checks.fits(f"an array of shape {shape}", declared, memory_limit(torch.device("cpu")), "use a smaller array")
+
+
+MOST_TENSORS_HEADER = 2**23  # bytes of the header of a safetensors file: about 10^5 tensors
+
+
+def check_safetensors(content: bytes) -> None:
+    """Refuse a safetensors header of too many entries, which takes long to parse."""
+    header = int.from_bytes(content[:8], "little")
+    if header > MOST_TENSORS_HEADER:
+        raise ValueError(f"its header has {header} bytes, and {MOST_TENSORS_HEADER} are the most")
