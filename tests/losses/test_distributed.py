@@ -47,11 +47,12 @@ def label(case):
     return " ".join([name, *map(str, options.values()), "masked" * masked, "taught" * taught]).strip()
 
 
+@pytest.mark.parametrize("gather", [True, False])
 @pytest.mark.parametrize("case", CASES, ids=label)
-def test_gather_is_one_process_with_the_full_batch(ranks, case):
+def test_gather_is_one_process_with_the_full_batch(ranks, case, gather):
     name, options, masked, taught = case
-    # In one process there is nothing to gather, but the shuffles are drawn in the same way.
-    module = two.model(name, {**options, "gather": True}, seed=0)
+    # In one process there is nothing to gather. Shuffles and directions are those that rank 0 draws.
+    module = two.model(name, {**options, "gather": gather}, seed=0)
     loss, gradients = two.loss_and_gradients(module, two.data(masked, taught))
     assert any((gradient != 0).any() for gradient in gradients)
     for results in ranks:

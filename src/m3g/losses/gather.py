@@ -80,6 +80,18 @@ def _agree(views: Tensor, mask: Tensor | None, teacher: Tensor | None) -> bool:
     return any(rank[0] for rank in ranks)
 
 
+def shared_generator(generator: torch.Generator | None, *, device: torch.device) -> torch.Generator | None:
+    """A generator on the CPU whose draws are those of rank 0 from `generator` (None: torch's own) on all processes.
+
+    Rank 0 draws from its own, so that all processes draw what one process with the full batch draws.
+    """
+    if not distributed():
+        return generator
+    state = (torch.default_generator if generator is None else generator).get_state().to(device)
+    dist.broadcast(state, src=0)
+    return generator if dist.get_rank() == 0 else torch.Generator().set_state(state.cpu())
+
+
 def shared_seed(generator: torch.Generator | None, *, device: torch.device) -> int:
     """A random seed drawn from `generator` (None: torch's own), that of rank 0 on all processes."""
     seed = torch.randint(2**62, (), generator=generator, device=generator.device if generator else None)

@@ -11,7 +11,7 @@ from torch.nn.functional import normalize as to_unit_length
 from m3g._checks import Views, positive_int
 from m3g.losses.base import ViewLoss, clean, outside_autocast
 from m3g.losses.contrast import enough_points, mean_where, present_points, some_object
-from m3g.losses.gather import shared_seed
+from m3g.losses.gather import shared_generator
 
 LARGEST_FREQUENCY, KNOTS = 3.0, 17
 
@@ -113,7 +113,7 @@ class LeJEPA(ViewLoss):
     def compute(self, views: Tensor, mask: Tensor | None, teacher: Tensor | None = None) -> Tensor:
         generator = self.generator
         if self.gather:
-            generator = torch.Generator().manual_seed(shared_seed(generator, device=views.device))
+            generator = shared_generator(generator, device=views.device)
         return lejepa(
             views,
             regularization=self.regularization,

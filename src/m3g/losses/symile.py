@@ -9,7 +9,7 @@ from torch.nn.functional import cross_entropy
 from m3g._checks import Views, fits, one_of
 from m3g.losses.base import ViewLoss, clean, outside_autocast
 from m3g.losses.contrast import enough_points, some_object
-from m3g.losses.gather import shared_seed
+from m3g.losses.gather import shared_generator
 from m3g.losses.temperature import Temperature, check_temperature
 
 NEGATIVES = ("n", "n_squared")
@@ -151,7 +151,7 @@ class Symile(ViewLoss):
     def compute(self, views: Tensor, mask: Tensor | None, teacher: Tensor | None = None) -> Tensor:
         generator = self.generator
         if self.gather and self.negatives == "n":
-            generator = torch.Generator().manual_seed(shared_seed(generator, device=views.device))
+            generator = shared_generator(generator, device=views.device)
         return symile(
             views,
             temperature=self.temperature(),
