@@ -7,7 +7,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 
-def typed(function: Any, options: Mapping[str, Any], *, prefix: str = "") -> None:
+def typed(function: Callable[..., object], options: Mapping[str, object], *, prefix: str = "") -> None:
     """Refuse options of other types than the annotations of a function or class (of its constructor) ask for.
 
     Example:
@@ -19,8 +19,8 @@ def typed(function: Any, options: Mapping[str, Any], *, prefix: str = "") -> Non
     """
     hints = get_type_hints(function.__init__ if isinstance(function, type) else function)  # type: ignore[misc]
     for name, value in options.items():
-        if name in hints and not _fits(value, hints[name]):
-            raise ValueError(f"{prefix}{name} must be {_in_words(hints[name])}, got {value!r}.")
+        if name in hints and not fits(value, hints[name]):
+            raise ValueError(f"{prefix}{name} must be {in_words(hints[name])}, got {value!r}.")
 
 
 _WORDS: dict[Any, str] = {
@@ -34,34 +34,36 @@ _WORDS: dict[Any, str] = {
 }
 
 
-def _fits(value: Any, hint: Any) -> bool:
+def fits(value: object, hint: Any) -> bool:
+    """Whether a plain value is of the type that an annotation gives."""
     origin, inner = get_origin(hint), get_args(hint)
     if hint is Any:
         return True
     if origin in (Union, UnionType):
-        return any(_fits(value, part) for part in inner)
+        return any(fits(value, part) for part in inner)
     if origin is Literal:
         return value in inner
     if origin is tuple:
-        return isinstance(value, (list, tuple)) and len(value) == len(inner) and all(map(_fits, value, inner))
+        return isinstance(value, (list, tuple)) and len(value) == len(inner) and all(map(fits, value, inner))
     if origin is Sequence:
-        return isinstance(value, (list, tuple)) and all(_fits(part, inner[0]) for part in value)
+        return isinstance(value, (list, tuple)) and all(fits(part, inner[0]) for part in value)
     if hint in (int, float):
         return isinstance(value, (int, hint)) and not isinstance(value, bool)
     return isinstance(value, origin or hint)
 
 
-def _in_words(hint: Any) -> str:
+def in_words(hint: Any) -> str:
+    """An annotation without the names of Python's types."""
     origin, inner = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
         # what has no words is a Python object, which no file of settings can hold
         parts = [part for part in inner if part in _WORDS or get_origin(part) not in (None, Callable)]
-        return " or ".join(map(_in_words, parts))
+        return " or ".join(map(in_words, parts))
     if origin is Literal:
         return " or ".join(map(repr, inner))
     if origin is tuple:
         return f"a list of {len(inner)} numbers"
     if origin is Sequence:
-        one = _in_words(inner[0]).removeprefix("a ")
+        one = in_words(inner[0]).removeprefix("a ")
         return f"a list of {one.replace('word', 'words').replace('number', 'numbers')}"
     return _WORDS.get(origin or hint, str(hint))

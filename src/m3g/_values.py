@@ -12,6 +12,29 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
+# what other programs call a setting, and what it is called here
+SYNONYMS = {
+    "backbone": "encoder",
+    "batch": "batch_size",
+    "bs": "batch_size",
+    "dataset": "data",
+    "dim": "embedding_size",
+    "epsilon": "temperature",
+    "gpus": "devices",
+    "lr": "learning_rate",
+    "max_epochs": "epochs",
+    "min_lr": "min_learning_rate",
+    "model": "encoder",
+    "num_epochs": "epochs",
+    "output": "out",
+    "steps": "max_steps",
+    "tau": "temperature",
+    "temperature": "epsilon",
+    "warmup": "warmup_epochs",
+    "wd": "weight_decay",
+    "workers": "num_workers",
+}
+
 
 def _finite(value: object) -> bool:
     """Whether a value is a number that a float can hold."""
@@ -68,14 +91,20 @@ def among(what: str, got: Iterable[str], known: Iterable[str]) -> None:
 
 
 def meant(got: object, known: Iterable[str]) -> str:
-    """The end of a message about a wrong name: the known name that is most like it, if one is.
+    """The end of a message about a wrong name: the known name that it stands for elsewhere, or the most similar one.
 
     Example:
         >>> meant("infonce-pw", ["m3g", "infonce-pwe"]), meant("x", ["m3g"])
         (': did you mean infonce-pwe?', '.')
+        >>> meant("--lr", ["--loop.epochs", "--optim.learning_rate"])
+        ': did you mean --optim.learning_rate?'
     """
-    near = difflib.get_close_matches(str(got), list(known), n=1, cutoff=0.7)
-    return f": did you mean {near[0]}?" if near else "."
+    names = list(known)
+    ends = {name.lstrip("-").rpartition(".")[2]: name for name in reversed(names)}
+    word = str(got).lstrip("-").rpartition(".")[2].replace("-", "_")
+    found = [ends[other] for other in (word, SYNONYMS.get(word)) if other in ends]
+    found += difflib.get_close_matches(str(got), names, n=1, cutoff=0.7)
+    return f": did you mean {found[0]}?" if found else "."
 
 
 def fits(what: str, num_bytes: float, limit: float, instead: str) -> None:

@@ -96,7 +96,7 @@ CASES = [
     (["--nonsense", "3"], r"must be those that m3g train --help lists, got --nonsense\.$"),
     (["--lop.epochs", "3"], r"got --lop.epochs: did you mean --loop.epochs\?$"),
     (["--loss", "infonce-pw"], r"got 'infonce-pw': did you mean infonce-pwe\?$"),
-    (["--loss_options.epsilom", "0.1"], r"got 'epsilom': did you mean epsilon\?$"),
+    (["--loss_options.epsilom", "0.1"], r"got epsilom: did you mean epsilon\?$"),
     (["--data_options.batchsize", "3"], r"got batchsize: did you mean batch_size\?$"),
     (["--view_dropout", "1.5"], "view_dropout must be a number from 0"),
     (["--config", "missing.yaml"], "missing.yaml"),

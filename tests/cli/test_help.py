@@ -4,7 +4,7 @@ import pytest
 
 from m3g import losses
 from m3g.cli import main
-from m3g.data import MODULES
+from m3g.data import available
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_the_overview_names_every_command(capsys):
 
 
 @pytest.mark.parametrize(
-    ("command", "name"), [*(("losses", name) for name in losses.available()), *(("data", name) for name in MODULES)]
+    ("command", "name"), [*(("losses", name) for name in losses.available()), *(("data", name) for name in available())]
 )
 def test_every_option_is_explained(capsys, monkeypatch, command, name):
     monkeypatch.setenv("COLUMNS", "200")

@@ -138,9 +138,9 @@ def test_names_that_look_like_formulas(finished, tmp_path, monkeypatch, capsys):
 def test_solvers_from_the_command_line(tmp_path, monkeypatch, refused):
     monkeypatch.chdir(tmp_path)
     words = ["--loss_options.solver.name", "sampled", "--loss_options.solver.rank", "512"]
-    settings, others = read_settings([*words, "--out", "run"])
-    assert others == ["--out", "run"]
-    solver = build_loss(Config.from_dict(settings)).solver
+    given = read_settings([*words, "--out", "run"])
+    assert given.others == ["--out", "run"]
+    solver = build_loss(Config.from_dict(given.settings)).solver
     assert (solver.name, solver.rank) == ("sampled", 512)
     for wrong, message in (
         (["--loss_options.solver.name", "magic"], "solver must be one of"),

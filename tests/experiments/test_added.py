@@ -34,7 +34,7 @@ class Mine(InfoNCEPairwise):
 @pytest.fixture
 def file(tmp_path):
     """The user's file; what it registers is gone after the test, and all else in its old order."""
-    registered = (view_sets.SETS, views_grids.GRIDS, views_grids.FIXED, registry._LOSSES)
+    registered = (view_sets.SETS, views_grids.GRIDS, views_grids.FIXED, registry.LOSSES)
     before = [dict(entries) for entries in registered]
     (tmp_path / "mine.py").write_text(FILE)
     yield tmp_path / "mine.py"

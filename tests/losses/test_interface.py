@@ -222,7 +222,7 @@ def test_all_tuples_of_a_large_batch_are_refused_with_their_size():
         (lambda: losses.build("infonse"), r"name must be one of .*'infonce-pwe'.* got 'infonse'"),
         (
             lambda: losses.build("mmcr", temperature=1),
-            r"'mmcr' must be one of compression, normalize, gather",
+            r"'mmcr' must be among compression, normalize, gather",
         ),
         (
             lambda: losses.build("gram", temperature=-1.0),

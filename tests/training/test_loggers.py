@@ -151,7 +151,7 @@ def test_wrong_names(names, message):
 
 
 def test_the_words_of_a_list():
-    settings, others = read_settings(["--logger", "csv", "wandb", "--out", "run", "--logger", "mlflow", "--seed", "1"])
-    assert settings == {"logger": ["csv", "wandb", "mlflow"], "seed": 1}
-    assert others == ["--out", "run"]
-    assert read_settings(["--logger", "[csv, none]"])[0] == {"logger": ["csv", "none"]}
+    given = read_settings(["--logger", "csv", "wandb", "--out", "run", "--logger", "mlflow", "--seed", "1"])
+    assert given.settings == {"logger": ["csv", "wandb", "mlflow"], "seed": 1}
+    assert given.others == ["--out", "run"]
+    assert read_settings(["--logger", "[csv, none]"]).settings == {"logger": ["csv", "none"]}

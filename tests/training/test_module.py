@@ -150,8 +150,8 @@ def test_absent_views_are_trained_around(tmp_path):
         view[rng.permutation(120)[:20] if l else []] = np.nan
         np.save(tmp_path / f"{l}.npy", view)
         paths.append(str(tmp_path / f"{l}.npy"))
-    config = small(data="arrays", loss="m3g", views_per_step=2)
-    config.data_options = {"paths": paths, "batch_size": 20}
+    config = small(loss="m3g", views_per_step=2)
+    config.data, config.data_options = "arrays", {"paths": paths, "batch_size": 20}
     fit.train(config, tmp_path / "run")
 
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from m3g._checks import one_of
+from m3g._catalogue import DATA, ENCODERS, LOSSES, find
 
 DESCRIPTION = {
     "losses": "List the losses that m3g train --loss takes; with a name, its options.",
@@ -27,31 +27,32 @@ def arguments(parser: Any, name: str) -> None:
 
 
 def run(args: Any, name: str) -> int:
-    if name == "losses":
-        from m3g import losses
-
-        if args.name is None:
-            print_table(["loss", "what it does", "cost"], losses.describe())
-            print("\nm3g losses NAME shows the options of a loss, m3g train --loss NAME uses it.")
-        else:
-            kind: type = type(losses.build(args.name))
-            summary, cost = next(row[1:] for row in losses.describe() if row[0] == args.name)
-            print(f"{args.name}: {summary}. Cost: {cost}.\n")
-            _print_options("loss", args.name, kind)
-        return 0
-    if name == "encoders":
-        return _encoders(args.name)
-    from m3g import data
-
-    if args.name is None:
-        print_table(["data", "what it is"], data.describe())
-        print("\nm3g data NAME shows the options of a data set, m3g train --data NAME uses it.")
-    else:
-        _print_options("data", args.name, data.find(args.name))
+    {"losses": _losses, "data": _data, "encoders": _encoders}[name](args.name)
     return 0
 
 
-def _encoders(name: str | None) -> int:
+def _losses(name: str | None) -> None:
+    if name is None:
+        rows = [(loss, entry.summary, entry.cost) for loss, entry in LOSSES.items()]
+        print_table(["loss", "what it does", "cost"], rows)
+        print("\nm3g losses NAME shows the options of a loss, m3g train --loss NAME uses it.")
+    else:
+        entry = find("the loss", name, LOSSES)
+        print(f"{name}: {entry.summary}. Cost: {entry.cost}.\n")
+        _print_options("loss", name, entry.load())
+
+
+def _data(name: str | None) -> None:
+    if name is None:
+        print_table(["data", "what it is"], [(data, entry.headline()) for data, entry in DATA.items()])
+        print("\nm3g data NAME shows the options of a data set, m3g train --data NAME uses it.")
+    else:
+        _print_options("data", name, find("the data set", name, DATA).load())
+
+
+def _encoders(name: str | None) -> None:
+    if name is not None:
+        kind = find("the encoder", name, ENCODERS).load()
     from m3g.nets import registry
 
     if name is None:
@@ -59,10 +60,8 @@ def _encoders(name: str | None) -> int:
         print("\nm3g encoders NAME shows the options of an encoder, m3g train --encoder NAME uses it for every view,")
         print("--view.photo.encoder NAME --view.photo.OPTION VALUE for the view photo.")
     else:
-        entry = registry.ENCODERS[one_of("the encoder", name, registry.ENCODERS)]
-        _print_options("encoder", name, entry.factory, only=registry.options(name))
+        _print_options("encoder", name, kind, only=registry.options(name))
         print(f"\nFor one view: --view.NAME.encoder {name} --view.NAME.OPTION VALUE.")
-    return 0
 
 
 def _print_options(what: str, name: str, kind: Any, *, only: Sequence[str] | None = None) -> None:

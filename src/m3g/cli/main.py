@@ -5,21 +5,19 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
-import re
 import sys
 import traceback
 from collections.abc import Sequence
 from datetime import timedelta
 from importlib.metadata import version
-from types import ModuleType
-from typing import Any
 
-from m3g._checks import meant
-from m3g.cli.launch import USER_ERROR, end_with_parent, run_in_processes
+from m3g._values import meant
+from m3g.cli.launch import USER_ERROR, end_with_parent
+from m3g.cli.parser import Parser
 
 # name: (module, what the list of commands says); a module has `arguments(parser, name)` and `run(args, name)`, and may
-# have `prepare(words)`, which gives the settings of a run among the words, for `args.settings`, and the other words,
-# and `processes(args)`, in how many processes the command runs
+# have `prepare(words)`, which gives the settings of a run among the words, for `args.given`, and the other words,
+# and `names()`, more options that a misspelt one may stand for
 COMMANDS = {
     "train": ("train", "learn a representation from k views; start here"),
     "evaluate": ("evaluate", "measure a trained run again: probes, retrieval, matching, pictures"),
@@ -73,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         named = "" if "pip install" in str(error) else "; the commands need the extra: pip install 'm3g[train]'"
         return _fail(f"{error}{named}", debug)
-    except (ValueError, OSError, argparse.ArgumentError, MemoryError, RecursionError) as error:
+    except (ValueError, OSError, MemoryError, RecursionError) as error:
         return _fail(_one_line(error), debug)
     except RuntimeError as error:
         if "gloo" not in str(error):
@@ -97,58 +95,31 @@ def _dispatch(arguments: list[str]) -> int:
     if name not in COMMANDS:
         raise ValueError(f"the command must be one of {', '.join(COMMANDS)}, got {name!r}{meant(name, COMMANDS)}")
     module, summary = COMMANDS[name]
-    command: Any = importlib.import_module(f"m3g.cli.{module}")
-    # settings come first: what is wrong with them can be told before there is a parser, which takes a while to build
-    prepare = getattr(command, "prepare", lambda words: (None, words))
-    settings, words = prepare(arguments[1:])
-    args = _parse(_parser(name, command, summary), words, name)
-    args.settings = settings
-    if name != "reproduce":  # whose --run is the id of one that may not have begun
-        _open_runs(getattr(args, "runs", None) or [getattr(args, "run", None)])
-    count = command.processes(args) if hasattr(command, "processes") else 1
-    return run_in_processes(count, arguments) if count > 1 else int(command.run(args, name) or 0)
-
-
-def _parser(name: str, command: ModuleType, summary: str) -> Any:
-    from jsonargparse import ArgumentParser, DefaultHelpFormatter
-
-    class Formatter(DefaultHelpFormatter, argparse.RawDescriptionHelpFormatter):
-        """Keep the line breaks of a description, where examples stand."""
-
-    parser = ArgumentParser(
-        prog=f"m3g {name}",
+    command = importlib.import_module(f"m3g.cli.{module}")
+    given, words = command.prepare(arguments[1:]) if hasattr(command, "prepare") else (None, arguments[1:])
+    parser = Parser(
+        f"m3g {name}",
         usage=f"m3g {name} {getattr(command, 'USAGE', {}).get(name, '[options]')}",
         description=getattr(command, "DESCRIPTION", {}).get(name, summary),
-        exit_on_error=False,
-        print_config=None,  # m3g train has one of its own, which knows how the settings are written
-        allow_abbrev=False,
-        formatter_class=Formatter,
     )
     command.arguments(parser, name)
-    return parser
+    args = parser.parse(words, also=getattr(command, "names", list))
+    args.given, args.words = given, arguments
+    if name != "reproduce":  # whose --run is the id of one that may not have begun
+        _open_runs(args)
+    return int(command.run(args, name) or 0)
 
 
-def _parse(parser: Any, words: list[str], name: str) -> Any:
-    """The arguments; an option that there is not is told with the one that it resembles."""
-    try:
-        return parser.parse_args(words)
-    except argparse.ArgumentError as error:
-        unknown = re.search(r"[Uu]nrecognized arguments: ([^\s=]+)", str(error))
-        if unknown is None:
-            raise
-        raise ValueError(
-            f"the options of m3g {name} must be those that m3g {name} --help lists, got {unknown[1]}"
-            f"{meant(unknown[1], parser._option_string_actions)}"
-        ) from error
-
-
-def _open_runs(runs: Sequence[str | None]) -> None:
-    """Refuse what is no run, before the libraries that the command needs are loaded."""
+def _open_runs(args: argparse.Namespace) -> None:
+    """Open the runs that a command is given, before the libraries that it needs are loaded."""
     from m3g.training.runs.folder import Run
 
-    for run in runs:
-        if run is not None:
-            Run(run).open()
+    if getattr(args, "run", None) is not None:
+        args.run = Run(args.run)
+    if hasattr(args, "runs"):
+        args.runs = [Run(run) for run in args.runs]
+    for run in getattr(args, "runs", None) or filter(None, [getattr(args, "run", None)]):
+        run.open()
 
 
 def _fail(message: str, debug: bool, *, code: int = USER_ERROR) -> int:
@@ -189,19 +160,4 @@ def _one_line(error: BaseException) -> str:
     if "DataLoader worker process" in lines[0]:
         lines = [lines[-1].removeprefix(f"{type(error).__name__}: ")]  # the others are the worker's traceback
     text = " ".join(" ".join(lines).split())
-    if isinstance(error, argparse.ArgumentError):
-        return _in_words(text)
     return text if isinstance(error, ValueError) else f"{type(error).__name__}: {text}"
-
-
-def _in_words(text: str) -> str:
-    """What the parser says about a value of another type, without the names of Python's types."""
-    key = re.match('Parser key "(.+?)": (Expected|Does not validate)', text)
-    value = re.search("(?:Got|Given) value: (.*)$", text)
-    if key is None or value is None:
-        return text
-    kinds = {"int": "a whole number", "float": "a number", "str": "a word", "bool": "true or false", "NoneType": "null"}
-    named = dict.fromkeys(re.findall(r"Expected a <class '(\w+)'>", text))
-    if not named or not set(named) <= set(kinds):
-        return text
-    return f"{key[1]} must be {' or '.join(kinds[name] for name in named)}, got {value[1]}."

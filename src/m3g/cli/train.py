@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
-from m3g.cli.words import read_settings
-from m3g.training.settings.config import Config
-from m3g.training.settings.names import check_data_options
+from m3g._catalogue import DATA, ENCODERS, LOSSES
+from m3g.cli.launch import run_in_processes
+from m3g.cli.words import Given, read_settings
+from m3g.training.loop.processes import is_first, started
+from m3g.training.runs.folder import Run
+from m3g.training.settings.config import GROUPS, Config
 
 # the others are settings of the run
 COMMAND_OPTIONS = ("out", "resume", "views", "table", "labels", "groups", "split", "trust", "accept_changes", "dry_run")
@@ -68,101 +73,102 @@ def arguments(parser: Any, name: str) -> None:
         action="store_true",
         help="resume although config.yaml is not what the checkpoint was written with",
     )
-    parser.add_class_arguments(Config)  # for --help: `prepare` has taken them before this parser sees the words
+    for group, kind in (("", Config), *GROUPS.items()):
+        _add_settings(parser.add_argument_group(group or "settings"), kind, f"{group}." if group else "")
 
 
-def prepare(words: list[str]) -> tuple[dict[str, Any], list[str]]:
+def _add_settings(parser: Any, kind: type, prefix: str) -> None:
+    """List settings in the help: `prepare` has taken them before the parser reads the words."""
+    from docstring_parser.google import parse
+
+    meanings = {part.arg_name: " ".join((part.description or "").split()) for part in parse(kind.__doc__ or "").params}
+    for field in dataclasses.fields(kind):
+        if field.name not in GROUPS:
+            name, default = field.name, field.default if field.default is not dataclasses.MISSING else None
+            shown = ".NAME.OPTION" if name == "view" else ".NAME" if name.endswith("_options") else ""
+            parser.add_argument(f"--{prefix}{name}{shown}", metavar="VALUE", default=default, help=meanings[name])
+
+
+def names() -> list[str]:
+    """The options of all losses, data sets and encoders, which a wrong one may stand for."""
+    groups = {"data_options": DATA, "loss_options": LOSSES, "encoder_options": ENCODERS}
+    return [
+        f"--{group}.{name}" for group, all_ in groups.items() for entry in all_.values() for name in entry.options()
+    ]
+
+
+def prepare(words: list[str]) -> tuple[Given, list[str]]:
     """The settings of the run among the words of the command line, and the other words."""
-    settings, others = read_settings(words, ignored=COMMAND_OPTIONS)
-    if not {"-h", "--help"} & set(others):
-        Config.from_dict(settings)
-    return settings, others
+    given = read_settings(words, ignored=COMMAND_OPTIONS)
+    return given, given.others
 
 
-def settings(args: Any) -> Config:
-    """The configuration that the arguments of `m3g train` describe."""
-    config = _with_files(Config.from_dict(args.settings), args)
-    check_data_options(config)
-    return config
-
-
-def _with_files(config: Config, args: Any) -> Config:
+def _with_files(settings: dict[str, Any], args: Namespace) -> dict[str, Any]:
     """The settings with the files that the user names for short."""
     given = [option for option in ("table", "views") if getattr(args, option) is not None]
     for option, needs in (("labels", "--views or --table"), ("groups", "--table"), ("split", "--table")):
         if getattr(args, option) is not None and not any(f"--{name}" in needs for name in given):
             raise ValueError(f"--{option} must come with {needs}, got none: add it or leave --{option} out.")
     if not given:
-        return config
+        return settings
     data = "objects" if args.table is not None else "arrays"
     if data == "arrays" and len(args.views) < 2:
         raise ValueError(f"--views must be k >= 2 files, one per view, got {len(args.views)}.")
-    if config.data not in (data, Config().data):
+    if settings.get("data", data) not in (data, Config().data):
         raise ValueError(
-            f"--{given[0]} must be used with the data set {data}, got --data {config.data}: leave one of them out."
+            f"--{given[0]} must be used with the data set {data}, got --data {settings['data']}: leave one of them out."
         )
-    config.data = data
+    options = settings.get("data_options", {})
+    if not isinstance(options, dict):
+        return settings  # refused with all other settings
     for option, name in (("table",) * 2, ("views", "paths"), ("labels",) * 2, ("groups",) * 2, ("split",) * 2):
-        if getattr(args, option) is not None:
-            _add(config.data_options, name, getattr(args, option), option=f"--{option}")
-    return config
+        value = getattr(args, option)
+        if value is not None and options.setdefault(name, value) != value:
+            raise ValueError(
+                f"--{option} must stand without data_options.{name}, which it sets, got {value} and "
+                f"{options[name]}: leave one out."
+            )
+    return {**settings, "data": data, "data_options": options}
 
 
-def _add(options: dict[str, Any], name: str, value: Any, *, option: str) -> None:
-    if options.get(name, value) != value:
-        raise ValueError(
-            f"{option} must stand without data_options.{name}, which it sets, got {value} and "
-            f"{options[name]}: leave one out."
-        )
-    options[name] = value
-
-
-def wanted(args: Any) -> tuple[Config, Path]:
-    """The settings and the folder of the run that the arguments ask for, a new one or one to be resumed."""
-    from m3g.training.runs.folder import Run
-
+def wanted(args: Namespace) -> tuple[Config, Run]:
+    """The validated settings and the folder of the run that the arguments ask for, a new one or one to be resumed."""
+    settings = _with_files(args.given.settings, args)
     if args.resume is None:
-        config = settings(args)
-        return config, Path(args.out) if args.out is not None else next_run(Path("runs"), config.loss)
-    if settings(args) != Config() or args.out is not None:
+        config = Config.from_dict(settings, origin=args.given.origin)
+        return config, Run(args.out if args.out is not None else next_run(Path("runs"), config.loss))
+    if settings or args.out is not None:
         raise ValueError(
             "--resume must stand without other settings, because a run continues with its own: leave them out, or "
             "start a new run."
         )
-    folder = Path(args.resume) if args.resume else newest_run(Path("runs"))
-    return Run(folder).open(), folder
+    run = Run(args.resume if args.resume else newest_run(Path("runs")))
+    return run.open(), run
 
 
-def processes(args: Any) -> int:
-    """How many processes to start: none but this one if torchrun has started them already."""
-    from m3g.training.loop.processes import started
-
-    return 1 if started() or args.dry_run or args.print_config else wanted(args)[0].loop.devices
-
-
-def run(args: Any, name: str) -> int:
-    from m3g.training.loop.build import build_data
-    from m3g.training.loop.fit import train
-    from m3g.training.loop.loggers import Loggers
-    from m3g.training.loop.processes import is_first
-    from m3g.training.runs.evaluate import finish, watch
-    from m3g.training.runs.folder import Run
-
-    if args.print_config:
-        print(wanted(args)[0].to_yaml(), end="")
-        return 0
+def run(args: Namespace, name: str) -> int:
     config, folder = wanted(args)
-    resume = args.resume is not None
+    if args.print_config:
+        print(config.to_yaml(), end="")
+        return 0
+    if config.loop.devices > 1 and not args.dry_run and not started():
+        return run_in_processes(config.loop.devices, args.words)
     if args.dry_run:
         from m3g.training.loop.dry_run import dry_run
 
         print(dry_run(config, trust=args.trust))
         return 0
+    from m3g.training.loop.build import build_data
+    from m3g.training.loop.fit import fit
+    from m3g.training.loop.loggers import Loggers
+    from m3g.training.runs.evaluate import finish, watch
+
+    resume = args.resume is not None
     if not resume and is_first():
-        Run(folder).refuse_existing()  # before the data is read, which may take long
+        folder.refuse_existing()  # before the data is read, which may take long
     with Loggers(config, folder) as loggers:
         data = build_data(config)
-        done = train(
+        fit(
             config,
             folder,
             data=data,
@@ -172,7 +178,7 @@ def run(args: Any, name: str) -> int:
             callbacks=watch(config, folder),
             loggers=loggers,
         )
-        finish(done, data, trust=args.trust)
+        finish(folder, data, trust=args.trust)
         loggers.log_results()
     return 0
 

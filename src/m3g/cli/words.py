@@ -1,4 +1,4 @@
-"""From the words of a command line to plain settings; what they are worth is for `Config.from_dict` to say."""
+"""From the words of a command line to plain settings, which `Config.from_dict` validates."""
 
 from __future__ import annotations
 
@@ -6,27 +6,41 @@ import dataclasses
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any, get_origin, get_type_hints
+from typing import Any, NamedTuple, get_origin, get_type_hints
 
 import yaml
 
-from m3g.training.settings.config import Config
+from m3g.training.settings.config import Config, flat
 from m3g.training.settings.plain_yaml import plain_yaml, read_yaml
 
 
-def read_settings(words: list[str], *, ignored: tuple[str, ...] = ()) -> tuple[dict[str, Any], list[str]]:
-    """The settings that the words give, and the words that are none.
+class Given(NamedTuple):
+    """Settings on a command line.
 
-    `--a.b.c VALUE` and `--a.b.c=VALUE` set what stands under a, b, c; `--config FILE` sets what is in the file. What
-    comes later replaces what came before; a setting that is a list of words takes all words up to the next option, and
-    more if the option is repeated. Names in `ignored` may stand in a file and are left out.
+    Attributes:
+        settings: nested, in plain values, not validated yet.
+        origin: the file of every setting that comes from one, by its dotted name.
+        others: the words that are no settings.
+    """
+
+    settings: dict[str, Any]
+    origin: dict[str, str]
+    others: list[str]
+
+
+def read_settings(words: list[str], *, ignored: tuple[str, ...] = ()) -> Given:
+    """Split a command line into settings and other words.
+
+    `--a.b.c VALUE` and `--a.b.c=VALUE` set a.b.c; `--config FILE` sets what is in the file. Later settings replace
+    earlier ones; a setting that is a list of words takes all words up to the next option, and more if the option is
+    repeated. Names in `ignored` may be in a file and are left out.
 
     Example:
-        >>> read_settings(["--out", "run", "--loss_options.solver.rank", "512", "--loop.epochs=3"])
+        >>> given = read_settings(["--out", "run", "--loss_options.solver.rank", "512", "--loop.epochs=3"])
+        >>> given.settings, given.others
         ({'loss_options': {'solver': {'rank': 512}}, 'loop': {'epochs': 3}}, ['--out', 'run'])
     """
-    settings: dict[str, Any] = {}
-    others: list[str] = []
+    given = Given({}, {}, [])
     rest = list(words)
     lists: dict[str, list[str]] = {}
     known = {field.name for field in dataclasses.fields(Config)}
@@ -36,25 +50,25 @@ def read_settings(words: list[str], *, ignored: tuple[str, ...] = ()) -> tuple[d
         option, equals, value = word.partition("=")
         path = option.removeprefix("--").split(".")
         if not option.startswith("--") or path[0] not in (*known, "config"):
-            others.append(word)
+            given.others.append(word)
             continue
         if not equals:
             if not rest or rest[0].startswith("--"):
                 raise ValueError(f"{option} must have a value, got none.")
             value = rest.pop(0)
         if path == ["config"]:
-            content = _read_file(value)
-            content = {name: part for name, part in content.items() if name not in ignored}
-            Config.from_dict(content, source=value)  # whole, before options take the place of some of it
-            _merge(settings, content)
+            content = {name: part for name, part in _read_file(value).items() if name not in ignored}
+            given.origin.update(dict.fromkeys(flat(content), value))
+            _merge(given.settings, content)
         elif path[0] in several and len(path) == 1 and not value.startswith("["):
-            found = settings[path[0]] = lists.setdefault(path[0], [])
+            found = lists.setdefault(path[0], [])
             found.append(value)
             while rest and not rest[0].startswith("-"):
                 found.append(rest.pop(0))
+            _put(given, path, found)
         else:
-            _put(settings, path, _value(option, path, value))
-    return settings, others
+            _put(given, path, _value(option, path, value))
+    return given
 
 
 def _read_file(given: str) -> dict[str, Any]:
@@ -86,13 +100,19 @@ def _value(option: str, path: list[str], word: str) -> Any:
         ) from error
 
 
-def _put(settings: dict[str, Any], path: list[str], value: Any) -> None:
+def _put(given: Given, path: list[str], value: Any) -> None:
     *folders, name = path
-    for folder in folders:
-        if not isinstance(settings.get(folder), dict):
-            settings[folder] = {}
-        settings = settings[folder]
-    settings[name] = value
+    place = given.settings
+    for depth, folder in enumerate(folders, start=1):
+        if not isinstance(place.get(folder), dict):
+            group = ".".join(path[:depth])
+            if group in given.origin:
+                kind = type(place[folder]).__name__
+                raise ValueError(f"{given.origin[group]}: {group} must be a mapping of names to values, got {kind}.")
+            place[folder] = {}
+        place = place[folder]
+    place[name] = value
+    given.origin.pop(".".join(path), None)
 
 
 def _merge(settings: dict[str, Any], more: dict[str, Any]) -> None:

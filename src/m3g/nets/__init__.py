@@ -6,11 +6,10 @@ from m3g.nets.encoders import MLP, EEGEncoder
 from m3g.nets.heads import Head, Predictor, Projector
 from m3g.nets.multiview import MultiViewNet
 from m3g.nets.processors import processor_of
-from m3g.nets.registry import ENCODERS, build_encoder
+from m3g.nets.registry import build_encoder
 from m3g.nets.teacher import Teacher
 
 __all__ = [
-    "ENCODERS",
     "MLP",
     "EEGEncoder",
     "Head",

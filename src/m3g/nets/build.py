@@ -11,13 +11,13 @@ import torch
 from torch import nn
 
 from m3g import _checks
+from m3g._catalogue import ENCODERS, OF_A_VIEW
 from m3g.nets.heads import Predictor, Projector
 from m3g.nets.multiview import MultiViewNet
-from m3g.nets.registry import ENCODERS, Spec, build_encoder
+from m3g.nets.registry import Spec, build_encoder
 from m3g.solvers.shared.memory import memory_limit
 
 BORROWED = ("transformers", "vit")  # built by transformers, which does more than make layers
-OF_A_VIEW = ("share", "frozen", "learning_rate")  # what the spec of one view may have beside kind and options
 
 
 def build_encoders(

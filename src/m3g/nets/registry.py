@@ -5,54 +5,37 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from torch import nn
 
 from m3g import _checks
+from m3g._catalogue import ENCODERS, find
 from m3g._options import typed
-from m3g.nets.backbones import FITTED, ModuleEncoder, TransformersEncoder, ViT, import_module_class, width_on
-from m3g.nets.conv import ConvNet
-from m3g.nets.encoders import MLP, EEGEncoder
+from m3g.nets.backbones import FITTED as FITTED_CONFIG
+from m3g.nets.backbones import ModuleEncoder, import_module_class, width_on
 from m3g.nets.layout import channels_first, image_shape
-from m3g.nets.spectrogram import SpectrogramNet
-from m3g.nets.text import ByteTransformer
 
 Spec = str | Mapping[str, Any] | nn.Module
 Shape = Sequence[int]
 
 
-class EncoderEntry(NamedTuple):
-    """An encoder of the registry: its class, for which views it is made, and the options that follow from a shape."""
-
-    factory: Callable[..., nn.Module]
-    summary: str
-    fitted: Callable[[Shape], dict[str, Any]] = lambda shape: {}
-
-
-def _of_image(shape: Shape) -> dict[str, Any]:
+def _of_image(shape: Shape) -> dict[str, int]:
     return {"in_channels": (image_shape(shape) or shape)[0]}
 
 
-ENCODERS = {
-    "mlp": EncoderEntry(
-        MLP, "rows of numbers: a multilayer perceptron", lambda shape: {"in_features": math.prod(shape)}
-    ),
-    "conv": EncoderEntry(ConvNet, "small images: a convolutional network", _of_image),
-    "vit": EncoderEntry(
-        ViT,
-        "larger images: a vision transformer",
-        lambda shape: {**_of_image(shape), "size": (image_shape(shape) or shape)[-1]},
-    ),
-    "text": EncoderEntry(ByteTransformer, "text: a transformer over bytes", lambda shape: {"length": shape[0]}),
-    "spectrogram": EncoderEntry(SpectrogramNet, "sound: convolutions over a spectrogram"),
-    "eeg": EncoderEntry(
-        EEGEncoder,
-        "one signal channel: the paper's convolutions",
-        lambda shape: {"in_channels": shape[0] if len(shape) > 1 else 1},
-    ),
-    "transformers": EncoderEntry(TransformersEncoder, "images, text, sound: any model of transformers"),
+# the arguments of an encoder's constructor that follow from the shape of a view
+FITTED: dict[str, Callable[[Shape], dict[str, int]]] = {
+    "mlp": lambda shape: {"in_features": math.prod(shape)},
+    "conv": _of_image,
+    "vit": lambda shape: {**_of_image(shape), "size": (image_shape(shape) or shape)[-1]},
+    "text": lambda shape: {"length": shape[0]},
+    "eeg": lambda shape: {"in_channels": shape[0] if len(shape) > 1 else 1},
 }
+
+
+def _fitted(kind: str, shape: Shape) -> dict[str, int]:
+    return FITTED[kind](shape) if kind in FITTED else {}
 
 
 def describe() -> list[tuple[str, str, str]]:
@@ -72,9 +55,8 @@ def options(name: str) -> list[str]:
         >>> options("mlp")
         ['width', 'depth', 'dropout']
     """
-    entry = ENCODERS[_checks.one_of("encoder", name, ENCODERS)]
-    given = {*entry.fitted((8, 8, 8)), *(["rate"] if name == "spectrogram" else [])}
-    return [word for word in inspect.signature(entry.factory).parameters if word not in given]
+    given = {*_fitted(name, (8, 8, 8)), *(["rate"] if name == "spectrogram" else [])}
+    return [word for word in find("encoder", name, ENCODERS).options() if word not in given]
 
 
 def build_encoder(spec: Spec, *, input_shape: Sequence[int], trust: bool = False) -> nn.Module:
@@ -103,16 +85,16 @@ def build_encoder(spec: Spec, *, input_shape: Sequence[int], trust: bool = False
         module = _call(found, dict(options.get("init_args") or {}))
         return ModuleEncoder(module, input_shape)
     kind = _checks.one_of("encoder", options.pop("kind", None), ENCODERS)
-    entry = ENCODERS[kind]
-    typed(entry.factory, options)
+    factory = ENCODERS[kind].load()
+    typed(factory, options)
     if kind != "transformers":
-        encoder = _call(entry.factory, {**entry.fitted(input_shape), **options})
+        encoder = _call(factory, {**_fitted(kind, input_shape), **options})
         return channels_first(encoder, input_shape) if kind in ("conv", "vit") else encoder
     if len(input_shape) == 3:
         # Images: the model is built for the size of the data unless the user says otherwise.
-        fitted = dict(zip(FITTED, (input_shape[-1], input_shape[0])))
+        fitted = dict(zip(FITTED_CONFIG, (input_shape[-1], input_shape[0])))
         options["config"] = {**fitted, **(options.get("config") or {})}
-    encoder = _call(TransformersEncoder, options)
+    encoder = _call(factory, options)
     width_on(encoder, input_shape, name=f"transformers {options.get('model', 'vit')!r}")
     return encoder
 

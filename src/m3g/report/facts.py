@@ -59,7 +59,7 @@ class RunFacts:
 
 def read_results(run: str | os.PathLike[str]) -> dict[str, Any]:
     """The content of `results.json`, refused where it is no such file."""
-    folder = Run(run)
+    folder = Run.of(run)
     folder.open()
     if not folder.results.is_file():
         raise ValueError(f"run must have been evaluated, but {folder.path} has no results.json: use m3g evaluate.")
@@ -85,13 +85,13 @@ def read_rows(run: str | os.PathLike[str]) -> dict[str, dict[int, float]]:
 def measured(run: str | os.PathLike[str], name: str) -> Measured:
     """What `m3g compare` needs of a run, read from its folder."""
     results = read_results(run)
-    settings = flat(Run(run).open().to_dict())
+    settings = flat(Run.of(run).open().to_dict())
     return Measured(name, results["numbers"], results["num_test"], settings, read_rows(run))
 
 
 def collect(run: str | os.PathLike[str], *, trust: bool = False) -> RunFacts:
     """Everything that the page shows of a run; embeds its test split with the trained and an untrained network."""
-    folder = Run(run)
+    folder = Run.of(run)
     results = read_results(run)
     test = embed_run(run, "test", trust=trust)
     environment = parse_json(folder.environment.read_text(encoding="utf-8")) if folder.environment.is_file() else {}

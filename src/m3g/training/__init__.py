@@ -3,22 +3,18 @@
 Names are imported when first used, so that reading settings or a run's files does not load Lightning.
 """
 
-from __future__ import annotations
+from typing import TYPE_CHECKING
 
-import importlib
-from typing import Any
+from m3g._lazy import lazy_names
 
-_WHERE = {
-    "Config": "settings.config",
-    "MultiViewModule": "loop.module",
-    "Run": "runs.folder",
-    "build_data": "loop.build",
-    "build_module": "loop.build",
-    "evaluate_run": "runs.evaluate",
-    "load": "runs.export",
-    "push_to_hub": "runs.export",
-    "train": "loop.fit",
-}
+if TYPE_CHECKING:
+    from m3g.training.loop.build import build_data, build_module
+    from m3g.training.loop.fit import train
+    from m3g.training.loop.module import MultiViewModule
+    from m3g.training.runs.evaluate import evaluate_run
+    from m3g.training.runs.export import load, push_to_hub
+    from m3g.training.runs.folder import Run
+    from m3g.training.settings.config import Config
 
 __all__ = [
     "Config",
@@ -32,8 +28,4 @@ __all__ = [
     "train",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_WHERE[name]}"), name)
+__getattr__, __dir__ = lazy_names(__name__)

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from m3g import _checks
+from m3g._catalogue import READERS
 from m3g.data.images.augment import as_float, normalize
 from m3g.data.tables.columns import Column, read_columns
 from m3g.data.tables.file_readers import FileReader, colours
-from m3g.data.tables.plan import READERS
 from m3g.data.tables.reader import Cells, Reader
 from m3g.data.tables.source import open_table
 
@@ -26,7 +26,8 @@ def reader_of(name: str, recipe: Recipe) -> Reader | None:
     options = {option: value for option, value in recipe.items() if option not in ("kind", "columns")}
     if recipe.get("kind") not in READERS:
         return None
-    return READERS[recipe["kind"]](name, recipe["columns"], **options)
+    reader: Reader = READERS[recipe["kind"]].load()(name, recipe["columns"], **options)
+    return reader
 
 
 def open_new(path: str | Path, names: Sequence[str], recipes: Sequence[Recipe]) -> list[Column | None]:

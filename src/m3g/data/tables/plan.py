@@ -6,16 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from m3g import _checks
-from m3g.data import KINDS
-from m3g.data.tables.file_readers import ImageReader, SoundReader
+from m3g._catalogue import READERS
 from m3g.data.tables.kinds import Guess, kind_of_type
-from m3g.data.tables.reader import Reader, TextReader, VectorReader
+from m3g.data.tables.reader import Reader
 from m3g.data.tables.source import Source
-from m3g.data.tables.table_reader import TableReader
-
-READERS: dict[str, type[Reader]] = {
-    reader.kind: reader for reader in (ImageReader, SoundReader, TextReader, VectorReader, TableReader)
-}
 
 
 def plan_views(
@@ -38,7 +32,7 @@ def plan_views(
         if again:
             raise ValueError(f"view.{name}.columns must be columns that nothing else uses, got {again[0]!r}.")
         if "kind" in options or len(columns) > 1:
-            kind = _checks.one_of(f"view.{name}.kind", options.pop("kind", "table"), KINDS)
+            kind = _checks.one_of(f"view.{name}.kind", options.pop("kind", "table"), READERS)
             readers[name] = _reader(kind, name, columns, options)
             taken |= set(columns)
     free = [column for column in source.types if column not in taken]
@@ -90,7 +84,7 @@ def _columns(name: str, given: Any, source: Source) -> list[str] | None:
 
 
 def _reader(kind: str, name: str, columns: Sequence[str], options: Mapping[str, Any]) -> Reader:
-    reader = READERS[kind]
+    reader: type[Reader] = READERS[kind].load()
     unknown = sorted(set(options) - set(reader.options) - {"kind", "processor"})
     if unknown:
         takes = ", ".join(option for option in reader.options if option != "columns") or "no options of reading"

@@ -20,7 +20,8 @@ from m3g.experiments.runner.stacked import stack
 from m3g.training import MultiViewModule, build_data, build_module
 from m3g.training.loop.dry_run import Loop
 from m3g.training.runs.files import atomic
-from m3g.training.settings.config import Config, check
+from m3g.training.settings.check import check
+from m3g.training.settings.config import Config
 
 SAVE_AFTER = 20.0  # seconds between two checkpoints
 

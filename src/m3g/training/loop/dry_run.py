@@ -10,7 +10,7 @@ import torch
 from m3g.data import ViewsData
 from m3g.training.loop.build import build_data, build_module
 from m3g.training.loop.module import MultiViewModule, seed_everything
-from m3g.training.settings.config import Config, check
+from m3g.training.settings.config import Config
 
 
 class Loop(SimpleNamespace):
@@ -50,7 +50,6 @@ def dry_run(config: Config, *, data: ViewsData | None = None, trust: bool = Fals
     Where the data has fewer rows than a batch, all of them are the batch: a tree of ten images is enough to try the
     settings of a large run.
     """
-    check(config)
     data = build_data(config) if data is None else data
     module = build_module(config, data, trust=trust)
     rows: Any = data.datasets["train"]

@@ -22,7 +22,8 @@ from m3g.training.mismatch.entries import write_entries
 from m3g.training.runs.export import save_network
 from m3g.training.runs.files import cannot_write
 from m3g.training.runs.folder import Run
-from m3g.training.settings.config import Config, LoopSettings, check
+from m3g.training.settings.check import check
+from m3g.training.settings.config import Config, LoopSettings
 from m3g.training.settings.views import kinds, settled
 
 ENOUGH_STEPS = 400  # what the default settings make on the data set that ships with the package
@@ -53,14 +54,11 @@ def train(
         callbacks: more Lightning callbacks.
         loggers: the loggers of `config`, which the caller closes; None opens them and closes them after training.
     """
-    folder = Run(run)
-    first = is_first()
     check(config)
-    opened = Loggers(config, run) if loggers is None else loggers
-    if resume and first:
-        folder.lock()
+    folder = Run.of(run)
+    opened = Loggers(config, folder) if loggers is None else loggers
     try:
-        done = _train(
+        fit(
             config,
             folder,
             data=data,
@@ -70,15 +68,13 @@ def train(
             callbacks=callbacks or [],
             loggers=opened,
         )
-        end_group()
-        return done
     finally:
         if loggers is None:
             opened.close()
-        folder.release()
+    return folder
 
 
-def _train(
+def fit(
     config: Config,
     folder: Run,
     *,
@@ -88,7 +84,37 @@ def _train(
     trust: bool,
     callbacks: list[Callback],
     loggers: Loggers,
-) -> Run:
+) -> None:
+    """`train` with settings that have been validated; leaves the network of a single process in `folder.net`."""
+    if resume and is_first():
+        folder.lock()
+    try:
+        _fit(
+            config,
+            folder,
+            data,
+            resume=resume,
+            accept_changes=accept_changes,
+            trust=trust,
+            callbacks=callbacks,
+            loggers=loggers,
+        )
+        end_group()
+    finally:
+        folder.release()
+
+
+def _fit(
+    config: Config,
+    folder: Run,
+    data: ViewsData | None,
+    *,
+    resume: bool,
+    accept_changes: bool,
+    trust: bool,
+    callbacks: list[Callback],
+    loggers: Loggers,
+) -> None:
     first = is_first()  # the other processes write nothing, and must not stumble over what the first has made
     kept = None
     if resume and not _never_began(folder):
@@ -156,7 +182,8 @@ def _train(
         if module.mismatch is not None:
             index = data.datasets["train"].index  # type: ignore[attr-defined]
             write_entries(folder.mismatch, module.mismatch, data.view_names, index)
-    return folder
+    if not started():  # otherwise the network refers to the process group, or has a share of the weights
+        folder.net = module.net.float()
 
 
 def _run(trainer: Trainer, module: MultiViewModule, data: ViewsData, folder: Run, *, resume: bool) -> None:

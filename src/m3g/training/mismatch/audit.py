@@ -65,7 +65,7 @@ def audit(
     entries = read_entries(run)
     doubtful = [entry for entry in entries if entry.log_odds < 0]
     first = doubtful if count is None else entries[: checks.positive_int("count", count)]
-    data = build_data(Run(run).open())
+    data = build_data(Run.of(run).open())
     seen = embed(load(run, trust=trust, scaled=True), data, "train")
     assert seen.embeddings is not None
     index: Tensor = data.datasets["train"].index  # type: ignore[attr-defined]
@@ -84,7 +84,7 @@ def nothing_found(run: str | os.PathLike[str]) -> str:
     entries = read_entries(run)
     if any(entry.log_odds < 0 for entry in entries):
         return ""
-    config = Run(run).open()
+    config = Run.of(run).open()
     data = build_data(config)
     unseen = data.k * data.num_rows("train") - len(entries)
     if not entries:

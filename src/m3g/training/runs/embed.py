@@ -26,7 +26,8 @@ def embed_run(
 ) -> Embedded:
     """Embed one split of a finished run, or all of them, with its network or with another `net` for scaled inputs."""
     _checks.one_of("split", split, SPLITS)
-    config = Run(run).open()
+    run = Run.of(run)
+    config = run.open()
     net = load(run, trust=trust, scaled=True) if net is None else net
     data = build_data(config)
     names = [name for name in data.datasets if split in ("all", name) and data.num_rows(name)]

@@ -21,10 +21,11 @@ from m3g.training.loop.build import build_data
 from m3g.training.loop.logs import Table
 from m3g.training.loop.processes import is_first
 from m3g.training.runs.embed import embed, embed_batches
-from m3g.training.runs.export import load, read_recipe
+from m3g.training.runs.export import load
 from m3g.training.runs.files import write_json, write_text
 from m3g.training.runs.folder import Run
 from m3g.training.runs.pictures import draw
+from m3g.training.runs.trained import TrainedNet
 from m3g.training.settings.config import Config
 
 MOST_RAW = 1e7  # numbers in all rows; a probe on more would take longer than the rest of the evaluation
@@ -85,13 +86,14 @@ def evaluate_run(
         paper_probe: also the paper's linear probe.
         few_shot: also probes from a few labels per class; None does so where the data asks for it (signals).
     """
-    folder = Run(run)
+    folder = Run.of(run)
     config = folder.open()
-    net = load(folder.path, trust=trust, scaled=True)
+    net = folder.net or load(folder, trust=trust, scaled=True)
     data = build_data(config) if data is None else data
-    trained, given = read_recipe(folder.path)["view_shapes"], [list(shape) for shape in data.view_shapes]
-    if trained != given:
-        raise ValueError(f"data must have views of the shapes {trained} of the run, got {given}.")
+    if isinstance(net, TrainedNet):
+        trained, given = net.view_shapes, [tuple(shape) for shape in data.view_shapes]
+        if trained != given:
+            raise ValueError(f"data must have views of the shapes {trained} of the run, got {given}.")
     if data.num_rows("test") < 2:
         raise ValueError(
             "data_options.test must be a fraction that leaves at least 2 rows for the evaluation, got fewer: "
@@ -172,7 +174,7 @@ def finish(run: Run, data: ViewsData, *, trust: bool = False) -> None:
     if data.num_rows("test") < 2:
         print(f"\nno test split to evaluate on\nrun       {run.path}")
         return
-    report, pictures = evaluate_run(run.path, data=data, trust=trust)
+    report, pictures = evaluate_run(run, data=data, trust=trust)
     show(report)
     print(f"\nrun       {run.path}\nresults   {run.results}\nmodel     {run.weights}")
     for picture in pictures:

@@ -95,7 +95,7 @@ def load(folder: str | os.PathLike[str], *, trust: bool = False, scaled: bool = 
         scaled: whether inputs come scaled, as the run's data module gives them; by default they come as they
             are in the user's files, and the network scales them as in training.
     """
-    run = Run(folder)
+    run = Run.of(folder)
     recipe, expected = _read_model(run)
     content = run.weights.read_bytes()
     if digest(content) != expected:
@@ -106,7 +106,7 @@ def load(folder: str | os.PathLike[str], *, trust: bool = False, scaled: bool = 
     try:
         built = build_net(**recipe, trust=trust)
         net = TrainedNet(built.encoders, built.projectors, built.predictor)
-        _tell(net, run, recipe)
+        _describe(net, run)
     except (TypeError, AttributeError, IndexError, RuntimeError, OverflowError) as error:
         raise _foreign(run.model, error) from error
     try:
@@ -126,10 +126,10 @@ def load(folder: str | os.PathLike[str], *, trust: bool = False, scaled: bool = 
     return net.eval()
 
 
-def _tell(net: TrainedNet, run: Run, recipe: Mapping[str, Any]) -> None:
-    """Let a network know the names of its views, their shapes, and how new data of them are read."""
-    content = json.loads(run.model.read_text(encoding="utf-8"))
-    net.view_shapes = [tuple(shape) for shape in recipe["view_shapes"]]
+def _describe(net: TrainedNet, run: Run) -> None:
+    """Give a network the names of its views, their shapes, and how new data of them are read."""
+    content = json.loads(run.model_text)
+    net.view_shapes = [tuple(shape) for shape in content["view_shapes"]]
     net.view_names = list(content.get("view_names") or [f"view{l}" for l in range(len(net.view_shapes))])
     net.inputs = list(content.get("inputs") or [])
     if net.inputs and len(net.inputs) != len(net.view_names):
@@ -161,7 +161,7 @@ def digest(content: bytes) -> str:
 
 def read_recipe(folder: str | os.PathLike[str]) -> dict[str, Any]:
     """How to build the network of a finished run: the arguments of `build_net`, and nothing else."""
-    return _read_model(Run(folder))[0]
+    return _read_model(Run.of(folder))[0]
 
 
 def _read_model(run: Run) -> tuple[dict[str, Any], str]:
@@ -173,7 +173,7 @@ def _read_model(run: Run) -> tuple[dict[str, Any], str]:
                 "finish the training first, with m3g train --resume."
             )
     try:
-        content = json.loads(run.model.read_text(encoding="utf-8"))
+        content = json.loads(run.model_text)
         if content["format"] != FORMAT:
             raise ValueError(f"it has format {content['format']} and this version of m3g reads {FORMAT}")
         recipe = {name: content[name] for name in ("view_shapes", "encoder", "shared", "projector", "predictor")}
@@ -190,8 +190,8 @@ def push_to_hub(folder: str | os.PathLike[str], repository: str, *, private: boo
     """Upload a run's network, configuration and results to the Hugging Face hub; returns the address."""
     from huggingface_hub import HfApi
 
-    run = Run(folder)
-    load(folder)  # refuses an unfinished or damaged run before anything is sent
+    run = Run.of(folder)
+    load(run)  # refuses an unfinished or damaged run before anything is sent
     api = HfApi()
     try:
         if not hub.reachable():

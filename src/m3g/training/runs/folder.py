@@ -22,11 +22,15 @@ import shutil
 import subprocess
 import sys
 import time
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from m3g.training.runs.files import Lock, refuse_links, remove_leftovers, write_json, write_text
 from m3g.training.settings.config import Config
+
+if TYPE_CHECKING:
+    from m3g.nets import MultiViewNet
 
 LOCK = ".lock"
 _PACKAGES = ("m3g", "torch", "lightning", "numpy", "scipy", "scikit-learn", "transformers", "kornia")
@@ -51,7 +55,24 @@ class Run:
         self.rows = self.path / "rows.csv"
         self.plots = self.path / "plots"
         self.mismatch = self.path / "mismatch.csv"
+        self.net: MultiViewNet | None = None  # after training, while it is in memory
         self._lock: Lock | None = None
+        self._settings: Config | None = None
+
+    @classmethod
+    def of(cls, run: str | os.PathLike[str]) -> Run:
+        """The run in this folder; one that is open stays so, and its files are not read again."""
+        return run if isinstance(run, Run) else cls(run)
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+    __str__ = __fspath__
+
+    @cached_property
+    def model_text(self) -> str:
+        """The content of `model.json`."""
+        return self.model.read_text(encoding="utf-8")
 
     def refuse_existing(self) -> None:
         """Raise if there is something at the folder's path."""
@@ -79,6 +100,7 @@ class Run:
             building.rename(self.path)
             if self._lock is None:
                 self.lock()
+            self._settings = config
         except BaseException as error:
             self.release()
             shutil.rmtree(building, ignore_errors=True)
@@ -109,7 +131,9 @@ class Run:
             self._lock = None
 
     def open(self) -> Config:
-        """The configuration of an existing run, whose files must be its own."""
+        """The configuration of an existing run, whose files must be its own; it is read and validated once."""
+        if self._settings is not None:
+            return self._settings
         if not self.path.is_dir():
             raise ValueError(f"run must be the folder of a run, but there is none at {self.path}.")
         if not self.config.is_file():
@@ -117,7 +141,8 @@ class Run:
                 f"run must be a folder made by m3g train, but {self.path} has no config.yaml: check the name."
             )
         refuse_links(self.path)
-        return Config.read(self.config)
+        self._settings = Config.read(self.config)
+        return self._settings
 
     def clean(self) -> None:
         """Remove half-written files that a killed process left."""

@@ -10,15 +10,12 @@ from typing import Any
 
 import yaml
 
-from m3g import _checks as checks
-from m3g import losses
 from m3g._options import typed
-from m3g.data import available as data_names
-from m3g.losses.registry import check_options
-from m3g.training.settings.names import check_names
+from m3g._values import meant
+from m3g.training.settings.check import check
 from m3g.training.settings.plain_yaml import read_yaml
 
-LOGGERS = ("tensorboard", "csv", "wandb", "mlflow", "trackio", "none")
+Origin = str | Mapping[str, str]  # the file that settings come from, or the file of each by its dotted name
 
 
 @dataclass
@@ -82,6 +79,10 @@ class OptimSettings:
     betas: tuple[float, float] = (0.9, 0.95)
     eps: float = 1e-8
     reference_batch: int | None = None
+
+    def __post_init__(self) -> None:
+        first, second = self.betas  # a file has a list
+        self.betas = (first, second)
 
 
 @dataclass
@@ -181,17 +182,20 @@ class Config:
         return yaml.safe_dump(self.to_dict(), sort_keys=False)
 
     @classmethod
-    def from_dict(cls, content: Any, *, source: str | None = None) -> Config:
-        """The settings in a plain dictionary; an unknown name or a value of another type is an error, a missing
-        name takes its default. `source` is the file they come from.
+    def from_dict(cls, content: object, *, origin: Origin = "") -> Config:
+        """The validated settings in a plain dictionary; a missing name takes its default.
+
+        This is the only validation of settings that come from a file or a command line.
         """
-        _refuse_classes(content, source or "settings")
-        return check(_build(cls, content, source))
+        _refuse_classes(content, origin)
+        config: Config = _build(cls, content, origin)
+        check(config)
+        return config
 
     @classmethod
     def read(cls, path: str | Path) -> Config:
         """The settings in a YAML file."""
-        return cls.from_dict(read_yaml(path), source=str(path))
+        return cls.from_dict(read_yaml(path), origin=str(path))
 
 
 def flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -207,89 +211,46 @@ def flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-_NESTED: dict[str, Any] = {
-    "heads": Heads,
-    "teacher": TeacherSettings,
-    "optim": OptimSettings,
-    "loop": LoopSettings,
-}
+GROUPS: dict[str, type] = {"heads": Heads, "teacher": TeacherSettings, "optim": OptimSettings, "loop": LoopSettings}
 
 
-def _build(kind: Any, content: Any, source: str | None, group: str = "") -> Any:
-    what = ": ".join(filter(None, (source, group))) or "settings"
+def _build(kind: type, content: object, origin: Origin, group: str = "") -> Any:
     if not isinstance(content, dict):
-        raise ValueError(f"{what} must be a mapping of names to values, got {type(content).__name__}.")
-    known = {entry.name for entry in dataclasses.fields(kind)}
-    unknown = sorted(set(map(str, content)) - known)
-    if unknown:
+        what = _file(origin, group) + group or "settings"
         raise ValueError(
-            f"{what} must have only the names {', '.join(sorted(known))}, got {', '.join(unknown)}"
-            f"{checks.meant(unknown[0], known)}"
+            f"{what.removesuffix(': ')} must be a mapping of names to values, got {type(content).__name__}."
         )
-    values = {
-        name: _build(_NESTED[name], value, source, name) if kind is Config and name in _NESTED else value
-        for name, value in content.items()
-    }
-    typed(kind, values, prefix=(f"{source}: " if source else "") + (f"{group}." if group else ""))
-    if "betas" in values:
-        values["betas"] = tuple(values["betas"])
+    known = sorted(entry.name for entry in dataclasses.fields(kind))
+    path = f"{group}." if group else ""
+    values = {}
+    for name, value in content.items():
+        file = _file(origin, f"{path}{name}")
+        if name not in known:
+            what = (file + group or "settings").removesuffix(": ")
+            raise ValueError(f"{what} must have only the names {', '.join(known)}, got {name}{meant(name, known)}")
+        values[name] = _build(GROUPS[name], value, origin, name) if kind is Config and name in GROUPS else value
+        typed(kind, {name: values[name]}, prefix=file + path)
     return kind(**values)
 
 
-def _refuse_classes(content: Any, source: str) -> None:
+def _file(origin: Origin, path: str) -> str:
+    """The beginning of a message about a setting: the file that it comes from, if it comes from one."""
+    if isinstance(origin, Mapping):
+        origin = next((file for name, file in origin.items() if f"{name}.".startswith(f"{path}.")), "")
+    return f"{origin}: " if origin else ""
+
+
+def _refuse_classes(content: object, origin: Origin, path: str = "") -> None:
     """Refuse `class_path` anywhere: the one setting that may name a class is `encoder`, under the rules of --trust."""
     if isinstance(content, Mapping):
         if "class_path" in content:
+            what = _file(origin, path.rstrip(".")).removesuffix(": ") or "settings"
             raise ValueError(
-                f"{source} must not have class_path, got {content['class_path']!r}: only the setting encoder may name "
-                "a class."
+                f"{what} must not have class_path, got {content['class_path']!r}: only the setting encoder may name a "
+                "class."
             )
-        content = list(content.values())
-    if isinstance(content, (list, tuple)):
+        for name, part in content.items():
+            _refuse_classes(part, origin, f"{path}{name}.")
+    elif isinstance(content, (list, tuple)):
         for part in content:
-            _refuse_classes(part, source)
-
-
-def check(config: Config) -> Config:
-    """Refuse settings that cannot work, before anything is read or written; returns them.
-
-    This and `Config.from_dict`, which looks at names and types, are the only checks of a run's settings; the values of
-    options of a data set or an encoder are checked where it is built (`m3g._options.typed`).
-    """
-    loop = config.loop
-    checks.one_of("loss", config.loss, losses.available())
-    check_options(config.loss, config.loss_options)
-    checks.one_of("data", config.data, data_names())
-    check_names(config)
-    for name in ("epochs", "accumulate", "devices", "checkpoint_every", "log_every"):
-        checks.positive_int(f"loop.{name}", getattr(loop, name))
-    for name, value in (("loop.max_steps", loop.max_steps), ("heads.hidden", config.heads.hidden)):
-        if value is not None:
-            checks.positive_int(name, value)
-    checks.positive_int("heads.embedding_size", config.heads.embedding_size)
-    if loop.clip is not None:
-        checks.positive("loop.clip", loop.clip)
-    _check_loggers(config.logger)
-    checks.seed("seed", config.seed)
-    checks.fraction("teacher.momentum", config.teacher.momentum)
-    checks.fraction("view_dropout", config.view_dropout)
-    if loop.evaluate_every < 0:
-        raise ValueError(f"loop.evaluate_every must be a whole number of at least 0, got {loop.evaluate_every!r}.")
-    for name in ("learning_rate", "eps"):
-        checks.positive(f"optim.{name}", getattr(config.optim, name))
-    for name in ("min_learning_rate", "warmup_epochs", "weight_decay", "end_weight_decay"):
-        value = getattr(config.optim, name)
-        if value is not None:
-            checks.non_negative(f"optim.{name}", value)
-    if not all(0 <= beta < 1 for beta in config.optim.betas):
-        raise ValueError(f"optim.betas must be two numbers in [0, 1), got {config.optim.betas}.")
-    if config.optim.reference_batch is not None:
-        checks.positive_int("optim.reference_batch", config.optim.reference_batch)
-    return config
-
-
-def _check_loggers(names: Sequence[str]) -> None:
-    for name in names:
-        checks.one_of("logger", name, LOGGERS)
-    if len(set(names)) < len(names) or ("none" in names and len(names) > 1):
-        raise ValueError(f"logger must be different names, or none alone, got {', '.join(names)}.")
+            _refuse_classes(part, origin, path)

@@ -6,13 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from m3g import _checks as checks
+from m3g import _values as checks
+from m3g._catalogue import ENCODERS, OF_A_VIEW, reading_options
 from m3g.data import ViewsData
 from m3g.nets.layout import image_shape
 from m3g.nets.processors import processor_of
-from m3g.nets.registry import ENCODERS
 from m3g.training.settings.config import Config
-from m3g.training.settings.names import READING, TRAINING
 
 LARGEST_FOR_CONV = 64  # pixels; a convolutional network sees too little of larger images
 
@@ -22,7 +21,7 @@ def reading(config: Config) -> dict[str, Any]:
     usual = _processor(config, {})
     view = {
         name: {
-            **{option: value for option, value in options.items() if option in READING},
+            **{option: value for option, value in options.items() if option in reading_options()},
             **_processor(config, options),
         }
         for name, options in config.view.items()
@@ -97,7 +96,7 @@ def encoder_spec(config: Config, data_names: Sequence[str], rates: Sequence[int 
     specs = []
     for name, rate in zip(data_names, rates):
         options = _of_the_network(config.view[name])
-        spec = {option: options.pop(option) for option in TRAINING if option in options}
+        spec = {option: options.pop(option) for option in OF_A_VIEW if option in options}
         _check_training(name, spec, list(data_names))
         if "share" in spec:
             if options or len(spec) > 1:
@@ -129,4 +128,4 @@ def _check_training(name: str, spec: Mapping[str, Any], names: list[str]) -> Non
 
 
 def _of_the_network(options: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if name not in READING}
+    return {name: value for name, value in options.items() if name not in reading_options()}

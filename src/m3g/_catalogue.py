@@ -1,0 +1,186 @@
+"""What the command line takes by name (losses, encoders, data sets, kinds of views), and the options of each.
+
+The options of a class are the arguments of its constructor, declared there and nowhere else. They are read from its
+source: an import would take seconds, and a misspelt option is reported at once.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from m3g._values import one_of
+
+
+class Entry(NamedTuple):
+    """A class by its name: `module:Class` or the class itself, what it does, what it costs in n, k and d."""
+
+    where: str | Callable[..., Any]
+    summary: str = ""
+    cost: str = ""
+
+    def load(self) -> Any:
+        """The class."""
+        if not isinstance(self.where, str):
+            return self.where
+        module, _, name = self.where.partition(":")
+        return getattr(importlib.import_module(module), name)
+
+    def options(self) -> list[str]:
+        """The names of the constructor's arguments.
+
+        Example:
+            >>> LOSSES["mmcr"].options(), ENCODERS["mlp"].options()
+            (['compression', 'normalize', 'gather'], ['in_features', 'width', 'depth', 'dropout'])
+        """
+        if not isinstance(self.where, str):
+            return list(inspect.signature(self.where).parameters)
+        made = _member(self.where, "__init__")
+        assert isinstance(made, ast.FunctionDef), self.where
+        return [argument.arg for argument in (*made.args.args[1:], *made.args.kwonlyargs)]
+
+    def headline(self) -> str:
+        """The first line of the class's documentation."""
+        assert isinstance(self.where, str)
+        return (ast.get_docstring(_definition(self.where)) or "").partition("\n")[0]
+
+
+LOSSES = {
+    "m3g": Entry("m3g.losses.m3g:M3GLoss", "gap between the true matching of k views and the best polymatching", "n^k"),
+    "m3g-pairs": Entry(
+        "m3g.losses.m3g_pairs:M3GPairs",
+        "m3g two views at a time: all pairs, and each view with the average of the rest",
+        "k² n² d",
+    ),
+    "m3g-rest": Entry(
+        "m3g.losses.m3g_rest:M3GRest",
+        "m3g of each view with the product of the rest: dependence among all views",
+        "k n² d",
+    ),
+    "kl": Entry(
+        "m3g.losses.kl:KLLoss",
+        "divergence of the true matching from the best: m3g / epsilon, or that of pairs",
+        "n^k",
+    ),
+    "infonce-pwe": Entry("m3g.losses.aggregate:InfoNCEPairwise", "InfoNCE, mean over the pairs of views", "k² n² d"),
+    "infonce-ave": Entry(
+        "m3g.losses.aggregate:InfoNCEAverage", "InfoNCE, each view against the average of the rest", "k n² d"
+    ),
+    "byol-pwe": Entry(
+        "m3g.losses.aggregate:BYOLPairwise", "BYOL, mean over the pairs of views; needs a teacher", "k² n d"
+    ),
+    "byol-ave": Entry(
+        "m3g.losses.aggregate:BYOLAverage", "BYOL, each view against the average of the rest; needs a teacher", "k n d"
+    ),
+    "symile": Entry(
+        "m3g.losses.symile:Symile",
+        "multilinear inner product of whole tuples",
+        "k n² d, or n^k d with negatives=n_squared",
+    ),
+    "gram": Entry("m3g.losses.gram:Gram", "volume spanned by an anchor view and the rest", "n² k³ + k n² d"),
+    "triangle": Entry("m3g.losses.triangle:Triangle", "area of the triangle of three views (k = 3)", "n² d"),
+    "polyview": Entry(
+        "m3g.losses.polyview:PolyView", "every view predicts every other, negatives in all views", "k² n² d"
+    ),
+    "mv-infonce": Entry(
+        "m3g.losses.mv_infonce:MVInfoNCE", "all pairs of views of an object in one InfoNCE term", "k² n² d"
+    ),
+    "mv-dhel": Entry("m3g.losses.mv_dhel:MVDHEL", "aligns across views, spreads within each view", "k n² d"),
+    "mmcr": Entry(
+        "m3g.losses.mmcr:MMCR", "nuclear norms of centroids and of each object's views", "n d min(n, d) + n k² d"
+    ),
+    "vicreg": Entry("m3g.losses.vicreg:VICReg", "variance, invariance and covariance, no negatives", "k n d²"),
+    "pmrl": Entry(
+        "m3g.losses.pmrl:PMRL",
+        "singular values of each object's views, contrast of leading directions",
+        "n k² d + n² d",
+    ),
+    "lejepa": Entry(
+        "m3g.losses.lejepa:LeJEPA", "views meet at their mean, points spread like a normal; A directions", "k n A d"
+    ),
+    "barlow-twins": Entry(
+        "m3g.losses.barlow_twins:BarlowTwins", "correlations of features near the identity, over pairs", "k² n d²"
+    ),
+    "mcca": Entry("m3g.losses.mcca:MCCA", "canonical correlations of k views (deep MCCA, GCCA)", "k² n d² + k³ d³"),
+}
+
+ENCODERS = {
+    "mlp": Entry("m3g.nets.encoders:MLP", "rows of numbers: a multilayer perceptron"),
+    "conv": Entry("m3g.nets.conv:ConvNet", "small images: a convolutional network"),
+    "vit": Entry("m3g.nets.backbones:ViT", "larger images: a vision transformer"),
+    "text": Entry("m3g.nets.text:ByteTransformer", "text: a transformer over bytes"),
+    "spectrogram": Entry("m3g.nets.spectrogram:SpectrogramNet", "sound: convolutions over a spectrogram"),
+    "eeg": Entry("m3g.nets.encoders:EEGEncoder", "one signal channel: the paper's convolutions"),
+    "transformers": Entry("m3g.nets.backbones:TransformersEncoder", "images, text, sound: any model of transformers"),
+}
+
+DATA = {
+    "multiple-features": Entry("m3g.data.tables.multiple_features:MultipleFeatures"),
+    "arrays": Entry("m3g.data.tables.arrays:Arrays"),
+    "objects": Entry("m3g.data.tables.module:Objects"),
+    "images": Entry("m3g.data.images.folders:ImageFolders"),
+    "image-arrays": Entry("m3g.data.images.arrays:ImageArrays"),
+    "domains": Entry("m3g.data.images.domains:Domains"),
+    "domain-arrays": Entry("m3g.data.images.domain_arrays:DomainArrays"),
+    "signals": Entry("m3g.data.signals.windows:Signals"),
+}
+
+READERS = {  # of the kinds of views in a table
+    "image": Entry("m3g.data.tables.file_readers:ImageReader"),
+    "audio": Entry("m3g.data.tables.file_readers:SoundReader"),
+    "text": Entry("m3g.data.tables.reader:TextReader"),
+    "vector": Entry("m3g.data.tables.reader:VectorReader"),
+    "table": Entry("m3g.data.tables.table_reader:TableReader"),
+}
+
+OF_A_VIEW = ("share", "frozen", "learning_rate")  # what one view may have beside its encoder's options
+
+
+@cache
+def reading_options() -> tuple[str, ...]:
+    """What may be set for one view about how it is read: its kind, its columns, and the options of the readers.
+
+    Example:
+        >>> reading_options()
+        ('kind', 'columns', 'size', 'rate', 'seconds', 'length')
+    """
+    found = [_member(str(reader.where), "options") for reader in READERS.values()]
+    return tuple(dict.fromkeys(["kind", "columns", *(word for part in found for word in ast.literal_eval(part))]))
+
+
+def find(what: str, name: object, entries: dict[str, Entry]) -> Entry:
+    """The entry of that name; another name is a `ValueError` about `what`."""
+    return entries[one_of(what, name, entries)]
+
+
+@cache
+def _tree(module: str) -> ast.Module:
+    path = Path(__file__).parent.joinpath(*module.split(".")[1:]).with_suffix(".py")
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def _definition(where: str) -> ast.ClassDef:
+    module, _, name = where.partition(":")
+    return next(part for part in _tree(module).body if isinstance(part, ast.ClassDef) and part.name == name)
+
+
+def _member(where: str, name: str) -> Any:
+    """A method or the value of an attribute in the body of a class, or of the first class that it inherits from."""
+    module, definition = where.partition(":")[0], _definition(where)
+    for part in definition.body:
+        if isinstance(part, ast.FunctionDef) and part.name == name:
+            return part
+        target = part.targets[0] if isinstance(part, ast.Assign) else getattr(part, "target", None)
+        if isinstance(target, ast.Name) and target.id == name:
+            return part.value  # type: ignore[attr-defined]
+    base = definition.bases[0]
+    assert isinstance(base, ast.Name), where
+    for part in _tree(module).body:
+        if isinstance(part, ast.ImportFrom) and base.id in [alias.name for alias in part.names]:
+            module = str(part.module)
+    return _member(f"{module}:{base.id}", name)

@@ -1,0 +1,73 @@
+"""The parser of a command's own options: argparse, with values as YAML and errors in the words of `m3g._options`."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NoReturn
+
+import yaml
+
+from m3g._options import fits, in_words
+from m3g._values import meant
+from m3g.training.settings.plain_yaml import plain_yaml
+
+
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """Keep the line breaks of a description, which has examples, and add defaults that say something."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        told = action.default not in (None, False, argparse.SUPPRESS, {})
+        return f"{action.help} (default: {action.default})" if told else action.help
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that raises `ValueError` and takes annotations such as `int | None` as types.
+
+    Example:
+        >>> parser = Parser("m3g find")
+        >>> _ = parser.add_argument("--top", type=int)
+        >>> parser.parse(["--top", "many"])
+        Traceback (most recent call last):
+        ValueError: --top must be a whole number, got 'many'.
+        >>> parser.parse(["--topp", "3"])
+        Traceback (most recent call last):
+        ValueError: the options of m3g find must be those that m3g find --help lists, got --topp: did you mean --top?
+    """
+
+    def __init__(self, command: str, **more: Any) -> None:
+        super().__init__(prog=command, allow_abbrev=False, formatter_class=_Formatter, **more)
+
+    def add_argument(self, *names: str, **more: Any) -> argparse.Action:
+        hint = more.get("type")
+        if hint not in (None, str, Path):
+            more["type"] = partial(_value, hint=hint)
+            more.setdefault("metavar", None if names[0][0] != "-" else names[0].lstrip("-").rpartition(".")[2].upper())
+        return super().add_argument(*names, **more)
+
+    def parse(self, words: Sequence[str], *, also: Callable[[], Sequence[str]] = tuple) -> argparse.Namespace:
+        """The arguments; an unknown option is an error that suggests one of those there are, or of `also`."""
+        args, unknown = self.parse_known_args(words)
+        if unknown:
+            got = unknown[0].partition("=")[0]
+            raise ValueError(
+                f"the options of {self.prog} must be those that {self.prog} --help lists, got {got}"
+                f"{meant(got, [*self._option_string_actions, *also()])}"
+            )
+        return args
+
+    def error(self, message: str) -> NoReturn:
+        raise ValueError(re.sub(r"^argument (\S+): must", r"\1 must", message))
+
+
+def _value(word: str, hint: Any) -> Any:
+    try:
+        value = plain_yaml(word)
+    except (yaml.YAMLError, ValueError):
+        value = word
+    if not fits(value, hint):
+        raise argparse.ArgumentTypeError(f"must be {in_words(hint)}, got {value!r}.")
+    return value
