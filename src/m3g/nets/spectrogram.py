@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import warnings
 from collections.abc import Sequence
 
 import numpy as np
@@ -73,12 +73,12 @@ def mel_filters(bins: int, rate: int, bands: int) -> Tensor:
         >>> mel_filters(129, 8000, 20).shape
         torch.Size([20, 129])
     """
-    top = 2595 * math.log10(1 + rate / 2 / 700)
-    edges = 700 * (10 ** (np.linspace(0, top, bands + 2) / 2595) - 1)
-    frequency = np.linspace(0, rate / 2, bins)
-    low, middle, high = edges[:-2, None], edges[1:-1, None], edges[2:, None]
-    filters = np.minimum((frequency - low) / (middle - low), (high - frequency) / (high - middle)).clip(0)
+    bank = _checks.extra("transformers.audio_utils", "train").mel_filter_bank
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # about the bands filled below
+        filters = bank(bins, bands, 0.0, rate / 2, rate, mel_scale="htk").T
     # a band narrower than a bin takes the nearest one
-    empty = filters.sum(1) == 0
-    filters[empty, np.abs(frequency - middle).argmin(1)[empty]] = 1.0
+    for band in np.flatnonzero(filters.sum(1) == 0):
+        centre = 700 * ((1 + rate / 1400) ** ((band + 1) / (bands + 1)) - 1)
+        filters[band, round(centre / (rate / 2) * (bins - 1))] = 1.0
     return torch.from_numpy((filters / filters.sum(1, keepdims=True)).astype(np.float32))

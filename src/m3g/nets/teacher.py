@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from m3g.nets.multiview import MultiViewNet
 
@@ -39,15 +40,14 @@ class Teacher(nn.Module):
     def update(self, student: MultiViewNet, momentum: float) -> None:
         if not 0 <= momentum <= 1:
             raise ValueError(f"momentum must be a number from 0 to 1, got {momentum!r}.")
-        for ours, theirs in self._pairs(student):
-            for mine, other in zip(ours.parameters(), theirs.parameters(), strict=True):
-                mine.lerp_(other.to(mine.dtype), 1 - momentum)
+        # `AveragedModel` would copy the predictor and, at its first update, the student.
+        average = get_ema_multi_avg_fn(momentum)
+        for ours, theirs in ((self.net.encoders, student.encoders), (self.net.projectors, student.projectors)):
+            mine = list(ours.parameters())
+            average(mine, [other.to(own.dtype) for own, other in zip(mine, theirs.parameters(), strict=True)], 1)
             # Running statistics are averages already.
             for kept, latest in zip(ours.buffers(), theirs.buffers(), strict=True):
                 kept.copy_(latest)
-
-    def _pairs(self, student: MultiViewNet) -> list[tuple[nn.Module, nn.Module]]:
-        return [(self.net.encoders, student.encoders), (self.net.projectors, student.projectors)]
 
     def train(self, mode: bool = True) -> Teacher:
         return super().train(False)
