@@ -4,6 +4,7 @@ from m3g.experiments.engine.spec import Request
 from m3g.experiments.views import runs as views
 from m3g.experiments.views import sets as view_sets
 from m3g.experiments.views import tables as views_tables
+from pictures import colours
 
 
 def test_parts_of_the_digits_run_the_main_losses_and_the_baselines_only():
@@ -30,4 +31,4 @@ def test_the_curve_has_all_numbers_and_the_other_tables_only_whole_sets(tmp_path
     assert "infonce-ave | 32.0 ± 0.0 | 42.0 ± 0.0 | 52.0 ± 0.0 | 62.0 ± 0.0 | 72.0 ± 0.0 |" in " ".join(curve.split())
     assert "digits-2" in before
     assert "digits-3" not in text
-    assert (tmp_path / "by_number.png").stat().st_size > 1000
+    assert colours(tmp_path / "by_number.png") >= 3

@@ -41,13 +41,12 @@ class Teacher(nn.Module):
         if not 0 <= momentum <= 1:
             raise ValueError(f"momentum must be a number from 0 to 1, got {momentum!r}.")
         # `AveragedModel` would copy the predictor and, at its first update, the student.
-        average = get_ema_multi_avg_fn(momentum)
-        for ours, theirs in ((self.net.encoders, student.encoders), (self.net.projectors, student.projectors)):
-            mine = list(ours.parameters())
-            average(mine, [other.to(own.dtype) for own, other in zip(mine, theirs.parameters(), strict=True)], 1)
-            # Running statistics are averages already.
-            for kept, latest in zip(ours.buffers(), theirs.buffers(), strict=True):
-                kept.copy_(latest)
+        ours, theirs = dict(self.net.named_parameters()), dict(student.named_parameters())
+        latest = [theirs[name].to(own.dtype) for name, own in ours.items()]
+        get_ema_multi_avg_fn(momentum)(list(ours.values()), latest, 1)
+        buffers = dict(student.named_buffers())
+        for name, kept in self.net.named_buffers():
+            kept.copy_(buffers[name])  # running statistics are averages already
 
     def train(self, mode: bool = True) -> Teacher:
         return super().train(False)

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 import m3g
-from m3g.losses.missing import filled
 import reference
 from m3g.costs import NAMED
+from m3g.losses.missing import filled
 
 EPSILON = {"cv-algorithm2": 1.0, "sqeuclidean": 1.0, "coulomb": 2.0, "csd": 0.5}
 GRAPHS = {

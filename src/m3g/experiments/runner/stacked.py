@@ -66,21 +66,12 @@ def _has_weights(layer: nn.Module) -> bool:
     return isinstance(layer, (nn.Linear, nn.LayerNorm))
 
 
-class StackedTeacher(Teacher):
-    """The moving average of a `StackedNet`."""
-
-    def _pairs(self, student: nn.Module) -> list[tuple[nn.Module, nn.Module]]:
-        assert isinstance(student, StackedNet)
-        assert isinstance(self.net, StackedNet)
-        return [(self.net.weights, student.weights), (self.net.biases, student.biases)]
-
-
 def stack(module: MultiViewModule) -> None:
     """Let a training module compute all views at once; teachers that see only some of them are not for this."""
     assert module.teacher_settings.student_views is None
     net = StackedNet(module.net)
     module.net = net
-    teacher = None if module.teacher is None else StackedTeacher(net)  # type: ignore[arg-type]
+    teacher = None if module.teacher is None else Teacher(net)  # type: ignore[arg-type]
     module.teacher = teacher
 
     def embed(views: list[Tensor], shown: list[int]) -> tuple[Tensor, Tensor | None]:
