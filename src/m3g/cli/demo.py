@@ -9,7 +9,8 @@ from typing import Any
 
 DESCRIPTION = {
     "demo": """Train M3G with its defaults on the six-view digits, then the same network with pairwise InfoNCE, and
-print both beside the raw features. A few minutes."""
+print both beside the raw features. Then train on sums of digits, which only three views together show. A few
+minutes."""
 }
 
 
@@ -26,6 +27,10 @@ NOTES = (
     "and, trained on one view, moved to another. found: the right object of 400, first, from one view in another.",
     "matched: objects whose six views the best polymatching joins. Raw features are all views side by side (what is",
     "absent at its mean), which share no space. With whole rows they say most; with few views, aligned ones do.",
+)
+SUM_NOTES = (
+    "found: pixels of a digit a and profiles of a digit b are given; is the nearest drawing of the third view one of",
+    "(a + b) mod 10? Chance is 10 %. Any two views are independent, so that losses of pairs of views learn nothing.",
 )
 
 
@@ -45,6 +50,7 @@ def run(args: Any, name: str) -> int:
     from m3g.cli.listing import print_table
     from m3g.cli.train import next_run
     from m3g.experiments.default_set import METHODS, settings
+    from m3g.experiments.synergy.runs import demo
     from m3g.training.loop.build import build_data
     from m3g.training.loop.fit import train
     from m3g.training.runs.evaluate import evaluate_run
@@ -68,6 +74,11 @@ def run(args: Any, name: str) -> int:
     rows.append(("raw features", *(f"{100 * raw[c]:.1f}" if c in raw else "—" for c in COLUMNS)))
     print_table(["test split, %", *COLUMNS.values()], rows)
     for line in NOTES:
+        print(line)
+    print("training on sums of two digits", flush=True)
+    sums = demo(out / "digit_sum", **({} if args.epochs is None else {"steps": 10 * args.epochs}))
+    print_table(["sum of two digits, %", "found"], [(loss, f"{100 * share:.1f}") for loss, share in sums.items()])
+    for line in SUM_NOTES:
         print(line)
     for picture in pictures:
         print(f"picture   {picture}")

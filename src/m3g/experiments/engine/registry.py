@@ -22,6 +22,7 @@ MODULES = {
     "branches": ("images.branches", "accuracy and memory against the number of student views"),
     "default-set": ("default_set", "M3G and pairwise InfoNCE on the six-view digits, grids of one size"),
     "mismatch": ("mismatch.runs", "entries of other objects among the six-view digits: found, and their cost"),
+    "synergy": ("synergy.runs", "what only all views together determine: multiway and pairwise losses"),
     "views": ("views.runs", "k-view losses on real sets of 2 to 12 views, each in its best setting"),
 }
 NAMES = {name: about for name, (_, about) in MODULES.items()}

@@ -1,0 +1,193 @@
+"""Which losses learn what only all views together determine; `m3g reproduce synergy`.
+
+Command: `m3g reproduce synergy --out FOLDER [--data FILES] [--sets digits bits-100 …]`. Without `--data` the sets of
+embedded digits and of bits run. Hours: see `docs/results/synergy.md`.
+
+Objects have three views. In sets without synergy two views determine the third; in sets of pure synergy any two views
+are independent, and only both together determine the third (`m3g.experiments.synergy.sets`). Every loss trains the
+same network (one MLP per view) with the same optimiser, number of steps and points per batch. Each has the same grid of
+five temperatures, tried on one split that no table contains and chosen on its validation rows; the chosen temperature
+is then trained on other splits. The measure is the share of test objects whose last view is found from the other two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from m3g import _checks
+from m3g.data import ViewsData
+from m3g.experiments.engine.spec import Experiment, Request, RunSpec, Settings, place_files
+from m3g.experiments.runner.arms import try_all
+from m3g.experiments.runner.full import config_of
+from m3g.experiments.runner.quick import fit_quickly
+from m3g.experiments.synergy import tables
+from m3g.experiments.synergy.scores import SCORES, found, selected
+from m3g.experiments.synergy.sets import SETS, TUNED_ON, sets
+from m3g.training import build_data
+from m3g.training.loop.module import NonFiniteLoss
+
+SEEDS, TUNING_SEED = 5, 100
+POINTS, STEPS, EMBEDDING = 32, 1500, 32
+TEMPERATURES = (0.03, 0.06, 0.12, 0.25, 0.5)
+TEMPERATURE = "loss_options.temperature"
+CANDIDATES = 1000  # rows among which a view is looked for
+SUPERVISED = "supervised"
+
+ARMS: dict[str, Settings] = {
+    "m3g, cv": {"loss": "m3g", "loss_options": {"cost": "cv"}},
+    "m3g, product": {"loss": "m3g", "loss_options": {"cost": "product"}},
+    "m3g, cv and product": {"loss": "m3g", "loss_options": {"cost": "2.25 * cv[:0.5] + product[0.5:]"}},
+    "m3g-rest": {"loss": "m3g-rest", "loss_options": {"cost": "product"}},
+    "symile": {
+        "loss": "symile",
+        "loss_options": {"rescale": True, "negatives": "n_squared", "learn_temperature": False},
+    },
+    "gram": {"loss": "gram"},
+    "triangle": {"loss": "triangle"},
+    "infonce-pwe": {"loss": "infonce-pwe", "loss_options": {"symmetric": True}},
+    "infonce-ave": {"loss": "infonce-ave", "loss_options": {"symmetric": True}},
+}
+METHODS = (*ARMS, SUPERVISED)
+
+
+def config(data: str, arm: str, *, seed: int, steps: int = STEPS) -> Settings:
+    """What a run changes of the defaults of `m3g train`."""
+    names, file = SETS[data].views, f"{{data}}/{data}.npz"
+    base: Settings = {
+        "data": "arrays",
+        "data_options": {
+            "paths": [f"{file}:{view}" for view in names],
+            "view_names": list(names),
+            "labels": f"{file}:label",
+            "groups": f"{file}:group",
+            "val": 0.2,
+            "test": 0.2,
+            "batch_size": POINTS,
+            "split_seed": seed + 1,
+            "standardize": data != "captions",  # whose features have unit length
+        },
+        "encoder_options": {"width": 128},
+        "heads": {"embedding_size": EMBEDDING, "hidden": None},
+        "optim": {"learning_rate": 2e-3},
+        "loop": {"epochs": 10_000, "max_steps": steps, "accelerator": "cpu", "evaluate_every": 0},
+        "seed": seed,
+    }
+    return base | ARMS.get(arm, {"loss": "m3g"})
+
+
+def _run(data: str, arm: str, seed: int, request: Request) -> RunSpec:
+    settings: Settings = {"config": config(data, arm, seed=seed, steps=3 if request.miniature else STEPS), "data": data}
+    stage = "grid" if seed == TUNING_SEED else "test"
+    settings |= {"stage": stage} | ({"reference": arm} if arm == SUPERVISED else {})
+    return RunSpec("synergy", settings, {"data": data, "arm": arm, "seed": seed, "stage": stage})
+
+
+def _runs(request: Request) -> Iterator[RunSpec]:
+    for data in SETS:
+        for arm in filter(request.wants, ARMS):
+            tuned_on = TUNED_ON.get(data, data)
+            # labelled by the set that needs it, so that `--sets` keeps it
+            tried = _run(tuned_on, arm, TUNING_SEED, request).with_changes(data=data)
+            grid, candidates = try_all([{TEMPERATURE: tau} for tau in TEMPERATURES], [tried])
+            yield from grid
+            for seed in range(request.seeds):
+                yield replace(_run(data, arm, seed, request), candidates=candidates)
+        if request.wants(SUPERVISED) and data != "captions":  # a label there names a place among four captions
+            for seed in range(request.seeds):
+                yield _run(data, SUPERVISED, seed, request)
+
+
+def work(settings: Settings, folder: Path, data: Path) -> dict[str, Any]:
+    """Train, choose the score on the validation rows and measure it on the test rows."""
+    run, name = config_of(settings), settings["data"]
+    if "reference" in settings:
+        return {"found": supervised(build_data(run), seed=run.seed)}
+    try:
+        module, views_data = fit_quickly(run, folder, stacked=True)
+    except NonFiniteLoss as error:
+        return {"validation": 0.0, "diverged": str(error).splitlines()[0][:200]}
+    others = torch.from_numpy(np.load(data / f"{name}.npz")["others"]) if name == "captions" else None
+    seen = {split: measured(module.net, views_data, split, others=others) for split in ("val", "test")}
+    best = max(seen["val"], key=lambda score: seen["val"][score])
+    result: dict[str, Any] = {"validation": seen["val"][best]}
+    if settings["stage"] == "test":
+        result |= {"found": seen["test"][best], "score": best}
+        result |= {f"found_{score}": value for score, value in seen["test"].items()}
+        if name == "utterances":
+            result["probe"] = probe(module.net, views_data)
+    return result
+
+
+@torch.no_grad()
+def measured(net: Any, data: ViewsData, split: Any, *, others: Tensor | None) -> dict[str, float]:
+    """Share of rows whose last view is found, by every score."""
+    arrays, _, label = data.arrays(split)
+    rows = slice(0, CANDIDATES)
+    views = [normalize(view, dim=-1) for view in net([view[rows] for view in arrays])]
+    if others is None:
+        # every utterance is its own class
+        label = None if label is None or len(torch.unique(label)) == 2 else label[rows]
+        return {name: found(score, views, label) for name, score in SCORES.items()}
+    chosen = others[data.datasets[split].index[rows]]  # type: ignore[attr-defined]
+    inputs = [view[rows] for view in arrays[:2]]
+    wrong = torch.stack([normalize(net([*inputs, other])[2], dim=-1) for other in chosen.unbind(1)], 1)
+    return {name: selected(score, views, wrong) for name, score in SCORES.items()}
+
+
+@torch.no_grad()
+def probe(net: Any, data: ViewsData) -> float:
+    """Accuracy of a logistic regression on all embeddings side by side and their product."""
+    linear = _checks.extra("sklearn.linear_model", "train")
+
+    def features(split: Any) -> tuple[np.ndarray, np.ndarray]:
+        arrays, _, label = data.arrays(split)
+        assert label is not None
+        views = normalize(net(arrays), dim=-1)
+        joined = torch.cat([*views, views.prod(0) * EMBEDDING**0.5], -1)
+        return joined.numpy(), label.numpy()
+
+    return float(linear.LogisticRegression(max_iter=1000).fit(*features("train")).score(*features("test")))
+
+
+def supervised(data: ViewsData, *, seed: int) -> float:
+    """Accuracy of a network that predicts the class of the last view from the inputs of the other two."""
+    networks = _checks.extra("sklearn.neural_network", "train")
+
+    def inputs(split: Any) -> tuple[np.ndarray, np.ndarray]:
+        arrays, _, label = data.arrays(split)
+        assert label is not None
+        return torch.cat([view.flatten(1) for view in arrays[:2]], 1).numpy(), label.numpy()
+
+    model = networks.MLPClassifier((256, 128), early_stopping=True, random_state=seed)
+    return float(model.fit(*inputs("train")).score(*inputs("test")))
+
+
+def demo(folder: Path, *, steps: int = 800, temperature: float = 0.12) -> dict[str, float]:
+    """Share of sums of two embedded digits that some losses find, with one temperature and one split."""
+    sets("laptop")["digits"](None, folder)
+    found_by = {}
+    for arm in ("m3g, cv", "infonce-ave", "symile", "m3g, product", "m3g-rest"):
+        run = RunSpec("synergy", {"config": config("digits", arm, seed=0, steps=steps)}, {})
+        settings = place_files(run.resolved({TEMPERATURE: temperature}), folder)
+        found_by[arm] = work({**settings, "data": "digits", "stage": "test"}, folder / arm, folder)["found"]
+    return found_by
+
+
+EXPERIMENT = Experiment(
+    name="synergy",
+    runs=_runs,
+    work=work,
+    collect=tables.collect,
+    sets=sets,
+    methods=METHODS,
+    seconds=12.0,
+    seeds={"laptop": SEEDS},
+)

@@ -1,0 +1,88 @@
+"""Scores of tuples, by which the last view of an object is found from the other two.
+
+Every loss defines what a good tuple is. Each arm may be read out by any of these scores; the best one on the
+validation rows is used on the test rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+Score = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+def mean_score(first: Tensor, second: Tensor, candidates: Tensor) -> Tensor:
+    """⟨a + b, c⟩, the score of the circular variance and of pairwise losses: (n, d), (n, d), (..., m, d) -> (n, m)."""
+    return _products(first + second, candidates)
+
+
+def product_score(first: Tensor, second: Tensor, candidates: Tensor) -> Tensor:
+    """Σ_j a[j] b[j] c[j], the score of the product cost and of Symile."""
+    return _products(first * second, candidates)
+
+
+def split_score(first: Tensor, second: Tensor, candidates: Tensor) -> Tensor:
+    """The mean score on the first half of the dimensions plus the product score on the second, each on its sphere."""
+    half = first.shape[-1] // 2
+    low, high = (
+        [torch.nn.functional.normalize(part[..., where], dim=-1) for part in (first, second, candidates)]
+        for where in (slice(0, half), slice(half, None))
+    )
+    # slopes of the two costs for three views: 2/9 per view for the circular variance, sqrt(d) for the product
+    return 2 / 9 * mean_score(*low) + (first.shape[-1] - half) ** 0.5 * product_score(*high)
+
+
+def volume_score(first: Tensor, second: Tensor, candidates: Tensor) -> Tensor:
+    """Minus the squared volume of the parallelotope of three unit vectors (GRAM)."""
+    a, b, c = _cosines(first, second, candidates)
+    return -(1 + 2 * a * b * c - a**2 - b**2 - c**2)
+
+
+def area_score(first: Tensor, second: Tensor, candidates: Tensor) -> Tensor:
+    """Minus 16 times the squared area of the triangle of three unit vectors (TRIANGLE), by Heron's formula."""
+    a, b, c = (2 - 2 * cosine for cosine in _cosines(first, second, candidates))
+    return -(2 * (a * b + b * c + c * a) - a**2 - b**2 - c**2)
+
+
+def _products(query: Tensor, candidates: Tensor) -> Tensor:
+    """Inner products with shared candidates (m, d), or with those of each query (n, m, d)."""
+    return query @ candidates.T if candidates.ndim == 2 else torch.einsum("nd,nmd->nm", query, candidates)
+
+
+def _cosines(first: Tensor, second: Tensor, candidates: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    return (first * second).sum(-1, keepdim=True), _products(first, candidates), _products(second, candidates)
+
+
+SCORES: dict[str, Score] = {
+    "mean": mean_score,
+    "product": product_score,
+    "split": split_score,
+    "volume": volume_score,
+    "area": area_score,
+}
+
+
+def found(score: Score, views: list[Tensor], label: Tensor | None) -> float:
+    """Share of rows whose last view is found from the first two among the last views of all rows.
+
+    With labels a candidate of the same class is a right answer; without labels only the row itself is.
+
+    Example:
+        >>> views = [torch.ones(2, 2), torch.eye(2), torch.eye(2)]
+        >>> found(product_score, views, None)
+        1.0
+    """
+    first, second, last = views
+    best = score(first, second, last).argmax(1)
+    right = best == torch.arange(len(best)) if label is None else label[best] == label
+    return float(right.float().mean())
+
+
+def selected(score: Score, views: list[Tensor], others: Tensor) -> float:
+    """Share of rows whose last view scores higher than the candidates `others` (n, m, d) of the same row."""
+    first, second, last = views
+    scores = score(first, second, torch.cat([last.unsqueeze(1), others], 1))
+    return float((scores.argmax(1) == 0).float().mean())

@@ -1,0 +1,123 @@
+"""Table and picture of `m3g reproduce synergy`, from the runs that are finished."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from pathlib import Path
+
+from m3g.experiments.engine.spec import Result
+from m3g.experiments.output import figures
+from m3g.experiments.output.corrected import compare_splits, holm, mean_interval, verdict
+from m3g.experiments.output.tables import hours, markdown
+from m3g.experiments.synergy.sets import SETS
+from m3g.training.runs.files import write_text
+
+OURS = "m3g, product"
+TEST_TO_TRAIN = 0.2 / 0.6
+Scores = dict[str, dict[str, dict[int, float]]]  # set, arm, seed
+
+
+def by_set(results: list[Result], metric: str) -> Scores:
+    """Scores of the test runs by set, arm and seed."""
+    scores: Scores = {}
+    for row in results:
+        labels = row["labels"]
+        if labels["stage"] == "test" and metric in row["metrics"]:
+            scores.setdefault(labels["data"], {}).setdefault(labels["arm"], {})[labels["seed"]] = row["metrics"][metric]
+    return {name: scores[name] for name in SETS if name in scores}
+
+
+def collect(results: list[Result], folder: Path) -> str:
+    """Write `table.md` and the picture; return the text."""
+    found = by_set(results, "found")
+    parts = [hours(results), "## Last view found from the other two", _levels(found), "## Differences", _against(found)]
+    parts += ["## Temperatures and scores chosen", _choices(results)]
+    probes = by_set(results, "probe")
+    if probes:
+        parts += ["## Sentiment from all embeddings", _levels(probes)]
+    text = "\n\n".join(parts)
+    write_text(folder / "table.md", text + "\n")
+    pictures = draw(found, folder / "synergy")
+    return f"{text}\n\npicture     {pictures}" if pictures else text
+
+
+def _arms(scores: Mapping[str, Mapping[str, object]]) -> list[str]:
+    return list(dict.fromkeys(arm for arms in scores.values() for arm in arms))
+
+
+def _levels(scores: Scores) -> str:
+    rows = [["loss", *scores]]
+    for arm in _arms(scores):
+        rows.append([arm, *(_level(arms.get(arm, {})) for arms in scores.values())])
+    rows.append(["chance", *(_chance(name) for name in scores)])
+    return markdown(rows) + "\n\nIn percent, mean ± half the 95 % interval over the splits (Nadeau and Bengio)."
+
+
+def _level(values: Mapping[int, float]) -> str:
+    if not values:
+        return "—"
+    mean = f"{100 * statistics.fmean(values.values()):.1f}"
+    if len(values) < 2:
+        return mean
+    return f"{mean} ± {100 * mean_interval(list(values.values()), test_to_train=TEST_TO_TRAIN):.1f}"
+
+
+def _chance(name: str) -> str:
+    chance = SETS[name].chance
+    return f"{100 * chance:.1f}" if chance else "—"
+
+
+def _against(scores: Scores) -> str:
+    """M3G with the product cost against every other loss, with Holm's correction over the whole table."""
+    comparisons = {
+        (name, arm): compare_splits(arms[OURS], values, test_to_train=TEST_TO_TRAIN)
+        for name, arms in scores.items()
+        if OURS in arms
+        for arm, values in arms.items()
+        if arm not in (OURS, "supervised")
+    }
+    adjusted = holm({key: found.p_value for key, found in comparisons.items() if found.splits > 1})
+    rows = [[f"{OURS} minus", *scores]]
+    for arm in _arms(scores):
+        cells = []
+        for name in scores:
+            found = comparisons.get((name, arm))
+            shown = found is not None and found.splits > 1
+            cells.append(f"{found} {verdict(found, adjusted[name, arm])}" if found and shown else "—")
+        if any(cell != "—" for cell in cells):
+            rows.append([arm, *cells])
+    return (
+        markdown(rows)
+        + "\n\nPoints, with 95 % intervals over the splits (Nadeau and Bengio). Ahead and behind: at the "
+        f"level of 5 % after Holm's correction over the {len(adjusted)} comparisons of this table."
+    )
+
+
+def _choices(results: list[Result]) -> str:
+    rows = [["set", "loss", "temperature", "score"]]
+    chosen: dict[tuple[str, str], list[Result]] = {}
+    for row in results:
+        labels = row["labels"]
+        if labels["stage"] == "test" and "score" in row["metrics"]:
+            chosen.setdefault((labels["data"], labels["arm"]), []).append(row)
+    for (name, arm), runs in chosen.items():
+        changes = runs[0].get("chosen") or {}
+        temperature = ", ".join(f"{value:g}" for value in changes.values())
+        rows.append([name, arm, temperature or "—", statistics.mode(run["metrics"]["score"] for run in runs)])
+    return markdown(rows)
+
+
+def draw(scores: Scores, path: Path) -> Path | None:
+    """Share of bits' objects found against the share of synergy, one line per loss."""
+    lines: dict[str, dict[float, tuple[float, float]]] = {}
+    for name, arms in scores.items():
+        share = SETS[name].share
+        if not name.startswith("bits") or share is None:
+            continue
+        for arm, values in arms.items():
+            half = mean_interval(list(values.values()), test_to_train=TEST_TO_TRAIN) if len(values) > 1 else 0.0
+            lines.setdefault(arm, {})[100 * share] = (100 * statistics.fmean(values.values()), 100 * half)
+    if not lines:
+        return None
+    return figures.curves(lines, path, xlabel="share of synergy, %", ylabel="last view found, %")[0]
