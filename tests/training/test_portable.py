@@ -4,12 +4,12 @@ import json
 import subprocess
 import sys
 
-import animals
 import numpy as np
 import onnxruntime
 import pytest
 import torch
 
+import animals
 import m3g
 from m3g.cli import main
 from m3g.training.runs import portable
@@ -46,7 +46,7 @@ def test_onnx_files_give_the_embeddings_for_any_number_of_rows(trained, tmp_path
 
 
 def test_reading_needs_only_onnxruntime_and_numpy(trained, tmp_path):
-    run, arrays = trained
+    run, _ = trained
     portable.export(run, tmp_path / "out")
     program = (
         "import sys; sys.modules['torch'] = sys.modules['m3g'] = None\n"

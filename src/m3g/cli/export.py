@@ -13,7 +13,7 @@ DESCRIPTION = {
   m3g export runs/m3g-1 --out served --format torch       a .pt2 file per view, for torch.export.load
 
 A file takes the inputs of its view as they are in your files (the scaling is part of it), any number of rows, and
-returns embeddings. It is kept only if it agrees with PyTorch on test rows of the run. views.json describes the files."""
+returns embeddings. It is kept only if it agrees with PyTorch on test rows. views.json describes the files."""
 }
 
 
