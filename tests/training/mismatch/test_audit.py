@@ -14,7 +14,7 @@ from m3g.cli import main
 from m3g.training.loop import fit
 from m3g.training.mismatch.audit import find_partners
 from m3g.training.mismatch.entries import Entry, read_entries
-from training.test_mismatch import noisy_views, small
+from training.mismatch.test_reliability import noisy_views, small
 
 
 @settings(max_examples=8, deadline=None, derandomize=True)

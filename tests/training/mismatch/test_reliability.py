@@ -20,7 +20,7 @@ from m3g.training.mismatch.audit import nothing_found
 from m3g.training.mismatch.entries import read_entries
 from m3g.training.mismatch.reliability import Mismatch, _pair_scores
 from m3g.training.settings.config import Config
-from training import judging_process
+from training.mismatch import judging_process
 
 
 def noisy_views(k, n, d, *, wrong, seed=0):
