@@ -60,7 +60,7 @@ def _compare(args: Any) -> int:
 
     if len(args.runs) < 2:
         raise ValueError(f"runs must be at least 2 folders to compare, got {len(args.runs)}.")
-    runs = [measured(run, run) for run in args.runs]
+    runs = [measured(run, str(run)) for run in args.runs]
     print_table(*comparison(runs))
     print(NOTE)
     head, rows = differences(runs)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import Any
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from m3g import _checks
 from m3g._catalogue import ENCODERS, OF_A_VIEW
@@ -17,6 +19,7 @@ from m3g.nets.multiview import MultiViewNet
 from m3g.nets.registry import Spec, build_encoder
 from m3g.solvers.shared.memory import memory_limit
 
+Net = TypeVar("Net", bound=MultiViewNet)
 BORROWED = ("transformers", "vit")  # built by transformers, which does more than make layers
 
 
@@ -80,34 +83,35 @@ def build_net(
     projector: Mapping[str, Any] | None = None,
     predictor: Mapping[str, Any] | None = None,
     trust: bool = False,
-) -> MultiViewNet:
+    kind: type[Net] = MultiViewNet,  # type: ignore[assignment]
+) -> Net:
     """Encoders, projectors and, if `predictor` is given (a mapping, perhaps empty), a predictor, for k views.
 
     `encoder` is one description for all views (see `build_encoder`) or a list of one mapping per view, in which
     `share` may name an earlier view whose encoder and projector serve this one too, `frozen` keeps the encoder as it
     is, and `learning_rate` gives it a peak of its own. `shared` makes one encoder and one projector serve all views.
     `projector` and `predictor` hold options of
-    `m3g.nets.Head` (`hidden`, `out_features`); the predictor keeps the embedding's size.
+    `m3g.nets.Head` (`hidden`, `out_features`); the predictor keeps the embedding's size. `kind` is the class of the
+    network.
 
     Example:
         >>> net = build_net([(5,), (9,)], projector={"hidden": 128, "out_features": 32}, predictor={})
         >>> [part.out_features for part in net.encoders], net.predictor.out_features
         ([256, 256], 32)
     """
-    build = partial(_build_net, view_shapes, encoder, shared, projector, predictor, trust)
-    if _is_own(encoder):
-        _refuse_huge(build)
-    return build()
+    with _LimitedMemory() if _is_own(encoder) else contextlib.nullcontext():
+        return kind(*_parts(view_shapes, encoder, shared, projector, predictor, trust))
 
 
-def _build_net(
+def _parts(
     view_shapes: Sequence[Sequence[int]],
     encoder: Spec | Sequence[Mapping[str, Any]],
     shared: bool,
     projector: Mapping[str, Any] | None,
     predictor: Mapping[str, Any] | None,
     trust: bool,
-) -> MultiViewNet:
+) -> tuple[list[nn.Module], list[nn.Module], nn.Module | None]:
+    """Encoders, projectors and the predictor."""
     encoders = build_encoders(encoder, view_shapes=view_shapes, shared=shared, trust=trust)
     heads: dict[int, nn.Module] = {}
     for part in encoders:
@@ -118,23 +122,37 @@ def _build_net(
     if predictor is not None:
         size = projectors[0].out_features
         head = Predictor(size, **{"hidden": 512, **predictor, "out_features": size})
-    return MultiViewNet(encoders, projectors, head)
+    return encoders, projectors, head
 
 
 def _is_own(spec: Spec | Sequence[Mapping[str, Any]]) -> bool:
-    """Whether an encoder's constructor only makes layers, so that it can be tried without memory."""
+    """Whether an encoder's constructor only makes layers, so that what it allocates are weights."""
     if isinstance(spec, Sequence) and not isinstance(spec, str):
         return all(_is_own(part) for part in spec if part.get("share") is None)
     kind = spec.get("kind") if isinstance(spec, Mapping) else spec
     return isinstance(kind, str) and kind in ENCODERS and kind not in BORROWED
 
 
-def _refuse_huge(build: Callable[[], nn.Module]) -> None:
-    """Build once without memory, to refuse a network whose weights this machine cannot hold."""
-    with torch.random.fork_rng(devices=[]), torch.device("meta"):
-        try:
-            size = sum(weight.numel() * weight.element_size() for weight in build().parameters())
-        except RuntimeError as error:  # more numbers than can be counted
-            raise ValueError(f"the network must fit in memory, but its weights are too many: {error}.") from error
-    instead = "choose a smaller width, hidden or embedding size, or views of fewer features"
-    _checks.fits("the network's weights", size, memory_limit(torch.device("cpu")), instead)
+class _LimitedMemory(TorchFunctionMode):
+    """Refuse a network whose weights this machine cannot hold, before the first that is too large is allocated."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.size = 0.0
+        self.limit = memory_limit(torch.device("cpu"))
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Iterable[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func is torch.empty:
+            shape = args[0] if args and isinstance(args[0], Sequence) else args
+            kind = kwargs.get("dtype") or torch.get_default_dtype()
+            self.size += float(min(math.prod(shape), 2**62)) * kind.itemsize
+            instead = "choose a smaller width, hidden or embedding size, or views of fewer features"
+            _checks.fits("the network's weights", self.size, self.limit, instead)
+        return func(*args, **kwargs)

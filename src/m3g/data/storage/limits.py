@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import warnings
 import zipfile
@@ -75,17 +76,30 @@ def open_image(file: Any) -> Any:
 
 
 def load_numpy(file: str | os.PathLike[str], *, mapped: bool = False) -> Any:
-    """`np.load` without pickle; arrays that are larger than their file or than the memory are refused before."""
+    """`np.load` without pickle; arrays that are larger than their file or than the memory are refused before.
+
+    The header of an `.npy` file is read once.
+    """
     path = Path(file)
     try:
-        if zipfile.is_zipfile(path):
-            _check_archive(path)
-        else:
-            with open(path, "rb") as content:
-                _check_array(content, path.stat().st_size, in_memory=not mapped)
+        with open(path, "rb") as content:
+            if not zipfile.is_zipfile(content):
+                content.seek(0)
+                return _read_array(content, path, mapped=mapped)
+        _check_archive(path)
     except (EOFError, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
         raise OSError(f"damaged: {error}") from error
-    return np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
+    return np.load(path, allow_pickle=False)
+
+
+def _read_array(content: IO[bytes], path: Path, *, mapped: bool) -> np.ndarray:
+    shape, fortran, dtype = _check_array(content, path.stat().st_size, in_memory=not mapped)
+    if dtype.hasobject:
+        raise ValueError("it holds Python objects, which only pickle reads")
+    if mapped:
+        return np.memmap(path, dtype, mode="r", offset=content.tell(), shape=shape, order="F" if fortran else "C")
+    flat = np.fromfile(content, dtype, count=math.prod(shape))
+    return flat.reshape(shape[::-1]).T if fortran else flat.reshape(shape)
 
 
 def _check_archive(path: Path) -> None:
@@ -96,7 +110,7 @@ def _check_archive(path: Path) -> None:
                     _check_array(content, member.file_size, in_memory=True)
 
 
-def _check_array(content: IO[bytes], size: int, *, in_memory: bool) -> None:
+def _check_array(content: IO[bytes], size: int, *, in_memory: bool) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     """Compare the array that the header declares with the size of what holds it and with the memory."""
     if content.read(len(np.lib.format.MAGIC_PREFIX)) != np.lib.format.MAGIC_PREFIX:
         raise ValueError("damaged, or no .npy array")
@@ -108,14 +122,15 @@ def _check_array(content: IO[bytes], size: int, *, in_memory: bool) -> None:
     }.get(version)  # type: ignore[call-overload]
     if read is None:
         raise ValueError(f"damaged, or of an unknown version {version}")
-    shape, _, dtype = read(content)
+    shape, fortran, dtype = read(content)
     if dtype.hasobject:
-        return  # refused by np.load, which does not allow pickle
+        return shape, fortran, dtype  # refused by the caller and by np.load, which does not allow pickle
     declared = dtype.itemsize * int(np.prod([int(n) for n in shape], dtype=object)) if shape else dtype.itemsize
     if declared > size:
         raise ValueError(f"damaged: an array of shape {shape} in {size} bytes")
     if in_memory:
         _checks.fits(f"an array of shape {shape}", declared, memory_limit(torch.device("cpu")), "use a smaller array")
+    return shape, fortran, dtype
 
 
 MOST_TENSORS_HEADER = 2**23  # bytes of the header of a safetensors file: about 10^5 tensors

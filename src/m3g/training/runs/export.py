@@ -104,8 +104,7 @@ def load(folder: str | os.PathLike[str], *, trust: bool = False, scaled: bool = 
             "the file is damaged or belongs to another network; restore it from a copy."
         )
     try:
-        built = build_net(**recipe, trust=trust)
-        net = TrainedNet(built.encoders, built.projectors, built.predictor)
+        net = build_net(**recipe, trust=trust, kind=TrainedNet)
         _describe(net, run)
     except (TypeError, AttributeError, IndexError, RuntimeError, OverflowError) as error:
         raise _foreign(run.model, error) from error

@@ -1,0 +1,50 @@
+"""The options that are read from the sources are those of the classes, and nothing is imported for them."""
+
+import inspect
+import subprocess
+import sys
+
+import pytest
+
+from m3g import _catalogue as catalogue
+from m3g.data.tables.reader import Reader
+
+ENTRIES = [
+    pytest.param(entry, id=f"{group}-{name}")
+    for group in ("LOSSES", "ENCODERS", "DATA")
+    for name, entry in getattr(catalogue, group).items()
+]
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_the_options_are_the_arguments_of_the_constructor(entry):
+    parameters = inspect.signature(entry.load()).parameters
+    assert entry.options() == list(parameters)
+    assert entry.headline() == inspect.getdoc(entry.load()).splitlines()[0]
+
+
+def test_a_view_takes_what_the_readers_declare():
+    readers = [entry.load() for entry in catalogue.READERS.values()]
+    assert all(issubclass(reader, Reader) for reader in readers)
+    assert [reader.kind for reader in readers] == list(catalogue.READERS)
+    assert {word for reader in readers for word in reader.options} | {"kind", "columns"} == set(
+        catalogue.reading_options()
+    )
+
+
+def test_a_class_of_ones_own_is_an_entry_too():
+    def factory(width, *, depth=2): ...
+
+    entry = catalogue.Entry(factory)
+    assert entry.load() is factory
+    assert entry.options() == ["width", "depth"]
+
+
+def test_nothing_is_imported_for_it():
+    program = (
+        "import sys; from m3g import _catalogue as c; c.reading_options(); "
+        "[e.options() for g in (c.LOSSES, c.ENCODERS, c.DATA) for e in g.values()]; "
+        "print(sorted({'torch', 'numpy', 'lightning'} & set(sys.modules)))"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ended.stdout == "[]\n"
