@@ -21,6 +21,7 @@ from torch.nn.functional import normalize
 
 from m3g import _checks, losses
 from m3g.nets import MultiViewNet, build_net
+from m3g.training.loop.light import clip, descend
 from m3g.training.loop.optim import AdamSettings, adamw
 from m3g.training.loop.schedules import warmup_cosine
 
@@ -146,30 +147,29 @@ class MultiViewEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         subsets: list[list[int]] = [list(range(k))]
         if loss.visits_all_tuples and size**k > QUICK_TUPLES:
             subsets = [list(s) for s in itertools.combinations(range(k), 3)]
-        steps = max(1, n // size)
-        total, curve = self.epochs * steps, []
+        per_epoch = max(1, n // size)
+        total = self.epochs * per_epoch
+        order = torch.empty(0)
+
+        def rate(step: int) -> float:
+            warmup = min(2 * per_epoch, total // 10)
+            return warmup_cosine(step, total=total, warmup=warmup, peak=self.learning_rate, floor=0.0)
+
+        def value(step: int) -> Tensor:
+            nonlocal order
+            epoch, place = divmod(step, per_epoch)
+            order = order if place else torch.randperm(n)
+            rows = order[place * size : (place + 1) * size]
+            points = self.net_([view[rows] for view in views])
+            found = torch.stack([_compared(loss, points[s], mask[s][:, rows]) for s in subsets]).mean()
+            if not math.isfinite(found.item()):
+                raise ValueError(f"the loss is no longer finite in epoch {epoch + 1}: try a smaller learning_rate.")
+            return found
+
         optimizer = adamw(self.net_, AdamSettings(self.learning_rate, (0.9, 0.95), 1e-8))
-        for epoch in range(self.epochs):
-            order, values = torch.randperm(n), []
-            for step in range(steps):
-                rows = order[step * size : (step + 1) * size]
-                now = epoch * steps + step
-                rate = warmup_cosine(
-                    now, total=total, warmup=min(2 * steps, total // 10), peak=self.learning_rate, floor=0.0
-                )
-                for group in optimizer.param_groups:
-                    group["lr"] = rate
-                points = self.net_([view[rows] for view in views])
-                value = torch.stack([_compared(loss, points[s], mask[s][:, rows]) for s in subsets]).mean()
-                if not math.isfinite(value.item()):
-                    raise ValueError(f"the loss is no longer finite in epoch {epoch + 1}: try a smaller learning_rate.")
-                optimizer.zero_grad()
-                value.backward()
-                torch.nn.utils.clip_grad_norm_(self.net_.parameters(), 1.0)
-                optimizer.step()
-                values.append(value.item())
-            curve.append(float(np.mean(values)))
-        return curve
+        steps = descend(optimizer, value, steps=total, rate=rate, before_step=lambda: clip(self.net_.parameters(), 1.0))
+        curve = [found.item() for _, found in steps]
+        return [float(part) for part in np.reshape(curve, (self.epochs, per_epoch)).mean(1)]
 
     def _scaled(self, l: int, array: np.ndarray) -> np.ndarray:
         return np.asarray(np.nan_to_num((array - self._mean[l]) / self._divisor[l], nan=0.0))

@@ -5,7 +5,7 @@ import torch
 
 import m3g
 from m3g.experiments.runner import quick
-from m3g.training import load, train
+from m3g.training import MultiViewModule, load, train
 from m3g.training.settings.config import Config
 
 
@@ -34,18 +34,18 @@ def test_same_steps_as_the_trainer(tmp_path):
 def test_a_killed_run_continues_from_its_checkpoint(tmp_path, monkeypatch, stop):
     whole, _ = quick.fit_quickly(config(), tmp_path / "whole")
     monkeypatch.setattr(quick, "SAVE_AFTER", -1.0)
-    step, made = quick._step, []
+    compare, made = MultiViewModule.training_step, []
 
-    def dies(*args):
+    def dies(module, batch, step):
         if len(made) == stop:
             raise KeyboardInterrupt
-        made.append(args[5])
-        step(*args)
+        made.append(step)
+        return compare(module, batch, step)
 
-    monkeypatch.setattr(quick, "_step", dies)
+    monkeypatch.setattr(MultiViewModule, "training_step", dies)
     with pytest.raises(KeyboardInterrupt):
         quick.fit_quickly(config(), tmp_path / "killed")
-    monkeypatch.setattr(quick, "_step", lambda *args: (made.append(args[5]), step(*args)))
+    monkeypatch.setattr(MultiViewModule, "training_step", lambda *args: made.append(args[2]) or compare(*args))
     resumed, _ = quick.fit_quickly(config(), tmp_path / "killed")
     assert made == list(range(6))
     torch.testing.assert_close(weights(whole.net), weights(resumed.net), rtol=0, atol=0)

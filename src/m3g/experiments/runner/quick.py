@@ -1,8 +1,7 @@
-"""Many small trainings in one process: the training module's own steps, without starting a trainer for each.
+"""Many small trainings in one process, without starting a trainer for each.
 
-A laptop run takes seconds, of which Lightning's start-up and bookkeeping would be a good part. `fit_quickly` makes the
-same steps as `m3g.training.train` (same module, loss, sampler, schedules, random numbers) in a plain loop on one CPU;
-`tests/experiments/test_quick.py` compares the two.
+A laptop run takes seconds. `fit_quickly` makes the same steps as `m3g.training.train` (same module, loss, sampler,
+schedules, random numbers) in the lightweight loop, and resumes a killed run; its test compares the two.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from torch import Tensor
 from m3g.data import ViewsData
 from m3g.experiments.runner.stacked import stack
 from m3g.training import MultiViewModule, build_data, build_module
-from m3g.training.loop.dry_run import Loop
+from m3g.training.loop.light import fit_module
 from m3g.training.runs.files import atomic
 from m3g.training.settings.check import check
 from m3g.training.settings.config import Config
@@ -39,31 +38,13 @@ def fit_quickly(config: Config, folder: Path, *, stacked: bool = False) -> tuple
         stack(module)
     else:
         _embed_together(module)
-    sampler = data.sampler()
-    loop = Loop(config, data, sampler.num_steps)
-    loop.attach(module)
     optimizer = module.configure_optimizers()
     file = folder / "quick.ckpt"
-    step = _restore(file, module, optimizer)
-    epoch, done = divmod(step, sampler.num_steps)
-    module.train()
     saved = time.monotonic()
-    while step < loop.estimated_stepping_batches:
-        sampler.set_epoch(epoch)
-        sampler.resume(epoch=epoch, batches=done)
-        draws = list(sampler)
-        done = 0
-        for start in range(0, len(draws), data.batch_size):
-            if step == loop.estimated_stepping_batches:
-                break
-            batch = data.datasets["train"].__getitems__(draws[start : start + data.batch_size])
-            _step(module, optimizer, batch, loop, epoch, step, config.loop.clip)
-            step += 1
-            if time.monotonic() - saved > SAVE_AFTER:
-                _save(file, module, optimizer, step)
-                saved = time.monotonic()
-        epoch += 1
-    module.eval()
+    for step in fit_module(module, config, data, optimizer, start=_restore(file, module, optimizer)):
+        if time.monotonic() - saved > SAVE_AFTER:
+            _save(file, module, optimizer, step + 1)
+            saved = time.monotonic()
     return module, data
 
 
@@ -81,23 +62,6 @@ def _embed_together(module: MultiViewModule) -> None:
         return student, None if module.teacher is None else module.teacher.embed_view(every, 0).unflatten(0, size)
 
     module.embed = embed
-
-
-def _step(
-    module: MultiViewModule, optimizer: Any, batch: Any, loop: Loop, epoch: int, step: int, clip: float | None
-) -> None:
-    loop.at(step, module.seed)
-
-    def closure() -> Tensor:
-        optimizer.zero_grad()
-        loss = module.training_step(batch, step)
-        loss.backward()
-        module.on_before_optimizer_step(optimizer)
-        if clip is not None:
-            torch.nn.utils.clip_grad_norm_(module.parameters(), clip)
-        return loss
-
-    module.optimizer_step(epoch, step, optimizer, closure)
 
 
 def _save(file: Path, module: MultiViewModule, optimizer: Any, step: int) -> None:

@@ -22,6 +22,7 @@ from m3g.experiments.runner.arms import try_all
 from m3g.experiments.runner.quick import fit_quickly
 from m3g.nets import MultiViewNet
 from m3g.training import build_data, build_module
+from m3g.training.loop.light import batches, descend
 from m3g.training.settings.config import Config
 
 REFERENCES = {
@@ -71,30 +72,29 @@ def fit_labels(config: Config, data: ViewsData, *, joined: bool) -> MultiViewNet
     """
     torch.manual_seed(config.seed)
     net = build_module(config, data).net
-    sampler = data.sampler()
-    steps = config.loop.max_steps or config.loop.epochs * sampler.num_steps
+    steps = config.loop.max_steps or config.loop.epochs * data.sampler().num_steps
     rows: Any = data.datasets["train"]
     head = nn.LazyLinear(data.num_classes or 1)
     _logits(net, head, rows.__getitems__([0, 1])["views"], joined)  # the first call decides the head's width
-    rate = config.optim.learning_rate
-    optimizer = torch.optim.AdamW([*net.parameters(), *head.parameters()], lr=rate)
+    feed = batches(data)
+
+    def value(step: int) -> Tensor:
+        batch = next(feed)
+        logits = _logits(net, head, batch["views"], joined)
+        return cross_entropy(logits, batch["label"].repeat(len(logits) // len(batch["label"])))
+
     net.train()
-    step = 0
-    while step < steps:
-        sampler.set_epoch(step // sampler.num_steps)
-        draws = list(sampler)
-        for start in range(0, len(draws), data.batch_size):
-            if step == steps:
-                break
-            batch = rows.__getitems__(draws[start : start + data.batch_size])
-            for group in optimizer.param_groups:
-                group["lr"] = rate * (1 - step / steps)
-            optimizer.zero_grad()
-            logits = _logits(net, head, batch["views"], joined)
-            cross_entropy(logits, batch["label"].repeat(len(logits) // len(batch["label"]))).backward()
-            optimizer.step()
-            step += 1
+    train_linearly([*net.parameters(), *head.parameters()], value, steps=steps, rate=config.optim.learning_rate)
     return net.eval()
+
+
+def train_linearly(
+    parameters: Sequence[nn.Parameter], value: Callable[[int], Tensor], *, steps: int, rate: float
+) -> None:
+    """Train with AdamW, at a learning rate that falls linearly from `rate` to 0."""
+    optimizer = torch.optim.AdamW(parameters, lr=rate)
+    for _ in descend(optimizer, value, steps=steps, rate=lambda step: rate * (1 - step / steps)):
+        pass
 
 
 def _logits(net: MultiViewNet, head: nn.Module, views: list[Tensor], joined: bool) -> Tensor:

@@ -10,6 +10,7 @@ from torch.nn.functional import cross_entropy, normalize
 
 from m3g.data import ViewsData
 from m3g.evaluation.canonical import canonical
+from m3g.experiments.runner.references import train_linearly
 from m3g.experiments.runner.stacked import StackedNet
 from m3g.training import build_data, build_module
 from m3g.training.settings.config import Config
@@ -54,20 +55,18 @@ def _supervised(config: Config, data: ViewsData, parts: dict[str, list[Tensor]])
     net = StackedNet(build_module(config, data).net)
     head = nn.Linear(config.heads.embedding_size, data.num_classes or 1)
     scale = nn.Parameter(torch.tensor(10.0))
-    optimizer = torch.optim.AdamW([*net.parameters(), *head.parameters(), scale], lr=config.optim.learning_rate)
     _, mask, labels = data.arrays("train")
     if labels is None:
         raise ValueError("data must have labels for the baseline 'supervised', got none.")
     random = torch.Generator().manual_seed(config.seed)
-    n, steps = len(labels), config.loop.max_steps or 1
-    for step in range(steps):
-        for group in optimizer.param_groups:
-            group["lr"] = config.optim.learning_rate * (1 - step / steps)
-        rows = torch.randperm(n, generator=random)[: data.batch_size]
+
+    def value(step: int) -> Tensor:
+        rows = torch.randperm(len(labels), generator=random)[: data.batch_size]
         weight = torch.ones(data.k, len(rows)) if mask is None else mask[:, rows].float()
         units = normalize(net([view[rows] for view in parts["train"]]), dim=-1) * weight.unsqueeze(-1)
-        optimizer.zero_grad()
-        cross_entropy(head(scale * units.sum(0) / weight.sum(0).unsqueeze(-1)), labels[rows]).backward()
-        optimizer.step()
+        return cross_entropy(head(scale * units.sum(0) / weight.sum(0).unsqueeze(-1)), labels[rows])
+
+    parameters = [*net.parameters(), *head.parameters(), scale]
+    train_linearly(parameters, value, steps=config.loop.max_steps or 1, rate=config.optim.learning_rate)
     with torch.no_grad():
         return {split: list(net(views)) for split, views in parts.items()}

@@ -15,6 +15,7 @@ from m3g.data.entries import drop_entries, hashed_draws
 from m3g.losses import ViewLoss
 from m3g.nets import MultiViewNet, Teacher
 from m3g.training.loop import optim
+from m3g.training.loop.light import Position
 from m3g.training.loop.schedules import cosine, warmup_cosine
 from m3g.training.loop.sharding import shard
 from m3g.training.mismatch.reliability import Mismatch
@@ -81,6 +82,7 @@ class MultiViewModule(pl.LightningModule):
         if self.optim_settings.reference_batch is not None and batch_size is None:
             raise ValueError("batch_size must be a whole number with optim.reference_batch, got None.")
         self.kappa = 1.0  # this run's batch over the reference batch; known once the trainer is
+        self.position: Position | None = None  # of a loop without a trainer, see `m3g.training.loop.light`
 
     def forward(self, views: list[Tensor]) -> Tensor:
         return self.net(views)
@@ -90,7 +92,7 @@ class MultiViewModule(pl.LightningModule):
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         views, mask = batch["views"], batch.get("mask")
         if self.loss.moves:
-            self.loss.set_progress(self.global_step / max(self.total_steps - 1, 1))
+            self.loss.set_progress(self.now.step / max(self.total_steps - 1, 1))
         subsets = self.draw_subsets(len(views))
         shown = sorted({l for subset in subsets for l in subset})
         embeddings, teacher = self.embed(views, shown)
@@ -99,7 +101,7 @@ class MultiViewModule(pl.LightningModule):
         if self.mismatch is not None:
             mask = self.without_doubtful(embeddings, mask, batch["index"], shown)
         if self.view_dropout > 0:
-            key = (self.seed, self.trainer.fit_loop.epoch_loop.total_batch_idx)
+            key = (self.seed, self.now.batch)
             draws = hashed_draws(len(views), batch["index"], key=key)
             mask = drop_entries(mask, draws, fraction=self.view_dropout, keep=KEPT_VIEWS)
         places = [[shown.index(l) for l in subset] for subset in subsets]
@@ -110,7 +112,8 @@ class MultiViewModule(pl.LightningModule):
         if not bool(torch.isfinite(loss)):
             raise NonFiniteLoss(self._stopped(f"the loss is {float(loss.detach())}", batch))
         self._batch = batch
-        self.report(loss, batch)
+        if self.position is None:
+            self.report(loss, batch)
         return loss
 
     def embed(self, views: list[Tensor], shown: list[int]) -> tuple[Tensor, Tensor | None]:
@@ -165,7 +168,7 @@ class MultiViewModule(pl.LightningModule):
 
     def _random(self, purpose: int) -> np.random.Generator:
         # not the process's own random numbers: all processes must draw alike
-        return np.random.default_rng([self.seed, self.trainer.fit_loop.epoch_loop.total_batch_idx, purpose])
+        return np.random.default_rng([self.seed, self.now.batch, purpose])
 
     def report(self, loss: Tensor, batch: Batch) -> None:
         """What the progress bar shows and the logs keep."""
@@ -180,13 +183,20 @@ class MultiViewModule(pl.LightningModule):
 
     def optimizer_step(self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Any = None) -> None:
         """Set this step's learning rate and weight decay, step, and let the teacher follow: once per step."""
-        step = self.global_step
+        step = self.now.step
+        self.set_rates(optimizer, step)
+        super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
+        self.update_teacher(step)
+
+    def set_rates(self, optimizer: Any, step: int) -> None:
+        """Set the learning rates and weight decays of a step."""
         for group in optimizer.param_groups:
             rate = group.get("own_rate")  # a peak of its own, under the same schedule
             share = 1.0 if rate is None else rate / self.optim_settings.learning_rate
             group["lr"] = self.learning_rate(step) * share
             group["weight_decay"] = self.weight_decay(step) if group["decays"] else 0.0
-        super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
+
+    def update_teacher(self, step: int) -> None:
         if self.teacher is not None:
             self.teacher.update(self.net, self.teacher_momentum(step))
 
@@ -194,13 +204,12 @@ class MultiViewModule(pl.LightningModule):
         """Stop before a gradient that is not finite reaches the weights."""
         grads = [p.grad for p in self.parameters() if p.grad is not None]
         norm = torch.nn.utils.get_total_norm(grads)
-        scaler = getattr(self.trainer.precision_plugin, "scaler", None)  # 16-mixed skips such steps by itself
-        if scaler is None and not bool(torch.isfinite(norm)):
+        if not self.now.skips_overflow and not bool(torch.isfinite(norm)):
             raise NonFiniteLoss(self._stopped(f"the gradient's norm is {float(norm)}", self._batch))
 
     def _stopped(self, what: str, batch: Batch) -> str:
         """What happened, what to change, and on which rows: before the first step it can only be the data."""
-        step, rows = self.global_step, batch.get("index")
+        step, rows = self.now.step, batch.get("index")
         indices = "unknown" if rows is None else str(rows[:SHOWN_ROWS].tolist())
         more = "" if rows is None or len(rows) <= SHOWN_ROWS else f" and {len(rows) - SHOWN_ROWS} more"
         advice = (
@@ -214,12 +223,27 @@ class MultiViewModule(pl.LightningModule):
     # ---------------------------------------------------------------- schedules
 
     @property
+    def now(self) -> Position:
+        """The trainer's position, or that of a loop without one."""
+        if self.position is not None:
+            return self.position
+        trainer = self.trainer
+        return Position(
+            total=int(trainer.estimated_stepping_batches),
+            epochs=trainer.max_epochs or 1,
+            step=trainer.global_step,
+            batch=trainer.fit_loop.epoch_loop.total_batch_idx,
+            together=trainer.world_size * trainer.accumulate_grad_batches,
+            skips_overflow=getattr(trainer.precision_plugin, "scaler", None) is not None,
+        )
+
+    @property
     def total_steps(self) -> int:
-        return int(self.trainer.estimated_stepping_batches)
+        return self.now.total
 
     def learning_rate(self, step: int) -> float:
         settings = self.optim_settings
-        per_epoch = self.total_steps / max(self.trainer.max_epochs or 1, 1)
+        per_epoch = self.total_steps / max(self.now.epochs, 1)
         return warmup_cosine(
             step,
             total=self.total_steps,
@@ -262,8 +286,7 @@ class MultiViewModule(pl.LightningModule):
     def setup(self, stage: str) -> None:
         reference = self.optim_settings.reference_batch
         if reference is not None and self.batch_size is not None:
-            together = self.trainer.world_size * self.trainer.accumulate_grad_batches
-            self.kappa = self.batch_size * together / reference
+            self.kappa = self.batch_size * self.now.together / reference
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
         seed_everything(self.seed, 1 + self.trainer.fit_loop.epoch_loop.total_batch_idx, self.global_rank)

@@ -1,0 +1,129 @@
+"""A training loop on one CPU without Lightning's trainer, whose start-up takes as long as a short training.
+
+Used by laptop runs of the experiments, their references and baselines, `m3g train --dry-run` and the scikit-learn
+estimator. Logs, precision, strategies and several processes are those of `m3g train`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+if TYPE_CHECKING:  # the scikit-learn estimator trains without Lightning
+    from m3g.data import ViewsData
+    from m3g.training.loop.module import MultiViewModule
+    from m3g.training.settings.config import Config
+
+
+@dataclass
+class Position:
+    """Where a training is: optimiser steps and batches done, of how many steps and epochs."""
+
+    total: int
+    epochs: int
+    step: int = 0
+    batch: int = 0
+    together: int = 1  # processes times batches per step
+    skips_overflow: bool = False  # 16-mixed discards steps whose gradient is not finite by itself
+
+
+def descend(
+    optimizer: torch.optim.Optimizer,
+    value: Callable[[int], Tensor],
+    *,
+    steps: int,
+    start: int = 0,
+    rate: Callable[[int], float] | None = None,
+    before_step: Callable[[], object] | None = None,
+) -> Iterator[tuple[int, Tensor]]:
+    """Yield the number and the loss of every optimiser step.
+
+    Args:
+        optimizer: of all parameters.
+        value: the loss of a step.
+        steps, start: the steps `start`, ..., `steps - 1` are done.
+        rate: the learning rate of a step; by default the optimiser's own.
+        before_step: called between the backward pass and the step, to validate or clip gradients.
+
+    Example:
+        >>> x = nn.Parameter(torch.tensor(1.0))
+        >>> losses = descend(torch.optim.SGD([x], lr=0.5), lambda step: x.square() / 2, steps=3)
+        >>> [float(loss) for _, loss in losses]
+        [0.5, 0.125, 0.03125]
+    """
+    for step in range(start, steps):
+        if rate is not None:
+            for group in optimizer.param_groups:
+                group["lr"] = rate(step)
+        optimizer.zero_grad()
+        loss = value(step)
+        loss.backward()
+        if before_step is not None:
+            before_step()
+        optimizer.step()
+        yield step, loss.detach()
+
+
+def batches(data: ViewsData, *, start: int = 0) -> Iterator[Any]:
+    """Batches of the training rows without end, in the order of `m3g train`, from batch `start` on."""
+    sampler, rows = data.sampler(), data.datasets["train"]
+    epoch, done = divmod(start, sampler.num_steps)
+    while True:
+        sampler.set_epoch(epoch)
+        sampler.resume(epoch=epoch, batches=done)
+        draws = list(sampler)
+        for first in range(0, len(draws), data.batch_size):
+            yield rows.__getitems__(draws[first : first + data.batch_size])
+        epoch, done = epoch + 1, 0
+
+
+def place(module: MultiViewModule, config: Config, *, per_epoch: int) -> Position:
+    """Put a training module at the first of its steps, which it then makes without a trainer."""
+    epochs, most = config.loop.epochs, config.loop.max_steps
+    total = per_epoch * epochs if most is None else min(most, per_epoch * epochs)
+    module.position = Position(total=total, epochs=epochs)
+    module.setup("fit")
+    return module.position
+
+
+def step_loss(module: MultiViewModule, batch: Any, step: int) -> Tensor:
+    """The loss of a placed module at a step, with the random numbers of that step."""
+    from m3g.training.loop.module import seed_everything
+
+    assert module.position is not None
+    module.position.step = module.position.batch = step
+    seed_everything(module.seed, 1 + step)
+    return module.training_step(batch, step)
+
+
+def fit_module(
+    module: MultiViewModule, config: Config, data: ViewsData, optimizer: torch.optim.Optimizer, *, start: int = 0
+) -> Iterator[int]:
+    """Make the steps of `m3g train` from step `start` on; yields the number of every step that is done."""
+    position = place(module, config, per_epoch=data.sampler().num_steps)
+    feed = batches(data, start=start)
+
+    def value(step: int) -> Tensor:
+        loss = step_loss(module, next(feed), step)
+        module.set_rates(optimizer, step)
+        return loss
+
+    def validate_and_clip() -> None:
+        module.on_before_optimizer_step(optimizer)
+        clip(module.parameters(), config.loop.clip)
+
+    module.train()
+    for step, _ in descend(optimizer, value, steps=position.total, start=start, before_step=validate_and_clip):
+        module.update_teacher(step)
+        yield step
+    module.eval()
+
+
+def clip(parameters: Iterable[nn.Parameter], norm: float | None) -> None:
+    """Scale the gradients to at most this norm; None leaves them."""
+    if norm is not None:
+        torch.nn.utils.clip_grad_norm_(parameters, norm)
