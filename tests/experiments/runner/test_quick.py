@@ -30,6 +30,15 @@ def test_same_steps_as_the_trainer(tmp_path):
     torch.testing.assert_close(weights(module.net), weights(load(tmp_path / "run")), rtol=0, atol=0)
 
 
+def test_same_optimiser_as_the_trainer_with_a_reference_batch(tmp_path):
+    """The scaling rule changes the betas, which are fixed when the optimiser is built."""
+    scaled = config()
+    scaled.optim.reference_batch = 64
+    module, _ = quick.fit_quickly(scaled, tmp_path)
+    train(scaled, tmp_path / "run")
+    torch.testing.assert_close(weights(module.net), weights(load(tmp_path / "run")), rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("stop", [1, 4])
 def test_a_killed_run_continues_from_its_checkpoint(tmp_path, monkeypatch, stop):
     whole, _ = quick.fit_quickly(config(), tmp_path / "whole")

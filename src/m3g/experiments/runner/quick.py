@@ -17,7 +17,7 @@ from torch import Tensor
 from m3g.data import ViewsData
 from m3g.experiments.runner.stacked import stack
 from m3g.training import MultiViewModule, build_data, build_module
-from m3g.training.loop.light import fit_module
+from m3g.training.loop.light import fit_module, place
 from m3g.training.runs.files import atomic
 from m3g.training.settings.check import check
 from m3g.training.settings.config import Config
@@ -38,10 +38,12 @@ def fit_quickly(config: Config, folder: Path, *, stacked: bool = False) -> tuple
         stack(module)
     else:
         _embed_together(module)
+    place(module, config, per_epoch=data.sampler().num_steps)
     optimizer = module.configure_optimizers()
     file = folder / "quick.ckpt"
     saved = time.monotonic()
-    for step in fit_module(module, config, data, optimizer, start=_restore(file, module, optimizer)):
+    start = _restore(file, module, optimizer)
+    for step in fit_module(module, data, optimizer, clip_norm=config.loop.clip, start=start):
         if time.monotonic() - saved > SAVE_AFTER:
             _save(file, module, optimizer, step + 1)
             saved = time.monotonic()

@@ -81,13 +81,15 @@ def batches(data: ViewsData, *, start: int = 0) -> Iterator[Any]:
         epoch, done = epoch + 1, 0
 
 
-def place(module: MultiViewModule, config: Config, *, per_epoch: int) -> Position:
-    """Put a training module at the first of its steps, which it then makes without a trainer."""
+def place(module: MultiViewModule, config: Config, *, per_epoch: int) -> None:
+    """Put a training module at the first of its steps, which it then makes without a trainer.
+
+    The optimiser is built after this call: its settings may depend on the number of processes.
+    """
     epochs, most = config.loop.epochs, config.loop.max_steps
     total = per_epoch * epochs if most is None else min(most, per_epoch * epochs)
     module.position = Position(total=total, epochs=epochs)
     module.setup("fit")
-    return module.position
 
 
 def step_loss(module: MultiViewModule, batch: Any, step: int) -> Tensor:
@@ -101,10 +103,16 @@ def step_loss(module: MultiViewModule, batch: Any, step: int) -> Tensor:
 
 
 def fit_module(
-    module: MultiViewModule, config: Config, data: ViewsData, optimizer: torch.optim.Optimizer, *, start: int = 0
+    module: MultiViewModule,
+    data: ViewsData,
+    optimizer: torch.optim.Optimizer,
+    *,
+    clip_norm: float | None,
+    start: int = 0,
 ) -> Iterator[int]:
-    """Make the steps of `m3g train` from step `start` on; yields the number of every step that is done."""
-    position = place(module, config, per_epoch=data.sampler().num_steps)
+    """Make the steps of `m3g train` with a placed module, from `start` on; yields every step that is done."""
+    assert module.position is not None
+    total = module.position.total
     feed = batches(data, start=start)
 
     def value(step: int) -> Tensor:
@@ -114,10 +122,10 @@ def fit_module(
 
     def validate_and_clip() -> None:
         module.on_before_optimizer_step(optimizer)
-        clip(module.parameters(), config.loop.clip)
+        clip(module.parameters(), clip_norm)
 
     module.train()
-    for step, _ in descend(optimizer, value, steps=position.total, start=start, before_step=validate_and_clip):
+    for step, _ in descend(optimizer, value, steps=total, start=start, before_step=validate_and_clip):
         module.update_teacher(step)
         yield step
     module.eval()
