@@ -20,6 +20,7 @@ from m3g.cli.parser import Parser
 # and `names()`, more options that a misspelt one may stand for
 COMMANDS = {
     "train": ("train", "learn a representation from k views; start here"),
+    "tune": ("tune", "search for settings on the validation split"),
     "evaluate": ("evaluate", "measure a trained run again: probes, retrieval, matching, pictures"),
     "audit": ("audit", "list the entries of a trained run's data that do not belong to their row"),
     "embed": ("embed", "write the embeddings of a trained run to a file"),

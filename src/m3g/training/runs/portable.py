@@ -146,7 +146,7 @@ def _rows(run: Run, net: TrainedNet, *, required: bool) -> Rows:
     """Test rows of the run, unscaled; where its data cannot be read, rows drawn at random."""
     try:
         data = build_data(run.open())
-        split = next(name for name in ("test", "val", "train") if data.num_rows(name) > 1)  # type: ignore[arg-type]
+        split = next(name for name in ("test", "val", "train") if data.num_rows(name) > 1)
         views, mask, _ = data.arrays(split, most=ROWS)  # type: ignore[arg-type]
         scalings = data.scaling or [None] * len(views)
         raw = [view if scaling is None else view * scaling[1] + scaling[0] for view, scaling in zip(views, scalings)]

@@ -1,0 +1,83 @@
+"""`m3g tune`: search for settings on the validation split."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from typing import Any
+
+from m3g.cli import train as train_command
+
+# the others are settings of every trial
+OPTIONS = ("out", "trials", "metric", "losses", "workers", "worker")
+
+DESCRIPTION = {
+    "tune": """Search for the temperature, learning rate, width and loss that are best on the validation split.
+
+  m3g tune --views a.npy b.npy c.npy --trials 30                      recall at 1 between views
+  m3g tune --views a.npy b.npy --labels y.npy --metric linear         accuracy of a linear probe
+  m3g tune --views a.npy b.npy --losses m3g infonce-pwe symile        also among losses
+  m3g tune --views a.npy b.npy --trials 60 --workers 2                two processes at once
+  m3g tune --views a.npy b.npy --trials 60 --out runs/tune            go on with the study in runs/tune
+
+All settings of m3g train are settings of every trial; a temperature, learning rate or width that is given is kept.
+Trials that fall behind are ended early. The test split is not used. The folder receives the study (study.log, a journal
+of Optuna), trials.csv and study.png; the command line of the best trial is printed."""
+}
+
+
+def arguments(parser: Any, name: str) -> None:
+    parser.add_argument("--trials", type=int, default=30, help="trials of the study in all")
+    parser.add_argument("--metric", type=str, default="retrieval", help="retrieval, linear or knn, on validation rows")
+    parser.add_argument("--losses", type=str, nargs="+", default=[], help="losses to choose from")
+    parser.add_argument("--workers", type=int, default=1, help="processes that search at once")
+    parser.add_argument("--worker", type=int, default=0, help="the number of this process; set by --workers")
+    train_command.arguments(parser, "train")
+    parser.set_defaults(out="runs/tune")
+
+
+def prepare(words: list[str]) -> tuple[dict[str, Any], list[str]]:
+    return train_command.prepare(words)
+
+
+def run(args: Any, name: str) -> int:
+    from m3g import _checks
+    from m3g.training.tuning import options_of, tune, write_study
+
+    _checks.extra("optuna", "tune")
+    _checks.positive_int("workers", args.workers)
+    if args.resume is not None or args.dry_run or args.print_config:
+        raise ValueError("m3g tune must be used without --resume, --dry-run and --print_config, got one of them.")
+    config = train_command.settings(args)
+    options = {"trials": args.trials, "metric": args.metric, "choices": args.losses, "trust": args.trust}
+    others = [
+        subprocess.Popen([sys.executable, "-m", "m3g", "tune", *args.words, "--workers", "1", "--worker", str(number)])
+        for number in range(1, args.workers)
+    ]
+    try:
+        study = tune(config, args.out, worker=args.worker, **options)
+    finally:
+        for other in others:
+            other.wait()
+    if args.worker:
+        return 0
+    picture = write_study(study, args.out, args.metric)
+    print(f"best      {study.best_value:.4f} on the validation split, trial {study.best_trial.number} of {args.trials}")
+    print(f"command   m3g train {shlex.join([*_given(args), *options_of(study.best_params)])}")
+    print(f"study     {args.out}/study.log\npicture   {picture}")
+    return 0
+
+
+def _given(args: Any) -> list[str]:
+    """The words of the command line that `m3g train` takes too."""
+    rest, kept = list(args.words), []
+    while rest:
+        word = rest.pop(0)
+        option, equals, _ = word.removeprefix("--").partition("=")
+        values = []
+        while not equals and rest and not rest[0].startswith("--"):
+            values.append(rest.pop(0))
+        if not word.startswith("--") or option not in OPTIONS:
+            kept += [word, *values]
+    return kept

@@ -1,0 +1,204 @@
+"""Search for settings with Optuna, on the validation split only.
+
+The study is a journal file, which several processes may write at once and which a later call continues.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import inspect
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from lightning.pytorch import LightningModule, Trainer
+
+from m3g import _checks, losses
+from m3g.data import ViewsData
+from m3g.training.loop.build import build_data
+from m3g.training.loop.fit import train
+from m3g.training.runs.evaluate import Probe
+from m3g.training.runs.files import write_text
+from m3g.training.settings.config import Config, check
+from m3g.training.settings.views import kinds
+
+METRICS = {"retrieval": "recall_at_1", "linear": "linear_mean", "knn": "knn_mean"}
+WIDTHS = (64, 128, 256, 512)
+TEMPERATURES = (0.02, 1.0)
+LEARNING_RATES = (2e-4, 2e-2)
+
+
+class Report(Probe):
+    """Report the metric of every evaluation on the validation split to a trial, which may end there."""
+
+    def __init__(self, folder: Path, *, every: int, trial: Any, metric: str) -> None:
+        super().__init__(folder, every=every)
+        self.trial, self.metric = trial, metric
+        self.value: float | None = None
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        super().on_train_epoch_end(trainer, pl_module)
+        if (trainer.current_epoch + 1) % self.every:
+            return
+        self.value = self.table.rows()[-1][self.metric]
+        self.trial.report(self.value, trainer.current_epoch + 1)
+        if self.trial.should_prune():
+            raise _checks.extra("optuna", "tune").TrialPruned
+
+
+def suggest(trial: Any, config: Config, data: ViewsData, choices: Sequence[str]) -> Config:
+    """The settings of a trial: what `config` leaves open among loss, temperature, learning rate and width.
+
+    A temperature, learning rate or width that differs from the default is kept.
+    """
+    found = copy.deepcopy(config)
+    if len(choices) > 1:
+        found.loss = trial.suggest_categorical("loss", list(choices))
+    takes = inspect.signature(type(losses.build(found.loss))).parameters
+    if "temperature" in takes and not {"temperature", "epsilon"} & set(found.loss_options):
+        found.loss_options["temperature"] = trial.suggest_float("temperature", *TEMPERATURES, log=True)
+    if config.optim.learning_rate == Config().optim.learning_rate:
+        found.optim.learning_rate = trial.suggest_float("learning_rate", *LEARNING_RATES, log=True)
+    plain = config.encoder in (None, "mlp") and set(kinds(data)) <= {"vector", "table"} and not config.view
+    if plain and "width" not in config.encoder_options:
+        found.encoder_options["width"] = trial.suggest_categorical("width", list(WIDTHS))
+    return check(found)
+
+
+def tune(
+    config: Config,
+    out: str | os.PathLike[str],
+    *,
+    trials: int = 30,
+    metric: str = "retrieval",
+    choices: Sequence[str] = (),
+    worker: int = 0,
+    trust: bool = False,
+) -> Any:
+    """Search until the study in the folder `out` has `trials` trials, finished or pruned; returns the Optuna study.
+
+    Args:
+        config: the settings of every trial, apart from what `suggest` draws.
+        out: the folder of the study; an existing one is continued.
+        trials: trials of the study in all, over all processes and calls.
+        metric: `retrieval` (recall at 1), `linear` or `knn` (accuracies), on the validation split.
+        choices: losses to choose from; by default that of `config`.
+        worker: number of this process among those that search at once.
+        trust: allow encoder classes from outside m3g, torch.nn and transformers.
+    """
+    optuna = _checks.extra("optuna", "tune")
+    _checks.positive_int("trials", trials)
+    measure = METRICS[_checks.one_of("metric", metric, METRICS)]
+    for name in choices:
+        _checks.one_of("losses", name, losses.available())
+    config = copy.deepcopy(config)
+    config.logger = ["none"]
+    every = config.loop.evaluate_every
+    every = every if 0 < every <= config.loop.epochs else config.loop.epochs
+    data = build_data(config)
+    if data.num_rows("val") < 2:
+        raise ValueError("data_options.val must be a fraction that leaves at least 2 rows to tune on, got fewer.")
+    folder = Path(out)
+    folder.mkdir(parents=True, exist_ok=True)
+    study = _open(optuna, folder, config, metric, choices, worker)
+    ended = (optuna.trial.TrialState.COMPLETE, optuna.trial.TrialState.PRUNED)
+
+    def objective(trial: Any) -> float:
+        settings = suggest(trial, config, data, choices or (config.loss,))
+        place = folder / f"trial-{trial.number}"
+        shutil.rmtree(place, ignore_errors=True)
+        report = Report(place, every=every, trial=trial, metric=measure)
+        try:
+            with open(os.devnull, "w") as nothing, contextlib.redirect_stdout(nothing):
+                train(settings, place, data=data, trust=trust, callbacks=[report])
+        except ValueError as error:
+            if not str(error).startswith("training stopped"):
+                raise
+            raise optuna.TrialPruned(str(error)) from error  # it diverged
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
+        assert report.value is not None
+        return report.value
+
+    while len(study.get_trials(deepcopy=False, states=ended)) < trials:
+        study.optimize(objective, n_trials=1, callbacks=[_show])
+    return study
+
+
+def _open(optuna: Any, folder: Path, config: Config, metric: str, choices: Sequence[str], worker: int) -> Any:
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    journal = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(folder / "study.log")))
+    study = optuna.create_study(study_name="m3g", storage=journal, direction="maximize", load_if_exists=True)
+    asked = {"settings": config.to_yaml(), "metric": metric, "losses": list(choices)}
+    before = study.user_attrs.get("asked")
+    if before is not None and json.loads(before) != asked:
+        raise ValueError(
+            f"--out must be a new folder for other settings, metric or losses, but {folder} is a study of others: "
+            "choose another name."
+        )
+    if before is None:
+        study.set_user_attr("asked", json.dumps(asked))
+    # a continued study must not repeat the draws that it began with
+    study.sampler = optuna.samplers.TPESampler(seed=config.seed + 1000 * worker + len(study.get_trials(deepcopy=False)))
+    study.pruner = optuna.pruners.MedianPruner(n_startup_trials=5)
+    return study
+
+
+def _show(study: Any, trial: Any) -> None:
+    value = "pruned" if trial.value is None or trial.state.name == "PRUNED" else f"{trial.value:.4f}"
+    settings = "  ".join(f"{name} {_short(part)}" for name, part in trial.params.items())
+    print(f"trial {trial.number}  {value}  {settings}", flush=True)
+
+
+def options_of(params: dict[str, Any]) -> list[str]:
+    """The words of `m3g train` for the parameters of a trial.
+
+    Example:
+        >>> options_of({"temperature": 0.123456, "width": 64})
+        ['--loss_options.temperature', '0.1235', '--encoder_options.width', '64']
+    """
+    names = {
+        "loss": "loss",
+        "temperature": "loss_options.temperature",
+        "learning_rate": "optim.learning_rate",
+        "width": "encoder_options.width",
+    }
+    return [word for name, value in params.items() for word in (f"--{names[name]}", _short(value))]
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def write_study(study: Any, folder: str | os.PathLike[str], metric: str) -> Path:
+    """Write `trials.csv` and `study.png`: the values in order, and against every parameter."""
+    plt = _checks.extra("matplotlib.pyplot", "train")
+    done = [trial for trial in study.get_trials(deepcopy=False) if trial.value is not None]
+    names = list(dict.fromkeys(name for trial in done for name in trial.params))
+    lines = [",".join(["trial", "state", METRICS[metric], *names])]
+    for trial in done:
+        cells = [trial.params.get(name, "") for name in names]
+        lines.append(",".join(map(str, [trial.number, trial.state.name.lower(), trial.value, *cells])))
+    write_text(Path(folder) / "trials.csv", "\n".join(lines) + "\n")
+    whole = [trial for trial in done if trial.state.name == "COMPLETE"]
+    figure, axes = plt.subplots(1, 1 + len(names), figsize=(3 * (1 + len(names)), 3), sharey=True, layout="constrained")
+    axes = [axes] if not names else list(axes)
+    values = [trial.value for trial in whole]
+    best = [max(values[: i + 1]) for i in range(len(values))]
+    axes[0].plot([trial.number for trial in whole], values, "o", label="trial")
+    axes[0].step([trial.number for trial in whole], best, where="post", label="best so far")
+    axes[0].set(xlabel="trial", ylabel=f"{METRICS[metric]}, validation")
+    axes[0].legend()
+    for axis, name in zip(axes[1:], names):
+        pairs = [(trial.params[name], trial.value) for trial in whole if name in trial.params]
+        words = any(isinstance(part, str) for part, _ in pairs)
+        axis.plot([str(x) if words else x for x, _ in pairs], [y for _, y in pairs], "o")
+        axis.set(xlabel=name, **({} if words else {"xscale": "log"}))
+    path = Path(folder) / "study.png"
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+    return path
