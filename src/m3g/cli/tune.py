@@ -37,8 +37,8 @@ def arguments(parser: Any, name: str) -> None:
     parser.set_defaults(out="runs/tune")
 
 
-def prepare(words: list[str]) -> tuple[dict[str, Any], list[str]]:
-    return train_command.prepare(words)
+prepare = train_command.prepare
+names = train_command.names
 
 
 def run(args: Any, name: str) -> int:
@@ -49,10 +49,10 @@ def run(args: Any, name: str) -> int:
     _checks.positive_int("workers", args.workers)
     if args.resume is not None or args.dry_run or args.print_config:
         raise ValueError("m3g tune must be used without --resume, --dry-run and --print_config, got one of them.")
-    config = train_command.settings(args)
+    config, _ = train_command.wanted(args)
     options = {"trials": args.trials, "metric": args.metric, "choices": args.losses, "trust": args.trust}
     others = [
-        subprocess.Popen([sys.executable, "-m", "m3g", "tune", *args.words, "--workers", "1", "--worker", str(number)])
+        subprocess.Popen([sys.executable, "-m", "m3g", *args.words, "--workers", "1", "--worker", str(number)])
         for number in range(1, args.workers)
     ]
     try:
@@ -71,7 +71,7 @@ def run(args: Any, name: str) -> int:
 
 def _given(args: Any) -> list[str]:
     """The words of the command line that `m3g train` takes too."""
-    rest, kept = list(args.words), []
+    rest, kept = list(args.words[1:]), []
     while rest:
         word = rest.pop(0)
         option, equals, _ = word.removeprefix("--").partition("=")

@@ -23,7 +23,8 @@ from m3g.training.loop.build import build_data
 from m3g.training.loop.fit import train
 from m3g.training.runs.evaluate import Probe
 from m3g.training.runs.files import write_text
-from m3g.training.settings.config import Config, check
+from m3g.training.settings.check import check
+from m3g.training.settings.config import Config
 from m3g.training.settings.views import kinds
 
 METRICS = {"retrieval": "recall_at_1", "linear": "linear_mean", "knn": "knn_mean"}
@@ -66,7 +67,8 @@ def suggest(trial: Any, config: Config, data: ViewsData, choices: Sequence[str])
     plain = config.encoder in (None, "mlp") and set(kinds(data)) <= {"vector", "table"} and not config.view
     if plain and "width" not in config.encoder_options:
         found.encoder_options["width"] = trial.suggest_categorical("width", list(WIDTHS))
-    return check(found)
+    check(found)
+    return found
 
 
 def tune(
