@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from m3g.matching import Matching, match
     from m3g.solvers import (
         Auto,
+        Dense,
         EstimatedWarning,
         Factored,
         LinearProgram,
@@ -32,6 +33,7 @@ __all__ = [
     "CircularStd",
     "CircularVariance",
     "ConvergenceWarning",
+    "Dense",
     "EstimatedWarning",
     "Factored",
     "LinearProgram",

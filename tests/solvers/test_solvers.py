@@ -40,7 +40,7 @@ def agree(solution, cost, epsilon, *, rtol, weights=None):
                 torch.testing.assert_close(solution.pair_marginal(l, m), pair if l < m else pair.T, **close)
 
 
-@pytest.mark.parametrize("solver", ["factored", "sinkhorn", m3g.Factored(newton=False)])
+@pytest.mark.parametrize("solver", ["factored", "dense", "sinkhorn", m3g.Factored(newton=False)])
 @settings(max_examples=12, deadline=None)
 @given(shape=SHAPES, epsilon=EPSILONS)
 def test_float64_agrees_with_algorithm_1(solver, shape, epsilon):
@@ -51,7 +51,7 @@ def test_float64_agrees_with_algorithm_1(solver, shape, epsilon):
     agree(solution, problem.dense()[0], epsilon, rtol=1e-6)
 
 
-@pytest.mark.parametrize("solver", ["factored", "sinkhorn"])
+@pytest.mark.parametrize("solver", ["factored", "dense", "sinkhorn"])
 @settings(max_examples=12, deadline=None)
 @given(shape=SHAPES, epsilon=EPSILONS)
 def test_float32_agrees_with_algorithm_1(solver, shape, epsilon):
@@ -75,7 +75,7 @@ def test_sizes_and_weights_may_differ_by_view(sizes, seed, weighted):
         weights = [a / a.sum() for a in weights]
     for cost in ("cv", "sqeuclidean"):
         problem = as_cost(cost)(views)
-        for solver in ("factored", "sinkhorn"):
+        for solver in ("factored", "dense", "sinkhorn"):
             solution = m3g.solve(problem, epsilon=2.0, tol=1e-8, solver=solver, weights=weights)
             agree(solution, problem.dense()[0], 2.0, rtol=1e-6, weights=weights)
 
@@ -211,7 +211,7 @@ def test_estimate_names_the_solver_and_grows_with_the_problem():
     large = m3g.workload(m3g.CircularVariance()(torch.rand(3, 64, 8)))
     assert small.solver == large.solver == "factored"
     assert large.flops == 8 * small.flops
-    assert m3g.workload(m3g.CircularStd()(torch.rand(3, 32, 8))).solver == "sinkhorn"
+    assert m3g.workload(m3g.CircularStd()(torch.rand(3, 32, 8))).solver == "dense"
     assert m3g.workload(m3g.CircularVariance()(torch.rand(3, 32, 8)), solver="sinkhorn").bytes == 32**3 * 4
 
 
@@ -228,7 +228,7 @@ WEIGHTS = [torch.full((4,), 0.25)] * 3
         ({"epsilon": "a"}, "epsilon must be a positive number, got str 'a'"),
         ({"epsilon": 0.1, "solver": "linear-program"}, "epsilon must be 0 with solver='linear-program', got 0.1"),
         ({"tol": 0.0}, "tol must be a positive finite number, got 0.0"),
-        ({"solver": "x"}, "solver must be one of 'auto', 'factored', 'linear-program'"),
+        ({"solver": "x"}, "solver must be one of 'auto', 'dense', 'factored'"),
         ({"weights": WEIGHTS[:2]}, "weights must be a sequence of 3 tensors, one per view, got 2"),
         ({"weights": torch.rand(3, 4)}, "weights must be a sequence of 3 tensors, one per view, got a tensor"),
         ({"weights": [*WEIGHTS[:2], torch.full((5,), 0.2)]}, "weights must have 4 entries in view 2"),
@@ -274,7 +274,7 @@ def test_wrong_arguments_are_named(options, message):
             lambda: m3g.solve(PROBLEM, epsilon=0, solver=m3g.LinearProgram(max_tuples=10)),
             "problem must have at most 10 tuples",
         ),
-        (lambda: m3g.workload(PROBLEM, solver="x"), "solver must be one of 'auto', 'factored', 'sampled', 'sinkhorn'"),
+        (lambda: m3g.workload(PROBLEM, solver="x"), "solver must be one of 'auto', 'dense', 'factored', 'sampled'"),
     ],
 )
 def test_what_a_solver_cannot_do_is_said(call, message):

@@ -33,7 +33,9 @@ def arguments(parser: Any, name: str) -> None:
         default="cv",
         help="cv, csd, product, sqeuclidean, cosine, coulomb, or a sum of them such as 0.5*cv[:16] + product[16:]",
     )
-    parser.add_argument("--solver", type=str, default="auto", help="auto, factored, sampled, sinkhorn, linear-program")
+    parser.add_argument(
+        "--solver", type=str, default="auto", help="auto, factored, dense, sampled, sinkhorn, linear-program"
+    )
     parser.add_argument("--normalize", type=bool, default=True, help="scale every row to unit length first")
     parser.add_argument("--alternatives", type=int, default=1, help="tuples per row of the largest file")
 

@@ -12,7 +12,8 @@ from m3g.costs.coupling import Coupling, all_edges, along, block_matrix
 from m3g.costs.dense import DenseProblem, FunctionCost, FunctionProblem
 from m3g.costs.expression import read_cost
 from m3g.costs.pairwise import PairwiseCost
-from m3g.costs.problem import Cost, PairwiseProblem, Problem
+from m3g.costs.pairwise_problem import PairwiseProblem
+from m3g.costs.problem import Cost, Problem
 from m3g.costs.product import MultilinearProduct, ProductProblem
 
 NAMED: dict[str, Callable[[], Cost]] = {

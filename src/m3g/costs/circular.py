@@ -11,7 +11,8 @@ from torch import Tensor
 from m3g import _checks
 from m3g._checks import Views
 from m3g.costs.coupling import Coupling, TensorCoupling, all_edges, all_equal, mean_products, squared_means
-from m3g.costs.problem import Cost, LogKernels, PairwiseProblem, Problem, vector_dtype
+from m3g.costs.pairwise_problem import LogKernels, PairwiseProblem
+from m3g.costs.problem import Cost, Problem, vector_dtype
 
 RESULTANT_FLOOR = 1e-6
 
@@ -72,7 +73,7 @@ class CircularStd(Cost):
 
     It grows without bound as the mean vanishes, so the squared length is clamped from below at 1e-6 (a cost of at
     most 13.8); where it is clamped the gradient is zero. Not a sum over pairs, so solver="factored" does not take it:
-    "sinkhorn" does while n^k numbers fit into memory, "sampled" beyond.
+    "dense" does while n^k numbers fit into memory, "sampled" beyond.
 
     Example:
         >>> import torch, m3g
@@ -199,7 +200,8 @@ class CircularStdProblem(Problem):
 
     def slab(self, rows: slice) -> Tensor:
         squares = squared_means(self.tensors[0].detach(), self.sizes, rows)
-        return squares.clamp(min=RESULTANT_FLOOR).log_().mul_(-self.factor)
+        # Not by `clamp_`, which has no rule under torch.vmap.
+        return torch.threshold_(squares, RESULTANT_FLOOR, RESULTANT_FLOOR).log_().mul_(-self.factor)
 
     def matched(self) -> Tensor:
         mean: Tensor = self.tensors[0].unflatten(1, (self.k, -1)).mean(1)
@@ -226,5 +228,5 @@ class CircularStdProblem(Problem):
 
 
 def _inverse(squares: Tensor) -> Tensor:
-    """1 / R², and 0 where the cost is clamped."""
-    return torch.where(squares > RESULTANT_FLOOR, squares.clamp(min=RESULTANT_FLOOR).reciprocal(), 0.0)
+    """1 / R², and 0 where the cost is clamped; in place."""
+    return torch.threshold_(squares, RESULTANT_FLOOR, torch.inf).reciprocal_()

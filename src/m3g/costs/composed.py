@@ -13,7 +13,8 @@ from m3g import _checks
 from m3g._checks import Views
 from m3g.costs.circular import flatten_batch
 from m3g.costs.coupling import Coupling, Edge
-from m3g.costs.problem import Cost, LogKernels, PairwiseProblem, Problem
+from m3g.costs.pairwise_problem import LogKernels, PairwiseProblem
+from m3g.costs.problem import Cost, Problem
 
 AnySum = TypeVar("AnySum", bound="SumProblem")
 # Bytes of a slab in which the terms of a sum are added up.

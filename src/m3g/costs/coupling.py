@@ -10,6 +10,8 @@ from itertools import combinations
 import torch
 from torch import Tensor
 
+from m3g.costs.contraction import additive, pair_marginals
+
 Edge = tuple[int, int]
 # Points of all views up to which a product with the matrix of all pairs is quicker than one with each of them.
 BLOCK_SIZE = 512
@@ -53,13 +55,8 @@ def squared_means(points: Tensor, sizes: Sequence[int], rows: slice) -> Tensor:
     k = len(sizes)
     parts = list((points / k).split(list(sizes), 1))
     parts[0] = parts[0][:, rows]
-    shape = [points.shape[0], *(part.shape[1] for part in parts)]
-    total = points.new_zeros(shape)
-    for l, part in enumerate(parts):
-        total += along(part.square().sum(-1), (l,), k)
-    for l, m in all_edges(k):
-        total += along(torch.bmm(2 * parts[l], parts[m].transpose(1, 2)), (l, m), k)
-    return total
+    pairs = {(l, m): torch.bmm(2 * parts[l], parts[m].mT) for l, m in all_edges(k)}
+    return additive([part.square().sum(-1) for part in parts], pairs)
 
 
 def mean_products(points: Tensor, others: Tensor, sizes: Sequence[int]) -> Tensor:
@@ -109,18 +106,23 @@ class Coupling(ABC):
     def weighted_pull(self, points: Tensor, weight: Callable[[Tensor], Tensor]) -> Tensor:
         """(b, N, d) -> (b, N, d): Σ_t P(t) w(|mean_m x_m[t_m]|²) Σ_m x_m[t_m] over the tuples t through each point.
 
-        With w = 1 that is `pull`. Here from the full tensor, slab by slab.
+        With w = 1 that is `pull`. Here from the full tensor, slab by slab. `weight` may change its argument.
         """
         k = len(self.sizes)
-        sums: dict[tuple[int, ...], list[Tensor]] = {kept: [] for kept in [*all_edges(k), *((l,) for l in range(k))]}
+        found: list[dict[Edge, Tensor]] = []
         for rows, slab in self.rows():
-            weighted = slab * weight(squared_means(points, self.sizes, rows))
-            for kept, found in sums.items():
-                gone = [l + 1 for l in range(k) if l not in kept]
-                found.append(weighted.sum(gone) if gone else weighted)
-        joined = {kept: torch.cat(s, 1) if kept[0] == 0 else torch.stack(s).sum(0) for kept, s in sums.items()}
-        marginals = torch.cat([joined.pop((l,)) for l in range(k)], 1)
-        return torch.bmm(block_matrix(joined, marginals, self.sizes), points)  # type: ignore[arg-type]
+            weighted = weight(squared_means(points, self.sizes, rows)) * slab
+            ones = [torch.ones(weighted.shape[0], n, dtype=weighted.dtype, device=weighted.device) for n in self.sizes]
+            ones[0] = ones[0][:, rows]
+            found.append(pair_marginals(weighted, ones, range(k)))
+        pairs = {
+            (l, m): torch.cat([part[l, m] for part in found], 1)
+            if l == 0
+            else torch.stack([p[l, m] for p in found]).sum(0)
+            for l, m in all_edges(k)
+        }
+        marginals = torch.cat([pairs[0, 1].sum(2), *(pairs[0, l].sum(1) for l in range(1, k))], 1)
+        return torch.bmm(block_matrix(pairs, marginals, self.sizes), points)
 
 
 @dataclass

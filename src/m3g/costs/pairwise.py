@@ -14,7 +14,8 @@ from m3g._checks import Views
 from m3g.costs.circular import flatten_batch
 from m3g.costs.coupling import Edge, all_edges, all_equal
 from m3g.costs.grounds import cosine, coulomb, squared_euclidean
-from m3g.costs.problem import Cost, PairwiseProblem
+from m3g.costs.pairwise_problem import PairwiseProblem
+from m3g.costs.problem import Cost
 
 Ground = Callable[[Tensor, Tensor], Tensor]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,6 +10,7 @@ from torch import Tensor
 
 from m3g._checks import Views
 from m3g.costs.circular import concatenated, select_points
+from m3g.costs.contraction import balanced_split
 from m3g.costs.coupling import Coupling
 from m3g.costs.problem import Cost, Problem
 
@@ -82,7 +82,7 @@ class ProductProblem(Problem):
     @property
     def lead(self) -> int:
         """The number of views in group A, for which the groups have the fewest tuples."""
-        return min(range(1, self.k), key=lambda h: math.prod(self.sizes[:h]) + math.prod(self.sizes[h:]))
+        return balanced_split(self.sizes)
 
     def select(self, rows: Sequence[Tensor]) -> ProductProblem:
         points = select_points(self.tensors[0], self.sizes, rows)

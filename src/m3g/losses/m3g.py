@@ -71,7 +71,7 @@ def matching_gap(
         cost: "cv" (circular variance), "cv-algorithm2", "csd", "product", "sqeuclidean", "cosine", "coulomb",
             a sum of these such as "0.5*cv[:16] + product[16:]", a cost object, or a function of k broadcastable tensors
             (..., d).
-        solver: "auto", "factored", "sampled", "sinkhorn", "linear-program", or a configured solver.
+        solver: "auto", "factored", "dense", "sampled", "sinkhorn", "linear-program", or a configured solver.
         tol: error of the marginals at which the solve stops.
         mask: bool (k, n), False where a point has no such view. A missing point enters at the mean of the views that
             its object has (for "product" as the factor 1). It gets no gradient, and the mean none either.

@@ -1,6 +1,7 @@
 """Entropic multi-marginal optimal transport: problem in, `Solution` out."""
 
 from m3g.solvers.auto import Auto, EstimatedWarning, Workload, workload
+from m3g.solvers.dense.solver import Dense
 from m3g.solvers.factored.solver import Factored, RangeWarning
 from m3g.solvers.linear_program import LinearProgram
 from m3g.solvers.sampled.solver import Sampled, SamplingWarning
@@ -13,6 +14,7 @@ from m3g.solvers.solve import SOLVERS, as_solver, solve
 __all__ = [
     "SOLVERS",
     "Auto",
+    "Dense",
     "EstimatedWarning",
     "Factored",
     "LinearProgram",

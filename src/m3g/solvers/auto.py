@@ -12,12 +12,12 @@ from torch import Tensor
 
 from m3g import _checks
 from m3g.costs import Problem
+from m3g.solvers.dense.solver import Dense
 from m3g.solvers.factored.solver import Factored, RangeError
 from m3g.solvers.sampled.recomputed_rows import KEPT_PART
 from m3g.solvers.sampled.solver import Sampled
 from m3g.solvers.shared.memory import memory_limit
 from m3g.solvers.shared.solver import Solver
-from m3g.solvers.sinkhorn import Sinkhorn
 from m3g.solvers.solution import Solution
 
 
@@ -35,7 +35,7 @@ def workload(problem: Problem, *, solver: str = "auto") -> Workload:
 
     Args:
         problem: a cost applied to views.
-        solver: "factored", "sinkhorn", "sampled" (at its default rank), or "auto" for the one that "auto" would take.
+        solver: "factored", "dense", "sinkhorn", "sampled" (at its default rank), or "auto" for the one it takes.
 
     Example:
         >>> import torch, m3g
@@ -50,6 +50,12 @@ def workload(problem: Problem, *, solver: str = "auto") -> Workload:
     name = Auto().decide(problem) if solver == "auto" else solver
     flops, num_bytes = _NEEDS[name](problem)
     return Workload(name, problem.num_batch * flops, problem.num_batch * num_bytes)
+
+
+def _dense(problem: Problem) -> tuple[float, float]:
+    tuples = float(problem.num_tuples)
+    # Per entry: four multiply-adds of a Newton step, and an exponential (counted as ten), which many steps do without.
+    return 18 * tuples, 2 * tuples * problem.dtype.itemsize
 
 
 def _sinkhorn(problem: Problem) -> tuple[float, float]:
@@ -87,7 +93,7 @@ def _sampled(problem: Problem) -> tuple[float, float]:
     return entries * (terms + 14), min(entries * problem.dtype.itemsize, kept)
 
 
-_NEEDS = {"factored": _factored, "sampled": _sampled, "sinkhorn": _sinkhorn}
+_NEEDS = {"dense": _dense, "factored": _factored, "sampled": _sampled, "sinkhorn": _sinkhorn}
 
 
 class EstimatedWarning(UserWarning):
@@ -96,7 +102,7 @@ class EstimatedWarning(UserWarning):
 
 @dataclass(frozen=True)
 class Auto(Solver):
-    """Takes "factored" for every cost that is a sum over pairs of views, "sinkhorn" for the others.
+    """Takes "factored" for every cost that is a sum over pairs of views, "dense" for the others.
 
     Where these would be past their budget of memory or operations, "sampled" takes over, with a warning, for all costs
     it takes: sums over all pairs of views and the circular standard deviation.
@@ -125,7 +131,7 @@ class Auto(Solver):
 
     def decide(self, problem: Problem) -> str:
         """The name of the solver it takes."""
-        exact = "factored" if problem.by_pairs else "sinkhorn"
+        exact = "factored" if problem.by_pairs else "dense"
         if problem.num_batch * problem.num_tuples < self.few_tuples or not _can_be_sampled(problem):
             return exact
         need = workload(problem, solver=exact)
@@ -135,7 +141,7 @@ class Auto(Solver):
     def solve(self, problem: Problem, *, epsilon: float, tol: float, weights: list[Tensor] | None) -> Solution:
         name = self.decide(problem)
         if name != "sampled":
-            solver: Solver = Factored() if name == "factored" else Sinkhorn()
+            solver: Solver = Factored() if name == "factored" else Dense()
             try:
                 return solver.solve(problem, epsilon=epsilon, tol=tol, weights=weights)
             except RangeError:

@@ -12,6 +12,7 @@ from m3g import _checks
 from m3g._options import typed
 from m3g.costs import DenseProblem, Problem
 from m3g.solvers.auto import Auto
+from m3g.solvers.dense.solver import Dense
 from m3g.solvers.factored.solver import Factored
 from m3g.solvers.gradients.value import differentiable_value
 from m3g.solvers.linear_program import LinearProgram
@@ -31,6 +32,7 @@ SOLVERS: dict[str, type[Solver]] = {
     "auto": Auto,
     "sinkhorn": Sinkhorn,
     "factored": Factored,
+    "dense": Dense,
     "sampled": Sampled,
     "linear-program": LinearProgram,
 }
@@ -79,7 +81,7 @@ def solve(
         epsilon: strength of the entropy, > 0 (0 with solver="linear-program").
         tol: the solution is found when Σ_l |m_l(P) - a_l|_1 is at most this part of the mass Σ_i a_l[i], which is 1
             without `weights`.
-        solver: "auto", "factored", "sampled", "sinkhorn", "linear-program", or an object such as
+        solver: "auto", "factored", "dense", "sampled", "sinkhorn", "linear-program", or an object such as
             `Factored(newton=False)`.
         weights: k tensors a_l (n_l) with one common sum; uniform with sum 1 if left out. A point of weight 0 is left
             out: it carries no mass, and its potential is minus infinity. Where a weight is below 1e-20 of their

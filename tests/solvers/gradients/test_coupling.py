@@ -106,7 +106,8 @@ def test_an_exact_coupling_moves_in_jumps_and_is_refused():
     problem = m3g.CircularVariance()(points(3, 3).requires_grad_())
     solution = m3g.solve(problem, epsilon=0, solver="linear-program", differentiable=True)
     with pytest.raises(
-        ValueError, match=r"solver must be 'factored' or 'sinkhorn' with differentiable=True, got 'linear-program'"
+        ValueError,
+        match=r"solver must be 'factored', 'dense' or 'sinkhorn' with differentiable=True, got 'linear-program'",
     ):
         solution.pair_marginal(0, 1)
 

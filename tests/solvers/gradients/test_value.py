@@ -74,7 +74,7 @@ def test_teacher_and_batch():
     check(lambda x: m3g.matching_gap(x, epsilon=0.2, tol=1e-10), torch.stack([student, teacher]))
 
 
-@pytest.mark.parametrize("solver", ["sinkhorn", "factored"])
+@pytest.mark.parametrize("solver", ["sinkhorn", "factored", "dense"])
 @pytest.mark.parametrize("sizes", [(2, 3), (3, 2, 2), (2, 1, 3, 2)])
 def test_values_of_views_of_different_sizes_with_weights(solver, sizes):
     generator = torch.Generator().manual_seed(0)
@@ -136,7 +136,9 @@ def test_what_has_no_second_derivative_says_so():
         {"solver": "linear-program", "epsilon": 0},
     ):
         (gradient,) = torch.autograd.grad(m3g.matching_gap(views, **options), views, create_graph=True)
-        with pytest.raises(ValueError, match="solver must be 'factored' or 'sinkhorn' for second derivatives, got '"):
+        with pytest.raises(
+            ValueError, match="solver must be 'factored', 'dense' or 'sinkhorn' for second derivatives, got '"
+        ):
             torch.autograd.grad(gradient.sum(), views)
     (gradient,) = torch.autograd.grad(m3g.matching_gap(views), views, create_graph=True)
     (second,) = torch.autograd.grad(gradient.square().sum(), views, create_graph=True)

@@ -75,9 +75,9 @@ def test_auto_samples_past_the_budget_of_the_dense_solver(monkeypatch):
     views = noisy_views(4, 12)
     exact, _, _ = gap_and_gradient(views, 0.2, m3g.Sinkhorn(), 1e-5)
     problem = m3g.CircularStd()(views)
-    assert m3g.workload(problem).solver == "sinkhorn"
+    assert m3g.workload(problem).solver == "dense"
     solver = m3g.Auto(few_tuples=1)
-    assert solver.decide(problem) == "sinkhorn"
+    assert solver.decide(problem) == "dense"
     monkeypatch.setattr(auto, "memory_limit", lambda device: 12**4)
     assert solver.decide(problem) == "sampled"
     loss = m3g.M3GLoss(epsilon=0.2, cost="csd", solver=solver)

@@ -89,7 +89,7 @@ class Factored(Solver):
         if not isinstance(problem, PairwiseProblem):
             raise ValueError(
                 "cost must be a sum over pairs of views with solver='factored', "
-                f"got {type(problem).__name__}: use solver='sinkhorn'."
+                f"got {type(problem).__name__}: use solver='dense'."
             )
         if torch.compiler.is_compiling():  # settings of the process cannot change inside a graph
             with torch.no_grad():

@@ -30,7 +30,9 @@ def differentiable_marginals(solution: Solution, kept: Sequence[tuple[int, ...]]
     """
     if solution.solver in ("linear-program", "sampled"):
         # An exact coupling moves in jumps; that of a sample is no function of its potentials and the cost alone.
-        raise ValueError(f"solver must be 'factored' or 'sinkhorn' with differentiable=True, got {solution.solver!r}.")
+        raise ValueError(
+            f"solver must be 'factored', 'dense' or 'sinkhorn' with differentiable=True, got {solution.solver!r}."
+        )
     found: tuple[Tensor, ...] = _Marginals.apply(solution, tuple(kept), *solution.problem.tensors)
     return found
 

@@ -167,7 +167,9 @@ class _SecondDerivative(torch.autograd.Function):
     @staticmethod
     def forward(form: _Form, potentials: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
         if form.solver in ("linear-program", "sampled"):
-            raise ValueError(f"solver must be 'factored' or 'sinkhorn' for second derivatives, got {form.solver!r}.")
+            raise ValueError(
+                f"solver must be 'factored', 'dense' or 'sinkhorn' for second derivatives, got {form.solver!r}."
+            )
         tensors, directions = form.split(rest)
         with full_precision(potentials.device):
             problem = form.problem.with_tensors(tensors)

@@ -190,7 +190,7 @@ def log_kernel_of(problem: Problem, epsilon: float) -> LogKernel:
     if problem.kernel_form is None:
         raise ValueError(
             "cost must be a sum over pairs of views or the circular standard deviation with solver='sampled', "
-            f"got {type(problem).__name__}: use solver='sinkhorn'."
+            f"got {type(problem).__name__}: use solver='dense'."
         )
     return KERNELS[problem.kernel_form](problem, epsilon)
 

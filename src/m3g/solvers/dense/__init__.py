@@ -1,0 +1,1 @@
+"""Any multiway cost: scaling and Newton steps on the full tensor."""

@@ -1,0 +1,56 @@
+"""The coupling that the dense solver finds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from m3g.costs import Coupling
+from m3g.costs.coupling import Edge
+from m3g.solvers.dense.kernel import Kernel
+
+
+class KernelCoupling(Coupling):
+    """P = K ∘ ⊗ exp(log scaling - base), from the kernel of the last step: no exponential is computed again.
+
+    The coupling takes over the kernel. Where that is in memory it is scaled in place when first read, and the cost
+    tensor is given back.
+    """
+
+    def __init__(self, kernel: Kernel, log_scaling: Tensor):
+        self.kernel, self.dtype = kernel, kernel.problem.dtype
+        self._log_scaling = log_scaling
+        # Not cached properties, whose lock no compiled graph takes.
+        self._scalings: list[Tensor] | None = None
+        self._pairs: dict[Edge, Tensor] | None = None
+
+    @property
+    def sizes(self) -> list[int]:  # type: ignore[override]
+        return self.kernel.sizes
+
+    @property
+    def scalings(self) -> list[Tensor]:
+        """What is left to multiply the kernel by."""
+        if self._scalings is None:
+            self._scalings = self.kernel.scalings(self._log_scaling)
+            if self.kernel.kept:
+                self.kernel.settle(self._scalings)
+                self._scalings = [torch.ones_like(part) for part in self._scalings]
+        return self._scalings
+
+    def rows(self) -> Iterator[tuple[slice, Tensor]]:
+        scalings = self.scalings
+        for rows, slab in self.kernel.slabs():
+            if not self.kernel.kept:
+                slab = self.kernel.scaled(slab, [scalings[0][:, rows], *scalings[1:]], in_place=True)
+            yield rows, slab.to(self.dtype)
+
+    def marginal(self, l: int) -> Tensor:
+        return self.pair(0, 1).sum(2) if l == 0 else self.pair(0, l).sum(1)
+
+    def pair(self, l: int, m: int) -> Tensor:
+        if self._pairs is None:
+            self._pairs, _ = self.kernel.pairs(self.scalings)
+        return self._pairs[l, m].to(self.dtype)

@@ -1,0 +1,215 @@
+"""The solver for any multiway cost: scaling sweeps and damped Newton steps on the full tensor.
+
+1. K = exp(⊕base - C / eps) is computed once, with log scalings absorbed that keep it in the range of its type.
+2. Scaling sweeps by products of K with vectors (sweeps.py) reach the tolerance where epsilon is not small.
+3. Else Newton steps on the dual follow (shared/ascent.py), whose Hessian are the pair marginals: three passes over K
+   (marginals.py). K is computed anew only where the scalings have moved far from those absorbed.
+
+One exponential of n^k entries takes as long as ten passes, so that nearly all of a solve are the cost tensor and the
+exponential. The full tensor in memory takes 2 n^k numbers; past the memory limit slabs are computed anew in each pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from m3g import _checks
+from m3g.costs import Problem
+from m3g.costs.contraction import outer
+from m3g.costs.problem import vector_dtype
+from m3g.solvers.dense.coupling import KernelCoupling
+from m3g.solvers.dense.kernel import Kernel
+from m3g.solvers.dense.marginals import group_update
+from m3g.solvers.dense.sweeps import sweep
+from m3g.solvers.factored.base import Contracted, Contraction
+from m3g.solvers.factored.dual import FactoredDual
+from m3g.solvers.shared.ascent import ascend, fixed_ascent, init
+from m3g.solvers.shared.memory import memory_limit
+from m3g.solvers.shared.precision import full_precision
+from m3g.solvers.shared.result import Result
+from m3g.solvers.shared.solver import Solver
+from m3g.solvers.shared.weights import concatenated_weights
+from m3g.solvers.solution import Solution
+
+# A tolerance below which tensors of a float32 problem are in float64, and the rounding error of an exponent in float32,
+# relative to the tolerance, above which they are.
+SINGLE_TOLERANCE, ROUNDING = 2e-5, 0.1
+# The range of the exponents up to which K needs no base but a constant.
+FLAT_REACH = 40.0
+# On the way to a small epsilon: the range of exponents to begin with, how much smaller epsilon gets at a time, and the
+# error that is enough to go on.
+FIRST_REACH, EPSILON_RATIO, LOOSE = 150.0, 3.0, 0.1
+FIXED_SWEEPS = 3
+
+
+class TensorContraction(Contraction):
+    """Marginals from the full tensor; log scalings in, log scalings out."""
+
+    in_logs = True
+
+    def __init__(self, kernel: Kernel):
+        self.kernel, self.sizes = kernel, kernel.sizes
+
+    def evaluate(self, log_scalings: Sequence[Tensor], target: Tensor) -> Contracted:
+        kernel = self.kernel
+        log_scaling = torch.cat(list(log_scalings), 1)
+        if kernel.fixed:
+            kernel.absorb(log_scaling)
+        pairs, lead = kernel.pairs(kernel.scalings(log_scaling), target.to(kernel.dtype))
+        assert kernel.base is not None
+        others = torch.cat([pairs[0, l].sum(1) for l in range(1, len(self.sizes))], 1)
+        log_lead = kernel.base[:, : self.sizes[0]] + lead.to(kernel.base.dtype).log()
+        return Contracted(pairs, others.to(target.dtype), log_lead)
+
+
+@dataclass(frozen=True)
+class Dense(Solver):
+    """Exact for any cost: scaling sweeps and damped Newton steps on the full tensor of n^k entries.
+
+    A solve takes the cost tensor, one exponential of it or a few, and about ten passes over it by products with
+    vectors; the Newton system takes O((Σ n_l)³). Memory is twice the cost tensor.
+
+    Args:
+        max_steps: sweeps and Newton steps before it gives up.
+        fixed_steps: take just this many Newton steps, after three sweeps, and never read the error (one compiled
+            graph); `Solution.error` still reports how good they were. Steps are then not taken back.
+        memory_limit: bytes that the cost tensor and its exponential may take; None means half the memory. Past it slabs
+            of both are computed anew in every step.
+
+    Example:
+        >>> import torch, m3g
+        >>> _ = torch.manual_seed(0)
+        >>> views = torch.nn.functional.normalize(torch.randn(3, 16, 8), dim=-1)
+        >>> solution = m3g.solve(m3g.MultilinearProduct()(views), epsilon=0.05, solver=m3g.Dense())
+        >>> solution.converged, solution.num_steps < 20
+        (True, True)
+    """
+
+    max_steps: int = 200
+    fixed_steps: int | None = None
+    memory_limit: int | None = None
+
+    name = "dense"
+
+    def __post_init__(self) -> None:
+        for field in ("max_steps", "fixed_steps", "memory_limit"):
+            if getattr(self, field) is not None:
+                _checks.positive_int(field, getattr(self, field))
+
+    def solve(self, problem: Problem, *, epsilon: float, tol: float, weights: list[Tensor] | None) -> Solution:
+        if torch.compiler.is_compiling():  # settings of the process cannot change inside a graph
+            with torch.no_grad():
+                return self._solve(problem, epsilon, tol, weights)
+        with full_precision(problem.device):
+            return self._solve(problem, epsilon, tol, weights)
+
+    def _kernel(self, problem: Problem, epsilon: float, dtype: torch.dtype) -> Kernel:
+        limit = memory_limit(problem.device) if self.memory_limit is None else self.memory_limit
+        needed = problem.num_batch * problem.num_tuples * (problem.dtype.itemsize + dtype.itemsize)
+        return Kernel(problem, epsilon, dtype, kept=needed <= limit, fixed=self.fixed_steps is not None)
+
+    def _solve(self, problem: Problem, epsilon: float, tol: float, weights: list[Tensor] | None) -> Solution:
+        wide = vector_dtype(problem.device)
+        target = concatenated_weights(problem, weights, wide)
+        dtype = wide if tol < SINGLE_TOLERANCE else problem.dtype
+        kernel = self._kernel(problem, epsilon, dtype)
+        if self.fixed_steps is not None:
+            return self._fixed(kernel, target, tol, self.fixed_steps)
+        low, high = kernel.lowest_and_highest()
+        reach = (high - low) / epsilon
+        if dtype != wide and max(reach, abs(low) / epsilon) * torch.finfo(dtype).eps > ROUNDING * tol:
+            kernel = self._kernel(problem, epsilon, wide)
+        if not reach < float("inf"):  # costs that are not numbers
+            return _solution(kernel, target, torch.full_like(target, torch.nan), None, tol, 0, Result.OUT_OF_RANGE)
+        steps = 0
+        start: Tensor | None = None
+        # Where epsilon is small, the way leads over larger ones, whose solutions are close to each other.
+        scale = 1.0
+        while reach / scale > FIRST_REACH * EPSILON_RATIO:
+            scale *= EPSILON_RATIO
+        while scale > 1.0:
+            kernel.epsilon = epsilon * scale
+            found, taken, _, _ = self._ascend(kernel, target, start, low, reach / scale, LOOSE)
+            steps += taken
+            smaller = max(1.0, scale / EPSILON_RATIO)
+            start, scale = found * (scale / smaller), smaller
+        kernel.epsilon = epsilon
+        found, taken, error, result = self._ascend(kernel, target, start, low, reach, tol)
+        return _solution(kernel, target, found, error, tol, steps + taken, result)
+
+    def _ascend(
+        self, kernel: Kernel, target: Tensor, start: Tensor | None, low: float, reach: float, tol: float
+    ) -> tuple[Tensor, int, Tensor, Result]:
+        """Log scalings within `tol`, from a start or none; the steps, the error and how it ended."""
+        log_target = target.log()
+        if start is not None:
+            kernel.absorb(start)
+        elif reach <= FLAT_REACH:
+            base = torch.zeros_like(target)
+            base[:, : kernel.sizes[0]] = low / kernel.epsilon
+            kernel.absorb(base)
+        else:
+            kernel.absorb(kernel.hard_base(log_target))
+        swept = sweep(kernel, target.to(kernel.dtype), tol=tol, max_steps=self.max_steps)
+        if swept.worst <= tol:
+            return swept.log_scaling, swept.num_steps, swept.error, Result.CONVERGED
+        dual = _dual(kernel, target, fixed=False)
+        state, result = ascend(dual, init(dual, swept.log_scaling), tol=tol, max_steps=self.max_steps)
+        return state.found.log_scaling, swept.num_steps + state.num_steps, state.found.error, result
+
+    def _fixed(self, kernel: Kernel, target: Tensor, tol: float, num_steps: int) -> Solution:
+        kernel.absorb(kernel.hard_base(target.log()))
+        dual = _dual(kernel, target, fixed=True)
+        assert kernel.base is not None
+        start = _fixed_sweeps(kernel, target.to(kernel.dtype))
+        state = fixed_ascent(dual, start, num_steps)
+        found = state.found
+        return _solution(kernel, target, found.log_scaling, found.error, tol, state.num_steps, None)
+
+
+def _fixed_sweeps(kernel: Kernel, target: Tensor) -> Tensor:
+    """Log scalings (b, N) after a fixed number of sweeps."""
+    assert kernel.base is not None
+    h = kernel.lead
+    wanted = list(target.split(kernel.sizes, 1))
+    parts_a, parts_b = ([torch.ones_like(part) for part in group] for group in (wanted[:h], wanted[h:]))
+    for _ in range(FIXED_SWEEPS):
+        parts_a = group_update(kernel.left_sums(outer(parts_b)), parts_a, wanted[:h])
+        parts_b = group_update(kernel.right_sums(outer(parts_a)), parts_b, wanted[h:])
+    return kernel.base + torch.cat([*parts_a, *parts_b], 1).log().to(kernel.base.dtype)
+
+
+def _dual(kernel: Kernel, target: Tensor, *, fixed: bool) -> FactoredDual:
+    n = kernel.sizes[0]
+    return FactoredDual(TensorContraction(kernel), target, target, target[:, :n], target[:, n:], True, fixed)
+
+
+def _solution(
+    kernel: Kernel,
+    target: Tensor,
+    log_scaling: Tensor,
+    error: Tensor | None,
+    tol: float,
+    num_steps: int,
+    result: Result | None,
+) -> Solution:
+    problem, epsilon = kernel.problem, kernel.epsilon
+    potentials = log_scaling * epsilon
+    value = ((potentials - epsilon / problem.k) * target).sum(1)
+    error = torch.full_like(value, torch.nan) if error is None else error
+    return Solution(
+        problem=problem,
+        epsilon=epsilon,
+        value=value.to(problem.dtype).view(problem.batch),
+        flat_potentials=potentials,
+        error=error.to(problem.dtype).view(problem.batch),
+        num_steps=num_steps,
+        tol=tol,
+        solver=Dense.name,
+        coupling_form=KernelCoupling(kernel, log_scaling),
+        reason=result,
+    )

@@ -1,0 +1,90 @@
+"""Scaling sweeps in the exponential domain, the first guess of the Newton steps.
+
+The views are divided into two groups A and B, so that K is a matrix (α, β). One product K u_B serves the updates of all
+views of A, which work on the joint marginal of A alone, and u_Aᵀ K those of B: a sweep is two passes over K without an
+exponential.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from m3g.costs.contraction import outer
+from m3g.solvers.dense.kernel import STRETCH, Kernel
+from m3g.solvers.dense.marginals import group_marginals, group_update
+
+# Rounds over the views of a group for each product with K.
+ROUNDS = 2
+# Sweeps before the rate of convergence is believed, and those still expected up to which sweeping goes on.
+FIRST_SWEEPS, WORTH = 3, 12
+
+
+@dataclass(frozen=True)
+class Swept:
+    """Where the sweeps ended: log scalings (b, N), the error (b,), its largest value, and the number of sweeps."""
+
+    log_scaling: Tensor
+    error: Tensor
+    worst: float
+    num_steps: int
+
+
+def sweep(kernel: Kernel, target: Tensor, *, tol: float, max_steps: int, worth: int = WORTH) -> Swept:
+    """Sweeps from the base of the kernel until the error is at most `tol`, or more than `worth` others would be needed.
+
+    `target` (b, N) are the weights in the type of the kernel.
+    """
+    assert kernel.base is not None
+    sizes, h = kernel.sizes, kernel.lead
+    wanted = list(target.split(sizes, 1))
+    first = [torch.ones_like(part) for part in wanted]
+    parts_a, parts_b = first[:h], first[h:]
+    errors = [math.inf]
+    of_b = target.new_zeros(target.shape[0])
+    good = kernel.base
+    num_steps = 0
+    while True:
+        sums_a = kernel.left_sums(outer(parts_b))
+        of_a = _error(group_marginals(sums_a, parts_a), parts_a, wanted[:h])
+        error = of_a + of_b
+        # The first scalings are ones, whose error says nothing.
+        worst = float(error.max()) if num_steps else math.inf
+        errors.append(worst)
+        scalings = torch.cat([*parts_a, *parts_b], 1)
+        finished = worst <= tol or num_steps >= max_steps or not _worthwhile(errors, tol, worth)
+        low, high = (float(bound) for bound in scalings.aminmax())
+        if not (low > 0 and math.isfinite(high) and not math.isnan(worst)):
+            # The range was left within one sweep: what was before it is the better start.
+            return Swept(good, error, math.inf, num_steps)
+        good = kernel.base + scalings.log().to(kernel.base.dtype)
+        if finished:
+            return Swept(good, error, worst, num_steps)
+        if max(-math.log(low), math.log(high)) * kernel.k > STRETCH[kernel.dtype]:
+            kernel.absorb(good)
+            parts_a, parts_b = first[:h], first[h:]
+            sums_a = kernel.left_sums(outer(parts_b))
+        for _ in range(ROUNDS if h > 1 else 1):
+            parts_a = group_update(sums_a, parts_a, wanted[:h])
+        sums_b = kernel.right_sums(outer(parts_a))
+        for _ in range(ROUNDS if len(parts_b) > 1 else 1):
+            parts_b = group_update(sums_b, parts_b, wanted[h:])
+        of_b = _error(group_marginals(sums_b, parts_b), parts_b, wanted[h:])
+        num_steps += 1
+
+
+def _error(marginals: list[Tensor], scalings: list[Tensor], wanted: list[Tensor]) -> Tensor:
+    """Σ_l |u_l s_l - a_l|_1 (b,) of some views, whose marginals s_l are without their own scalings."""
+    found = [(u * s - a).abs().sum(1) for u, s, a in zip(scalings, marginals, wanted)]
+    return torch.stack(found).sum(0)
+
+
+def _worthwhile(errors: list[float], tol: float, worth: int) -> bool:
+    """Whether the tolerance is expected within a number of sweeps at the last rate of convergence."""
+    if len(errors) <= FIRST_SWEEPS + 1:
+        return True
+    rate = errors[-1] / errors[-2]
+    return rate < 1 and errors[-1] * rate**worth <= tol

@@ -1,0 +1,153 @@
+"""The dense solver against Algorithm 1: every cost, many views, slabs, batches, masks, and a very small epsilon."""
+
+import itertools
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+import m3g
+import reference
+from m3g.costs import as_cost
+
+COSTS = {
+    "csd": "csd",
+    "product": "product",
+    "composed": "0.5*cv + product[2:]",
+    "function": lambda *z: (torch.stack(torch.broadcast_tensors(*z)).sum(0) ** 2).prod(-1),
+}
+
+
+def problem_of(sizes, cost="product", dtype=torch.float64, seed=0, d=6):
+    generator = torch.Generator().manual_seed(seed)
+    views = [torch.randn(n, d, generator=generator, dtype=torch.float64) for n in sizes]
+    return as_cost(cost)([torch.nn.functional.normalize(view, dim=-1).to(dtype) for view in views])
+
+
+def agree(solution, cost, epsilon, tol, weights=None):
+    coupling, value, _ = reference.algorithm_1(cost.double(), epsilon, tol / 100, weights)
+    assert solution.converged, solution
+    close = {"atol": 3 * tol, "rtol": 0, "check_dtype": False}
+    torch.testing.assert_close(solution.value, value, **close)
+    torch.testing.assert_close(solution.coupling(), coupling, **close)
+    for l, m in itertools.permutations(range(cost.ndim), 2):
+        pair = coupling.sum([a for a in range(cost.ndim) if a not in (l, m)]) if cost.ndim > 2 else coupling
+        torch.testing.assert_close(solution.pair_marginal(l, m), pair if l < m else pair.T, **close)
+    for l in range(cost.ndim):
+        marginal = coupling.sum([a for a in range(cost.ndim) if a != l])
+        torch.testing.assert_close(solution.marginal(l), marginal, **close)
+
+
+@pytest.mark.parametrize("limit", [None, 1], ids=["kept", "slabs"])
+@pytest.mark.parametrize("cost", COSTS)
+@pytest.mark.parametrize("sizes", [(4, 4, 4), (3, 5, 2), (5, 6), (2, 3, 1, 4)], ids=str)
+def test_every_cost_with_sizes_and_weights_of_their_own(sizes, cost, limit, monkeypatch):
+    if limit:
+        monkeypatch.setattr("m3g.solvers.shared.couplings.SLAB_BYTES", 1)
+    problem = problem_of(sizes, COSTS[cost])
+    generator = torch.Generator().manual_seed(1)
+    weights = [torch.rand(n, generator=generator, dtype=torch.float64) + 0.1 for n in sizes]
+    weights = [weight / weight.sum() for weight in weights]
+    solution = m3g.solve(problem, epsilon=0.3, tol=1e-8, solver=m3g.Dense(memory_limit=limit), weights=weights)
+    agree(solution, problem.dense()[0], 0.3, 1e-8, weights)
+
+
+@pytest.mark.parametrize("k", range(2, 9))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_two_to_eight_views(k, dtype):
+    problem = problem_of([3 if k < 7 else 2] * k, "csd", dtype)
+    tol = 1e-4 if dtype == torch.float32 else 1e-9
+    solution = m3g.solve(problem, epsilon=0.3, tol=tol, solver="dense")
+    assert solution.value.dtype == solution.coupling().dtype == dtype
+    agree(solution, problem.dense()[0], 0.3, tol)
+
+
+@pytest.mark.parametrize("epsilon", [0.05, 0.01, 1e-3, 1e-4])
+@pytest.mark.parametrize("cost", ["csd", "product", "composed"])
+def test_a_small_epsilon_approaches_the_best_polymatching(cost, epsilon):
+    views = reference.noisy_views(3, 5, 8, noise=2.0, dtype=torch.float32)
+    problem = as_cost(COSTS[cost])(views)
+    solution = m3g.solve(problem, epsilon=epsilon, tol=1e-3, solver="dense")
+    assert solution.converged
+    assert torch.isfinite(solution.coupling()).all()
+    best = m3g.solve(problem, epsilon=0.0, solver="linear-program").value
+    # The entropy of a coupling is at most that of the uniform one, log 125, and at least that of a matching, log 5.
+    assert best - epsilon * 6 - 2e-3 <= solution.value <= best - epsilon * 2.5 + 2e-3
+
+
+def test_few_newton_steps_where_sinkhorn_needs_many_sweeps():
+    problem = problem_of([8] * 4, "product", seed=3)
+    dense = m3g.solve(problem, epsilon=0.02, tol=1e-6, solver="dense")
+    slow = m3g.solve(problem, epsilon=0.02, tol=1e-6, solver="sinkhorn")
+    assert dense.converged
+    assert 5 * dense.num_steps < slow.num_steps
+    torch.testing.assert_close(dense.value, slow.value, atol=1e-6, rtol=0)
+
+
+def test_batches_masks_and_a_teacher():
+    student, teacher = (torch.stack([reference.noisy_views(3, 4, 5, seed=s + t) for s in (0, 1)]) for t in (0, 7))
+    mask = torch.ones(2, 3, 4, dtype=torch.bool)
+    mask[0, 1, 2] = mask[1, 0, 3] = False
+    for cost in ("csd", "product", "0.5*cv[:2] + product[2:]"):
+        found, expected = (
+            m3g.M3GLoss(0.2, cost=cost, tol=1e-9, solver=solver)(student, mask=mask, teacher=teacher)
+            for solver in ("dense", "sinkhorn")
+        )
+        torch.testing.assert_close(found, expected, atol=1e-8, rtol=0)
+
+
+def test_auto_takes_it_for_everything_that_is_not_pairwise():
+    views = reference.noisy_views(3, 4, 5)
+    for cost in ("csd", "product", "0.5*cv + product", lambda x, y, z: (x * y * z).sum(-1)):
+        assert m3g.solve(as_cost(cost)(views), epsilon=0.5).solver == "dense"
+    assert m3g.solve(torch.rand(3, 4, 5), epsilon=0.5).solver == "dense"
+    assert m3g.solve(as_cost("cv + cosine")(views), epsilon=0.5).solver == "factored"
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+def test_costs_that_are_not_finite_are_named(bad):
+    cost = torch.rand(3, 3, 3)
+    cost[1, 1, 1] = bad
+    with pytest.raises(ValueError, match="problem must be finite"):
+        m3g.solve(cost, epsilon=0.1, solver="dense")
+
+
+def test_the_input_is_not_changed():
+    cost = torch.rand(4, 4, 4)
+    before = cost.clone()
+    solution = m3g.solve(cost, epsilon=0.05, solver="dense", differentiable=True)
+    solution.coupling()
+    assert torch.equal(cost, before)
+
+
+def test_too_few_steps_are_reported():
+    solution = m3g.solve(problem_of([6] * 3), epsilon=0.01, tol=1e-8, solver=m3g.Dense(max_steps=1))
+    assert solution.result is m3g.Result.OUT_OF_STEPS
+
+
+@pytest.mark.parametrize("cost", ["csd", "product", "0.5*cv + product"])
+@pytest.mark.parametrize("k", [2, 3, 5])
+def test_fixed_steps_read_no_value_on_the_host(k, cost):
+    loss = m3g.M3GLoss(0.2, cost=cost, solver=m3g.Dense(fixed_steps=6), tol=1e-6)
+    with FakeTensorMode(allow_non_fake_inputs=False):
+        views = torch.randn(k, 4, 3, requires_grad=True)
+        options = {"mask": torch.ones(k, 4, dtype=torch.bool), "teacher": torch.randn(k, 4, 3)}
+        loss(views, **options).backward()
+        assert views.grad.shape == views.shape
+    views = reference.noisy_views(k, 4, 3)
+    exact = m3g.matching_gap(views, cost=cost, epsilon=0.2, tol=1e-9)
+    torch.testing.assert_close(loss(views), exact, atol=1e-5, rtol=0)
+    torch.testing.assert_close(torch.vmap(loss)(torch.stack([views, views])), exact.expand(2), atol=1e-5, rtol=0)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")
+@pytest.mark.parametrize("cost", ["csd", "product", "0.5*cv + product[1:]"])
+def test_fixed_steps_compile_into_one_graph(cost):
+    loss = m3g.M3GLoss(0.2, cost=cost, solver=m3g.Dense(fixed_steps=3))
+    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
+    views = reference.noisy_views(3, 6, 4, dtype=torch.float32).requires_grad_()
+    plain, value = loss(views), compiled(views)
+    torch.testing.assert_close(value, plain, atol=1e-4, rtol=1e-4)
+    gradients = [torch.autograd.grad(each, views)[0] for each in (plain, value)]
+    torch.testing.assert_close(*gradients, atol=1e-4, rtol=1e-3)
