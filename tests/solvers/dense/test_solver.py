@@ -130,8 +130,8 @@ def test_too_few_steps_are_reported():
 def test_fixed_steps_read_no_value_on_the_host(k, cost):
     loss = m3g.M3GLoss(0.2, cost=cost, solver=m3g.Dense(fixed_steps=6), tol=1e-6)
     with FakeTensorMode(allow_non_fake_inputs=False):
-        views = torch.randn(k, 4, 3, requires_grad=True)
-        options = {"mask": torch.ones(k, 4, dtype=torch.bool), "teacher": torch.randn(k, 4, 3)}
+        views = torch.randn(k, 4, 3, dtype=torch.float64, requires_grad=True)
+        options = {"mask": torch.ones(k, 4, dtype=torch.bool), "teacher": torch.randn(k, 4, 3, dtype=torch.float64)}
         loss(views, **options).backward()
         assert views.grad.shape == views.shape
     views = reference.noisy_views(k, 4, 3)
