@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 import sys
+from pathlib import Path
 from typing import Any
+
+from m3g.cli.tables import print_csv, write_csv
 
 USAGE = {"audit": "RUN [options]"}
 DESCRIPTION = {
@@ -31,7 +33,6 @@ def arguments(parser: Any, name: str) -> None:
 
 def run(args: Any, name: str) -> int:
     from m3g.training.mismatch.audit import audit, nothing_found
-    from m3g.training.runs.files import atomic
 
     hint = nothing_found(args.run) if args.count is None else ""
     found = [] if hint else audit(args.run, count=args.count, trust=args.trust)
@@ -40,11 +41,10 @@ def run(args: Any, name: str) -> int:
         likely = ("", "", "") if partner is None else (*map(str, partner[:1]), *(f"{part:.2f}" for part in partner[1:]))
         lines.append([str(entry.row), entry.view, f"{entry.reliability:.3f}", *likely])
     if args.out is not None:
-        with atomic(args.out, "w") as file:
-            csv.writer(file, lineterminator="\n").writerows([TITLES, *lines])
+        write_csv(Path(args.out), TITLES, lines)
         print(f"{len(lines)} entries in {args.out}")
     elif not sys.stdout.isatty():
-        csv.writer(sys.stdout, lineterminator="\n").writerows([TITLES, *lines])
+        print_csv(sys.stdout, TITLES, lines)
     elif lines:
         _show(lines)
     if hint:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -47,23 +48,28 @@ def arguments(parser: Any, name: str) -> None:
 
 
 def run(args: Any, name: str) -> int:
+    from m3g.training.runs.folder import reserved
+
+    if args.out is not None and Path(args.out).exists():
+        raise ValueError(f"--out must be a folder that does not exist yet, but {args.out} does.")
+    with reserved(Path("runs"), "demo") if args.out is None else nullcontext(Path(args.out)) as out:
+        return _compare(out, args.epochs)
+
+
+def _compare(out: Path, epochs: int | None) -> int:
     from m3g.cli.listing import print_table
-    from m3g.cli.train import next_run
     from m3g.experiments.default_set import METHODS, settings
     from m3g.experiments.synergy.runs import demo
     from m3g.training.loop.build import build_data
     from m3g.training.loop.fit import train
     from m3g.training.runs.evaluate import evaluate_run
 
-    out = Path(args.out) if args.out is not None else next_run(Path("runs"), "demo")
-    if out.exists():
-        raise ValueError(f"--out must be a folder that does not exist yet, but {out} does.")
     data = build_data(settings("m3g"))  # both train on the same rows
     rows, pictures = [], []
     for loss in METHODS:
         config = settings(loss)
-        if args.epochs is not None:
-            config.loop.epochs = args.epochs
+        if epochs is not None:
+            config.loop.epochs = epochs
         print(f"training with {loss}", flush=True)
         train(config, out / loss, data=data)
         report, drawn = evaluate_run(out / loss, data=data)
@@ -76,7 +82,7 @@ def run(args: Any, name: str) -> int:
     for line in NOTES:
         print(line)
     print("training on sums of two digits", flush=True)
-    sums = demo(out / "digit_sum", **({} if args.epochs is None else {"steps": 10 * args.epochs}))
+    sums = demo(out / "digit_sum", **({} if epochs is None else {"steps": 10 * epochs}))
     print_table(["sum of two digits, %", "found"], [(loss, f"{100 * share:.1f}") for loss, share in sums.items()])
     for line in SUM_NOTES:
         print(line)

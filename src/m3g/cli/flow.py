@@ -44,9 +44,9 @@ def arguments(parser: Any, name: str) -> None:
 
 def run(args: Any, name: str) -> int:
     from m3g.cli.listing import print_table
-    from m3g.cli.train import next_run
     from m3g.flow import descend as flow
     from m3g.flow import pictures as flow_pictures
+    from m3g.training.runs.folder import make_numbered
 
     setting = flow.Setting(
         space=args.space,
@@ -63,11 +63,11 @@ def run(args: Any, name: str) -> int:
     if checks.positive_int("--frames", args.frames) < 2:
         raise ValueError("--frames must be a whole number of at least 2, got 1.")
     points = flow.start(args.n, args.k, space=args.space, seed=args.seed)
-    out = Path(args.out) if args.out is not None else next_run(Path("runs"), "flow")
-    if out.exists():
-        raise ValueError(f"--out must be a folder that does not exist yet, but {out} does.")
+    if args.out is not None and Path(args.out).exists():
+        raise ValueError(f"--out must be a folder that does not exist yet, but {args.out} does.")
     flows = {loss: flow.descend(points, loss, setting) for loss in args.loss}
-    out.mkdir(parents=True)
+    out = make_numbered(Path("runs"), "flow") if args.out is None else Path(args.out)
+    out.mkdir(parents=True, exist_ok=args.out is None)
     rows: list[Any] = []
     for loss, moments in flows.items():
         rows += [

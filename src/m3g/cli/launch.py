@@ -9,6 +9,8 @@ import sys
 import threading
 import time
 import uuid
+from datetime import timedelta
+from typing import Any
 
 USER_ERROR = 2
 STARTED_BY = "M3G_STARTED_BY"
@@ -47,6 +49,33 @@ def run_in_processes(count: int, arguments: list[str]) -> int:
     finally:
         logging.disable(logging.NOTSET)
     return 0
+
+
+def agent_store(seconds: float) -> Any:
+    """The store that torchrun keeps for its processes; None without one."""
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        return None
+    from torch.distributed import TCPStore
+
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    return TCPStore(address, port, is_master=False, timeout=timedelta(seconds=seconds))
+
+
+def store_key(name: str) -> str:
+    return f"m3g/{name}/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
+
+
+def tell_others(name: str, value: str) -> None:
+    """Give a value to the other processes of torchrun, which call `from_first`."""
+    store = agent_store(60)
+    if store is not None:
+        store.set(store_key(name), value)
+
+
+def from_first(name: str, default: str) -> str:
+    """What the first process gave to `tell_others`; the default where torchrun keeps no store."""
+    store = agent_store(600)
+    return default if store is None else store.get(store_key(name)).decode()
 
 
 def end_with_parent() -> None:

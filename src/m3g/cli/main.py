@@ -8,11 +8,10 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from datetime import timedelta
 from importlib.metadata import version
 
 from m3g._values import meant
-from m3g.cli.launch import USER_ERROR, end_with_parent
+from m3g.cli.launch import USER_ERROR, agent_store, end_with_parent, store_key
 from m3g.cli.parser import Parser
 
 # name: (module, what the list of commands says); a module has `arguments(parser, name)` and `run(args, name)`, and may
@@ -141,15 +140,9 @@ def _shown(message: str) -> str:
 
 def _first_to_fail() -> bool:
     """Whether no other process under the same torchrun has failed before, according to the store it keeps for all."""
-    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
-        return True
-    from torch.distributed import TCPStore
-
-    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     try:
-        store = TCPStore(address, port, is_master=False, timeout=timedelta(seconds=5))
-        return store.add(f"m3g/failed/{attempt}", 1) == 1
+        store = agent_store(5)
+        return store is None or store.add(store_key("failed"), 1) == 1
     except RuntimeError:  # torchrun itself is gone: better told twice than never
         return True
 

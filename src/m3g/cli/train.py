@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import re
 from argparse import Namespace
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from m3g._catalogue import DATA, ENCODERS, LOSSES
-from m3g.cli.launch import run_in_processes
+from m3g.cli.launch import from_first, run_in_processes, tell_others
 from m3g.cli.words import Given, read_settings
 from m3g.training.loop.processes import is_first, started
-from m3g.training.runs.folder import Run
+from m3g.training.runs.folder import Run, reserved
 from m3g.training.settings.config import GROUPS, Config
 
 # the others are settings of the run
@@ -164,9 +166,12 @@ def run(args: Namespace, name: str) -> int:
     from m3g.training.runs.evaluate import finish, watch
 
     resume = args.resume is not None
-    if not resume and is_first():
-        folder.refuse_existing()  # before the data is read, which may take long
-    with Loggers(config, folder) as loggers:
+    with contextlib.ExitStack() as stack:
+        if not resume and args.out is None:
+            folder = Run(stack.enter_context(own_folder(Path("runs"), config.loss)))
+        elif not resume and is_first():
+            folder.refuse_existing()  # before the data is read, which may take long
+        loggers = stack.enter_context(Loggers(config, folder))
         data = build_data(config)
         fit(
             config,
@@ -189,6 +194,17 @@ def next_run(parent: Path, name: str) -> Path:
     while (parent / f"{name}-{number}").exists():
         number += 1
     return parent / f"{name}-{number}"
+
+
+@contextlib.contextmanager
+def own_folder(parent: Path, name: str) -> Iterator[Path]:
+    """A folder that the first process has reserved, in all processes of the run."""
+    if not is_first():
+        yield Path(from_first("folder", str(next_run(parent, name))))
+        return
+    with reserved(parent, name) as folder:
+        tell_others("folder", str(folder))
+        yield folder
 
 
 def newest_run(parent: Path) -> Path:

@@ -152,7 +152,7 @@ def _fit(
         with logs.quiet():  # what fit does first, so that all processes have met before anything is written
             trainer.strategy.connect(module)
             trainer.strategy.setup_environment()
-    made = [path for path in (folder.path, *folder.path.parents) if not path.exists()]
+    made = [] if resume else [folder.path, *(path for path in folder.path.parents if not path.exists())]
     if first:
         if not resume:
             folder.create(config)

@@ -1,0 +1,73 @@
+"""What commands write: folders of their own, and tables without formulas."""
+
+import csv
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from cli.conftest import QUICK
+from m3g.cli import main
+from m3g.cli.tables import write_csv
+from m3g.training.loop import build
+from m3g.training.mismatch.entries import Entry
+from m3g.training.runs.folder import make_numbered, reserved
+
+
+def test_processes_that_start_together_get_folders_of_their_own(tmp_path):
+    """Between the choice of a name and the first file another process may choose the same name."""
+    with ThreadPoolExecutor(8) as pool:
+        made = list(pool.map(lambda _: make_numbered(tmp_path / "runs", "m3g"), range(24)))
+    assert {path.name for path in made} == {f"m3g-{number}" for number in range(1, 25)}
+
+
+def test_a_reserved_folder_is_removed_if_nothing_was_written(tmp_path):
+    with reserved(tmp_path / "runs", "m3g") as folder:
+        assert folder.is_dir()
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "runs").write_text("")
+    with pytest.raises(ValueError, match="must be a folder"), reserved(tmp_path / "runs", "m3g"):
+        pass
+
+
+def test_three_trainings_at_the_same_time(tmp_path, monkeypatch, capsys):
+    """The other two start while the first reads its data, that is after it has chosen its folder."""
+    monkeypatch.chdir(tmp_path)
+    for seed, name in enumerate(("a.npy", "b.npy")):
+        np.save(name, np.random.default_rng(seed).standard_normal((60, 5)))
+    words = ["train", *QUICK, "--views", "a.npy", "b.npy", "--data_options.batch_size", "20"]
+    original, depth = build.build_data, []
+
+    def interrupted(config):
+        if len(depth) < 2:
+            depth.append(None)
+            assert main(words) == 0
+        return original(config)
+
+    monkeypatch.setattr(build, "build_data", interrupted)
+    assert main(words) == 0
+    for number in (1, 2, 3):
+        assert (tmp_path / "runs" / f"m3g-{number}" / "results.json").is_file()
+
+
+@pytest.mark.parametrize("command", ["match", "audit"])
+def test_cells_of_csv_files_are_no_formulas(command, tmp_path, copy):
+    """The names of files and views come from others."""
+    cells = ["=cmd", "+1+1", "-2+3", "@x", "\tx", "\rx", "-1.5", "+2", "plain"]
+    write_csv(tmp_path / "t.csv", ["=head", *cells[1:]], [cells])
+    head, row = list(csv.reader((tmp_path / "t.csv").read_text().splitlines(keepends=True)))
+    assert head[0] == "'=head"
+    assert row == ["'=cmd", "'+1+1", "'-2+3", "'@x", "'\tx", "'\nx", "-1.5", "+2", "plain"]
+    if command == "match":
+        for seed, name in enumerate(("=a", "-b")):
+            np.save(tmp_path / f"{name}.npy", np.random.default_rng(seed).standard_normal((5, 3)))
+        files = [str(tmp_path / f"{name}.npy") for name in ("=a", "-b")]
+        assert main(["match", *files, "--out", str(tmp_path / "m.csv")]) == 0
+        assert (tmp_path / "m.csv").read_text().startswith("'=a,'-b,")
+    else:
+        (copy / "mismatch.csv").write_text("row,view,reliability,log_odds\n7,=b,0.1,-2.2\n")
+        audit = "m3g.training.mismatch.audit.audit"
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(audit, lambda run, **_: [(Entry(7, "=b", 0.1, -2.2), None)])
+            assert main(["audit", str(copy), "--count", "1", "--out", str(tmp_path / "a.csv")]) == 0
+        assert "7,'=b,0.100" in (tmp_path / "a.csv").read_text()
