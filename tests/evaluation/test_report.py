@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+import m3g
 from m3g.evaluation import METRICS, Embedded, evaluate, map, plots, read_out
 from m3g.evaluation.map import plot_map
 from m3g.evaluation.plots import plot_curves, plot_matrix
@@ -23,7 +24,9 @@ def points(n, seed, *, masked=False):
 @pytest.mark.parametrize("masked", [False, True])
 def test_everything_at_once(masked):
     report = evaluate(points(150, 0, masked=masked), points(96, 1, masked=masked), paper_probe=True)
-    assert list(report.numbers) == [name for name in METRICS if not name.startswith(("few_shot", "linear_held_out"))]
+    assert list(report.numbers) == [
+        name for name in METRICS if not name.startswith(("few_shot", "linear_held_out", "linear_query"))
+    ]
     assert all(torch.isfinite(torch.tensor(value)) for value in report.numbers.values())
     assert all(type(value) is float for value in report.numbers.values())
     assert set(report.matrices) == {"transfer", "recall_at_1", "recall_at_5", "recall_at_10", "median_rank"}
@@ -151,3 +154,17 @@ def test_wrong_pictures_are_refused(tmp_path):
         plot_matrix(torch.ones(3, 3), ["a", "b"], tmp_path / "m.png", title="")
     with pytest.raises(ValueError, match="at least one panel"):
         plot_curves({}, tmp_path / "c.png")
+
+
+def test_a_cost_reads_out_what_it_was_trained_for():
+    generator = torch.Generator().manual_seed(0)
+    signs = torch.randn(2, 60, 16, generator=generator).sign()
+    points = Embedded(embeddings=torch.stack([*signs, signs.prod(0)]), labels=torch.arange(60) % 3)
+    by_mean = evaluate(points, points, polymatching=False)
+    by_query = evaluate(points, points, polymatching=False, readout=m3g.MultilinearProduct())
+    assert by_mean.numbers["recall_from_others"] < 0.2
+    assert by_query.numbers["recall_from_others"] == 1
+    assert by_query.numbers["linear_mean"] == by_mean.numbers["linear_mean"]
+    assert "linear_query" in by_query.numbers
+    assert "linear_query" not in by_mean.numbers
+    assert set(by_query.chance) == set(by_query.numbers)

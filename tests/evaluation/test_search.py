@@ -3,6 +3,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import m3g
 from m3g.evaluation.search import search
 
 
@@ -48,3 +49,27 @@ def test_an_object_may_be_left_out():
 def test_wrong_arguments(queries, options, message):
     with pytest.raises(ValueError, match=message):
         search(queries, torch.randn(2, 5, 3), **{"top": 3, **options})
+
+
+def test_a_cost_searches_the_views_that_were_not_given():
+    signs = torch.randn(2, 40, 16, generator=torch.Generator().manual_seed(0)).sign()
+    objects = torch.stack([*signs, signs.prod(0)])  # any two views are independent
+    given = torch.tensor([[True], [True], [False]]).expand(3, 40)
+    spoiled = torch.where(given.unsqueeze(-1), objects, float("nan"))
+    places = torch.arange(40)
+    by_product = search(spoiled, objects, query_mask=given, top=1, readout=m3g.MultilinearProduct())
+    assert bool((by_product.places[:, 0] == places).all())
+    torch.testing.assert_close(by_product.similarities[:, 0], torch.ones(40))
+    whole = search(objects, objects, top=1, readout=m3g.MultilinearProduct())
+    assert bool((whole.places[:, 0] == places).all())
+
+
+def test_an_object_without_a_view_to_compare_is_found_last():
+    objects = torch.randn(3, 4, 8, generator=torch.Generator().manual_seed(0))
+    mask = torch.ones(3, 4, dtype=torch.bool)
+    mask[2, 1] = False
+    given = torch.tensor([[True], [False], [False]])
+    mask[1, 1] = False
+    found = search(objects[:, 1:2], objects, query_mask=given, mask=mask, top=4, readout=m3g.MultilinearProduct())
+    assert found.places[0, -1] == 1
+    assert found.similarities[0, -1] == -1

@@ -47,7 +47,9 @@ def arguments(parser: Any, name: str) -> None:
 
 def run(args: Any, name: str) -> int:
     from m3g.evaluation.search import search
+    from m3g.training.loop.build import build_loss
     from m3g.training.runs.embed import SPLITS, embed_run
+    from m3g.training.runs.folder import Run
 
     out = check_out(args.out)
     checks.positive_int("--top", args.top)
@@ -72,6 +74,7 @@ def run(args: Any, name: str) -> int:
         mask=there[:, kept],
         top=args.top,
         without=None if args.itself or places is None else place[places],
+        readout=build_loss(Run.of(args.run).open()).readout or "mean",
     )
     labelled = everything.labels is not None
     head = ["query", "rank", "row", "similarity", *(["label"] if labelled else [])]

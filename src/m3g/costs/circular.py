@@ -48,6 +48,10 @@ class CircularVariance(Cost):
     def factor(self, k: int) -> float:
         return 1.0 if self.scale == "definition" else (2 * k / (k - 1)) ** 2
 
+    @property
+    def linear(self) -> bool:
+        return True
+
     def slope(self, k: int) -> float:
         """2 (k - 1) / k² times the factor: the derivative of |mean|² along the unit mean of k - 1 equal views."""
         return self.factor(k) * 2 * (k - 1) / k**2

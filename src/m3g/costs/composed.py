@@ -57,6 +57,14 @@ class SumCost(Cost):
         parts = [cost(views, mask=mask, unit=unit).scaled(weight) for weight, cost in self.terms]
         return parts[0] if len(parts) == 1 else sum_of(parts)
 
+    @property
+    def linear(self) -> bool:
+        return all(cost.linear for _, cost in self.terms)
+
+    @property
+    def joint(self) -> bool:
+        return self.linear and any(cost.joint for _, cost in self.terms)
+
     def slope(self, k: int) -> float | None:
         """The sum of those of the terms: a temperature then divides the weighted mean of their similarities."""
         slopes = [cost.slope(k) for _, cost in self.terms]
@@ -125,6 +133,14 @@ class RestrictedCost(Cost):
         parts, batch = flatten_batch(views)
         kept = [_restricted(part, self.features(part.shape[-1])) for part in parts]
         return self.cost([part.reshape(*batch, *part.shape[1:]) for part in kept], mask=mask)
+
+    @property
+    def linear(self) -> bool:
+        return self.cost.linear
+
+    @property
+    def joint(self) -> bool:
+        return self.cost.joint
 
     def slope(self, k: int) -> float | None:
         return self.cost.slope(k)

@@ -94,6 +94,11 @@ class PairwiseCost(Cost):
             raise ValueError(f"{name} must have at least one pair of positive weight, got none.")
         return kept
 
+    @property
+    def linear(self) -> bool:
+        grounds = self.ground.values() if isinstance(self.ground, Mapping) else [self.ground]
+        return all(isinstance(ground, str) and ground in SLOPES for ground in grounds)
+
     def slope(self, k: int) -> float | None:
         """The mean over the views of Σ_m w_lm times the slope of the ground cost, if all of them are linear."""
         edges = self.edges(k).values()

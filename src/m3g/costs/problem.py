@@ -134,6 +134,16 @@ class Cost(ABC):
             unit: all points are known to have length 1, which may save some work.
         """
 
+    @property
+    def linear(self) -> bool:
+        """Whether the cost is linear in each view on the sphere, so that it defines a query."""
+        return False
+
+    @property
+    def joint(self) -> bool:
+        """Whether it is linear in each view and no sum over pairs, so that its query is not a mean of the others."""
+        return False
+
     def slope(self, k: int) -> float | None:
         r"""Return :math:`\varepsilon / \tau`, which converts a temperature into epsilon; None where it is undefined.
 

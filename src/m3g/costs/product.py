@@ -40,6 +40,14 @@ class MultilinearProduct(Cost):
         [-1.0, 0.0]
     """
 
+    @property
+    def linear(self) -> bool:
+        return True
+
+    @property
+    def joint(self) -> bool:
+        return True
+
     def slope(self, k: int) -> float:
         """1: the query of independent random views has length 1 in the root mean square, for every d and k."""
         return 1.0

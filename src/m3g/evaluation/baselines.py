@@ -13,7 +13,7 @@ from m3g.evaluation.matching import matching_batch
 from m3g.evaluation.probes import knn_accuracy, linear_probe, quick_probe
 from m3g.evaluation.retrieval import LEVELS, retrieval
 
-PROBES = ("linear_mean", "linear_concat", "knn_mean", "paper_probe")
+PROBES = ("linear_mean", "linear_query", "linear_concat", "knn_mean", "paper_probe")
 PROBES_OF_VIEWS = ("linear_views", "linear_transfer")
 
 
@@ -44,6 +44,7 @@ def chance(train: Embedded, test: Embedded, *, matching_size: int | None = None)
         sizes = torch.full((k,), n) if test.mask is None else test.mask.sum(1)
         for level in LEVELS:
             found[f"recall_at_{level}"] = float((level / sizes.double()).clamp(max=1).mean())
+        found["recall_from_others"] = found["recall_at_1"]
         found["median_rank"] = float((sizes.double() + 1).mean() / 2)
         complete = n if test.mask is None else int(test.mask.all(0).sum())
         found["polymatching"] = float(matching_batch(k, complete, matching_size)) ** (1 - k)

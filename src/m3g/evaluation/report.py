@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import statistics
 from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
 
 from m3g import _checks
+from m3g.costs import Cost
 from m3g.evaluation import baselines
 from m3g.evaluation.embedded import Embedded, Readout, off_diagonal_mean, read_out
 from m3g.evaluation.few_shot import SHOTS, few_shot_probe, most_shots
@@ -15,7 +17,7 @@ from m3g.evaluation.geometry import alignment, effective_rank, uniformity
 from m3g.evaluation.matching import polymatching_accuracy
 from m3g.evaluation.missing import without_views
 from m3g.evaluation.probes import Probe, knn_rows, linear_probe, transfer_probe
-from m3g.evaluation.retrieval import LEVELS, retrieval
+from m3g.evaluation.retrieval import LEVELS, found_from_others, retrieval
 
 METRICS = {
     "linear_mean": "linear probe on the mean of the views' embeddings, accuracy",
@@ -29,6 +31,8 @@ METRICS = {
         for s in SHOTS
     },
     "knn_mean": "5 nearest neighbours on the mean of the views' embeddings, accuracy",
+    "linear_query": "linear probe on the cost's query of all views, accuracy; for costs that are no sum over pairs",
+    "recall_from_others": "true partner found first from all other views, by the cost's query, mean over views",
     "recall_at_1": "true partner in another view found first, mean over pairs of views",
     "recall_at_5": "true partner among the first 5",
     "recall_at_10": "true partner among the first 10",
@@ -76,7 +80,8 @@ def evaluate(
     Probes are fitted on `train` and scored on `test`; everything else is measured on `test` alone. `few_shot` adds
     the paper's probes from 10, 50, 100 and 1000 labels per class, as far as there are twice as many training rows.
     `raw` are the same rows with the inputs themselves as features, for the numbers beside; `missing` adds what is left
-    when views go missing. `readout` is the vector of an object from the views that it has, see `read_out`.
+    when views go missing. `readout` is what a view is searched with, see `read_out`; a cost is used for
+    retrieval and missing views, and adds the probe `linear_query` to that on the mean.
 
     Example:
         >>> import torch
@@ -99,6 +104,10 @@ def evaluate(
             report.matrices[f"recall_at_{level}"] = searched.recall[level]
             report.numbers[f"recall_at_{level}"] = off_diagonal_mean(searched.recall[level])
             report.rows[f"recall_at_{level}"] = searched.found[level]
+        every = [found_from_others(test, m, readout=readout) for m in range(len(test.embeddings))]
+        from_others = [value for value in every if value is not None]
+        if from_others:
+            report.numbers["recall_from_others"] = statistics.fmean(from_others)
         report.matrices["median_rank"] = searched.median_rank
         report.numbers["median_rank"] = off_diagonal_mean(searched.median_rank)
         if polymatching:
@@ -127,10 +136,14 @@ def _probe(
     assert test_labels is not None
     if train.embeddings is not None and test.embeddings is not None:
         _checks.finite_tensor("embeddings", train.embeddings)
-        means = (train.read_out(readout), labels, test.read_out(readout), test_labels)
+        one_vector: Readout = "mean" if isinstance(readout, Cost) else readout
+        means = (train.read_out(one_vector), labels, test.read_out(one_vector), test_labels)
         report.rows["linear_mean"] = Probe(*means[:2]).correct(*means[2:])
         report.rows["knn_mean"] = knn_rows(*means, neighbours=min(5, len(labels)))
         numbers |= {name: float(report.rows[name].mean()) for name in ("linear_mean", "knn_mean")}
+        if isinstance(readout, Cost):
+            queries = Probe(train.read_out(readout), labels).correct(test.read_out(readout), test_labels)
+            report.rows["linear_query"], numbers["linear_query"] = queries, float(queries.mean())
         if paper_probe:
             numbers["paper_probe"] = linear_probe(*means).accuracy
         if transfer:

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from m3g import _checks
+from m3g.costs import Cost
 from m3g.evaluation.embedded import Readout, read_out
 
 
@@ -32,7 +33,8 @@ def search(
     """The objects whose mean embedding is most similar to that of the query, whatever views either has.
 
     A query and an object are each one vector: the mean of the unit vectors of the views that they have. Objects are
-    ordered by the cosine between the two.
+    ordered by the cosine between the two. With a cost as `readout`, the query of the given views is compared with the
+    views of an object that were not given (with all of them in turn, from the others, if all were given).
 
     Args:
         queries: (k, q, d); what `query_mask` marks as absent is not looked at.
@@ -62,10 +64,36 @@ def search(
     left = n if without is None or not bool((without >= 0).any()) else n - 1
     if not 1 <= _checks.positive_int("top", top) <= left:
         raise ValueError(f"top must be at most the {left} objects there are to find, got {top}.")
-    asked = normalize(read_out(queries, _checks.presence(query_mask, queries), readout=readout), dim=-1)
-    scores = asked @ normalize(read_out(objects, _checks.presence(mask, objects)), dim=-1).T
+    given, there = _checks.presence(query_mask, queries), _checks.presence(mask, objects)
+    if isinstance(readout, Cost):
+        scores = _scores_by_cost(readout, queries, given, objects, there)
+    else:
+        asked = normalize(read_out(queries, given, readout=readout), dim=-1)
+        scores = asked @ normalize(read_out(objects, there), dim=-1).T
     if without is not None:
         which = (without >= 0).nonzero().flatten()
         scores[which, without[which]] = -torch.inf
     best = scores.topk(top, dim=1)
     return Found(best.indices, best.values)
+
+
+def _scores_by_cost(cost: Cost, queries: Tensor, given: Tensor | None, objects: Tensor, there: Tensor | None) -> Tensor:
+    """Mean cosine (q, n) between the query for a view and that view of an object, over the views to compare.
+
+    These are the views that an object has and the query lacks, or all it has where the query lacks none of them.
+    """
+    k = len(queries)
+    asked = torch.ones(queries.shape[:2], dtype=torch.bool, device=queries.device) if given is None else given
+    known = torch.ones(objects.shape[:2], dtype=torch.bool, device=objects.device) if there is None else there
+    missing = (~asked).unsqueeze(2) & known.unsqueeze(1)
+    # A view that was given is compared only if others were given too, from which its query is made.
+    both = (asked.sum(0) - asked.long() > 0).unsqueeze(2) & known.unsqueeze(1)
+    compared = torch.where(missing.any(0), missing, both)
+    total = queries.new_zeros(compared.shape[1:])
+    for m in range(k):
+        query = normalize(read_out(queries, asked, readout=cost, view=m), dim=-1)
+        points = torch.where(known[m].unsqueeze(-1), objects[m], 0.0)
+        candidates = normalize(cost.candidates(normalize(points, dim=-1)), dim=-1)
+        total = total + torch.where(compared[m], query @ candidates.T, 0.0)
+    number = compared.sum(0)
+    return torch.where(number > 0, total / number.clamp(min=1), -1.0)

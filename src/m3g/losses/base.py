@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from m3g._checks import Views, aligned_views, common_dtype, masked_and_scaled, presence, same_shape, shape_of
+from m3g.costs import Cost
 from m3g.losses.gather import gather_views
 
 P = ParamSpec("P")
@@ -49,6 +50,11 @@ class ViewLoss(nn.Module):
     def visits_all_tuples(self) -> bool:
         """Whether the cost grows like n^k."""
         return False
+
+    @property
+    def readout(self) -> Cost | None:
+        """The cost whose query finds a view from the others after training; None where that is their mean."""
+        return None
 
     @property
     def moves(self) -> bool:

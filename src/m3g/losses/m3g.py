@@ -188,6 +188,10 @@ class M3GLoss(ViewLoss):
         self.last: SolveReport | None = None
 
     @property
+    def readout(self) -> Cost | None:
+        return self.cost if self.cost.joint else None
+
+    @property
     def moves(self) -> bool:
         return self.entropy.moves
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from m3g import _checks
-from m3g.costs import CostLike, as_cost
+from m3g.costs import Cost, CostLike, as_cost
 from m3g.losses.aggregate import mean_over
 from m3g.losses.base import ViewLoss
 from m3g.losses.contrast import enough_points
@@ -79,6 +79,10 @@ class M3GRest(ViewLoss):
         )
         self.gap, self.pair_loss = gap, GapOfTwo(gap)
         self.cost, self.renormalize = as_cost(cost), renormalize
+
+    @property
+    def readout(self) -> Cost | None:
+        return self.cost if self.cost.joint else None
 
     @property
     def moves(self) -> bool:

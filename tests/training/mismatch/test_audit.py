@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import m3g
 from m3g.cli import main
 from m3g.training.loop import fit
 from m3g.training.mismatch.audit import find_partners
@@ -102,3 +103,14 @@ def test_an_empty_list_is_an_empty_table(run, tmp_path, capsys):
     assert main(["audit", str(clean), "--out", str(tmp_path / "none.csv")]) == 0
     assert (tmp_path / "none.csv").read_text().startswith("row,view,reliability,likely row")
     assert "no entry is more likely wrong than right" in capsys.readouterr().err
+
+
+def test_a_cost_finds_the_row_by_its_query():
+    signs = torch.randn(2, 20, 16, generator=torch.Generator().manual_seed(0)).sign()
+    views = torch.stack([*signs, signs.prod(0)])
+    views[2, [3, 7]] = views[2, [7, 3]]
+    trusted = torch.ones(3, 20, dtype=torch.bool)
+    trusted[2, [3, 7]] = False
+    entries = [Entry(3, "c", 0.1, -1.0), Entry(7, "c", 0.1, -1.0), Entry(5, "c", 0.9, 1.0)]
+    found = find_partners(entries, views, trusted, torch.arange(20), ["a", "b", "c"], cost=m3g.MultilinearProduct())
+    assert [None if one is None else one.row for one in found] == [7, 3, None]

@@ -11,7 +11,8 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from m3g import _checks as checks
-from m3g.training.loop.build import build_data
+from m3g.costs import CircularVariance, Cost
+from m3g.training.loop.build import build_data, build_loss
 from m3g.training.mismatch.entries import Entry, read_entries
 from m3g.training.runs.embed import embed
 from m3g.training.runs.export import load
@@ -27,26 +28,35 @@ class Partner(NamedTuple):
 
 
 def find_partners(
-    entries: Sequence[Entry], embeddings: Tensor, trusted: Tensor, index: Tensor, view_names: Sequence[str]
+    entries: Sequence[Entry],
+    embeddings: Tensor,
+    trusted: Tensor,
+    index: Tensor,
+    view_names: Sequence[str],
+    *,
+    cost: Cost | None = None,
 ) -> list[Partner | None]:
     """For each entry the row it resembles most; None where that is the row it stands in.
 
-    An entry is compared with the mean direction of the trusted entries that each row has in the other views.
+    An entry is compared with the mean direction of the trusted entries that each row has in the other views, or with
+    the query of a cost made of them.
 
     Args:
         entries: what to look for.
         embeddings: (k, n, d), of the rows `index` (n,).
         trusted: bool (k, n), False where an entry is absent or doubtful.
         view_names: the names of the k views.
+        cost: the read-out of the loss, see `m3g.losses.ViewLoss.readout`; None is the mean.
     """
     points = normalize(embeddings.float(), dim=-1)
-    counted = torch.where(trusted.unsqueeze(-1), points, 0.0)
-    every = counted.sum(0)
+    cost = CircularVariance() if cost is None else cost
     place = {int(row): i for i, row in enumerate(index)}
     found: list[Partner | None] = []
     for entry in entries:
         l, i = list(view_names).index(entry.view), place[entry.row]
-        similar = normalize(every - counted[l], dim=-1) @ points[l, i]
+        others = trusted.sum(0) - trusted[l].long() > 0
+        query = normalize(cost.query(points, l, mask=trusted), dim=-1)
+        similar = torch.where(others, query @ normalize(cost.candidates(points[l, i]), dim=-1), 0.0)
         best = int(similar.argmax())
         found.append(None if best == i else Partner(int(index[best]), float(similar[best]), float(similar[i])))
     return found
@@ -65,7 +75,8 @@ def audit(
     entries = read_entries(run)
     doubtful = [entry for entry in entries if entry.log_odds < 0]
     first = doubtful if count is None else entries[: checks.positive_int("count", count)]
-    data = build_data(Run.of(run).open())
+    config = Run.of(run).open()
+    data = build_data(config)
     seen = embed(load(run, trust=trust, scaled=True), data, "train")
     assert seen.embeddings is not None
     index: Tensor = data.datasets["train"].index  # type: ignore[attr-defined]
@@ -73,7 +84,8 @@ def audit(
     place = {int(row): i for i, row in enumerate(index)}
     for entry in doubtful:
         trusted[data.view_names.index(entry.view), place[entry.row]] = False
-    return list(zip(first, find_partners(first, seen.embeddings, trusted, index, data.view_names)))
+    cost = build_loss(config).readout
+    return list(zip(first, find_partners(first, seen.embeddings, trusted, index, data.view_names, cost=cost)))
 
 
 def nothing_found(run: str | os.PathLike[str]) -> str:

@@ -17,7 +17,7 @@ from m3g.data.splits import Split
 from m3g.evaluation import METRICS, Embedded, Report, evaluate, quick_probe
 from m3g.evaluation.baselines import guess
 from m3g.nets import MultiViewNet
-from m3g.training.loop.build import build_data
+from m3g.training.loop.build import build_data, build_loss
 from m3g.training.loop.logs import Table
 from m3g.training.loop.processes import is_first
 from m3g.training.runs.embed import embed, embed_batches
@@ -113,7 +113,8 @@ def evaluate_run(
         train, test = train.only(there), test.only(there)
         raw = None if raw is None else (raw[0].only(there), raw[1].only(there))
     names = list(test.view_names or ())
-    report = evaluate(train, test, paper_probe=paper_probe, few_shot=few, raw=raw, missing=True)
+    readout = build_loss(config).readout or "mean"
+    report = evaluate(train, test, paper_probe=paper_probe, few_shot=few, raw=raw, missing=True, readout=readout)
     held_out = data.held_out_batches()
     if held_out is not None and len(net.encoders) == 1:  # views that were held out have no encoder of their own
         name = "linear_held_out"
