@@ -53,7 +53,7 @@ def match(
     *,
     epsilon: float = 0.01,
     cost: CostLike = "cv",
-    solver: str | Solver = "auto",
+    solver: str | Solver | None = "auto",
     tol: float = 1e-4,
     normalize: bool = True,
     alternatives: int = 1,

@@ -6,7 +6,10 @@ import sys
 
 import pytest
 
-HEAVY = ("lightning", "transformers", "sklearn", "matplotlib", "pandas", "kornia", "pyarrow")
+from m3g.cli import main
+from m3g.training.settings.config import Config, flat
+
+HEAVY = ("torch", "numpy", "scipy", "lightning", "transformers", "sklearn", "matplotlib", "pandas", "kornia", "pyarrow")
 WRONG = {
     "tran": "train",
     "train --los m3g": "--loss",
@@ -24,6 +27,15 @@ WRONG = {
     "train --table t.csv --view.photo.encoder conv --view.photo.chanels [3]": "channels",
     "train --table t.csv --view.photo.lenght 3": "length",
     "train --loop.epoch 3": "epochs",
+    "train --lr 0.1": "--optim.learning_rate",
+    "train --optim.lr 0.1": "learning_rate",
+    "train --batch_size 32": "--data_options.batch_size",
+    "train --batch-size 32": "--data_options.batch_size",
+    "train --epochs 3": "--loop.epochs",
+    "train --loss infonce-pwe --loss_options.epsilon 0.1": "temperature",
+    "evaluate . --few_shots true": "--few_shot",
+    "search . --query 1 --tpo 3": "--top",
+    "match a.npy b.npy --epsilom 3": "--epsilon",
     "losses m3gg": "m3g",
     "encoders con": "conv",
 }
@@ -57,6 +69,29 @@ def test_it_is_told_in_one_line_with_the_nearest_name(told):
 
 def test_no_heavy_library_is_loaded_for_it(told):
     assert told[1] == []
+
+
+def test_nor_for_any_help(tmp_path):
+    program = """
+import contextlib, io, sys
+from m3g.cli.main import COMMANDS, main
+with contextlib.redirect_stdout(io.StringIO()):
+    main(["--help"])
+    for command in COMMANDS:
+        with contextlib.suppress(SystemExit):
+            main([command, "--help"])
+print(sorted(set(sys.argv[1:]) & set(sys.modules)))
+"""
+    ended = subprocess.run([sys.executable, "-c", program, *HEAVY], cwd=tmp_path, capture_output=True, text=True)
+    assert ended.stdout == "[]\n", ended.stderr
+
+
+def test_the_help_of_train_explains_every_setting(capsys):
+    with pytest.raises(SystemExit):
+        main(["train", "--help"])
+    shown = capsys.readouterr().out
+    names = [*flat(Config().to_dict()), "data_options.NAME", "loss_options.NAME", "view.NAME.OPTION"]
+    assert [name for name in names if f"--{name} VALUE" not in shown] == []
 
 
 @pytest.mark.parametrize("words", [["--view.phto.size", "9"], ["--view.phot.encoder", "conv"]], ids=" ".join)

@@ -31,6 +31,25 @@ def test_damaged_weights_are_told_by_all_that_read_them(copy, refused, place):
         assert "its SHA-256 is another: the file is damaged" in refused(*command)
 
 
+def test_a_folder_that_is_no_run_is_not_loaded(copy, tmp_path):
+    with pytest.raises(ValueError, match=r"^run must be the folder of a run, but there is none at nope\.$"):
+        m3g.load("nope")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match=r"empty has no model.json: check the name\.$"):
+        m3g.load("empty")
+    (copy / "model.json").unlink()
+    with pytest.raises(ValueError, match=r"run has no model.json: finish .* with m3g train --resume run\.$"):
+        m3g.load("run")
+
+
+def test_settings_of_an_older_version_are_read_or_refused_in_one_line(copy, refused):
+    text = (copy / "config.yaml").read_text()
+    (copy / "config.yaml").write_text(text.replace("mismatch: false\n", "", 1))  # a setting that came later
+    assert main(["evaluate", "run"]) == 0
+    (copy / "config.yaml").write_text(text + "momentum: 0.9\n")  # one that is gone
+    assert "config.yaml must have only the names" in refused("evaluate", "run")
+
+
 def test_edited_settings_are_told_and_can_be_accepted(copy, refused, capsys):
     text = (copy / "config.yaml").read_text()
     steps = len(Table(copy / "metrics.csv").rows())

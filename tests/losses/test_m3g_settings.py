@@ -154,3 +154,9 @@ def test_importing_the_package_loads_nothing_heavy():
     code = f"import m3g, sys; print([name for name in {heavy} if name in sys.modules])"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("name", ["m3g", "kl", "m3g-pairs", "m3g-rest"])
+def test_no_solver_is_the_default_one(name):
+    views = torch.randn(3, 6, 4, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(m3g.losses.build(name, solver=None)(views), m3g.losses.build(name)(views))

@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from m3g import _checks as checks
+from m3g import _values as checks
 
 USAGE = {"bench": "overhead|memory [options]"}
 DESCRIPTION = {
@@ -42,6 +40,8 @@ def run(args: Any, name: str) -> int:
 
 
 def _overhead(args: Any, out: Path) -> int:
+    import torch
+
     from m3g.cli.listing import print_table
     from m3g.evaluation.plots import plot_curves
     from m3g.experiments.overhead import overhead

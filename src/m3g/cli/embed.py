@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from m3g.cli.tables import check_out
 
 USAGE = {"embed": "RUN --out FILE.npz [options]"}
@@ -39,6 +37,8 @@ def arguments(parser: Any, name: str) -> None:
 
 
 def run(args: Any, name: str) -> int:
+    import numpy as np
+
     from m3g.training.runs.embed import embed_run
     from m3g.training.runs.files import atomic
     from m3g.training.runs.new_data import embed_new

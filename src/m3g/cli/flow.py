@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from m3g import _checks as checks
+from m3g import _values as checks
 
 USAGE = {"flow": "[options]"}
 DESCRIPTION = {

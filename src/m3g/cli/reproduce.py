@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from m3g import _checks as checks
+from m3g import _values as checks
 from m3g.experiments.engine import registry
 
 NAMES = {**registry.NAMES, "summary": "one page with all finished results beside the published ones"}

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
-
-from m3g import _checks as checks
+from m3g import _values as checks
 from m3g.cli.tables import check_out, show_table, write_csv
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 SHOWN = 40
 
@@ -46,6 +46,8 @@ def arguments(parser: Any, name: str) -> None:
 
 
 def run(args: Any, name: str) -> int:
+    import torch
+
     from m3g.evaluation.search import search
     from m3g.training.loop.build import build_loss
     from m3g.training.runs.embed import SPLITS, embed_run
@@ -94,6 +96,8 @@ def run(args: Any, name: str) -> int:
 
 def _chosen(option: str, given: list[str] | None, names: Sequence[str]) -> Tensor:
     """Bool (k,): the views that an option names."""
+    import torch
+
     for name in given or ():
         checks.one_of(f"--{option}", name, names)
     return torch.tensor([given is None or name in given for name in names])
@@ -101,6 +105,8 @@ def _chosen(option: str, given: list[str] | None, names: Sequence[str]) -> Tenso
 
 def _queries(args: Any, everything: Any, by: Tensor) -> tuple[Any, Tensor | None]:
     """The queries, and their places in the data; None for new objects."""
+    import torch
+
     from m3g.training.runs.new_data import embed_new
 
     if any("=" in word for word in args.query):

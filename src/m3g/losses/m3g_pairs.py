@@ -78,7 +78,7 @@ class M3GPairs(ViewLoss):
         final_temperature: float | None = None,
         rest: float = 1.0,
         cost: CostLike = "cv",
-        solver: str | Mapping[str, Any] | Solver = "auto",
+        solver: str | Mapping[str, Any] | Solver | None = "auto",
         tol: float = 1e-3,
         normalize: bool = True,
         gather: bool = False,

@@ -67,7 +67,7 @@ class M3GRest(ViewLoss):
         final_temperature: float | None = None,
         cost: CostLike = "product",
         renormalize: bool = False,
-        solver: str | Mapping[str, Any] | Solver = "auto",
+        solver: str | Mapping[str, Any] | Solver | None = "auto",
         tol: float = 1e-3,
         normalize: bool = True,
         gather: bool = False,

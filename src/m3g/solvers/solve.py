@@ -38,15 +38,15 @@ SOLVERS: dict[str, type[Solver]] = {
 }
 
 
-def as_solver(solver: str | Mapping[str, Any] | Solver) -> Solver:
-    """A configured solver, the one of that name with its defaults, or `{"name": ..., field: value, ...}`.
+def as_solver(solver: str | Mapping[str, Any] | Solver | None) -> Solver:
+    """A configured solver, the one of that name with its defaults, or `{"name": ..., field: value, ...}`; None is auto.
 
     Example:
         >>> as_solver({"name": "sampled", "rank": 512}).rank
         512
     """
-    if isinstance(solver, Solver):
-        return solver
+    if solver is None or isinstance(solver, Solver):
+        return solver or Auto()
     if isinstance(solver, str) and solver in SOLVERS:
         return SOLVERS[solver]()
     options = dict(solver) if isinstance(solver, Mapping) else {"name": solver}
@@ -66,7 +66,7 @@ def solve(
     *,
     epsilon: float,
     tol: float = 1e-3,
-    solver: str | Solver = "auto",
+    solver: str | Solver | None = "auto",
     weights: Sequence[Tensor] | None = None,
     differentiable: bool = False,
 ) -> Solution:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-from m3g import _checks as checks
+from m3g import _values as checks
 
 if TYPE_CHECKING:  # the command line lists the names without loading torch
     from m3g.experiments.engine.spec import Experiment

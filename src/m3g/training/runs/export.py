@@ -165,11 +165,14 @@ def read_recipe(folder: str | os.PathLike[str]) -> dict[str, Any]:
 
 def _read_model(run: Run) -> tuple[dict[str, Any], str]:
     """What `model.json` says: the recipe, and the digest of the weights that belong to it."""
+    if not run.path.is_dir():
+        raise ValueError(f"run must be the folder of a run, but there is none at {run.path}.")
     for path in (run.model, run.weights):
         if not path.is_file():
+            instead = f"finish the training first, with m3g train --resume {run.path}"
             raise ValueError(
                 f"run must be the folder of a finished run, but {run.path} has no {path.name}: "
-                "finish the training first, with m3g train --resume."
+                f"{instead if run.config.is_file() else 'check the name'}."
             )
     try:
         content = json.loads(run.model_text)
