@@ -76,6 +76,7 @@ def bootstrap(ours: Scores, theirs: Scores, *, seed: int = 0) -> Difference:
     values = values[~np.isnan(values)]  # a row that lacks the views that a measure needs
     if len(values) == 0:
         return Difference(math.nan, math.nan, 0, math.nan)
+    # not scipy.stats.bootstrap, which draws other resamples from the same seed: printed intervals would change
     random = np.random.default_rng(seed)
     means = np.array([values[random.integers(0, len(values), len(values))].mean() for _ in range(RESAMPLES)])
     middle = float(values.mean())

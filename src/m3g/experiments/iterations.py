@@ -1,4 +1,7 @@
-"""Steps to tolerance against epsilon, Sinkhorn and Newton; `m3g reproduce iterations`.
+"""Steps to tolerance against epsilon, Sinkhorn and Newton.
+
+`m3g reproduce iterations`: 150 runs, 10 seconds; no data needed. Expected: one to ten Newton steps, 5 to some hundreds
+of Sinkhorn steps.
 
 The views are half learned: k noisy copies of n unit vectors. Sinkhorn (the paper's Algorithm 1) runs on the dense
 tensor; the factored solver takes Newton steps on the same problem. A solve that does not reach the tolerance is counted

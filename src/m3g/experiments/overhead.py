@@ -1,8 +1,9 @@
 """How much of a training step the loss takes, and how much memory teacher views save.
 
-`m3g reproduce overhead` (the paper's Figure 5), `m3g bench overhead` and `m3g bench memory`, with ViT-B/16 as the
-encoder. A full step on a CPU takes minutes, so
-the network is measured on a few images and scaled linearly with their number; the loss is measured as it is.
+`m3g reproduce overhead` (the paper's Figure 5): 3 runs, 2 minutes; no data needed. Expected: 0.001 % of a step with
+k = 2, 0.007 % with k = 4. Also `m3g bench overhead` and `m3g bench memory`. The encoder is ViT-B/16. A full step on a
+CPU takes minutes, so the network is measured on a few images and scaled linearly with their number; the loss is
+measured as it is.
 """
 
 from __future__ import annotations

@@ -1,11 +1,14 @@
-"""Unseen domains (the paper's Table 2, Figures 3 and A1); `m3g reproduce domainnet`.
+"""Unseen domains (the paper's Table 2, Figures 3 and A1).
+
+`m3g reproduce domainnet --data SETS`: 495 runs on fonts and PACS, 1.4 hours on one core. Expected, mean over unseen
+domains: fonts M3G 66.7 %, InfoNCE 66.2 to 66.5 %, BYOL 58.5 %; PACS 34.1 to 35.1 % for all.
 
 A network learns from class-aligned batches of all domains but one. A linear probe on its features, trained on the seen
-domains, is tested on the one it never saw; so is a probe trained on each seen domain alone.
+domains, is tested on the unseen one; so is a probe trained on each seen domain alone.
 
-Laptop scale: 62 characters in five styles of fonts (4 seen, 1 unseen, five times, n = 16) and PACS as histograms of
-edges (3 seen, 1 unseen, four times, n = 7, the number of its classes). Paper scale: DomainNet, ViT-B/16, 6 domains x 5
-methods x 4 seeds.
+Laptop scale: 62 characters in five styles of fonts (n = 16), and trees of `domain/class/image` as histograms of edges:
+PACS (n = 7, the number of its classes), Office-Home and DomainNet (40 classes, n = 16). Paper scale: DomainNet,
+ViT-B/16, 6 domains x 5 methods x 4 seeds.
 """
 
 from __future__ import annotations

@@ -1,7 +1,10 @@
-"""How many views the student sees (a trade-off that the paper's section 4.1 leaves open); `m3g reproduce branches`.
+"""Accuracy and memory against the number of student views (a trade-off that the paper's section 4.1 leaves open).
 
-With s student views the activations of s of the k views are kept for the backward pass. `leave one out` lets every view
-in turn come from the teacher, the paper's form. k = 4 views, M3G and pairwise InfoNCE; accuracy and bytes.
+`m3g reproduce branches --data SETS`: 24 runs per data set, 3 minutes on one core. Expected on Tiny-ImageNet: M3G 37.7
+to 38.3 % and InfoNCE 39.2 to 40.2 % for every number, 3 MiB with one student view and 12 MiB with leave one out.
+
+With s student views the activations of s of the k views are kept for the backward pass. With `leave one out` every view
+in turn is the teacher's, the paper's form. k = 4 views, M3G and pairwise InfoNCE.
 """
 
 from __future__ import annotations

@@ -1,8 +1,11 @@
-"""Accuracy against the number of augmentations (the paper's Table 1); `m3g reproduce imagenet`.
+"""Accuracy against the number of augmentations (the paper's Table 1).
+
+`m3g reproduce imagenet --data SETS`: 99 runs per data set, 23 minutes on one core. Expected on Tiny-ImageNet: M3G 38.1
+to 39.1 %, InfoNCE 39.2 to 40.5 %, BYOL 38.5 to 38.7 %; pixels 30.4 %, labels 53.3 %.
 
 k = 2, 3, 4 augmentations of each image are its views; student and teacher; linear probe. Laptop scale: ten classes of
-Tiny-ImageNet at 32 pixels, a small convolutional network, n = 32; every seed holds out its own 30 % of all images.
-Paper scale: ImageNet-1k, ViT-B/16, 300 epochs, 32 processes of n = 64.
+Tiny-ImageNet, or of any `train/class` and `val/class` folders, at 32 pixels, a small convolutional network, n = 32;
+every seed holds out its own 30 % of all images. Paper scale: ImageNet-1k, ViT-B/16, 300 epochs, 32 processes of n = 64.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Rows whose views do not belong together; `m3g reproduce mismatch`.
+"""Rows whose views do not belong together.
+
+`m3g reproduce mismatch`: 100 runs of about 3 minutes on one core; no data needed. Expected with a tenth of the entries
+swapped: 90.5 % of them among the first 15 % of the list, and R@1 of InfoNCE 27.8 % without and 37.8 % with `mismatch`.
 
 On the six-view digits a share of the training entries takes the view of another object. Every loss is trained with and
 without `mismatch`, on its own split of the rows for every seed, with the defaults of `m3g train`. What is asked: how

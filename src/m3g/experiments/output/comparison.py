@@ -29,17 +29,13 @@ def average_rank(scores: Mapping[str, Scores]) -> dict[str, float]:
         >>> average_rank({"a": {0: 0.9, 1: 0.5}, "b": {0: 0.8, 1: 0.6}, "c": {0: 0.1, 1: 0.1}})
         {'a': 1.5, 'b': 1.5, 'c': 3.0}
     """
-    if not scores:
+    from scipy.stats import rankdata
+
+    shared = set.intersection(*(set(values) for values in scores.values())) if scores else set()
+    if not shared:
         return {}
-    shared = set.intersection(*(set(values) for values in scores.values()))
-    ranks: dict[str, list[float]] = {arm: [] for arm in scores}
-    for key in shared:
-        column = {arm: values[key] for arm, values in scores.items()}
-        for arm, value in column.items():
-            better = sum(other > value for other in column.values())
-            equal = sum(other == value for other in column.values())
-            ranks[arm].append(better + (equal + 1) / 2)
-    return {arm: statistics.fmean(values) for arm, values in ranks.items() if values}
+    ranks = rankdata([[-values[key] for key in shared] for values in scores.values()], axis=0)
+    return dict(zip(scores, ranks.mean(1).tolist()))
 
 
 def within_splits(scores: Mapping[str, Scores]) -> dict[str, tuple[float, float]]:

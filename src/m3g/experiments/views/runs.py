@@ -1,4 +1,7 @@
-"""Which k-view loss for which data; `m3g reproduce views`.
+"""Which k-view loss for which data.
+
+`m3g reproduce views --data SETS`: 2252 runs on eleven sets, 6 hours on one core; without `--data` the shipped digits.
+Expected: M3G, InfoNCE, VICReg and MMCR in the group at the top of the ranks.
 
 Every loss of `m3g losses` trains the same small network (an MLP per view) on real sets of k = 2 to 12 views, with the
 same optimiser, number of steps and points per batch; M3G also with an epsilon that rises. Each has a grid of four
