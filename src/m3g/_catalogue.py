@@ -122,7 +122,7 @@ ENCODERS = {
 DATA = {
     "multiple-features": Entry("m3g.data.tables.multiple_features:MultipleFeatures"),
     "arrays": Entry("m3g.data.tables.arrays:Arrays"),
-    "objects": Entry("m3g.data.tables.module:Objects"),
+    "objects": Entry("m3g.data.tables.objects:Objects"),
     "images": Entry("m3g.data.images.folders:ImageFolders"),
     "image-arrays": Entry("m3g.data.images.arrays:ImageArrays"),
     "domains": Entry("m3g.data.images.domains:Domains"),

@@ -96,3 +96,10 @@ def test_by_class_any_object_of_the_class_will_do():
     assert found_first(x, gallery, asked=every, searched=every) == pytest.approx(1 / 3)
     assert found_first(x, gallery, asked=every, searched=every, labels=torch.tensor([0, 0, 1])) == 1
     assert found_first(x, gallery, asked=every, searched=~every) is None
+
+
+def test_the_mean_readout_counts_present_views_only():
+    views = torch.tensor([[[2.0, 0.0]], [[0.0, 3.0]]])
+    assert torch.allclose(read_out(views), torch.tensor([[0.5, 0.5]]))
+    mask = torch.tensor([[True], [False]])
+    assert torch.allclose(read_out(views, mask), torch.tensor([[1.0, 0.0]]))

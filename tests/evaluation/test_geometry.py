@@ -49,27 +49,3 @@ def test_masks():
 def test_uniformity_of_many_points_is_thinned():
     views = torch.randn(2, 900, 6, generator=torch.Generator().manual_seed(0))
     assert uniformity(views, limit=300) == pytest.approx(uniformity(views), abs=0.05)
-
-
-@pytest.mark.parametrize("k", [2, 3, 4])
-def test_polymatching_falls_with_noise(k):
-    random = torch.Generator().manual_seed(k)
-    points = torch.randn(1, 32, 16, generator=random)
-    noise = torch.randn(k, 32, 16, generator=random)
-    scores = [polymatching_accuracy(points + scale * noise, batch_size=8) for scale in (0.0, 1.0, 20.0)]
-    assert scores[0] == 1.0
-    assert scores[0] >= scores[1] > scores[2]
-    assert scores[2] < 0.4  # chance is (1/8)^(k-1)
-
-
-def test_polymatching_of_many_views_takes_smaller_batches():
-    views = torch.randn(1, 12, 16, generator=torch.Generator().manual_seed(0)).expand(9, 12, 16)
-    assert polymatching_accuracy(views) == 1.0  # 16 points would make 16^9 tuples
-
-
-def test_polymatching_sees_a_swapped_pair():
-    views = torch.eye(6).expand(3, 6, 6).clone()
-    views[2, [0, 1]] = views[2, [1, 0]]  # one view takes point 0 for point 1
-    assert polymatching_accuracy(views, batch_size=6) == pytest.approx(4 / 6)
-    with pytest.raises(ValueError, match="at least 2 points"):
-        polymatching_accuracy(torch.randn(2, 1, 3))

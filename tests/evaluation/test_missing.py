@@ -1,4 +1,4 @@
-"""Chance and raw features beside every number, and what is left when views go missing."""
+"""What is left when views are missing."""
 
 import math
 from dataclasses import replace
@@ -6,9 +6,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from m3g.evaluation import Embedded, alignment, effective_rank, evaluate, retrieval, uniformity, view_subsets
+from m3g.evaluation import Embedded, evaluate, retrieval, view_subsets
 from m3g.evaluation import missing as missing_views
-from m3g.evaluation.baselines import chance
 from m3g.evaluation.missing import without_views
 from m3g.evaluation.plots import plot_missing
 from pictures import colours
@@ -24,50 +23,6 @@ def points(n, seed, *, k=3, masked=False, noise=0.3, width=8):
         mask = torch.rand(k, n, generator=random) > 0.3
         mask[0] = True
     return Embedded(embeddings, list(embeddings), labels, mask)
-
-
-def test_chance_is_what_random_embeddings_score():
-    random = torch.Generator().manual_seed(0)
-    mask = torch.rand(3, 600, generator=random) > 0.3
-    mask[0] = True
-    labels = (torch.rand(600, generator=random) < 0.3).long()
-    views = torch.randn(3, 600, 16, generator=random)
-    found = chance(Embedded(views, labels=labels), Embedded(views, labels=labels, mask=mask))
-    assert found["linear_mean"] == pytest.approx(float((labels == 0).float().mean()))
-    assert found["few_shot"] == 0.5
-    assert found["alignment"] == pytest.approx(alignment(views), abs=0.05)
-    assert found["uniformity"] == pytest.approx(uniformity(views), abs=0.02)
-    assert found["effective_rank"] == pytest.approx(effective_rank(views), rel=0.01)
-    searched = retrieval(views, mask=mask)
-    away = ~torch.eye(3, dtype=torch.bool)
-    assert found["median_rank"] == pytest.approx(float(searched.median_rank[away].mean()), rel=0.1)
-    assert found["recall_at_10"] == pytest.approx(float(searched.recall[10][away].mean()), abs=0.01)
-    assert found["polymatching"] == 16.0**-2
-
-
-@pytest.mark.parametrize("masked", [False, True])
-def test_every_number_has_chance_and_probes_have_raw_features_beside(masked):
-    train, test = points(150, 0, masked=masked), points(96, 1, masked=masked)
-    raw = tuple(Embedded(features=given.features, labels=given.labels, mask=given.mask) for given in (train, test))
-    report = evaluate(train, test, raw=raw, few_shot=True, paper_probe=True)
-    assert report.chance.keys() == report.numbers.keys()
-    assert report.raw["linear_concat"] == report.numbers["linear_concat"]  # here the features are the inputs
-    assert report.raw["recall_at_1"] == report.numbers["recall_at_1"]
-    assert report.raw["few_shot_10"] == report.numbers["few_shot_10"]
-    assert {"linear_views", "knn_mean", "paper_probe"} <= report.raw.keys()
-    assert "linear_transfer" not in report.raw
-    assert evaluate(train, test).raw == {}
-
-
-def test_views_of_different_widths_are_not_compared_raw():
-    train, test = points(60, 0), points(60, 1)
-    raw = tuple(
-        Embedded(features=[part[:, : 3 + l] for l, part in enumerate(given.features)], labels=given.labels)
-        for given in (train, test)
-    )
-    assert set(evaluate(train, test, raw=raw, polymatching=False).raw) == {
-        "linear_mean", "linear_views", "linear_concat", "knn_mean",
-    }  # fmt: skip
 
 
 def test_subsets():

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from m3g.data.sampling import ClassAlignedSampler, EpochSampler
     from m3g.data.signals.windows import Signals
     from m3g.data.tables.arrays import Arrays
-    from m3g.data.tables.module import Objects
     from m3g.data.tables.multiple_features import MultipleFeatures
+    from m3g.data.tables.objects import Objects
 
 __all__ = [
     "Arrays",

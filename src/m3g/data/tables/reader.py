@@ -1,4 +1,4 @@
-"""From the cells of a table to the tensors of a view: what every kind offers, and the kinds without files."""
+"""From the cells of a table to the tensors of a view: the interface of readers, and those of text and vectors."""
 
 from __future__ import annotations
 

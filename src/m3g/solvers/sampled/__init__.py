@@ -1,1 +1,1 @@
-"""Estimated solves, linear in the number of views; `Sampled` in rounds.py."""
+"""Estimated solves, linear in the number of views: `Sampled` in solver.py, its iterations in rounds.py."""

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from m3g.data.tables.new import from_cells, from_pixels, open_new
+from m3g.data.tables.new_objects import from_cells, from_pixels, open_new
 from m3g.evaluation import Embedded
 from m3g.nets import MultiViewNet
 

@@ -1,0 +1,15 @@
+"""Agreement of clusters with classes."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from m3g.evaluation.clustering import agreement
+
+
+def test_agreement_of_clusters_is_the_best_renaming():
+    random = np.random.default_rng(0)
+    clusters, classes = random.integers(0, 4, (2, 40))
+    best = max(np.mean(np.array(names)[clusters] == classes) for names in itertools.permutations(range(4)))
+    assert agreement(clusters, classes).accuracy == pytest.approx(best)

@@ -1,0 +1,16 @@
+"""Intervals of paired differences."""
+
+import numpy as np
+
+from m3g.evaluation.paired import bootstrap, paired
+
+
+def test_intervals_hold_the_truth_as_often_as_they_say():
+    """Of 200 pairs of equal arms about one in twenty has an interval without 0."""
+    rng = np.random.default_rng(0)
+    wrong = {"paired": 0, "bootstrap": 0}
+    for _ in range(200):
+        ours, theirs = (dict(enumerate(rng.standard_normal(40))) for _ in range(2))
+        wrong["paired"] += paired(ours, theirs).verdict != "tie"
+        wrong["bootstrap"] += bootstrap(ours, theirs).verdict != "tie"
+    assert all(1 <= number <= 24 for number in wrong.values()), wrong
