@@ -178,7 +178,7 @@ def masked_and_scaled(
 
 def _lengths(points: Tensor) -> Tensor:
     """|x| (..., 1), from squares in float64 where those of float32 would leave its range."""
-    norms = torch.linalg.vector_norm(points, dim=-1, keepdim=True)
+    norms: Tensor = torch.linalg.vector_norm(points, dim=-1, keepdim=True)
     if points.dtype == torch.float64 or points.device.type == "mps":
         return norms
     # On an accelerator, in a graph or under vmap the host must not read the range.
@@ -187,7 +187,8 @@ def _lengths(points: Tensor) -> Tensor:
         shortest, longest = norms.detach().aminmax()
         if shortest.item() > SHORTEST and longest.item() < LONGEST:
             return norms
-    return torch.linalg.vector_norm(points, dim=-1, keepdim=True, dtype=torch.float64).to(points.dtype)
+    wide: Tensor = torch.linalg.vector_norm(points, dim=-1, keepdim=True, dtype=torch.float64)
+    return wide.to(points.dtype)
 
 
 def _explain(views: Tensor, fine: Tensor, name: str) -> None:

@@ -126,7 +126,7 @@ def _points(views: Sequence[Any] | Tensor, *, normalize: bool) -> list[Tensor]:
     """k tensors (n_l, d) in float64: a sharp matching asks for many digits, and problems are small."""
     if isinstance(views, Iterable) and not isinstance(views, (Tensor, str, bytes)):
         views = [_as_tensor(view, l) for l, view in enumerate(views)]
-    parts = _checks.view_sequence(views)
+    parts = _checks.view_sequence(views)  # type: ignore[arg-type]
     if parts[0].ndim != 2:
         raise ValueError(f"views must be k tensors (n, d), got {_checks.shape_of(parts[0])} in view 0.")
     parts = [part.detach().double() for part in parts]

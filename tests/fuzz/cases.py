@@ -1,4 +1,4 @@
-"""Random problems: all costs, solvers, types, weights, graphs, masks and batches, each said in full by a few fields."""
+"""Random problems: costs, solvers, types, weights, masses, scales, graphs, masks, batches; a few fields say all."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ COSTS = ("cv", "cv-algorithm2", "csd", "sqeuclidean", "cosine", "coulomb")
 PAIRWISE = ("sqeuclidean", "cosine", "coulomb")
 GRAPHS = ("complete", "chain", "star", "random")
 MOST_TUPLES = 3000
+MASSES = (1.0, 1e-9, 1e-4, 7.0, 1e4, 1e9)
+SCALES = (1.0, 1e-20, 1e-8, 1e-3, 1e3, 1e8)
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,10 @@ class Case:
     batch: int = 0
     masked: bool = False
     loss: bool = False
+    mass: float = 1.0
+    scale: float = 1.0
+    coincident: bool = False
+    mixed: bool = False
 
     @property
     def k(self) -> int:
@@ -66,13 +72,15 @@ def draw(seed: int, *, solver: str | None = None) -> Case:
     dtype = str(rng.choice(["float64", "float32"]))
     pairs = cost in PAIRWISE
     loss = equal and rng.random() < 0.5
+    extremes = np.random.default_rng([seed, 6])  # a stream of its own: the other fields stay those of the seed
+    scale = float(extremes.choice(SCALES, p=[0.6, *[0.08] * 5]))
     return Case(
         seed=seed,
         sizes=tuple(sizes),
         features=int(rng.integers(2, 17)),
         noise=float(rng.choice([0.1, 0.3, 1.0, 3.0])),
         cost=cost,
-        epsilon=float(10 ** rng.uniform(-3, 0)) * (1.0 if not pairs else k),
+        epsilon=float(10 ** rng.uniform(-3, 0)) * (1.0 if not pairs else k) * (1.0 if loss else cost_unit(cost, scale)),
         tol=float(rng.choice([1e-3, 1e-5] if dtype == "float32" else [1e-3, 1e-6, 1e-8])),
         dtype=dtype,
         solver=chosen,
@@ -83,25 +91,49 @@ def draw(seed: int, *, solver: str | None = None) -> Case:
         batch=2 if rng.random() < 0.15 else 0,
         masked=loss and rng.random() < 0.4,
         loss=loss,
+        mass=1.0 if loss else float(extremes.choice(MASSES, p=[0.6, *[0.08] * 5])),
+        scale=scale,
+        coincident=bool(extremes.random() < 0.2),
+        mixed=bool(extremes.random() < 0.15),
     )
 
 
+def cost_unit(cost: str, scale: float) -> float:
+    """How large differences of the cost are for points of this length."""
+    if cost == "sqeuclidean":
+        return scale**2
+    if cost == "coulomb":
+        return min(1 / scale, 1e3)
+    return max(1.0, scale**2) if cost.startswith("cv") else 1.0
+
+
 def views_of(case: Case) -> list[torch.Tensor]:
-    """k tensors (batch, n_l, d) of unit vectors: objects seen with noise, in the type of the case."""
+    """k tensors (batch, n_l, d) of vectors of length `scale`: objects seen with noise, in the type of the case.
+
+    Where points are coincident, views share some of them, and a view has some of them twice. Of mixed types the second
+    view has the other one.
+    """
     rng = np.random.default_rng(case.seed + 1)
     b = max(1, case.batch)
     objects = rng.normal(size=(b, max(case.sizes), case.features))
     out = []
-    for n in case.sizes:
+    for l, n in enumerate(case.sizes):
         view = objects[:, :n] + case.noise * rng.normal(size=(b, n, case.features))
         view /= np.linalg.norm(view, axis=-1, keepdims=True)
-        out.append(torch.tensor(view, dtype=getattr(torch, case.dtype)))
+        view *= case.scale
+        if case.coincident:
+            view[:, n // 2] = view[:, 0]
+            if l > 0:
+                shared = min(2, n, case.sizes[l - 1])
+                view[:, :shared] = out[l - 1][:, :shared].double().numpy()
+        dtype = {"float32": "float64", "float64": "float32"}[case.dtype] if case.mixed and l == 1 else case.dtype
+        out.append(torch.tensor(view, dtype=getattr(torch, dtype)))
     return out
 
 
 def weights_of(case: Case) -> list[Array] | None:
     if case.weights == "uniform":
-        return None
+        return None if case.mass == 1 else [np.full(n, case.mass / n) for n in case.sizes]
     rng = np.random.default_rng(case.seed + 2)
     out = []
     for n in case.sizes:
@@ -110,7 +142,7 @@ def weights_of(case: Case) -> list[Array] | None:
             weight[0] = 10.0 ** rng.uniform(-70, -5)
         if case.weights == "zero" and n > 1:
             weight[rng.integers(n)] = 0.0
-        out.append(weight / weight.sum())
+        out.append(case.mass * weight / weight.sum())
     return out
 
 
@@ -146,6 +178,12 @@ def simpler(case: Case) -> Iterator[Case]:
         yield replace(case, batch=0)
     if case.weights != "uniform":
         yield replace(case, weights="uniform")
+    for plain in ({"mass": 1.0}, {"scale": 1.0}, {"coincident": False}, {"mixed": False}):
+        if any(getattr(case, name) != value for name, value in plain.items()):
+            simple = replace(case, **plain)
+            if not case.loss and simple.scale != case.scale:
+                simple = replace(simple, epsilon=case.epsilon / cost_unit(case.cost, case.scale))
+            yield simple
     if case.masked:
         yield replace(case, masked=False)
     if case.k > 2:

@@ -21,7 +21,7 @@ def _spread(views: Sequence[Array]) -> list[Array]:
 def _pair(name: str, x: Array, y: Array) -> Array:
     if name == "cosine":
         lengths = np.linalg.norm(x, axis=-1) * np.linalg.norm(y, axis=-1)
-        return 1 - (x * y).sum(-1) / lengths
+        return 1 - (x * y).sum(-1) / np.where(lengths > 0, lengths, 1.0)
     squared = ((x - y) ** 2).sum(-1)
     return squared if name == "sqeuclidean" else 1 / np.sqrt(np.maximum(squared, 1e-6))
 

@@ -169,7 +169,7 @@ class CircularVarianceProblem(PairwiseProblem):
     def matched(self) -> Tensor:
         points = self.tensors[0]
         total = points.view(points.shape[0], self.k, -1).sum(1)
-        squared = torch.linalg.vecdot(total, total)
+        squared: Tensor = torch.linalg.vecdot(total, total)
         return self.factor - squared * (self.factor / (self.k**2 * self.sizes[0]))
 
     def gradient(self, coupling: Coupling) -> tuple[Tensor, ...]:

@@ -163,7 +163,8 @@ def _restricted(points: Tensor, features: slice) -> Tensor:
     kept = _checks.as_working(points)[..., features]
     # The norm has no second derivative at zero, so that of a zero vector is taken elsewhere.
     zero = (kept == 0).all(-1, keepdim=True)
-    return kept / torch.linalg.vector_norm(torch.where(zero, 1.0, kept), dim=-1, keepdim=True)
+    lengths: Tensor = torch.linalg.vector_norm(torch.where(zero, 1.0, kept), dim=-1, keepdim=True)
+    return kept / lengths
 
 
 def sum_of(parts: Sequence[Problem]) -> SumProblem:

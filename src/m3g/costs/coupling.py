@@ -73,9 +73,15 @@ def mean_products(points: Tensor, others: Tensor, sizes: Sequence[int]) -> Tenso
 
 
 class Coupling(ABC):
-    """A joint distribution P of the k views, known through its marginals."""
+    """A joint distribution P of the k views, known through its marginals.
+
+    Attributes:
+        from_potentials: whether P = exp((⊕f - C) / eps) at the potentials f of its solve, so that P is a
+            differentiable function of the cost.
+    """
 
     sizes: Sequence[int]
+    from_potentials: bool = True
 
     @abstractmethod
     def marginal(self, l: int) -> Tensor:

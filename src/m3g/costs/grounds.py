@@ -21,13 +21,14 @@ def squared_euclidean(x: Tensor, y: Tensor) -> Tensor:
 
 def coulomb(x: Tensor, y: Tensor) -> Tensor:
     """1 / |x_i - y_j|, the repulsion of density functional theory; distances are clamped from below at 1e-3."""
-    wide = _wide(x, y)
-    squares, sizes = _squared_distances(*wide)
+    dtype = _common_type(x, y)
+    x, y = _wide(x, y)
+    squares, sizes = _squared_distances(x, y)
     with torch.no_grad():
-        exact = _exact_where_close(*(part.detach() for part in wide), squares.detach(), sizes.detach())
+        exact = _exact_where_close(x.detach(), y.detach(), squares.detach(), sizes.detach())
     # The value from differences, the derivatives of the matrix product.
     squares = squares + (exact - squares).detach()
-    return squares.clamp(min=COULOMB_FLOOR**2).rsqrt().to(_common_type(x, y))
+    return squares.clamp(min=COULOMB_FLOOR**2).rsqrt().to(dtype)
 
 
 def cosine(x: Tensor, y: Tensor) -> Tensor:
@@ -46,7 +47,7 @@ def unit_or_zero(points: Tensor) -> Tensor:
         zero = largest == 0
     scaled = torch.where(zero, 0.0, points) / torch.where(zero, 1.0, largest)
     # The norm has no derivative at zero, so that of a zero vector is taken elsewhere.
-    lengths = torch.linalg.vector_norm(torch.where(zero, 1.0, scaled), dim=-1, keepdim=True)
+    lengths: Tensor = torch.linalg.vector_norm(torch.where(zero, 1.0, scaled), dim=-1, keepdim=True)
     return scaled / lengths
 
 

@@ -115,7 +115,7 @@ class ProductProblem(Problem):
 
     def matched(self) -> Tensor:
         points = self.tensors[0].unflatten(1, (self.k, -1)).unbind(1)
-        product = points[0]
+        product: Tensor = points[0]
         for part in points[1:]:
             product = product * part
         return product.sum(-1).mean(-1) * -self.scale

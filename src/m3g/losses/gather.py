@@ -49,10 +49,10 @@ def gather_views(
     masked = _agree(views, mask, teacher)
     if masked:
         present = torch.ones(views.shape[:-1], dtype=torch.bool, device=views.device) if mask is None else mask
-        mask = _GatherRows.apply(present.expand(views.shape[:-1]).to(torch.uint8).unsqueeze(-1)).squeeze(-1).bool()
+        mask = _GatherRows.apply(present.expand(views.shape[:-1]).to(torch.uint8).unsqueeze(-1)).squeeze(-1).bool()  # type: ignore[no-untyped-call]
     if teacher is not None:
-        teacher = _GatherRows.apply(teacher)
-    return _GatherRows.apply(views), mask, teacher
+        teacher = _GatherRows.apply(teacher)  # type: ignore[no-untyped-call]
+    return _GatherRows.apply(views), mask, teacher  # type: ignore[no-untyped-call]
 
 
 def _agree(views: Tensor, mask: Tensor | None, teacher: Tensor | None) -> bool:

@@ -106,7 +106,8 @@ class M3GRest(ViewLoss):
             queries = [torch.nn.functional.normalize(query, dim=-1, eps=1e-3) for query in queries]
         answers = self.cost.candidates(points)
         if mask is None or (self.reads_values and bool(mask.all())):
-            return self.pair_loss(answers, torch.stack(queries))
+            found: Tensor = self.pair_loss(answers, torch.stack(queries))
+            return found
         known = mask & (mask.sum(0) > 1)
         return mean_over(self.pair_loss, zip(answers, queries, known), 2)
 

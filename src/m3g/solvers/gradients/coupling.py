@@ -28,12 +28,11 @@ def differentiable_marginals(solution: Solution, kept: Sequence[tuple[int, ...]]
 
     Ask for all that one loss needs in one call: they share the backward pass.
     """
-    if solution.solver in ("linear-program", "sampled"):
-        # An exact coupling moves in jumps; that of a sample is no function of its potentials and the cost alone.
+    if not solution.coupling_form.from_potentials:
         raise ValueError(
             f"solver must be 'factored', 'dense' or 'sinkhorn' with differentiable=True, got {solution.solver!r}."
         )
-    found: tuple[Tensor, ...] = _Marginals.apply(solution, tuple(kept), *solution.problem.tensors)
+    found: tuple[Tensor, ...] = _Marginals.apply(solution, tuple(kept), *solution.problem.tensors)  # type: ignore[no-untyped-call]
     return found
 
 

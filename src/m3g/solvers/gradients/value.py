@@ -33,9 +33,9 @@ def differentiable_value(solution: Solution) -> Tensor:
     if not any(_is_differentiated(tensor) for tensor in problem.tensors):
         return solution.value
     gradients = _gradients(solution)
-    form = _Form(problem, solution.epsilon, solution.solver)
+    form = _Form(problem, solution.epsilon, solution.solver, solution.coupling_form.from_potentials)
     value = solution.value.reshape(-1)
-    found: Tensor = _Value.apply(form, value, solution.flat_potentials, *gradients, *problem.tensors)
+    found: Tensor = _Value.apply(form, value, solution.flat_potentials, *gradients, *problem.tensors)  # type: ignore[no-untyped-call]
     return found.reshape(problem.batch)
 
 
@@ -72,6 +72,7 @@ class _Form:
     problem: Problem
     epsilon: float
     solver: str
+    from_potentials: bool
 
     def split(self, tensors: Sequence[Tensor]) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
         """Gradients, and the tensors they belong to."""
@@ -107,14 +108,14 @@ class _Value(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         _, potentials, *rest = ctx.saved_tensors
-        found = _Gradient.apply(ctx.form, grad, potentials, *rest)
+        found = _Gradient.apply(ctx.form, grad, potentials, *rest)  # type: ignore[no-untyped-call]
         return (None, None, None, *[None] * len(found), *found)
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Tensor | None:
         value, potentials, *rest = ctx.saved_tensors
         form: _Form = ctx.form
-        found = _Gradient.apply(form, torch.ones_like(value), potentials, *rest)
+        found = _Gradient.apply(form, torch.ones_like(value), potentials, *rest)  # type: ignore[no-untyped-call]
         return form.inner(found, tangents[-len(found) :])
 
 
@@ -138,7 +139,7 @@ class _Gradient(torch.autograd.Function):
         form = ctx.form
         grad, potentials, *rest = ctx.saved_tensors
         gradients, tensors = form.split(rest)
-        found = _SecondDerivative.apply(form, potentials, *tensors, *grads)
+        found = _SecondDerivative.apply(form, potentials, *tensors, *grads)  # type: ignore[no-untyped-call]
         scaled = [each * form.over_batch(grad, each) for each in found]
         of_grad = form.inner(gradients, grads)
         return (None, of_grad, None, *[None] * len(gradients), *scaled)
@@ -152,7 +153,7 @@ class _Gradient(torch.autograd.Function):
             torch.zeros_like(tensor) if move is None else move
             for tensor, move in zip(tensors, tangents[-len(tensors) :])
         ]
-        found = _SecondDerivative.apply(form, potentials, *tensors, *moves)
+        found = _SecondDerivative.apply(form, potentials, *tensors, *moves)  # type: ignore[no-untyped-call]
         scaled = [each * form.over_batch(grad, each) for each in found]
         if tangents[1] is None:
             return tuple(scaled)
@@ -166,7 +167,7 @@ class _SecondDerivative(torch.autograd.Function):
 
     @staticmethod
     def forward(form: _Form, potentials: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
-        if form.solver in ("linear-program", "sampled"):
+        if not form.from_potentials:
             raise ValueError(
                 f"solver must be 'factored', 'dense' or 'sinkhorn' for second derivatives, got {form.solver!r}."
             )

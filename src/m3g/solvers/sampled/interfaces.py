@@ -22,6 +22,7 @@ class ListedCoupling(Coupling):
         dense_pairs: all pair marginals cost no more than a few multiplications with the Hessian.
     """
 
+    from_potentials = False  # P also depends on the samples
     log_factor: Tensor
     dense_pairs: bool
 

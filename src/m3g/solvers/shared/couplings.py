@@ -115,6 +115,10 @@ class RescaledCoupling(Coupling):
     def sizes(self) -> Sequence[int]:  # type: ignore[override]
         return self.inner.sizes
 
+    @property
+    def from_potentials(self) -> bool:  # type: ignore[override]
+        return self.inner.from_potentials
+
     def _scaled(self, tensor: Tensor) -> Tensor:
         return (tensor * self.factor.to(tensor.dtype).reshape([-1] + [1] * (tensor.ndim - 1))).to(self.dtype)
 
@@ -137,7 +141,12 @@ class RescaledCoupling(Coupling):
 
 @dataclass
 class SparseCoupling(Coupling):
-    """A coupling with few entries, as an exact solver finds: tuples (s, k) and their weights (s,)."""
+    """A coupling with few entries, as an exact solver finds: tuples (s, k) and their weights (s,).
+
+    It is piecewise constant in the cost.
+    """
+
+    from_potentials = False
 
     problem: Problem
     tuples: Tensor

@@ -38,11 +38,11 @@ def marginal_weights(
     return [weight * (totals[0] / weight.sum(-1)).unsqueeze(-1) for weight in out]
 
 
-def _weights_of_view(weight: Any, l: int, size: int, batch: Sequence[int], device: torch.device) -> Tensor:
+def _weights_of_view(given: Any, l: int, size: int, batch: Sequence[int], device: torch.device) -> Tensor:
     try:
-        weight = torch.as_tensor(weight, dtype=torch.float64, device=device)
+        weight = torch.as_tensor(given, dtype=torch.float64, device=device)
     except (TypeError, ValueError, RuntimeError, NotImplementedError):
-        raise ValueError(f"weights must be tensors of numbers, got {_checks.described(weight)} in view {l}.") from None
+        raise ValueError(f"weights must be tensors of numbers, got {_checks.described(given)} in view {l}.") from None
     weight = _checks.readable(f"weights of view {l}", weight)
     if weight.shape[-1:] != (size,):
         raise ValueError(f"weights must have {size} entries in view {l}, got shape {_checks.shape_of(weight)}.")

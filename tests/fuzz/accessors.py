@@ -1,0 +1,47 @@
+"""What each accessor of a solution says of the marginals, beside the error that the solution states."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import m3g
+from fuzz.cases import Case, weights_of
+from fuzz.dense import Array, along, sums
+
+
+def wrong_accessor(case: Case, solution: m3g.Solution, b: int, cost: Array) -> str:
+    """The first accessor of member b whose marginals are further from the weights than stated; "" if there is none."""
+    weights = weights_of(case) or [np.full(n, 1 / n) for n in case.sizes]
+    stated = float(solution.error.reshape(-1)[b])
+    single = solution.value.element_size() < 8
+    allowed = 1.05 * stated + case.mass * case.k * (1e-5 if single else 1e-12)
+    if not stated <= 1.001 * case.tol * case.mass:
+        return f"error {stated:.2e} with tol {case.tol:g} and mass {case.mass:g}"
+    found = {"marginal": 0.0, "pair_marginal": 0.0}
+    for l in range(case.k):
+        marginal = solution.marginal(l).reshape(-1, case.sizes[l])[b].double().numpy()
+        found["marginal"] += float(np.abs(marginal - weights[l]).sum())
+        for m in range(case.k):
+            if m != l:
+                pair = solution.pair_marginal(l, m).reshape(-1, case.sizes[l], case.sizes[m])[b].double().numpy()
+                found["pair_marginal"] = max(found["pair_marginal"], float(np.abs(pair.sum(1) - weights[l]).sum()))
+    found["coupling"] = _off(solution.coupling().reshape(-1, *case.sizes)[b].double().numpy(), weights)
+    # The costs of the reference and those of the solve differ by rounding, each in its own type.
+    digits = 1e-6 if case.dtype == "float32" and not case.mixed else 1e-14
+    rounded = float(np.abs(cost).max()) / case.epsilon * case.k**2 * digits
+    if solution.standard_error is None and rounded < 0.1:
+        exponent = -cost / case.epsilon
+        for l, potential in enumerate(solution.potentials):
+            part = potential.reshape(-1, case.sizes[l])[b].double().numpy() / case.epsilon
+            exponent = exponent + along(np.maximum(part, -1e300), l, case.k)
+        off = _off(np.exp(exponent), weights)
+        if off > allowed + 2 * case.mass * case.k * rounded:
+            return f"potentials off by {off:.2e}, stated {stated:.2e}"
+    for name, off in found.items():
+        if not off <= allowed:
+            return f"{name} off by {off:.2e}, stated {stated:.2e}"
+    return ""
+
+
+def _off(coupling: Array, weights: list[Array]) -> float:
+    return sum(float(np.abs(sums(coupling, (l,)) - weight).sum()) for l, weight in enumerate(weights))
