@@ -173,7 +173,7 @@ def test_settings_spell_composed_costs():
     from m3g.cli.words import read_settings
 
     text = "0.5*cv[:0.5] + product[16:]"
-    settings, _ = read_settings(["--loss_options.cost", text])
+    settings = read_settings(["--loss_options.cost", text])[0]
     assert losses.build("m3g", **settings["loss_options"]).cost == 0.5 * CV[:0.5] + PRODUCT[16:]
 
 
