@@ -161,8 +161,8 @@ def as_markdown(rows: list[dict[str, Any]]) -> str:
     lines = [
         "Written by `python -m benchmarks multiway`. Milliseconds are medians of forward and backward passes of the",
         "loss in float32 to a tolerance of 1e-3. `tensor` solves the ready cost tensor and computes the gradient with",
-        "respect to it, the coupling; JAX computes the same by a jitted log-domain Sinkhorn. The programs of a row take",
-        "turns. A negative number of sweeps did not reach the tolerance.",
+        "respect to it, the coupling; JAX computes the same by a jitted log-domain Sinkhorn. The programs of a row",
+        "take turns. A negative number of sweeps did not reach the tolerance.",
         "",
         "| cost | n | k | eps | dense ms | steps | sinkhorn ms | sweeps | times faster "
         "| tensor ms | JAX ms | sweeps | times faster |",
