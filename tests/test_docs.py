@@ -104,7 +104,6 @@ def parsed(monkeypatch, tmp_path, capsys):
     for module in {module for module, _ in COMMANDS.values()}:
         monkeypatch.setattr(f"m3g.cli.{module}.run", lambda args, name: 0)
     monkeypatch.setattr(train, "run", lambda args, name: 0 * bool(train.settings(args)))
-    monkeypatch.setattr(train, "processes", lambda args: 1)
     monkeypatch.setattr(sys.modules["m3g.cli.main"], "_open_runs", lambda runs: None)
 
     def parse(command):

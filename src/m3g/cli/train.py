@@ -133,13 +133,17 @@ def _with_files(settings: dict[str, Any], args: Namespace) -> dict[str, Any]:
     return {**settings, "data": data, "data_options": options}
 
 
+def settings(args: Namespace) -> Config:
+    """The validated settings that the arguments describe."""
+    return Config.from_dict(_with_files(args.given.settings, args), origin=args.given.origin)
+
+
 def wanted(args: Namespace) -> tuple[Config, Run]:
     """The validated settings and the folder of the run that the arguments ask for, a new one or one to be resumed."""
-    settings = _with_files(args.given.settings, args)
     if args.resume is None:
-        config = Config.from_dict(settings, origin=args.given.origin)
+        config = settings(args)
         return config, Run(args.out if args.out is not None else next_run(Path("runs"), config.loss))
-    if settings or args.out is not None:
+    if _with_files(args.given.settings, args) or args.out is not None:
         raise ValueError(
             "--resume must stand without other settings, because a run continues with its own: leave them out, or "
             "start a new run."
