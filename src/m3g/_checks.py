@@ -181,8 +181,8 @@ def _lengths(points: Tensor) -> Tensor:
     norms: Tensor = torch.linalg.vector_norm(points, dim=-1, keepdim=True)
     if points.dtype == torch.float64 or points.device.type == "mps":
         return norms
-    # On an accelerator, in a graph or under vmap the host must not read the range.
-    unread = points.device.type != "cpu" or torch.compiler.is_compiling()
+    # On an accelerator, in a graph, under vmap or of a fake tensor the host must not read the range.
+    unread = points.device.type != "cpu" or torch.compiler.is_compiling() or type(norms) is not Tensor
     if not unread and not torch._C._functorch.is_functorch_wrapped_tensor(norms):
         shortest, longest = norms.detach().aminmax()
         if shortest.item() > SHORTEST and longest.item() < LONGEST:
