@@ -153,7 +153,7 @@ def _check_gradient(case: Case, views: list[torch.Tensor], gradient: Array, refe
     step = 1e-5
     expected = (gap_at(step) - gap_at(-step)) / (2 * step)
     found = float(sum((gradient[0, l] * change).sum() for l, change in enumerate(direction)))
-    scale = max(abs(expected), float(np.abs(references[0][1]).max()))
+    scale = max(abs(expected), float(np.abs(references[0][1]).max()), 1e-6)
     if abs(found - expected) > 1e-3 * scale:
         return Outcome("failed", f"directional derivative {found:.6g}, truth {expected:.6g}")
     return Outcome("held")
