@@ -1,7 +1,7 @@
 """The default temperature of the matching gap: `python -m benchmarks.temperature --data FOLDER`.
 
 Small trainings at every temperature (`benchmarks.small_trainings`), the gap of all views and that of pairs. The default
-is the temperature of the highest mean over sets of the mean of the three measures. Writes
+is one of the highest mean over sets of the mean of the three measures; of a tie, the usual value. Writes
 benchmarks/results/temperature.{json,md}.
 """
 

@@ -35,7 +35,7 @@ class MultiViewEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
     Args:
         n_components: features of the representation.
         loss: a name of `m3g.losses.available()` that needs no teacher.
-        loss_options: its options, `{"epsilon": 0.1}` say.
+        loss_options: its options, `{"temperature": 0.2}` say.
         width, depth: of the encoders, one perceptron per view.
         epochs: passes over the rows.
         batch_size: rows compared at a time.

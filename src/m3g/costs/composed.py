@@ -62,6 +62,10 @@ class SumCost(Cost):
         return all(cost.linear for _, cost in self.terms)
 
     @property
+    def takes_means(self) -> bool:
+        return all(cost.takes_means for _, cost in self.terms)
+
+    @property
     def joint(self) -> bool:
         return self.linear and any(cost.joint for _, cost in self.terms)
 
@@ -137,6 +141,10 @@ class RestrictedCost(Cost):
     @property
     def linear(self) -> bool:
         return self.cost.linear
+
+    @property
+    def takes_means(self) -> bool:
+        return self.cost.takes_means
 
     @property
     def joint(self) -> bool:

@@ -99,6 +99,10 @@ class PairwiseCost(Cost):
         grounds = self.ground.values() if isinstance(self.ground, Mapping) else [self.ground]
         return all(isinstance(ground, str) and ground in SLOPES for ground in grounds)
 
+    @property
+    def takes_means(self) -> bool:
+        return self.linear and self.neutral is None
+
     def slope(self, k: int) -> float | None:
         """The mean over the views of Σ_m w_lm times the slope of the ground cost, if all of them are linear."""
         edges = self.edges(k).values()

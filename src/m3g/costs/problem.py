@@ -140,6 +140,11 @@ class Cost(ABC):
         return False
 
     @property
+    def takes_means(self) -> bool:
+        """Whether a loss puts a missing point at the mean of its object; else the cost has a neutral value for it."""
+        return self.linear
+
+    @property
     def joint(self) -> bool:
         """Whether it is linear in each view and no sum over pairs, so that its query is not a mean of the others."""
         return False

@@ -74,7 +74,7 @@ def matching_gap(
         solver: "auto", "factored", "dense", "sampled", "sinkhorn", "linear-program", or a configured solver.
         tol: error of the marginals at which the solve stops.
         mask: bool (k, n), False where a point has no such view. A missing point enters at the mean of the views that
-            its object has (for "product" as the factor 1). It gets no gradient, and the mean none either.
+            its object has, or has the cost's own neutral value. It gets no gradient, and the mean none either.
         normalize: scale every vector to unit length first.
 
     Returns:
@@ -234,8 +234,9 @@ class M3GLoss(ViewLoss):
             solver = solver.with_seed(lambda generator: shared_seed(generator, device=views.device))
         unit = self.normalize and mask is None
         epsilon = self.entropy.epsilon_of(self.cost, points.shape[-3])
+        neutral = None if self.cost.takes_means else mask
         gap, solution = solved_gap(
-            points, mask, epsilon=epsilon, cost=self.cost, solver=solver, tol=self.tol, unit=unit
+            points, neutral, epsilon=epsilon, cost=self.cost, solver=solver, tol=self.tol, unit=unit
         )
         self.last = SolveReport.of(solution)
         # With a fixed number of steps the host must not wait for the error.

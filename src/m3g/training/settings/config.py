@@ -135,7 +135,7 @@ class Config:
         shared: one encoder and one projection head for all views, which must then have one shape, instead of
             one per view; None does what suits the data set
         loss: a loss; `m3g losses` lists them
-        loss_options: options of the loss, e.g. --loss_options.epsilon 0.1
+        loss_options: options of the loss, e.g. --loss_options.temperature 0.1
         heads: projection and prediction heads
         teacher: the teacher
         optim: the optimiser
