@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from m3g import _checks
 from m3g.nets import hub
+from m3g.nets.code_fields import refuse_code
 
 FITTED = ("image_size", "num_channels")  # set from the data; not every model has these fields
 TRUSTED_PACKAGES = ("m3g", "torch.nn", "transformers")
@@ -29,6 +30,8 @@ class TransformersEncoder(nn.Module):
         pool: `"cls"` takes the first token, `"mean"` averages the tokens that are not padding; by default
             the first where the model has a class token (ViT), else the mean. Maps (n, c, h, w) are averaged
             over h and w.
+        trust: allow configurations with fields that make transformers download or run code, such as an
+            `attn_implementation` of the hub. Code of models themselves is never run.
 
     Example:
         >>> import torch
@@ -45,9 +48,10 @@ class TransformersEncoder(nn.Module):
         pretrained: bool = False,
         config: Mapping[str, Any] | None = None,
         pool: str | None = None,
+        trust: bool = False,
     ):
         super().__init__()
-        self.backbone: Any = _load(model, pretrained, dict(config or {}))
+        self.backbone: Any = _load(model, pretrained, dict(config or {}), trust=trust)
         # An unused pooler would have parameters without a gradient, which DDP refuses.
         pooler = getattr(self.backbone, "pooler", None)
         if isinstance(pooler, nn.Module) and any(True for _ in pooler.parameters()):
@@ -119,8 +123,10 @@ class ViT(TransformersEncoder):
         super().__init__("vit", config=config)
 
 
-def _load(model: str, pretrained: bool, changes: dict[str, Any]) -> Any:
+def _load(model: str, pretrained: bool, changes: dict[str, Any], *, trust: bool) -> Any:
     transformers = _checks.extra("transformers", "train")
+    if not trust:
+        refuse_code(changes)
     if "/" not in model:
         if pretrained:
             raise ValueError(f"model must be a name on the hub or a local folder, got the model type {model!r}.")
@@ -139,6 +145,8 @@ def _load(model: str, pretrained: bool, changes: dict[str, Any]) -> Any:
             ) from error
     # Without a connection only the files of an earlier download can be used.
     where = {"trust_remote_code": False, "local_files_only": not (Path(model).is_dir() or hub.reachable())}
+    if not trust:
+        _refuse_stored_code(model, local_files_only=where["local_files_only"])
     try:
         _check_fields(transformers.AutoConfig.from_pretrained(model, **where), changes)
         config = transformers.AutoConfig.from_pretrained(model, **where, **changes)
@@ -151,6 +159,16 @@ def _load(model: str, pretrained: bool, changes: dict[str, Any]) -> Any:
             f"model must be one that can be loaded, got {model!r} ({reason.rstrip('.')}): check the name and that the "
             "hub is reachable, give the path of a local folder, or use a model type with pretrained=False."
         ) from error
+
+
+def _refuse_stored_code(model: str, *, local_files_only: bool) -> None:
+    """Refuse a stored configuration that brings code, before anything is built from it."""
+    transformers = _checks.extra("transformers", "train")
+    try:
+        stored, _ = transformers.PretrainedConfig.get_config_dict(model, local_files_only=local_files_only)
+    except (OSError, ValueError):
+        return  # reported when the configuration is loaded
+    refuse_code(stored, name=f"the configuration of {model!r}")
 
 
 def _check_fields(config: Any, changes: Mapping[str, Any]) -> None:

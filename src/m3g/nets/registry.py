@@ -80,6 +80,8 @@ def build_encoder(spec: Spec, *, input_shape: Sequence[int], trust: bool = False
     if isinstance(spec, str):
         spec = {"class_path": spec} if "." in spec else {"kind": spec}
     options = dict(spec)
+    if any("trust" in part for part in (options, options.get("init_args") or {})):
+        raise ValueError("encoder options must not contain trust, which is an argument of the call: use --trust.")
     if "class_path" in options:
         found = import_module_class(options["class_path"], trust=trust)
         module = _call(found, dict(options.get("init_args") or {}))
@@ -94,7 +96,7 @@ def build_encoder(spec: Spec, *, input_shape: Sequence[int], trust: bool = False
         # Images: the model is built for the size of the data unless the user says otherwise.
         fitted = dict(zip(FITTED_CONFIG, (input_shape[-1], input_shape[0])))
         options["config"] = {**fitted, **(options.get("config") or {})}
-    encoder = _call(factory, options)
+    encoder = _call(factory, {**options, "trust": trust})
     width_on(encoder, input_shape, name=f"transformers {options.get('model', 'vit')!r}")
     return encoder
 
