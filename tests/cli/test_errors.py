@@ -146,7 +146,7 @@ def test_resume_takes_no_other_settings(here, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["nonsense"], "the command must be one of train, evaluate"),
+        (["nonsense"], "the command must be one of train, "),
         (["evaluate"], "run"),
         (["evaluate", "missing"], "there is none at missing"),
         (["evaluate", "."], "no config.yaml"),

@@ -8,7 +8,6 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from importlib.metadata import version
 
 from m3g._values import meant
 from m3g.cli.launch import USER_ERROR, agent_store, end_with_parent, store_key
@@ -89,6 +88,8 @@ def _dispatch(arguments: list[str]) -> int:
         print("\nAll commands take --debug, which shows the traceback of an error.")
         return 0
     if arguments[0] == "--version":
+        from importlib.metadata import version  # takes longer than the rest of this module
+
         print(f"m3g {version('m3g')}")
         return 0
     name = arguments[0]
