@@ -99,6 +99,8 @@ class Kernel:
         That is Sinkhorn with minima in place of soft ones. Up to a constant the weights are then those of the points.
         """
         b = self.problem.num_batch
+        if self._cost is not None and not self.fixed:
+            return self._hard_base_in_place(self._cost).to(log_target.dtype)
         parts = [torch.zeros(b, n, dtype=self.dtype, device=log_target.device) for n in self.sizes]
         for l in range(self.k):
             found = []
@@ -110,6 +112,16 @@ class Kernel:
                 found.append(left.amin(gone))
             parts[l] = torch.cat(found, 1) if l == 0 else torch.stack(found).amin(0)
         return torch.cat(parts, 1).to(log_target.dtype)
+
+    def _hard_base_in_place(self, cost: Tensor) -> Tensor:
+        """The same with two passes for each view, in the memory that K will take."""
+        left = (cost if cost.dtype == self.dtype else cost.to(self.dtype)) / self.epsilon
+        parts = []
+        for l in range(self.k):
+            parts.append(left.amin([a + 1 for a in range(self.k) if a != l]))
+            left -= along(parts[l], (l,), self.k)
+        self._kernel = left
+        return torch.cat(parts, 1)
 
     def lowest_and_highest(self) -> tuple[float, float]:
         """The range of the costs."""

@@ -39,7 +39,7 @@ from m3g.solvers.solution import Solution
 # relative to the tolerance, above which they are.
 SINGLE_TOLERANCE, ROUNDING = 2e-5, 0.1
 # The range of the exponents up to which K needs no base but a constant.
-FLAT_REACH = 40.0
+FLAT_REACH = 70.0
 # On the way to a small epsilon: the range of exponents to begin with, how much smaller epsilon gets at a time, and the
 # error that is enough to go on.
 FIRST_REACH, EPSILON_RATIO, LOOSE = 150.0, 3.0, 0.1
