@@ -207,6 +207,8 @@ def main() -> None:
         if wrong is not None:
             failures += 1
             print(f"{case}: {wrong}", flush=True)
+        if (seed + 1 - options.seed) % 100 == 0:
+            print(f"{seed + 1 - options.seed} problems so far, {failures} failures", flush=True)
     print(f"{options.count} problems, {failures} failures", flush=True)
     raise SystemExit(failures > 0)
 
