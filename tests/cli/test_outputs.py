@@ -1,6 +1,7 @@
 """What commands write: folders of their own, and tables without formulas."""
 
 import csv
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -71,3 +72,22 @@ def test_cells_of_csv_files_are_no_formulas(command, tmp_path, copy):
             patch.setattr(audit, lambda run, **_: [(Entry(7, "=b", 0.1, -2.2), None)])
             assert main(["audit", str(copy), "--count", "1", "--out", str(tmp_path / "a.csv")]) == 0
         assert "7,'=b,0.100" in (tmp_path / "a.csv").read_text()
+
+
+def test_more_devices_than_there_are(refused, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    line = refused("train", "--loop.devices", "9999", "--loop.accelerator", "cpu")
+    assert "loop.devices must be at most" in line
+    assert "got 9999" in line
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("rank", "lines"), [("0", 1), ("1", 0), ("98", 0)])
+def test_one_process_of_many_reports_an_interrupt(monkeypatch, capsys, rank, lines):
+    def interrupted(arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys.modules["m3g.cli.main"], "_dispatch", interrupted)
+    monkeypatch.setenv("RANK", rank)
+    assert main(["losses"]) == 130
+    assert len(capsys.readouterr().err.splitlines()) == lines

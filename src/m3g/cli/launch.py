@@ -22,6 +22,7 @@ def run_in_processes(count: int, arguments: list[str]) -> int:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
+    refuse_more_than_there_are(count)
     logging.disable(logging.ERROR)  # what torchrun says about processes that fail
     os.environ[STARTED_BY] = str(os.getpid())
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // count)))
@@ -49,6 +50,15 @@ def run_in_processes(count: int, arguments: list[str]) -> int:
     finally:
         logging.disable(logging.NOTSET)
     return 0
+
+
+def refuse_more_than_there_are(count: int) -> None:
+    """Refuse more processes than the machine has GPUs and CPU cores: they would wait for each other."""
+    import torch
+
+    gpus, cores = torch.cuda.device_count(), os.cpu_count() or 1
+    if count > max(gpus, cores):
+        raise ValueError(f"loop.devices must be at most {max(gpus, cores)} on this machine, got {count}: use fewer.")
 
 
 def agent_store(seconds: float) -> Any:

@@ -60,6 +60,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _dispatch(arguments)
     except KeyboardInterrupt as error:
+        if os.environ.get("RANK", "0") != "0":
+            return 130  # the first process reports it for all
         return _fail(f"interrupted; {error}" if str(error) else "interrupted", debug, code=130)
     except BrokenPipeError:
         # the reader of our output, `head` say, has seen enough
