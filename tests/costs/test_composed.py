@@ -180,3 +180,13 @@ def test_settings_spell_composed_costs():
 def test_temperatures_of_composed_costs():
     assert (2 * CV[:0.5] + PRODUCT[0.5:]).slope(3) == 2 * CV.slope(3) + PRODUCT.slope(3)
     assert (CV + m3g.PairwiseCost("coulomb")).slope(3) is None
+
+
+def test_a_sum_of_pairwise_costs_is_sampled():
+    views = reference.noisy_views(4, 10, 8, noise=0.7).requires_grad_()
+    cost = CV[:0.5] + 0.2 * m3g.PairwiseCost("cosine")
+    exact, loss = m3g.M3GLoss(0.3, cost=cost), m3g.M3GLoss(0.3, cost=cost, solver=m3g.Sampled(seed=0))
+    value, true = loss(views), exact(views)
+    assert abs(value - true) < 4 * loss.last.standard_error + 1e-3
+    (found,), (wanted,) = torch.autograd.grad(value, views), torch.autograd.grad(true, views)
+    assert (found - wanted).norm() < 4 * loss.last.relative_gradient_error * wanted.norm() + 1e-3

@@ -250,6 +250,7 @@ class PairwiseSumProblem(SumProblem, PairwiseProblem):
 
     def __init__(self, parts: Sequence[Problem]):
         SumProblem.__init__(self, parts)
+        self.kernel_form = "pairs"
         self.edges = sorted({edge for part in parts for edge in part.edges})
 
     def log_kernels(self, epsilon: float, dtype: torch.dtype) -> LogKernels:
