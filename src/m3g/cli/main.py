@@ -118,9 +118,9 @@ def _open_runs(args: argparse.Namespace) -> None:
     from m3g.training.runs.folder import Run
 
     if getattr(args, "run", None) is not None:
-        args.run = Run(args.run)
+        args.run = Run.find(args.run)
     if hasattr(args, "runs"):
-        args.runs = [Run(run) for run in args.runs]
+        args.runs = [Run.find(run) for run in args.runs]
     for run in getattr(args, "runs", None) or filter(None, [getattr(args, "run", None)]):
         run.open()
 

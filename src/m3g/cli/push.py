@@ -6,11 +6,12 @@ from typing import Any
 
 USAGE = {"push": "RUN REPOSITORY [options]"}
 DESCRIPTION = {
-    "push": """Upload the network, settings, results and pictures of a run to the Hugging Face hub.
+    "push": """Upload the network, settings, results and pictures of a run to the Hugging Face hub, with a model card.
 
   m3g push runs/m3g-1 my-name/my-model
 
-Checkpoints and logs stay here."""
+Checkpoints and logs are not uploaded. m3g.load and every command that takes a RUN read it back by the same name,
+with @REVISION for a branch, tag or commit. HF_TOKEN, HF_HUB_OFFLINE and HF_ENDPOINT are those of the hub's client."""
 }
 
 
@@ -18,10 +19,11 @@ def arguments(parser: Any, name: str) -> None:
     parser.add_argument("run", type=str, help="the folder of a finished run")
     parser.add_argument("repository", type=str, help="NAME/MODEL on the hub; made if it does not exist")
     parser.add_argument("--private", type=bool, default=True, help="whether a new repository is private")
+    parser.add_argument("--license", type=str, default=None, help="licence of the weights, for the model card")
 
 
 def run(args: Any, name: str) -> int:
-    from m3g.training.runs.export import push_to_hub
+    from m3g.training.runs.hub import push_to_hub
 
-    print(push_to_hub(args.run, args.repository, private=args.private))
+    print(push_to_hub(args.run, args.repository, private=args.private, license=args.license))
     return 0

@@ -58,8 +58,9 @@ def run(args: Any, name: str) -> int:
     try:
         study = tune(config, args.out, worker=args.worker, **options)
     finally:
-        for other in others:
-            other.wait()
+        codes = [other.wait() for other in others]
+    if any(codes):
+        raise ValueError(f"workers must all finish, but {sum(map(bool, codes))} of {args.workers} ended with an error.")
     if args.worker:
         return 0
     picture = write_study(study, args.out, args.metric)

@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     from m3g.training.loop.fit import train
     from m3g.training.loop.module import MultiViewModule
     from m3g.training.runs.evaluate import evaluate_run
-    from m3g.training.runs.export import load, push_to_hub
+    from m3g.training.runs.export import load
     from m3g.training.runs.folder import Run
+    from m3g.training.runs.hub import push_to_hub
     from m3g.training.settings.config import Config
 
 __all__ = [

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from m3g.data import ViewsData
 from m3g.data.storage.limits import check_safetensors
-from m3g.nets import MultiViewNet, build_net, hub
+from m3g.nets import MultiViewNet, build_net
 from m3g.training.runs.files import atomic, write_json
 from m3g.training.runs.folder import Run
 from m3g.training.runs.trained import TrainedNet
@@ -80,7 +80,36 @@ def save_network(
     write_json(run.model, {"format": FORMAT, **content_of, **recipe})
 
 
-def load(folder: str | os.PathLike[str], *, trust: bool = False, scaled: bool = False) -> TrainedNet:
+def write_network(net: TrainedNet, folder: str | os.PathLike[str]) -> None:
+    """Write a loaded network with its current weights: the two files that `load` reads."""
+    run = Run(folder)
+    encoders = 1 if net.description["shared"] else len(net.view_names)
+    tensors = dict(net.scaling)
+    for name, tensor in net.state_dict().items():
+        part, _, rest = name.partition(".")
+        place, _, inner = rest.partition(".")
+        if part == "encoders" and isinstance(net.encoders[int(place)], _Scaled):
+            if inner.startswith("0."):  # the scaling, which has names of its own
+                continue
+            inner = inner.removeprefix("1.")
+        if part in ("encoders", "projectors"):
+            name = f"{part}.{int(place) % encoders}.{inner}"
+        tensors[name] = tensor.detach().cpu().contiguous().clone()
+    content = bytes_of(tensors)
+    with atomic(run.weights) as file:
+        file.write(content)
+    write_json(run.model, {**net.description, "weights": digest(content)})
+
+
+def load(
+    folder: str | os.PathLike[str],
+    *,
+    trust: bool = False,
+    scaled: bool = False,
+    revision: str | None = None,
+    token: str | bool | None = None,
+    local_files_only: bool = False,
+) -> TrainedNet:
     """The trained network of a run folder, ready to use: `load(run)(views)` gives embeddings (k, n, d).
 
     `load(run).embed(views)` gives them with their mean over the views that are present and a mask. Views are a list, a
@@ -90,12 +119,16 @@ def load(folder: str | os.PathLike[str], *, trust: bool = False, scaled: bool = 
     class path must come from m3g, torch.nn or transformers unless `trust=True`.
 
     Args:
-        folder: a run folder, or any folder with `model.safetensors` and `model.json`.
+        folder: a run folder, any folder with `model.safetensors` and `model.json`, or USER/NAME on the Hugging Face
+            hub, where USER/NAME@REVISION names a branch, tag or commit.
         trust: allow encoder classes from anywhere; their code is then imported and run.
         scaled: whether inputs come scaled, as the run's data module gives them; by default they come as they
             are in the user's files, and the network scales them as in training.
+        revision: of a repository on the hub: a branch, tag or commit.
+        token: of the hub, for a private repository; None takes that of `hf auth login`.
+        local_files_only: do not connect to the hub.
     """
-    run = Run.of(folder)
+    run = Run.find(folder, revision=revision, token=token, local_files_only=local_files_only)
     recipe, expected = _read_model(run)
     content = run.weights.read_bytes()
     if digest(content) != expected:
@@ -118,6 +151,7 @@ def load(folder: str | os.PathLike[str], *, trust: bool = False, scaled: bool = 
             f"{run.weights} must hold the weights of {run.model.name}, but it is damaged or belongs to another "
             f"network ({reason})."
         ) from error
+    net.scaling = {name: tensor for name, tensor in tensors.items() if name.startswith(SCALING)}
     if not scaled and any(name.startswith(SCALING) for name in tensors):
         net.encoders = nn.ModuleList(
             _scaled(net.encoders[l % len(net.encoders)], tensors, l) for l in range(len(recipe["view_shapes"]))
@@ -128,6 +162,7 @@ def load(folder: str | os.PathLike[str], *, trust: bool = False, scaled: bool = 
 def _describe(net: TrainedNet, run: Run) -> None:
     """Give a network the names of its views, their shapes, and how new data of them are read."""
     content = json.loads(run.model_text)
+    net.description = content
     net.view_shapes = [tuple(shape) for shape in content["view_shapes"]]
     net.view_names = list(content.get("view_names") or [f"view{l}" for l in range(len(net.view_shapes))])
     net.inputs = list(content.get("inputs") or [])
@@ -138,7 +173,11 @@ def _describe(net: TrainedNet, run: Run) -> None:
 def _scaled(encoder: nn.Module, tensors: Mapping[str, Tensor], l: int) -> nn.Module:
     """The encoder of view l, which scales its inputs first where training did."""
     mean, divisor = (tensors.get(f"{SCALING}{l}.{part}") for part in ("mean", "divisor"))
-    return encoder if mean is None or divisor is None else nn.Sequential(Scale(mean, divisor), encoder)
+    return encoder if mean is None or divisor is None else _Scaled(Scale(mean, divisor), encoder)
+
+
+class _Scaled(nn.Sequential):
+    """A scaling and the encoder after it."""
 
 
 class Scale(nn.Module):
@@ -186,29 +225,3 @@ def _read_model(run: Run) -> tuple[dict[str, Any], str]:
 
 def _foreign(path: Path, error: Exception) -> ValueError:
     return ValueError(f"{path} must be what m3g train wrote, but it is damaged or foreign ({error}).")
-
-
-def push_to_hub(folder: str | os.PathLike[str], repository: str, *, private: bool = True) -> str:
-    """Upload a run's network, configuration and results to the Hugging Face hub; returns the address."""
-    from huggingface_hub import HfApi
-
-    run = Run.of(folder)
-    load(run)  # refuses an unfinished or damaged run before anything is sent
-    api = HfApi()
-    try:
-        if not hub.reachable():
-            raise ConnectionError(f"no answer from {api.endpoint}")
-        address = api.create_repo(repository, private=private, exist_ok=True)
-        api.upload_folder(
-            repo_id=repository,
-            folder_path=run.path,
-            allow_patterns=["model.safetensors", "model.json", "config.yaml", "results.json", "plots/*.png"],
-        )
-    except Exception as error:  # the hub's client raises many kinds: connection, permission, missing token
-        reason = " ".join(str(error).split())[:200]
-        raise ValueError(
-            f"repository must be a name on a hub that can be reached and written to, got {repository!r} "
-            f"({reason}): "
-            "check the connection and log in with `hf auth login`."
-        ) from error
-    return str(address)

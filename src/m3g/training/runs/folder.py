@@ -18,6 +18,7 @@ import glob
 import importlib.metadata
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -36,6 +37,23 @@ if TYPE_CHECKING:
 LOCK = ".lock"
 _RESERVED: set[Path] = set()  # empty folders that this process has made for runs
 _PACKAGES = ("m3g", "torch", "lightning", "numpy", "scipy", "scikit-learn", "transformers", "kornia")
+
+
+REPOSITORY = re.compile(r"\w[\w.-]*/\w[\w.-]*")  # on the Hugging Face hub
+
+
+def is_repository(name: str | os.PathLike[str]) -> bool:
+    """Whether `name` is USER/NAME or USER/NAME@REVISION on the hub rather than a folder.
+
+    A folder wins, and so does a path whose first part is a folder: there a run is missing or misspelt.
+
+    Example:
+        >>> is_repository("someone/digits"), is_repository("someone/digits@v1"), is_repository("./run")
+        (True, True, False)
+    """
+    words = os.fspath(name)
+    found = REPOSITORY.fullmatch(words.partition("@")[0]) is not None
+    return found and not Path(words).exists() and not Path(words.partition("/")[0]).is_dir()
 
 
 class Run:
@@ -65,6 +83,15 @@ class Run:
     def of(cls, run: str | os.PathLike[str]) -> Run:
         """The run in this folder; one that is open stays so, and its files are not read again."""
         return run if isinstance(run, Run) else cls(run)
+
+    @classmethod
+    def find(cls, run: str | os.PathLike[str], **options: Any) -> Run:
+        """The run in this folder, or the copy of USER/NAME on the hub; `options` are those of `hub.fetch`."""
+        if isinstance(run, Run) or not is_repository(run):
+            return cls.of(run)
+        from m3g.training.runs.hub import fetch
+
+        return cls(fetch(os.fspath(run), **options))
 
     def __fspath__(self) -> str:
         return str(self.path)

@@ -29,6 +29,27 @@ class TrainedNet(MultiViewNet):
     view_names: list[str]
     view_shapes: list[tuple[int, ...]]
     inputs: list[dict[str, Any]]  # empty where all views are arrays
+    description: dict[str, Any]  # the content of model.json
+    scaling: dict[str, Tensor]  # what inputs are scaled by, under the names of model.safetensors
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path: str | Path, **options: Any) -> TrainedNet:
+        """`m3g.load` under the name that transformers uses; `revision`, `token`, `local_files_only`, `trust`."""
+        from m3g.training.runs.export import load
+
+        return load(pretrained_model_name_or_path, **options)
+
+    def save_pretrained(self, save_directory: str | Path) -> None:
+        """Write the network with its current weights into a folder that `m3g.load` reads."""
+        from m3g.training.runs.hub import save_pretrained
+
+        save_pretrained(self, save_directory)
+
+    def push_to_hub(self, repo_id: str, **options: Any) -> str:
+        """Upload the network with its current weights; `private`, `token`, `commit_message`; returns the address."""
+        from m3g.training.runs.hub import push_network
+
+        return push_network(self, repo_id, **options)
 
     def forward(self, views: Any) -> Tensor:
         """Embeddings (k, n, d); those of absent views are zero."""

@@ -1,0 +1,151 @@
+"""Runs on the Hugging Face hub: upload with a model card, download, and the usual `*_pretrained` calls.
+
+A run on the hub is read as a local one: safetensors and JSON only, nothing is executed, and weights whose SHA-256 is
+not that of `model.json` are refused. Files are copied out of the hub's cache, which consists of symbolic links.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from m3g import _checks
+from m3g.nets import hub
+from m3g.training.runs.card import model_card
+from m3g.training.runs.files import write_text
+from m3g.training.runs.folder import Run
+
+FILES = ["model.safetensors", "model.json", "config.yaml", "results.json", "README.md", "plots/*.png"]
+NEEDED = ("model.safetensors", "model.json")
+
+
+def fetch(
+    repository: str,
+    *,
+    revision: str | None = None,
+    token: str | bool | None = None,
+    local_files_only: bool = False,
+) -> Path:
+    """Download a run, or take the copy of an earlier download; returns its folder.
+
+    Args:
+        repository: USER/NAME, or USER/NAME@REVISION.
+        revision: a branch, tag or commit; by default `main`.
+        token: for private repositories; None takes that of `hf auth login`.
+        local_files_only: do not connect; `HF_HUB_OFFLINE=1` has the same effect.
+    """
+    client = _checks.extra("huggingface_hub", "train")
+    name, _, given = repository.partition("@")
+    revision = revision or given or None
+    with _hub_errors(repository, "read from"):
+        snapshot = Path(
+            client.snapshot_download(
+                name,
+                revision=revision,
+                token=token,
+                allow_patterns=FILES,
+                local_files_only=local_files_only or not hub.reachable(),
+            )
+        )
+    missing = [file for file in NEEDED if not (snapshot / file).is_file()]
+    if missing:
+        raise ValueError(f"run must be a repository of m3g, but {repository} has no {missing[0]}: check the name.")
+    home = Path(client.constants.HF_HOME) / "m3g" / name.replace("/", "--") / snapshot.name
+    if not home.is_dir():
+        home.parent.mkdir(parents=True, exist_ok=True)
+        building = Path(tempfile.mkdtemp(prefix=f".{home.name}.", dir=home.parent))
+        try:
+            shutil.copytree(snapshot, building, dirs_exist_ok=True)
+            with contextlib.suppress(OSError):  # another process was faster
+                building.rename(home)
+        finally:
+            shutil.rmtree(building, ignore_errors=True)
+    return home
+
+
+def push_to_hub(
+    run: str | os.PathLike[str],
+    repository: str,
+    *,
+    private: bool = True,
+    token: str | bool | None = None,
+    revision: str | None = None,
+    license: str | None = None,
+    commit_message: str | None = None,
+) -> str:
+    """Upload network, settings, results and pictures of a run with a model card; returns the address.
+
+    Args:
+        run: the folder of a finished run.
+        repository: USER/NAME; made if it does not exist.
+        private: whether a new repository is private.
+        token: None takes that of `hf auth login`.
+        revision: the branch to write to; by default `main`.
+        license: the licence of the weights for the model card, for example `apache-2.0`.
+        commit_message: by default "Upload a run of m3g".
+    """
+    from m3g.training.runs.export import load
+
+    folder = Run.of(run)
+    load(folder)  # refuses an unfinished or damaged run before anything is sent
+    with tempfile.TemporaryDirectory(prefix="m3g-") as place:
+        for pattern in FILES:
+            for path in folder.path.glob(pattern):
+                target = Path(place) / path.relative_to(folder.path)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(path, target)
+        write_text(Path(place) / "README.md", model_card(folder, repository, license=license))
+        return _upload(place, repository, private, token, revision, commit_message or "Upload a run of m3g")
+
+
+def push_network(
+    net: Any,
+    repository: str,
+    *,
+    private: bool = True,
+    token: str | bool | None = None,
+    revision: str | None = None,
+    commit_message: str | None = None,
+) -> str:
+    """Upload a loaded network with its current weights, without results; returns the address."""
+    with tempfile.TemporaryDirectory(prefix="m3g-") as place:
+        save_pretrained(net, place)
+        return _upload(place, repository, private, token, revision, commit_message or "Upload a network of m3g")
+
+
+def _upload(
+    place: str, repository: str, private: bool, token: str | bool | None, revision: str | None, message: str
+) -> str:
+    client = _checks.extra("huggingface_hub", "train")
+    with _hub_errors(repository, "written to"):
+        if not hub.reachable():
+            raise ConnectionError(f"no answer from {client.constants.ENDPOINT}")
+        api = client.HfApi(token=token)
+        address = api.create_repo(repository, private=private, exist_ok=True)
+        api.upload_folder(repo_id=repository, folder_path=place, revision=revision, commit_message=message)
+    return str(address)
+
+
+@contextlib.contextmanager
+def _hub_errors(repository: str, what: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # the hub's client raises many kinds: connection, permission, missing token
+        reason = " ".join(str(error).split())[:200]
+        raise ValueError(
+            f"repository must be a name on a hub that can be reached and {what}, got {repository!r} ({reason}): "
+            "check the name and the connection, and log in with `hf auth login`."
+        ) from error
+
+
+def save_pretrained(net: Any, folder: str | os.PathLike[str]) -> None:
+    """Write a loaded network, with its current weights, as `model.safetensors` and `model.json`."""
+    from m3g.training.runs.export import write_network
+
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    write_network(net, folder)

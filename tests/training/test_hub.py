@@ -1,0 +1,153 @@
+"""Runs on the hub: pushed to and read from a stand-in server, cut off, tampered with, offline."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+import m3g
+from hub_server import Hub
+from m3g.cli import main
+from m3g.training.runs.export import digest
+
+QUICK = ["--loop.epochs", "1", "--encoder_options.width", "8", "--heads.hidden", "8", "--logger", "none"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    for seed, name in enumerate(("a", "b")):
+        np.save(folder / f"{name}.npy", np.random.default_rng(seed).normal(3, 2, (60, 5)))
+    views = [str(folder / f"{name}.npy") for name in ("a", "b")]
+    assert (
+        main(["train", *QUICK, "--data_options.batch_size", "20", "--views", *views, "--out", str(folder / "run")]) == 0
+    )
+    return folder / "run"
+
+
+@pytest.fixture
+def server():
+    with Hub() as hub:
+        yield hub
+        hub.shutdown()
+
+
+@pytest.fixture
+def python(server, tmp_path):
+    """Run a program with this hub in a process of its own, because the client reads its settings when imported."""
+
+    def call(program, **more):
+        env = {**os.environ, "HF_ENDPOINT": server.address, "HF_HOME": str(tmp_path / "hf"), "HF_TOKEN": "hf_mine"}
+        env |= {"HF_HUB_DISABLE_XET": "1", **more}
+        return subprocess.run(
+            [sys.executable, "-c", program], env=env, cwd=tmp_path, capture_output=True, text=True, timeout=120
+        )
+
+    return call
+
+
+def push(run):
+    return f"from m3g.cli import main; assert main(['push', {str(run)!r}, 'me/mine', '--license', 'apache-2.0']) == 0"
+
+
+LOAD = "import m3g, torch; net = m3g.load('me/mine'); print(float(net([torch.ones(2, 5)] * 2).detach().double().sum()))"
+
+
+@pytest.mark.slow
+def test_push_and_load_again_by_name(run, server, python):
+    done = python(f"{push(run)}\n{LOAD}")
+    assert done.returncode == 0, done.stderr
+    wanted = float(m3g.load(run)([torch.ones(2, 5)] * 2).detach().double().sum())
+    assert float(done.stdout.split()[-1]) == pytest.approx(wanted, abs=1e-5)
+    ((_, files),) = server.repositories["me/mine"]
+    card = files["README.md"].decode()
+    assert set(files) >= {"model.safetensors", "model.json", "config.yaml", "results.json", "plots/map.png"}
+    assert not [path for path in files if "checkpoint" in path or path.startswith("tensorboard")]
+    number = json.loads((run / "results.json").read_text())["numbers"]["recall_at_1"]
+    assert f"| recall_at_1 | {number:.4g} |" in card
+    for part in (
+        'license: "apache-2.0"',
+        "library_name: m3g",
+        "| a | 5 |",
+        "loss: `m3g`",
+        'm3g.load("me/mine")',
+        "@inproc",
+    ):
+        assert part in card
+    # the commands take the name too, and without a connection the copy of before is used
+    command = "from m3g.cli import main; raise SystemExit(main(['embed', 'me/mine', '--out', 'e.npz']))"
+    assert python(command, HF_HUB_OFFLINE="1").returncode == 0
+
+
+@pytest.mark.slow
+def test_revisions(run, server, python):
+    assert python(push(run)).returncode == 0
+    first = server.repositories["me/mine"][0][0]
+    server.commit("me/mine", {"model.json": b"{}"})
+    assert "damaged or foreign" in python(LOAD).stderr
+    done = python(LOAD.replace("me/mine", f"me/mine@{first}"))
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_an_interrupted_download_is_an_error_and_the_next_one_completes_it(run, server, python):
+    server.commit("me/mine", {path.name: path.read_bytes() for path in run.iterdir() if path.name.startswith("model.")})
+    server.cut = True
+    done = python(LOAD)
+    assert done.returncode == 1
+    assert "ValueError: repository must be a name on a hub that can be reached and read from" in done.stderr
+    server.cut = False
+    done = python(LOAD)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_a_tampered_file_is_refused(run, server, python):
+    weights = bytearray((run / "model.safetensors").read_bytes())
+    weights[-1] ^= 1
+    files = {"model.json": (run / "model.json").read_bytes(), "model.safetensors": bytes(weights)}
+    server.commit("me/mine", {**files, "evil.py": b"raise SystemExit('executed')"})
+    done = python(LOAD)
+    assert done.returncode == 1
+    assert "its SHA-256 is another" in done.stderr
+    model = json.loads(files["model.json"])
+    model["encoder"] = {"class_path": "subprocess.Popen", "init_args": {"args": "true"}}
+    server.commit("me/mine", {"model.json": json.dumps({**model, "weights": digest(bytes(weights))}).encode()})
+    assert "class_path must be a class of" in python(LOAD).stderr
+
+
+@pytest.mark.slow
+def test_a_name_that_is_not_there(python):
+    done = python("from m3g.cli import main; raise SystemExit(main(['embed', 'me/nothing', '--out', 'e.npz']))")
+    assert done.returncode == 2
+    assert "repository must be a name on a hub that can be reached and read from, got 'me/nothing'" in done.stderr
+
+
+def test_a_misspelt_folder_is_not_looked_for_on_the_hub(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").mkdir()
+    assert main(["evaluate", "runs/mistake"]) == 2
+    assert "there is none at runs/mistake" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_save_pretrained_keeps_changed_weights(run, tmp_path, shared):
+    if shared:
+        views = [str(run.parent / f"{name}.npy") for name in ("a", "b")]
+        words = ["--shared", "true", "--data_options.batch_size", "20", "--out", str(tmp_path / "shared")]
+        assert main(["train", *QUICK, *words, "--views", *views]) == 0
+        run = tmp_path / "shared"
+    net = m3g.load(run)
+    with torch.no_grad():
+        for weight in net.parameters():
+            weight.add_(0.01)
+    net.save_pretrained(tmp_path / "saved")
+    again = type(net).from_pretrained(tmp_path / "saved")
+    views = [torch.randn(3, 5), torch.randn(3, 5)]
+    torch.testing.assert_close(again(views), net(views))
+    assert not torch.allclose(net(views), m3g.load(run)(views))
+    assert again.view_names == net.view_names
