@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from m3g.cli.tables import check_out
@@ -12,6 +13,7 @@ DESCRIPTION = {
 
   m3g embed runs/m3g-1 --out emb.npz                    all splits
   m3g embed runs/m3g-1 --out emb.npz --split test
+  m3g embed runs/m3g-1 --out cells.h5mu                 a copy of the run's .h5mu or .h5ad file with obsm["X_m3g"]
   m3g embed runs/m3g-1 --out emb.npz --table new.csv            new objects, with some of the columns of the run
   m3g embed runs/m3g-1 --out emb.npz --views pixels=new.npy     new objects, known in one view
 
@@ -39,11 +41,13 @@ def arguments(parser: Any, name: str) -> None:
 def run(args: Any, name: str) -> int:
     import numpy as np
 
+    from m3g.data.tables import omics
     from m3g.training.runs.embed import embed_run
     from m3g.training.runs.files import atomic
     from m3g.training.runs.new_data import embed_new
 
-    out = check_out(args.out, suffix=".npz")
+    suffix = Path(args.out).suffix if Path(args.out).suffix in omics.SUFFIXES else ".npz"
+    out = check_out(args.out, suffix=suffix)
     assert out is not None
     new = args.table is not None or args.views is not None
     if new and args.split is not None:
@@ -57,8 +61,16 @@ def run(args: Any, name: str) -> int:
         "split": found.split, "views": found.view_names, "labels": found.labels,
     }  # fmt: skip
     content: dict[str, Any] = {name: np.asarray(array) for name, array in arrays.items() if array is not None}
-    with atomic(out) as file:
-        np.savez(file, **content)
+    if suffix == ".npz":
+        with atomic(out) as file:
+            np.savez(file, **content)
+    else:
+        table = args.table or args.run.open().data_options.get("table")
+        if table is None or Path(table).suffix != suffix:
+            raise ValueError(
+                f"--out must be an .npz file unless the cells come from a {suffix} file, got {args.out!r}."
+            )
+        omics.write_embeddings(Path(table), out, content["mean"], content["index"])
     k, n, d = content["embeddings"].shape
     print(f"{out}: {k} views of {n} points in {d} dimensions ({', '.join(content)})")
     return 0

@@ -73,6 +73,7 @@ class Objects(ViewsData):
     ):
         super().__init__(batch_size=batch_size, seed=seed, num_workers=num_workers)
         source = open_table(table)
+        ignore = [*ignore, *(column for column in source.annotations if column not in (labels, groups, split))]
         named = [("labels", labels), ("groups", groups), ("split", split), *(("ignore", column) for column in ignore)]
         special = {_checks.one_of(option, column, source.types) for option, column in named if column is not None}
         codes = None

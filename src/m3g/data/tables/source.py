@@ -11,11 +11,12 @@ from typing import Any
 
 from m3g import _checks
 from m3g.data.storage import limits
+from m3g.data.tables import omics
 
 BATCH = 1024  # rows that are read at a time
 MOST_VALUES, MOST_BYTES = 2**20, 2**23  # that are read at a time, where rows are long
 BUFFER = 2**18  # bytes of a column that are read from a file at a time
-SUFFIXES = (".csv", ".jsonl", ".parquet", ".arrow")
+SUFFIXES = (".csv", ".jsonl", ".parquet", ".arrow", *omics.SUFFIXES)
 Batches = Callable[[list[str]], Iterator[Any]]
 
 
@@ -30,6 +31,7 @@ class Source:
         num_rows: how many rows there are.
         parts: per file, a function from the names of columns to pyarrow's record batches of them.
         splits: name and number of rows of every split of a `datasets` folder that has splits; else empty.
+        annotations: columns that are labels or groups but never views: `obs` of a single-cell file.
     """
 
     path: Path
@@ -38,6 +40,7 @@ class Source:
     num_rows: int
     parts: list[Batches]
     splits: list[tuple[str, int]] = field(default_factory=list)
+    annotations: list[str] = field(default_factory=list)
 
     def batches(self, columns: Sequence[str]) -> Iterator[tuple[int, dict[str, Any]]]:
         """The number of its first row and the columns of every batch, in order."""
@@ -72,6 +75,10 @@ def open_table(path: str | Path, *, name: str = "table") -> Source:
 
 
 def _open_file(file: Path) -> Source:
+    if file.suffix in omics.SUFFIXES:
+        types, views, number, batches = omics.open_omics(file)
+        annotations = [name for name in types if name not in views]
+        return Source(file, file.parent, types, number, [batches], annotations=annotations)
     table = {".csv": _csv, ".jsonl": _jsonl, ".parquet": _parquet, ".arrow": _arrow}[file.suffix](file)
     return Source(file, file.parent, *table)
 
