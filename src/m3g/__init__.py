@@ -21,9 +21,9 @@ if TYPE_CHECKING:
         SamplingWarning,
         Sinkhorn,
         Solution,
-        solve,
         workload,
     )
+    from m3g.solvers.solve import solve
     from m3g.training.runs.export import load
 
 __version__ = "0.1.0"

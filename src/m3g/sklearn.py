@@ -131,7 +131,7 @@ class MultiViewEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         with torch.random.fork_rng(devices=[]):  # the user's own random numbers stay as they are
             torch.manual_seed(seed)
-            self.net_ = build_net(
+            self.net_: MultiViewNet = build_net(
                 [(d,) for d in self.n_features_],
                 encoder={"kind": "mlp", "width": self.width, "depth": self.depth},
                 projector={"hidden": None, "out_features": self.n_components},

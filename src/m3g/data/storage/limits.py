@@ -114,14 +114,14 @@ def _check_array(content: IO[bytes], size: int, *, in_memory: bool) -> tuple[tup
     """Compare the array that the header declares with the size of what holds it and with the memory."""
     if content.read(len(np.lib.format.MAGIC_PREFIX)) != np.lib.format.MAGIC_PREFIX:
         raise ValueError("damaged, or no .npy array")
-    version = tuple(content.read(2))
+    version = content.read(2)
     read = {
-        (1, 0): np.lib.format.read_array_header_1_0,
-        (2, 0): np.lib.format.read_array_header_2_0,
-        (3, 0): np.lib.format.read_array_header_2_0,
-    }.get(version)  # type: ignore[call-overload]
+        b"\x01\x00": np.lib.format.read_array_header_1_0,
+        b"\x02\x00": np.lib.format.read_array_header_2_0,
+        b"\x03\x00": np.lib.format.read_array_header_2_0,
+    }.get(version)
     if read is None:
-        raise ValueError(f"damaged, or of an unknown version {version}")
+        raise ValueError(f"damaged, or of an unknown version {tuple(version)}")
     shape, fortran, dtype = read(content)
     if dtype.hasobject:
         return shape, fortran, dtype  # refused by the caller and by np.load, which does not allow pickle

@@ -63,7 +63,7 @@ def _embed_together(module: MultiViewModule) -> None:
         student = module.net.embed_view(every, 0).unflatten(0, size)
         return student, None if module.teacher is None else module.teacher.embed_view(every, 0).unflatten(0, size)
 
-    module.embed = embed
+    module.embed = embed  # type: ignore[method-assign]
 
 
 def _save(file: Path, module: MultiViewModule, optimizer: Any, step: int) -> None:

@@ -72,7 +72,7 @@ def stack(module: MultiViewModule) -> None:
     """Let a training module compute all views at once; teachers that see only some of them are not for this."""
     assert module.teacher_settings.student_views is None
     net = StackedNet(module.net)
-    module.net = net
+    module.net = net  # type: ignore[assignment]
     teacher = None if module.teacher is None else Teacher(net)  # type: ignore[arg-type]
     module.teacher = teacher
 
@@ -80,4 +80,4 @@ def stack(module: MultiViewModule) -> None:
         student = net(views)[shown]
         return student, None if teacher is None else teacher(views)[shown]
 
-    module.embed = embed
+    module.embed = embed  # type: ignore[method-assign]

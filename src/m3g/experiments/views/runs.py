@@ -214,9 +214,9 @@ def embedded(net: Any, data: ViewsData, split: Any) -> Embedded:
 
 def read_out(seen: dict[str, Embedded]) -> dict[str, Embedded]:
     """Every split's views in the space in which those of the training rows correlate most."""
-    maps = CanonicalViews(seen["train"].views, seen["train"].mask)
+    maps = CanonicalViews(list(seen["train"].views), seen["train"].mask)
     return {
-        split: replace(points, embeddings=normalize(torch.stack(maps(points.views)), dim=-1))
+        split: replace(points, embeddings=normalize(torch.stack(maps(list(points.views))), dim=-1))
         for split, points in seen.items()
     }
 

@@ -77,7 +77,7 @@ def batches(data: ViewsData, *, start: int = 0) -> Iterator[Any]:
         sampler.resume(epoch=epoch, batches=done)
         draws = list(sampler)
         for first in range(0, len(draws), data.batch_size):
-            yield rows.__getitems__(draws[first : first + data.batch_size])
+            yield rows.__getitems__(draws[first : first + data.batch_size])  # type: ignore[attr-defined]
         epoch, done = epoch + 1, 0
 
 
