@@ -14,6 +14,7 @@ from m3g import _checks
 from m3g.costs import Cost, CostLike, as_cost
 from m3g.costs.grounds import unit_or_zero
 from m3g.losses.convergence import ConvergenceWarning
+from m3g.polymatching import NO_ROW, memberships, round_coupling, split
 from m3g.solvers import Solution, Solver, solve
 
 # Up to so many tuples all of them are looked at; beyond, the best of every point is searched for.
@@ -27,24 +28,32 @@ class Matching:
 
     Attributes:
         tuples: (s, k), entry l is a row of view l. Every point of the anchor has `alternatives` tuples, one after the
-            other, the most probable first.
+            other, the most probable first. One-to-one, every row of every view is in exactly one tuple, and an entry is
+            -1 where the tuple has no row of that view.
         probabilities: (s,), P(tuple) / P(its point of the anchor): the probability, under P, that this point's partners
-            are exactly those of the tuple. Over all tuples of a point they add up to 1.
+            are exactly those of the tuple. Over all tuples of a point they add up to 1. One-to-one, the least of
+            `memberships` in the tuple.
         anchor: the view whose every point has a tuple: the first of the largest views. Views of one size each could be
             it, with the same tuples wherever the matching is sure.
         solution: the solve behind it, on the views in the order anchor first, then the others.
+        memberships: (s, k), one-to-one only: the probability that a row belongs to the other rows of its tuple, NaN for
+            no row. A row alone in its tuple has the probability that it belongs to no other tuple.
     """
 
     tuples: Tensor
     probabilities: Tensor
     anchor: int
     solution: Solution
+    memberships: Tensor | None = None
 
     def unused(self, l: int) -> int:
-        """How many points of view l are in no tuple."""
+        """How many points of view l are in no tuple; one-to-one, how many are alone in theirs."""
         k = self.tuples.shape[1]
         l = _checks.view_index("l", l, k)
         order = _anchor_first(self.anchor, k)
+        if self.memberships is not None:
+            present = self.tuples != NO_ROW
+            return int((present[:, l] & (present.sum(1) == 1)).sum())
         return self.solution.problem.sizes[order.index(l)] - len(self.tuples[:, l].unique())
 
 
@@ -57,6 +66,8 @@ def match(
     tol: float = 1e-4,
     normalize: bool = True,
     alternatives: int = 1,
+    one_to_one: bool = False,
+    allow_unmatched: bool | float = False,
 ) -> Matching:
     """Match k sets of points whose rows are in no common order and whose sizes may differ.
 
@@ -71,6 +82,12 @@ def match(
         cost, solver, tol: as in `m3g.matching_gap`.
         normalize: scale every vector to unit length first.
         alternatives: tuples per point of the anchor, in the order of their probabilities.
+        one_to_one: round the coupling to a polymatching in which every point is in exactly one tuple, and lower its
+            total cost by assigning one view anew given the others until it no longer falls. A view of fewer points is
+            missing in some tuples. Probabilities are then estimated from the distribution of the similarities, not
+            taken from P, and do not depend on epsilon; see `m3g.polymatching.posterior`.
+        allow_unmatched: also one-to-one, and points whose membership has a probability below this number are taken out
+            of their tuples; they are alone in a tuple unless they fit another one. True is 0.5.
 
     Up to 2^26 tuples all are compared. Beyond, the tuple of a point is found by exchanging one partner at a time for
     the best until none changes, from its best partner in every view on, and `alternatives` must be 1.
@@ -93,6 +110,10 @@ def match(
     cost = as_cost(cost)
     problem = cost([parts[l] for l in order])
     _checks.positive_int("alternatives", alternatives)
+    least = _least(allow_unmatched)
+    one_to_one = one_to_one or least > 0
+    if one_to_one and alternatives > 1:
+        raise ValueError(f"alternatives must be 1 for a one-to-one matching, got {alternatives}.")
     if alternatives > 1 and problem.num_tuples > MOST_TUPLES:
         raise ValueError(
             f"alternatives must be 1 for more than {MOST_TUPLES} tuples, got {alternatives} and {problem.num_tuples}."
@@ -109,13 +130,35 @@ def match(
                 ConvergenceWarning,
                 stacklevel=2,
             )
+        back = torch.tensor([order.index(l) for l in range(k)], device=problem.device)
+        if one_to_one:
+            tuples, sure = _rounded(solution, cost, [parts[l] for l in order], least)
+            return Matching(tuples[:, back], sure.nan_to_num(nan=1.0).amin(1), anchor, solution, sure[:, back])
         if problem.num_tuples <= MOST_TUPLES:
             tuples, mass = _most_probable(solution, alternatives)
         else:
             tuples, mass = _ascend(solution, cost, [parts[l] for l in order])
         given = solution.marginal(0)[tuples[:, 0]]
-    back = torch.tensor([order.index(l) for l in range(k)], device=tuples.device)
     return Matching(tuples[:, back], (mass / given).clamp(max=1.0), anchor, solution)
+
+
+def _least(allow_unmatched: bool | float) -> float:
+    """The probability below which a point is taken out of its tuple, 0 for none."""
+    if isinstance(allow_unmatched, bool):
+        return 0.5 if allow_unmatched else 0.0
+    if not isinstance(allow_unmatched, (int, float)) or not 0 < allow_unmatched < 1:
+        raise ValueError(f"allow_unmatched must be a bool or a probability between 0 and 1, got {allow_unmatched!r}.")
+    return float(allow_unmatched)
+
+
+def _rounded(solution: Solution, cost: Cost, views: list[Tensor], least: float) -> tuple[Tensor, Tensor]:
+    """A one-to-one matching, the anchor's points first and in their order, and the probability of each membership."""
+    tuples = round_coupling(cost, views, [solution.pair_marginal(0, m) for m in range(1, len(views))])
+    if least:
+        found = split(cost, views, tuples, least=least).tolist()
+        tuples = torch.tensor(sorted(found, key=lambda rows: [(row == NO_ROW, row) for row in rows]))
+    sure = memberships(cost, views, tuples)
+    return tuples.to(views[0].device), sure.to(views[0].device)
 
 
 def _anchor_first(anchor: int, k: int) -> list[int]:

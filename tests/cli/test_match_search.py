@@ -56,6 +56,25 @@ def test_match_takes_sizes_that_differ(files, capsys):
     assert all(files["c"][int(row["c"])] == files["a"][int(row["a"])] for row in there)
 
 
+def test_match_one_to_one_uses_no_row_twice(files, capsys):
+    assert main(["match", "c.npy", "a.npy", "b.npy", "--one-to-one", "--out", "table.csv"]) == 0
+    assert "8 tuples have a row of every file, 4 lack one" in capsys.readouterr().out
+    rows = table("table.csv")
+    for name in "abc":
+        used = [int(row[name]) for row in rows if row[name]]
+        assert sorted(used) == list(range(len(files[name])))
+
+
+def test_match_leaves_rows_without_partner_alone(files, capsys):
+    rng = np.random.default_rng(1)
+    np.save("d.npy", np.vstack([np.load("a.npy")[:9], rng.standard_normal((3, 16))]))
+    assert main(["match", "a.npy", "d.npy", "--allow-unmatched", "--out", "table.csv"]) == 0
+    assert "3 of 12 rows of a are unmatched\n3 of 12 rows of d are unmatched" in capsys.readouterr().out
+    rows = table("table.csv")
+    assert [row["d"] for row in rows] == [*map(str, range(9)), "", "", "", "9", "10", "11"]
+    assert [row["a"] for row in rows[12:]] == ["", "", ""]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

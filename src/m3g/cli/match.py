@@ -16,10 +16,15 @@ DESCRIPTION = {
   m3g match a.npy b.npy c.npy                      the best polymatching, its first rows on the screen
   m3g match a.npy b.npy c.npy --out table.csv      all of it in a file
   m3g match emb.npz:a emb.npz:b --epsilon 0.002    two arrays of one file, and a sharper matching
+  m3g match a.npy b.npy c.npy --one-to-one         every row of every file in exactly one tuple
+  m3g match a.npy b.npy c.npy --allow-unmatched    the same, and doubtful rows are left alone
 
 All files hold points of one space: the same number of columns. Every row of the largest file (the first of them) gets
 its most probable tuple, one row of each file, counted from 0. Its probability is that of having exactly these partners,
-under the best polymatching; over all tuples of a row the probabilities add up to 1."""
+under the best polymatching; over all tuples of a row the probabilities add up to 1.
+
+With --one-to-one every row is in exactly one tuple, and the probability is that of its least probable row to belong to
+the others. An empty cell is a file without a row for the tuple."""
 }
 
 
@@ -38,11 +43,18 @@ def arguments(parser: Any, name: str) -> None:
     )
     parser.add_argument("--normalize", type=bool, default=True, help="scale every row to unit length first")
     parser.add_argument("--alternatives", type=int, default=1, help="tuples per row of the largest file")
+    parser.add_argument("--one-to-one", action="store_true", help="put every row of every file into exactly one tuple")
+    parser.add_argument(
+        "--allow-unmatched",
+        action="store_true",
+        help="--one-to-one, and leave rows alone that more likely have no partner than this one",
+    )
 
 
 def run(args: Any, name: str) -> int:
     from m3g.data.storage.readers import read_array
     from m3g.matching import match
+    from m3g.polymatching import NO_ROW
 
     out = check_out(args.out)
     if len(args.files) < 2:
@@ -65,15 +77,26 @@ def run(args: Any, name: str) -> int:
         solver=args.solver,
         normalize=args.normalize,
         alternatives=args.alternatives,
+        one_to_one=args.one_to_one,
+        allow_unmatched=args.allow_unmatched,
     )
     head = [*_names(args.files), "probability"]
-    rows = [(*t, f"{p:.4f}") for t, p in zip(found.tuples.tolist(), found.probabilities.tolist())]
+    rows = [
+        (*("" if row == NO_ROW else row for row in rows), f"{probability:.4f}")
+        for rows, probability in zip(found.tuples.tolist(), found.probabilities.tolist())
+    ]
     show_table(head, rows, most=SHOWN)
-    sure = float((found.probabilities[:: args.alternatives] > 0.5).double().mean())
-    print(f"{100 * sure:.0f} % of the rows of {head[found.anchor]} have a tuple of probability above 0.5")
+    if found.memberships is None:
+        sure = float((found.probabilities[:: args.alternatives] > 0.5).double().mean())
+        print(f"{100 * sure:.0f} % of the rows of {head[found.anchor]} have a tuple of probability above 0.5")
+        where = "in no tuple"
+    else:
+        complete = int((found.tuples != NO_ROW).all(1).sum())
+        print(f"{complete} tuples have a row of every file, {len(rows) - complete} lack one")
+        where = "unmatched"
     for l, view in enumerate(head[:-1]):
         if found.unused(l):
-            print(f"{found.unused(l)} of {len(arrays[l])} rows of {view} are in no tuple")
+            print(f"{found.unused(l)} of {len(arrays[l])} rows of {view} are {where}")
     if out is not None:
         write_csv(out, head, rows)
         print(f"table     {out}")

@@ -1,0 +1,229 @@
+"""Round a coupling to a one-to-one polymatching, and estimate the probability of every membership.
+
+A polymatching is a table (s, k) of rows: entry l of a tuple is a row of view l, or -1 (`NO_ROW`) where the tuple has
+none. Every row of every view is in exactly one tuple.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from scipy.optimize import linear_sum_assignment
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from m3g.costs import Cost
+
+NO_ROW = -1
+MOST_SWEEPS = 100
+CHUNK = 2**22  # tuples whose cost is computed at a time
+EM_STEPS = 100
+
+
+def round_coupling(cost: Cost, views: Sequence[Tensor], pair_marginals: Sequence[Tensor]) -> Tensor:
+    """Return a polymatching (n_0, k) of low total cost; view 0 is the largest.
+
+    Two starting points are improved by exchange, and the better one is returned: the assignment of every view to view 0
+    that has the most mass, and the views assigned in turn at the least cost given those before.
+
+    Args:
+        cost: the cost of a tuple, also of one of fewer views.
+        views: k tensors (n_l, d).
+        pair_marginals: k - 1 tensors (n_0, n_l), the mass of the pairs of view 0 and view l.
+    """
+    n, k = len(views[0]), len(views)
+    empty = torch.full((n, k), NO_ROW)
+    empty[:, 0] = torch.arange(n)
+    by_mass, in_turn = empty.clone(), empty.clone()
+    for m in range(1, k):
+        by_mass[:, m] = _assigned(-pair_marginals[m - 1])
+        in_turn[:, m] = _assigned(added_cost(cost, views, in_turn, m))
+    found = [exchange(cost, views, tuples) for tuples in (by_mass, in_turn)]
+    return min(found, key=lambda tuples: total_cost(cost, views, tuples))
+
+
+def exchange(cost: Cost, views: Sequence[Tensor], tuples: Tensor) -> Tensor:
+    """Assign one view anew given all others, view by view, until the total cost no longer falls."""
+    tuples, k = tuples.clone(), tuples.shape[1]
+    unchanged = 0
+    for sweep in range(MOST_SWEEPS * k):
+        m = (sweep + 1) % k
+        added = added_cost(cost, views, tuples, m)
+        column = _assigned(added)
+        gain = _chosen(added, tuples[:, m]) - _chosen(added, column)
+        if gain > 1e-12 * max(1.0, float(added.abs().max())):
+            tuples[:, m] = column
+            unchanged = 0
+        else:
+            unchanged += 1
+        if unchanged >= k:
+            break
+    return tuples
+
+
+def added_cost(cost: Cost, views: Sequence[Tensor], tuples: Tensor, m: int) -> Tensor:
+    """Return (s, n_m): the cost that row j of view m adds to tuple i, given the rows of the other views."""
+    out = torch.zeros(len(tuples), len(views[m]), dtype=views[m].dtype)
+    for others, rows in _patterns(tuples, m):
+        for part in rows.split(max(1, CHUNK // len(views[m]))):
+            points = [views[l][tuples[part, l]].unsqueeze(1) for l in others]
+            whole = cost([*points, views[m].expand(len(part), *views[m].shape)]).dense().reshape(len(part), -1)
+            before = cost(points).dense().reshape(-1, 1) if len(others) > 1 else 0.0
+            out[part] = (whole - before).cpu()
+    return out
+
+
+def total_cost(cost: Cost, views: Sequence[Tensor], tuples: Tensor) -> float:
+    """Return the sum of the costs of all tuples; a tuple of one row costs nothing."""
+    total = 0.0
+    for others, rows in _patterns(tuples, None):
+        if len(others) > 1:
+            total += float(cost([views[l][tuples[rows, l]].unsqueeze(1) for l in others]).dense().sum())
+    return total
+
+
+def _patterns(tuples: Tensor, without: int | None) -> list[tuple[list[int], Tensor]]:
+    """The views that a tuple has besides `without`, each set of views with the tuples that have exactly these."""
+    present = tuples != NO_ROW
+    if without is not None:
+        present[:, without] = False
+    kinds, which = present.unique(dim=0, return_inverse=True)
+    found = [(kind.nonzero().flatten().tolist(), (which == i).nonzero().flatten()) for i, kind in enumerate(kinds)]
+    return [(others, rows) for others, rows in found if others]
+
+
+def _assigned(added: Tensor) -> Tensor:
+    """The row of each tuple in the assignment of least cost, `NO_ROW` where there are fewer rows than tuples."""
+    tuples, rows = linear_sum_assignment(added.cpu().numpy())
+    column = torch.full((len(added),), NO_ROW)
+    column[torch.from_numpy(tuples)] = torch.from_numpy(rows)
+    return column
+
+
+def _chosen(added: Tensor, column: Tensor) -> float:
+    here = column != NO_ROW
+    return float(added[here, column[here]].sum())
+
+
+def scores(cost: Cost, views: Sequence[Tensor], tuples: Tensor, m: int) -> Tensor:
+    """Return (s, n_m): how well row j of view m fits the other rows of tuple i; -inf where there are none.
+
+    The inverse hyperbolic tangent of the cosine to the query of a cost that defines one, see `Cost.query`; else minus
+    the distance to the mean. Both are close to normally distributed.
+    """
+    here = (tuples != NO_ROW).T
+    points = torch.stack([view[tuples[:, l].clamp(min=0)].cpu() for l, view in enumerate(views)])
+    points = torch.where(here.unsqueeze(-1), points, 0.0)
+    others = here.clone()
+    others[m] = False
+    candidates = views[m].cpu()
+    if cost.linear:
+        query = normalize(cost.query(points, m, mask=others), dim=-1)
+        cosine = query @ normalize(cost.candidates(candidates), dim=-1).T
+        found = cosine.clamp(-1 + 1e-9, 1 - 1e-9).atanh()
+    else:
+        centres = (points * others.unsqueeze(-1)).sum(0) / others.sum(0).clamp(min=1).unsqueeze(-1)
+        found = -torch.cdist(centres, candidates)
+    return torch.where(others.any(0).unsqueeze(1), found, -torch.inf)
+
+
+def posterior(score: Tensor, column: Tensor) -> Tensor:
+    r"""Return (s, n_m): the probability that row j of a view belongs to tuple i, estimated without labels.
+
+    A mixture model in the manner of Fellegi and Sunter (1969): the score of a right pair is normal with mean
+    :math:`\mu_1` and deviation :math:`\sigma_1`, that of a wrong pair with those of the pairs that are not matched. A
+    row belongs to one of the s tuples with probability :math:`\rho`, else to none:
+
+    .. math:: p_{ij} = \frac{\rho L_{ij}}{\rho \sum_{i'} L_{i'j} + (1 - \rho) s}, \quad L = f_1 / f_0.
+
+    :math:`\mu_1, \sigma_1, \rho` are fitted by expectation maximisation. L is made non-decreasing in the score.
+
+    Args:
+        score: (s, n_m), see `scores`.
+        column: (s,), the row of every tuple in the matching, `NO_ROW` for none.
+    """
+    where = ((column != NO_ROW) & score[:, 0].isfinite()).nonzero().flatten()
+    own = score[where, column[where]]
+    wrong = torch.ones_like(score, dtype=torch.bool)
+    wrong[where, column[where]] = False
+    null = score[wrong & score.isfinite()]
+    if len(own) < 2 or len(null) < 2 or not float(null.std()) > 0:  # nothing to compare with
+        return torch.where(score.isfinite() & ~wrong, 1.0, 0.0).to(score.dtype)
+    mean_0, std_0 = float(null.mean()), float(null.std())
+    mean, std, matched = float(own.median()), max(float(own.std()), 1e-3 * std_0), 0.8
+    for _ in range(EM_STEPS):
+        likelihood = _likelihood_ratio(score, mean, std, mean_0, std_0)
+        found = likelihood / (likelihood.sum(0) + len(score) * (1 - matched) / matched)
+        weight = max(float(found.sum()), 1e-9)
+        matched = min(1 - 1e-4, max(1e-4, weight / score.shape[1]))
+        finite = torch.where(score.isfinite(), score, 0.0)  # weight 0
+        mean = float((found * finite).sum()) / weight
+        std = max((float((found * (finite - mean) ** 2).sum()) / weight) ** 0.5, 1e-3 * std_0)
+    return found
+
+
+def _likelihood_ratio(score: Tensor, mean: float, std: float, mean_0: float, std_0: float) -> Tensor:
+    """f_1 / f_0 of two normal densities, constant beyond its turning point so that it never falls with the score."""
+    curvature = 1 / std_0**2 - 1 / std**2
+    turn = (mean_0 / std_0**2 - mean / std**2) / curvature if curvature else None
+    if turn is not None:
+        score = score.clamp(max=turn) if curvature < 0 else torch.where(score.isfinite(), score.clamp(min=turn), score)
+    exponent = ((score - mean_0) / std_0).square() / 2 - ((score - mean) / std).square() / 2
+    ratio = exponent.clamp(max=600.0).exp() * std_0 / std
+    return torch.where(score.isfinite(), ratio, 0.0)
+
+
+def memberships(cost: Cost, views: Sequence[Tensor], tuples: Tensor) -> Tensor:
+    """Return (s, k): the probability that a row belongs to its tuple, NaN where the tuple has no row of the view.
+
+    The only row of a tuple has probability 1 minus that of belonging to any other tuple.
+    """
+    out = torch.full(tuples.shape, torch.nan, dtype=views[0].dtype)
+    for m in range(tuples.shape[1]):
+        where = (tuples[:, m] != NO_ROW).nonzero().flatten()
+        table = posterior(scores(cost, views, tuples, m), tuples[:, m])[:, tuples[where, m]]
+        own = table[where, torch.arange(len(where))]
+        alone = (tuples[where] != NO_ROW).sum(1) == 1
+        out[where, m] = torch.where(alone, (1 - table.sum(0)).clamp(min=0.0), own)
+    return out
+
+
+def split(cost: Cost, views: Sequence[Tensor], tuples: Tensor, *, least: float) -> Tensor:
+    """Take rows whose membership has a probability below `least` out of their tuples, and match those again.
+
+    In each pass the least probable row of every such tuple leaves it, until none is left. Rows that left join tuples
+    that lack their view, those of other rows that left among them, where the probability is at least `least`.
+    """
+    for _ in range(MOST_SWEEPS):
+        sure = torch.where((tuples != NO_ROW).sum(1, keepdim=True) > 1, memberships(cost, views, tuples), torch.nan)
+        lowest, view = sure.nan_to_num(nan=torch.inf).min(1)
+        leaving = (lowest < least).nonzero().flatten()
+        if not len(leaving):
+            break
+        alone = torch.full((len(leaving), tuples.shape[1]), NO_ROW)
+        alone[torch.arange(len(leaving)), view[leaving]] = tuples[leaving, view[leaving]]
+        tuples = tuples.clone()
+        tuples[leaving, view[leaving]] = NO_ROW
+        tuples = torch.cat([tuples, alone])
+    for m in range(tuples.shape[1]):
+        tuples = _join(cost, views, tuples, m, least=least)
+    return tuples
+
+
+def _join(cost: Cost, views: Sequence[Tensor], tuples: Tensor, m: int, *, least: float) -> Tensor:
+    """Let single rows of view m join tuples that have no row of it."""
+    single = ((tuples[:, m] != NO_ROW) & ((tuples != NO_ROW).sum(1) == 1)).nonzero().flatten()
+    lacking = (tuples[:, m] == NO_ROW).nonzero().flatten()
+    if not len(single) or not len(lacking):
+        return tuples
+    table = posterior(scores(cost, views, tuples, m), tuples[:, m])[lacking][:, tuples[single, m]]
+    table = torch.where(table >= least, table, 0.0)
+    target, source = (torch.from_numpy(part) for part in linear_sum_assignment(-table.numpy()))
+    joined = table[target, source] > 0
+    target, source = lacking[target[joined]], single[source[joined]]
+    tuples = tuples.clone()
+    tuples[target, m] = tuples[source, m]
+    kept = torch.ones(len(tuples), dtype=torch.bool)
+    kept[source] = False
+    return tuples[kept]
