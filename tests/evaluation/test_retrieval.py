@@ -50,3 +50,17 @@ def test_views_without_common_points_are_refused():
     mask = torch.tensor([[True, False], [False, True]])
     with pytest.raises(ValueError, match="at least one point in common"):
         retrieval(torch.randn(2, 2, 3), mask=mask)
+
+
+def test_the_rows_average_to_the_recall_also_where_views_are_missing():
+    random = torch.Generator().manual_seed(0)
+    points = torch.randn(1, 60, 6, generator=random) + 0.8 * torch.randn(3, 60, 6, generator=random)
+    mask = torch.rand(3, 60, generator=random) > torch.tensor([[0.0], [0.3], [0.7]])
+    away = ~torch.eye(3, dtype=torch.bool)
+    for present in (None, mask):
+        found = retrieval(points, mask=present)
+        for level in (1, 5, 10):
+            assert float(found.found[level].nanmean()) == pytest.approx(float(found.recall[level][away].mean()))
+    alone = mask.sum(0) < 2
+    assert bool(alone.any())
+    assert torch.equal(retrieval(points, mask=mask).found[1].isnan(), alone)

@@ -19,7 +19,9 @@ MOST_SCORES = 2**20  # similarities that are computed at a time
 class Retrieval(NamedTuple):
     """Matrices (k, k), row: the view of the query, column: the view searched; the diagonal is trivially 1.
 
-    `found` has for every point (n,) the share of the pairs of its views in which it was found; NaN with one view only.
+    `found` has for every point (n,) its contribution to the mean of `recall` over pairs of views, which is the mean of
+    `found` over the points with two views or more; NaN for the others. Where no view is missing, it is the share of the
+    pairs of views in which the point was found.
     """
 
     recall: dict[int, Tensor]
@@ -100,7 +102,7 @@ def retrieval(embeddings: Tensor, *, mask: Tensor | None = None) -> Retrieval:
     recall = {level: torch.ones(k, k, dtype=torch.float64) for level in LEVELS}
     median = torch.ones(k, k, dtype=torch.float64)
     found = {level: torch.zeros(n, dtype=torch.float64) for level in LEVELS}
-    pairs = torch.zeros(n, dtype=torch.float64)
+    seen = torch.zeros(n, dtype=torch.bool)
     every = torch.ones(n, dtype=torch.bool, device=units.device)
     for l in range(k):
         for m in range(k):
@@ -114,10 +116,11 @@ def retrieval(embeddings: Tensor, *, mask: Tensor | None = None) -> Retrieval:
                 )
             place = searched.cumsum(0) - 1  # where a point of the batch stands in the gallery
             ranks = truth_ranks(units[l][asked], units[m][searched], place[asked])
-            pairs[asked.cpu()] += 1
+            seen |= asked.cpu()
             for level in LEVELS:
                 right = (ranks <= level).double()
                 recall[level][l, m] = right.mean()
-                found[level][asked.cpu()] += right.cpu()
+                found[level][asked.cpu()] += right.cpu() / (len(right) * k * (k - 1))
             median[l, m] = ranks.double().median()
-    return Retrieval(recall, median, {level: right / pairs for level, right in found.items()})
+    rows = {level: torch.where(seen, part * seen.sum(), torch.nan) for level, part in found.items()}
+    return Retrieval(recall, median, rows)
