@@ -11,7 +11,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from m3g.sklearn import ColumnBlockEmbedding, MultiViewEmbedding
+from m3g.sklearn import ColumnBlockEmbedding, MultiViewEmbedding, Views
 
 QUICK = {"n_components": 4, "width": 16, "epochs": 3, "random_state": 0}
 
@@ -113,3 +113,51 @@ def test_wrong_arguments(views, options, change, message):
 def test_wrong_blocks(views, blocks):
     with pytest.raises(ValueError, match="blocks must be"):
         ColumnBlockEmbedding(blocks, **QUICK).fit(np.hstack(views))
+
+
+def related_views(n=90):
+    rng = np.random.default_rng(0)
+    objects = rng.standard_normal((n, 4))
+    return [objects @ rng.standard_normal((4, d)) for d in (5, 6, 7)]
+
+
+def test_the_score_is_the_recall_between_views():
+    views = related_views()
+    model = MultiViewEmbedding(8, epochs=20, random_state=0).fit(views)
+    points = torch.from_numpy(model.transform_views(views))
+    recall = [
+        (cosines(points[l], points[m]).argmax(1) == torch.arange(90)).double().mean()
+        for l in range(3)
+        for m in range(3)
+        if l != m
+    ]
+    assert model.score(views) == pytest.approx(float(np.mean(recall)))
+    assert model.score(views) > 0.5
+    assert model.score([views[0], views[1][::-1], views[2]]) < model.score(views)
+
+
+def cosines(a, b):
+    return torch.nn.functional.normalize(a, dim=1) @ torch.nn.functional.normalize(b, dim=1).T
+
+
+def test_cross_validation_splits_the_rows_of_views():
+    views = Views(related_views())
+    model = MultiViewEmbedding(8, epochs=5, random_state=0)
+    found = cross_val_score(model, views, cv=3, error_score="raise")
+    train, test = np.arange(30, 90), np.arange(30)
+    assert found[0] == clone(model).fit(views[train]).score(views[test])
+    search = GridSearchCV(model, {"epochs": [1, 10]}, cv=3, error_score="raise").fit(views)
+    assert search.best_params_ == {"epochs": 10}
+    assert search.transform(views).shape == (90, 8)
+
+
+def test_views_select_rows_and_keep_missing_views():
+    views = Views([np.arange(6.0).reshape(3, 2), None])
+    assert len(views) == 3
+    assert views[[2, 0]].arrays[0].tolist() == [[4, 5], [0, 1]]
+    assert views[1].arrays[0].tolist() == [[2, 3]]
+    assert views[[0]].arrays[1] is None
+    with pytest.raises(ValueError, match="X must be views of the same rows"):
+        Views([np.ones((3, 2)), np.ones((2, 2))])
+    with pytest.raises(ValueError, match="arrays must have at least one view"):
+        Views([None, None])

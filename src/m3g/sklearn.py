@@ -1,7 +1,7 @@
 """For scikit-learn: k views in, one representation out.
 
-`MultiViewEmbedding` takes a list of k arrays; `ColumnBlockEmbedding` takes one array whose columns are the views side
-by side, which is what `Pipeline`, `GridSearchCV` and `cross_val_score` pass on.
+`MultiViewEmbedding` takes a list of k arrays, or `Views` of them, whose rows `GridSearchCV` and `cross_val_score` can
+split. `ColumnBlockEmbedding` takes one array whose columns are the views side by side, which is what `Pipeline` passes on.
 """
 
 from __future__ import annotations
@@ -14,17 +14,20 @@ from typing import Any
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils import check_array, check_random_state
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 from torch.nn.functional import normalize
 
 from m3g import _checks, losses
+from m3g._row_views import Views, as_views
+from m3g.evaluation.retrieval import retrieval
 from m3g.nets import MultiViewNet, build_net
 from m3g.training.loop.light import clip, descend
 from m3g.training.loop.optim import AdamSettings, adamw
 from m3g.training.loop.schedules import warmup_cosine
 
+__all__ = ["ColumnBlockEmbedding", "MultiViewEmbedding", "Views"]
 QUICK_TUPLES = 2e7  # n ** k up to which an exact solve takes some tens of milliseconds
 Blocks = int | Sequence[int]
 
@@ -88,14 +91,14 @@ class MultiViewEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
     def _n_features_out(self) -> int:
         return self.n_components
 
-    def fit(self, X: Sequence[Any], y: Any = None) -> MultiViewEmbedding:
+    def fit(self, X: Sequence[Any] | Views, y: Any = None) -> MultiViewEmbedding:
         """Train on k arrays (n, d_l) whose row i is the same object; y is not used."""
-        arrays = _as_views(X)
+        arrays = as_views(X)
         if any(array is None for array in arrays) or len(arrays) < 2:
             raise ValueError(f"X must be k >= 2 arrays to fit, got {len(arrays)}, None among them or too few.")
         return self._fit([array for array in arrays if array is not None])
 
-    def transform(self, X: Sequence[Any]) -> np.ndarray:
+    def transform(self, X: Sequence[Any] | Views) -> np.ndarray:
         """(n, n_components): the mean of the unit embeddings of the views that a row has; None is an absent view."""
         points, mask = self._embed(X)
         alone = (~mask.any(0)).nonzero()
@@ -104,10 +107,19 @@ class MultiViewEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         weight = mask.double().unsqueeze(-1)
         return np.asarray((normalize(points, dim=-1) * weight).sum(0) / weight.sum(0))
 
-    def transform_views(self, X: Sequence[Any]) -> np.ndarray:
+    def transform_views(self, X: Sequence[Any] | Views) -> np.ndarray:
         """(k, n, n_components): every view's embedding by itself, NaN where a row lacks it."""
         points, mask = self._embed(X)
         return np.asarray(torch.where(mask.unsqueeze(-1), points, torch.nan))
+
+    def score(self, X: Sequence[Any] | Views, y: Any = None) -> float:
+        """R@1: how often the partner of a row in another view is the nearest of X; the mean over ordered pairs of views.
+
+        More rows are harder to search, so scores of different numbers of rows cannot be compared. y is not used.
+        """
+        points, mask = self._embed(X)
+        recall = retrieval(points, mask=mask).recall[1]
+        return float(recall[~torch.eye(self.n_views_, dtype=torch.bool)].mean())
 
     def _fit(self, arrays: list[np.ndarray]) -> MultiViewEmbedding:
         for name in ("n_components", "width", "depth", "epochs", "batch_size"):
@@ -175,9 +187,9 @@ class MultiViewEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         return np.asarray(np.nan_to_num((array - self._mean[l]) / self._divisor[l], nan=0.0))
 
     @torch.no_grad()
-    def _embed(self, X: Sequence[Any]) -> tuple[Tensor, Tensor]:
+    def _embed(self, X: Sequence[Any] | Views) -> tuple[Tensor, Tensor]:
         check_is_fitted(self, "net_")
-        arrays = _as_views(X)
+        arrays = as_views(X)
         if len(arrays) != self.n_views_:
             raise ValueError(
                 f"X must be {self.n_views_} arrays, one per view, None for an absent one, got {len(arrays)}."
@@ -280,20 +292,3 @@ def _compared(loss: Any, points: Tensor, mask: Tensor) -> Tensor:
     seen = mask.any(0)
     value: Tensor = loss(points[:, seen], mask=None if bool(mask.all()) else mask[:, seen])
     return value
-
-
-def _as_views(X: Any) -> list[np.ndarray | None]:
-    """k tables of numbers with one number of rows, NaN allowed in whole rows; None stays None."""
-    if not isinstance(X, (list, tuple)):
-        raise ValueError(
-            f"X must be a list of k arrays, one per view, got {type(X).__name__}: see ColumnBlockEmbedding."
-        )
-    arrays = [None if a is None else check_array(a, dtype=np.float64, ensure_all_finite="allow-nan") for a in X]
-    lengths = sorted({len(array) for array in arrays if array is not None})
-    if len(lengths) > 1:
-        raise ValueError(f"X must be views of the same rows, got {lengths} rows.")
-    for l, array in enumerate(arrays):
-        if array is not None and (np.isnan(array).any(1) & ~np.isnan(array).all(1)).any():
-            row = int(np.flatnonzero(np.isnan(array).any(1) & ~np.isnan(array).all(1))[0])
-            raise ValueError(f"X must have rows of numbers, or NaN throughout, got some NaN in row {row} of view {l}.")
-    return arrays
