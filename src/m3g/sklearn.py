@@ -1,7 +1,8 @@
 """For scikit-learn: k views in, one representation out.
 
 `MultiViewEmbedding` takes a list of k arrays, or `Views` of them, whose rows `GridSearchCV` and `cross_val_score` can
-split. `ColumnBlockEmbedding` takes one array whose columns are the views side by side, which is what `Pipeline` passes on.
+split. `ColumnBlockEmbedding` takes one array whose columns are the views side by side, which is what `Pipeline` passes
+on.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ class MultiViewEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         return np.asarray(torch.where(mask.unsqueeze(-1), points, torch.nan))
 
     def score(self, X: Sequence[Any] | Views, y: Any = None) -> float:
-        """R@1: how often the partner of a row in another view is the nearest of X; the mean over ordered pairs of views.
+        """R@1: how often the nearest row in another view is the same object; the mean over ordered pairs of views.
 
         More rows are harder to search, so scores of different numbers of rows cannot be compared. y is not used.
         """

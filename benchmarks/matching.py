@@ -1,0 +1,147 @@
+"""Matching of real embeddings: `python -m benchmarks.matching --data FOLDER`.
+
+For each set of `benchmarks.small_trainings`, `MultiViewEmbedding` is trained on 60 % of the rows, and 200 of the others
+are matched in three views whose rows are shuffled. Counted are pairs of rows of two views that are the same object, in
+% of all such pairs, and rows that are in no tuple because another one is used twice. In the second table 40 of the 200
+rows of each view have no partner. Writes benchmarks/results/matching.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+import m3g
+from benchmarks.small_trainings import PROBLEMS, rows_of
+from m3g.losses.convergence import ConvergenceWarning
+from m3g.sklearn import MultiViewEmbedding
+
+K, ROWS, ORPHANS, SEEDS = 3, 200, 40, (0, 1, 2)
+Views = list[np.ndarray]
+
+
+def pairwise(views: Views) -> np.ndarray:
+    """Every view is assigned to the first by itself."""
+    rest = [linear_sum_assignment(-views[0] @ view.T)[1] for view in views[1:]]
+    return np.stack([np.arange(len(views[0])), *rest], 1)
+
+
+def alternating(views: Views) -> np.ndarray:
+    """From `pairwise` on, one view is assigned anew to the mean of the others, until no assignment changes."""
+    tuples = pairwise(views)
+    for _ in range(100):
+        before = tuples.copy()
+        for m in range(1, len(views)):
+            centres = sum(views[l][tuples[:, l]] for l in range(len(views)) if l != m)
+            tuples[:, m] = linear_sum_assignment(-centres @ views[m].T)[1]
+        if (tuples == before).all():
+            break
+    return tuples
+
+
+def coupling(views: Views) -> np.ndarray:
+    return m3g.match(views).tuples.numpy()
+
+
+def one_to_one(views: Views) -> np.ndarray:
+    return m3g.match(views, one_to_one=True).tuples.numpy()
+
+
+METHODS: dict[str, Callable[[Views], np.ndarray]] = {
+    "pairwise Hungarian": pairwise,
+    "alternating Hungarian": alternating,
+    "`m3g.match`": coupling,
+    "`m3g.match(one_to_one=True)`": one_to_one,
+}
+
+
+def embeddings(name: str, source: Path, seed: int) -> Views:
+    """Unit embeddings of the 40 % of rows that were not trained on."""
+    views, _ = rows_of(name, K, source)
+    order = np.random.default_rng(seed).permutation(len(views[0]))
+    cut = int(0.6 * len(order))
+    first, second = ([view.numpy()[part] for view in views] for part in (order[:cut], order[cut:]))
+    found = MultiViewEmbedding(32, random_state=seed).fit(first).transform_views(second)
+    return list(found / np.linalg.norm(found, axis=-1, keepdims=True))
+
+
+def shuffled(points: Views, seed: int, orphans: int) -> tuple[Views, list[np.ndarray]]:
+    """200 rows of every view in an order of its own, `orphans` of them in this view only, and their objects."""
+    rng = np.random.default_rng(seed)
+    common = ROWS - orphans
+    numbers = [
+        rng.permutation([*range(common), *range(common + l * orphans, common + (l + 1) * orphans)]) for l in range(K)
+    ]
+    return [view[number] for view, number in zip(points, numbers)], numbers
+
+
+def run(source: Path, results: Path) -> None:
+    whole: dict[str, dict[str, list[float]]] = {method: {} for method in METHODS}
+    unused: dict[str, list[float]] = {method: [] for method in METHODS}
+    partial: dict[str, list[tuple[float, float, float]]] = {}
+    for problem in PROBLEMS:
+        for seed in SEEDS:
+            points = embeddings(problem.name, source, seed)
+            views, numbers = shuffled(points, seed, 0)
+            for method, match in METHODS.items():
+                tuples = match(views)
+                objects = np.stack([numbers[l][tuples[:, l]] for l in range(K)], 1)
+                right = 100 * float((objects == np.roll(objects, 1, axis=1)).mean())
+                whole[method].setdefault(problem.name, []).append(right)
+                unused[method].append(statistics.fmean(ROWS - len(set(tuples[:, l])) for l in range(K)))
+            if len(points[0]) >= ROWS + (K - 1) * ORPHANS:
+                partial.setdefault(problem.name, []).append(unmatched(*shuffled(points, seed, ORPHANS)))
+            print(problem.name, seed, {method: whole[method][problem.name][-1] for method in METHODS}, flush=True)
+    (results / "matching.md").write_text(table(whole, unused, partial))
+
+
+def unmatched(views: Views, numbers: list[np.ndarray]) -> tuple[float, float, float]:
+    """Orphans left alone, other rows in a tuple with their object (%), and the calibration error of memberships."""
+    tuples = m3g.match(views, allow_unmatched=True).tuples.numpy()
+    objects = np.stack([np.where(tuples[:, l] >= 0, numbers[l][tuples[:, l]], -1 - l) for l in range(K)], 1)
+    present = tuples >= 0
+    orphan = objects >= ROWS - ORPHANS
+    alone = present & (present.sum(1, keepdims=True) == 1)
+    with_own = np.stack([(np.delete(objects, l, 1) == objects[:, [l]]).any(1) for l in range(K)], 1)
+    forced = m3g.match(views, one_to_one=True)
+    assert forced.memberships is not None
+    rows = np.stack([numbers[l][forced.tuples[:, l].numpy()] for l in range(K)], 1)
+    right = np.stack([(np.delete(rows, l, 1) == rows[:, [l]]).any(1) for l in range(K)], 1).ravel()
+    sure = forced.memberships.numpy().ravel()
+    part = np.minimum((5 * sure).astype(int), 4)
+    error = sum(abs(right[part == b].mean() - sure[part == b].mean()) * (part == b).mean() for b in np.unique(part))
+    return 100 * alone[orphan].mean(), 100 * with_own[present & ~orphan].mean(), float(error)
+
+
+def table(whole: dict, unused: dict, partial: dict) -> str:
+    names = [problem.name for problem in PROBLEMS]
+    lines = ["| right pairs, % | " + " | ".join(names) + " | unused rows of 200 |", "| --- " * (len(names) + 2) + "|"]
+    for method, found in whole.items():
+        cells = [f"{statistics.fmean(found[name]):.1f}" for name in names]
+        lines.append(f"| {method} | " + " | ".join(cells) + f" | {statistics.fmean(unused[method]):.1f} |")
+    lines += [
+        "",
+        f"`m3g.match(allow_unmatched=True)` with {ORPHANS} of {ROWS} rows of each view without a partner:",
+        "",
+    ]
+    lines += ["| | orphans left alone, % | others with a row of their object, % | calibration error |"]
+    lines += ["| --- | --- | --- | --- |"]
+    for name, values in partial.items():
+        means = [statistics.fmean(column) for column in zip(*values)]
+        lines.append(f"| {name} | {means[0]:.1f} | {means[1]:.1f} | {means[2]:.2f} |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore", ConvergenceWarning)  # probabilities of the coupling are not used
+    run(options.data, options.results)
