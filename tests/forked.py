@@ -83,9 +83,11 @@ def _alone(logs, *arguments):
 
 
 def _of_rank(words, folders, killed):
-    _command(words, folders[int(os.environ["RANK"])], killed)
-    if left := group_threads():
-        print(f"threads left: {left}", flush=True)
+    try:
+        _command(words, folders[int(os.environ["RANK"])], killed)
+    finally:
+        if left := group_threads():
+            print(f"threads left: {left}", flush=True)
 
 
 def _command(words, folder, killed):

@@ -1,9 +1,15 @@
-"""`python -m m3g` is the command `m3g`."""
+"""The command `m3g`, also as `python -m m3g`."""
 
 import sys
 
 from m3g.cli import main
 from m3g.cli.launch import leave
 
+
+def command() -> int:
+    """Run the command; the exit code. Under torchrun the process ends here (`leave`)."""
+    return leave(main())
+
+
 if __name__ == "__main__":
-    sys.exit(leave(main()))
+    sys.exit(command())

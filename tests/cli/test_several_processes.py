@@ -1,9 +1,11 @@
 """Two processes on this machine (gloo): they train like one with the full batch, and fail together."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from m3g.cli import main
 from m3g.training.loop.logs import Table
 from m3g.training.mismatch.entries import read_entries
 
+ROOT = Path(__file__).parents[2]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 SMALL = ["--loop.evaluate_every", "0", "--loop.accelerator", "cpu", "--encoder_options.width", "32"]
 
@@ -138,6 +141,19 @@ def test_a_process_of_several_skips_the_shutdown_of_python(code):
     assert (ended.returncode, ended.stdout) == (code, "registered\n" if code == 0 else "")
 
 
+def test_the_installed_command_skips_it_too():
+    entry = re.search(r'^m3g = "([\w.]+):(\w+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    module, function = entry.groups()
+    script = (
+        f"import sys, threading, time; from {module} import {function}; sys.argv = ['m3g', '--version']\n"
+        f"threading.Thread(target=time.sleep, args=[1000]).start(); sys.exit({function}())"
+    )
+    environment = {**ENVIRONMENT, "TORCHELASTIC_RUN_ID": "test"}
+    ended = subprocess.run([sys.executable, "-c", script], env=environment, timeout=60, capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout.startswith("m3g ")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("when", "rank"), [("before", "1"), ("during", "1"), ("during", "0")])
 def test_a_process_that_fails_alone_ends_all(tmp_path, rank, when, torchrun):
@@ -156,6 +172,7 @@ def test_a_process_that_fails_alone_ends_all(tmp_path, rank, when, torchrun):
     code, output = torchrun("train", *SMALL, *arguments, "--out", "run", folders=[tmp_path / "0", tmp_path / "1"])
     assert code == 2
     assert output.count("m3g: error:") == 1, output
+    assert "threads left" not in output
     words = "b.npy" if when == "before" else "training stopped at step"
     assert words in output
     if when == "before":

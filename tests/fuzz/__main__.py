@@ -1,4 +1,4 @@
-"""`make fuzz`: try random problems, kills, damage and hostile input; exit with 1 if anything failed.
+"""`make fuzz`: try random problems, kills, damage, early ends and hostile input; exit with 1 if anything failed.
 
 PYTHONPATH=tests python -m fuzz                                 a few minutes
 PYTHONPATH=tests python -m fuzz --problems 20000 --kills 100 --damage 100
@@ -19,10 +19,12 @@ from rich.table import Table
 
 from fuzz.cases import Case
 from fuzz.damage import damage
+from fuzz.endings import endings
 from fuzz.hostile import CASES, hostile
 from fuzz.kills import kills
 from fuzz.outcome import Tried
 from fuzz.pool import problems
+from fuzz.pools import pools
 from fuzz.problems import try_case
 
 KINDS = ("held", "told", "refused", "skipped", "failed")
@@ -64,6 +66,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--problems", type=int, default=2000, help="random problems against the dense reference")
     parser.add_argument("--kills", type=int, default=10, help="trainings that are killed and resumed")
     parser.add_argument("--damage", type=int, default=30, help="files of a run that are damaged")
+    parser.add_argument("--endings", type=int, default=8, help="commands interrupted, killed, out of space, or at once")
+    parser.add_argument("--pools", type=int, default=2, help="pools of m3g reproduce whose processes are killed")
     parser.add_argument("--hostile", action=argparse.BooleanOptionalAction, default=True, help="input of a stranger")
     parser.add_argument("--solver", help="only this solver: auto, factored, sinkhorn or sampled")
     parser.add_argument("--seed", type=int, default=0, help="of the first problem; the others follow")
@@ -83,6 +87,10 @@ def main(arguments: list[str] | None = None) -> int:
         tried += collect(kills(options.kills, seed=options.seed), options.kills, "kills", console)
     if options.damage:
         tried += collect(damage(options.damage, seed=options.seed), options.damage, "damage", console)
+    if options.endings:
+        tried += collect(endings(options.endings, seed=options.seed), options.endings, "endings", console)
+    if options.pools:
+        tried += collect(pools(options.pools, seed=options.seed), options.pools, "pools", console)
     if options.hostile:
         tried += collect(hostile(), len(CASES), "hostile input", console)
     show(tried, console)

@@ -6,6 +6,7 @@ A fresh interpreter needs ten seconds to import everything, a fork none; what is
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import sys
 import tempfile
@@ -41,40 +42,70 @@ def warm_up() -> None:
     torch.set_num_threads(1)
 
 
-def m3g_command(arguments: list[str], *, folder: Path, kill_after: float | None = None, limit: float = 120.0) -> Ended:
-    """Run `m3g ARGUMENTS` in `folder`; with `kill_after` it gets SIGKILL after so many seconds."""
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as error:
-        began = time.monotonic()
-        child = os.fork()
-        if child == 0:
-            _become_command(arguments, folder, out.fileno(), error.fileno())
-        code = _wait(child, began, limit if kill_after is None else kill_after)
-        seconds = time.monotonic() - began
+class Started:
+    """`m3g ARGUMENTS` under way in `folder`; no file that it writes may have more than `largest_file` bytes."""
+
+    def __init__(self, arguments: list[str], *, folder: Path, largest_file: int | None = None) -> None:
+        self._streams = [tempfile.TemporaryFile() for _ in range(2)]  # noqa: SIM115 (until the end)
+        self._began = time.monotonic()
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # the child takes it once it is the command
+        self.pid = os.fork()
+        if self.pid == 0:
+            _become_command(arguments, folder, [stream.fileno() for stream in self._streams], largest_file)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+
+    def end(self, *, limit: float, sent: signal.Signals | None = None, after: float = 0.0) -> Ended:
+        """Wait for the end. The signal is sent after so many seconds, SIGKILL to all its processes at the limit."""
+        code = None
+        if sent is not None:
+            code = self._wait(after)
+            if code is None:
+                os.kill(self.pid, sent)
+        if code is None:
+            code = self._wait(limit)
+        if code is None:
+            os.killpg(self.pid, signal.SIGKILL)
+            code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        seconds = time.monotonic() - self._began
         texts = []
-        for stream in (out, error):
+        for stream in self._streams:
             stream.seek(0)
             texts.append(stream.read().decode(errors="replace"))
-    return Ended(code, *texts, seconds)
+            stream.close()
+        return Ended(code, *texts, seconds)
+
+    def _wait(self, limit: float) -> int | None:
+        while time.monotonic() - self._began < limit:
+            ended, status = os.waitpid(self.pid, os.WNOHANG)
+            if ended:
+                return os.waitstatus_to_exitcode(status)
+            time.sleep(0.005)
+        return None
 
 
-def _wait(child: int, began: float, limit: float) -> int:
-    while time.monotonic() - began < limit:
-        ended, status = os.waitpid(child, os.WNOHANG)
-        if ended:
-            return os.waitstatus_to_exitcode(status)
-        time.sleep(0.005)
-    os.kill(child, signal.SIGKILL)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+def m3g_command(
+    arguments: list[str],
+    *,
+    folder: Path,
+    kill_after: float | None = None,
+    limit: float = 120.0,
+    largest_file: int | None = None,
+) -> Ended:
+    """Run `m3g ARGUMENTS` in `folder`; with `kill_after` it gets SIGKILL after so many seconds."""
+    started = Started(arguments, folder=folder, largest_file=largest_file)
+    return started.end(limit=limit, sent=None if kill_after is None else signal.SIGKILL, after=kill_after or 0.0)
 
 
-def _become_command(arguments: list[str], folder: Path, out: int, error: int) -> None:
+def _become_command(arguments: list[str], folder: Path, streams: list[int], largest_file: int | None) -> None:
     """Does not return: what runs here is the forked process."""
     code = 1
     try:
         os.setpgid(0, 0)
-        os.dup2(out, 1)
-        os.dup2(error, 2)
+        for number, stream in enumerate(streams, start=1):
+            os.dup2(stream, number)
         os.chdir(folder)
+        if largest_file is not None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, largest_file))
         from m3g.cli import main
 
         code = main(arguments) or 0

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from fuzz.commands import Ended, m3g_command, warm_up
+from fuzz.files import every
 from fuzz.kills import SETTINGS, SMALL
 from fuzz.outcome import Outcome, Tried
 
@@ -114,6 +115,16 @@ def _read_only(folder: Path) -> Prepared:
     return ["train", *_views(folder), "--out", "closed/run"], _nothing
 
 
+def _file(make: Callable[[Path], list[str]]) -> Callable[[Path], Prepared]:
+    """A file of a stranger: nothing may be left of the run that it was meant for."""
+
+    def prepare(folder: Path) -> Prepared:
+        words = make(folder)
+        return words, lambda _: "a run was made" if (folder / "runs").exists() else ""
+
+    return prepare
+
+
 CASES: dict[str, Callable[[Path], Prepared]] = {
     "a class in the options of a solver": _class_in_a_solver,
     "300 000 columns": _many_columns,
@@ -126,6 +137,7 @@ CASES: dict[str, Callable[[Path], Prepared]] = {
     "results that point outside": _linked("results.json", ["evaluate", "run"]),
     "an extra cell in metrics.csv": _extra_cell,
     "a folder that cannot be written": _read_only,
+    **{case: _file(make) for case, make in every().items()},
 }
 # What may also go through, as long as nothing outside is touched and nothing hangs.
 HARMLESS = {"results that point outside", "an extra cell in metrics.csv", "300 000 columns"}

@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import logging
 import os
 import sys
+import tempfile
 import threading
 import time
 import uuid
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
+from m3g.cli.interrupts import STARTED_BY, children_without_interrupts, ending_at_once, started_by_command
+
 USER_ERROR = 2
-STARTED_BY = "M3G_STARTED_BY"
+LAST_WORDS = "M3G_LAST_WORDS"  # a file for what the processes of a run would have said at their end
 
 
 def run_in_processes(count: int, arguments: list[str]) -> int:
-    """Run `m3g` with these arguments in `count` processes; when one fails, all end, and it has said why itself."""
-    from torch.distributed.elastic.multiprocessing import SignalException
-    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+    """Run `m3g` with these arguments in `count` processes; when one fails, all end, and the first reason is told."""
+    with ending_at_once():
+        from torch.distributed.elastic.multiprocessing import SignalException
+        from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+        from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-    refuse_more_than_there_are(count)
+        refuse_more_than_there_are(count)
     logging.disable(logging.ERROR)  # what torchrun says about processes that fail
-    os.environ[STARTED_BY] = str(os.getpid())
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // count)))
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # each process would warn of what some steps do not use
     group = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
@@ -35,21 +41,43 @@ def run_in_processes(count: int, arguments: list[str]) -> int:
         rdzv_endpoint="localhost:0",
         max_restarts=0,
     )
-    try:
-        elastic_launch(group, sys.executable)("-m", "m3g", *arguments)
-    except ChildFailedError as error:
-        rank, failure = error.get_first_failure()
-        if failure.exitcode > 0:
-            return failure.exitcode
-        raise ValueError(
-            f"process {rank} was ended by signal {-failure.exitcode}, and with it the others: free some memory if the "
-            "system ran out of it, and continue with m3g train --resume."
-        ) from error
-    except SignalException as error:  # the processes have had the signal too, and say how to go on
-        return 128 + error.sigval
-    finally:
-        logging.disable(logging.NOTSET)
+    with tempfile.TemporaryDirectory() as folder:
+        said = Path(folder) / "said"
+        os.environ.update({STARTED_BY: str(os.getpid()), LAST_WORDS: str(said)})
+        try:
+            with children_without_interrupts():
+                elastic_launch(group, sys.executable)("-m", "m3g", *arguments)
+        except ChildFailedError as error:
+            rank, failure = error.get_first_failure()
+            if failure.exitcode > 0:
+                print(*_said(said)[:1], sep="", end="", file=sys.stderr, flush=True)
+                return failure.exitcode
+            raise ValueError(
+                f"process {rank} was ended by signal {-failure.exitcode}, and with it the others: free some memory if "
+                "the system ran out of it, and continue with m3g train --resume."
+            ) from error
+        except SignalException as error:
+            usual = "m3g: error: interrupted\n"
+            lines = [line for line in _said(said) if line.startswith(usual.strip())]
+            print(*[*lines, usual][:1], sep="", end="", file=sys.stderr, flush=True)
+            return 128 + error.sigval
+        finally:
+            logging.disable(logging.NOTSET)
+            del os.environ[STARTED_BY], os.environ[LAST_WORDS]
     return 0
+
+
+def _said(file: Path) -> list[str]:
+    return file.read_text(encoding="utf-8").splitlines(keepends=True) if file.exists() else []
+
+
+def say_last(line: str) -> None:
+    """Print the line with which a command fails, or leave it to the command that has started this process."""
+    if not started_by_command():
+        print(line, file=sys.stderr, flush=True)
+        return
+    with contextlib.suppress(OSError), open(os.environ[LAST_WORDS], "a", encoding="utf-8") as file:
+        file.write(line + "\n")
 
 
 def refuse_more_than_there_are(count: int) -> None:
@@ -96,7 +124,7 @@ def end_with_parent() -> None:
             time.sleep(1)
         os._exit(USER_ERROR)
 
-    if STARTED_BY in os.environ:
+    if started_by_command():
         threading.Thread(target=watch, args=[int(os.environ[STARTED_BY])], daemon=True).start()
 
 

@@ -10,7 +10,8 @@ import traceback
 from collections.abc import Sequence
 
 from m3g._values import meant
-from m3g.cli.launch import USER_ERROR, agent_store, end_with_parent, store_key
+from m3g.cli.interrupts import INTERRUPTED, accept_interrupts, started_by_command
+from m3g.cli.launch import USER_ERROR, agent_store, end_with_parent, say_last, store_key
 from m3g.cli.parser import Parser
 
 # name: (module, what the list of commands says); a module has `arguments(parser, name)` and `run(args, name)`, and may
@@ -58,11 +59,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = [argument for argument in arguments if argument != "--debug"]
     end_with_parent()
     try:
+        accept_interrupts()
         return _dispatch(arguments)
     except KeyboardInterrupt as error:
         if os.environ.get("RANK", "0") != "0":
-            return 130  # the first process reports it for all
-        return _fail(f"interrupted; {error}" if str(error) else "interrupted", debug, code=130)
+            return INTERRUPTED  # the first process reports it for all
+        return _fail(f"interrupted; {error}" if str(error) else "interrupted", debug, code=INTERRUPTED)
     except BrokenPipeError:
         # the reader of our output, `head` say, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -129,10 +131,10 @@ def _fail(message: str, debug: bool, *, code: int = USER_ERROR) -> int:
     if debug:
         traceback.print_exc()
     rank = os.environ.get("RANK", "0")
-    if not _first_to_fail():
+    if not (code == INTERRUPTED and started_by_command()) and not _first_to_fail():
         return code
     where = f"process {rank}: " if rank != "0" else ""
-    print(f"m3g: error: {where}{_shown(message)}", file=sys.stderr, flush=True)
+    say_last(f"m3g: error: {where}{_shown(message)}")
     return code
 
 

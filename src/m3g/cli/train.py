@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from m3g._catalogue import DATA, ENCODERS, LOSSES
+from m3g.cli.interrupts import ending_at_once
 from m3g.cli.launch import from_first, run_in_processes, tell_others
 from m3g.cli.words import Given, read_settings
 from m3g.training.loop.processes import is_first, started
@@ -164,10 +165,11 @@ def run(args: Namespace, name: str) -> int:
 
         print(dry_run(config, trust=args.trust))
         return 0
-    from m3g.training.loop.build import build_data
-    from m3g.training.loop.fit import fit
-    from m3g.training.loop.loggers import Loggers
-    from m3g.training.runs.evaluate import finish, watch
+    with ending_at_once():
+        from m3g.training.loop.build import build_data
+        from m3g.training.loop.fit import fit
+        from m3g.training.loop.loggers import Loggers
+        from m3g.training.runs.evaluate import finish, watch
 
     resume = args.resume is not None
     with contextlib.ExitStack() as stack:

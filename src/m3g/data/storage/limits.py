@@ -32,6 +32,11 @@ def parse_json(text: str) -> Any:
         raise json.JSONDecodeError("nested too deeply", text[:1], 0) from None
 
 
+def check_memory(what: str, size: int) -> None:
+    """Refuse an array of so many bytes if they do not fit into memory."""
+    _checks.fits(what, size, memory_limit(torch.device("cpu")), "use a smaller array")
+
+
 def check_columns(number: int) -> None:
     if number > MOST_COLUMNS:
         raise OSError(f"it has {number} columns or more, and {MOST_COLUMNS} are the most: keep fewer columns")
@@ -129,7 +134,7 @@ def _check_array(content: IO[bytes], size: int, *, in_memory: bool) -> tuple[tup
     if declared > size:
         raise ValueError(f"damaged: an array of shape {shape} in {size} bytes")
     if in_memory:
-        _checks.fits(f"an array of shape {shape}", declared, memory_limit(torch.device("cpu")), "use a smaller array")
+        check_memory(f"an array of shape {shape}", declared)
     return shape, fortran, dtype
 
 

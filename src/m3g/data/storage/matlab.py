@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
+import struct
+import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +14,9 @@ import numpy as np
 import scipy.io
 import scipy.sparse
 
+from m3g.data.storage.limits import check_memory
+
+COMPRESSED = 15  # the type of a compressed variable
 NOTATION = re.compile(r"(?P<name>\w+)(\{(?P<cell>\d+)\})?(?P<transposed>')?$")
 
 
@@ -19,7 +26,7 @@ def read_matlab(file: Path, key: str | None, name: str) -> np.ndarray:
         with open(file, "rb") as start:
             if start.read(8) == b"\x89HDF\r\n\x1a\n" or b"MATLAB 7.3" in start.read(64):
                 raise ValueError("it has version 7.3: save it with -v7")
-        stored = {word: value for word, value in scipy.io.loadmat(file).items() if not word.startswith("__")}
+        stored = {word: value for word, value in load_matlab(file).items() if not word.startswith("__")}
     except ValueError as error:
         raise ValueError(f"{name} must be .mat files that can be read, got {str(file)!r} ({error}).") from error
     except Exception as error:  # scipy raises TypeError, KeyError, zlib.error and others for damaged files
@@ -48,6 +55,30 @@ def read_matlab(file: Path, key: str | None, name: str) -> np.ndarray:
     if found["transposed"]:
         array = array.T
     return array.squeeze(1) if array.ndim == 2 and array.shape[1] == 1 else array
+
+
+def load_matlab(file: Path) -> dict[str, Any]:
+    """`scipy.io.loadmat`; arrays that are larger than the memory are refused before they are decompressed."""
+    check_memory("the content", sum(_unpacked_sizes(file)))
+    for _, shape, kind in scipy.io.whosmat(file):
+        width = re.search(r"8|16|32|64", kind) if "int" in kind else None
+        check_memory(f"an array of shape {shape}", math.prod(shape) * (int(width[0]) // 8 if width else 8))
+    loaded: dict[str, Any] = scipy.io.loadmat(file)
+    return loaded
+
+
+def _unpacked_sizes(file: Path) -> Iterator[int]:
+    """The bytes that the compressed variables of a file of version 5 declare, those in cells included."""
+    with open(file, "rb") as content:
+        order = {b"IM": "<", b"MI": ">"}.get(content.read(128)[126:])
+        while order is not None and len(tag := content.read(8)) == 8:
+            kind, size = struct.unpack(f"{order}II", tag)
+            start = content.tell()
+            if kind == COMPRESSED:
+                begin = zlib.decompressobj().decompress(content.read(min(size, 4096)), 8)
+                if len(begin) == 8:
+                    yield struct.unpack(f"{order}II", begin)[1]
+            content.seek(start + size)
 
 
 def _choices(stored: dict[str, Any]) -> list[str]:

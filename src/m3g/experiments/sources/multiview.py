@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from m3g import _checks
+from m3g.data.storage.matlab import load_matlab
 from m3g.experiments.sources.files import Arrays
 
 SUFFIXES = (".mat", ".npz", ".h5", ".hdf5")
@@ -56,8 +57,7 @@ def _content(path: Path) -> dict[str, Any]:
         with np.load(path, allow_pickle=False) as stored:
             return {name: stored[name] for name in stored.files}
     if path.suffix == ".mat" and not _is_hdf5(path):
-        loaded: dict[str, Any] = _checks.extra("scipy.io", "train").loadmat(path)
-        return {name: _unpacked(value) for name, value in loaded.items()}
+        return {name: _unpacked(value) for name, value in load_matlab(path).items()}
     h5py = _checks.extra("h5py", "hdf5")
     with h5py.File(path) as file:
         # Matlab 7.3 stores matrices transposed, and cell arrays as references

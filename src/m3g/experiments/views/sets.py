@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from m3g import _checks
+from m3g.data.storage.matlab import load_matlab
 from m3g.experiments.engine.spec import Prepare
 from m3g.experiments.sources.files import Arrays, MissingData, find_file, once
 from m3g.experiments.sources.images import TREES, edge_directions, read_fonts, tree_images
@@ -117,8 +117,7 @@ def _stored(source: Path, name: str) -> Any:
 
 
 def _matlab(source: Path, *names: str) -> dict[str, Any]:
-    loaded: dict[str, Any] = _checks.extra("scipy.io", "train").loadmat(find_file(source, *names))
-    return loaded
+    return load_matlab(find_file(source, *names))
 
 
 DIGITS = ("fourier", "profile", "karhunen", "pixels", "zernike", "morphology")

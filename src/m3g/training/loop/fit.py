@@ -16,7 +16,7 @@ from m3g.training.loop import checkpoint, logs
 from m3g.training.loop.build import build_data, build_module
 from m3g.training.loop.loggers import Loggers
 from m3g.training.loop.module import MultiViewModule, NonFiniteLoss
-from m3g.training.loop.processes import end_group, is_first, prepare_group, started
+from m3g.training.loop.processes import abandon_group, end_group, is_first, prepare_group, started
 from m3g.training.loop.trainer import build_trainer
 from m3g.training.mismatch.entries import write_entries
 from m3g.training.runs.export import save_network
@@ -100,6 +100,9 @@ def fit(
             loggers=loggers,
         )
         end_group()
+    except BaseException as error:
+        abandon_group(error)
+        raise
     finally:
         folder.release()
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
+import threading
+import traceback
+
+PATIENCE = 10.0  # seconds for the end of a process group after an error
 
 
 def started() -> bool:
@@ -37,3 +42,30 @@ def end_group() -> None:
         dist.barrier()
         dist.destroy_process_group()
         gc.collect()  # the trainer is part of reference cycles that hold the group
+
+
+def abandon_group(error: BaseException) -> None:
+    """Destroy the process group after an error, without waiting for processes that may be gone.
+
+    The frames that the error went through refer to the trainer and so to the group: their variables are released.
+    Where a thread of the group still waits for another process, this one goes on after a few seconds.
+    """
+    import torch.distributed as dist
+
+    if not (started() and dist.is_initialized()):
+        return
+    seen: BaseException | None = error
+    while seen is not None:
+        traceback.clear_frames(seen.__traceback__)
+        seen = seen.__cause__ or seen.__context__
+    thread = threading.Thread(target=_destroy, daemon=True)
+    thread.start()
+    thread.join(PATIENCE)
+
+
+def _destroy() -> None:
+    import torch.distributed as dist
+
+    with contextlib.suppress(RuntimeError, ValueError):  # the connection is lost, or the group is gone
+        dist.destroy_process_group()
+    gc.collect()

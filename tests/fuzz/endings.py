@@ -1,0 +1,154 @@
+"""Commands that end early or meet each other: interrupts, kills, a full disk, starts at the same time.
+
+Each leaves one line, whole files, and a run on which the same command succeeds afterwards with the same result.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import signal
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from fuzz.commands import Ended, Started, m3g_command, warm_up
+from fuzz.kills import SETTINGS, SMALL
+from fuzz.outcome import Outcome, Tried
+
+LIMIT = 180.0
+INTERRUPTED = 130
+# command: the file in the run that it writes
+COMMANDS = {"evaluate": "results.json", "report": "report.html"}
+OPTIONS = [*SMALL, *SETTINGS["m3g"]]
+SHORT = [*SMALL, "--loss", "infonce-pwe", "--loop.epochs", "1"]
+Attempt = Callable[[np.random.Generator, Path, float], Outcome]
+
+
+def endings(count: int, *, seed: int) -> Iterator[Tried]:
+    """So many attempts, the kinds in turn; each has a copy of one finished run."""
+    warm_up()
+    rng = np.random.default_rng(seed)
+    with tempfile.TemporaryDirectory() as name:
+        base = Path(name)
+        trained = m3g_command(["train", *OPTIONS, "--out", "run"], folder=base)
+        seconds = {}
+        for command in COMMANDS:
+            ended = m3g_command([command, "run"], folder=base)
+            seconds[command] = ended.seconds
+            if trained.code != 0 or ended.code != 0:
+                yield Tried("endings", Outcome("failed", (trained.error + ended.error)[-300:]), f"m3g {command}")
+                return
+        for attempt in range(count):
+            kind = list(KINDS)[attempt % len(KINDS)]
+            folder = base / "attempt"
+            folder.mkdir()
+            shutil.copytree(base / "run", folder / "run")
+            command, try_it = KINDS[kind]
+            outcome = try_it(rng, folder, seconds.get(command, trained.seconds))
+            shutil.rmtree(folder)
+            yield Tried(kind, outcome, f"seed {seed}, attempt {attempt}" if outcome.kind == "failed" else "")
+
+
+def _ended_by(number: signal.Signals, command: str) -> Attempt:
+    def attempt(rng: np.random.Generator, folder: Path, seconds: float) -> Outcome:
+        after = float(rng.uniform(0, 1.1 * seconds))
+        before = _content(folder / "run" / COMMANDS[command])
+        ended = Started([command, "run"], folder=folder).end(limit=LIMIT, sent=number, after=after)
+        said = f"after {after:.2f} of {seconds:.2f} seconds, exit code {ended.code}: {ended.error[-300:]}"
+        if number == signal.SIGINT and not (ended.code == 0 or _in_one_line(ended, INTERRUPTED)):
+            return Outcome("failed", said)
+        if number == signal.SIGKILL and ended.code not in (0, -signal.SIGKILL):
+            return Outcome("failed", said)
+        if number == signal.SIGINT and (left := _leftovers(folder)):
+            return Outcome("failed", f"{said}; left behind: {left}")
+        return _as_before(command, folder, before, said)
+
+    return attempt
+
+
+def _full_disk(command: str) -> Attempt:
+    def attempt(rng: np.random.Generator, folder: Path, seconds: float) -> Outcome:
+        largest = int(10 ** rng.uniform(3.3, 5.5))
+        before = _content(folder / "run" / COMMANDS[command])
+        ended = m3g_command([command, "run"], folder=folder, limit=LIMIT, largest_file=largest)
+        said = f"files of at most {largest} bytes, exit code {ended.code}: {ended.error[-300:]}"
+        if not (ended.code == 0 or ended.refused):
+            return Outcome("failed", said)
+        if left := _leftovers(folder):
+            return Outcome("failed", f"{said}; left behind: {left}")
+        found = _as_before(command, folder, before, said)
+        return Outcome("refused", ended.error.strip()) if found.kind == "held" and ended.refused else found
+
+    return attempt
+
+
+def _full_disk_while_training(rng: np.random.Generator, folder: Path, seconds: float) -> Outcome:
+    """It stops in one line; with space again it is resumed, or starts anew where nothing was kept."""
+    largest = int(10 ** rng.uniform(3.3, 5.5))
+    ended = m3g_command(["train", *OPTIONS, "--out", "new"], folder=folder, limit=LIMIT, largest_file=largest)
+    said = f"files of at most {largest} bytes, exit code {ended.code}: {ended.error[-300:]}"
+    if not (ended.code == 0 or ended.refused):
+        return Outcome("failed", said)
+    if left := _leftovers(folder):
+        return Outcome("failed", f"{said}; left behind: {left}")
+    if ended.code != 0:
+        again = ["--resume", "new"] if (folder / "new").exists() else [*OPTIONS, "--out", "new"]
+        resumed = m3g_command(["train", *again], folder=folder, limit=LIMIT)
+        if resumed.code != 0:
+            return Outcome("failed", f"{said}; then m3g train {again[0]}: {resumed.error[-300:]}")
+    for name in ("model.safetensors", "metrics.csv"):
+        if (folder / "new" / name).read_bytes() != (folder / "run" / name).read_bytes():
+            return Outcome("failed", f"{said}; {name} differs from that of a run that was not stopped")
+    return Outcome("refused", ended.error.strip()) if ended.refused else Outcome("held")
+
+
+def _starts_together(rng: np.random.Generator, folder: Path, seconds: float) -> Outcome:
+    """Trainings without --out that start within a moment of each other: each gets a folder of its own."""
+    number = int(rng.integers(2, 5))
+    started = [Started(["train", *SHORT], folder=folder) for _ in range(number)]
+    ended = [one.end(limit=LIMIT) for one in started]
+    for one in ended:
+        if one.code != 0:
+            return Outcome("failed", f"{number} at once, exit code {one.code}: {one.error[-300:]}")
+    whole = sorted(path.parent.name for path in (folder / "runs").glob("*/results.json"))
+    if whole != [f"infonce-pwe-{i + 1}" for i in range(number)]:
+        return Outcome("failed", f"{number} at once made {whole}")
+    return Outcome("failed", f"left behind: {left}") if (left := _leftovers(folder)) else Outcome("held")
+
+
+KINDS: dict[str, tuple[str, Attempt]] = {
+    **{f"interrupt, {command}": (command, _ended_by(signal.SIGINT, command)) for command in COMMANDS},
+    **{f"kill, {command}": (command, _ended_by(signal.SIGKILL, command)) for command in COMMANDS},
+    **{f"disk full, {command}": (command, _full_disk(command)) for command in COMMANDS},
+    "disk full, train": ("train", _full_disk_while_training),
+    "starts together": ("train", _starts_together),
+}
+
+
+def _in_one_line(ended: Ended, code: int) -> bool:
+    return ended.code == code and len(ended.error.strip().splitlines()) == 1
+
+
+def _leftovers(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob(".*.tmp"))
+
+
+def _content(path: Path) -> str:
+    """What a command wrote, without how long it took and the time of day."""
+    return re.sub(r'("seconds": )[0-9.e-]+|\d+ ?:\d+(:\d+)?', r"\1", path.read_text(encoding="utf-8"))
+
+
+def _as_before(command: str, folder: Path, before: str, said: str) -> Outcome:
+    """The old or the new file is there, whole; the command succeeds, and nothing is left behind."""
+    path = folder / "run" / COMMANDS[command]
+    if _content(path) != before:
+        return Outcome("failed", f"{said}; {path.name} is not whole")
+    again = m3g_command([command, "run"], folder=folder, limit=LIMIT)
+    if again.code != 0:
+        return Outcome("failed", f"{said}; then again: {again.error[-300:]}")
+    if _content(path) != before:
+        return Outcome("failed", f"{said}; then again: {path.name} differs")
+    return Outcome("failed", f"{said}; left behind: {left}") if (left := _leftovers(folder)) else Outcome("held")
