@@ -84,6 +84,7 @@ CASES = [
     (["--loop.strategy", "nonsense"], "strategy nonsense"),
     (["--loop.strategy", "fsdp"], "loop.strategy fsdp must have several processes"),
     (["--loop.strategy", "fsdp", "--loss", "symile"], "loss must be one without parameters of its own"),
+    (["--loop.chunk_size", "0"], "loop.chunk_size must be a whole number of at least 1, got 0"),
     (["--loop.clip", "-1"], "loop.clip must be a positive"),
     (["--seed", "-1"], "seed must be"),
     (["--teacher.momentum", "2"], "teacher.momentum must be"),

@@ -58,8 +58,8 @@ def losses(folder):
 def test_two_processes_train_like_one_with_the_full_batch(tmp_path, views, torchrun, command):
     common = ["train", *views, "--loop.epochs", "4", *SMALL, "--loss_options.gather", "true"]
     assert main([*common, "--out", "one", "--data_options.batch_size", "32"]) == 0
-    for start, out in ((torchrun, "two"), (command, "started")):
-        code, output = start(*common, "--data_options.batch_size", "16", "--out", out)
+    for start, out, chunks in ((torchrun, "two", ["--loop.chunk_size", "5"]), (command, "started", [])):
+        code, output = start(*common, "--data_options.batch_size", "16", "--out", out, *chunks)
         assert code == 0, output
         assert "threads left" not in output
     assert len(losses(tmp_path / "one")) == 12
@@ -75,7 +75,7 @@ def test_sharded_weights_train_like_whole_ones_also_after_a_kill(tmp_path, views
     common += ["--loop.checkpoint_every", "2", "--heads.hidden", "32"]
     common += ["--teacher.enabled", "true", "--heads.predictor", "true", "--teacher.momentum", "0.5"]
     assert main([*common, "--out", "one", "--data_options.batch_size", "32"]) == 0
-    sharded = ["--loop.strategy", "fsdp", "--out", "two", "--data_options.batch_size", "16"]
+    sharded = ["--loop.strategy", "fsdp", "--out", "two", "--data_options.batch_size", "16", "--loop.chunk_size", "5"]
     code, output = torchrun(*common, *sharded, killed=(7, 0.005))
     assert code == -signal.SIGKILL, output
     assert not (tmp_path / "two" / "model.safetensors").exists()

@@ -74,6 +74,19 @@ def test_the_default_is_the_mean_over_the_processes(ranks, case):
         close(results[name, str(options), masked, taught, False][1], means)
 
 
+@pytest.mark.parametrize("wrapped", ["model", "encoders"])
+@pytest.mark.parametrize("case", CASES, ids=label)
+def test_chunks_are_the_full_batch_and_reduce_gradients_once(ranks, case, wrapped):
+    name, options, masked, taught = case
+    for results in ranks:
+        if (name, str(options), masked, taught, wrapped) not in results["chunks"]:
+            assert list(two.model(name, options, seed=0).loss.parameters())
+            continue
+        *found, reductions = results["chunks"][name, str(options), masked, taught, wrapped]
+        close(tuple(found), results[name, str(options), masked, taught, True])
+        assert reductions == 1
+
+
 def test_what_does_not_fit_together_is_refused_by_all(ranks):
     first, second = (results["refusals"] for results in ranks)
     assert first == second

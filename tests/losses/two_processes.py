@@ -11,10 +11,12 @@ import torch
 import torch.distributed as dist
 import torch.distributed.nn.functional  # before there is a group, which its default arguments would keep alive
 from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
 import m3g
 from m3g import losses
+from m3g.nets import embed_in_chunks
 from threads import group_threads
 
 WORLD, K, N, D_IN, D = 2, 3, 5, 7, 6
@@ -110,6 +112,38 @@ def mask_on_one_process(rank):
     )
 
 
+class Chunked(Model):
+    """The same model, which embeds two rows at a time."""
+
+    def forward(self, inputs, mask, teacher):
+        views = [embed_in_chunks(encoder, x, chunk_size=2) for encoder, x in zip(self.encoders, inputs)]
+        return self.loss(views, mask=mask, **({} if teacher is None else {"teacher": teacher}))
+
+
+def in_chunks(rank):
+    """Loss and gradients of every case, DDP around the model or each encoder, and reductions per parameter."""
+    for name, options, masked, taught in cases():
+        for wrapped in ("model", "encoders"):
+            module = model(name, {**options, "gather": True}, seed=rank)
+            module.__class__ = Chunked
+            parts = [module] if wrapped == "model" else list(module.encoders)
+            if wrapped == "encoders" and any(True for _ in module.loss.parameters()):
+                continue  # nothing would average the gradient of the loss's own parameters
+            reduced = []
+
+            def count(_, bucket, reduced=reduced):
+                reduced.extend(bucket.parameters())
+                return default_hooks.allreduce_hook(dist.group.WORLD, bucket)
+
+            replicas = [DistributedDataParallel(part) for part in parts]
+            for replica in replicas:
+                replica.register_comm_hook(None, count)
+            if wrapped == "encoders":
+                module.encoders = nn.ModuleList(replicas)
+            found = loss_and_gradients(replicas[0] if wrapped == "model" else module, share(data(masked, taught), rank))
+            yield (name, str(options), masked, taught, wrapped), (*found, len(reduced) / len(found[1]))
+
+
 def compute(rank):
     """Everything that the test compares."""
     results = {}
@@ -121,6 +155,7 @@ def compute(rank):
             results[key] = loss_and_gradients(module, share(data(masked, taught), rank))
     results["refusals"] = list(refusals(rank))
     results["random solvers"] = list(random_solvers(rank))
+    results["chunks"] = dict(in_chunks(rank))
     results["mask on one process"] = mask_on_one_process(rank)
     return results
 

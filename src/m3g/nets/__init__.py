@@ -2,6 +2,7 @@
 
 from m3g.nets.backbones import ModuleEncoder, TransformersEncoder, import_module_class
 from m3g.nets.build import build_encoders, build_net
+from m3g.nets.chunks import embed_in_chunks
 from m3g.nets.encoders import MLP, EEGEncoder
 from m3g.nets.heads import Head, Predictor, Projector
 from m3g.nets.multiview import MultiViewNet
@@ -22,6 +23,7 @@ __all__ = [
     "build_encoder",
     "build_encoders",
     "build_net",
+    "embed_in_chunks",
     "import_module_class",
     "processor_of",
 ]

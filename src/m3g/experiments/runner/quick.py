@@ -54,7 +54,7 @@ def _embed_together(module: MultiViewModule) -> None:
     """Pass all views through a shared encoder at once, where that changes nothing but the time."""
     apart = (torch.nn.Dropout, torch.nn.modules.batchnorm._BatchNorm)  # they see which points come together
     shared = len(module.net.encoders) == 1 and module.teacher_settings.student_views is None
-    if not shared or any(isinstance(part, apart) for part in module.net.modules()):
+    if not shared or module.chunk_size is not None or any(isinstance(part, apart) for part in module.net.modules()):
         return
 
     def embed(views: list[Tensor], shown: list[int]) -> tuple[Tensor, Tensor | None]:

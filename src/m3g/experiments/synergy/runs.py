@@ -32,7 +32,7 @@ from m3g.experiments.synergy import tables
 from m3g.experiments.synergy.scores import SCORES, found, selected
 from m3g.experiments.synergy.sets import SETS, TUNED_ON, sets
 from m3g.training import build_data
-from m3g.training.loop.module import NonFiniteLoss
+from m3g.training.loop.nonfinite import NonFiniteLoss
 
 SEEDS, TUNING_SEED = 5, 100
 POINTS, STEPS, EMBEDDING = 32, 1500, 32

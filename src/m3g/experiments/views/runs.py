@@ -43,7 +43,7 @@ from m3g.experiments.views.grids import BIAS, FIXED, GRIDS, LOSS_OF, READOUT
 from m3g.experiments.views.metrics import measure, validation
 from m3g.experiments.views.scores import BATCH
 from m3g.experiments.views.sets import SETS
-from m3g.training.loop.module import NonFiniteLoss
+from m3g.training.loop.nonfinite import NonFiniteLoss
 
 Candidates = tuple[Candidate, ...]
 TUNING_SEED = 100

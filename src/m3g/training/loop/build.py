@@ -13,8 +13,10 @@ from m3g import losses
 from m3g._options import typed
 from m3g.costs import CircularVariance
 from m3g.nets import MultiViewNet
+from m3g.nets.chunks import refuse_batch_norm
 from m3g.solvers import Auto, Sampled
-from m3g.training.loop.module import KEPT_VIEWS, MultiViewModule, seed_everything
+from m3g.training.loop.module import KEPT_VIEWS, MultiViewModule
+from m3g.training.loop.seeds import seed_everything
 from m3g.training.mismatch.reliability import Mismatch
 from m3g.training.runs.export import network
 from m3g.training.settings.config import Config
@@ -49,6 +51,8 @@ def build_module(config: Config, data: data_sets.ViewsData, *, trust: bool = Fal
     loss = build_loss(config)
     seed_everything(config.seed, 0)
     net = network(settled(config, data), data, trust=trust)
+    if config.loop.chunk_size is not None:
+        refuse_batch_norm(net.train())  # which leaves a frozen encoder in evaluation mode
     seconds = encoder_seconds(net, k=data.k, batch_size=data.batch_size)
     shown, number = subsets(config, loss, k=data.k, batch_size=data.batch_size, encoder_seconds=seconds)
     n = data.batch_size
@@ -84,6 +88,7 @@ def build_module(config: Config, data: data_sets.ViewsData, *, trust: bool = Fal
         subsets_per_step=number,
         view_dropout=config.view_dropout,
         mismatch=_mismatch(data) if config.mismatch else None,
+        chunk_size=config.loop.chunk_size,
         batch_size=data.batch_size,
         seed=config.seed,
     )

@@ -15,7 +15,8 @@ from m3g.data import ViewsData
 from m3g.training.loop import checkpoint, logs
 from m3g.training.loop.build import build_data, build_module
 from m3g.training.loop.loggers import Loggers
-from m3g.training.loop.module import MultiViewModule, NonFiniteLoss
+from m3g.training.loop.module import MultiViewModule
+from m3g.training.loop.nonfinite import NonFiniteLoss
 from m3g.training.loop.processes import abandon_group, end_group, is_first, prepare_group, started
 from m3g.training.loop.trainer import build_trainer
 from m3g.training.mismatch.entries import write_entries

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from m3g.training.loop.seeds import seed_everything
+
 if TYPE_CHECKING:  # the scikit-learn estimator trains without Lightning
     from m3g.data import ViewsData
     from m3g.training.loop.module import MultiViewModule
@@ -94,8 +96,6 @@ def place(module: MultiViewModule, config: Config, *, per_epoch: int) -> None:
 
 def step_loss(module: MultiViewModule, batch: Any, step: int) -> Tensor:
     """The loss of a placed module at a step, with the random numbers of that step."""
-    from m3g.training.loop.module import seed_everything
-
     assert module.position is not None
     module.position.step = module.position.batch = step
     seed_everything(module.seed, 1 + step)

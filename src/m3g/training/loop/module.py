@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import random
 from typing import Any
 
 import lightning.pytorch as pl
@@ -13,21 +12,18 @@ from torch import Tensor, nn
 
 from m3g.data.entries import drop_entries, hashed_draws
 from m3g.losses import ViewLoss
-from m3g.nets import MultiViewNet, Teacher
+from m3g.nets import MultiViewNet, Teacher, embed_in_chunks
 from m3g.training.loop import optim
 from m3g.training.loop.light import Position
+from m3g.training.loop.nonfinite import NonFiniteLoss
 from m3g.training.loop.schedules import cosine, warmup_cosine
+from m3g.training.loop.seeds import seed_everything
 from m3g.training.loop.sharding import shard
 from m3g.training.mismatch.reliability import Mismatch
 from m3g.training.settings.config import OptimSettings, TeacherSettings
 
 Batch = dict[str, Any]
 KEPT_VIEWS = 2  # that a row keeps under view dropout: the loss compares at least two
-SHOWN_ROWS = 10  # of a batch, in a message
-
-
-class NonFiniteLoss(ValueError):
-    """The loss or its gradient is no longer a number."""
 
 
 class MultiViewModule(pl.LightningModule):
@@ -42,6 +38,7 @@ class MultiViewModule(pl.LightningModule):
         subsets_per_step: of how many random subsets of that size a step takes the mean.
         view_dropout: the probability with which a step leaves an entry (a view of a row) out of the loss.
         mismatch: judges the entries of every batch and leaves the doubtful ones out; by default all are trusted.
+        chunk_size: rows of a view that are embedded at a time, see `m3g.nets.embed_in_chunks`; None embeds all at once.
         batch_size: points of a batch, which `optim.reference_batch` is compared with.
         seed: fixes what each step draws at random (dropout, augmentations, the split into student and
             teacher).
@@ -64,6 +61,7 @@ class MultiViewModule(pl.LightningModule):
         subsets_per_step: int = 1,
         view_dropout: float = 0.0,
         mismatch: Mismatch | None = None,
+        chunk_size: int | None = None,
         batch_size: int | None = None,
         seed: int = 0,
     ) -> None:
@@ -77,6 +75,7 @@ class MultiViewModule(pl.LightningModule):
         self.subsets_per_step = subsets_per_step
         self.view_dropout = view_dropout
         self.mismatch = mismatch
+        self.chunk_size = chunk_size
         self.batch_size = batch_size
         self.seed = seed
         if self.optim_settings.reference_batch is not None and batch_size is None:
@@ -97,7 +96,7 @@ class MultiViewModule(pl.LightningModule):
         shown = sorted({l for subset in subsets for l in subset})
         embeddings, teacher = self.embed(views, shown)
         if not bool(torch.isfinite(embeddings).all()):
-            raise NonFiniteLoss(self._stopped("the embeddings are not finite", batch))
+            raise self._stopped("the embeddings are not finite", batch)
         if self.mismatch is not None:
             mask = self.without_doubtful(embeddings, mask, batch["index"], shown)
         if self.view_dropout > 0:
@@ -108,9 +107,9 @@ class MultiViewModule(pl.LightningModule):
         try:
             loss = self.compare(embeddings, teacher, None if mask is None else mask[shown], places)
         except FloatingPointError as error:
-            raise NonFiniteLoss(self._stopped(str(error), batch)) from error
+            raise self._stopped(str(error), batch) from error
         if not bool(torch.isfinite(loss)):
-            raise NonFiniteLoss(self._stopped(f"the loss is {float(loss.detach())}", batch))
+            raise self._stopped(f"the loss is {float(loss.detach())}", batch)
         self._batch = batch
         if self.position is None:
             self.report(loss, batch)
@@ -119,14 +118,26 @@ class MultiViewModule(pl.LightningModule):
     def embed(self, views: list[Tensor], shown: list[int]) -> tuple[Tensor, Tensor | None]:
         """Embeddings (k, n, d) of the views `shown`; to leave one out, also the teacher's."""
         if self.teacher is None:
-            return _stack(dict.fromkeys(shown, self.net), views), None
+            return self._stack(dict.fromkeys(shown, self.net), views), None
         students = self.teacher_settings.student_views
         if students is None:
             student, teacher = dict.fromkeys(shown, self.net), dict.fromkeys(shown, self.teacher)
-            return _stack(student, views), _stack(teacher, views)
+            return self._stack(student, views), self._stack(teacher, views)
         # the teacher computes without gradient, so the activations of its views are dropped at once
         chosen = self._random(2).permutation(shown)[:students]
-        return _stack({l: self.net if l in chosen else self.teacher for l in shown}, views), None
+        return self._stack({l: self.net if l in chosen else self.teacher for l in shown}, views), None
+
+    def _stack(self, networks: dict[int, Any], views: list[Tensor]) -> Tensor:
+        """Embeddings of the views l, each by its network."""
+        size = self.chunk_size
+        return torch.stack(
+            [
+                net.embed_view(views[l], l)
+                if size is None
+                else embed_in_chunks(net.embed_view, views[l], l, chunk_size=size)
+                for l, net in networks.items()
+            ]
+        )
 
     def without_doubtful(
         self, embeddings: Tensor, mask: Tensor | None, index: Tensor, shown: list[int]
@@ -205,20 +216,11 @@ class MultiViewModule(pl.LightningModule):
         grads = [p.grad for p in self.parameters() if p.grad is not None]
         norm = torch.nn.utils.get_total_norm(grads)
         if not self.now.skips_overflow and not bool(torch.isfinite(norm)):
-            raise NonFiniteLoss(self._stopped(f"the gradient's norm is {float(norm)}", self._batch))
+            raise self._stopped(f"the gradient's norm is {float(norm)}", self._batch)
 
-    def _stopped(self, what: str, batch: Batch) -> str:
-        """What happened, what to change, and on which rows: before the first step it can only be the data."""
-        step, rows = self.now.step, batch.get("index")
-        indices = "unknown" if rows is None else str(rows[:SHOWN_ROWS].tolist())
-        more = "" if rows is None or len(rows) <= SHOWN_ROWS else f" and {len(rows) - SHOWN_ROWS} more"
-        advice = (
-            "look for very large values in the data, before the first step there is nothing else"
-            if step == 0
-            else f"the learning rate is {self.learning_rate(step):.3g}: try a smaller optim.learning_rate than "
-            f"{self.optim_settings.learning_rate:g}, then look at the data"
-        )
-        return f"training stopped at step {step}: {what}; {advice}, rows with the indices {indices}{more}"
+    def _stopped(self, what: str, batch: Batch) -> NonFiniteLoss:
+        step, peak = self.now.step, self.optim_settings.learning_rate
+        return NonFiniteLoss.at(step, what, batch.get("index"), rate=self.learning_rate(step), peak=peak)
 
     # ---------------------------------------------------------------- schedules
 
@@ -290,20 +292,3 @@ class MultiViewModule(pl.LightningModule):
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
         seed_everything(self.seed, 1 + self.trainer.fit_loop.epoch_loop.total_batch_idx, self.global_rank)
-
-
-def _stack(networks: dict[int, Any], views: list[Tensor]) -> Tensor:
-    """Embeddings of the views l, each by its network."""
-    return torch.stack([net.embed_view(views[l], l) for l, net in networks.items()])
-
-
-def seed_everything(seed: int, step: int, rank: int = 0) -> None:
-    """Make the random numbers of torch, numpy and python a function of three numbers."""
-    mixed = int(np.random.SeedSequence([seed, step, rank]).generate_state(1, np.uint32)[0])
-    if torch.accelerator.is_available():
-        torch.manual_seed(mixed)
-    else:
-        # Without an accelerator torch.manual_seed keeps a trace of every call for one, without end.
-        torch.default_generator.manual_seed(mixed)
-    np.random.seed(mixed)  # noqa: NPY002 - user code may draw from the global generator
-    random.seed(mixed)

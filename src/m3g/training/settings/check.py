@@ -26,6 +26,7 @@ def check(config: Config) -> None:
         checks.positive_int(f"loop.{name}", getattr(loop, name))
     for name, value in (
         ("loop.max_steps", loop.max_steps),
+        ("loop.chunk_size", loop.chunk_size),
         ("heads.hidden", config.heads.hidden),
         ("optim.reference_batch", optim.reference_batch),
     ):

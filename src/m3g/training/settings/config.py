@@ -94,6 +94,8 @@ class LoopSettings:
         max_steps: stop after this many optimiser steps, whatever epochs says; None does not stop early
         precision: Lightning's name of a precision, e.g. 32-true, bf16-mixed, 16-mixed
         accumulate: batches whose gradients are added up before each optimiser step
+        chunk_size: rows of a view that are embedded at a time, so that memory holds the activations of these only; they
+            are computed twice, and the loss is still that of the whole batch; None embeds all rows at once
         clip: largest gradient norm; None does not clip
         accelerator: cpu, gpu, ...; auto takes the fastest there is
         devices: processes on this machine (torchrun sets its own number)
@@ -108,6 +110,7 @@ class LoopSettings:
     max_steps: int | None = None
     precision: str = "32-true"
     accumulate: int = 1
+    chunk_size: int | None = None
     clip: float | None = 1.0
     accelerator: str = "auto"
     devices: int = 1

@@ -1,0 +1,155 @@
+"""Gradient caching: the activations of one chunk in memory, the loss and its gradient those of the whole batch."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
+
+from m3g import _checks as checks
+
+
+def embed_in_chunks(encoder: Callable[..., Tensor], *inputs: Any, chunk_size: int, **named_inputs: Any) -> Tensor:
+    """Embed a batch in chunks whose activations are discarded and recomputed in the backward pass.
+
+    A contrastive loss requires all embeddings of a batch, but not all activations (GradCache): the forward pass keeps
+    the embeddings only. The backward pass first computes the gradient of the loss with respect to all embeddings, then
+    recomputes one chunk after the other and propagates its share of that gradient. Loss and gradients are those of
+    `encoder(*inputs, **named_inputs)` up to rounding; each chunk is encoded twice.
+
+    Every chunk is recomputed with the autocast state and the random numbers (torch, NumPy, Python) of its first pass,
+    so that dropout and augmentations inside the encoder repeat. Generators that the encoder owns are not restored.
+
+    Args:
+        encoder: an `nn.Module`, or a method of one, that treats rows independently. Batch normalisation in training
+            mode does not. `DistributedDataParallel` synchronises the gradients once, whether it wraps the encoder or
+            a module that calls this function.
+        inputs, named_inputs: arguments of the encoder. All tensors in them, also in lists, tuples and mappings, have n
+            rows in dimension 0 and are split; anything else is passed to every call.
+        chunk_size: rows of a chunk.
+
+    Returns:
+        Embeddings (..., n, d).
+
+    Example:
+        >>> _ = torch.manual_seed(0)
+        >>> network, inputs = nn.Sequential(nn.Linear(20, 8), nn.Dropout()), torch.randn(64, 20)
+        >>> embeddings = embed_in_chunks(network, inputs, chunk_size=16)
+        >>> embeddings.shape
+        torch.Size([64, 8])
+        >>> embeddings.square().mean().backward()  # recomputes four chunks
+
+    References:
+        L. Gao, Y. Zhang, J. Han, J. Callan: Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup,
+        2021, https://arxiv.org/abs/2101.06983.
+    """
+    checks.positive_int("chunk_size", chunk_size)
+    network = encoder.module if isinstance(encoder, DistributedDataParallel) else encoder
+    refuse_batch_norm(network)
+    n = _num_rows(inputs, named_inputs)
+    embeddings = []
+    for first in range(0, n, chunk_size):
+        part = slice(first, first + chunk_size)
+        # DDP prepares its reducer in its own forward pass: once per backward pass, and not when recomputing.
+        calls = iter([encoder] if part.stop >= n else [])
+
+        def run(rows: Any, named_rows: Any, calls: Iterator[Callable[..., Tensor]] = calls) -> Tensor:
+            return next(calls, network)(*rows, **named_rows)
+
+        rows, named_rows = _take(inputs, part), _take(named_inputs, part)
+        if torch.is_grad_enabled():
+            chunk = checkpoint(run, rows, named_rows, use_reentrant=False, context_fn=_host_random_contexts)
+        else:
+            chunk = run(rows, named_rows)
+        _check_embeddings(chunk, min(part.stop, n) - first)
+        embeddings.append(chunk)
+    return torch.cat(embeddings, dim=-2)
+
+
+def refuse_batch_norm(encoder: object) -> None:
+    """Refuse an encoder whose output for a row depends on the other rows of its chunk."""
+    owner = encoder if isinstance(encoder, nn.Module) else getattr(encoder, "__self__", None)
+    if not isinstance(owner, nn.Module):
+        raise ValueError(f"encoder must be an nn.Module or a method of one, got {checks.described(encoder)}.")
+    for name, module in owner.named_modules():
+        if isinstance(module, _BatchNorm) and (module.training or module.running_mean is None):
+            raise ValueError(
+                "encoder must have no batch normalisation in training mode with chunk_size, because its statistics "
+                f"would be those of a chunk, got {type(module).__name__} {name!r}: call its eval() or use LayerNorm."
+            )
+
+
+def _num_rows(*values: Any) -> int:
+    """The common size of dimension 0 of all tensors."""
+    sizes = sorted({tensor.shape[0] if tensor.ndim else 0 for value in values for tensor in _tensors(value)})
+    if len(sizes) != 1 or sizes[0] < 1:
+        got = f"tensors with {' and '.join(map(str, sizes))} rows" if sizes else "no tensor"
+        raise ValueError(f"inputs must be tensors with the same number of rows, at least 1, got {got}.")
+    return sizes[0]
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, (list, tuple, Mapping)):
+        for part in value.values() if isinstance(value, Mapping) else value:
+            yield from _tensors(part)
+
+
+def _take(value: Any, part: slice) -> Any:
+    """The rows `part` of all tensors in nested lists, tuples and mappings."""
+    if isinstance(value, Tensor):
+        return value[part]
+    if isinstance(value, Mapping):
+        return {name: _take(each, part) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        parts = [_take(each, part) for each in value]
+        return parts if isinstance(value, list) else tuple(parts)
+    return value
+
+
+def _check_embeddings(chunk: object, rows: int) -> None:
+    if not isinstance(chunk, Tensor) or chunk.ndim < 2 or chunk.shape[-2] != rows:
+        got = f"shape {checks.shape_of(chunk)}" if isinstance(chunk, Tensor) else checks.described(chunk)
+        raise ValueError(f"encoder must return a tensor (..., n, d) for a chunk of n = {rows} rows, got {got}.")
+
+
+def _host_random_contexts() -> tuple[contextlib.AbstractContextManager[None], contextlib.AbstractContextManager[None]]:
+    """Contexts of a chunk's first pass and of its replay, which draws the same from NumPy and Python.
+
+    PyTorch's `checkpoint` itself restores only the generators of torch.
+    """
+    kept: list[tuple[Any, Any]] = []
+
+    @contextlib.contextmanager
+    def record() -> Iterator[None]:
+        kept.append(_host_random_state())
+        yield
+
+    @contextlib.contextmanager
+    def replay() -> Iterator[None]:
+        now = _host_random_state()
+        _set_host_random_state(kept[0])
+        try:
+            yield
+        finally:
+            _set_host_random_state(now)
+
+    return record(), replay()
+
+
+def _host_random_state() -> tuple[Any, Any]:
+    return np.random.get_state(), random.getstate()  # noqa: NPY002 - encoders may draw from the global generator
+
+
+def _set_host_random_state(state: tuple[Any, Any]) -> None:
+    np.random.set_state(state[0])  # noqa: NPY002
+    random.setstate(state[1])

@@ -1,0 +1,20 @@
+"""The random numbers of a step as a function of the seed, the step and the process."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import torch
+
+
+def seed_everything(seed: int, step: int, rank: int = 0) -> None:
+    """Make the random numbers of torch, numpy and python a function of three numbers."""
+    mixed = int(np.random.SeedSequence([seed, step, rank]).generate_state(1, np.uint32)[0])
+    if torch.accelerator.is_available():
+        torch.manual_seed(mixed)
+    else:
+        # Without an accelerator torch.manual_seed keeps a trace of every call for one, without end.
+        torch.default_generator.manual_seed(mixed)
+    np.random.seed(mixed)  # noqa: NPY002 - user code may draw from the global generator
+    random.seed(mixed)
