@@ -1,5 +1,7 @@
 """Curves and matrices as pictures."""
 
+import errno
+
 import pytest
 import torch
 
@@ -20,6 +22,21 @@ def test_pictures_are_written(tmp_path):
     ranks = plot_matrix(torch.ones(3, 3), ["a", "b", "c"], tmp_path / "rank.png", title="Rank", percent=False)
     for path in (curves, matrix, ranks):
         assert min(size_of(path)) > 300
+
+
+def test_a_picture_that_cannot_be_written_stays_as_it_was(tmp_path, monkeypatch):
+    path = plot_curves({"loss": {"train": ([1, 2], [3.0, 2.0])}}, tmp_path / "curves.png")
+    before = path.read_bytes()
+
+    def full(self, content):
+        self.touch()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(type(path), "write_bytes", full)
+    with pytest.raises(OSError, match=r"curves\.png"):
+        plot_curves({"loss": {"train": ([1, 2], [5.0, 2.0])}}, path)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_matrix_tells_chance_and_leaves_out_what_is_trivial(tmp_path, monkeypatch):

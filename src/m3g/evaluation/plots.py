@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,11 +24,22 @@ def new_figure(columns: int, *, width: float = 5.5, height: float = 4.4) -> tupl
 
 
 def save(figure: Any, path: str | Path) -> Path:
+    """Write a figure; the file is whole or, after an error, what it was before."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     for text in figure.findobj(_checks.extra("matplotlib.text", "plot").Text):
         text.set_parse_math(False)  # a user's names are words: a $ in them does not start a formula
-    figure.savefig(path)
+    content = io.BytesIO()
+    figure.savefig(content, format=path.suffix[1:] or None)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_bytes(content.getvalue())
+        os.replace(temporary, path)
+    except BaseException as error:
+        temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise OSError(error.errno, error.strerror, str(path)) from error
+        raise
     return path
 
 
