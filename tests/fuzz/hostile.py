@@ -116,11 +116,16 @@ def _read_only(folder: Path) -> Prepared:
 
 
 def _file(make: Callable[[Path], list[str]]) -> Callable[[Path], Prepared]:
-    """A file of a stranger: nothing may be left of the run that it was meant for."""
+    """A file of a stranger: no run is left, unless it has trained and can be resumed (images are read meanwhile)."""
 
     def prepare(folder: Path) -> Prepared:
         words = make(folder)
-        return words, lambda _: "a run was made" if (folder / "runs").exists() else ""
+
+        def no_rest(ended: Ended) -> str:
+            left = [run for run in folder.glob("runs/*") if not (run / "checkpoints" / "last.ckpt").exists()]
+            return f"left behind: {left}" if left else ""
+
+        return words, no_rest
 
     return prepare
 
