@@ -8,6 +8,7 @@ import signal
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import load_file
 
 import forked
@@ -129,6 +130,51 @@ def test_a_loaded_network_takes_what_a_user_has(trained, tmp_path):
     ):
         with pytest.raises(ValueError, match=message):
             net.embed(wrong)
+
+
+def test_single_values_pictures_and_frames_are_taken(trained, tmp_path):
+    pandas = pytest.importorskip("pandas")
+    folder, _, _ = trained
+    net = m3g.load(folder / "run")
+    content = rows(tmp_path / "new", 3, seed=5, absent=False)
+    expected = net.embed(str(write_csv(tmp_path / "new", content))).embeddings
+    paths = [tmp_path / "new" / row["photo"] for row in content]
+    pictures = [Image.open(path) for path in paths]
+    cells = [{"age": row["age"], "colour": row["colour"]} for row in content]
+    frame = pandas.DataFrame([{**row, "photo": str(path), "sound": None} for row, path in zip(content, paths)])
+    near = {"rtol": 1e-4, "atol": 1e-5}
+    for view, given in (
+        ("photo", pictures),
+        ("photo", [pictures[0], *paths[1:]]),
+        ("table", cells),
+        ("table", pandas.DataFrame(cells)),
+        ("caption", frame["caption"]),
+    ):
+        l = net.view_names.index(view)
+        torch.testing.assert_close(net.embed({view: given}).embeddings[l], expected[l], **near)
+    whole = net.embed(frame[["caption", "photo", "age", "colour"]])
+    for l, view in enumerate(net.view_names):
+        assert bool(whole.mask[l].all()) == (view in ("caption", "photo", "table"))
+        if bool(whole.mask[l].all()):
+            torch.testing.assert_close(whole.embeddings[l], expected[l], **near)
+    single = {
+        "photo": pictures[0],
+        "sound": str(tmp_path / "new" / content[0]["sound"]),
+        "caption": content[0]["caption"],
+        "table": cells[0],
+        "vector": content[0]["vector"],
+    }
+    torch.testing.assert_close(net.embed(single).embeddings, expected[:, :1], **near)
+    for wrong, message in (
+        ({"caption": pictures[0]}, "view 'caption' must be text, got an image"),
+        ({"vector": object()}, r"view 'vector' must be numbers with rows of shape \(4,\), got"),
+        ({"photo": [pictures[0], "nowhere.png"]}, "must be image files that exist, got 'nowhere.png'"),
+        ({"table": {"age": [1, 2], "colour": ["red"]}}, "view 'table' must have columns of one length"),
+        (pandas.DataFrame({"taste": [1]}), "views must have at least one of the columns .*, got taste"),
+    ):
+        with pytest.raises(ValueError, match=message) as error:
+            net.embed(wrong)
+        assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int16", "int64", "float16", "float32", "float64", "bool"])

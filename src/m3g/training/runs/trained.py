@@ -13,6 +13,7 @@ from torch import Tensor
 from m3g.data.tables.new_objects import from_cells, from_pixels, open_new
 from m3g.evaluation import Embedded
 from m3g.nets import MultiViewNet
+from m3g.training.runs.given import as_given, is_frame, split_frame
 
 ROWS = 256  # that are embedded at a time
 
@@ -23,7 +24,8 @@ class TrainedNet(MultiViewNet):
     Views are a list of k or a dictionary by their names; None, or a missing name, is an absent view, and so is a row
     of NaN. Each is a tensor or an array of any type with the samples as they are in the user's files, or, where the
     run was trained on a table, what its cells would be: texts, paths, a mapping of columns; images may be whole
-    numbers from 0 to 255. The path of a table stands for all of its views.
+    numbers from 0 to 255, or images of PIL. One value (a text, a path, an image, a vector, a dictionary of cells) is a
+    view of one row. The path of a table, or a data frame with its columns, stands for all of its views.
     """
 
     view_names: list[str]
@@ -85,6 +87,8 @@ class TrainedNet(MultiViewNet):
 
     def _given(self, views: Any) -> tuple[list[Tensor | None], Tensor]:
         """k tensors or None, and the mask, of views as a user gives them."""
+        if is_frame(views):
+            views = split_frame(views, self.view_names, self.inputs)
         if isinstance(views, Mapping):
             unknown = sorted(set(views) - set(self.view_names))
             if unknown:
@@ -105,10 +109,9 @@ class TrainedNet(MultiViewNet):
     def _read(self, view: Any, l: int) -> tuple[Tensor, Tensor]:
         name, shape = self.view_names[l], self.view_shapes[l]
         recipe = self.inputs[l] if self.inputs else {}
-        words = isinstance(view, (list, tuple)) and any(isinstance(one, (str, bytes, Path)) for one in view)
-        if words or isinstance(view, Mapping):
-            return from_cells(name, recipe, view)
-        tensor = torch.as_tensor(view)
+        tensor = as_given(view, name, shape, recipe)
+        if not isinstance(tensor, Tensor):
+            return from_cells(name, recipe, tensor)
         if recipe.get("kind") == "image" and tensor.dtype == torch.uint8:
             tensor = from_pixels(tensor, shape[-1], recipe)
         tensor = tensor.unsqueeze(1) if tensor.ndim == 1 and shape == (1,) else tensor

@@ -1,0 +1,106 @@
+"""A view as a user has it (one value, a list, images, a data frame), brought into the form that a network reads."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from m3g import _checks
+
+CELLS = (str, bytes, Path)
+
+
+def is_frame(value: Any) -> bool:
+    """Whether a value is a data frame, without an import of pandas or polars."""
+    return hasattr(value, "columns") and hasattr(value, "to_dict") and hasattr(value, "shape")
+
+
+def is_picture(value: Any) -> bool:
+    """Whether a value is an image of PIL, without an import of it."""
+    return all(hasattr(value, name) for name in ("convert", "save", "getbands"))
+
+
+def split_frame(frame: Any, names: Sequence[str], recipes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The views of which a data frame has columns, by their names."""
+    columns = _columns(frame)
+    if not recipes:
+        raise ValueError("views must be arrays for a run that was trained on arrays, got a data frame: pass a dict.")
+    found: dict[str, Any] = {}
+    for name, recipe in zip(names, recipes):
+        here = {column: columns[column] for column in recipe.get("columns", ()) if column in columns}
+        if here:
+            found[name] = here
+    if not found:
+        known = sorted({column for recipe in recipes for column in recipe.get("columns", ())})
+        raise ValueError(f"views must have at least one of the columns {', '.join(known)}, got {', '.join(columns)}.")
+    return found
+
+
+def as_given(view: Any, name: str, shape: tuple[int, ...], recipe: Mapping[str, Any]) -> Any:
+    """A list of cells, a mapping of columns to lists, or a tensor (n, ...); one value is a view of one row."""
+    kind = recipe.get("kind")
+    if is_frame(view):
+        view = _columns(view) if kind else view.to_numpy()
+    elif hasattr(view, "tolist") and hasattr(view, "index") and not isinstance(view, (list, tuple)):
+        view = view.tolist()  # a series
+    if isinstance(view, CELLS) or is_picture(view):
+        view = [view]
+    if isinstance(view, Mapping):
+        lists = {column: cells if _many(cells) else [cells] for column, cells in view.items()}
+        lengths = sorted({len(cells) for cells in lists.values()})
+        if len(lengths) != 1:
+            raise ValueError(f"view {name!r} must have columns of one length, got {lengths or 'no columns'}.")
+        return lists
+    if isinstance(view, (list, tuple)) and view and all(isinstance(row, Mapping) for row in view):
+        return {column: [row.get(column) for row in view] for column in dict.fromkeys(c for row in view for c in row)}
+    if isinstance(view, (list, tuple)) and any(isinstance(one, CELLS) or is_picture(one) for one in view):
+        if any(is_picture(one) for one in view):
+            if kind != "image":
+                raise ValueError(f"view {name!r} must be {kind or 'numbers'}, got an image.")
+            return [_content(one) for one in view]
+        return list(view)
+    return _tensor(view, name, shape, image=kind == "image")
+
+
+def _tensor(view: Any, name: str, shape: tuple[int, ...], *, image: bool) -> Tensor:
+    try:
+        tensor = torch.as_tensor(view)
+    except (TypeError, ValueError, RuntimeError):
+        got = _checks.described(view)
+        raise ValueError(f"view {name!r} must be numbers with rows of shape {shape}, got {got}.") from None
+    one_image = image and tensor.dtype == torch.uint8 and tensor.ndim == 3
+    one_row = tuple(tensor.shape) == shape or (tensor.ndim == 0 and shape == (1,))
+    if one_image or (one_row and shape != ()):
+        tensor = tensor.reshape(1, *tensor.shape) if tensor.ndim else tensor.reshape(1, 1)
+    return tensor
+
+
+def _many(cells: Any) -> bool:
+    return hasattr(cells, "__len__") and not isinstance(cells, (*CELLS, Mapping)) and not is_picture(cells)
+
+
+def _columns(frame: Any) -> dict[str, list[Any]]:
+    """Lists by column; NaN, as pandas marks what is missing, is None."""
+    return {
+        str(column): [None if isinstance(cell, float) and cell != cell else cell for cell in frame[column].to_list()]
+        for column in frame.columns
+    }
+
+
+def _content(cell: Any) -> bytes | None:
+    """The content of an image file, in PNG for an image of PIL, which loses nothing."""
+    if cell is None or isinstance(cell, bytes):
+        return cell
+    if is_picture(cell):
+        file = io.BytesIO()
+        (cell if cell.mode in ("RGB", "RGBA", "L", "P", "1") else cell.convert("RGB")).save(file, format="PNG")
+        return file.getvalue()
+    try:
+        return Path(cell).read_bytes()
+    except OSError:
+        raise ValueError(f"views must be image files that exist, got {str(cell)!r}.") from None
