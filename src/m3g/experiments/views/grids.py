@@ -47,6 +47,7 @@ GRIDS: dict[str, list[dict[str, Any]]] = {
     "infonce-pwe": TEMPERATURES,
     "infonce-ave": TEMPERATURES,
     "m3g-pairs": _each(EPSILON, (0.05, 0.1, 0.2, 0.4)),
+    "m3g-rest": TEMPERATURES,
     "m3g-rising": _each("loss_options.final_epsilon", (0.1, 0.2, 0.4, 0.8)),
     "polyview": TEMPERATURES,
     "mv-infonce": TEMPERATURES,
