@@ -72,7 +72,7 @@ def embeddings(name: str, source: Path, seed: int) -> Views:
 
 
 def shuffled(points: Views, seed: int, orphans: int) -> tuple[Views, list[np.ndarray]]:
-    """200 rows of every view in an order of its own, `orphans` of them in this view only, and their objects."""
+    """Draw 200 shuffled rows per view, `orphans` of which exist in that view only, and the object of each row."""
     rng = np.random.default_rng(seed)
     common = ROWS - orphans
     numbers = [

@@ -14,7 +14,6 @@ continues. Writes benchmarks/results/missing.{json,md}.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import statistics
 from pathlib import Path
@@ -24,7 +23,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 import m3g
-from benchmarks.small_trainings import MEASURES, PROBLEMS, Objective, Problem, store, stored, train
+from benchmarks.small_trainings import MEASURES, PROBLEMS, Objective, Problem, command, store, stored, train
 
 # Every row keeps a view, so that of three views at most two thirds can be missing; of four, past 0.65 a batch may have
 # no two objects with the same two views, which the pairwise losses refuse.
@@ -109,14 +108,5 @@ def table(found: dict[str, dict[str, float]]) -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.missing", description=__doc__.split("\n\n")[0])
-    parser.add_argument("--data", type=Path, required=True, help="folder of the data sets of `m3g reproduce views`")
-    parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results", help="where to write")
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    run(options.data, options.results)
-
-
 if __name__ == "__main__":
-    main()
+    command("missing", __doc__.split("\n\n")[0], run)

@@ -139,8 +139,8 @@ def measure(cost: str, n: int, k: int, epsilon: float) -> dict[str, Any]:
         calls["cv"] = forward_backward(views, "cv", epsilon, "auto")
     row = {"cost": cost, "n": n, "k": k, "epsilon": epsilon, **in_turns(calls)}
     dense = row["dense"]["seconds"]
-    told = ", ".join(f"{name} {_ratio(row, name):.1f}" for name in calls if name != "dense")
-    print(f"  {cost:8s} n={n:<4d} k={k} eps={epsilon:<5g} {dense * 1e3:8.2f} ms; times: {told}", flush=True)
+    ratios = ", ".join(f"{name} {_ratio(row, name):.1f}" for name in calls if name != "dense")
+    print(f"  {cost:8s} n={n:<4d} k={k} eps={epsilon:<5g} {dense * 1e3:8.2f} ms; ratios: {ratios}", flush=True)
     return row
 
 

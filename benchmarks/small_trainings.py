@@ -7,6 +7,7 @@ R@1 from the mean of all others, each in %.
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import json
 import statistics
@@ -98,3 +99,13 @@ def stored(path: Path) -> dict[str, dict[str, float]]:
 
 def store(path: Path, results: dict[str, dict[str, float]]) -> None:
     path.write_text(json.dumps(results, indent=1) + "\n")
+
+
+def command(name: str, description: str, run: Callable[[Path, Path], None]) -> None:
+    """Parse `--data` and `--results` and call `run(data, results)` with one thread."""
+    parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}", description=description)
+    parser.add_argument("--data", type=Path, required=True, help="folder of the data sets of `m3g reproduce views`")
+    parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results", help="where to write")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    run(options.data, options.results)

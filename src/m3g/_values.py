@@ -91,7 +91,7 @@ def among(what: str, got: Iterable[str], known: Iterable[str]) -> None:
 
 
 def meant(got: object, known: Iterable[str]) -> str:
-    """The end of a message about a wrong name: the known name that it stands for elsewhere, or the most similar one.
+    """Return a hint for an unknown name: its synonym here, or the most similar known name.
 
     Example:
         >>> meant("infonce-pw", ["m3g", "infonce-pwe"]), meant("x", ["m3g"])

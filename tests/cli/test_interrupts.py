@@ -44,8 +44,8 @@ MOMENTS = {
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="the moment is found in /proc")
-@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="a process for each core")
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="the moment is read from /proc (Linux)")
+@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="m3g refuses more processes than cores")
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_an_interrupt_of_several_processes_is_one_line(tmp_path, moment):
     process = subprocess.Popen(

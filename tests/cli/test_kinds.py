@@ -6,6 +6,7 @@ import json
 import signal
 
 import numpy as np
+import pandas
 import pytest
 import torch
 from PIL import Image
@@ -133,7 +134,6 @@ def test_a_loaded_network_takes_what_a_user_has(trained, tmp_path):
 
 
 def test_single_values_pictures_and_frames_are_taken(trained, tmp_path):
-    pandas = pytest.importorskip("pandas")
     folder, _, _ = trained
     net = m3g.load(folder / "run")
     content = rows(tmp_path / "new", 3, seed=5, absent=False)

@@ -22,7 +22,7 @@ LAST_WORDS = "M3G_LAST_WORDS"  # a file for what the processes of a run would ha
 
 
 def run_in_processes(count: int, arguments: list[str]) -> int:
-    """Run `m3g` with these arguments in `count` processes; when one fails, all end, and the first reason is told."""
+    """Run `m3g` with these arguments in `count` processes; if one fails, stop all and print its error."""
     with ending_at_once():
         from torch.distributed.elastic.multiprocessing import SignalException
         from torch.distributed.elastic.multiprocessing.errors import ChildFailedError

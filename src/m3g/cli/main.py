@@ -16,7 +16,7 @@ from m3g.cli.parser import Parser
 
 # name: (module, what the list of commands says); a module has `arguments(parser, name)` and `run(args, name)`, and may
 # have `prepare(words)`, which gives the settings of a run among the words, for `args.given`, and the other words,
-# and `names()`, more options that a misspelt one may stand for
+# and `names()`, further option names to suggest for a misspelt one
 COMMANDS = {
     "train": ("train", "learn a representation from k views; start here"),
     "tune": ("tune", "search for settings on the validation split"),

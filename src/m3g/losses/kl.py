@@ -112,7 +112,7 @@ class KLLoss(M3GLoss):
         return gap / solution.epsilon if self.of == "tuples" else pair_divergence(solution)
 
     def report(self, value: Tensor) -> dict[str, float]:
-        """How the solve went; a divergence is the gap in another unit, or that of pairs, and not told as the gap."""
+        """Report how the solve ended. The gap is omitted because this loss is a divergence, in another unit."""
         return self._last_solve()
 
     def extra_repr(self) -> str:

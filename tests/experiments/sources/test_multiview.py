@@ -2,6 +2,7 @@
 
 import json
 
+import h5py
 import numpy as np
 import pytest
 import scipy.io
@@ -55,7 +56,6 @@ def test_npz_with_and_without_labels(tmp_path):
 
 
 def test_hdf5(tmp_path):
-    h5py = pytest.importorskip("h5py")
     with h5py.File(tmp_path / "file.h5", "w") as file:
         file["views/rna"], file["views/protein"], file["labels"] = A, B, LABEL
     found = read_views(tmp_path / "file.h5")
@@ -64,7 +64,6 @@ def test_hdf5(tmp_path):
 
 def test_matlab_of_version_7_3(tmp_path):
     """Cell arrays are references, and matrices are stored by columns."""
-    h5py = pytest.importorskip("h5py")
     with h5py.File(tmp_path / "file.mat", "w") as file:
         file["#refs#/a"], file["#refs#/b"] = A.T, B.T
         file["X"] = np.array([[file["#refs#/a"].ref, file["#refs#/b"].ref]], dtype=h5py.ref_dtype)
