@@ -1,4 +1,4 @@
-"""Sphinx settings: `make docs` builds these pages, and every warning is an error."""
+"""Sphinx configuration. `make docs` builds the pages and treats warnings as errors."""
 
 import re
 from importlib.metadata import version as installed_version
@@ -18,8 +18,10 @@ extensions = [
     "sphinx_design",
     "sphinx_gallery.gen_gallery",
     "sphinx-mathjax-offline",  # formulas without a connection
+    "sphinxcontrib.bibtex",
 ]
-# Tables are included in the pages beside them; the header of the gallery is read by the gallery.
+bibtex_bibfiles = ["references.bib"]
+# Result pages include the tables; the gallery reads its own header.
 exclude_patterns = ["_build", "results/*/table.md", "how_it_works"]
 templates_path = ["_templates"]
 html_theme = "furo"
@@ -28,7 +30,7 @@ html_show_copyright = False
 html_show_sourcelink = False
 html_static_path = ["_static"]
 html_css_files = ["m3g.css"]
-# Options and strings are there to be copied: no dashes for --, no curly quotes.
+# Options and strings must stay copyable: keep -- and straight quotes.
 smartquotes = False
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
@@ -36,10 +38,10 @@ copybutton_prompt_is_regexp = True
 myst_enable_extensions = ["amsmath", "attrs_block", "attrs_inline", "colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
 
-# Docstrings quote code with single backticks and write shapes as they are.
+# Docstrings mark code with single backticks.
 default_role = "code"
 autosummary_generate = True
-# `gram` is a function and `Gram` its module: where file names ignore case, their pages need two names.
+# `gram` is a function and `Gram` a class: their pages need different names on case-insensitive file systems.
 autosummary_filename_map = {
     f"m3g.losses.{name}": f"m3g.losses.{name}_function" for name in losses.__all__ if name.islower()
 }
@@ -52,7 +54,7 @@ python_maximum_signature_line_length = 80
 napoleon_use_rtype = False
 napoleon_use_ivar = True
 
-# The pictures of "How it works": small scripts that are run by every build, an error in one ends it.
+# "How it works": every build runs these scripts, and an error in one aborts the build.
 sphinx_gallery_conf = {
     "examples_dirs": ["how_it_works"],
     "gallery_dirs": ["gallery"],
@@ -69,7 +71,7 @@ sphinx_gallery_conf = {
 
 
 def keep_formulas(app, what, name, obj, options, lines):
-    """In a docstring |x| is a norm and *shape unpacks, where reStructuredText would see a substitution and emphasis."""
+    """Escape |x| (a norm) and *shape (unpacking), which reStructuredText reads as a substitution and emphasis."""
     paragraphs = "\n".join(lines).split("\n\n")
     for i, paragraph in enumerate(paragraphs):
         if ".. math::" not in paragraph and ">>>" not in paragraph:
@@ -80,5 +82,5 @@ def keep_formulas(app, what, name, obj, options, lines):
 
 
 def setup(app):
-    # Before napoleon, which adds markup of its own.
+    # Run before napoleon, which adds its own markup.
     app.connect("autodoc-process-docstring", keep_formulas, priority=100)
