@@ -210,7 +210,7 @@ def test_a_moving_epsilon_goes_by_equal_ratios(name):
     still = m3g.losses.build(name, epsilon=0.02)
     still.set_progress(1.0)
     assert still.epsilon == 0.02
-    assert not still.moves
+    assert not still.scheduled
 
 
 def test_a_moving_epsilon_must_be_positive():

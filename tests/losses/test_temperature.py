@@ -126,7 +126,7 @@ def test_a_wrong_temperature_is_named(wrong):
 
 def test_a_moving_temperature_goes_by_equal_ratios():
     loss = m3g.M3GLoss(temperature=0.05, final_temperature=0.2)
-    assert loss.moves
+    assert loss.scheduled
     for share, expected in ((0.0, 0.05), (0.5, 0.1), (1.0, 0.2), (7.0, 0.2)):
         loss.set_progress(share)
         assert loss.temperature == pytest.approx(expected)

@@ -1,7 +1,7 @@
-"""Losses of k views: one call, `loss(views, *, mask=None)`, for all of them.
+"""Losses of k views with one interface, `loss(views, *, mask=None)`.
 
-`build("infonce-pwe", temperature=0.1)` makes one by name, `available()` lists the names. Every loss is also a
-function and a module of its own.
+`build("infonce-pwe", temperature=0.1)` builds a loss by name and `available()` lists the names. Each loss is also
+available as a function and as a module.
 """
 
 from m3g.losses.aggregate import (

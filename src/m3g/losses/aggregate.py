@@ -1,4 +1,4 @@
-"""Losses of k views made of a loss of two: all pairs, or one against the average of the rest."""
+"""Aggregation of a two-view loss over k views: all pairs, or each view against the average of the rest."""
 
 from __future__ import annotations
 
@@ -29,26 +29,26 @@ def pairwise(
     least_points: int = 1,
     normalize: bool = True,
 ) -> Tensor:
-    r"""The mean of a pair loss over the pairs of views (`pwe`).
+    r"""Mean of a pair loss over all pairs of views (`pwe`, Eq. 3 of the paper).
 
     .. math:: \frac{2}{k(k-1)} \sum_{l<m} \mathcal L_{\rm pair}(X_l, X_m)
 
-    With a teacher the second argument is the teacher's, each view in turn:
+    With a teacher the second argument comes from the teacher and the sum is over ordered pairs:
     :math:`\frac{1}{k(k-1)} \sum_{l \neq m} \mathcal L_{\rm pair}(X_l, T_m)`.
 
     Args:
         views: (k, n, d) or k tensors (n, d).
         pair_loss: any function of two tensors (n, d) that returns a scalar.
-        mask: bool (k, n), the points that are present. A pair of views sees the points that have both, and
-            weighs as many as they are.
+        mask: bool (k, n), False for missing points. A pair of views uses the objects that have both and is weighted
+            by their number.
         teacher: views of the same shape; gets no gradient.
-        first: only these first views as first argument, against all others (e.g. 2 of the full-size crops).
-        symmetric: use each pair both ways round. Without it, a loss that is not symmetric sees l < m only
-            (or every ordered pair, where a teacher or `first` makes the roles differ).
-        least_points: pairs of views with fewer points in common are left out; 2 suits a contrastive loss.
+        first: use only the first `first` views as first argument (e.g. the 2 full-size crops).
+        symmetric: use both orders of each pair. Otherwise an asymmetric loss is evaluated for l < m only, or for all
+            ordered pairs with a teacher or `first`.
+        least_points: skip pairs of views with fewer points in common; use 2 for a contrastive loss.
         normalize: scale every vector to unit length first.
 
-    Cost: that of the pair loss, k²/2 times (InfoNCE: k² n² d).
+    Complexity: k(k - 1)/2 evaluations of the pair loss; O(k² n² d) for InfoNCE.
 
     >>> from m3g.losses import infonce
     >>> pairwise(torch.randn(3, 8, 4), infonce).shape
@@ -85,22 +85,21 @@ def average_of_rest(
     least_points: int = 1,
     normalize: bool = True,
 ) -> Tensor:
-    r"""The mean of a pair loss between each view and the average of the others (`ave`).
+    r"""Mean of a pair loss between each view and the average of the others (`ave`, Eq. 4 of the paper).
 
     .. math:: \frac1k \sum_l \mathcal L_{\rm pair}\Big(X_l, \frac1{k-1} \sum_{m \neq l} X_m\Big)
 
-    With a teacher the average is that of the teacher's views.
+    With a teacher the average is over the teacher's views.
 
     Args:
-        views, pair_loss, mask, teacher, least_points, normalize: as for `pairwise`. With a mask the average
-            of a point is over the other views it has; a point with a single view is left out.
-        renormalize: scale the average back to unit length (the default). Pair losses are made for unit
-            vectors: a shorter average acts as a higher temperature where the other views disagree, and
-            without this `ave` of BYOL is the same function as `pwe` of BYOL. False computes exactly the
-            formula above.
-        symmetric: also the average as first argument and the view as second.
+        views, pair_loss, mask, teacher, least_points, normalize: as for `pairwise`. With a mask the average is over
+            the other views that are present; objects with a single view are skipped.
+        renormalize: scale the average to unit length (the default), because pair losses expect unit vectors: a shorter
+            average acts as a higher temperature where the other views disagree, and makes `ave` of BYOL equal to `pwe`
+            of BYOL. False computes exactly the formula above.
+        symmetric: also use the average as first argument and the view as second.
 
-    Cost: that of the pair loss, k times (InfoNCE: k n² d).
+    Complexity: k evaluations of the pair loss; O(k n² d) for InfoNCE.
 
     >>> from m3g.losses import byol
     >>> average_of_rest(torch.randn(3, 8, 4), byol).shape
@@ -109,18 +108,18 @@ def average_of_rest(
     points, targets, present = sides_of(views, mask, teacher, normalize, least_points)
     if present is None:
         rest = (targets.sum(0) - targets) / (len(points) - 1)
-        seen: Iterable[Tensor | None] = [None] * len(points)
+        complete: Iterable[Tensor | None] = [None] * len(points)
     else:
         others = present.sum(0) - present.to(torch.int64)
         rest = (targets.sum(0) - targets) / others.clamp(min=1).unsqueeze(-1)
-        seen = present & (others > 0)
+        complete = present & (others > 0)
     if renormalize:
         # eps keeps the gradient finite where the mean of the other views is nearly zero.
         rest = to_unit_length(rest, dim=-1, eps=1e-3)
     if present is None and getattr(pair_loss, "takes_batches", False):
         both_ways = [(points, rest), (rest, points)] if symmetric else [(points, rest)]
         return pair_loss(*(torch.cat(side) for side in zip(*both_ways)))
-    sides = list(zip(points, rest, seen))
+    sides = list(zip(points, rest, complete))
     if symmetric:
         sides += [(average, point, both) for point, average, both in sides]
     return mean_over(pair_loss, sides, least_points)
@@ -139,11 +138,11 @@ def sides_of(
 
 
 def mean_over(pair_loss: PairLoss, sides: Iterable[tuple[Tensor, Tensor, Tensor | None]], least_points: int) -> Tensor:
-    """The mean of the pair loss over the sides, each weighing as many points as are seen on both."""
+    """Mean of the pair loss over triples (a, b, points present in both), weighted by their number of points."""
     total, weight = None, 0
-    for a, b, seen in sides:
-        if seen is not None:
-            a, b = a[seen], b[seen]
+    for a, b, present in sides:
+        if present is not None:
+            a, b = a[present], b[present]
         if len(a) < least_points:
             continue
         value = pair_loss(a, b)
@@ -158,7 +157,7 @@ def mean_over(pair_loss: PairLoss, sides: Iterable[tuple[Tensor, Tensor, Tensor 
 
 
 class Pairwise(ViewLoss):
-    """`pairwise` as a module; a pair loss that is a module has its parameters trained along."""
+    """Module form of `pairwise`; registers the parameters of a pair loss that is a module."""
 
     takes_teacher = True
 
@@ -190,7 +189,7 @@ class Pairwise(ViewLoss):
 
 
 class AverageOfRest(ViewLoss):
-    """`average_of_rest` as a module."""
+    """Module form of `average_of_rest`."""
 
     takes_teacher = True
 
@@ -222,7 +221,7 @@ class AverageOfRest(ViewLoss):
 
 
 class InfoNCEPairwise(Pairwise):
-    """InfoNCE of every pair of views (`pwe`)."""
+    """InfoNCE over all pairs of views (`pwe`): `pairwise` of `infonce`."""
 
     def __init__(
         self,
@@ -241,7 +240,7 @@ class InfoNCEPairwise(Pairwise):
 
 
 class InfoNCEAverage(AverageOfRest):
-    """InfoNCE of every view against the average of the others (`ave`)."""
+    """InfoNCE of each view against the average of the others (`ave`): `average_of_rest` of `infonce`."""
 
     def __init__(
         self,
@@ -265,7 +264,7 @@ class InfoNCEAverage(AverageOfRest):
 
 
 class BYOLPairwise(Pairwise):
-    """BYOL of every pair of views (`pwe`)."""
+    """BYOL over all pairs of views (`pwe`): `pairwise` of `byol`. Requires a teacher."""
 
     needs_teacher = True
 
@@ -274,7 +273,7 @@ class BYOLPairwise(Pairwise):
 
 
 class BYOLAverage(AverageOfRest):
-    """BYOL of every view against the average of the others (`ave`)."""
+    """BYOL of each view against the average of the others (`ave`): `average_of_rest` of `byol`. Requires a teacher."""
 
     needs_teacher = True
 

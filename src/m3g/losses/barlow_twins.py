@@ -1,4 +1,4 @@
-"""Barlow Twins: the features of two views correlate each with itself and with no other."""
+"""Barlow Twins: match the cross-correlation matrix of two views to the identity."""
 
 from __future__ import annotations
 
@@ -12,20 +12,19 @@ from m3g.losses.contrast import enough_points
 
 @outside_autocast
 def barlow_twins(a: Tensor, b: Tensor, *, redundancy: float = 5e-3) -> Tensor:
-    r"""The correlations between the features of two views come close to the identity.
+    r"""Barlow Twins loss of two views: invariance term plus redundancy reduction term.
 
     .. math::
         \sum_c (1 - C_{cc})^2 + \lambda \sum_{c \neq c'} C_{cc'}^2, \qquad
         C = \tfrac1n \tilde A^\top \tilde B
 
-    with :math:`\tilde A` the points of `a` less their mean, each feature divided by its standard deviation (over
-    n, with 1e-5 added to the variance).
+    with :math:`\tilde A` the standardised features of `a` (biased variance plus 1e-5).
 
     Args:
         a, b: (n, d), row i of both is the same object.
-        redundancy: λ, the weight of the correlations between different features.
+        redundancy: λ, weight of the redundancy term.
 
-    Cost: n d², memory d².
+    Complexity: O(n d²), memory O(d²).
 
     >>> import torch
     >>> _ = torch.manual_seed(0)
@@ -33,21 +32,22 @@ def barlow_twins(a: Tensor, b: Tensor, *, redundancy: float = 5e-3) -> Tensor:
     >>> bool(barlow_twins(a, a) < barlow_twins(a, a.flip(0)))
     True
 
-    Reference: Zbontar, Jing, Misra, LeCun, Deny, *Barlow Twins*, ICML 2021.
+    Reference: Zbontar, Jing, Misra, LeCun, Deny, *Barlow Twins*, ICML 2021 :cite:`zbontar2021`.
     """
     non_negative("redundancy", redundancy)
     pair = aligned_views([a, b], name="a, b")
     enough_points(pair)
     centred = pair - pair.mean(1, keepdim=True)
-    standard = centred * (centred.square().mean(1, keepdim=True) + 1e-5).rsqrt()
-    correlation = standard[0].T @ standard[1] / pair.shape[1]
+    standardised = centred * (centred.square().mean(1, keepdim=True) + 1e-5).rsqrt()
+    correlation = standardised[0].T @ standardised[1] / pair.shape[1]
     diagonal = correlation.diagonal()
-    others = correlation.square().sum() - diagonal.square().sum()
-    return (1 - diagonal).square().sum() + redundancy * others
+    invariance_term = (1 - diagonal).square().sum()
+    redundancy_term = correlation.square().sum() - diagonal.square().sum()
+    return invariance_term + redundancy * redundancy_term
 
 
 class BarlowTwinsPair(nn.Module):
-    """The pair loss `barlow_twins` with its weight; `(a, b) -> scalar`."""
+    """Pair loss `barlow_twins` as a module, `(a, b) -> scalar`."""
 
     def __init__(self, *, redundancy: float = 5e-3) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class BarlowTwinsPair(nn.Module):
 
 
 class BarlowTwins(Pairwise):
-    """Barlow Twins of every pair of views; it does not normalise unless asked."""
+    """Barlow Twins over all pairs of views; `normalize` is False by default."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What every loss module shares: one call, one treatment of precision and of several processes."""
+"""Base class of all loss modules: interface, precision and gathering over processes."""
 
 from __future__ import annotations
 
@@ -18,22 +18,21 @@ R = TypeVar("R")
 
 
 class ViewLoss(nn.Module):
-    """Base class of the losses: `loss(views, *, mask=None)`, some also with `teacher=`.
+    """Base class of losses, called as `loss(views, *, mask=None)`; some also accept `teacher=`.
 
     Args:
         normalize: scale every vector to unit length first.
-        gather: compute the loss on the points of all processes (n becomes world × n) instead of each process
-            on its own; loss and gradients under `DistributedDataParallel` are those of one process with the
-            full batch. One process has nothing to gather.
+        gather: compute the loss on the points of all processes (n becomes world × n). Loss and gradients under
+            `DistributedDataParallel` then equal those of one process with the full batch. No effect in one process.
 
-    A subclass writes `compute`, which gets a tensor (..., k, n, d) of at least float32, outside autocast; normalising
-    and checking entries is left to the loss's function. What it can do, it says in its attributes.
+    A subclass implements `compute`, which receives a tensor (..., k, n, d) of at least float32, outside autocast.
+    Normalisation and validation of entries are left to `compute`. Class attributes declare the capabilities.
 
     Attributes:
-        takes_teacher: whether it has a student–teacher form, `loss(views, teacher=...)`.
-        needs_teacher: whether it is of use in that form only, since otherwise it is least where all points are one.
+        takes_teacher: whether the loss has a student–teacher form, `loss(views, teacher=...)`.
+        needs_teacher: whether only that form is useful, because without a teacher the loss is minimised by collapse.
         takes_batches: whether leading batch dimensions (..., k, n, d) give one number each.
-        visits_all_tuples: whether a call costs of the order of n^k, so that large k calls for subsets of the views.
+        visits_all_tuples: whether a call costs O(n^k), so that a large k requires subsets of the views.
     """
 
     takes_teacher: ClassVar[bool] = False
@@ -43,26 +42,26 @@ class ViewLoss(nn.Module):
 
     @property
     def reads_values(self) -> bool:
-        """Whether the host reads values of tensors, which makes an accelerator wait and breaks a compiled graph."""
+        """Whether the host reads tensor values, which synchronises with the accelerator and breaks compiled graphs."""
         return True
 
     @property
     def visits_all_tuples(self) -> bool:
-        """Whether the cost grows like n^k."""
+        """Whether the complexity is O(n^k)."""
         return False
 
     @property
     def readout(self) -> Cost | None:
-        """The cost whose query finds a view from the others after training; None where that is their mean."""
+        """Cost whose query predicts a view from the others after training; None if the query is their mean."""
         return None
 
     @property
-    def moves(self) -> bool:
-        """Whether the loss changes during training, and so wants to be told where the training stands."""
+    def scheduled(self) -> bool:
+        """Whether the loss changes during training and requires `set_progress` at every step."""
         return False
 
     def set_progress(self, share: float) -> None:
-        """Where the training stands: 0 at its first step, 1 at its last. Only a loss that `moves` listens."""
+        """Set the progress of the training: 0 at the first step, 1 at the last. No effect unless `scheduled`."""
 
     def __init__(self, *, normalize: bool = True, gather: bool = False) -> None:
         super().__init__()
@@ -90,12 +89,12 @@ class ViewLoss(nn.Module):
         raise NotImplementedError
 
     def report(self, value: Tensor) -> dict[str, float]:
-        """What the logs keep of the last call, which gave `value`, besides the value itself."""
+        """Return further numbers to log for the last call, which returned `value`."""
         return {}
 
 
 def outside_autocast(function: Callable[P, R]) -> Callable[P, R]:
-    """Run a function of tensors outside autocast, so that what it upcasts stays upcast."""
+    """Run a function of tensors outside autocast, so that upcast tensors stay upcast."""
 
     @functools.wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -111,11 +110,11 @@ def _device(*values: object) -> torch.device:
             return value.device
         if isinstance(value, (list, tuple)) and value and isinstance(value[0], Tensor):
             return value[0].device
-    return torch.device("cpu")  # no tensor: the function will say what is wrong with its arguments
+    return torch.device("cpu")  # no tensor: the function itself validates its arguments
 
 
 def clean(views: Views, mask: Tensor | None, *, normalize: bool, name: str = "views") -> tuple[Tensor, Tensor | None]:
-    """One batch (k, n, d) and its mask (k, n), checked; absent points zero, others normalised if asked."""
+    """Validate one batch (k, n, d) and its mask (k, n); set missing points to zero and normalise the others."""
     views = aligned_views(views, name=name)
     if views.ndim != 3:
         raise ValueError(f"{name} must be one batch of shape (k, n, d), got shape {shape_of(views)}.")

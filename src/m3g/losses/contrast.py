@@ -1,4 +1,4 @@
-"""Small pieces that the contrastive losses share."""
+"""Helpers shared by the contrastive losses."""
 
 from __future__ import annotations
 
@@ -27,44 +27,45 @@ def some_object(wanted: Tensor, *, has: str) -> None:
 
 
 def present_points(views: Tensor, mask: Tensor | None) -> Tensor:
-    """The mask (k, n) of checked views: all of them where there is none."""
+    """Return the mask (k, n), all True if there is none."""
     return torch.ones(views.shape[:2], dtype=torch.bool, device=views.device) if mask is None else mask
 
 
 def mean_where(values: Tensor, where: Tensor) -> Tensor:
-    """The mean of the wanted values; the others get no gradient, whatever they are."""
+    """Mean of the selected values; the others may be NaN and get no gradient."""
     return torch.where(where, values, 0.0).sum() / where.sum()
 
 
 def logsumexp_where(values: Tensor, where: Tensor, dim: int | tuple[int, ...]) -> Tensor:
-    """log sum exp of the wanted values: very small but finite where there are none."""
+    """Log-sum-exp of the selected values; very small but finite if none is selected."""
     return torch.where(where, values, torch.finfo(values.dtype).min / 2).logsumexp(dim)
 
 
 def similarities(views: Tensor, temperature: Tensor | float) -> Tensor:
     """s[l, i, m, j] = <z_l[i], z_m[j]> / t for all pairs of the k n points."""
     k, n, d = views.shape
-    flat = views.reshape(k * n, d)
-    return (flat @ flat.T / temperature).reshape(k, n, k, n)
+    points = views.reshape(k * n, d)
+    return (points @ points.T / temperature).reshape(k, n, k, n)
 
 
-def own_pairs_against(energy: Tensor, own: Tensor, pairs: Tensor, *, masked: bool) -> Tensor:
-    """The mean over objects of `energy` (n,) minus the log sum exp of the scores `own` (k, k, n) of their own views.
+def uniformity_minus_alignment(uniformity: Tensor, positives: Tensor, pairs: Tensor, *, masked: bool) -> Tensor:
+    """Mean over objects of `uniformity` (n,) minus their alignment, the log-sum-exp of `positives` (k, k, n).
 
-    `pairs` (bool, k, k, n) says which pairs of views an object has; one without any has no term.
+    `pairs` (bool, k, k, n) selects the pairs of views that are present. Objects without any are skipped.
     """
     objects = pairs.any(0).any(0)
     if masked:
         some_object(objects, has="two views")
-    return mean_where(energy - logsumexp_where(own, pairs, (0, 1)), objects)
+    alignment = logsumexp_where(positives, pairs, (0, 1))
+    return mean_where(uniformity - alignment, objects)
 
 
 def two_way_cross_entropy(
     logits: Tensor, rows: Tensor | None, columns: Tensor | None, *, label_smoothing: float
 ) -> Tensor:
-    """½ [CE of the rows + CE of the columns] of logits (n, n) whose true pairs are on the diagonal.
+    """½ [CE over rows + CE over columns] of logits (n, n) whose true pairs are on the diagonal.
 
-    `rows` and `columns` (bool, n) say which anchors and which candidates there are; a true pair needs both.
+    `rows` and `columns` (bool, n) select the anchors and the candidates that are present; a true pair requires both.
     """
     if rows is None or columns is None:
         label = torch.arange(len(logits), device=logits.device)
@@ -80,7 +81,7 @@ def two_way_cross_entropy(
 
 
 class TemperatureLoss(ViewLoss):
-    """A loss with a temperature and no other options: `function(views, temperature=, mask=, normalize=)`."""
+    """Module form of a loss whose only option is a temperature: `function(views, temperature=, mask=, normalize=)`."""
 
     function: ClassVar[Callable[..., Tensor]]
 

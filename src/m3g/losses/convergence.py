@@ -1,4 +1,4 @@
-"""How a solve behind a loss ended: the report for logs, and what a failed or an early stop leads to."""
+"""Outcome of the solve behind a loss: the report for logs, and the warning or error if it did not converge."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from m3g.solvers.solution import Solution
 
 
 class ConvergenceWarning(UserWarning):
-    """A solve stopped before it reached its tolerance."""
+    """The solver stopped before it reached its tolerance."""
 
 
 @dataclass(frozen=True)
 class SolveReport:
-    """How the last solve went, for logs; the two standard errors are None where nothing was sampled."""
+    """Summary of the last solve, for logs; the two standard errors are None unless the solver samples."""
 
     num_steps: int
     epsilon: float
@@ -38,8 +38,8 @@ class SolveReport:
         )
 
 
-def complain(solution: Solution) -> None:
-    """A solve that failed raises, one that stopped early warns; one that is not trusted has said so itself."""
+def raise_or_warn(solution: Solution) -> None:
+    """Raise if the solve failed, warn if it stopped early; an untrusted solve has already warned."""
     if solution.result is Result.UNTRUSTED:
         return
     if solution.result is Result.OUT_OF_RANGE:

@@ -1,4 +1,4 @@
-"""How strongly entropy blurs the polymatching: epsilon, or a temperature that means the same for every k."""
+"""Entropy of the polymatching: epsilon, or a temperature, whose unit is the same for every k."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from m3g.costs import Cost
 
 # Chosen by `python -m benchmarks.temperature`; see docs/choose_epsilon.md.
 DEFAULT_TEMPERATURE = 0.1
-# For costs without a temperature: functions of the user, and grounds that are not linear on the sphere.
+# For costs without a temperature: user functions, and grounds that are not linear on the sphere.
 DEFAULT_EPSILON = 0.05
 
 
 class Entropy:
-    """Epsilon of a solve, fixed or moving by equal ratios during training, given as such or as a temperature.
+    """Epsilon of a solve, given directly or as a temperature; constant or on a geometric schedule.
 
     Args:
-        epsilon, final_epsilon: in the units of the cost.
-        temperature, final_temperature: epsilon divided by `Cost.slope(k)`.
-        default_temperature: used where neither is given and the cost has a slope.
+        epsilon, final_epsilon: first and last value, in units of the cost.
+        temperature, final_temperature: the same divided by `Cost.slope(k)`.
+        default_temperature: used if neither is given and the cost has a slope.
 
     Example:
         >>> from m3g.costs import CircularVariance
@@ -56,7 +56,7 @@ class Entropy:
         self.final = end
 
     @property
-    def moves(self) -> bool:
+    def scheduled(self) -> bool:
         return self.final is not None
 
     def set_progress(self, share: float) -> None:
@@ -64,7 +64,7 @@ class Entropy:
             self.value = self.first * (self.final / self.first) ** min(max(share, 0.0), 1.0)
 
     def epsilon_of(self, cost: Cost, k: int) -> float:
-        """Epsilon for k views of that cost."""
+        """Return epsilon for this cost of k views."""
         if self.in_epsilon:
             return self.value
         slope = cost.slope(k)

@@ -1,10 +1,10 @@
-"""The one place where a loss meets several processes.
+"""Gathering of views over processes.
 
-With `gather=True` every process sees the points of all: n becomes world × n, rows in the order of the ranks.
-All processes then compute the same loss L of the full batch. `DistributedDataParallel` averages gradients
-over processes, and a process only reaches the parameters through its own rows, so the average holds
-(1/world) dL/dθ; the backward of the gather therefore multiplies by the number of processes. The result is the
-loss and the gradient of one process with the full batch, and the backward pass communicates nothing.
+With `gather=True` every process receives the points of all processes: n becomes world × n, with rows in rank order.
+All processes then compute the same loss L of the full batch. `DistributedDataParallel` averages gradients over
+processes, and the gradient of a process covers its own rows only, so the average is (1/world) dL/dθ. The backward pass
+of the gather therefore multiplies by the number of processes. Loss and gradient equal those of one process with the
+full batch, and the backward pass requires no communication.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import Tensor
 
 
 class _GatherRows(torch.autograd.Function):
-    """Rows (dimension -2) of all processes, one after the other."""
+    """Concatenation of the rows (dimension -2) of all processes."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor) -> Tensor:
@@ -39,10 +39,10 @@ def distributed() -> bool:
 def gather_views(
     views: Tensor, mask: Tensor | None = None, teacher: Tensor | None = None
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """Views (..., k, n, d), mask (..., k, n) and teacher of all processes; unchanged if there is only one.
+    """Gather views (..., k, n, d), mask (..., k, n) and teacher from all processes; unchanged if there is only one.
 
-    A process without a mask joins processes that have one as fully present. Everything else must agree, or
-    every process raises the same `ValueError`: nobody is left waiting.
+    If only some processes have a mask, the others use a mask of ones. Shapes, dtypes and the presence of a teacher must
+    agree; otherwise every process raises the same `ValueError`, so that no rank deadlocks.
     """
     if not distributed():
         return views, mask, teacher
@@ -56,8 +56,8 @@ def gather_views(
 
 
 def _agree(views: Tensor, mask: Tensor | None, teacher: Tensor | None) -> bool:
-    """Whether any process has a mask; raise on all of them if what they bring cannot be put together."""
-    # Padded to one length, for messages of different lengths would not meet.
+    """Return whether any process has a mask; raise on all processes if their inputs are incompatible."""
+    # Padded to a common length, which all_gather requires.
     shape = [*views.shape, *[0] * (8 - views.ndim)]
     mine = torch.tensor(
         [mask is not None, teacher is not None, views.dtype == torch.float64, *shape], device=views.device
@@ -81,9 +81,9 @@ def _agree(views: Tensor, mask: Tensor | None, teacher: Tensor | None) -> bool:
 
 
 def shared_generator(generator: torch.Generator | None, *, device: torch.device) -> torch.Generator | None:
-    """A generator on the CPU whose draws are those of rank 0 from `generator` (None: torch's own) on all processes.
+    """Return a CPU generator with the state of rank 0's `generator` (None: torch's default) on all processes.
 
-    Rank 0 draws from its own, so that all processes draw what one process with the full batch draws.
+    Rank 0 keeps its own generator, so all processes draw the same numbers as one process with the full batch.
     """
     if not distributed():
         return generator
@@ -93,7 +93,7 @@ def shared_generator(generator: torch.Generator | None, *, device: torch.device)
 
 
 def shared_seed(generator: torch.Generator | None, *, device: torch.device) -> int:
-    """A random seed drawn from `generator` (None: torch's own), that of rank 0 on all processes."""
+    """Draw a seed from `generator` (None: torch's default) on rank 0 and broadcast it."""
     seed = torch.randint(2**62, (), generator=generator, device=generator.device if generator else None)
     if distributed():
         seed = seed.to(device)

@@ -1,4 +1,4 @@
-"""GRAM: contrast tuples by the volume their vectors span."""
+"""GRAM: contrast tuples by the volume of the parallelotope that their vectors span."""
 
 from __future__ import annotations
 
@@ -22,30 +22,32 @@ def gram(
     mask: Tensor | None = None,
     normalize: bool = True,
 ) -> Tensor:
-    r"""The anchor view and the other views of the same object span the smallest parallelotope.
+    r"""GRAM loss: cross-entropy in both directions, with the negative volume of a tuple as score.
 
     .. math::
         V_{ij} = \sqrt{\det \operatorname{Gram}(a_i, \text{others}_j)}, \qquad
         \tfrac12 [\operatorname{CE}(-V / t) + \operatorname{CE}(-V^\top / t)]
 
+    where :math:`a_i` is object i in the anchor view and :math:`\text{others}_j` is object j in all other views.
+
     Args:
         views: (k, n, d) or k tensors (n, d), k <= d (more vectors than dimensions span no volume).
         temperature: t in the formula.
-        anchor: the view that is matched with all the others together.
+        anchor: index of the anchor view.
         label_smoothing: of both cross-entropies.
-        floor: determinants below it count as it, and give no gradient: the gradient of the square root is
-            unbounded at aligned tuples, and single precision does not resolve smaller determinants.
-        mask: bool (k, n). The volume is that of the vectors which are present; an object needs its anchor
-            view to be an anchor, and at least one other view to be a candidate.
+        floor: lower bound of the determinants; clamped ones have no gradient. The gradient of the square root is
+            unbounded at aligned tuples, and float32 does not resolve smaller determinants.
+        mask: bool (k, n). The volume is that of the vectors that are present. An object requires its anchor view to be
+            an anchor, and at least one other view to be a candidate.
         normalize: scale every vector to unit length first.
 
-    Cost: n² k³ + k n² d, memory n² k².
+    Complexity: O(n² k³ + k n² d), memory O(n² k²).
 
     >>> gram(torch.randn(4, 8, 16)).shape
     torch.Size([])
 
     Reference: Cicchetti, Grassucci, Sigillo, Comminiello, *Gramian Multimodal Representation Learning and
-    Alignment*, ICLR 2025.
+    Alignment*, ICLR 2025 :cite:`cicchetti2025gram`.
     """
     check_temperature(temperature)
     fraction("label_smoothing", label_smoothing)
@@ -63,7 +65,7 @@ def gram(
     cross = torch.einsum("id,mjd->ijm", a, others)
     inner = torch.einsum("ljd,mjd->jlm", others, others)
     if mask is not None:
-        # A one on the diagonal takes an absent vector, whose row is zero, out of the determinant.
+        # The row of a missing vector is zero; a one on the diagonal removes it from the determinant.
         inner = inner + torch.diag_embed((~mask[1:]).T.to(inner.dtype))
     corner = a.square().sum(-1)[:, None, None, None].expand(n, n, 1, 1)
     top = torch.cat([corner, cross.unsqueeze(-2)], -1)
@@ -78,7 +80,7 @@ def gram(
 
 
 class Gram(ViewLoss):
-    """`gram` as a module; the temperature is learned unless `learn_temperature=False`."""
+    """Module form of `gram`; the temperature is learned unless `learn_temperature=False`."""
 
     def __init__(
         self,

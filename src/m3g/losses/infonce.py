@@ -1,4 +1,4 @@
-"""InfoNCE: the contrastive loss of a pair of views."""
+"""InfoNCE: contrastive loss of a pair of views."""
 
 from __future__ import annotations
 
@@ -14,25 +14,26 @@ from m3g.losses.temperature import Temperature, check_temperature
 
 @outside_autocast
 def infonce(a: Tensor, b: Tensor, *, temperature: Tensor | float = 0.1) -> Tensor:
-    r"""Each point of `a` finds its own partner among the points of `b`.
+    r"""InfoNCE loss of two views (Eq. 1 of the paper): cross-entropy of the cosines, with row i as the label of row i.
 
     .. math::
         -\frac1n \sum_i \log \frac{e^{\langle a_i, b_i \rangle / t}}{\sum_j e^{\langle a_i, b_j \rangle / t}}
 
-    Not symmetric in `a` and `b`. A pair loss takes the points as they are; `pairwise` and `average_of_rest`,
-    which make a loss of k views of it, normalise them first.
+    The loss is not symmetric in `a` and `b`. Like every pair loss it does not normalise its inputs; `pairwise` and
+    `average_of_rest`, which extend it to k views, do.
 
     Args:
         a, b: (n, d), row i of both is the same object.
         temperature: t, a positive number or a tensor (see `Temperature`).
 
-    Cost: n² d.
+    Complexity: O(n² d), memory O(n²).
 
     >>> a = torch.eye(3)
     >>> round(float(infonce(a, a, temperature=1.0)), 4)
     0.5514
 
-    Reference: van den Oord, Li, Vinyals, *Representation Learning with Contrastive Predictive Coding*, 2018.
+    Reference: van den Oord, Li, Vinyals, *Representation Learning with Contrastive Predictive Coding*, 2018
+    :cite:`oord2018`.
     """
     check_temperature(temperature)
     a, b = pair = aligned_views([a, b], name="a, b")
@@ -41,9 +42,9 @@ def infonce(a: Tensor, b: Tensor, *, temperature: Tensor | float = 0.1) -> Tenso
 
 
 class InfoNCE(nn.Module):
-    """The pair loss `infonce` with its temperature, fixed or learned; `(a, b) -> scalar`.
+    """Pair loss `infonce` as a module with a fixed or learned temperature, `(a, b) -> scalar`.
 
-    Of many pairs (p, n, d) at once it is the mean: one product instead of p.
+    For a batch of pairs (p, n, d) it returns the mean, computed with one batched product.
     """
 
     takes_batches = True

@@ -1,14 +1,14 @@
-r"""The inverse-transport loss: the divergence of the true matching J from the optimal coupling P.
+r"""Inverse optimal transport loss: the KL divergence between the true matching J and the optimal coupling P.
 
-Two facts decide its form. For any potentials F, and the P = exp((⊕F - C) / eps) they give,
+For any potentials F and the coupling P = exp((⊕F - C) / eps) that they define,
 
     eps KL(J ‖ P) = h(J, C) - D(F),      KL(J ‖ P) = ⟨J, log J - log P⟩ - |J| + |P|
 
-with D the dual function. So at the optimum KL(J ‖ P*) is the matching gap divided by epsilon: the same loss in
-another unit. And as the dual is stationary there, the gradient through the potentials vanishes: differentiating
-through the solver, or by the implicit function theorem, gives what the gap's gradient (J - P*) / eps gives at once.
+with D the dual function (Eq. 9 of the paper). At the optimum, KL(J ‖ P*) is therefore the matching gap divided by
+epsilon. The dual is stationary there, so the gradient through the potentials vanishes and equals (J - P*) / eps, the
+gradient of the gap.
 
-The divergence of the pair marginals is another loss as soon as k > 2, and there the potentials do matter.
+For k > 2 the divergence of the pair marginals is a different loss, and its gradient through the potentials is not zero.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def matching_divergence(
     mask: Tensor | None = None,
     normalize: bool = True,
 ) -> Tensor:
-    r"""KL of the true matching from the optimal coupling of k views, of whole tuples or of pairs of views.
+    r"""KL divergence between the true matching and the optimal coupling, of whole tuples or of pairs of views.
 
     .. math::
         \text{tuples:}\quad \mathrm{KL}(J \,\|\, P) = \tfrac{1}{\varepsilon}\,\mathrm{M3G}
@@ -49,35 +49,36 @@ def matching_divergence(
         \text{pairs:}\quad \frac{2}{k(k-1)} \sum_{l<m} \mathrm{KL}(I/n \,\|\, P_{lm})
         = -\log n - \frac{2}{k(k-1)} \sum_{l<m} \frac1n \sum_i \log P_{lm}[i, i]
 
-    where :math:`P_{lm}` is the marginal of P on views l and m. For k = 2 both are the same; for more views the
-    second is at most the first, since a marginal loses information. The gradient of the second is by the
-    implicit function theorem, one linear system of the size of a Newton step.
+    where :math:`P_{lm}` is the pair marginal of views l and m. Both are equal for k = 2. For more views the second is
+    at most the first, because marginalisation loses information. Its gradient uses the implicit function theorem: one
+    linear system of the size of a Newton step.
 
     Args:
         views: (..., k, n, d), or a sequence of k tensors (..., n, d).
         epsilon, temperature: strength of the entropy, as for `m3g.matching_gap`.
         of: "tuples" or "pairs".
-        cost, solver, tol, mask, normalize: as for `m3g.matching_gap`. For "pairs" the gradient is only as exact
-            as the solution, so to the order of `tol`.
+        cost, solver, tol, mask, normalize: as for `m3g.matching_gap`. The gradient of "pairs" is accurate to the
+            order of `tol`.
 
     Returns:
-        One number, or one per member of the batch (...).
+        A scalar, or one value per batch element (...).
 
-    Cost: that of the gap; "pairs" adds about two contractions of n^k to the backward pass, and n^(k-1) memory.
+    Complexity: that of `m3g.matching_gap`; "pairs" adds about two contractions of n^k to the backward pass and
+    O(n^(k-1)) memory.
 
     >>> views = torch.randn(3, 8, 4, generator=torch.Generator().manual_seed(0))
     >>> matching_divergence(views, of="pairs") < matching_divergence(views, of="tuples")
     tensor(True)
 
     Reference: Shi et al., *Understanding and Generalizing Contrastive Learning from the Inverse Optimal Transport
-    Perspective*, ICML 2023, for k = 2.
+    Perspective*, ICML 2023 :cite:`shi2023`, for k = 2.
     """
     loss = KLLoss(epsilon, temperature=temperature, of=of, cost=cost, solver=solver, tol=tol, normalize=normalize)
     return loss(views, mask=mask)
 
 
 class KLLoss(M3GLoss):
-    """`matching_divergence` as a module; teacher, mask and gather as in `M3GLoss`."""
+    """Module form of `matching_divergence`; teacher, mask and gather as in `M3GLoss`."""
 
     def __init__(
         self,
@@ -123,6 +124,6 @@ def pair_divergence(solution: Solution) -> Tensor:
     """Mean over the pairs of views of KL(I/n ‖ P_lm): batch shape of the problem."""
     problem = solution.problem
     pairs = torch.stack(differentiable_marginals(solution, all_edges(problem.k)))
-    # An entry that underflows counts as the smallest number there is, and has no gradient.
+    # Entries that underflow are clamped and have no gradient.
     logs = pairs.diagonal(dim1=-2, dim2=-1).clamp(min=torch.finfo(pairs.dtype).tiny).log()
     return (-math.log(problem.sizes[0]) - logs.mean((0, -1))).reshape(problem.batch)

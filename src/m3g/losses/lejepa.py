@@ -1,4 +1,4 @@
-"""LeJEPA: views meet at their mean, and the points of each view are spread like a standard normal."""
+"""LeJEPA: attract the views of an object to their mean, and regularise each view towards a standard normal."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def lejepa(
     generator: torch.Generator | None = None,
     normalize: bool = False,
 ) -> Tensor:
-    r"""Each view of an object equals the mean of its views, and every view looks normal along every direction.
+    r"""LeJEPA loss: prediction term plus sketched isotropic Gaussian regularisation (SIGReg).
 
     .. math::
         (1 - \lambda) \frac{1}{knd} \sum_{l, i} \|x_l[i] - \bar x[i]\|^2
@@ -34,25 +34,25 @@ def lejepa(
         \int_{-3}^{3} \Big| \frac1n \sum_i e^{\mathrm i t \langle a, x_l[i] \rangle} - e^{-t^2/2} \Big|^2
         e^{-t^2/2} \, dt
 
-    with A random unit directions a, drawn anew at each call (SIGReg). The integral is even in t, and taken by the
-    trapezoidal rule with 17 knots on [0, 3].
+    with A random unit directions a, redrawn at each call. The integrand is even in t and integrated by the trapezoidal
+    rule with 17 knots on [0, 3].
 
     Args:
         views: (k, n, d) or k tensors (n, d).
         regularization: λ, from 0 to 1.
-        directions: A, their number.
-        mask: bool (k, n). The mean of an object is over its views, and an object with a single view has no first
-            term; the second term of a view is over its points, n being their number.
-        generator: source of the directions (a generator of the CPU); None is torch's own.
-        normalize: False unless asked: unit vectors cannot be standard normal.
+        directions: A, the number of directions.
+        mask: bool (k, n). Means are over the views that are present, and objects with a single view have no first term.
+            The second term of a view is over its n_l present points, with n_l in place of n.
+        generator: CPU generator of the directions; None is torch's default.
+        normalize: scale every vector to unit length first; False by default, because unit vectors cannot be normal.
 
-    Cost: k n A (d + 17), memory 17 k n A. No negatives, no temperature.
+    Complexity: O(k n A (d + 17)), memory O(17 k n A).
 
     >>> lejepa(torch.randn(4, 8, 16)).shape
     torch.Size([])
 
     Reference: Balestriero, LeCun, *LeJEPA: Provable and Scalable Self-Supervised Learning Without the Heuristics*,
-    2025 (arXiv 2511.08544).
+    2025 :cite:`balestriero2025`.
     """
     _check(regularization)
     positive_int("directions", directions)
@@ -66,14 +66,14 @@ def lejepa(
     several = present & (own_views >= 2)
     if mask is not None:
         some_object(several, has="two views")
-    apart = (views - views.sum(0) / own_views.unsqueeze(-1)).square().mean(-1)
-    agreement = mean_where(apart, several)
+    distances = (views - views.sum(0) / own_views.unsqueeze(-1)).square().mean(-1)
+    prediction_term = mean_where(distances, several)
     axes = to_unit_length(torch.randn(directions, d, generator=generator, dtype=torch.float64), dim=-1).to(views)
-    return (1 - regularization) * agreement + regularization * _not_normal(views @ axes.T, weight)
+    return (1 - regularization) * prediction_term + regularization * sigreg_term(views @ axes.T, weight)
 
 
-def _not_normal(projections: Tensor, weight: Tensor) -> Tensor:
-    """The mean over views and directions of the statistic of projections (k, n, A), absent points weighing 0."""
+def sigreg_term(projections: Tensor, weight: Tensor) -> Tensor:
+    """Mean over views and directions of the normality statistic of projections (k, n, A) with weights (k, n)."""
     frequencies = torch.linspace(0, LARGEST_FREQUENCY, KNOTS, dtype=projections.dtype, device=projections.device)
     target = torch.exp(-frequencies.square() / 2)
     measure = 2 * LARGEST_FREQUENCY / (KNOTS - 1) * target
@@ -93,7 +93,7 @@ def _check(regularization: float) -> None:
 
 
 class LeJEPA(ViewLoss):
-    """`lejepa` as a module; it does not normalise unless asked. With `gather=True` rank 0 draws for all."""
+    """Module form of `lejepa`. With `gather=True` all processes use the directions of rank 0."""
 
     def __init__(
         self,

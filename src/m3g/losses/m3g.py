@@ -1,4 +1,4 @@
-"""The multi-marginal matching gap: how much the true matching costs beyond the best polymatching."""
+"""The multi-marginal matching gap: the cost of the true matching minus the cost of the best polymatching."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from m3g import _checks
 from m3g._checks import Views
 from m3g.costs import Cost, CostLike, as_cost
 from m3g.losses.base import ViewLoss
-from m3g.losses.convergence import SolveReport, complain
+from m3g.losses.convergence import SolveReport, raise_or_warn
 from m3g.losses.entropy import Entropy
 from m3g.losses.gather import distributed, shared_seed
 from m3g.losses.missing import filled
@@ -26,11 +26,11 @@ from m3g.solvers.solution import Solution
 P = ParamSpec("P")
 R = TypeVar("R")
 
-READS = "it reads its error on the host; m3g.Factored(fixed_steps=...) reads nothing and needs no break of the graph"
+READS = "the host reads the error; m3g.Factored(fixed_steps=...) does not and causes no graph break"
 
 
 def _outside_compiled_code(function: Callable[P, R]) -> Callable[P, R]:
-    """Never traced; torch's messages give the reason where its version takes one."""
+    """Exclude a function from tracing, with a reason if this version of torch accepts one."""
     if "reason" in inspect.signature(torch.compiler.disable).parameters:
         return cast("Callable[P, R]", torch.compiler.disable(function, reason=READS))
     return cast("Callable[P, R]", torch.compiler.disable(function))
@@ -38,7 +38,7 @@ def _outside_compiled_code(function: Callable[P, R]) -> Callable[P, R]:
 
 @functools.cache
 def _leave_compiled_code() -> None:
-    """Once, when the first loss is made: this imports the compiler of torch, for which `import m3g` must not wait."""
+    """Exclude `M3GLoss` from tracing when the first loss is built, because `torch.compiler` is slow to import."""
     M3GLoss._outside_graph = _outside_compiled_code(M3GLoss._outside_graph)  # type: ignore[method-assign]
 
 
@@ -53,32 +53,35 @@ def matching_gap(
     mask: Tensor | None = None,
     normalize: bool = True,
 ) -> Tensor:
-    r"""The multi-marginal matching gap: what the true matching of k views costs beyond the best polymatching.
+    r"""Multi-marginal matching gap of k aligned views (Eq. 14 of the paper).
 
     .. math::
         \mathrm{M3G}(X) = h(J, C) - \min_P h(P, C), \qquad
         h(P, C) = \langle P, C\rangle + \varepsilon \langle P, \log P - 1\rangle
 
-    :math:`J` matches row i of every view with row i of every other; :math:`P` runs over all couplings of the k views.
-    The gap is never negative, and zero only when the true matching is the optimal one. Its gradient with respect to
-    the cost is :math:`J - P^\star`: nothing is differentiated through the solver.
+    :math:`J` matches row i of every view with row i of every other view; the minimum is over all couplings :math:`P` of
+    the k views. The gap is non-negative, and zero only if the true matching is optimal. Its gradient with respect to
+    the cost is :math:`J - P^\star` (Proposition 3.2), so nothing is differentiated through the solver.
 
     Args:
         views: (..., k, n, d), or a sequence of k tensors (..., n, d).
         epsilon: strength of the entropy in units of the cost, > 0 (0 with solver="linear-program").
-        temperature: the same strength in the units of InfoNCE: tau = epsilon k² / (2 (k - 1)) for "cv", in general
-            epsilon / `Cost.slope(k)`. Give one of the two; without either the temperature is 0.1.
+        temperature: the same strength in units of InfoNCE: tau = epsilon k² / (2 (k - 1)) for "cv", in general
+            epsilon / `Cost.slope(k)`. Set at most one of the two; the default is a temperature of 0.1.
         cost: "cv" (circular variance), "cv-algorithm2", "csd", "product", "sqeuclidean", "cosine", "coulomb",
             a sum of these such as "0.5*cv[:16] + product[16:]", a cost object, or a function of k broadcastable tensors
             (..., d).
         solver: "auto", "factored", "dense", "sampled", "sinkhorn", "linear-program", or a configured solver.
-        tol: error of the marginals at which the solve stops.
-        mask: bool (k, n), False where a point has no such view. A missing point enters at the mean of the views that
-            its object has, or has the cost's own neutral value. It gets no gradient, and the mean none either.
+        tol: error of the marginals at which the solver stops.
+        mask: bool (k, n), False for missing points. A missing point is replaced by the mean of the present views of its
+            object, as a constant, or by the neutral value of the cost.
         normalize: scale every vector to unit length first.
 
     Returns:
-        One number, or one per member of the batch (...).
+        A scalar, or one value per batch element (...).
+
+    Complexity: O(s n^k) with "auto" up to a few seconds of work, where s is the number of solver steps (usually fewer
+    than 10), and O(s k n d rank) with "sampled". `m3g.workload` predicts operations and memory.
 
     Example:
         >>> import torch, m3g
@@ -88,6 +91,9 @@ def matching_gap(
         >>> gap.backward()
         >>> round(gap.item(), 3), tuple(views.grad.shape)
         (0.43, (3, 64, 128))
+
+    Reference: Piran, Klein, Thornton, Cuturi, *Contrasting Multiple Representations with the Multi-Marginal Matching
+    Gap*, ICML 2024 :cite:`piran2024`.
     """
     loss = M3GLoss(epsilon, temperature=temperature, cost=cost, solver=solver, tol=tol, normalize=normalize)
     return loss(views, mask=mask)
@@ -96,21 +102,21 @@ def matching_gap(
 def solved_gap(
     points: Tensor, mask: Tensor | None, *, epsilon: float, cost: Cost, solver: Solver, tol: float, unit: bool = False
 ) -> tuple[Tensor, Solution]:
-    """The gap of checked views (..., k, n, d), and the solution behind it; `unit` where all points have length 1."""
+    """Return the gap of validated views (..., k, n, d) and its solution; `unit` if all points have length 1."""
     problem = cost(points, mask=mask, unit=unit)
     solution = solver.solve(problem, epsilon=epsilon, tol=tol, weights=None)
     matched, n = problem.matched(), problem.sizes[0]
-    # A traced graph has one logarithm for every n; math.log would fix n.
+    # math.log would make n a constant of the traced graph.
     log_n = matched.new_full((), n).log() if torch.compiler.is_compiling() else math.log(n)
-    # A number is subtracted before the shape may become (): forward mode would then turn float32 into float64.
+    # Subtract before the reshape: with shape (), forward mode would promote float32 to float64.
     truth = (matched - epsilon * (log_n + 1)).reshape(problem.batch)
     gap = truth - differentiable_value(solution)
-    # Rounding, or an estimate of the value, may leave the gap below 0. The derivatives are J - P* all the same.
+    # Rounding or sampling may make the gap negative. Clamping the value leaves the gradient J - P* unchanged.
     return gap - gap.detach().clamp(max=0.0), solution
 
 
 def leave_one_out(student: Tensor, teacher: Tensor) -> Tensor:
-    """The k mixed tuples (..., k, k, n, d): in tuple i view i comes from the teacher, the rest from the student.
+    """Return the k mixtures (..., k, k, n, d) of student and teacher: view i of mixture i comes from the teacher.
 
     Example:
         >>> import torch
@@ -126,21 +132,25 @@ def leave_one_out(student: Tensor, teacher: Tensor) -> Tensor:
 
 
 class M3GLoss(ViewLoss):
-    """The matching gap as a loss: `loss(views)`, `loss(views, mask=present)`, `loss(views, teacher=embeddings)`.
+    r"""Multi-marginal matching gap loss: `loss(views)`, `loss(views, mask=present)`, `loss(views, teacher=embeddings)`.
 
-    With a teacher, the loss is the mean over i of the gap of the tuple whose view i comes from the teacher and all
-    others from the student: k problems solved as one batch, and no gradient to the teacher.
+    Module form of `matching_gap`, which gives the formula, the shapes and the complexity. With a teacher the loss is
+
+    .. math:: \frac1k \sum_l \mathrm{M3G}(X_1, \dots, X_{l-1}, T_l, X_{l+1}, \dots, X_k),
+
+    k problems that are solved as one batch. The teacher's views :math:`T_l` get no gradient.
 
     Args:
         epsilon, temperature: strength of the entropy, as in `matching_gap`.
-        final_epsilon, final_temperature: value at the end of the training, approached by equal ratios; `m3g train` sets
-            the progress, a custom loop calls `loss.set_progress(step / (steps - 1))`. None keeps the first value.
-        cost, solver, tol: as in `matching_gap`; in a file of settings a solver is its name, or a mapping such as
+        final_epsilon, final_temperature: value at the end of training, on a geometric schedule. `m3g train` sets the
+            progress; a custom loop calls `loss.set_progress(step / (steps - 1))`. None keeps the first value.
+        cost, solver, tol: as in `matching_gap`; in a settings file a solver is a name or a mapping such as
             `{name: sampled, rank: 8192}`.
         normalize: scale every vector to unit length first.
         gather: compute the gap on the points of all processes.
 
-    `last` reports the last solve: `num_steps`, `epsilon`, `error`, `solver`, and the standard errors where it sampled.
+    Attributes:
+        last: report of the last solve: `num_steps`, `epsilon`, `error`, `solver`, and standard errors if it sampled.
 
     Example:
         >>> import torch, m3g
@@ -151,6 +161,8 @@ class M3GLoss(ViewLoss):
         torch.Size([])
         >>> loss.last.num_steps < 10
         True
+
+    Reference: Piran et al., ICML 2024 :cite:`piran2024`.
     """
 
     takes_teacher = True
@@ -192,27 +204,27 @@ class M3GLoss(ViewLoss):
         return self.cost if self.cost.joint else None
 
     @property
-    def moves(self) -> bool:
-        return self.entropy.moves
+    def scheduled(self) -> bool:
+        return self.entropy.scheduled
 
     def set_progress(self, share: float) -> None:
         self.entropy.set_progress(share)
 
     @property
     def epsilon(self) -> float | None:
-        """The current epsilon; None where a temperature was given, so that it depends on k (see `last.epsilon`)."""
+        """The current epsilon; None if a temperature was given, so that epsilon depends on k (see `last.epsilon`)."""
         return self.entropy.value if self.entropy.in_epsilon else None
 
     @property
     def temperature(self) -> float | None:
-        """The current temperature; None where epsilon was given."""
+        """The current temperature; None if epsilon was given."""
         return None if self.entropy.in_epsilon else self.entropy.value
 
     def forward(self, views: Views, *, mask: Tensor | None = None, teacher: Views | None = None) -> Tensor:
         if self.reads_values and torch.compiler.is_compiling():
             if not torch.compiler.is_dynamo_compiling():
                 raise ValueError(f"solver must have fixed_steps under torch.export, got {self.solver!r}: {READS}.")
-            # One break of the graph at the loss, instead of many inside it.
+            # One graph break at the loss instead of many inside it.
             return self._outside_graph(views, mask, teacher)
         return super().forward(views, mask=mask, teacher=teacher)
 
@@ -239,20 +251,20 @@ class M3GLoss(ViewLoss):
             points, neutral, epsilon=epsilon, cost=self.cost, solver=solver, tol=self.tol, unit=unit
         )
         self.last = SolveReport.of(solution)
-        # With a fixed number of steps the host must not wait for the error.
+        # With fixed_steps the host must not read the error.
         if self.reads_values and not solution.converged:
-            # What may be wrong with the views is looked for only now: looking costs a pass over them.
+            # Entries are validated only after a failure, because validation reads all of them.
             _checks.masked_and_scaled(views, mask, normalize=self.normalize)
-            complain(solution)
+            raise_or_warn(solution)
         value = self.value(gap, solution)
         return value if teacher is None else value.mean(-1)
 
     def value(self, gap: Tensor, solution: Solution) -> Tensor:
-        """What the loss makes of a solve: the gap (another member of the family may take the coupling)."""
+        """Return the value of the loss from a solve: the gap. Subclasses may use the coupling instead."""
         return gap
 
     def report(self, value: Tensor) -> dict[str, float]:
-        """The gap, and how its solve went."""
+        """Return the gap, the solver steps and epsilon."""
         return {"gap": float(value.detach()), **self._last_solve()}
 
     def _last_solve(self) -> dict[str, float]:

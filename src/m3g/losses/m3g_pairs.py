@@ -1,4 +1,4 @@
-"""The matching gap two views at a time, for many views: k² n² numbers instead of n^k."""
+"""Two-view matching gap over all pairs of views, for large k: O(k² n²) instead of O(n^k)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DEFAULT_PAIR_TEMPERATURE = 0.2
 
 
 class GapOfTwo(nn.Module):
-    """The gap of two views as a pair loss, `(a, b) -> scalar`; of many pairs (p, n, d) it is the mean."""
+    """Matching gap as a pair loss, `(a, b) -> scalar`; the mean for a batch of pairs (p, n, d)."""
 
     takes_batches = True
 
@@ -32,30 +32,29 @@ class GapOfTwo(nn.Module):
 
 
 class M3GPairs(ViewLoss):
-    r"""The matching gap of two views, of all pairs and of every view with the average of the rest.
+    r"""Two-view matching gap over all pairs of views and between each view and the average of the rest.
 
     .. math::
         \frac{1}{1 + w} \Big[ \frac{2}{k(k-1)} \sum_{l<m} \mathrm{M3G}(X_l, X_m)
         + \frac{w}{k} \sum_l \mathrm{M3G}\big(X_l, \tfrac{1}{k-1} \textstyle\sum_{m \neq l} X_m\big) \Big]
 
-    Every step compares all views, where `M3GLoss` of many views must take some of them at a time. It is never negative,
-    and zero only when the true matching is the best one of every pair. For two views it is `M3GLoss`.
+    Every step compares all views, while `M3GLoss` with many views uses a subset of them per step. The loss is
+    non-negative, and zero only if the true matching is optimal for every pair. For two views it equals `M3GLoss`.
 
     Args:
-        epsilon, temperature: strength of the entropy, as in `M3GLoss`; without either the temperature is 0.2.
-        final_epsilon, final_temperature: value at the end of the training, approached by equal ratios.
-        rest: w, the weight of the views with the average of the others; 0 compares pairs only. The average is scaled
-            to unit length if the views are.
-        cost: the cost of a pair of points, "cv" or another of `m3g.matching_gap`.
-        solver: "auto" or another of `m3g.matching_gap`, by name or as a mapping.
-        tol: error of the marginals at which a solve stops.
+        epsilon, temperature: strength of the entropy, as in `M3GLoss`; the default is a temperature of 0.2.
+        final_epsilon, final_temperature: value at the end of training, on a geometric schedule.
+        rest: w, weight of the second sum; 0 compares pairs only. The average is scaled to unit length if `normalize`.
+        cost: cost of a pair of points, as in `m3g.matching_gap`.
+        solver: as in `m3g.matching_gap`, or a mapping.
+        tol: error of the marginals at which the solver stops.
         normalize: scale every vector to unit length first.
         gather: compute the loss on the points of all processes.
 
-    With a mask two views see the points that have both, an average is of the views that there are, and every comparison
-    weighs as many points as it has. With a teacher the second view, or the average, is the teacher's.
+    With a mask each pair uses the objects that have both views, averages are over the views that are present, and each
+    gap is weighted by its number of objects. With a teacher, the second argument comes from the teacher.
 
-    Cost: k² n² (d + steps of the solver).
+    Complexity: O(k² n² (d + s)) for s solver steps.
 
     Example:
         >>> import torch, m3g
@@ -100,15 +99,15 @@ class M3GPairs(ViewLoss):
         self.rest = _checks.non_negative("rest", rest)
 
     @property
-    def moves(self) -> bool:
-        return self.gap.moves
+    def scheduled(self) -> bool:
+        return self.gap.scheduled
 
     def set_progress(self, share: float) -> None:
         self.gap.set_progress(share)
 
     def compute(self, views: Tensor, mask: Tensor | None, teacher: Tensor | None = None) -> Tensor:
         if mask is not None and bool(mask.all()):
-            mask = None  # then problems of one shape are solved together
+            mask = None  # so that all problems have one shape and are solved as a batch
         shared: dict[str, Any] = {"mask": mask, "teacher": teacher, "least_points": 2, "normalize": self.normalize}
         value = pairwise(views, self.pair_loss, **shared)
         if self.rest > 0:
@@ -117,7 +116,7 @@ class M3GPairs(ViewLoss):
         return value
 
     def report(self, value: Tensor) -> dict[str, float]:
-        """The mean gap, and how the last solve went."""
+        """Return the mean gap, and the steps and epsilon of the last solve."""
         return self.gap.report(value)
 
     def extra_repr(self) -> str:

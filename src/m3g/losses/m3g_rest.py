@@ -1,4 +1,4 @@
-"""The matching gap of each view with the query of all others: dependence among k views in O(k n² d)."""
+"""Matching gap between each view and the query of the others: detects joint dependence of k views in O(k n² d)."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ from m3g.solvers import Solver
 
 
 class M3GRest(ViewLoss):
-    r"""Two-view matching gap of every view with the query of the others, which a cost linear in each view defines.
+    r"""Two-view matching gap between each view and the query of the others.
 
     .. math:: \frac1k \sum_l \mathrm{M3G}\big(X_l, Q_l\big), \qquad
         Q_l = d^{(k-2)/2} \prod_{m \neq l} X_m \;\text{ for cost="product"}
 
-    With the product it detects dependence that exists only among all k views, like `M3GLoss(cost="product")`, but
-    compares n² pairs per view instead of n^k tuples. With "cv" the query is the mean of the others. It is never
-    negative, and zero only when every view is matched best with the query of its own object.
+    With `cost="product"` the loss detects dependence that exists only among all k views, like
+    `M3GLoss(cost="product")`, but compares n² pairs per view instead of n^k tuples. With "cv" the query is the mean of
+    the others. The loss is non-negative, and zero only if matching each view with its own query is optimal.
 
     Args:
-        temperature: that of InfoNCE between a view and its query, see `m3g.matching_gap`.
-        final_temperature: value at the end of the training, approached by equal ratios. None keeps the first.
-        cost: a cost that is linear in each view: "product", "cv", a sum of such costs.
-        renormalize: scale every query to unit length. The length of a product is the confidence of its factors, so that
-            this is False by default.
-        solver: "auto" or another of `m3g.matching_gap`, by name or as a mapping.
-        tol: error of the marginals at which a solve stops.
+        temperature: strength of the entropy between a view and its query, in units of InfoNCE; see `m3g.matching_gap`.
+        final_temperature: value at the end of training, on a geometric schedule. None keeps the first value.
+        cost: a cost that is linear in each view: "product", "cv", or a sum of such costs.
+        renormalize: scale every query to unit length. False by default, because the length of a product expresses the
+            confidence of its factors.
+        solver: as in `m3g.matching_gap`, or a mapping.
+        tol: error of the marginals at which the solver stops.
         normalize: scale every vector to unit length first.
         gather: compute the loss on the points of all processes.
 
-    With a mask, a query is of the views that are present, objects without view l or without any other view have no part
-    in the l-th gap, and every gap is weighted by its number of objects. With a teacher the queries are the teacher's.
+    With a mask, queries use the views that are present, gap l skips objects that lack view l or all others, and each
+    gap is weighted by its number of objects. With a teacher the queries are computed from the teacher's views.
 
-    Cost: k n² (d + steps of the solver).
+    Complexity: O(k n² (d + s)) for s solver steps.
 
     Example:
         >>> import torch, m3g
@@ -73,7 +73,7 @@ class M3GRest(ViewLoss):
         gather: bool = False,
     ) -> None:
         super().__init__(normalize=normalize, gather=gather)
-        # Up to terms of one view the circular variance of two is -⟨x, y⟩ / 2.
+        # Up to one-view terms, the circular variance of two views is -⟨x, y⟩ / 2.
         gap = M3GLoss(
             temperature=temperature, final_temperature=final_temperature, solver=solver, tol=tol, normalize=False
         )
@@ -85,8 +85,8 @@ class M3GRest(ViewLoss):
         return self.cost if self.cost.joint else None
 
     @property
-    def moves(self) -> bool:
-        return self.gap.moves
+    def scheduled(self) -> bool:
+        return self.gap.scheduled
 
     def set_progress(self, share: float) -> None:
         self.gap.set_progress(share)
@@ -104,15 +104,15 @@ class M3GRest(ViewLoss):
         queries = [self.cost.query(targets, l, mask=mask) for l in range(k)]
         if self.renormalize:
             queries = [torch.nn.functional.normalize(query, dim=-1, eps=1e-3) for query in queries]
-        answers = self.cost.candidates(points)
+        candidates = self.cost.candidates(points)
         if mask is None or (self.reads_values and bool(mask.all())):
-            found: Tensor = self.pair_loss(answers, torch.stack(queries))
-            return found
-        known = mask & (mask.sum(0) > 1)
-        return mean_over(self.pair_loss, zip(answers, queries, known), 2)
+            value: Tensor = self.pair_loss(candidates, torch.stack(queries))
+            return value
+        complete = mask & (mask.sum(0) > 1)
+        return mean_over(self.pair_loss, zip(candidates, queries, complete), 2)
 
     def report(self, value: Tensor) -> dict[str, float]:
-        """The mean gap, and how the last solve went."""
+        """Return the mean gap, and the steps and epsilon of the last solve."""
         return self.gap.report(value)
 
     def extra_repr(self) -> str:

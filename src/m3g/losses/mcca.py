@@ -1,4 +1,4 @@
-"""Deep canonical correlation analysis of k views (MCCA, which in this form is also GCCA)."""
+"""Deep multiset canonical correlation analysis (MCCA) of k views, in this form equivalent to GCCA."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from m3g._checks import Views, positive, positive_int
 from m3g.losses.base import ViewLoss, clean, outside_autocast
 from m3g.losses.contrast import enough_points, present_points
 
-SMALLEST_VARIANCE = 1e-8  # of a feature, so that points which are all equal have a covariance to divide by
+SMALLEST_VARIANCE = 1e-8  # of a feature, so that the covariance of identical points is invertible
 
 
 @outside_autocast
@@ -21,28 +21,27 @@ def mcca(
     mask: Tensor | None = None,
     normalize: bool = True,
 ) -> Tensor:
-    r"""Linear combinations of the features of each view correlate as much as possible with those of all others.
+    r"""Deep MCCA loss: one minus the mean canonical correlation of k views.
 
     With :math:`S_{lm}` the covariance between the features of views l and m, :math:`S_l = S_{ll} + r
     \frac{\operatorname{tr} S_{ll}}{d} I`, and :math:`\rho_1 \geq \rho_2 \geq \dots` the eigenvalues of the
-    k d × k d matrix whose blocks are :math:`S_l^{-1/2} S_{lm} S_m^{-1/2}` (identity where l = m),
+    k d × k d matrix with blocks :math:`S_l^{-1/2} S_{lm} S_m^{-1/2}` (the identity for l = m),
 
     .. math:: 1 - \frac1c \sum_{a=1}^{c} \frac{\rho_a - 1}{k - 1}
 
-    The fraction is the mean over pairs of views of the correlation along component a: for k = 2 the canonical
-    correlations. Zero means that the views determine each other linearly.
+    The fraction is the correlation along component a, averaged over pairs of views; for k = 2 these are the canonical
+    correlations. The loss is zero if the views determine each other linearly.
 
     Args:
         views: (k, n, d) or k tensors (n, d).
-        components: c, how many components count; None is d. Not more than d.
-        ridge: r, in units of the mean variance of the view's features. A batch of n <= d points correlates
-            perfectly by chance: the ridge keeps this from passing for agreement. Large batches bear a small one.
-        mask: bool (k, n). The covariance of two views is over the points that have both, each view less the mean of
-            its points; a view with fewer than two points is left out, and so is the block of two views with fewer
-            than two points in common.
+        components: c, the number of components, at most d; None is d.
+        ridge: r, in units of the mean variance of the view's features. A batch of n <= d points correlates perfectly by
+            chance, and the ridge corrects for it. Larger batches allow a smaller ridge.
+        mask: bool (k, n). The covariance of two views is over the objects that have both. Views with fewer than two
+            points, and pairs of views with fewer than two objects in common, are skipped.
         normalize: scale every vector to unit length first.
 
-    Cost: k² n d² + k³ d³, memory k² d². No negatives, no temperature.
+    Complexity: O(k² n d² + k³ d³), memory O(k² d²).
 
     >>> _ = torch.manual_seed(0)
     >>> x = torch.randn(64, 4)
@@ -51,7 +50,8 @@ def mcca(
     True
 
     Reference: Somandepalli, Kumar, Travadi, Narayanan, *Multimodal Representation Learning using Deep Multiset
-    Canonical Correlation*, 2019; Benton et al., *Deep Generalized Canonical Correlation Analysis*, 2017.
+    Canonical Correlation*, 2019 :cite:`somandepalli2019`; Benton et al., *Deep Generalized Canonical Correlation
+    Analysis*, 2017 :cite:`benton2017`.
     """
     positive("ridge", ridge)
     views, mask = clean(views, mask, normalize=normalize)
@@ -73,7 +73,7 @@ def mcca(
 
 
 def _correlations(views: Tensor, weight: Tensor, ridge: float) -> Tensor:
-    """The blocks (k, k, d, d) S_l^{-1/2} S_lm S_m^{-1/2}, up to a rotation of each view, which no eigenvalue sees."""
+    """Blocks (k, k, d, d) S_l^{-1/2} S_lm S_m^{-1/2}, up to a rotation of each view, to which rho is invariant."""
     k, _, d = views.shape
     identity = torch.eye(d, dtype=views.dtype, device=views.device)
     points = weight.sum(1)
@@ -89,7 +89,7 @@ def _correlations(views: Tensor, weight: Tensor, ridge: float) -> Tensor:
 
 
 class MCCA(ViewLoss):
-    """`mcca` as a module."""
+    """Module form of `mcca`."""
 
     def __init__(
         self,

@@ -1,20 +1,20 @@
-"""What takes the place of a missing view in the matching gap."""
+"""Imputation of missing points in the matching gap."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-# Below this length the direction of a mean is noise: the point then tends to the zero vector.
+# Below this length the direction of a mean is noise, and the imputed point tends to the zero vector.
 SMALLEST_MEAN = 1e-3
 
 
 def filled(points: Tensor, mask: Tensor) -> Tensor:
-    """Return points (..., k, n, d) with each missing one at the mean of its object's present views, without gradient.
+    """Replace missing points by the mean of the present views of their object, without gradient: (..., k, n, d).
 
-    The mean has the mean length of these views, on the sphere 1. The zero vector instead would weaken the contrast of
-    the whole tuple: with p of k views present the temperature would be (k - 1) / (p - 1) times as high. Compared with
-    other candidates in `benchmarks/missing.py`.
+    The mean is scaled to the mean length of these views, which is 1 on the sphere. A zero vector would weaken the
+    contrast of the whole tuple: with p of k views present, the temperature would be (k - 1) / (p - 1) times as high.
+    `benchmarks/missing.py` compares the alternatives.
 
     Args:
         points: missing ones are zero.

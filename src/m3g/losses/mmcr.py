@@ -1,4 +1,4 @@
-"""MMCR: maximum manifold capacity, by nuclear norms."""
+"""MMCR: maximum manifold capacity representations."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ def mmcr(
     mask: Tensor | None = None,
     normalize: bool = True,
 ) -> Tensor:
-    r"""Centroids of the objects spread over all directions, the views of one object over few.
+    r"""MMCR loss: maximise the nuclear norm of the centroids, minimise that of the views of each object.
 
     .. math:: -\|C\|_* + \lambda \frac1n \sum_i \|Z_i\|_*
 
-    with :math:`C` the n × d matrix of the mean over views of each object, :math:`Z_i` the k × d matrix of the
-    views of object i, and :math:`\|\cdot\|_*` the sum of singular values. No negatives, no temperature. The
-    value is negative and grows with n.
+    with :math:`C` the n × d matrix of centroids (the mean over the views of each object), :math:`Z_i` the k × d matrix
+    of the views of object i, and :math:`\|\cdot\|_*` the sum of singular values. The value is negative, and its
+    magnitude grows with n.
 
     Args:
         views: (k, n, d) or k tensors (n, d).
-        compression: λ, the weight of the second term; 0 leaves it, and its singular values, out.
-        mask: bool (k, n). Centroids and manifolds are of the views that are present.
+        compression: λ, weight of the second term; 0 skips its computation.
+        mask: bool (k, n). Centroids and matrices use the views that are present.
         normalize: scale every vector to unit length first.
 
-    Cost: singular values, n d min(n, d) + n k² d.
+    Complexity: O(n d min(n, d) + n k² d), for the singular values.
 
     >>> mmcr(torch.randn(4, 8, 16)).shape
     torch.Size([])
 
     Reference: Yerxa, Kuang, Simoncelli, Chung, *Learning Efficient Coding of Natural Images with Maximum
-    Manifold Capacity Representations*, NeurIPS 2023.
+    Manifold Capacity Representations*, NeurIPS 2023 :cite:`yerxa2023`.
     """
     non_negative("compression", compression)
     views, mask = clean(views, mask, normalize=normalize)
@@ -49,7 +49,7 @@ def mmcr(
 
 
 class MMCR(ViewLoss):
-    """`mmcr` as a module."""
+    """Module form of `mmcr`."""
 
     def __init__(self, *, compression: float = 5e-3, normalize: bool = True, gather: bool = False) -> None:
         super().__init__(normalize=normalize, gather=gather)

@@ -1,4 +1,4 @@
-"""MV-DHEL: align the views of an object, spread the objects within each view, in separate terms."""
+"""MV-DHEL: alignment across the views of an object, uniformity within each view."""
 
 from __future__ import annotations
 
@@ -7,7 +7,13 @@ from torch import Tensor
 
 from m3g._checks import Views
 from m3g.losses.base import clean, outside_autocast
-from m3g.losses.contrast import TemperatureLoss, enough_points, logsumexp_where, own_pairs_against, present_points
+from m3g.losses.contrast import (
+    TemperatureLoss,
+    enough_points,
+    logsumexp_where,
+    present_points,
+    uniformity_minus_alignment,
+)
 from m3g.losses.temperature import check_temperature
 
 
@@ -19,7 +25,7 @@ def mv_dhel(
     mask: Tensor | None = None,
     normalize: bool = True,
 ) -> Tensor:
-    r"""The pairs of views of one object against the product, over views, of its energies within the view.
+    r"""MV-DHEL loss: alignment of all pairs of views of an object, against uniformity within each view.
 
     With :math:`s(il, jm) = \langle z_l[i], z_m[j] \rangle / t`,
 
@@ -30,16 +36,17 @@ def mv_dhel(
     Args:
         views: (k, n, d) or k tensors (n, d).
         temperature: t; the authors use 0.5 on small data sets, 0.1 on ImageNet.
-        mask: bool (k, n). Sums and product run over the points that are present (a view in which an object is
-            alone has no factor); an object with a single view has no term of its own.
+        mask: bool (k, n). Sums and products are over the points that are present, without factors for views in which
+            no other object is present. Objects with a single view have no term.
         normalize: scale every vector to unit length first.
 
-    Cost: k n² d + k² n d, memory k n².
+    Complexity: O(k n² d + k² n d), memory O(k n²).
 
     >>> mv_dhel(torch.randn(4, 8, 16)).shape
     torch.Size([])
 
-    Reference: Koromilas et al., *A Principled Framework for Multi-View Contrastive Learning*, 2025.
+    Reference: Koromilas et al., *A Principled Framework for Multi-View Contrastive Learning*, 2025
+    :cite:`koromilas2025`.
     """
     check_temperature(temperature)
     views, mask = clean(views, mask, normalize=normalize)
@@ -49,15 +56,15 @@ def mv_dhel(
 
     within = views @ views.mT / temperature  # (k, n, n)
     neighbours = present.unsqueeze(1) & ~torch.eye(n, dtype=torch.bool, device=views.device)
-    energies = logsumexp_where(within, neighbours, -1)
-    energy = torch.where(present & neighbours.any(-1), energies, 0.0).sum(0)
+    by_view = logsumexp_where(within, neighbours, -1)
+    uniformity = torch.where(present & neighbours.any(-1), by_view, 0.0).sum(0)
 
-    own = torch.einsum("lid,mid->lmi", views, views) / temperature
-    own_pairs = present.unsqueeze(1) & present & ~torch.eye(k, dtype=torch.bool, device=views.device).unsqueeze(-1)
-    return own_pairs_against(energy, own, own_pairs, masked=mask is not None)
+    positives = torch.einsum("lid,mid->lmi", views, views) / temperature
+    pairs = present.unsqueeze(1) & present & ~torch.eye(k, dtype=torch.bool, device=views.device).unsqueeze(-1)
+    return uniformity_minus_alignment(uniformity, positives, pairs, masked=mask is not None)
 
 
 class MVDHEL(TemperatureLoss):
-    """`mv_dhel` as a module."""
+    """Module form of `mv_dhel`."""
 
     function = staticmethod(mv_dhel)

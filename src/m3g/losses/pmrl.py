@@ -1,4 +1,4 @@
-"""PMRL: align the views of an object by the singular values of its matrix of views."""
+"""PMRL: alignment of the views of an object through the singular values of their matrix."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def pmrl(
     mask: Tensor | None = None,
     normalize: bool = True,
 ) -> Tensor:
-    r"""The views of one object lie along one direction, and different objects along different directions.
+    r"""PMRL loss: cross-entropy of the singular values, plus InfoNCE of the leading singular vectors.
 
     With :math:`Z_i` the k × d matrix of the views of object i, :math:`s_{i1} \geq s_{i2} \geq \dots` its singular
     values and :math:`u_i` in R^d its leading right singular vector,
@@ -32,25 +32,26 @@ def pmrl(
         -\frac1n \sum_i \log \frac{e^{s_{i1} / t}}{\sum_l e^{s_{il} / t}}
         - \frac\lambda n \sum_i \log \frac{e^{\langle u_i, u_i \rangle / t'}}{\sum_j e^{\langle u_i, u_j \rangle / t'}}
 
-    A singular vector has two signs: :math:`u_i` takes the one with a positive inner product with the object's first
-    view (the mean of views cannot tell: two views at more than a right angle have it at right angles). Its gradient is
-    unbounded where the two largest singular values meet, so their gap is taken as 1e-3 at least.
+    The sign of :math:`u_i` is chosen so that its inner product with the object's first view is positive. (The mean of
+    the views does not determine the sign: it is orthogonal to :math:`u_i` for two views at an obtuse angle.) The
+    gradient of :math:`u_i` is unbounded where the two largest singular values coincide, so their gap is clamped to at
+    least 1e-3.
 
     Args:
         views: (k, n, d) or k tensors (n, d).
         temperature: t, of the singular values.
         contrast_temperature: t', of the leading vectors.
-        contrast: λ, the weight of the second term; 0 leaves it out, and then nothing keeps the objects apart.
-        mask: bool (k, n). The matrix of an object holds the views that are present; an object with a single view
-            has no first term, and keeps its place in the second.
+        contrast: λ, weight of the second term; 0 skips it, and the loss is then minimised by collapse.
+        mask: bool (k, n). The matrix of an object contains the views that are present. Objects with a single view have
+            no first term but are part of the second.
         normalize: scale every vector to unit length first.
 
-    Cost: n k² d + n² d, memory n k d + n².
+    Complexity: O(n k² d + n² d), memory O(n k d + n²).
 
     >>> pmrl(torch.randn(4, 8, 16)).shape
     torch.Size([])
 
-    Reference: Liu, Xia, Ng, Chua, *Principled Multimodal Representation Learning*, 2025 (arXiv 2507.17343).
+    Reference: Liu, Xia, Ng, Chua, *Principled Multimodal Representation Learning*, 2025 :cite:`liu2025`.
     """
     check_temperature(temperature)
     check_temperature(contrast_temperature)
@@ -66,35 +67,36 @@ def pmrl(
     matrices = views.transpose(0, 1)  # (n, k, d)
     with torch.no_grad():
         left, values, right = torch.linalg.svd(matrices, full_matrices=False)
-    # ds_l = <left_l, dZ right_l>: exact, and finite also where singular values vanish or meet.
+    # ds_l = <left_l, dZ right_l>: exact, and finite where singular values vanish or coincide.
     singular = torch.einsum("ikl,ikd,ild->il", left, matrices, right)
-    # Absent views are rows of zeros, whose singular values are the last ones.
-    there = torch.arange(values.shape[-1], device=views.device) < own_views.unsqueeze(-1)
-    logits = torch.where(there, singular / temperature, torch.finfo(views.dtype).min / 2)
-    loss = mean_where(logits.logsumexp(-1) - logits[:, 0], several)
+    # Missing views are rows of zeros, which contribute only the last singular values.
+    present = torch.arange(values.shape[-1], device=views.device) < own_views.unsqueeze(-1)
+    logits = torch.where(present, singular / temperature, torch.finfo(views.dtype).min / 2)
+    alignment = mean_where(logits.logsumexp(-1) - logits[:, 0], several)
     if contrast == 0:
-        return loss
+        return alignment
     leading = _leading_vectors(matrices, left, values)
     label = torch.arange(n, device=views.device)
-    return loss + contrast * cross_entropy(leading @ leading.T / contrast_temperature, label)
+    uniformity = cross_entropy(leading @ leading.T / contrast_temperature, label)
+    return alignment + contrast * uniformity
 
 
 def _leading_vectors(matrices: Tensor, left: Tensor, values: Tensor) -> Tensor:
-    """The unit vectors u_i (n, d), with the gradient of a simple singular vector."""
+    """Unit vectors u_i (n, d), with the gradient of a simple singular vector."""
     gram = matrices @ matrices.mT
     first, others = left[..., :1], left[..., 1:]
     squares = values.square()
     gaps = (squares[:, :1] - squares[:, 1:]).clamp(min=1e-3)
-    # The bracket is zero up to rounding; its derivative is that of the leading eigenvector of the Gram matrix.
+    # The added term is zero up to rounding; its derivative is that of the leading eigenvector of the Gram matrix.
     moved = first + others @ ((others.mT @ (gram @ first - squares[:, :1, None] * first)) / gaps.unsqueeze(-1))
     leading = to_unit_length((moved.mT @ matrices).squeeze(1), dim=-1)
     projections = (moved.mT @ gram).squeeze(1).detach()
-    first_view = (matrices != 0).any(-1).to(torch.uint8).argmax(-1, keepdim=True)  # absent ones are zero
+    first_view = (matrices != 0).any(-1).to(torch.uint8).argmax(-1, keepdim=True)  # missing ones are zero
     return torch.where(projections.gather(1, first_view) >= 0, leading, -leading)
 
 
 class PMRL(ViewLoss):
-    """`pmrl` as a module; both temperatures fixed, or both learned."""
+    """Module form of `pmrl`; `learn_temperature` applies to both temperatures."""
 
     def __init__(
         self,

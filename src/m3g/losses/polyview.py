@@ -1,4 +1,4 @@
-"""Poly-view contrastive learning, geometric mean: every view predicts every other."""
+"""Poly-view contrastive learning with the geometric mean over pairs of views."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def polyview(
     mask: Tensor | None = None,
     normalize: bool = True,
 ) -> Tensor:
-    r"""Each view of an object against each other view of it; the negatives are all views of other objects.
+    r"""Poly-view loss (geometric mean): contrast each pair of views of an object with all views of other objects.
 
     With :math:`s(il, jm) = \langle z_l[i], z_m[j] \rangle / t`, the mean over points i and views l ≠ m of
 
@@ -36,16 +36,16 @@ def polyview(
     Args:
         views: (k, n, d) or k tensors (n, d).
         temperature: t in the formula.
-        mask: bool (k, n). Absent points are neither anchors, positives nor negatives; the mean is over the
-            ordered pairs of views that objects have.
+        mask: bool (k, n). Missing points are neither anchors nor positives nor negatives; the mean is over the ordered
+            pairs of views that are present.
         normalize: scale every vector to unit length first.
 
-    Cost: k² n² d, memory k² n².
+    Complexity: O(k² n² d), memory O(k² n²).
 
     >>> polyview(torch.randn(4, 8, 16)).shape
     torch.Size([])
 
-    Reference: Shidani et al., *Poly-View Contrastive Learning*, ICLR 2024.
+    Reference: Shidani et al., *Poly-View Contrastive Learning*, ICLR 2024 :cite:`shidani2024`.
     """
     check_temperature(temperature)
     views, mask = clean(views, mask, normalize=normalize)
@@ -65,7 +65,7 @@ def polyview(
 
 
 class PolyView(TemperatureLoss):
-    """`polyview` as a module."""
+    """Module form of `polyview`."""
 
     function = staticmethod(polyview)
 

@@ -1,4 +1,4 @@
-"""Losses by name, for the command line and the experiments."""
+"""Registry of losses by name, for the command line and the experiments."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from m3g.losses.base import ViewLoss
 
 
 def register(name: str, factory: Callable[..., ViewLoss], *, summary: str = "", cost: str = "") -> None:
-    """Give a loss of one's own a name, for this process: `build` and all that calls it then know it.
+    """Register a custom loss under a name, in this process, for `build` and the commands.
 
     >>> from m3g.losses import InfoNCEPairwise
     >>> register("infonce-again", InfoNCEPairwise)
@@ -21,12 +21,12 @@ def register(name: str, factory: Callable[..., ViewLoss], *, summary: str = "", 
     >>> _ = LOSSES.pop("infonce-again")
     """
     if name in LOSSES:
-        raise ValueError(f"name must be one that no loss has yet, got {name!r}.")
+        raise ValueError(f"name must not be the name of an existing loss, got {name!r}.")
     LOSSES[name] = Entry(factory, summary, cost)
 
 
 def available() -> list[str]:
-    """The names that `build` takes.
+    """Return the names that `build` accepts.
 
     >>> "infonce-pwe" in available()
     True
@@ -35,12 +35,12 @@ def available() -> list[str]:
 
 
 def describe() -> list[tuple[str, str, str]]:
-    """One row per loss: its name, what it does in one line, its cost in n, k and d."""
+    """Return one row per loss: its name, a one-line summary, and its complexity in n, k and d."""
     return [(name, entry.summary, entry.cost) for name, entry in LOSSES.items()]
 
 
 def options(name: str) -> list[str]:
-    """The names of the options that `build(name, ...)` takes.
+    """Return the names of the options that `build(name, ...)` accepts.
 
     >>> options("mmcr")
     ['compression', 'normalize', 'gather']
@@ -49,7 +49,7 @@ def options(name: str) -> list[str]:
 
 
 def build(name: str, **settings: Any) -> ViewLoss:
-    """The loss module of that name.
+    """Build the loss module of the given name.
 
     >>> build("infonce-pwe", temperature=0.2).pair_loss.temperature()
     0.2

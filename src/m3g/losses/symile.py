@@ -1,4 +1,4 @@
-"""Symile: contrast whole tuples by their multilinear inner product."""
+"""Symile: contrast of whole tuples by their multilinear inner product."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from m3g.losses.temperature import Temperature, check_temperature
 
 NEGATIVES = ("n", "n_squared")
 LARGEST_TENSOR = 4 * 2**30
-"""Bytes up to which the scores of all tuples may be stored for `negatives="n_squared"`."""
+"""Bytes that the scores of all tuples may take with `negatives="n_squared"`."""
 
 
 @outside_autocast
@@ -28,35 +28,35 @@ def symile(
     generator: torch.Generator | None = None,
     normalize: bool = True,
 ) -> Tensor:
-    r"""For each view as anchor, a point finds its own tuple of the other views among wrong tuples.
+    r"""Symile loss: for each view as anchor, cross-entropy of the true tuple among tuples with the same anchor point.
 
-    The score of a tuple is :math:`s(z_1, \dots, z_k) = \sum_c \prod_l z_l[c]` (c over features); the loss is
-    the mean over anchors l and points i of
+    The score of a tuple is :math:`s(z_1, \dots, z_k) = \sum_c \prod_l z_l[c]` (c over features). The loss is the mean
+    over anchors l and points i of
 
     .. math:: -\log \frac{e^{s(i, \dots, i) / t}}{e^{s(i, \dots, i) / t} + \sum_{\rm negatives} e^{s / t}}
 
-    where the negatives keep point i in view l and take other points in the other views.
+    where the negatives contain point i in view l and other points in the other views.
 
     Args:
         views: (k, n, d) or k tensors (n, d).
         temperature: t, the inverse of the authors' logit scale.
-        negatives: "n": n - 1 tuples, from shuffling each of the other views; a true tuple can turn up among
-            them by chance. "n_squared": all :math:`n^{k-1} - 1` other tuples.
-        rescale: multiply scores by :math:`d^{k/2 - 1}`. Equal unit vectors whose features are all of one size
-            score :math:`d^{1 - k/2}`: 1 for two views, 0.001 for six of d = 32, which no temperature above 0.01 can
-            tell from 0. Rescaled they score 1, whatever k and d are.
-        mask: bool (k, n). Only complete tuples have a score: an incomplete object is no positive, but each of
-            its points that is present still takes part in negatives.
-        generator: the source of the shuffles, on the CPU.
+        negatives: "n": n - 1 tuples, from a shuffle of each of the other views (they may include a true tuple by
+            chance). "n_squared": all :math:`n^{k-1} - 1` other tuples.
+        rescale: multiply scores by :math:`d^{k/2 - 1}`. Equal unit vectors whose features have equal magnitude score
+            :math:`d^{1 - k/2}`, which is 1 for two views but 0.001 for six views with d = 32, too small for any
+            temperature above 0.01. With `rescale` they score 1 for all k and d.
+        mask: bool (k, n). Only complete tuples have a score: an incomplete object is not a positive, but its present
+            points are part of negatives.
+        generator: CPU generator of the shuffles.
         normalize: scale every vector to unit length first.
 
-    Cost: k n² d for "n", k n^k + n^k d for "n_squared".
+    Complexity: O(k n² d) for "n", O(n^k (k + d)) for "n_squared".
 
     >>> views = torch.randn(3, 8, 16)
     >>> symile(views, negatives="n_squared").shape
     torch.Size([])
 
-    Reference: Saporta, Puli, Goldstein, Ranganath, *Contrasting with Symile*, NeurIPS 2024.
+    Reference: Saporta, Puli, Goldstein, Ranganath, *Contrasting with Symile*, NeurIPS 2024 :cite:`saporta2024`.
     """
     check_temperature(temperature)
     one_of("negatives", negatives, NEGATIVES)
@@ -105,7 +105,7 @@ def _all_tuples(views: Tensor, temperature: Tensor | float, mask: Tensor | None)
         LARGEST_TENSOR,
         'use negatives="n"',
     )
-    # Row (i_2, ..., i_k) of the product of all views but the first, which the first then meets.
+    # Row (i_2, ..., i_k) is the product of these points of all views except the first.
     others = views[1]
     for view in views[2:]:
         others = (others.unsqueeze(1) * view).reshape(-1, d)
@@ -126,7 +126,7 @@ def _all_tuples(views: Tensor, temperature: Tensor | float, mask: Tensor | None)
 
 
 class Symile(ViewLoss):
-    """`symile` as a module; the temperature is learned unless `learn_temperature=False`.
+    """Module form of `symile`; the temperature is learned unless `learn_temperature=False`.
 
     With `gather=True` all processes use the shuffles of rank 0.
     """

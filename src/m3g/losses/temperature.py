@@ -1,4 +1,4 @@
-"""The temperature of a contrastive loss, fixed or learned."""
+"""Temperature of a contrastive loss, fixed or learned."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from m3g._checks import positive
 
 
 class Temperature(nn.Module):
-    """A positive number, `smallest + exp(s)`: a learned one neither reaches zero nor loses its gradient.
+    """Positive number, fixed or learned as `smallest + exp(s)`, which stays positive and keeps its gradient.
 
     >>> Temperature(0.1)()
     0.1
@@ -39,6 +39,6 @@ class Temperature(nn.Module):
 
 
 def check_temperature(temperature: Tensor | float) -> None:
-    """A number must be positive; a tensor is a learned temperature, positive by construction."""
+    """Validate a fixed temperature; a tensor is a learned one, positive by construction."""
     if not isinstance(temperature, Tensor):
         positive("temperature", temperature)

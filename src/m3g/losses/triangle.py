@@ -1,4 +1,4 @@
-"""TRIANGLE: contrast triples by the area of the triangle of their ends."""
+"""TRIANGLE: contrast of triples by the area of the triangle that they form."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ def triangle(
     mask: Tensor | None = None,
     normalize: bool = True,
 ) -> Tensor:
-    r"""The first view and the two others of the same object make the smallest triangle; three views only.
+    r"""TRIANGLE loss of three views: cross-entropy in both directions, with the negative area as score.
 
     .. math::
         u = a_i - b_j, \quad v = a_i - c_j, \quad
         A_{ij} = \tfrac12 (|u|^2 |v|^2 - \langle u, v \rangle^2), \qquad
         \tfrac12 [\operatorname{CE}(-A / t) + \operatorname{CE}(-A^\top / t)]
 
-    A is twice the squared area: like the authors' code, and unlike their text, it takes no square root, whose
-    gradient would be unbounded at aligned triples.
+    A is twice the squared area. Like the authors' code, and unlike their paper, this function takes no square root,
+    whose gradient is unbounded at aligned triples.
 
     Args:
         views: (3, n, d) or three tensors (n, d); the first view is the anchor.
         temperature: t in the formula.
         label_smoothing: of both cross-entropies.
-        mask: bool (3, n). An object needs its first view to be an anchor, and both others to be a candidate.
+        mask: bool (3, n). An object requires its first view to be an anchor, and both others to be a candidate.
         normalize: scale every vector to unit length first.
 
-    Cost: n² d, memory n².
+    Complexity: O(n² d), memory O(n²).
 
     >>> import torch
     >>> triangle(torch.randn(3, 8, 16)).shape
     torch.Size([])
 
     Reference: Cicchetti, Grassucci, Comminiello, *A TRIANGLE Enables Multimodal Alignment Beyond Cosine
-    Similarity*, NeurIPS 2025.
+    Similarity*, NeurIPS 2025 :cite:`cicchetti2025triangle`.
     """
     check_temperature(temperature)
     fraction("label_smoothing", label_smoothing)
@@ -67,7 +67,7 @@ def triangle(
 
 
 class Triangle(ViewLoss):
-    """`triangle` as a module; the temperature is learned unless `learn_temperature=False`."""
+    """Module form of `triangle`; the temperature is learned unless `learn_temperature=False`."""
 
     def __init__(
         self,

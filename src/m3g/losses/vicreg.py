@@ -1,4 +1,4 @@
-"""VICReg over k views: variance, invariance, covariance."""
+"""VICReg over k views: invariance, variance and covariance terms."""
 
 from __future__ import annotations
 
@@ -19,9 +19,7 @@ def vicreg(
     mask: Tensor | None = None,
     normalize: bool = False,
 ) -> Tensor:
-    r"""Views of an object agree; within a view each feature varies, and no two features vary together.
-
-    The weighted sum of
+    r"""VICReg loss of k views: the weighted sum of an invariance, a variance and a covariance term.
 
     .. math::
         \text{invariance} &= \frac{2}{k(k-1)} \sum_{l<m} \frac{1}{nd} \|X_l - X_m\|^2 \\
@@ -29,23 +27,23 @@ def vicreg(
             \max\!\Big(0, 1 - \sqrt{\operatorname{var}(X_l)_c + 10^{-4}}\Big) \\
         \text{covariance} &= \frac2k \sum_l \frac1d \sum_{c \neq c'} \operatorname{cov}(X_l)_{cc'}^2
 
-    with variances over n - 1, so that k = 2 is the loss of the authors' code. The invariance over pairs is
-    that to the mean of the views times 2k/(k-1), and is computed so.
+    with unbiased variances, so that k = 2 equals the authors' code. The invariance term is computed from the distances
+    to the mean of the views, multiplied by 2k/(k-1).
 
     Args:
         views: (k, n, d) or k tensors (n, d).
         invariance, variance, covariance: weights of the three terms.
-        mask: bool (k, n). Statistics of a view are over its points that are present (views with fewer than
-            two have none); the invariance is the mean over the pairs of views that objects have.
-        normalize: False unless asked: the variance term, with target 1, is made for vectors of any length.
+        mask: bool (k, n). Statistics of a view are over its present points (views with fewer than two are skipped); the
+            invariance term is the mean over the pairs of views that are present.
+        normalize: scale every vector to unit length first; False by default, because the variance term has target 1.
 
-    Cost: k n d², memory k n d + k d². No negatives, no temperature.
+    Complexity: O(k n d²), memory O(k n d + k d²).
 
     >>> import torch
     >>> vicreg(torch.randn(4, 8, 16)).shape
     torch.Size([])
 
-    Reference: Bardes, Ponce, LeCun, *VICReg*, ICLR 2022.
+    Reference: Bardes, Ponce, LeCun, *VICReg*, ICLR 2022 :cite:`bardes2022`.
     """
     _check(invariance, variance, covariance)
     views, mask = clean(views, mask, normalize=normalize)
@@ -56,7 +54,7 @@ def vicreg(
     own_views = weight.sum(0)  # (n, 1)
     spread = (views - views.sum(0) / own_views).square() * weight
     pairs = (own_views * (own_views - 1) / 2).sum()
-    apart = (own_views * spread.sum(0)).sum() / (pairs * d)
+    invariance_term = (own_views * spread.sum(0)).sum() / (pairs * d)
 
     points = weight.sum(1)  # (k, 1)
     enough = points.squeeze(-1) >= 2
@@ -64,12 +62,12 @@ def vicreg(
         some_object(pairs > 0, has="two views")
         some_object(enough, has="a view that another point has too")
     centred = (views - (views.sum(1) / points.clamp(min=1)).unsqueeze(1)) * weight
-    centred, free = centred[enough], (points[enough] - 1).unsqueeze(-1)
-    second = centred.mT @ centred / free  # (views, d, d)
-    diagonal = second.diagonal(dim1=-2, dim2=-1)
-    flat = (1 - (diagonal + 1e-4).sqrt()).relu().mean()
-    together = (second.square().sum((-2, -1)) - diagonal.square().sum(-1)).mean() / d
-    return invariance * apart + variance * flat + 2 * covariance * together
+    centred, degrees_of_freedom = centred[enough], (points[enough] - 1).unsqueeze(-1)
+    covariances = centred.mT @ centred / degrees_of_freedom  # (views, d, d)
+    variances = covariances.diagonal(dim1=-2, dim2=-1)
+    variance_term = (1 - (variances + 1e-4).sqrt()).relu().mean()
+    covariance_term = 2 * (covariances.square().sum((-2, -1)) - variances.square().sum(-1)).mean() / d
+    return invariance * invariance_term + variance * variance_term + covariance * covariance_term
 
 
 def _check(invariance: float, variance: float, covariance: float) -> None:
@@ -79,7 +77,7 @@ def _check(invariance: float, variance: float, covariance: float) -> None:
 
 
 class VICReg(ViewLoss):
-    """`vicreg` as a module; it does not normalise unless asked."""
+    """Module form of `vicreg`; `normalize` is False by default."""
 
     def __init__(
         self,

@@ -85,5 +85,5 @@ def test_wrong_files_and_grids_are_refused(file, tmp_path):
         added.extend(str(tmp_path / "none.py"), None, tmp_path)
     with pytest.raises(ValueError, match="grid must have 4 settings"):
         added.view_loss("mine", [{}])
-    with pytest.raises(ValueError, match="name must be one that no loss has yet, got 'm3g'"):
+    with pytest.raises(ValueError, match="name must not be the name of an existing loss, got 'm3g'"):
         added.view_loss("m3g", [{}] * 4)(None)

@@ -90,7 +90,7 @@ class MultiViewModule(pl.LightningModule):
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         views, mask = batch["views"], batch.get("mask")
-        if self.loss.moves:
+        if self.loss.scheduled:
             self.loss.set_progress(self.now.step / max(self.total_steps - 1, 1))
         subsets = self.draw_subsets(len(views))
         shown = sorted({l for subset in subsets for l in subset})
