@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,9 @@ from torch import Tensor
 import m3g
 from m3g.costs import Problem, all_edges
 
-COSTS = ("cv", "cv-algorithm2", "csd", "sqeuclidean", "cosine", "coulomb", "weighted")
+PLAIN = ("cv", "cv-algorithm2", "csd", "sqeuclidean", "cosine", "coulomb", "weighted")
+PRODUCTS = ("product", "0.5*cv + 0.5*product", "cv[:0.5] + product[0.5:]", "csd + 0.3*cosine", "product + 0.5*csd")
+COSTS = (*PLAIN, *PRODUCTS)
 # Tuples of the largest problem: the reference adds all of them up.
 MOST_TUPLES = 30_000
 
@@ -51,7 +54,7 @@ class Case:
         )
 
 
-def draw(seed: int, *, most_tuples: int = MOST_TUPLES) -> Case:
+def draw(seed: int, *, most_tuples: int = MOST_TUPLES, costs: Sequence[str] = COSTS) -> Case:
     """k from 2 to 8, equal or unequal sizes, shared or unrelated points, weights or none, epsilon from .001 to 1."""
     rng = np.random.default_rng(seed)
     k = int(rng.integers(2, 9))
@@ -65,7 +68,7 @@ def draw(seed: int, *, most_tuples: int = MOST_TUPLES) -> Case:
     base, noise = rng.normal(size=(max(sizes), d)), float(rng.choice([0.1, 0.3, 1.0, 3.0]))
     dtype = torch.float32 if rng.random() < 0.3 else torch.float64
     views = [torch.tensor(base[:n] + noise * rng.normal(size=(n, d))).to(dtype) for n in sizes]
-    cost = str(rng.choice(COSTS))
+    cost = str(rng.choice(costs))
     if cost not in ("sqeuclidean", "coulomb", "weighted") or rng.random() < 0.7:
         views = [torch.nn.functional.normalize(view, dim=-1) for view in views]
     edges = {edge: float(rng.choice([0.0, 0.3, 1.0], p=[0.2, 0.3, 0.5])) for edge in all_edges(k)}

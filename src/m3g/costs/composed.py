@@ -189,7 +189,7 @@ class SumProblem(Problem):
         self.given = tuple(parts)
         self.sizes, self.batch = parts[0].sizes, parts[0].batch
         self.tensors = tuple(tensor for part in parts for tensor in part.tensors)
-        self.kernel_form = None
+        self.kernel_form = "sum" if all(part.kernel_form is not None for part in parts) else None
 
     @property
     def parts(self) -> list[Problem]:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from m3g.costs.contraction import additive, pair_marginals
+from m3g.costs.multilinear import pull_from_rows
 
 Edge = tuple[int, int]
 # Points of all views up to which a product with the matrix of all pairs is quicker than one with each of them.
@@ -108,6 +109,10 @@ class Coupling(ABC):
             sums[l].add_(torch.bmm(pair, parts[m]))
             sums[m].add_(torch.bmm(pair.mT, parts[l]))
         return out
+
+    def product_pull(self, points: Tensor) -> Tensor:
+        """(b, N, d) -> (b, N, d): Σ_t P(t) Π_{m ≠ l} x_m[t_m] over the tuples t through each point of a view l, new."""
+        return pull_from_rows(self.rows(), self.sizes, points)
 
     def weighted_pull(self, points: Tensor, weight: Callable[[Tensor], Tensor]) -> Tensor:
         """(b, N, d) -> (b, N, d): Σ_t P(t) w(|mean_m x_m[t_m]|²) Σ_m x_m[t_m] over the tuples t through each point.

@@ -35,8 +35,8 @@ class Problem(ABC):
     edges: Sequence[Edge] = ()
     """The pairs of views that carry a cost, where the cost is a sum over pairs; else none."""
     kernel_form: str | None = None
-    """How the cost of some tuples is computed without that of all: "resultant", "log-resultant" or "pairs" (see
-    `m3g.solvers.sampled.log_kernel`); None where that is not known, so that it cannot be sampled."""
+    """How the cost of some tuples is computed without that of all: "resultant", "log-resultant", "product", "pairs" or
+    "sum" (see `m3g.solvers.sampled.log_kernel`); None where that is not known, so that it cannot be sampled."""
     factor: float = 1.0
     """What the cost is multiplied by, where its tensors are not."""
 

@@ -85,10 +85,10 @@ def _sampled(problem: Problem) -> tuple[float, float]:
     entries = float(Sampled().rank) * sum(problem.sizes)
     if problem.kernel_form is None:
         raise ValueError(
-            f"cost must be a sum over pairs of views or 'csd' with solver='sampled', got {type(problem).__name__}."
+            f"cost must be a named cost or a sum of named costs with solver='sampled', got {type(problem).__name__}."
         )
     # Per entry of the tables: its terms (a product of d features, or one per other view), an exponential, two sums.
-    terms = problem.k if problem.kernel_form == "pairs" else 2 * problem.tensors[0].shape[-1]
+    terms = problem.k if problem.kernel_form == "pairs" else 2 * sum(tensor.shape[-1] for tensor in problem.tensors)
     kept = KEPT_PART * memory_limit(problem.device) / problem.num_batch
     return entries * (terms + 14), min(entries * problem.dtype.itemsize, kept)
 
@@ -104,8 +104,8 @@ class EstimatedWarning(UserWarning):
 class Auto(Solver):
     """Takes "factored" for every cost that is a sum over pairs of views, "dense" for the others.
 
-    Where these would be past their budget of memory or operations, "sampled" takes over, with a warning, for all costs
-    it takes: sums over all pairs of views and the circular standard deviation.
+    Where these would be past their budget of memory or operations, "sampled" takes over, with a warning, for all named
+    costs and their sums, but for sums over few pairs of views.
 
     Args:
         seed, generator: those of `Sampled`, where it takes over.

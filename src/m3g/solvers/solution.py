@@ -104,23 +104,24 @@ class Solution:
         shaped = mass.reshape(problem.batch)
         lift = self.epsilon * mass.log()
 
-        def scaled(number: Tensor | None) -> Tensor | None:
-            return None if number is None else (number * shaped).to(dtype)
-
         gradients = self.gradients
         if gradients is not None:
             factors = [mass.reshape([-1] + [1] * (gradient.ndim - 1)) for gradient in gradients]
             gradients = tuple((gradient * factor).to(dtype) for gradient, factor in zip(gradients, factors))
         first = torch.arange(wide.shape[1], device=wide.device) < problem.sizes[0]
+        value = (self.value + lift.reshape(problem.batch)) * shaped
+        spread = self.standard_error
+        if spread is not None:  # with what the value loses in a narrower type
+            spread = (spread * shaped + torch.finfo(dtype).eps * value.abs()).to(dtype)
         return replace(
             self,
             problem=problem,
-            value=((self.value + lift.reshape(problem.batch)) * shaped).to(dtype),
+            value=value.to(dtype),
             flat_potentials=wide + lift.unsqueeze(1) * first,
             error=(self.error * shaped).to(dtype),
             mass=shaped,
             coupling_form=RescaledCoupling(self.coupling_form, mass, self.problem.dtype, dtype),
-            standard_error=scaled(self.standard_error),
+            standard_error=spread,
             relative_gradient_error=None
             if self.relative_gradient_error is None
             else self.relative_gradient_error.to(dtype),

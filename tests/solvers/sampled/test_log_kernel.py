@@ -4,12 +4,19 @@ import pytest
 import torch
 
 import m3g
-from m3g.costs import Coupling, all_edges
+from m3g.costs import Coupling, all_edges, as_cost
 from m3g.costs.coupling import TensorCoupling
 from m3g.solvers.sampled.ascent import ascend_on_list
 from m3g.solvers.sampled.draws import GeneratorDraws
 from m3g.solvers.sampled.error import _TrueMatching
-from m3g.solvers.sampled.log_kernel import LogResultantKernel, PairKernel, ResultantKernel, log_kernel_of
+from m3g.solvers.sampled.log_kernel import (
+    LogResultantKernel,
+    PairKernel,
+    ProductKernel,
+    ResultantKernel,
+    SumKernel,
+    log_kernel_of,
+)
 from m3g.solvers.sampled.product_kernel import product_list
 from m3g.solvers.sampled.proposals import anchors_of, tuple_list
 from m3g.solvers.sampled.tuple_kernel import full_list, sampled_list
@@ -45,10 +52,18 @@ def coupling_of(listed):
 
 
 @pytest.mark.parametrize("sizes", [(3, 3, 3), (4, 3, 5), (2, 2, 2, 2), (3, 4)])
-@pytest.mark.parametrize("kind", [ResultantKernel, PairKernel, LogResultantKernel])
-def test_log_kernels_give_the_cost_whichever_view_is_open(kind, sizes):
-    cost = m3g.CircularStd() if kind is LogResultantKernel else m3g.CircularVariance()
-    problem = problem_of(sizes, b=2, cost=cost)
+@pytest.mark.parametrize(
+    ("kind", "cost"),
+    [
+        (ResultantKernel, "cv"),
+        (PairKernel, "cv"),
+        (LogResultantKernel, "csd"),
+        (ProductKernel, "product"),
+        (SumKernel, "0.5*cv + 2*product[:4] + csd"),
+    ],
+)
+def test_log_kernels_give_the_cost_whichever_view_is_open(kind, cost, sizes):
+    problem = problem_of(sizes, b=2, cost=as_cost(cost))
     grids = torch.meshgrid(*[torch.arange(n) for n in sizes], indexing="ij")
     tuples = torch.stack([grid.reshape(-1) for grid in grids], -1).expand(2, -1, -1)
     log_kernel = kind(problem, EPSILON)
@@ -57,15 +72,16 @@ def test_log_kernels_give_the_cost_whichever_view_is_open(kind, sizes):
         own = log_kernel.conditional(l, tuples).gather(2, tuples[..., l : l + 1]).squeeze(2)
         found = (shift - own - log_kernel.rest(l, tuples)) * EPSILON
         torch.testing.assert_close(found.reshape(2, *sizes), problem.dense(), atol=1e-10, rtol=0)
+        assert float((own + log_kernel.rest(l, tuples)).abs().max()) <= log_kernel.reach()
 
 
-FORMS = [("products", m3g.CircularVariance()), ("tuples", m3g.CircularVariance()), ("tuples", m3g.CircularStd())]
+FORMS = [("products", "cv"), ("tuples", "cv"), ("tuples", "csd"), ("tuples", "product"), ("tuples", "cv + product[:4]")]
 
 
 @pytest.mark.parametrize(("form", "cost"), FORMS)
 @pytest.mark.parametrize("sizes", [(4, 4, 4), (3, 3, 3, 3), (2, 4, 3)])
 def test_the_kernel_is_estimated_without_bias(form, cost, sizes):
-    problem = problem_of(sizes, cost=cost)
+    problem = problem_of(sizes, cost=as_cost(cost))
     log_kernel = log_kernel_of(problem, EPSILON)
     source, draws = draws_of(0), []
     for turn in range(400):
@@ -110,6 +126,7 @@ def test_marginals_pairs_pull_and_the_full_tensor_agree(form, sizes):
         for measure in (coupling, coupling.changed(points.mean(-1), listed.halves())):
             found = measure.weighted_pull(points, torch.exp)
             torch.testing.assert_close(found, Coupling.weighted_pull(measure, points, torch.exp))
+            torch.testing.assert_close(measure.product_pull(points), Coupling.product_pull(measure, points))
     plain = Coupling.weighted_pull(coupling, points, torch.ones_like)
     torch.testing.assert_close(plain, coupling.pull(points))
 
@@ -124,6 +141,7 @@ def test_the_true_matching_is_pulled_as_the_full_tensor_would_be():
     torch.testing.assert_close(matching.pull(points), Coupling.pull(TensorCoupling(tensor), points))
     expected = Coupling.weighted_pull(TensorCoupling(tensor), points, torch.exp)
     torch.testing.assert_close(matching.weighted_pull(points, torch.exp), expected)
+    torch.testing.assert_close(matching.product_pull(points), TensorCoupling(tensor).product_pull(points))
 
 
 @pytest.mark.parametrize("form", ["products", "tuples", "full"])
@@ -145,7 +163,7 @@ def test_a_changed_coupling_is_the_derivative(form):
         torch.testing.assert_close(measure(changed), difference, atol=1e-7, rtol=1e-5)
 
 
-@pytest.mark.parametrize("cost", [m3g.CircularVariance(), m3g.CircularStd()])
+@pytest.mark.parametrize("cost", [m3g.CircularVariance(), m3g.CircularStd(), m3g.MultilinearProduct()])
 def test_the_gradient_is_exact_with_the_tuples_held_fixed(cost):
     sizes = (6, 6, 6)
     problem = problem_of(sizes, cost=cost)

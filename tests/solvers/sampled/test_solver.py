@@ -131,7 +131,7 @@ def test_a_missing_number_is_found_and_not_returned(form):
 
 def test_costs_it_cannot_sample_are_named():
     views = noisy_views(3, 4, 1.0)
-    with pytest.raises(ValueError, match=r"cost must be a sum over pairs .* got DenseProblem"):
+    with pytest.raises(ValueError, match=r"cost must be a named cost .* got DenseProblem"):
         m3g.solve(torch.rand(3, 3, 3), epsilon=0.1, solver="sampled")
     problem = m3g.PairwiseCost("sqeuclidean")(views)
     with pytest.raises(ValueError, match=r"form must be 'auto' or 'tuples' for a PairwiseProblem, got 'products'"):
@@ -148,6 +148,6 @@ def test_estimate_tells_what_auto_would_take(monkeypatch):
     # Linear in the number of points and in the number of problems.
     assert m3g.workload(cost(torch.rand(2, 8, 128, 8)), solver="sampled").bytes == 4 * m3g.workload(large).bytes
     with pytest.raises(
-        ValueError, match="cost must be a sum over pairs of views or 'csd' with solver='sampled', got FunctionProblem"
+        ValueError, match="cost must be a named cost or a sum of named costs with solver='sampled', got FunctionProblem"
     ):
         m3g.workload(m3g.costs.as_cost(lambda x, y: (x * y).sum(-1))(torch.rand(2, 3, 4)), solver="sampled")

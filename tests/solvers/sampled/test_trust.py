@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import m3g
-from fuzz.sampled_problems import Case, draw, true_value
+from fuzz.sampled_problems import PLAIN, Case, draw, true_value
 from fuzz.sampled_trust import judge
 from m3g.solvers import Result, SamplingWarning
 from m3g.solvers.sampled import rounds
@@ -88,7 +88,7 @@ def test_random_problems_are_right_within_their_error_or_told(seed):
 @pytest.mark.filterwarnings("ignore::m3g.solvers.SamplingWarning")
 @pytest.mark.parametrize("seed", [6, 271, 1027, 1538, 1826, 2354])
 def test_mass_on_tuples_that_few_chains_reach_is_found_or_told(seed):
-    verdict = judge(draw(seed))
+    verdict = judge(draw(seed, costs=PLAIN))
     assert verdict.truth is not None
     assert not verdict.wrong, str(verdict)
 
@@ -96,7 +96,7 @@ def test_mass_on_tuples_that_few_chains_reach_is_found_or_told(seed):
 @pytest.mark.filterwarnings("ignore::m3g.solvers.SamplingWarning")
 def test_an_answer_that_follows_a_contradicted_one_is_believed_less():
     """Samples whose weights have a long tail agree with each other and with a fresh check, and are all too high."""
-    case, truth = draw(2354), 0.67182034
+    case, truth = draw(2354, costs=PLAIN), 0.67182034
     scores = []
     for seed in range(8):
         solution = case.solve(seed=seed)
@@ -106,7 +106,7 @@ def test_an_answer_that_follows_a_contradicted_one_is_believed_less():
 
 
 def test_the_reference_solves_at_the_epsilon_of_the_problem():
-    case = draw(666)  # whose range is 20.01 epsilon, where the reference begins with a larger one
+    case = draw(666, costs=PLAIN)  # whose range is 20.01 epsilon, where the reference begins with a larger one
     exact = m3g.solve(case.problem(torch.float64), epsilon=case.epsilon, tol=1e-9, solver="factored")
     assert true_value(case) == pytest.approx(float(exact.value), abs=1e-8)
 
@@ -142,3 +142,10 @@ def test_a_seed_gives_numbers_that_torch_does_not_give_for_it():
     numbers = seeded_draws(5, torch.device("cpu")).normal(1000, dtype=torch.float64)
     known = torch.randn(4000, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
     assert not torch.isin(numbers, known).any()
+
+
+@pytest.mark.parametrize("seed", [100009, 100015])
+def test_the_standard_error_covers_the_rounding_of_a_value_found_in_a_wider_type(seed):
+    verdict = judge(draw(seed))
+    assert verdict.case.views[0].dtype == torch.float32
+    assert verdict.score < 2, str(verdict)

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from m3g.costs import Coupling, Problem
 from m3g.costs.coupling import all_equal
+from m3g.costs.multilinear import products_without_each
 from m3g.solvers.sampled.ascent import ListPoint
 from m3g.solvers.sampled.interfaces import Listed
 
@@ -60,6 +61,11 @@ class _TrueMatching(Coupling):
         k = len(self.sizes)
         total: Tensor = points.unflatten(1, (k, -1)).sum(1) * self.diagonal.unsqueeze(-1)
         return total.repeat(1, k, 1)
+
+    def product_pull(self, points: Tensor) -> Tensor:
+        views = points.unflatten(1, (len(self.sizes), -1)).unbind(1)
+        mass = self.diagonal.unsqueeze(-1)
+        return torch.cat([mass * product for product in products_without_each(views)], 1)
 
     def weighted_pull(self, points: Tensor, weight: Callable[[Tensor], Tensor]) -> Tensor:
         k = len(self.sizes)

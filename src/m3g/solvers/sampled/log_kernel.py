@@ -14,7 +14,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from m3g.costs import CircularStdProblem, CircularVarianceProblem, PairwiseProblem, Problem
+from m3g.costs import (
+    CircularStdProblem,
+    CircularVarianceProblem,
+    PairwiseProblem,
+    Problem,
+    ProductProblem,
+    SumProblem,
+)
 from m3g.costs.circular import RESULTANT_FLOOR
 from m3g.costs.problem import vector_dtype
 from m3g.solvers.sampled.recomputed_rows import chunk_rows
@@ -173,6 +180,61 @@ class LogResultantKernel(LogKernel):
         return torch.zeros(tuples.shape[:2], dtype=vector_dtype(tuples.device), device=tuples.device)
 
 
+class ProductKernel(LogKernel):
+    """Multilinear product: L(t) = (s / eps) Σ_j Π_l x_l[t_l][j]. No term of it is without view l.
+
+    The other entries of a tuple enter through their product alone, so a conditional costs O(n d) whatever k is.
+    """
+
+    def __init__(self, problem: ProductProblem, epsilon: float):
+        self.sizes = problem.sizes
+        self.strength = problem.scale / epsilon
+        points = problem.tensors[0].detach()
+        self.itemsize, self.features = problem.dtype.itemsize, points.shape[-1]
+        self.views = list(points.split(list(problem.sizes), 1))
+        self.shift = torch.zeros(points.shape[:2], dtype=vector_dtype(points.device), device=points.device)
+
+    def reach(self) -> float:
+        # |Σ_j Π_l x_l[j]| ≤ |x_1| |x_2| Π_{l > 2} max_j |x_l[j]|.
+        lengths = [float(torch.linalg.vector_norm(view, dim=-1).max()) for view in self.views[:2]]
+        return self.strength * math.prod(lengths) * math.prod(map(largest_magnitude, self.views[2:]))
+
+    def conditional(self, l: int, tuples: Tensor) -> Tensor:
+        others = [m for m in range(len(self.sizes)) if m != l]
+        product = pick(self.views[others[0]], tuples[..., others[0]])
+        for m in others[1:]:
+            product *= pick(self.views[m], tuples[..., m])
+        return torch.bmm(product.mul_(self.strength), self.views[l].transpose(1, 2))
+
+    def rest(self, l: int, tuples: Tensor) -> Tensor:
+        return torch.zeros(tuples.shape[:2], dtype=vector_dtype(tuples.device), device=tuples.device)
+
+
+class SumKernel(LogKernel):
+    """A sum of costs: the log kernels of its terms, added up."""
+
+    def __init__(self, problem: SumProblem, epsilon: float):
+        self.sizes = problem.sizes
+        self.terms = [log_kernel_of(part, epsilon) for part in problem.parts]
+        self.itemsize, self.features = problem.dtype.itemsize, max(term.features for term in self.terms)
+        # The table of a term is there beside that of the sum.
+        self.features += max(self.sizes)
+        self.shift = torch.stack([term.shift for term in self.terms]).sum(0)
+
+    def reach(self) -> float:
+        return sum(term.reach() for term in self.terms)
+
+    def conditional(self, l: int, tuples: Tensor) -> Tensor:
+        first, *others = self.terms
+        total = first.conditional(l, tuples)
+        for term in others:
+            total += term.conditional(l, tuples)
+        return total
+
+    def rest(self, l: int, tuples: Tensor) -> Tensor:
+        return torch.stack([term.rest(l, tuples) for term in self.terms]).sum(0)
+
+
 def _longest(views: Sequence[Tensor]) -> Tensor:
     """An upper bound on |Σ_l x_l| over all tuples."""
     return torch.stack([torch.linalg.vector_norm(view, dim=-1).max() for view in views]).sum()
@@ -182,15 +244,17 @@ def _longest(views: Sequence[Tensor]) -> Tensor:
 KERNELS: dict[str, Callable[[Any, float], LogKernel]] = {
     "resultant": ResultantKernel,
     "log-resultant": LogResultantKernel,
+    "product": ProductKernel,
     "pairs": PairKernel,
+    "sum": SumKernel,
 }
 
 
 def log_kernel_of(problem: Problem, epsilon: float) -> LogKernel:
     if problem.kernel_form is None:
         raise ValueError(
-            "cost must be a sum over pairs of views or the circular standard deviation with solver='sampled', "
-            f"got {type(problem).__name__}: use solver='dense'."
+            f"cost must be a named cost or a sum of named costs with solver='sampled', got {type(problem).__name__}: "
+            "use solver='dense'."
         )
     return KERNELS[problem.kernel_form](problem, epsilon)
 

@@ -42,9 +42,10 @@ class SamplingWarning(UserWarning):
 class Sampled(Solver):
     """Linear in k and in n at a fixed rank; an estimate, which says how good it is.
 
-    Works for the circular variance and the circular standard deviation in O(k n d rank), and for every other cost that
-    is a sum over pairs of views in O(k² n rank). Tables of rank · n numbers per view are kept where they fit into the
-    memory limit, else made anew, some rows at a time, in every pass over them: slower, and bounded in memory.
+    Works for the circular variance, the circular standard deviation, the multilinear product and their sums in
+    O(k n d rank), and for every other cost that is a sum over pairs of views in O(k² n rank). Tables of rank · n
+    numbers per view are kept where they fit into the memory limit, else made anew, some rows at a time, in every pass
+    over them: slower, and bounded in memory.
 
     Where there are no more than rank · Σ n_l tuples, or two views, all of them are listed and nothing is sampled
     (unless a `form` is insisted on): the standard error is then that of rounding.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from m3g.costs.multilinear import products_without_each
 from m3g.solvers.sampled.draws import Draws
 from m3g.solvers.sampled.interfaces import ListedCoupling
 from m3g.solvers.sampled.log_kernel import pick, squared_sums
@@ -179,6 +180,22 @@ class TupleCoupling(ListedCoupling):
                 for position in range(k - 1):
                     add_rows(out, whole, columns[..., position])
                 there += piece.transposed_times(fixed) + piece.transposed_times() * own
+        return out
+
+    def product_pull(self, points: Tensor) -> Tensor:
+        """Σ_t P(t) Π_{m ≠ l} x_m[t_m] over the tuples through each point of a view l, in O(k s n d)."""
+        listed, k = self.listed, self.listed.k
+        out = torch.zeros_like(points)
+        for place, block in enumerate(listed.blocks):
+            own, there = listed.part(points, block.l), listed.part(out, block.l)
+            for piece in self._pieces(place, numbers=4 * k * points.shape[-1]):
+                columns = block.columns[:, piece.rows]
+                fixed = [pick(points, columns[..., position]) for position in range(k - 1)]
+                without = products_without_each(fixed)
+                there += piece.transposed_times(without[0] * fixed[0])
+                pulled = piece.times(own)
+                for position in range(k - 1):
+                    add_rows(out, without[position].mul_(pulled), columns[..., position])
         return out
 
     def draw(self, count: int, draws: Draws) -> Tensor:

@@ -135,6 +135,9 @@ class RescaledCoupling(Coupling):
     def pull(self, points: Tensor) -> Tensor:
         return self._scaled(self.inner.pull(points.to(self.inner_dtype)))
 
+    def product_pull(self, points: Tensor) -> Tensor:
+        return self._scaled(self.inner.product_pull(points.to(self.inner_dtype)))
+
     def weighted_pull(self, points: Tensor, weight: Callable[[Tensor], Tensor]) -> Tensor:
         return self._scaled(self.inner.weighted_pull(points.to(self.inner_dtype), weight))
 

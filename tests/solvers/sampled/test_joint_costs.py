@@ -1,16 +1,14 @@
-"""The circular standard deviation, which is no sum over pairs, sampled as a list of tuples."""
-
-import functools
+"""Costs that are no sums over pairs, sampled as a list of tuples."""
 
 import pytest
 import torch
 
 import m3g
+from m3g.costs import as_cost
 from m3g.solvers import EstimatedWarning, auto
-from solvers import noisy
-from solvers.noisy import noisy_views
+from solvers.noisy import gap_and_gradient, noisy_views
 
-gap_and_gradient = functools.partial(noisy.gap_and_gradient, cost=m3g.CircularStd())
+JOINT = ["csd", "product", "0.5*cv + 0.5*product", "cv[:0.5] + product[0.5:]", "csd + 0.3*cosine"]
 
 
 @pytest.mark.parametrize(
@@ -22,10 +20,12 @@ gap_and_gradient = functools.partial(noisy.gap_and_gradient, cost=m3g.CircularSt
         (5, 8, 1.0, 0.07, torch.float32),
     ],
 )
-def test_agrees_with_the_dense_solver_within_its_own_error(k, n, noise, epsilon, dtype):
+@pytest.mark.parametrize("cost", JOINT)
+def test_agrees_with_the_dense_solver_within_its_own_error(cost, k, n, noise, epsilon, dtype):
     views = noisy_views(k, n, noise, dtype=dtype)
-    exact, true_gradient, _ = gap_and_gradient(views.double(), epsilon, m3g.Sinkhorn(), 1e-6)
-    gap, gradient, solution = gap_and_gradient(views, epsilon, m3g.Sampled(seed=1, form="tuples"))
+    exact, true_gradient, _ = gap_and_gradient(views.double(), epsilon, m3g.Dense(), 1e-6, cost=as_cost(cost))
+    solver = m3g.Sampled(seed=1, form="tuples")
+    gap, gradient, solution = gap_and_gradient(views, epsilon, solver, cost=as_cost(cost))
     assert solution.converged
     assert gap.dtype == gradient.dtype == dtype
     assert abs(float(gap - exact)) < 3 * float(solution.standard_error)
@@ -35,10 +35,12 @@ def test_agrees_with_the_dense_solver_within_its_own_error(k, n, noise, epsilon,
     assert float(solution.relative_gradient_error) < 0.1
 
 
-def test_a_batch_is_solved_as_one_and_each_member_rightly():
+@pytest.mark.parametrize("cost", ["csd", "product", "0.5*cv + 0.5*product"])
+def test_a_batch_is_solved_as_one_and_each_member_rightly(cost):
     views = noisy_views(3, 10, batch=(2, 2))
-    exact, true_gradient, _ = gap_and_gradient(views, 0.1, m3g.Sinkhorn(), 1e-5)
-    gap, gradient, solution = gap_and_gradient(views, 0.1, m3g.Sampled(rank=2048, seed=0, form="tuples"))
+    exact, true_gradient, _ = gap_and_gradient(views, 0.1, m3g.Dense(), 1e-5, cost=as_cost(cost))
+    solver = m3g.Sampled(rank=2048, seed=0, form="tuples")
+    gap, gradient, solution = gap_and_gradient(views, 0.1, solver, cost=as_cost(cost))
     assert gap.shape == solution.standard_error.shape == (2, 2)
     assert bool(((gap - exact).abs() < 3 * solution.standard_error).all())
     off = (gradient - true_gradient).flatten(2).norm(dim=2) / true_gradient.flatten(2).norm(dim=2)
@@ -48,17 +50,18 @@ def test_a_batch_is_solved_as_one_and_each_member_rightly():
 def test_opposite_views_meet_the_clamp_and_stay_finite():
     views = torch.nn.functional.normalize(torch.randn(1, 6, 5, generator=torch.Generator().manual_seed(0)), dim=-1)
     views = torch.cat([views, -views, torch.zeros_like(views)])
-    gap, gradient, solution = gap_and_gradient(views, 0.5, m3g.Sampled(rank=512, seed=0))
-    exact, _, _ = gap_and_gradient(views, 0.5, m3g.Sinkhorn(), 1e-5)
+    gap, gradient, solution = gap_and_gradient(views, 0.5, m3g.Sampled(rank=512, seed=0), cost=m3g.CircularStd())
+    exact, _, _ = gap_and_gradient(views, 0.5, m3g.Sinkhorn(), 1e-5, cost=m3g.CircularStd())
     assert bool(gradient.isfinite().all())
     assert abs(float(gap - exact)) < 3 * float(solution.standard_error) + 1e-3
 
 
-def test_it_trains():
+@pytest.mark.parametrize("cost", ["csd", "cv[:0.5] + product[0.5:]"])
+def test_it_trains(cost):
     torch.manual_seed(0)
     points = torch.randn(4, 24, 8) + 2 * torch.randn(24, 8)
     nets = torch.nn.ModuleList(torch.nn.Linear(8, 6) for _ in range(4))
-    loss = m3g.M3GLoss(epsilon=0.2, cost="csd", solver=m3g.Sampled(rank=2048))
+    loss = m3g.M3GLoss(epsilon=0.2, cost=cost, solver=m3g.Sampled(rank=2048))
     optimiser = torch.optim.Adam(nets.parameters(), lr=0.03)
     values = []
     for _ in range(12):
@@ -71,16 +74,17 @@ def test_it_trains():
     assert values[-1] < 0.7 * values[0]
 
 
-def test_auto_samples_past_the_budget_of_the_dense_solver(monkeypatch):
+@pytest.mark.parametrize("cost", ["csd", "product", "0.5*cv + 0.5*product"])
+def test_auto_samples_past_the_budget_of_the_dense_solver(monkeypatch, cost):
     views = noisy_views(4, 12)
-    exact, _, _ = gap_and_gradient(views, 0.2, m3g.Sinkhorn(), 1e-5)
-    problem = m3g.CircularStd()(views)
+    exact, _, _ = gap_and_gradient(views, 0.2, m3g.Dense(), 1e-5, cost=as_cost(cost))
+    problem = as_cost(cost)(views)
     assert m3g.workload(problem).solver == "dense"
     solver = m3g.Auto(few_tuples=1)
     assert solver.decide(problem) == "dense"
     monkeypatch.setattr(auto, "memory_limit", lambda device: 12**4)
     assert solver.decide(problem) == "sampled"
-    loss = m3g.M3GLoss(epsilon=0.2, cost="csd", solver=solver)
+    loss = m3g.M3GLoss(epsilon=0.2, cost=cost, solver=solver)
     torch.manual_seed(0)
     with pytest.warns(EstimatedWarning, match="12 x 12 x 12 x 12"):
         gap = loss(views)
@@ -88,6 +92,13 @@ def test_auto_samples_past_the_budget_of_the_dense_solver(monkeypatch):
     assert abs(float(gap - exact)) < 3 * float(loss.last.standard_error)
 
 
-def test_products_are_refused():
-    with pytest.raises(ValueError, match="form must be 'auto' or 'tuples' for a CircularStdProblem, got 'products'"):
-        m3g.solve(m3g.CircularStd()(noisy_views(3, 4)), epsilon=1.0, solver=m3g.Sampled(form="products"))
+@pytest.mark.parametrize(("cost", "name"), [("csd", "CircularStdProblem"), ("product", "ProductProblem")])
+def test_products_are_refused(cost, name):
+    with pytest.raises(ValueError, match=f"form must be 'auto' or 'tuples' for a {name}, got 'products'"):
+        m3g.solve(as_cost(cost)(noisy_views(3, 4)), epsilon=1.0, solver=m3g.Sampled(form="products"))
+
+
+def test_a_sum_with_a_function_is_refused():
+    cost = m3g.CircularStd() + as_cost(lambda x, y, z: (x * y * z).sum(-1))
+    with pytest.raises(ValueError, match=r"cost must be a named cost or a sum of named costs .* got SumProblem"):
+        m3g.solve(cost(noisy_views(3, 4)), epsilon=1.0, solver="sampled")

@@ -1,0 +1,104 @@
+"""Products Π_l x_l[t_l] over the views of a tuple, feature by feature, and their derivatives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor
+
+from m3g.costs.contraction import balanced_split
+
+
+def two_groups(points: Tensor, sizes: Sequence[int], rows: slice | None = None) -> tuple[list[Tensor], list[Tensor]]:
+    """Points (b, N, d) of the leading views A and of the others B, for which both have the fewest tuples.
+
+    View 0 may be restricted to some rows.
+    """
+    parts = list(points.split(list(sizes), 1))
+    if rows is not None:
+        parts[0] = parts[0][:, rows]
+    lead = balanced_split(sizes)
+    return parts[:lead], parts[lead:]
+
+
+def pull_from_rows(
+    slabs: Iterable[tuple[slice, Tensor]], sizes: Sequence[int], points: Tensor, moves: Tensor | None = None
+) -> Tensor:
+    """Σ_t P(t) Π_{m ≠ l} x_m[t_m] over the tuples t through each point (b, N, d), or its change when points move.
+
+    P is given in slabs of view 0.
+    """
+    _, second = two_groups(points, sizes)
+    features_b = features(second)
+    _, second_moves = two_groups(points if moves is None else moves, sizes)
+    change_b = None if moves is None else features_change(second, second_moves)
+    pulled_b, pulled_change_b = torch.zeros_like(features_b), torch.zeros_like(features_b)
+    leading: list[Tensor] = []
+    rest: list[Tensor] | None = None
+    for rows, slab in slabs:
+        first, _ = two_groups(points, sizes, rows)
+        features_a = features(first)
+        matrix = slab.reshape(slab.shape[0], features_a.shape[1], -1).to(points.dtype)
+        pulled_a = torch.bmm(matrix, features_b)
+        pulled_b = torch.baddbmm(pulled_b, matrix.mT, features_a)
+        if moves is None or change_b is None:
+            found = pull(first, pulled_a)
+        else:
+            first_moves, _ = two_groups(moves, sizes, rows)
+            found = pull_change(first, first_moves, pulled_a, torch.bmm(matrix, change_b))
+            moved = features_change(first, first_moves)
+            pulled_change_b = torch.baddbmm(pulled_change_b, matrix.mT, moved)
+        leading.append(found[0])
+        rest = found[1:] if rest is None else [x + y for x, y in zip(rest, found[1:])]
+    assert rest is not None, "a coupling has rows"
+    last = pull(second, pulled_b) if moves is None else pull_change(second, second_moves, pulled_b, pulled_change_b)
+    return torch.cat([torch.cat(leading, 1), *rest, *last], 1)
+
+
+def products_without_each(factors: Sequence[Tensor]) -> list[Tensor]:
+    """Π_{m ≠ l} x_m for every l, of factors of one shape."""
+    before, after = [torch.ones_like(factors[0])], [torch.ones_like(factors[0])]
+    for factor, last in zip(factors[:-1], reversed(factors[1:])):
+        before.append(before[-1] * factor)
+        after.append(after[-1] * last)
+    return [left.mul_(right) for left, right in zip(before, reversed(after))]
+
+
+def features(parts: Sequence[Tensor]) -> Tensor:
+    """(b, n_1, d), …, (b, n_j, d) -> (b, n_1 ⋯ n_j, d): the product of the features of every tuple; a new tensor."""
+    out = parts[0].clone()
+    for part in parts[1:]:
+        out = (out.unsqueeze(2) * part.unsqueeze(1)).flatten(1, 2)
+    return out
+
+
+def features_change(parts: Sequence[Tensor], moves: Sequence[Tensor]) -> Tensor:
+    """The derivative of `features` when the parts move."""
+    out, change = parts[0], moves[0]
+    for part, move in zip(parts[1:], moves[1:]):
+        change = (change.unsqueeze(2) * part.unsqueeze(1) + out.unsqueeze(2) * move.unsqueeze(1)).flatten(1, 2)
+        out = (out.unsqueeze(2) * part.unsqueeze(1)).flatten(1, 2)
+    return change
+
+
+def pull(parts: Sequence[Tensor], grad: Tensor) -> list[Tensor]:
+    """The gradients (b, n_l, d) of ⟨grad, features(parts)⟩."""
+    first, rest = parts[0], parts[1:]
+    if not rest:
+        return [grad]
+    table = grad.unflatten(1, (first.shape[1], -1))
+    of_first = (table * features(rest).unsqueeze(1)).sum(2)
+    return [of_first, *pull(rest, (table * first.unsqueeze(2)).sum(1))]
+
+
+def pull_change(parts: Sequence[Tensor], moves: Sequence[Tensor], grad: Tensor, grad_move: Tensor) -> list[Tensor]:
+    """The derivative of `pull` when the parts and the gradient move."""
+    if len(parts) == 1:
+        return [grad_move]
+    first, move = parts[0].unsqueeze(2), moves[0].unsqueeze(2)
+    rest, rest_move = features(parts[1:]).unsqueeze(1), features_change(parts[1:], moves[1:]).unsqueeze(1)
+    table, table_move = (each.unflatten(1, (parts[0].shape[1], -1)) for each in (grad, grad_move))
+    of_first = (table_move * rest + table * rest_move).sum(2)
+    down, down_move = (table * first).sum(1), (table_move * first + table * move).sum(1)
+    return [of_first, *pull_change(parts[1:], moves[1:], down, down_move)]
