@@ -1,4 +1,4 @@
-"""The best polymatching of k sets whose rows are in no common order: which points belong together?"""
+"""Matching of k unaligned sets by the best polymatching."""
 
 from __future__ import annotations
 
@@ -17,27 +17,26 @@ from m3g.losses.convergence import ConvergenceWarning
 from m3g.polymatching import NO_ROW, memberships, round_coupling, split
 from m3g.solvers import Solution, Solver, solve
 
-# Up to so many tuples all of them are looked at; beyond, the best of every point is searched for.
+# Up to this number, all tuples are enumerated; beyond it, the best tuple of each point is found by local search.
 MOST_TUPLES = 2**26
 MOST_SWEEPS = 100
 
 
 @dataclass(frozen=True)
 class Matching:
-    """Tuples of points that belong together, and how sure the polymatching P is of them.
+    """Result of `match`: tuples of points that belong together, with their probabilities.
 
     Attributes:
-        tuples: (s, k), entry l is a row of view l. Every point of the anchor has `alternatives` tuples, one after the
-            other, the most probable first. One-to-one, every row of every view is in exactly one tuple, and an entry is
-            -1 where the tuple has no row of that view.
-        probabilities: (s,), P(tuple) / P(its point of the anchor): the probability, under P, that this point's partners
-            are exactly those of the tuple. Over all tuples of a point they add up to 1. One-to-one, the least of
-            `memberships` in the tuple.
-        anchor: the view whose every point has a tuple: the first of the largest views. Views of one size each could be
-            it, with the same tuples wherever the matching is sure.
-        solution: the solve behind it, on the views in the order anchor first, then the others.
-        memberships: (s, k), one-to-one only: the probability that a row belongs to the other rows of its tuple, NaN for
-            no row. A row alone in its tuple has the probability that it belongs to no other tuple.
+        tuples: (s, k) row numbers; entry l is a row of view l. Every point of the anchor has `alternatives` consecutive
+            tuples, the most probable first. In a one-to-one matching, every row of every view is in exactly one tuple,
+            and -1 marks a view without a row.
+        probabilities: (s,), P(tuple) / P(its anchor point): the probability under P that the partners of this point are
+            exactly those of the tuple. They sum to 1 over all tuples of a point. In a one-to-one matching, the minimum
+            of `memberships` over the tuple.
+        anchor: the view of which every point has a tuple: the first of the largest views.
+        solution: the solution of the problem, with the anchor as its first view.
+        memberships: (s, k), only for a one-to-one matching: the probability that a row belongs with the other rows of
+            its tuple, NaN for no row. For a row alone in its tuple, the probability that it belongs to no other tuple.
     """
 
     tuples: Tensor
@@ -47,7 +46,7 @@ class Matching:
     memberships: Tensor | None = None
 
     def unused(self, l: int) -> int:
-        """How many points of view l are in no tuple; one-to-one, how many are alone in theirs."""
+        """Return the number of points of view l in no tuple, or alone in a tuple of a one-to-one matching."""
         k = self.tuples.shape[1]
         l = _checks.view_index("l", l, k)
         order = _anchor_first(self.anchor, k)
@@ -69,28 +68,35 @@ def match(
     one_to_one: bool = False,
     allow_unmatched: bool | float = False,
 ) -> Matching:
-    """Match k sets of points whose rows are in no common order and whose sizes may differ.
+    r"""Match k sets of points with unknown correspondence and possibly different sizes.
 
-    Entropic multi-marginal optimal transport spreads the mass 1 of all tuples so that the n_l points of view l get
-    1 / n_l each, at the least cost. With a small epsilon and views of one size that is a polymatching: every point in
-    one tuple. A point of a smaller view is in several tuples, n_anchor / n_l on average.
+    The matching is read from the coupling of least regularised cost (Eq. 11 of the paper, with marginals
+    :math:`1 / n_l`):
+
+    .. math:: P^\star = \operatorname*{argmin}_P \langle P, C\rangle + \varepsilon \langle P, \log P - 1\rangle
+
+    With a small epsilon and views of equal size, P* approaches a polymatching: every point is in one tuple. A point of
+    a smaller view is in n_anchor / n_l tuples on average.
 
     Args:
-        views: k arrays or tensors (n_l, d) in one space.
-        epsilon: strength of the entropy. The smaller, the surer the tuples; as it goes to 0 they become, for two views
-            of one size, the assignment of least cost.
+        views: k arrays or tensors (n_l, d) in a common space.
+        epsilon: strength of the entropy. A smaller value gives more certain tuples; in the limit 0, two views of equal
+            size are matched by the assignment of least cost.
         cost, solver, tol: as in `m3g.matching_gap`.
         normalize: scale every vector to unit length first.
-        alternatives: tuples per point of the anchor, in the order of their probabilities.
-        one_to_one: round the coupling to a polymatching in which every point is in exactly one tuple, and lower its
-            total cost by assigning one view anew given the others until it no longer falls. A view of fewer points is
-            missing in some tuples. Probabilities are then estimated from the distribution of the similarities, not
-            taken from P, and do not depend on epsilon; see `m3g.polymatching.posterior`.
-        allow_unmatched: also one-to-one, and points whose membership has a probability below this number are taken out
-            of their tuples; they are alone in a tuple unless they fit another one. True is 0.5.
+        alternatives: number of tuples per anchor point, in order of decreasing probability.
+        one_to_one: round the coupling to a polymatching in which every point is in exactly one tuple, and reassign one
+            view at a time until the total cost stops decreasing. Smaller views are absent from some tuples.
+            Probabilities are then estimated from the distribution of similarities instead of P and do not depend on
+            epsilon; see `m3g.polymatching.posterior`.
+        allow_unmatched: one-to-one, and points with a membership probability below this number are removed from their
+            tuples. They stay alone unless they fit another tuple. True is 0.5.
 
-    Up to 2^26 tuples all are compared. Beyond, the tuple of a point is found by exchanging one partner at a time for
-    the best until none changes, from its best partner in every view on, and `alternatives` must be 1.
+    Returns:
+        A `Matching`.
+
+    Complexity: that of `m3g.solve`, plus one pass over the n^k tuples. Beyond 2^26 tuples, the tuple of each point is
+    found by coordinate ascent from its best partner in every view, and `alternatives` must be 1.
 
     Example:
         >>> import torch, m3g
@@ -102,6 +108,8 @@ def match(
         [[2, 0, 1, 5, 3, 4], [2, 0, 1, 5, 3, 4], [2, 0, 1, 5, 3, 4]]
         >>> bool((found.probabilities > 0.999).all())
         True
+
+    Reference: Piran et al., ICML 2024 :cite:`piran2024`.
     """
     parts = _points(views, normalize=normalize)
     k, sizes = len(parts), [len(part) for part in parts]
@@ -143,7 +151,7 @@ def match(
 
 
 def _least(allow_unmatched: bool | float) -> float:
-    """The probability below which a point is taken out of its tuple, 0 for none."""
+    """Return the probability below which a point is removed from its tuple, 0 for never."""
     if isinstance(allow_unmatched, bool):
         return 0.5 if allow_unmatched else 0.0
     if not isinstance(allow_unmatched, (int, float)) or not 0 < allow_unmatched < 1:
@@ -152,7 +160,7 @@ def _least(allow_unmatched: bool | float) -> float:
 
 
 def _rounded(solution: Solution, cost: Cost, views: list[Tensor], least: float) -> tuple[Tensor, Tensor]:
-    """A one-to-one matching, the anchor's points first and in their order, and the probability of each membership."""
+    """Return a one-to-one matching, sorted by the anchor's rows, and the probability of each membership."""
     tuples = round_coupling(cost, views, [solution.pair_marginal(0, m) for m in range(1, len(views))])
     if least:
         found = split(cost, views, tuples, least=least).tolist()
@@ -166,7 +174,7 @@ def _anchor_first(anchor: int, k: int) -> list[int]:
 
 
 def _points(views: Sequence[Any] | Tensor, *, normalize: bool) -> list[Tensor]:
-    """k tensors (n_l, d) in float64: a sharp matching asks for many digits, and problems are small."""
+    """Return k tensors (n_l, d) in float64, because a small epsilon requires precision and problems are small."""
     if isinstance(views, Iterable) and not isinstance(views, (Tensor, str, bytes)):
         views = [_as_tensor(view, l) for l, view in enumerate(views)]
     parts = _checks.view_sequence(views)  # type: ignore[arg-type]
@@ -197,7 +205,7 @@ def _as_tensor(view: Any, l: int) -> Tensor:
 
 
 def _most_probable(solution: Solution, count: int) -> tuple[Tensor, Tensor]:
-    """The `count` heaviest tuples of every point of view 0, (n_0 · count, k), and their mass."""
+    """Return the `count` tuples of largest mass of every point of view 0, (n_0 · count, k), and their mass."""
     sizes = solution.problem.sizes
     tuples, mass = [], []
     for rows, slab in solution.coupling_form.rows():
@@ -209,10 +217,10 @@ def _most_probable(solution: Solution, count: int) -> tuple[Tensor, Tensor]:
 
 
 def _ascend(solution: Solution, cost: Cost, views: list[Tensor]) -> tuple[Tensor, Tensor]:
-    """A tuple of every point of view 0 that exchanging one partner does not make heavier, and its mass.
+    """Return a locally optimal tuple of every point of view 0 and its mass, by coordinate ascent.
 
-    P(t) = exp((Σ_l f_l[t_l] - C(t)) / eps), so of all tuples that differ in view m alone, the heaviest is found from
-    f_m and the costs of n_m tuples.
+    P(t) = exp((Σ_l f_l[t_l] - C(t)) / eps), so the best of all tuples that differ only in view m is found from f_m and
+    the costs of n_m tuples.
     """
     k, n = len(views), len(views[0])
     potentials = solution.potentials

@@ -1,7 +1,7 @@
 """Round a coupling to a one-to-one polymatching, and estimate the probability of every membership.
 
-A polymatching is a table (s, k) of rows: entry l of a tuple is a row of view l, or -1 (`NO_ROW`) where the tuple has
-none. Every row of every view is in exactly one tuple.
+A polymatching is a table (s, k) of row numbers: entry l of a tuple is a row of view l, or -1 (`NO_ROW`) if the tuple
+has none. Every row of every view is in exactly one tuple.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ EM_STEPS = 100
 def round_coupling(cost: Cost, views: Sequence[Tensor], pair_marginals: Sequence[Tensor]) -> Tensor:
     """Return a polymatching (n_0, k) of low total cost; view 0 is the largest.
 
-    Two starting points are improved by exchange, and the better one is returned: the assignment of every view to view 0
-    that has the most mass, and the views assigned in turn at the least cost given those before.
+    Two initial matchings are improved by `exchange`, and the better result is returned. The first assigns every view to
+    view 0 by largest mass; the second assigns the views one after the other by least cost.
 
     Args:
         cost: the cost of a tuple, also of one of fewer views.
@@ -39,12 +39,12 @@ def round_coupling(cost: Cost, views: Sequence[Tensor], pair_marginals: Sequence
     for m in range(1, k):
         by_mass[:, m] = _assigned(-pair_marginals[m - 1])
         in_turn[:, m] = _assigned(added_cost(cost, views, in_turn, m))
-    found = [exchange(cost, views, tuples) for tuples in (by_mass, in_turn)]
-    return min(found, key=lambda tuples: total_cost(cost, views, tuples))
+    improved = [exchange(cost, views, tuples) for tuples in (by_mass, in_turn)]
+    return min(improved, key=lambda tuples: total_cost(cost, views, tuples))
 
 
 def exchange(cost: Cost, views: Sequence[Tensor], tuples: Tensor) -> Tensor:
-    """Assign one view anew given all others, view by view, until the total cost no longer falls."""
+    """Reassign one view given all others, view by view, until the total cost stops decreasing."""
     tuples, k = tuples.clone(), tuples.shape[1]
     unchanged = 0
     for sweep in range(MOST_SWEEPS * k):
@@ -84,17 +84,17 @@ def total_cost(cost: Cost, views: Sequence[Tensor], tuples: Tensor) -> float:
 
 
 def _patterns(tuples: Tensor, without: int | None) -> list[tuple[list[int], Tensor]]:
-    """The views that a tuple has besides `without`, each set of views with the tuples that have exactly these."""
+    """Group tuples by the set of views that they have, ignoring the view `without`."""
     present = tuples != NO_ROW
     if without is not None:
         present[:, without] = False
     kinds, which = present.unique(dim=0, return_inverse=True)
-    found = [(kind.nonzero().flatten().tolist(), (which == i).nonzero().flatten()) for i, kind in enumerate(kinds)]
-    return [(others, rows) for others, rows in found if others]
+    groups = [(kind.nonzero().flatten().tolist(), (which == i).nonzero().flatten()) for i, kind in enumerate(kinds)]
+    return [(others, rows) for others, rows in groups if others]
 
 
 def _assigned(added: Tensor) -> Tensor:
-    """The row of each tuple in the assignment of least cost, `NO_ROW` where there are fewer rows than tuples."""
+    """Return the row of each tuple in the assignment of least cost, `NO_ROW` for tuples without a row."""
     tuples, rows = linear_sum_assignment(added.cpu().numpy())
     column = torch.full((len(added),), NO_ROW)
     column[torch.from_numpy(tuples)] = torch.from_numpy(rows)
@@ -107,10 +107,10 @@ def _chosen(added: Tensor, column: Tensor) -> float:
 
 
 def scores(cost: Cost, views: Sequence[Tensor], tuples: Tensor, m: int) -> Tensor:
-    """Return (s, n_m): how well row j of view m fits the other rows of tuple i; -inf where there are none.
+    """Return (s, n_m): how well row j of view m fits the other rows of tuple i; -inf if there are none.
 
-    The inverse hyperbolic tangent of the cosine to the query of a cost that defines one, see `Cost.query`; else minus
-    the distance to the mean. Both are close to normally distributed.
+    The score is the inverse hyperbolic tangent of the cosine with the query (`Cost.query`) if the cost defines one, and
+    minus the distance to the mean otherwise. Both are approximately normally distributed.
     """
     here = (tuples != NO_ROW).T
     points = torch.stack([view[tuples[:, l].clamp(min=0)].cpu() for l, view in enumerate(views)])
@@ -121,23 +121,24 @@ def scores(cost: Cost, views: Sequence[Tensor], tuples: Tensor, m: int) -> Tenso
     if cost.linear:
         query = normalize(cost.query(points, m, mask=others), dim=-1)
         cosine = query @ normalize(cost.candidates(candidates), dim=-1).T
-        found = cosine.clamp(-1 + 1e-9, 1 - 1e-9).atanh()
+        fit = cosine.clamp(-1 + 1e-9, 1 - 1e-9).atanh()
     else:
         centres = (points * others.unsqueeze(-1)).sum(0) / others.sum(0).clamp(min=1).unsqueeze(-1)
-        found = -torch.cdist(centres, candidates)
-    return torch.where(others.any(0).unsqueeze(1), found, -torch.inf)
+        fit = -torch.cdist(centres, candidates)
+    return torch.where(others.any(0).unsqueeze(1), fit, -torch.inf)
 
 
 def posterior(score: Tensor, column: Tensor) -> Tensor:
     r"""Return (s, n_m): the probability that row j of a view belongs to tuple i, estimated without labels.
 
-    A mixture model in the manner of Fellegi and Sunter (1969): the score of a right pair is normal with mean
-    :math:`\mu_1` and deviation :math:`\sigma_1`, that of a wrong pair with those of the pairs that are not matched. A
-    row belongs to one of the s tuples with probability :math:`\rho`, else to none:
+    Mixture model in the style of Fellegi and Sunter (1969): the score of a correct pair is normal with mean
+    :math:`\mu_1` and standard deviation :math:`\sigma_1`; that of a wrong pair is normal with the mean and standard
+    deviation of all unmatched pairs. A row belongs to one of the s tuples with probability :math:`\rho`:
 
     .. math:: p_{ij} = \frac{\rho L_{ij}}{\rho \sum_{i'} L_{i'j} + (1 - \rho) s}, \quad L = f_1 / f_0.
 
-    :math:`\mu_1, \sigma_1, \rho` are fitted by expectation maximisation. L is made non-decreasing in the score.
+    :math:`\mu_1, \sigma_1, \rho` are estimated by expectation maximisation. L is clamped so that it never decreases
+    with the score.
 
     Args:
         score: (s, n_m), see `scores`.
@@ -154,17 +155,17 @@ def posterior(score: Tensor, column: Tensor) -> Tensor:
     mean, std, matched = float(own.median()), max(float(own.std()), 1e-3 * std_0), 0.8
     for _ in range(EM_STEPS):
         likelihood = _likelihood_ratio(score, mean, std, mean_0, std_0)
-        found = likelihood / (likelihood.sum(0) + len(score) * (1 - matched) / matched)
-        weight = max(float(found.sum()), 1e-9)
+        probability = likelihood / (likelihood.sum(0) + len(score) * (1 - matched) / matched)
+        weight = max(float(probability.sum()), 1e-9)
         matched = min(1 - 1e-4, max(1e-4, weight / score.shape[1]))
         finite = torch.where(score.isfinite(), score, 0.0)  # weight 0
-        mean = float((found * finite).sum()) / weight
-        std = max((float((found * (finite - mean) ** 2).sum()) / weight) ** 0.5, 1e-3 * std_0)
-    return found
+        mean = float((probability * finite).sum()) / weight
+        std = max((float((probability * (finite - mean) ** 2).sum()) / weight) ** 0.5, 1e-3 * std_0)
+    return probability
 
 
 def _likelihood_ratio(score: Tensor, mean: float, std: float, mean_0: float, std_0: float) -> Tensor:
-    """f_1 / f_0 of two normal densities, constant beyond its turning point so that it never falls with the score."""
+    """Ratio f_1 / f_0 of two normal densities, clamped at its extremum so that it never decreases with the score."""
     curvature = 1 / std_0**2 - 1 / std**2
     turn = (mean_0 / std_0**2 - mean / std**2) / curvature if curvature else None
     if turn is not None:
@@ -175,9 +176,9 @@ def _likelihood_ratio(score: Tensor, mean: float, std: float, mean_0: float, std
 
 
 def memberships(cost: Cost, views: Sequence[Tensor], tuples: Tensor) -> Tensor:
-    """Return (s, k): the probability that a row belongs to its tuple, NaN where the tuple has no row of the view.
+    """Return (s, k): the probability that a row belongs to its tuple, NaN if the tuple has no row of the view.
 
-    The only row of a tuple has probability 1 minus that of belonging to any other tuple.
+    For the only row of a tuple it is 1 minus the probability that it belongs to another tuple.
     """
     out = torch.full(tuples.shape, torch.nan, dtype=views[0].dtype)
     for m in range(tuples.shape[1]):
@@ -190,10 +191,10 @@ def memberships(cost: Cost, views: Sequence[Tensor], tuples: Tensor) -> Tensor:
 
 
 def split(cost: Cost, views: Sequence[Tensor], tuples: Tensor, *, least: float) -> Tensor:
-    """Take rows whose membership has a probability below `least` out of their tuples, and match those again.
+    """Remove rows with a membership probability below `least` from their tuples, and match them again.
 
-    In each pass the least probable row of every such tuple leaves it, until none is left. Rows that left join tuples
-    that lack their view, those of other rows that left among them, where the probability is at least `least`.
+    Each pass removes the least probable row of every such tuple, until none is left. Removed rows join tuples that lack
+    their view, including those of other removed rows, if the probability is at least `least`.
     """
     for _ in range(MOST_SWEEPS):
         sure = torch.where((tuples != NO_ROW).sum(1, keepdim=True) > 1, memberships(cost, views, tuples), torch.nan)

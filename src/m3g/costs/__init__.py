@@ -1,4 +1,4 @@
-"""What a k-tuple of points costs, and the structure a solver may use."""
+"""Costs of k-tuples of points, and the structure of a cost that solvers exploit."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NAMED: dict[str, Callable[[], Cost]] = {
 }
 
 
-# What `cost=` takes: a name or a sum of names, a cost, or a function of k broadcastable tensors (..., d).
+# `cost=` accepts a name, a sum of names, a cost, or a function of k broadcastable tensors (..., d).
 CostLike = str | Cost | Callable[..., Tensor]
 
 

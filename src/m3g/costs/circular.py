@@ -1,4 +1,4 @@
-"""The paper's two costs: functions of the length of the mean of k unit vectors."""
+"""The two costs of the paper (Eq. 12 and 13): functions of the length of the mean of k unit vectors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RESULTANT_FLOOR = 1e-6
 
 @dataclass(frozen=True)
 class CircularVariance(Cost):
-    r"""The circular variance of a tuple, the default cost of the matching gap.
+    r"""Circular variance of a tuple (Eq. 12 of the paper), the default cost of the matching gap.
 
     .. math::
         c(z_1, \dots, z_k) = 1 - \Bigl\lvert \tfrac1k \sum_l z_l \Bigr\rvert^2
@@ -28,9 +28,9 @@ class CircularVariance(Cost):
     The second form, a sum over pairs of views, holds on unit vectors.
 
     Args:
-        scale: "definition" is the formula above. "algorithm2" multiplies it by (2k/(k-1))², the factor of the
-            paper's Algorithm 2: 16 for k = 2, 9 for k = 3. It is the same as an epsilon that much smaller, and is
-            there to compare with published values of epsilon.
+        scale: "definition" is the formula above. "algorithm2" multiplies it by (2k/(k-1))², the factor of the paper's
+            Algorithm 2: 16 for k = 2, 9 for k = 3. Dividing epsilon by this factor is equivalent. Use it to compare
+            with published values of epsilon.
 
     Example:
         >>> import torch, m3g
@@ -57,7 +57,7 @@ class CircularVariance(Cost):
         return self.factor(k) * 2 * (k - 1) / k**2
 
     def query(self, views: Tensor, view: int, *, mask: Tensor | None = None) -> Tensor:
-        """The mean of the other views that are present; zero where there is none."""
+        """Return the mean of the other views that are present; zero if there is none."""
         weights = torch.ones_like(views[..., :1]) if mask is None else mask.unsqueeze(-1).to(views.dtype)
         others = [m for m in range(views.shape[-3]) if m != view]
         weights = weights[..., others, :, :]
@@ -71,13 +71,13 @@ class CircularVariance(Cost):
 
 @dataclass(frozen=True)
 class CircularStd(Cost):
-    r"""The circular standard deviation of a tuple, from the paper's ablation.
+    r"""Circular standard deviation of a tuple (Eq. 13 of the paper).
 
     .. math:: c(z_1, \dots, z_k) = -\log \Bigl\lvert \tfrac1k \sum_l z_l \Bigr\rvert^2
 
-    It grows without bound as the mean vanishes, so the squared length is clamped from below at 1e-6 (a cost of at
-    most 13.8); where it is clamped the gradient is zero. Not a sum over pairs, so solver="factored" does not take it:
-    "dense" does while n^k numbers fit into memory, "sampled" beyond.
+    The cost diverges as the mean vanishes, so the squared length is clamped to at least 1e-6 (a cost of at most 13.8),
+    with zero gradient where it is clamped. The cost is not a sum over pairs: use solver="dense" while n^k numbers fit
+    into memory, and "sampled" beyond.
 
     Example:
         >>> import torch, m3g
@@ -87,7 +87,7 @@ class CircularStd(Cost):
     """
 
     def slope(self, k: int) -> float:
-        """That of the circular variance: the two have one derivative where all views of a tuple are equal."""
+        """Return the slope of the circular variance, whose derivative is the same if all views of a tuple are equal."""
         return 2 * (k - 1) / k**2
 
     def __call__(self, views: Views, *, mask: Tensor | None = None, unit: bool = False) -> CircularStdProblem:
@@ -96,7 +96,7 @@ class CircularStd(Cost):
 
 
 def flatten_batch(views: Views) -> tuple[list[Tensor], tuple[int, ...]]:
-    """k tensors (b, n_l, d) in at least float32, and the batch shape they came with."""
+    """Return k tensors (b, n_l, d) in at least float32, and the batch shape."""
     parts = _checks.view_sequence(views)  # in their common type
     batch = tuple(parts[0].shape[:-2])
     dtype = _checks.working_dtype(parts[0].dtype)
@@ -104,7 +104,7 @@ def flatten_batch(views: Views) -> tuple[list[Tensor], tuple[int, ...]]:
 
 
 def concatenated(views: Views) -> tuple[Tensor, tuple[int, ...], tuple[int, ...]]:
-    """The points of all views one after the other (b, N, d), the sizes n_l, and the batch shape."""
+    """Concatenate the points of all views to (b, N, d); also return the sizes n_l and the batch shape."""
     if isinstance(views, Tensor) and views.ndim >= 3:
         _checks.stacked_views(views)
         k, n, d = views.shape[-3:]
@@ -115,15 +115,15 @@ def concatenated(views: Views) -> tuple[Tensor, tuple[int, ...], tuple[int, ...]
 
 
 def select_points(points: Tensor, sizes: Sequence[int], rows: Sequence[Tensor]) -> Tensor:
-    """Some points of each view, of points (b, N, d) that stand one view after the other."""
+    """Select points of each view from the concatenated points (b, N, d) of all views."""
     starts = [sum(sizes[:l]) for l in range(len(sizes))]
     return points.index_select(1, torch.cat([start + chosen for start, chosen in zip(starts, rows)]))
 
 
 class CircularVarianceProblem(PairwiseProblem):
-    """factor · (1 - |mean|²): inner products between views, and terms of one view alone.
+    """factor · (1 - |mean|²): inner products between views plus one-view terms.
 
-    `tensors` is one tensor (b, N, d) with the points of all views, one view after the other.
+    `tensors` is one tensor (b, N, d) with the concatenated points of all views.
     """
 
     kernel_form = "resultant"
@@ -148,8 +148,8 @@ class CircularVarianceProblem(PairwiseProblem):
         points = self.tensors[0].detach()
         points = points if points.dtype == dtype else points.to(dtype)
         k = len(self.sizes)
-        of_pair = self.factor / k**2
-        scale = 2 * of_pair / epsilon
+        pair_factor = self.factor / k**2
+        scale = 2 * pair_factor / epsilon
         offset = points.new_full((1, 1, 1), -scale)
         parts = torch.split_with_sizes(points, self.sizes, 1)
         if all_equal(self.sizes) and k > 2:
@@ -161,7 +161,7 @@ class CircularVarianceProblem(PairwiseProblem):
             return LogKernels(groups, None)
         # C = factor - (factor / k²) |Σ x|², and |Σ x|² = 2 Σ_{l<m} ⟨x_l, x_m⟩ + Σ_l |x_l|².
         wide = points.to(vector_dtype(points.device))
-        return LogKernels(groups, of_pair - of_pair * torch.linalg.vecdot(wide, wide))
+        return LogKernels(groups, pair_factor - pair_factor * torch.linalg.vecdot(wide, wide))
 
     def scaled(self, weight: float) -> CircularVarianceProblem:
         return Problem.scaled(self, weight)
@@ -188,7 +188,7 @@ class CircularVarianceProblem(PairwiseProblem):
 
 
 class CircularStdProblem(Problem):
-    """-factor · log |mean|². `tensors` is one tensor (b, N, d) with the points of all views, one after the other."""
+    """-factor · log |mean|². `tensors` is one tensor (b, N, d) with the concatenated points of all views."""
 
     kernel_form = "log-resultant"
 
@@ -204,7 +204,7 @@ class CircularStdProblem(Problem):
 
     def slab(self, rows: slice) -> Tensor:
         squares = squared_means(self.tensors[0].detach(), self.sizes, rows)
-        # Not by `clamp_`, which has no rule under torch.vmap.
+        # `clamp_` has no batching rule for torch.vmap.
         return torch.threshold_(squares, RESULTANT_FLOOR, RESULTANT_FLOOR).log_().mul_(-self.factor)
 
     def matched(self) -> Tensor:
@@ -232,5 +232,5 @@ class CircularStdProblem(Problem):
 
 
 def _inverse(squares: Tensor) -> Tensor:
-    """1 / R², and 0 where the cost is clamped; in place."""
+    """Compute 1 / R² in place, 0 where the cost is clamped."""
     return torch.threshold_(squares, RESULTANT_FLOOR, torch.inf).reciprocal_()

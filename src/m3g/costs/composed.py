@@ -1,4 +1,4 @@
-"""Costs made of others: weighted sums, and costs of a range of features."""
+"""Composed costs: weighted sums, and costs restricted to a range of features."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from m3g.costs.pairwise_problem import LogKernels, PairwiseProblem
 from m3g.costs.problem import Cost, Problem
 
 AnySum = TypeVar("AnySum", bound="SumProblem")
-# Bytes of a slab in which the terms of a sum are added up.
+# Size in bytes of the slabs in which the terms of a sum are added.
 SLAB_BYTES = 2**24
 
 
@@ -25,7 +25,7 @@ SLAB_BYTES = 2**24
 class SumCost(Cost):
     r"""Weighted sum of costs, :math:`c = \sum_i w_i c_i` with positive weights, written `0.5 * a + 0.5 * b`.
 
-    A sum of pairwise costs is pairwise, so that solver="factored" takes it. A sum takes the time of its terms.
+    A sum of pairwise costs is pairwise, so solver="factored" accepts it.
 
     Example:
         >>> import torch, m3g
@@ -46,12 +46,12 @@ class SumCost(Cost):
 
     @staticmethod
     def of(terms: Sequence[tuple[float, Cost]]) -> SumCost:
-        """The sum of these terms, of which sums are taken apart."""
-        flat: list[tuple[float, Cost]] = []
+        """Return the sum of these terms; nested sums are flattened."""
+        flattened: list[tuple[float, Cost]] = []
         for weight, cost in terms:
             inner = cost.terms if isinstance(cost, SumCost) else ((1.0, cost),)
-            flat += [(weight * own, each) for own, each in inner]
-        return SumCost(tuple(flat))
+            flattened += [(weight * own, each) for own, each in inner]
+        return SumCost(tuple(flattened))
 
     def __call__(self, views: Views, *, mask: Tensor | None = None, unit: bool = False) -> Problem:
         parts = [cost(views, mask=mask, unit=unit).scaled(weight) for weight, cost in self.terms]
@@ -70,12 +70,12 @@ class SumCost(Cost):
         return self.linear and any(cost.joint for _, cost in self.terms)
 
     def slope(self, k: int) -> float | None:
-        """The sum of those of the terms: a temperature then divides the weighted mean of their similarities."""
+        """Return the weighted sum of the slopes of the terms."""
         slopes = [cost.slope(k) for _, cost in self.terms]
         return sum(weight * slope for (weight, _), slope in zip(self.terms, slopes) if slope) if all(slopes) else None
 
     def query(self, views: Tensor, view: int, *, mask: Tensor | None = None) -> Tensor:
-        """The queries of all terms side by side, each times its part of the slope."""
+        """Return the concatenated queries of all terms, each multiplied by its fraction of the slope."""
         k = views.shape[-3]
         parts = [cost.query(views, view, mask=mask) for _, cost in self.terms]
         slopes = [weight * (cost.slope(k) or 0.0) for weight, cost in self.terms]
@@ -90,10 +90,10 @@ class SumCost(Cost):
 
 @dataclass(frozen=True)
 class RestrictedCost(Cost):
-    """A cost of some features only, written `cost[start:stop]`: each point is normalised to length 1 within the range.
+    """Cost of a range of features, written `cost[start:stop]`; points are normalised to length 1 within the range.
 
-    One part of an embedding can thus carry what views share, and another what only all of them determine. A point
-    whose features in the range all vanish is a zero vector there.
+    One part of an embedding can thus represent what views share, and another part what only all of them determine. A
+    point that is zero within the range stays a zero vector.
 
     Args:
         cost: the cost of the restricted points.
@@ -122,7 +122,7 @@ class RestrictedCost(Cost):
                 )
 
     def features(self, d: int) -> slice:
-        """The range of d features."""
+        """Return the range as indices of d features."""
         start, stop = (
             round(value * d) if isinstance(value, float) else value
             for value in (0 if self.start is None else self.start, d if self.stop is None else self.stop)
@@ -154,7 +154,7 @@ class RestrictedCost(Cost):
         return self.cost.slope(k)
 
     def query(self, views: Tensor, view: int, *, mask: Tensor | None = None) -> Tensor:
-        """The query of the restricted and normalised points."""
+        """Return the query of the restricted and normalised points."""
         return self.cost.query(_restricted(views, self.features(views.shape[-1])), view, mask=mask)
 
     def candidates(self, points: Tensor) -> Tensor:
@@ -167,23 +167,23 @@ class RestrictedCost(Cost):
 
 
 def _restricted(points: Tensor, features: slice) -> Tensor:
-    """Some features of points (..., d), normalised; zero vectors stay."""
+    """Select features of points (..., d) and normalise them; zero vectors stay zero."""
     kept = _checks.as_working(points)[..., features]
-    # The norm has no second derivative at zero, so that of a zero vector is taken elsewhere.
+    # The norm has no second derivative at zero, so zero vectors are replaced before it is computed.
     zero = (kept == 0).all(-1, keepdim=True)
     lengths: Tensor = torch.linalg.vector_norm(torch.where(zero, 1.0, kept), dim=-1, keepdim=True)
     return kept / lengths
 
 
 def sum_of(parts: Sequence[Problem]) -> SumProblem:
-    """The problem of the sum of costs, pairwise where all of them are."""
+    """Return the problem of the sum of costs, which is pairwise if all of them are."""
     if all(isinstance(part, PairwiseProblem) for part in parts):
         return PairwiseSumProblem(parts)
     return SumProblem(parts)
 
 
 class SumProblem(Problem):
-    """The sum of the costs of problems of the same sizes. `tensors` are those of all parts, one after the other."""
+    """Sum of the costs of problems of equal sizes. `tensors` concatenates the tensors of all parts."""
 
     def __init__(self, parts: Sequence[Problem]):
         self.given = tuple(parts)
@@ -193,10 +193,10 @@ class SumProblem(Problem):
 
     @property
     def parts(self) -> list[Problem]:
-        """The problems, of the present tensors."""
-        return [part.with_tensors(own) for part, own in zip(self.given, self._of_parts(self.tensors))]
+        """The summed problems with the current tensors."""
+        return [part.with_tensors(own) for part, own in zip(self.given, self._by_part(self.tensors))]
 
-    def _of_parts(self, tensors: Sequence[Tensor]) -> list[Sequence[Tensor]]:
+    def _by_part(self, tensors: Sequence[Tensor]) -> list[Sequence[Tensor]]:
         out, start = [], 0
         for part in self.given:
             out.append(tensors[start : start + len(part.tensors)])
@@ -235,18 +235,18 @@ class SumProblem(Problem):
 
     def change(self, directions: Sequence[Tensor]) -> dict[tuple[int, ...], Tensor]:
         total: dict[tuple[int, ...], Tensor] = {}
-        for part, moves in zip(self.parts, self._of_parts(directions)):
+        for part, moves in zip(self.parts, self._by_part(directions)):
             for views, term in part.change(moves).items():
                 total[views] = total[views] + term if views in total else term
         return total
 
     def gradient_change(self, coupling: Coupling, directions: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        moves = self._of_parts(directions)
+        moves = self._by_part(directions)
         return tuple(grad for part, own in zip(self.parts, moves) for grad in part.gradient_change(coupling, own))
 
 
 class PairwiseSumProblem(SumProblem, PairwiseProblem):
-    """The sum of costs that are all sums over pairs of views."""
+    """Sum of pairwise costs."""
 
     def __init__(self, parts: Sequence[Problem]):
         SumProblem.__init__(self, parts)
@@ -254,21 +254,21 @@ class PairwiseSumProblem(SumProblem, PairwiseProblem):
         self.edges = sorted({edge for part in parts for edge in part.edges})
 
     def log_kernels(self, epsilon: float, dtype: torch.dtype) -> LogKernels:
-        """Exponents and shifts added up; in one group where all parts have one of the same shape."""
+        """Return the sum of exponents and shifts; in one group if all parts have one group of the same shape."""
         shift: Tensor | None = None
         groups: list[Tensor] | None = None
-        of_parts = []
+        terms = []
         for part in self.parts:
             assert isinstance(part, PairwiseProblem)
             kernels = part.log_kernels(epsilon, dtype)
-            of_parts.append((part, kernels))
+            terms.append((part, kernels))
             if kernels.shift is not None:
                 shift = kernels.shift if shift is None else shift + kernels.shift
-        if all(part.edges == self.edges and len(kernels.groups) == 1 for part, kernels in of_parts):
-            groups = [torch.stack([kernels.groups[0] for _, kernels in of_parts]).sum(0)]
+        if all(part.edges == self.edges and len(kernels.groups) == 1 for part, kernels in terms):
+            groups = [torch.stack([kernels.groups[0] for _, kernels in terms]).sum(0)]
         else:
             exponents: dict[Edge, Tensor] = {}
-            for part, kernels in of_parts:
+            for part, kernels in terms:
                 for edge, matrix in part.by_edge(kernels.groups).items():
                     exponents[edge] = exponents[edge] + matrix if edge in exponents else matrix
             groups = [exponents[edge] for edge in self.edges]

@@ -1,9 +1,9 @@
 """Pair marginals of a scaled tensor by products with vectors.
 
-All pair marginals of P = K ∘ (u_1 ⊗ … ⊗ u_k) take three passes over K: one contracts the first view and leaves the
-pairs of all others, one contracts the last view and leaves the pairs of the first view with all but the last, and one
-contracts everything between the first and the last. What is left of each is smaller by a factor of n. No pass writes
-n^k numbers.
+All pair marginals of P = K ∘ (u_1 ⊗ … ⊗ u_k) require three passes over K. The first contracts the first view and gives
+the pairs of all others. The second contracts the last view and gives the pairs of the first view with all but the last.
+The third contracts all views between the first and the last. Each result is smaller than K by a factor of n, and no
+pass writes n^k numbers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Pairs = dict[tuple[int, int], Tensor]
 
 
 def pair_marginals(tensor: Tensor, scalings: Sequence[Tensor], views: Sequence[int]) -> Pairs:
-    """Every pair marginal of a tensor (b, n_1, …, n_j) times scalings (b, n_l); `views` are their names."""
+    """Return all pair marginals of a tensor (b, n_1, …, n_j) times scalings (b, n_l); `views` are the view indices."""
     found = first_pairs(tensor, scalings, views)
     if len(views) > 2:
         found.update(pair_marginals(without_first(tensor, scalings[0]), scalings[1:], views[1:]))
@@ -26,7 +26,7 @@ def pair_marginals(tensor: Tensor, scalings: Sequence[Tensor], views: Sequence[i
 
 
 def first_pairs(tensor: Tensor, scalings: Sequence[Tensor], views: Sequence[int]) -> Pairs:
-    """The pair marginals of the first view with every other."""
+    """Return the pair marginals of the first view with every other view."""
     both = (views[0], views[-1])
     lead, last = scalings[0].unsqueeze(-1), scalings[-1].unsqueeze(-2)
     if len(views) == 2:
@@ -57,7 +57,7 @@ def outer(scalings: Sequence[Tensor]) -> Tensor:
 
 
 def additive(singles: Sequence[Tensor], pairs: Pairs) -> Tensor:
-    """Σ_l s_l[i_l] + Σ_{l<m} G_lm[i_l, i_m] as a tensor (b, n_1, …, n_k), with two passes over the whole of it."""
+    """Σ_l s_l[i_l] + Σ_{l<m} G_lm[i_l, i_m] as a tensor (b, n_1, …, n_k), with two passes over it."""
     k = len(singles)
     total = singles[-1]
     for l in range(k - 2, -1, -1):
@@ -75,9 +75,9 @@ def additive(singles: Sequence[Tensor], pairs: Pairs) -> Tensor:
 
 
 def balanced_split(sizes: Sequence[int]) -> int:
-    """The number of leading views for which these and the others have the fewest tuples."""
+    """Return the number of leading views that minimises the total number of tuples of both groups of views."""
     k = len(sizes)
-    if all(n == sizes[0] for n in sizes):  # without a product, which would fix a symbolic size
+    if all(n == sizes[0] for n in sizes):  # a product would specialise a symbolic size
         return (k + 1) // 2
     best, least = 1, math.prod(sizes)
     for lead in range(1, k):

@@ -1,4 +1,4 @@
-"""A coupling of k views as the costs see it, and the arithmetic of tensors with one axis per view."""
+"""Interface of couplings, and arithmetic of tensors with one axis per view."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from m3g.costs.contraction import additive, pair_marginals
 from m3g.costs.multilinear import pull_from_rows
 
 Edge = tuple[int, int]
-# Points of all views up to which a product with the matrix of all pairs is quicker than one with each of them.
+# Total number of points up to which one product with the block matrix of all pairs is faster than one per pair.
 BLOCK_SIZE = 512
 
 
 def all_edges(k: int) -> list[Edge]:
-    """The k(k-1)/2 pairs of views, in lexicographic order."""
+    """Return the k(k-1)/2 pairs of views in lexicographic order."""
     return list(combinations(range(k), 2))
 
 
 def all_equal(sizes: Sequence[int]) -> bool:
-    """Whether all views have as many points. Comparing, unlike a set, keeps a size symbolic while a graph is traced."""
+    """Return whether all views have the same size. Unlike a set, a comparison keeps sizes symbolic during tracing."""
     return all(n == sizes[0] for n in sizes)
 
 
@@ -37,7 +37,7 @@ def along(vector: Tensor, axes: Sequence[int], k: int) -> Tensor:
 
 
 def block_matrix(pairs: dict[Edge, Tensor], marginals: Tensor, sizes: Sequence[int]) -> Tensor:
-    """[diag(m_l) on the diagonal blocks, P_lm off it]: (b, N, N) with N = Σ n_l, from the marginals (b, N)."""
+    """Block matrix (b, N, N), N = Σ n_l, with diag(m_l) on the diagonal and P_lm elsewhere; marginals are (b, N)."""
     starts = [sum(sizes[:l]) for l in range(len(sizes))]
     out = torch.diag_embed(marginals)
     for (l, m), pair in pairs.items():
@@ -49,9 +49,9 @@ def block_matrix(pairs: dict[Edge, Tensor], marginals: Tensor, sizes: Sequence[i
 
 
 def squared_means(points: Tensor, sizes: Sequence[int], rows: slice) -> Tensor:
-    """|mean_m x_m[t_m]|² of the tuples with view 0 in `rows`: (b, rows, n_2, …, n_k), never n^k d.
+    """|mean_m x_m[t_m]|² of the tuples with view 0 in `rows`: (b, rows, n_2, …, n_k), without n^k d intermediates.
 
-    `points` (b, N, d) are those of all views, one view after the other.
+    `points` (b, N, d) are the concatenated points of all views.
     """
     k = len(sizes)
     parts = list((points / k).split(list(sizes), 1))
@@ -61,7 +61,7 @@ def squared_means(points: Tensor, sizes: Sequence[int], rows: slice) -> Tensor:
 
 
 def mean_products(points: Tensor, others: Tensor, sizes: Sequence[int]) -> Tensor:
-    """⟨mean_m x_m[t_m], mean_m y_m[t_m]⟩ of all tuples: (b, n_1, …, n_k), never n^k d."""
+    """⟨mean_m x_m[t_m], mean_m y_m[t_m]⟩ of all tuples: (b, n_1, …, n_k), without n^k d intermediates."""
     k = len(sizes)
     first, second = ((each / k).split(list(sizes), 1) for each in (points, others))
     total = points.new_zeros(points.shape[0], *sizes)
@@ -74,10 +74,10 @@ def mean_products(points: Tensor, others: Tensor, sizes: Sequence[int]) -> Tenso
 
 
 class Coupling(ABC):
-    """A joint distribution P of the k views, known through its marginals.
+    """Joint distribution P of the k views, accessed through its marginals.
 
     Attributes:
-        from_potentials: whether P = exp((⊕f - C) / eps) at the potentials f of its solve, so that P is a
+        from_potentials: whether P = exp((⊕f - C) / eps) at the potentials f of the solve, which makes P a
             differentiable function of the cost.
     """
 
@@ -97,7 +97,7 @@ class Coupling(ABC):
         """Slabs of the full tensor along view 0, each with the rows it covers."""
 
     def pull(self, points: Tensor) -> Tensor:
-        """(b, N, d) -> (b, N, d): m_l x_l + Σ_{m ≠ l} P_lm x_m for the points of all views, one after the other."""
+        """(b, N, d) -> (b, N, d): m_l x_l + Σ_{m ≠ l} P_lm x_m for the concatenated points of all views."""
         k = len(self.sizes)
         pairs = {edge: self.pair(*edge) for edge in all_edges(k)}
         marginals = torch.cat([self.marginal(l) for l in range(k)], 1)
@@ -117,19 +117,19 @@ class Coupling(ABC):
     def weighted_pull(self, points: Tensor, weight: Callable[[Tensor], Tensor]) -> Tensor:
         """(b, N, d) -> (b, N, d): Σ_t P(t) w(|mean_m x_m[t_m]|²) Σ_m x_m[t_m] over the tuples t through each point.
 
-        With w = 1 that is `pull`. Here from the full tensor, slab by slab. `weight` may change its argument.
+        Equals `pull` for w = 1. The default reads the full tensor, slab by slab. `weight` may work in place.
         """
         k = len(self.sizes)
-        found: list[dict[Edge, Tensor]] = []
+        slabs: list[dict[Edge, Tensor]] = []
         for rows, slab in self.rows():
             weighted = weight(squared_means(points, self.sizes, rows)) * slab
             ones = [torch.ones(weighted.shape[0], n, dtype=weighted.dtype, device=weighted.device) for n in self.sizes]
             ones[0] = ones[0][:, rows]
-            found.append(pair_marginals(weighted, ones, range(k)))
+            slabs.append(pair_marginals(weighted, ones, range(k)))
         pairs = {
-            (l, m): torch.cat([part[l, m] for part in found], 1)
+            (l, m): torch.cat([slab[l, m] for slab in slabs], 1)
             if l == 0
-            else torch.stack([p[l, m] for p in found]).sum(0)
+            else torch.stack([slab[l, m] for slab in slabs]).sum(0)
             for l, m in all_edges(k)
         }
         marginals = torch.cat([pairs[0, 1].sum(2), *(pairs[0, l].sum(1) for l in range(1, k))], 1)
@@ -138,7 +138,7 @@ class Coupling(ABC):
 
 @dataclass
 class PairCoupling(Coupling):
-    """Any measure known by its pair marginals; it may be signed, as the derivative of a coupling is."""
+    """Measure given by its pair marginals; may be signed, like the derivative of a coupling."""
 
     pairs: dict[Edge, Tensor]
     marginals: list[Tensor]
@@ -151,12 +151,12 @@ class PairCoupling(Coupling):
         return self.pairs[l, m]
 
     def rows(self) -> Iterable[tuple[slice, Tensor]]:
-        raise AssertionError("a cost by pairs has no use for the full tensor")
+        raise AssertionError("a pairwise cost never reads the full tensor")
 
 
 @dataclass
 class TensorCoupling(Coupling):
-    """Any measure as the full tensor (b, n_1, …, n_k); it may be signed."""
+    """Measure given as the full tensor (b, n_1, …, n_k); may be signed."""
 
     tensor: Tensor
 
@@ -175,6 +175,6 @@ class TensorCoupling(Coupling):
 
 
 def sum_onto(tensor: Tensor, kept: Sequence[int]) -> Tensor:
-    """The marginal of (b, n_1, …, n_k) on some views."""
-    gone = [l + 1 for l in range(tensor.ndim - 1) if l not in kept]
-    return tensor.sum(gone) if gone else tensor
+    """Return the marginal of (b, n_1, …, n_k) on the kept views."""
+    summed = [l + 1 for l in range(tensor.ndim - 1) if l not in kept]
+    return tensor.sum(summed) if summed else tensor

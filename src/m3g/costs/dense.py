@@ -1,4 +1,4 @@
-"""Costs without a structure: a ready-made tensor, or any function of k points."""
+"""Unstructured costs: a given tensor, or any function of k points."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from m3g.costs.problem import Cost, Problem
 
 
 class DenseProblem(Problem):
-    """A ready-made cost tensor (n_1, …, n_k)."""
+    """Problem given by its cost tensor (n_1, …, n_k)."""
 
     def __init__(self, tensor: Tensor):
         self.sizes = tuple(tensor.shape)
@@ -50,7 +50,7 @@ class DenseProblem(Problem):
 
 @dataclass(frozen=True)
 class FunctionCost(Cost):
-    """A user's function of k tensors (..., d) that broadcast against each other: (...), one cost per tuple."""
+    """Cost given by a function of k broadcastable tensors (..., d) that returns one cost per tuple (...)."""
 
     function: Callable[..., Tensor]
 
@@ -60,7 +60,7 @@ class FunctionCost(Cost):
 
 
 class FunctionProblem(Problem):
-    """Any function of k tensors of points, broadcast against each other with the features in the last axis."""
+    """Problem given by a function of k broadcastable tensors of points, with the features in the last axis."""
 
     def __init__(self, function: Callable[..., Tensor], views: Sequence[Tensor], *, batch: Sequence[int]):
         """`views` are k tensors (b, n_l, d)."""
@@ -70,7 +70,7 @@ class FunctionProblem(Problem):
         self.tensors = tuple(views)
 
     def _slab(self, views: Sequence[Tensor], rows: slice) -> Tensor:
-        """Costs (b, rows, n_2, …, n_k), with their gradient."""
+        """Return differentiable costs (b, rows, n_2, …, n_k)."""
         points = []
         for l, view in enumerate(views):
             part = view[:, rows] if l == 0 else view
@@ -80,25 +80,25 @@ class FunctionProblem(Problem):
         return self._costs(points, (points[0].shape[0], points[0].shape[1], *self.sizes[1:]))
 
     def _costs(self, points: Sequence[Tensor], expected: tuple[int, ...]) -> Tensor:
-        """The function's answer, or an error that says what it was given and what it should have returned."""
+        """Call the function; raise with its arguments and the expected shape if the result is invalid."""
         shapes = ", ".join(str(tuple(part.shape)) for part in points)
-        asked = (
+        required = (
             f"cost must be a function of {self.k} broadcastable tensors (..., d) that reduces the last axis, "
             f"of {shapes} to shape {expected} here"
         )
         try:
             cost = self.function(*points)
         except Exception as error:
-            raise ValueError(f"{asked}, got {type(error).__name__}: {error}") from error
+            raise ValueError(f"{required}, got {type(error).__name__}: {error}") from error
         if not isinstance(cost, Tensor) or tuple(cost.shape) != expected:
             got = tuple(cost.shape) if isinstance(cost, Tensor) else type(cost).__name__
-            raise ValueError(f"{asked}, got {got}.")
+            raise ValueError(f"{required}, got {got}.")
         cost = cost.to(points[0].dtype)
         return cost if self.factor == 1 else self.factor * cost
 
     def _slabs(self, start: int = 0, stop: int | None = None) -> list[slice]:
-        """Rows of view 0 to be computed at a time, within a range of them."""
-        # A function may form the n^(k-1) d features of a row before it reduces them: keep that below 64 MiB.
+        """Split a range of rows of view 0 into chunks."""
+        # A function may materialise the n^(k-1) d features of a row before it reduces them: keep them below 64 MiB.
         per_row = self.num_batch * self.num_tuples / self.sizes[0] * self.tensors[0].shape[-1] * 8
         step = max(1, int(2**26 / per_row))
         stop = self.sizes[0] if stop is None else stop
@@ -123,11 +123,11 @@ class FunctionProblem(Problem):
 
     def gradient_change(self, coupling: Coupling, directions: Sequence[Tensor]) -> tuple[Tensor, ...]:
         def second(rows: slice, weights: Tensor, views: Sequence[Tensor]) -> tuple[Tensor, ...]:
-            # The matrix of second derivatives is symmetric, so its product from either side will do.
-            found: tuple[Tensor, ...] = torch.func.vjp(lambda *v: self._pull(rows, weights, v), *views)[1](
+            # The Hessian is symmetric, so a vector-Jacobian product equals the Jacobian-vector product.
+            product: tuple[Tensor, ...] = torch.func.vjp(lambda *v: self._pull(rows, weights, v), *views)[1](
                 tuple(directions)
             )
-            return found
+            return product
 
         return self._pulled(coupling, second)
 
@@ -135,23 +135,23 @@ class FunctionProblem(Problem):
         parts = []
         for rows in self._slabs():
             cost = self._slab(self.tensors, rows)
-            # The derivative of w -> wᵀ J, which is linear in w, is J: so backward mode is all a function must have.
+            # The derivative of the linear map w -> wᵀ J is J, so the user's function only requires backward mode.
             push = torch.func.vjp(lambda w, rows=rows: self._pull(rows, w, self.tensors), torch.zeros_like(cost))[1]
             parts.append(push(tuple(directions))[0])
         return {tuple(range(self.k)): torch.cat(parts, 1)}
 
     def _pull(self, rows: slice, weights: Tensor, views: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """d⟨weights, C⟩ / d views for some rows of view 0."""
-        found: tuple[Tensor, ...] = torch.func.vjp(lambda *v: self._slab(v, rows), *views)[1](weights)
-        return found
+        gradient: tuple[Tensor, ...] = torch.func.vjp(lambda *v: self._slab(v, rows), *views)[1](weights)
+        return gradient
 
-    def _pulled(self, coupling: Coupling, of_rows: Callable[..., tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
-        """The sum of something over slabs of a coupling, some rows at a time."""
+    def _pulled(self, coupling: Coupling, slab_gradient: Callable[..., tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
+        """Sum `slab_gradient` over the slabs of a coupling, a chunk of rows at a time."""
         views = self.detached().tensors
         total = [torch.zeros_like(view) for view in views]
         for rows, weights in coupling.rows():
             for part in self._slabs(rows.start, rows.stop):
                 local = weights[:, part.start - rows.start : part.stop - rows.start]
-                for grad, piece in zip(total, of_rows(part, local.to(views[0].dtype), views)):
+                for grad, piece in zip(total, slab_gradient(part, local.to(views[0].dtype), views)):
                     grad += piece
         return tuple(total)

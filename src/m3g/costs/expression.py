@@ -1,4 +1,4 @@
-"""Costs written as text, for files of settings and the command line: "0.5*cv + 0.5*product[16:]"."""
+"""Parser of cost expressions such as "0.5*cv + 0.5*product[16:]", for settings files and the command line."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _TERM = re.compile(
 
 
 def read_cost(text: str, named: Mapping[str, Callable[[], Cost]]) -> Cost:
-    """The cost of a text: terms joined by "+", each `[weight *] name [start:stop]`.
+    """Parse a cost: terms joined by "+", each `[weight *] name [start:stop]`.
 
-    A whole number in a range counts features; one with a decimal point is a fraction of them.
+    In a range, a whole number is a number of features; a number with a decimal point is a fraction of them.
 
     Example:
         >>> from m3g.costs import NAMED
@@ -38,7 +38,7 @@ def read_cost(text: str, named: Mapping[str, Callable[[], Cost]]) -> Cost:
         if found is None:
             raise ValueError(
                 "cost must be a sum of terms such as '0.5*cv[:16] + 0.5*product[16:]', "
-                f"got {text!r}, which is not one from {text[position:].strip()!r} on."
+                f"got {text!r}, which is invalid from {text[position:].strip()!r} on."
             )
         cost = named[_checks.one_of("cost", found["name"], named)]()
         if found["range"]:

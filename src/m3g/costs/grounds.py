@@ -1,4 +1,4 @@
-"""Ground costs of two points by name: (..., n, d), (..., m, d) -> (..., n, m)."""
+"""Named ground costs of two points: (..., n, d), (..., m, d) -> (..., n, m)."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 
 COULOMB_FLOOR = 1e-3
-# Squared distances below this part of |x|² + |y|² are computed from differences; a matrix product has fewer digits.
+# Squared distances below this fraction of |x|² + |y|² are recomputed from differences, because of cancellation.
 CLOSE = 1e-4
-# Pairs of points past which all distances are computed from differences, as a part of all pairs.
+# Fraction of close pairs above which all distances are computed from differences.
 MANY = 0.2
-# Numbers of the differences that are held at a time.
+# Numbers of the differences in memory at a time.
 CHUNK = 2**22
 
 
@@ -20,33 +20,32 @@ def squared_euclidean(x: Tensor, y: Tensor) -> Tensor:
 
 
 def coulomb(x: Tensor, y: Tensor) -> Tensor:
-    """1 / |x_i - y_j|, the repulsion of density functional theory; distances are clamped from below at 1e-3."""
+    """1 / |x_i - y_j|, the repulsion of density functional theory; distances are clamped to at least 1e-3."""
     dtype = _common_type(x, y)
     x, y = _wide(x, y)
     squares, sizes = _squared_distances(x, y)
     with torch.no_grad():
         exact = _exact_where_close(x.detach(), y.detach(), squares.detach(), sizes.detach())
-    # The value from differences, the derivatives of the matrix product.
+    # Use the value from differences and the derivatives of the matrix product.
     squares = squares + (exact - squares).detach()
     return squares.clamp(min=COULOMB_FLOOR**2).rsqrt().to(dtype)
 
 
 def cosine(x: Tensor, y: Tensor) -> Tensor:
-    """1 - cos(x_i, y_j); a zero vector has cosine 0 with everything, and no gradient."""
+    """1 - cos(x_i, y_j); a zero vector has cosine 0 with all vectors, and no gradient."""
     return 1 - unit_or_zero(x) @ unit_or_zero(y).transpose(-1, -2)
 
 
 def unit_or_zero(points: Tensor) -> Tensor:
-    """x / |x|, and 0 at a zero vector, where all derivatives are 0.
+    """x / |x|, or 0 for a zero vector, where all derivatives are 0.
 
-    The direction does not depend on the length, so points are first divided by their largest entry: squares then stay
-    in the range of the type.
+    Points are first divided by their largest entry, so that squares neither overflow nor underflow.
     """
     with torch.no_grad():
         largest = points.detach().abs().amax(-1, keepdim=True)
         zero = largest == 0
     scaled = torch.where(zero, 0.0, points) / torch.where(zero, 1.0, largest)
-    # The norm has no derivative at zero, so that of a zero vector is taken elsewhere.
+    # The norm has no derivative at zero, so zero vectors are replaced before it is computed.
     lengths: Tensor = torch.linalg.vector_norm(torch.where(zero, 1.0, scaled), dim=-1, keepdim=True)
     return scaled / lengths
 
@@ -60,10 +59,10 @@ def _wide(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _squared_distances(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """|x - y|² by one matrix product, and |x|² + |y|², which cancels against it where points are close to each other.
+    """|x - y|² by one matrix product, and |x|² + |y|², which bounds its cancellation error.
 
-    Distances do not change when both are moved, so the mean of y is taken out first: what is left to cancel is
-    the spread of the points and not their distance from the origin.
+    The mean of y is subtracted from both first. Distances do not change, and the cancellation error is then relative to
+    the spread of the points instead of their distance from the origin.
     """
     centre = y.detach().mean(-2, keepdim=True)
     x, y = x - centre, y - centre
@@ -72,10 +71,10 @@ def _squared_distances(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _exact_where_close(x: Tensor, y: Tensor, squares: Tensor, sizes: Tensor) -> Tensor:
-    """Squared distances, from differences where points are close to each other."""
-    # On an accelerator, in a graph or under vmap the host must not read which pairs are close.
-    unread = x.device.type != "cpu" or torch.compiler.is_compiling()
-    if unread or torch._C._functorch.is_functorch_wrapped_tensor(squares) or x.shape[:-2] != y.shape[:-2]:
+    """Recompute squared distances of close pairs from differences."""
+    # On an accelerator, during tracing or under vmap the host must not read which pairs are close.
+    unreadable = x.device.type != "cpu" or torch.compiler.is_compiling()
+    if unreadable or torch._C._functorch.is_functorch_wrapped_tensor(squares) or x.shape[:-2] != y.shape[:-2]:
         return _exact(x, y)
     close = squares <= CLOSE * sizes
     num_close = int(close.sum())

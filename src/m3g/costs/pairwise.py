@@ -19,9 +19,9 @@ from m3g.costs.problem import Cost
 
 Ground = Callable[[Tensor, Tensor], Tensor]
 
-# How fast a ground cost falls with the inner product of unit vectors, where it is linear in it.
+# Decrease of a ground cost per unit of the inner product of unit vectors, if it is linear.
 SLOPES = {"sqeuclidean": 2.0, "cosine": 1.0}
-# The cost at right angles on the sphere: what an absent point costs against everything.
+# Each ground with its cost of orthogonal unit vectors, which is the cost of a missing point with any other.
 GROUNDS: dict[str, tuple[Ground, float]] = {
     "sqeuclidean": (squared_euclidean, 2.0),
     "cosine": (cosine, 1.0),
@@ -31,22 +31,22 @@ GROUNDS: dict[str, tuple[Ground, float]] = {
 
 @dataclass(frozen=True)
 class PairwiseCost(Cost):
-    r"""A sum of ground costs over the edges of any graph of views.
+    r"""Sum of ground costs over the edges of a graph of views.
 
     .. math:: c(z_1, \dots, z_k) = \sum_{l<m} w_{lm}\, g_{lm}(z_l, z_m)
 
     Args:
         ground: "sqeuclidean", "cosine", "coulomb", or a function of two tensors (..., n, d) and (..., m, d) that
-            returns (..., n, m); or {(l, m): name or function}, a ground cost of its own for every pair, where pairs
-            that are left out carry no edge.
-        weights: {(l, m): w_lm} with w_lm >= 0; pairs that are left out, or have weight 0, carry no edge, so that
-            chains, stars and trees cost the solver far less. None gives every pair weight 1.
-        neutral: the cost of a missing point against any other, where views are masked. By default the points are left
-            as they are if all grounds are "sqeuclidean" or "cosine"; else it is the cost of orthogonal unit vectors for
-            the named grounds, 0 for a function.
+            returns (..., n, m); or {(l, m): name or function} with a ground cost per pair. Pairs not listed have no
+            edge.
+        weights: {(l, m): w_lm} with w_lm >= 0. Pairs not listed, or with weight 0, have no edge; solving is much faster
+            on chains, stars and trees. None gives every pair weight 1.
+        neutral: cost of a missing point with any other. By default, missing points keep their imputed values if all
+            grounds are "sqeuclidean" or "cosine"; otherwise it is the cost of orthogonal unit vectors for named
+            grounds and 0 for a function.
 
     Example:
-        A chain of three views; the solver never looks at (0, 2).
+        A chain of three views, without an edge (0, 2).
 
         >>> import torch, m3g
         >>> cost = m3g.PairwiseCost("sqeuclidean", weights={(0, 1): 1.0, (1, 2): 0.5})
@@ -54,7 +54,7 @@ class PairwiseCost(Cost):
         >>> problem.edges, problem.complete
         ([(0, 1), (1, 2)], False)
 
-        The same chain, with another ground cost on its second edge.
+        The same chain with a different ground cost on the second edge.
 
         >>> def taxicab(x, y):
         ...     return (x.unsqueeze(-2) - y.unsqueeze(-3)).abs().sum(-1)
@@ -81,7 +81,7 @@ class PairwiseCost(Cost):
                 raise ValueError(f"weights must have keys that ground has, got {edge!r}.")
 
     def edges(self, k: int) -> dict[Edge, tuple[str | Ground, float]]:
-        """The ground cost and the weight of every edge of a graph over k views."""
+        """Return the ground cost and the weight of every edge for k views."""
         grounds = self.ground if isinstance(self.ground, Mapping) else dict.fromkeys(all_edges(k), self.ground)
         weights = dict.fromkeys(grounds, 1.0) if self.weights is None else self.weights
         for name, given in (("ground", grounds), ("weights", weights)):
@@ -104,14 +104,14 @@ class PairwiseCost(Cost):
         return self.linear and self.neutral is None
 
     def slope(self, k: int) -> float | None:
-        """The mean over the views of Σ_m w_lm times the slope of the ground cost, if all of them are linear."""
+        """Return the mean over views l of Σ_m w_lm times the slope of the ground cost; None unless all are linear."""
         edges = self.edges(k).values()
         if not all(isinstance(ground, str) and ground in SLOPES for ground, _ in edges):
             return None
         return 2 / k * sum(weight * SLOPES[ground] for ground, weight in edges if isinstance(ground, str))
 
     def query(self, views: Tensor, view: int, *, mask: Tensor | None = None) -> Tensor:
-        """The sum of the other views that are present, with the weights and slopes of the edges, divided by `slope`."""
+        """Return the sum of the other present views, weighted by weights and slopes of the edges, over `slope`."""
         slope = self.slope(views.shape[-3])
         if slope is None:
             return super().query(views, view, mask=mask)
@@ -126,19 +126,19 @@ class PairwiseCost(Cost):
 
     def __call__(self, views: Views, *, mask: Tensor | None = None, unit: bool = False) -> PairwiseProblem:
         parts, batch = flatten_batch(views)
-        there = None
+        masks = None
         if mask is not None and (self.neutral is not None or self.slope(len(parts)) is None):
-            there = mask.reshape(-1, *mask.shape[-2:]).unbind(1)
-            # Any vector at which a ground cost has derivatives: what an absent point costs is set below.
-            parts = [torch.where(present.unsqueeze(-1), part, 1.0) for present, part in zip(there, parts)]
+            masks = mask.reshape(-1, *mask.shape[-2:]).unbind(1)
+            # A vector at which ground costs are differentiable; the cost of missing points is set below.
+            parts = [torch.where(present.unsqueeze(-1), part, 1.0) for present, part in zip(masks, parts)]
         costs = []
         edges = self.edges(len(parts))
         for (l, m), (ground, weight) in edges.items():
-            function, right_angle = GROUNDS[ground] if isinstance(ground, str) else (ground, 0.0)
+            function, orthogonal_cost = GROUNDS[ground] if isinstance(ground, str) else (ground, 0.0)
             cost = _ground_costs(function, parts[l], parts[m], (l, m))
-            if there is not None:
-                both = there[l].unsqueeze(-1) & there[m].unsqueeze(-2)
-                cost = torch.where(both, cost, right_angle if self.neutral is None else self.neutral)
+            if masks is not None:
+                both = masks[l].unsqueeze(-1) & masks[m].unsqueeze(-2)
+                cost = torch.where(both, cost, orthogonal_cost if self.neutral is None else self.neutral)
             costs.append(weight * cost)
         costs = _checks.common_dtype([_checks.as_working(cost) for cost in costs])
         sizes = [part.shape[1] for part in parts]
@@ -153,17 +153,17 @@ def _check_edge(name: str, edge: object) -> None:
 
 
 def _ground_costs(ground: Ground, x: Tensor, y: Tensor, edge: Edge) -> Tensor:
-    """ground(x, y), or an error that says which pair it failed on and what it should have returned."""
+    """Call ground(x, y); raise with the pair of views and the expected shape if the result is invalid."""
     expected = (x.shape[0], x.shape[1], y.shape[1])
-    asked = (
+    required = (
         f"ground must be a function that returns costs {expected} for points {tuple(x.shape)} of view {edge[0]} "
         f"and {tuple(y.shape)} of view {edge[1]}"
     )
     try:
         cost = ground(x, y)
     except Exception as error:
-        raise ValueError(f"{asked}, got {type(error).__name__}: {error}") from error
+        raise ValueError(f"{required}, got {type(error).__name__}: {error}") from error
     if not isinstance(cost, Tensor) or tuple(cost.shape) != expected:
         got = f"costs {tuple(cost.shape)}" if isinstance(cost, Tensor) else type(cost).__name__
-        raise ValueError(f"{asked}, got {got}.")
+        raise ValueError(f"{required}, got {got}.")
     return cost

@@ -21,14 +21,14 @@ AnyPairwise = TypeVar("AnyPairwise", bound="PairwiseProblem")
 class LogKernels:
     """-C / eps = Σ_(l,m) exponent_lm[i_l, i_m] - Σ_l shift_l[i_l] / eps, with small exponents.
 
-    A term of the cost that depends on one view alone changes neither the optimal coupling nor the gap, so the
-    exponents may be centred at will as long as the potentials are told.
+    One-view terms of the cost change neither the optimal coupling nor the gap, so the exponents can be centred if the
+    potentials are corrected by `shift`.
 
     Attributes:
-        groups: exponents in the order of the edges, all in one tensor (edges · b, n, n), the batch of the first edge
-            first, or one (b, n_l, n_m) each.
-        shift: (b, N), the views one after the other, in float64; eps times the log scalings of the exponents plus this
-            are the potentials. None means 0.
+        groups: exponents in the order of the edges, either as one tensor (edges · b, n, n) with the batch of the first
+            edge first, or as one tensor (b, n_l, n_m) per edge.
+        shift: (b, N) in float64, concatenated over views. The potentials are eps times the log scalings plus `shift`.
+            None means 0.
     """
 
     groups: list[Tensor]
@@ -36,13 +36,13 @@ class LogKernels:
 
 
 class PairwiseProblem(Problem):
-    """C = Σ_(l,m) D_lm[i_l, i_m] over the edges of a graph of views, and possibly terms of one view alone.
+    """C = Σ_(l,m) D_lm[i_l, i_m] over the edges of a graph of views, plus optional one-view terms.
 
     Args:
-        edges: pairs (l, m) with l < m that carry a cost.
+        edges: pairs (l, m) with l < m that have a cost.
         costs: one matrix (b, n_l, n_m) per edge, or all of them stacked (b, edges, n, n).
         sizes: n_1 … n_k.
-        batch: the user's leading shape; its product is b.
+        batch: leading shape of the user's tensors; its product is b.
     """
 
     kernel_form = "pairs"
@@ -63,7 +63,7 @@ class PairwiseProblem(Problem):
         self.tensors = (costs,) if isinstance(costs, Tensor) else tuple(costs)
 
     def matrices(self, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
-        """One matrix (b, n_l, n_m) per edge, of tensors in the form of `self.tensors`."""
+        """Return one matrix (b, n_l, n_m) per edge from tensors laid out like `self.tensors`."""
         return tensors[0].unbind(1) if self.stacked else tensors
 
     def select(self: AnyPairwise, rows: Sequence[Tensor]) -> AnyPairwise:
@@ -77,7 +77,7 @@ class PairwiseProblem(Problem):
         return out
 
     def log_kernels(self, epsilon: float, dtype: torch.dtype) -> LogKernels:
-        """The exponents with their row and column means taken out."""
+        """Return the exponents with their row and column means subtracted."""
         costs = [self.tensors[0].transpose(0, 1).flatten(0, 1)] if self.stacked else list(self.tensors)
         groups, all_rows, all_columns = [], [], []
         for cost in costs:
@@ -87,7 +87,7 @@ class PairwiseProblem(Problem):
             groups.append((cost - rows).sub_(columns).mul_(-1 / epsilon))
             all_rows.append(rows)
             all_columns.append(columns)
-        # By new_zeros, which torch.vmap gives the batch of the costs.
+        # new_zeros inherits the batch dimension of the costs under torch.vmap.
         shift = costs[0].new_zeros(self.num_batch, sum(self.sizes), dtype=vector_dtype(self.device))
         parts = shift.split(list(self.sizes), 1)
         rows_of, columns_of = self.by_edge(all_rows), self.by_edge(all_columns)
@@ -97,7 +97,7 @@ class PairwiseProblem(Problem):
         return LogKernels(groups, shift)
 
     def by_edge(self, groups: Sequence[Tensor]) -> dict[Edge, Tensor]:
-        """Tensors (b, ...) of every edge, of groups that hold one or all of them as `LogKernels` does."""
+        """Split groups laid out like `LogKernels.groups` into one tensor (b, ...) per edge."""
         b = self.num_batch
         parts = ([group] if len(group) == b else group.split(b) for group in groups)
         return dict(zip(self.edges, chain.from_iterable(parts)))
@@ -121,7 +121,7 @@ class PairwiseProblem(Problem):
         return additive(singles, pairs)
 
     def matched(self) -> Tensor:
-        # Not by .diagonal(), which torch's compiler lowers with a warning of its own.
+        # torch.compile lowers .diagonal() with a warning.
         true = torch.arange(self.sizes[0], device=self.device)
         if self.stacked:
             return self.tensors[0][..., true, true].mean(-1).sum(-1)

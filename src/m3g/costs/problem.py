@@ -1,4 +1,4 @@
-"""What a solver is given: the cost of every k-tuple, in the form that shows its structure."""
+"""Input of a solver: the cost of every k-tuple, in a form that exposes its structure."""
 
 from __future__ import annotations
 
@@ -18,57 +18,57 @@ AnyProblem = TypeVar("AnyProblem", bound="Problem")
 
 
 def vector_dtype(device: torch.device) -> torch.dtype:
-    """The type of potentials: vectors are cheap, so float64 wherever the device has it."""
+    """Return the dtype of potentials: float64 if the device supports it, because vectors are cheap."""
     return torch.float32 if device.type == "mps" else torch.float64
 
 
 class Problem(ABC):
-    """A cost for every k-tuple (i_1, …, i_k), for each member of a batch.
+    """Cost of every k-tuple (i_1, …, i_k), for each batch element.
 
-    Inside, the batch is one leading axis b; `batch` keeps the shape the user gave. `tensors` are what the cost is
-    a differentiable function of, and `gradient` is the derivative of ⟨P, C⟩ with respect to them at fixed P.
+    Internally the batch is one leading axis b; `batch` is the user's shape. The cost is a differentiable function of
+    `tensors`, and `gradient` is the derivative of ⟨P, C⟩ with respect to them at fixed P.
     """
 
     sizes: tuple[int, ...]
     batch: tuple[int, ...]
     tensors: tuple[Tensor, ...]
     edges: Sequence[Edge] = ()
-    """The pairs of views that carry a cost, where the cost is a sum over pairs; else none."""
+    """The pairs of views that have a cost, if the cost is a sum over pairs; otherwise empty."""
     kernel_form: str | None = None
-    """How the cost of some tuples is computed without that of all: "resultant", "log-resultant", "product", "pairs" or
-    "sum" (see `m3g.solvers.sampled.log_kernel`); None where that is not known, so that it cannot be sampled."""
+    """Structure that allows the cost of single tuples to be computed: "resultant", "log-resultant", "product", "pairs" or
+    "sum" (see `m3g.solvers.sampled.log_kernel`); None if unknown, so that the problem cannot be sampled."""
     factor: float = 1.0
-    """What the cost is multiplied by, where its tensors are not."""
+    """Factor of the cost that is not included in its tensors."""
 
     @property
     def by_pairs(self) -> bool:
-        """Whether the cost is a sum over pairs of views, so that pair marginals of a coupling are all it asks for."""
+        """Whether the cost is a sum over pairs of views, so that the pair marginals of a coupling are sufficient."""
         return len(self.edges) > 0
 
     @property
     def complete(self) -> bool:
-        """Whether every pair of views carries a cost of its own."""
+        """Whether every pair of views has a cost."""
         return len(self.edges) == self.k * (self.k - 1) // 2
 
     def with_tensors(self: AnyProblem, tensors: Sequence[Tensor]) -> AnyProblem:
-        """The same cost of other tensors, of the same shapes."""
+        """Return the problem with other tensors of the same shapes."""
         out = copy.copy(self)
         out.tensors = tuple(tensors)
         return out
 
     def detached(self: AnyProblem) -> AnyProblem:
-        """The same without gradients, of backward and of forward mode."""
+        """Return the problem without backward- or forward-mode gradients."""
         return self.with_tensors([tensor.detach() for tensor in self.tensors])
 
     def scaled(self: AnyProblem, weight: float) -> AnyProblem:
-        """The same with the cost multiplied by a positive number."""
+        """Return the problem with the cost multiplied by a positive number."""
         out = copy.copy(self)
         out.factor = self.factor * weight
         return out
 
     @abstractmethod
     def select(self: AnyProblem, rows: Sequence[Tensor]) -> AnyProblem:
-        """The problem of some points only: `rows` holds the indices to keep in each view. Differentiable."""
+        """Return the problem restricted to the points `rows[l]` of each view l. Differentiable."""
 
     @property
     def k(self) -> int:
@@ -92,46 +92,46 @@ class Problem(ABC):
 
     @abstractmethod
     def slab(self, rows: slice) -> Tensor:
-        """Costs of some points of view 0 with everything else: (b, rows, n_2, …, n_k), without a gradient."""
+        """Return the costs of the tuples with view 0 in `rows`: (b, rows, n_2, …, n_k), without a gradient."""
 
     def dense(self) -> Tensor:
-        """The full cost tensor (b, n_1, …, n_k)."""
+        """Return the full cost tensor (b, n_1, …, n_k)."""
         return self.slab(slice(0, self.sizes[0]))
 
     @abstractmethod
     def matched(self) -> Tensor:
-        """⟨J, C⟩, the mean cost of the true tuples: (b,), differentiable. Needs n_1 = … = n_k."""
+        """Return ⟨J, C⟩, the mean cost of the true tuples: (b,), differentiable. Requires n_1 = … = n_k."""
 
     @abstractmethod
     def gradient(self, coupling: Coupling) -> tuple[Tensor, ...]:
-        """d⟨P, C⟩ / d tensors for a fixed coupling P, one tensor per entry of `tensors`, batched like it."""
+        """Return d⟨P, C⟩ / d tensors for a fixed coupling P, with the shapes of `tensors`."""
 
     @abstractmethod
     def change(self, directions: Sequence[Tensor]) -> dict[tuple[int, ...], Tensor]:
-        """dC, when `tensors` move in these directions: {views: (b, n, …)}, terms to be broadcast and added up.
+        """Return the directional derivative dC as terms to broadcast and add, {views: (b, n, …)}.
 
-        Terms of one view alone may be left out, for they do not change the optimal coupling.
+        One-view terms may be omitted, because they do not change the optimal coupling.
         """
 
     def gradient_change(self, coupling: Coupling, directions: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """How `gradient` changes when `tensors` move in these directions and P stays; here for costs linear in them."""
+        """Return the directional derivative of `gradient` at fixed P; the default is for costs linear in `tensors`."""
         return tuple(torch.zeros_like(tensor) for tensor in self.tensors)
 
 
 class Cost(ABC):
-    """What a k-tuple of points costs. Applied to views it gives the problem that a solver takes.
+    """Cost of a k-tuple of points. Calling it with views returns the problem to solve.
 
-    Costs compose: `0.5 * a + 0.5 * b` is a weighted sum, `a[:16]` the cost of the first 16 features, normalised there.
+    Costs compose: `0.5 * a + 0.5 * b` is a weighted sum, and `a[:16]` is the cost of the first 16 features, normalised.
     """
 
     @abstractmethod
     def __call__(self, views: Views, *, mask: Tensor | None = None, unit: bool = False) -> Problem:
-        """The problem of these views, a tensor (..., k, n, d) or k tensors (..., n_l, d).
+        """Return the problem of these views, a tensor (..., k, n, d) or k tensors (..., n_l, d).
 
         Args:
-            mask: bool (..., k, n), False for missing points, which have values already (a loss puts them at the mean
-                of the object's other views); only a cost with another neutral value reads it.
-            unit: all points are known to have length 1, which may save some work.
+            mask: bool (..., k, n), False for missing points. Losses impute missing points beforehand, so only costs
+                with a neutral value use the mask.
+            unit: whether all points are known to have length 1, which may save computation.
         """
 
     @property
@@ -141,16 +141,16 @@ class Cost(ABC):
 
     @property
     def takes_means(self) -> bool:
-        """Whether a loss puts a missing point at the mean of its object; else the cost has a neutral value for it."""
+        """Whether losses impute a missing point by the mean of its object; otherwise the cost has a neutral value."""
         return self.linear
 
     @property
     def joint(self) -> bool:
-        """Whether it is linear in each view and no sum over pairs, so that its query is not a mean of the others."""
+        """Whether the cost is linear in each view but not a sum over pairs, so that its query is not a mean."""
         return False
 
     def slope(self, k: int) -> float | None:
-        r"""Return :math:`\varepsilon / \tau`, which converts a temperature into epsilon; None where it is undefined.
+        r"""Return :math:`\varepsilon / \tau`, which converts a temperature into epsilon; None if undefined.
 
         Replacing one view of a true tuple on the sphere by z changes -c by slope · ⟨z, q⟩, with q the unit query of the
         other k - 1 views (`query`). So tau = epsilon / slope is the temperature of InfoNCE for every k.
@@ -158,7 +158,7 @@ class Cost(ABC):
         return None
 
     def query(self, views: Tensor, view: int, *, mask: Tensor | None = None) -> Tensor:
-        """Return what view `view` of each object is searched with: vectors (..., n, e) made of its other views.
+        """Return the query for view `view` of each object: vectors (..., n, e) computed from its other views.
 
         For a cost that is linear in each view, the inner product of query and candidate is the score of the candidate
         in units of `slope`: -c = slope · ⟨candidate, query⟩ + a term of the other views.

@@ -21,16 +21,15 @@ class MultilinearProduct(Cost):
 
     .. math:: c(z_1, \dots, z_k) = -d^{k/2 - 1} \sum_{j=1}^d \prod_{l=1}^k z_l[j]
 
-    In units of :math:`1 / \sqrt d` per entry it is minus the mean over features of the product over views. Random
-    points of the sphere therefore have costs of standard deviation about :math:`d^{-1/2}` for every k, and k = 2 is
-    minus the cosine. The cost is linear in each view and not a sum over pairs: it detects dependence among all views
-    where any two of them are independent.
+    The scale keeps the standard deviation of the cost of random points on the sphere at about :math:`d^{-1/2}` for
+    every k; k = 2 is minus the cosine. The cost is linear in each view but not a sum over pairs: it detects dependence
+    among all views even if any two of them are independent.
 
-    A missing view has the neutral factor :math:`1 / \sqrt d` in every feature, so that a tuple is scored by the product
-    of the views that are present, scaled for their number.
+    A missing view is replaced by the neutral factor :math:`1 / \sqrt d` in every feature, so that a tuple is scored by
+    the product of its present views, scaled for their number.
 
-    The cost tensor and the gradient are one and two matrix products of :math:`n^k d` multiply-adds. Beside the tensor,
-    features of half of the views are held, about :math:`n^{\lceil k/2 \rceil} d` numbers.
+    Complexity: one matrix product of :math:`n^k d` multiply-adds for the cost tensor and two for the gradient. Memory
+    is the tensor plus about :math:`n^{\lceil k/2 \rceil} d` numbers.
 
     Example:
         >>> import torch, m3g
@@ -49,11 +48,11 @@ class MultilinearProduct(Cost):
         return True
 
     def slope(self, k: int) -> float:
-        """1: the query of independent random views has length 1 in the root mean square, for every d and k."""
+        """Return 1: the query of independent random views has root mean square length 1 for every d and k."""
         return 1.0
 
     def query(self, views: Tensor, view: int, *, mask: Tensor | None = None) -> Tensor:
-        """The product of the other views, each in units of 1 / sqrt(d); a missing one is the factor 1."""
+        """Return the product of the other views, each in units of 1 / sqrt(d); a missing view is a factor of 1."""
         unit = float(views.shape[-1] ** -0.5)
         factors = views / unit if mask is None else torch.where(mask.unsqueeze(-1), views / unit, 1.0)
         product = None
@@ -72,7 +71,7 @@ class MultilinearProduct(Cost):
 
 
 class ProductProblem(Problem):
-    """-d^(k/2 - 1) Σ_j Π_l x_l[j]. `tensors` is one tensor (b, N, d) with the points of all views, one after the other.
+    """-d^(k/2 - 1) Σ_j Π_l x_l[j]. `tensors` is one tensor (b, N, d) with the concatenated points of all views.
 
     The views are divided into a leading group A and the rest B. With the products F_A (b, α, d) and F_B (b, β, d) of
     the features of each tuple of a group, the cost tensor is -s F_A F_Bᵀ (b, α, β).
