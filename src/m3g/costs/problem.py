@@ -35,7 +35,7 @@ class Problem(ABC):
     edges: Sequence[Edge] = ()
     """The pairs of views that have a cost, if the cost is a sum over pairs; otherwise empty."""
     kernel_form: str | None = None
-    """Structure that allows the cost of single tuples to be computed: "resultant", "log-resultant", "product", "pairs" or
+    """Structure from which the cost of single tuples is computed: "resultant", "log-resultant", "product", "pairs" or
     "sum" (see `m3g.solvers.sampled.log_kernel`); None if unknown, so that the problem cannot be sampled."""
     factor: float = 1.0
     """Factor of the cost that is not included in its tensors."""
