@@ -32,12 +32,14 @@ class ViewLoss(nn.Module):
         takes_teacher: whether the loss has a student–teacher form, `loss(views, teacher=...)`.
         needs_teacher: whether only that form is useful, because without a teacher the loss is minimised by collapse.
         takes_batches: whether leading batch dimensions (..., k, n, d) give one number each.
+        gather_dtype: dtype in which views are sent to other processes; None for that of the views.
         visits_all_tuples: whether a call costs O(n^k), so that a large k requires subsets of the views.
     """
 
     takes_teacher: ClassVar[bool] = False
     needs_teacher: ClassVar[bool] = False
     takes_batches: ClassVar[bool] = False
+    gather_dtype: torch.dtype | None = None
     __call__: Callable[..., Tensor]  # `nn.Module` declares it to return Any
 
     @property
@@ -78,7 +80,7 @@ class ViewLoss(nn.Module):
             same_shape(views, teacher)
             views, teacher = common_dtype([views, teacher])
         if self.gather:
-            views, mask, teacher = gather_views(views, mask, teacher)
+            views, mask, teacher = gather_views(views, mask, teacher, dtype=self.gather_dtype)
         inputs = (views, mask) if teacher is None else (views, mask, teacher)
         if not torch.is_autocast_enabled(views.device.type):
             return self.compute(*inputs)

@@ -15,17 +15,16 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from m3g.solvers.shared.processes import gather_rows
+
 
 class _GatherRows(torch.autograd.Function):
     """Concatenation of the rows (dimension -2) of all processes."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor) -> Tensor:
-        rows = rows.contiguous()
-        everyone = [torch.empty_like(rows) for _ in range(dist.get_world_size())]
-        dist.all_gather(everyone, rows)
         ctx.n = rows.shape[-2]
-        return torch.cat(everyone, dim=-2)
+        return gather_rows(rows, rows.ndim - 2)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tensor:
@@ -37,10 +36,11 @@ def distributed() -> bool:
 
 
 def gather_views(
-    views: Tensor, mask: Tensor | None = None, teacher: Tensor | None = None
+    views: Tensor, mask: Tensor | None = None, teacher: Tensor | None = None, *, dtype: torch.dtype | None = None
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """Gather views (..., k, n, d), mask (..., k, n) and teacher from all processes; unchanged if there is only one.
 
+    Views and teacher are sent in `dtype`, if given, and returned in their own dtype.
     If only some processes have a mask, the others use a mask of ones. Shapes, dtypes and the presence of a teacher must
     agree; otherwise every process raises the same `ValueError`, so that no rank deadlocks.
     """
@@ -51,8 +51,13 @@ def gather_views(
         present = torch.ones(views.shape[:-1], dtype=torch.bool, device=views.device) if mask is None else mask
         mask = _GatherRows.apply(present.expand(views.shape[:-1]).to(torch.uint8).unsqueeze(-1)).squeeze(-1).bool()  # type: ignore[no-untyped-call]
     if teacher is not None:
-        teacher = _GatherRows.apply(teacher)  # type: ignore[no-untyped-call]
-    return _GatherRows.apply(views), mask, teacher  # type: ignore[no-untyped-call]
+        teacher = _gathered(teacher, dtype)
+    return _gathered(views, dtype), mask, teacher
+
+
+def _gathered(views: Tensor, dtype: torch.dtype | None) -> Tensor:
+    found: Tensor = _GatherRows.apply(views if dtype is None else views.to(dtype))  # type: ignore[no-untyped-call]
+    return found.to(views.dtype)
 
 
 def _agree(views: Tensor, mask: Tensor | None, teacher: Tensor | None) -> bool:
@@ -62,9 +67,7 @@ def _agree(views: Tensor, mask: Tensor | None, teacher: Tensor | None) -> bool:
     mine = torch.tensor(
         [mask is not None, teacher is not None, views.dtype == torch.float64, *shape], device=views.device
     )
-    everyone = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
-    dist.all_gather(everyone, mine)
-    ranks = [each.tolist() for each in everyone]
+    ranks = gather_rows(mine.unsqueeze(0), 0).tolist()
     shapes = [tuple(size for size in rank[3:] if size) for rank in ranks]
     if len(set(shapes)) > 1:
         raise ValueError(

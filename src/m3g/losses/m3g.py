@@ -21,6 +21,7 @@ from m3g.losses.gather import distributed, shared_seed
 from m3g.losses.missing import filled
 from m3g.solvers import Solver, as_solver
 from m3g.solvers.gradients.value import differentiable_value
+from m3g.solvers.sharded import Sharded
 from m3g.solvers.solution import Solution
 
 P = ParamSpec("P")
@@ -148,6 +149,9 @@ class M3GLoss(ViewLoss):
             `{name: sampled, rank: 8192}`.
         normalize: scale every vector to unit length first.
         gather: compute the gap on the points of all processes.
+        gather_dtype: "bfloat16" sends the points to other processes in half the bytes; None keeps their type.
+        shard: divide the solve among the processes, with `gather`. None does so from 1e10 operations per step on, from
+            where it is quicker; True always, False never. Value and gradient are the same to rounding.
 
     Attributes:
         last: report of the last solve: `num_steps`, `epsilon`, `error`, `solver`, and standard errors if it sampled.
@@ -188,9 +192,15 @@ class M3GLoss(ViewLoss):
         tol: float = 1e-3,
         normalize: bool = True,
         gather: bool = False,
+        gather_dtype: str | None = None,
+        shard: bool | None = None,
     ) -> None:
         _leave_compiled_code()
         super().__init__(normalize=normalize, gather=gather)
+        if gather_dtype is not None:
+            _checks.one_of("gather_dtype", gather_dtype, ("bfloat16",))
+            self.gather_dtype = torch.bfloat16
+        self.shard = shard
         self.solver = as_solver(solver)
         if epsilon is not None:
             epsilon = self.solver.check_epsilon(epsilon)
@@ -244,6 +254,8 @@ class M3GLoss(ViewLoss):
         if self.gather and distributed():
             # All processes must draw the same samples.
             solver = solver.with_seed(lambda generator: shared_seed(generator, device=views.device))
+            if self.shard is not False:
+                solver = Sharded(solver, min_flops=0.0) if self.shard else Sharded(solver)
         unit = self.normalize and mask is None
         epsilon = self.entropy.epsilon_of(self.cost, points.shape[-3])
         neutral = None if self.cost.takes_means else mask

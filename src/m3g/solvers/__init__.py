@@ -5,6 +5,7 @@ from m3g.solvers.dense.solver import Dense
 from m3g.solvers.factored.solver import Factored, RangeWarning
 from m3g.solvers.linear_program import LinearProgram
 from m3g.solvers.sampled.solver import Sampled, SamplingWarning
+from m3g.solvers.sharded import Sharded
 from m3g.solvers.shared.result import Result
 from m3g.solvers.shared.solver import Solver
 from m3g.solvers.sinkhorn import Sinkhorn
@@ -22,6 +23,7 @@ __all__ = [
     "Result",
     "Sampled",
     "SamplingWarning",
+    "Sharded",
     "Sinkhorn",
     "Solution",
     "Solver",

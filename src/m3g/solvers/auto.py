@@ -130,7 +130,6 @@ class Auto(Solver):
         return self if self.seed is not None else replace(self, seed=draw(self.generator), generator=None)
 
     def decide(self, problem: Problem) -> str:
-        """The name of the solver it takes."""
         exact = "factored" if problem.by_pairs else "dense"
         if problem.num_batch * problem.num_tuples < self.few_tuples or not _can_be_sampled(problem):
             return exact

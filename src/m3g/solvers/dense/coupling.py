@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from m3g.costs import Coupling
+from m3g.costs import Coupling, Problem
 from m3g.costs.coupling import Edge
 from m3g.solvers.dense.kernel import Kernel
 
@@ -54,3 +54,43 @@ class KernelCoupling(Coupling):
         if self._pairs is None:
             self._pairs, _ = self.kernel.pairs(self.scalings)
         return self._pairs[l, m].to(self.dtype)
+
+    def exchanged_gradients(self, problem: Problem) -> tuple[Tensor, ...] | None:
+        """`problem.gradient` of the slabs of all processes, where several share the solve; else None.
+
+        Also pair marginals are exchanged here: later, other processes may not ask for them.
+        """
+        sharing = self.kernel.sharing
+        if sharing is None:
+            return None
+        self.pair(0, 1)
+        leaves = [tensor.detach().requires_grad_() for tensor in problem.tensors]
+        rows = [torch.arange(n, device=problem.device) for n in self.sizes]
+        rows[0] = rows[0][self.kernel.own]
+        with torch.enable_grad():
+            own = problem.with_tensors(leaves).select(rows)
+        # The derivative of `select` puts the gradient of the own rows in their place.
+        found = torch.autograd.grad(own.tensors, leaves, own.detached().gradient(OwnCoupling(self)))
+        flat = sharing.reduced(torch.cat([gradient.flatten() for gradient in found]))
+        parts = flat.split([leaf.numel() for leaf in leaves])
+        return tuple(part.view(leaf.shape) for part, leaf in zip(parts, leaves))
+
+
+class OwnCoupling(Coupling):
+    """The slab of a `KernelCoupling` that this process has, as a coupling of its own rows of view 0 with the others."""
+
+    def __init__(self, full: KernelCoupling):
+        own = full.kernel.own
+        self.full, self.sizes = full, [own.stop - own.start, *full.sizes[1:]]
+        self._pairs = full.kernel.own_pairs(full.scalings)[0]
+
+    def rows(self) -> Iterator[tuple[slice, Tensor]]:
+        start = self.full.kernel.own.start
+        for rows, slab in self.full.rows():
+            yield slice(rows.start - start, rows.stop - start), slab
+
+    def marginal(self, l: int) -> Tensor:
+        return self.pair(0, 1).sum(2) if l == 0 else self.pair(0, l).sum(1)
+
+    def pair(self, l: int, m: int) -> Tensor:
+        return self._pairs[l, m].to(self.full.dtype)

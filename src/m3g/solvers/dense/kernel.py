@@ -11,6 +11,7 @@ from m3g.costs import Problem, along
 from m3g.costs.contraction import balanced_split, first_pairs, outer, pair_marginals, without_first
 from m3g.costs.coupling import Edge
 from m3g.solvers.shared.couplings import slabs
+from m3g.solvers.shared.processes import processes
 
 # Sum over the views of the largest change of a log scaling after which the kernel is computed anew. Entries of P above
 # 1e-25 then have a kernel within the range of float32.
@@ -24,7 +25,8 @@ class Kernel:
 
     Attributes:
         base: (b, N), log scalings that K holds, in float64 where there is one.
-        kept: whether K is in memory; then it is one slab of all rows.
+        own: the rows of view 0 that K has here: all, or those of this process where several share a solve.
+        kept: whether K is in memory; then it is one slab of these rows.
         lead: the number of views in the leading group A; the others are B.
     """
 
@@ -33,15 +35,26 @@ class Kernel:
         self.sizes, self.k = list(problem.sizes), problem.k
         self.kept, self.fixed = kept, fixed
         self.lead = balanced_split(self.sizes)
-        self._cost: Tensor | None = problem.dense() if kept else None
+        self.sharing = None if fixed else processes()
+        self.own = slice(0, self.sizes[0]) if self.sharing is None else self.sharing.rows(self.sizes[0])
+        self._cost: Tensor | None = problem.slab(self.own) if kept else None
         self._kernel: Tensor | None = None
         self.base: Tensor | None = None
 
     @property
     def rows(self) -> list[slice]:
-        if self.kept:
-            return [slice(0, self.sizes[0])]
-        return slabs(self.sizes, self.problem.num_batch, self.dtype.itemsize)
+        return [self.own] if self.kept else slabs(self.sizes, self.problem.num_batch, self.dtype.itemsize, self.own)
+
+    def _joined(self, parts: Sequence[Tensor]) -> Tensor:
+        """The rows of view 0, along axis 1, of all slabs and processes."""
+        own = parts[0] if len(parts) == 1 else torch.cat(list(parts), 1)
+        if self.sharing is None:
+            return own
+        by_row = own.reshape(own.shape[0], self.own.stop - self.own.start, -1)
+        return self.sharing.joined(by_row, self.sizes[0]).reshape(own.shape[0], -1, *own.shape[2:])
+
+    def _reduced(self, own: Tensor, by: str = "SUM") -> Tensor:
+        return own if self.sharing is None else self.sharing.reduced(own, by)
 
     def costs(self) -> Iterator[tuple[slice, Tensor]]:
         """Costs (b, rows, n_2, …, n_k), slab by slab."""
@@ -51,7 +64,7 @@ class Kernel:
     def slabs(self) -> Iterator[tuple[slice, Tensor]]:
         """K (b, rows, n_2, …, n_k), slab by slab."""
         if self._kernel is not None:
-            yield slice(0, self.sizes[0]), self._kernel
+            yield self.own, self._kernel
             return
         for rows, cost in self.costs():
             yield rows, self._exponential(cost, rows, None)
@@ -61,7 +74,7 @@ class Kernel:
         self.base = log_scaling
         if self._cost is not None:
             out = None if self.fixed else self._kernel
-            self._kernel = self._exponential(self._cost, slice(0, self.sizes[0]), out)
+            self._kernel = self._exponential(self._cost, self.own, out)
 
     def _exponential(self, cost: Tensor, rows: slice, out: Tensor | None) -> Tensor:
         assert self.base is not None, "some log scalings were absorbed"
@@ -110,7 +123,7 @@ class Kernel:
                     left = left - along(part[:, rows] if m == 0 else part, (m,), self.k)
                 gone = [a + 1 for a in range(self.k) if a != l]
                 found.append(left.amin(gone))
-            parts[l] = torch.cat(found, 1) if l == 0 else torch.stack(found).amin(0)
+            parts[l] = self._joined(found) if l == 0 else self._reduced(torch.stack(found).amin(0), "MIN")
         return torch.cat(parts, 1).to(log_target.dtype)
 
     def _hard_base_in_place(self, cost: Tensor) -> Tensor:
@@ -118,21 +131,25 @@ class Kernel:
         left = (cost if cost.dtype == self.dtype else cost.to(self.dtype)) / self.epsilon
         parts = []
         for l in range(self.k):
-            parts.append(left.amin([a + 1 for a in range(self.k) if a != l]))
-            left -= along(parts[l], (l,), self.k)
+            least = left.amin([a + 1 for a in range(self.k) if a != l])
+            least = least if l == 0 else self._reduced(least, "MIN")
+            left -= along(least, (l,), self.k)
+            parts.append(self._joined([least]) if l == 0 else least)
         self._kernel = left
         return torch.cat(parts, 1)
 
     def lowest_and_highest(self) -> tuple[float, float]:
         """The range of the costs."""
-        bounds = [cost.aminmax() for _, cost in self.costs()]
-        return min(float(low) for low, _ in bounds), max(float(high) for _, high in bounds)
+        bounds = torch.stack([torch.stack([-cost.amin(), cost.amax()]) for _, cost in self.costs()]).amax(0)
+        low, high = self._reduced(bounds, "MAX").tolist()
+        return -low, high
 
     def left_sums(self, right: Tensor) -> Tensor:
         """K u_B for the product u_B (b, β) of the scalings of B: (b, α)."""
         b, column = right.shape[0], right.unsqueeze(2)
-        found = [torch.bmm(slab.reshape(b, -1, right.shape[1]), column).squeeze(2) for _, slab in self.slabs()]
-        return found[0] if len(found) == 1 else torch.cat(found, 1)
+        return self._joined(
+            [torch.bmm(slab.reshape(b, -1, right.shape[1]), column).squeeze(2) for _, slab in self.slabs()]
+        )
 
     def right_sums(self, left: Tensor) -> Tensor:
         """u_Aᵀ K for the product u_A (b, α) of the scalings of A: (b, β)."""
@@ -143,13 +160,27 @@ class Kernel:
             found = torch.bmm(part, slab.reshape(b, part.shape[2], -1)).squeeze(1)
             total = found if total is None else total + found
         assert total is not None
-        return total
+        return self._reduced(total)
 
     def pairs(self, scalings: Sequence[Tensor], wanted: Tensor | None = None) -> tuple[dict[Edge, Tensor], Tensor]:
         """All pair marginals of K ∘ ⊗u, and u of view 0, which is first scaled to a marginal `wanted` (b, n) if given.
 
         One pass over the slabs serves all, so that each is computed once where K is not in memory.
         """
+        pairs, lead = self.own_pairs(scalings, wanted)
+        if self.sharing is None:
+            return pairs, lead
+        joined = self._joined([torch.cat([lead.unsqueeze(2), *(pairs[0, m] for m in range(1, self.k))], 2)])
+        lead, *of_first = joined.split([1, *self.sizes[1:]], 2)
+        rest = {edge: pair for edge, pair in pairs.items() if edge[0] > 0}
+        if rest:
+            flat = self.sharing.reduced(torch.cat([pair.flatten() for pair in rest.values()]))
+            parts = flat.split([pair.numel() for pair in rest.values()])
+            rest = {edge: part.view(pair.shape) for part, (edge, pair) in zip(parts, rest.items())}
+        return {**{(0, m): pair for m, pair in enumerate(of_first, 1)}, **rest}, lead.squeeze(2)
+
+    def own_pairs(self, scalings: Sequence[Tensor], wanted: Tensor | None = None) -> tuple[dict[Edge, Tensor], Tensor]:
+        """The same for the own rows of view 0 alone."""
         leads, of_first = [], []
         tail: Tensor | None = None
         rest = outer(scalings[1:]).unsqueeze(2)
@@ -170,7 +201,8 @@ class Kernel:
     def settle(self, scalings: Sequence[Tensor]) -> None:
         """Multiply K, where it is kept, by scalings u_l (b, n_l), and give back the memory of the cost tensor."""
         if self._kernel is not None:
-            self._kernel, self._cost = self.scaled(self._kernel, scalings, in_place=not self.fixed), None
+            own = [scalings[0][:, self.own], *scalings[1:]]
+            self._kernel, self._cost = self.scaled(self._kernel, own, in_place=not self.fixed), None
 
     def scaled(self, slab: Tensor, scalings: Sequence[Tensor], *, in_place: bool) -> Tensor:
         """A slab of K times scalings u_l (b, n_l)."""

@@ -30,6 +30,7 @@ from m3g.solvers.factored.dual import FactoredDual
 from m3g.solvers.shared.ascent import ascend, fixed_ascent, init
 from m3g.solvers.shared.memory import memory_limit
 from m3g.solvers.shared.precision import full_precision
+from m3g.solvers.shared.processes import processes
 from m3g.solvers.shared.result import Result
 from m3g.solvers.shared.solver import Solver
 from m3g.solvers.shared.weights import concatenated_weights
@@ -110,6 +111,8 @@ class Dense(Solver):
     def _kernel(self, problem: Problem, epsilon: float, dtype: torch.dtype) -> Kernel:
         limit = memory_limit(problem.device) if self.memory_limit is None else self.memory_limit
         needed = problem.num_batch * problem.num_tuples * (problem.dtype.itemsize + dtype.itemsize)
+        sharing = processes()
+        needed = needed if sharing is None else needed // sharing.count
         return Kernel(problem, epsilon, dtype, kept=needed <= limit, fixed=self.fixed_steps is not None)
 
     def _solve(self, problem: Problem, epsilon: float, tol: float, weights: list[Tensor] | None) -> Solution:
@@ -201,6 +204,7 @@ def _solution(
     potentials = log_scaling * epsilon
     value = ((potentials - epsilon / problem.k) * target).sum(1)
     error = torch.full_like(value, torch.nan) if error is None else error
+    coupling = KernelCoupling(kernel, log_scaling)
     return Solution(
         problem=problem,
         epsilon=epsilon,
@@ -210,6 +214,7 @@ def _solution(
         num_steps=num_steps,
         tol=tol,
         solver=Dense.name,
-        coupling_form=KernelCoupling(kernel, log_scaling),
+        coupling_form=coupling,
         reason=result,
+        gradients=coupling.exchanged_gradients(problem),
     )

@@ -16,6 +16,7 @@ from torch import Tensor
 from m3g.costs.contraction import outer
 from m3g.solvers.dense.kernel import STRETCH, Kernel
 from m3g.solvers.dense.marginals import group_marginals, group_update
+from m3g.solvers.shared.processes import read
 
 # Rounds over the views of a group for each product with K.
 ROUNDS = 2
@@ -52,11 +53,12 @@ def sweep(kernel: Kernel, target: Tensor, *, tol: float, max_steps: int, worth: 
         of_a = _error(group_marginals(sums_a, parts_a), parts_a, wanted[:h])
         error = of_a + of_b
         # The first scalings are ones, whose error says nothing.
-        worst = float(error.max()) if num_steps else math.inf
+        worst = read(error) if num_steps else math.inf
         errors.append(worst)
         scalings = torch.cat([*parts_a, *parts_b], 1)
         finished = worst <= tol or num_steps >= max_steps or not _worthwhile(errors, tol, worth)
-        low, high = (float(bound) for bound in scalings.aminmax())
+        least, largest = scalings.aminmax()
+        low, high = -read(-least), read(largest)
         if not (low > 0 and math.isfinite(high) and not math.isnan(worst)):
             # The range was left within one sweep: what was before it is the better start.
             return Swept(good, error, math.inf, num_steps)

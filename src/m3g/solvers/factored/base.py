@@ -9,6 +9,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from m3g.costs.coupling import Edge
+from m3g.solvers.shared.processes import Shard
 
 
 class Contracted(NamedTuple):
@@ -31,11 +32,15 @@ class Contraction(ABC):
     Attributes:
         lead: the leading view, whose scaling `evaluate` finds.
         in_logs: whether scalings are given and found as logarithms.
+        shard: the own slab of a coupling of several processes, which alone is contracted; None for all of it.
+        partial: the shard of which `evaluate` finds the pair marginals; None where it finds all of them.
     """
 
     sizes: list[int]
     lead: int = 0
     in_logs: bool = False
+    shard: Shard | None = None
+    partial: Shard | None = None
 
     @abstractmethod
     def evaluate(self, scalings: Sequence[Tensor], target: Tensor) -> Contracted:

@@ -23,6 +23,7 @@ from m3g.costs import along
 from m3g.costs.coupling import Edge
 from m3g.solvers.factored.base import Contracted, Contraction
 from m3g.solvers.shared.memory import Workspace
+from m3g.solvers.shared.processes import Processes, Shard
 
 # A slab of M that stays in the cache of a CPU, and is large enough to fill the matrix products.
 SLAB_BYTES = 2**23
@@ -35,29 +36,41 @@ class CompleteContraction(Contraction):
 
     With four views or more, intermediate results of the size of M or R are written into buffers that are allocated once
     per solve. With `whole` M is never cut into slabs, so that no size decides what is computed, and there are no
-    buffers: for compiled code.
+    buffers: for compiled code. With `sharing` only the own rows of the leading view are contracted, so that pair
+    marginals are those of a shard.
 
     Attributes:
+        sizes: of the views, the leading one with its own rows only.
+        num_tuples: of all processes.
         joint_buffer: for a slab of M (b, α, β); None where every result gets new memory.
         scaled_buffer: for R with scalings (b, β, n_c), likewise.
     """
 
-    def __init__(self, kernels: dict[Edge, Tensor], sizes: Sequence[int], *, whole: bool = False):
-        self.kernels = kernels
-        self.sizes = list(sizes)
+    def __init__(
+        self,
+        kernels: dict[Edge, Tensor],
+        sizes: Sequence[int],
+        *,
+        whole: bool = False,
+        sharing: Processes | None = None,
+    ):
         k = len(sizes)
+        self.num_tuples = math.prod(sizes)
         self.pivot = _largest(sizes) if k > 2 else None
         others = [l for l in range(k) if l != self.pivot]
         half = max(1, len(others) // 2)
         self.group_a, self.group_b = others[:half], others[half:]
         self.lead = self.group_a[0]
+        self.shard = None if sharing is None else Shard(sharing, self.lead, sizes)
+        self.kernels = kernels if self.shard is None else self.shard.own_pairs(kernels)
+        self.sizes = list(sizes) if self.shard is None else self.shard.own_sizes
         self.between: Tensor | None = None
         self.joint_buffer: Tensor | None = None
         self.scaled_buffer: Tensor | None = None
         if self.pivot is None:
             return
         self.left, self.right = self._towards_pivot(self.group_a), self._towards_pivot(self.group_b)
-        n = sizes[self.lead]
+        n = self.sizes[self.lead]
         self.slabs = [(0, n)] if whole else self._slabs()
         keep = whole or len(self.slabs) == 1 or self._lead_bytes() * n <= KEEP_BYTES
         between: list[Tensor | None] = [None] * len(self.slabs)
@@ -76,6 +89,17 @@ class CompleteContraction(Contraction):
         space = Workspace(self.right, (num_slabs + 1) * slab + across)
         self.joint_buffer, self.scaled_buffer = space.take(b, rows, beta), space.take(b, beta, c)
         return list(space.take(num_slabs, b, rows, beta))
+
+    def in_one_piece(self) -> bool:
+        """Whether M of all processes is no more than one slab."""
+        if self.pivot is None:
+            return True
+        rows = self.sizes[self.lead] if self.shard is None else self.shard.sizes[self.lead]
+        return self.between is not None and rows * self._lead_bytes() <= SLAB_BYTES
+
+    def summed(self, tensor: Tensor) -> Tensor:
+        """A sum over the leading view, over that of all processes."""
+        return tensor if self.shard is None else self.shard.processes.reduced(tensor)
 
     def _lead_bytes(self) -> int:
         """Bytes of M for one point of the leading view."""

@@ -116,7 +116,14 @@ class FactoredDual:
         # log(a / m) is nearly linear in the log scalings, more so than a - m, which is nearly the same close to 0.
         right = (self.target_here / m).log_().mul_(m)
         step = solve_newton(
-            found.pairs, damped, right, self.contraction.sizes, rtol=0.05, dtype=m.dtype, fixed=self.fixed
+            found.pairs,
+            damped,
+            right,
+            self.contraction.sizes,
+            rtol=0.05,
+            dtype=m.dtype,
+            fixed=self.fixed,
+            partial=self.contraction.partial,
         )
         longest: Tensor = torch.linalg.vector_norm(step, ord=torch.inf, dim=1, keepdim=True).clamp(min=LONGEST_STEP)
         step = (step / longest).mul_(LONGEST_STEP)

@@ -31,11 +31,13 @@ from m3g.solvers.factored.contraction import CompleteContraction
 from m3g.solvers.factored.dual import FactoredDual, Marginals
 from m3g.solvers.factored.graph import GraphContraction
 from m3g.solvers.factored.kernels import Kernels, balanced_start, pair_kernels
+from m3g.solvers.factored.sharded import ShardedContraction
 from m3g.solvers.factored.streamed import StreamedContraction
 from m3g.solvers.factored.sweeps import SWEPT_REACH, Swept, sweep
 from m3g.solvers.shared.ascent import AscentState, ascend, fixed_ascent, init
 from m3g.solvers.shared.couplings import PairwiseCoupling
 from m3g.solvers.shared.precision import DOUBLE_RANGE, full_precision
+from m3g.solvers.shared.processes import processes
 from m3g.solvers.shared.result import Result
 from m3g.solvers.shared.solver import Solver
 from m3g.solvers.solution import Solution
@@ -115,8 +117,11 @@ class Factored(Solver):
         fixed = self.fixed_steps is not None
         newton = self._takes_newton(problem)
         contraction = self._contraction(problem, kernels.matrices, newton)
+        shard = contraction.shard
+        dual = FactoredDual.of(
+            contraction if shard is None else ShardedContraction(contraction, shard), kernels, newton, fixed
+        )
         if self.fixed_steps is not None:
-            dual = FactoredDual.of(contraction, kernels, newton, fixed)
             state = fixed_ascent(dual, balanced_start(problem, kernels), self.fixed_steps)
             return _solution(problem, kernels, Found.of(dual, state), epsilon, tol)
         swept: Swept | None = None
@@ -124,10 +129,12 @@ class Factored(Solver):
             swept = sweep(contraction, kernels.target, tol=tol, reach=kernels.reach, max_steps=self.max_steps or 100)
             if swept.worst <= tol:
                 return _solution(problem, kernels, Found.after(swept), epsilon, tol, Result.CONVERGED)
-        dual = FactoredDual.of(contraction, kernels, newton, fixed)
         if swept is not None and math.isfinite(swept.worst):
             pairs = swept.pairs()
-            known = dual.known(swept.log_scaling(), pairs, swept.contraction.others(pairs))
+            others = swept.contraction.summed(swept.contraction.others(pairs))
+            if shard is not None and dual.contraction.partial is None:
+                pairs = shard.pairs(pairs)
+            known = dual.known(swept.log_scaling(), pairs, others)
             state = AscentState(known, num_steps=swept.num_steps + 1)
         else:
             state = init(dual, balanced_start(problem, kernels))
@@ -157,7 +164,7 @@ class Factored(Solver):
                 (l, m): kernels[l, m] if (l, m) in kernels else example.new_ones(example.shape[0], sizes[l], sizes[m])
                 for l, m in all_edges(problem.k)
             }
-        return CompleteContraction(kernels, problem.sizes, whole=fixed)
+        return CompleteContraction(kernels, problem.sizes, whole=fixed, sharing=None if fixed else processes())
 
     def _streamed(self, problem: PairwiseProblem, kernels: Kernels, epsilon: float, tol: float) -> Solution:
         """In the log domain, epsilon being made smaller step by step."""
@@ -193,8 +200,11 @@ class Factored(Solver):
 
 def _can_be_swept(contraction: CompleteContraction, kernels: Kernels) -> bool:
     """Where all numbers have one type, and M of sweeps.py is held in one piece."""
-    whole = contraction.pivot is None or contraction.between is not None
-    return whole and kernels.target.dtype == contraction.kernels[0, 1].dtype and kernels.reach < SWEPT_REACH
+    return (
+        contraction.in_one_piece()
+        and kernels.target.dtype == contraction.kernels[0, 1].dtype
+        and kernels.reach < SWEPT_REACH
+    )
 
 
 class Found(NamedTuple):
@@ -208,16 +218,19 @@ class Found(NamedTuple):
 
     @staticmethod
     def after(swept: Swept) -> Found:
-        return Found(swept.log_scaling(), swept.error, {}, lambda l, m: swept.pairs(), swept.num_steps)
+        shard = swept.contraction.shard
+        pairs = {} if shard is None else shard.pairs(swept.pairs())  # while the processes exchange
+        return Found(swept.log_scaling(), swept.error, pairs, lambda l, m: swept.pairs(), swept.num_steps)
 
     @staticmethod
     def of(dual: FactoredDual, state: AscentState[Marginals]) -> Found:
-        found = state.found
+        found, partial = state.found, dual.contraction.partial
+        pairs = found.pairs if partial is None else partial.pairs(found.pairs)
 
         def missing(l: int, m: int) -> dict[Edge, Tensor]:
             return {(l, m): dual.contraction.pair(dual.scalings(found.log_scaling), l, m)}
 
-        return Found(found.log_scaling, found.error, found.pairs, missing, state.num_steps)
+        return Found(found.log_scaling, found.error, pairs, missing, state.num_steps)
 
 
 def _solution(

@@ -14,7 +14,7 @@ Vectors are rows (b, 1, n): the sums `s` of a view are its marginal without its 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -22,6 +22,9 @@ from torch import Tensor
 
 from m3g.costs.coupling import Edge
 from m3g.solvers.factored.contraction import CompleteContraction, pair_sums
+from m3g.solvers.shared.processes import read
+
+Summed = Callable[[Tensor], Tensor]
 
 # Bounds on the exponent of a tuple: that from which on a further sweep is needed before the error is read, and that
 # past which balanced kernels are the better start of Newton steps.
@@ -32,6 +35,11 @@ SWEEPS, LONG_SWEEPS = 3, 2
 LONG = 2**20
 # By how much a sweep is expected to lower the error, where that has not been seen yet.
 USUAL_RATE, USUAL_RATE_OF_TWO = 0.1, 0.3
+
+
+def complete(tensor: Tensor) -> Tensor:
+    """A sum of which this process has all terms."""
+    return tensor
 
 
 class Pivot:
@@ -52,7 +60,8 @@ class Pivot:
         self.left, self.across, self.between, self.wanted = contraction.left, contraction.right.mT, between, wanted
         self._start = self.left * wanted
         # A first guess, as if there were no kernels between A and B.
-        self.sums = self.left.sum(1, keepdim=True).mul_(contraction.right.sum(1, keepdim=True))
+        self._summed = contraction.summed
+        self.sums = self._summed(self.left.sum(1, keepdim=True)).mul_(contraction.right.sum(1, keepdim=True))
 
     def joint(self) -> Tensor:
         """M (b, α, β), after the update of w."""
@@ -67,7 +76,7 @@ class Pivot:
         far = torch.mul(self.across, right, out=self._far)
         self._far = far
         self.with_pivot = torch.bmm(self.between, far.mT, out=self.with_pivot).mul_(self.left)
-        self.sums = torch.bmm(left, self.with_pivot)
+        self.sums = self._summed(torch.bmm(left, self.with_pivot))
 
     @property
     def scaling(self) -> Tensor:
@@ -110,7 +119,7 @@ class Swept(NamedTuple):
         return self.scalings.log().squeeze(1)
 
     def pairs(self) -> dict[Edge, Tensor]:
-        """All pair marginals. Of four views or more by products with vectors: M is read, and not written."""
+        """All pair marginals of the own slab. Of four views or more by products with vectors, which only read M."""
         c = self.contraction
         if self.pivot is None or len(c.sizes) == 3:
             joint = (self.joint * self.left.mT).mul_(self.right)
@@ -138,15 +147,15 @@ def sweep(contraction: CompleteContraction, target: Tensor, *, tol: float, reach
     if c.pivot is None or c.between is None:
         return sweep_two(c, target, tol=tol, reach=reach, max_steps=max_steps)
     target = target.unsqueeze(1)
-    wanted = torch.split_with_sizes(target, c.sizes, 2)
+    wanted = torch.split_with_sizes(target if c.shard is None else c.shard.own(target), c.sizes, 2)
     wanted_a, wanted_b = [wanted[l] for l in c.group_a], [wanted[m] for m in c.group_b]
     pivot = Pivot(c, c.between, wanted[c.pivot])
     joint = pivot.joint()
     transposed = joint.mT
     parts_a, parts_b = wanted_a, wanted_b
-    parts_a = updated(torch.bmm(outer(parts_b), transposed), parts_a, wanted_a)
+    parts_a = updated(torch.bmm(outer(parts_b), transposed), parts_a, wanted_a, c.summed)
     left = outer(parts_a)
-    most = LONG_SWEEPS if target.shape[0] * math.prod(c.sizes) > LONG else SWEEPS
+    most = LONG_SWEEPS if target.shape[0] * c.num_tuples > LONG else SWEEPS
     views = [*c.group_a, *c.group_b, c.pivot]
     places = [views.index(l) for l in range(len(views))]
     num_steps, chunk = 0, min(most, 1 + int(reach / FLAT_REACH), max_steps)
@@ -157,17 +166,20 @@ def sweep(contraction: CompleteContraction, target: Tensor, *, tol: float, reach
                 pivot.joint()
             # Several views of a group disturb each other.
             for _ in range(2 if following == 0 and len(wanted_b) > 1 else 1):
-                parts_b = updated(torch.bmm(left, joint), parts_b, wanted_b)
+                parts_b = updated(c.summed(torch.bmm(left, joint)), parts_b, wanted_b)
                 right = outer(parts_b)
                 sums_a = torch.bmm(right, transposed)
-                parts_a = updated(sums_a, parts_a, wanted_a)
+                parts_a = updated(sums_a, parts_a, wanted_a, c.summed)
                 left = outer(parts_a)
             pivot.meet(left, right)
             num_steps += 1
-        sums = [*sums_by_view(sums_a, parts_a), *sums_by_view(torch.bmm(left, joint), parts_b), pivot.sums]
+        sums_b = c.summed(torch.bmm(left, joint))
+        sums = [*sums_by_view(sums_a, parts_a, c.summed), *sums_by_view(sums_b, parts_b), pivot.sums]
         found = [*parts_a, *parts_b, pivot.scaling]
-        scalings = torch.cat([found[i] for i in places], 2)
-        residual = torch.addcmul(target, torch.cat([sums[i] for i in places], 2), scalings, value=-1)
+        scalings, marginals = (torch.cat([each[i] for i in places], 2) for each in (found, sums))
+        if c.shard is not None:
+            scalings, marginals = c.shard.joined(torch.cat([scalings, marginals], 1)).split(1, 1)
+        residual = torch.addcmul(target, marginals, scalings, value=-1)
         before = worst
         error, worst = _errors(residual)
         rate = rate if before == math.inf else worst / before
@@ -185,16 +197,18 @@ def sweep_two(contraction: CompleteContraction, target: Tensor, *, tol: float, r
     """
     kernel = contraction.kernels[0, 1]
     transposed = kernel.mT
-    wanted_a, wanted_b = torch.split_with_sizes(target.unsqueeze(1), contraction.sizes, 2)
+    shard, summed = contraction.shard, contraction.summed
+    target = (target if shard is None else shard.own(target)).unsqueeze(1)
+    wanted_a, wanted_b = torch.split_with_sizes(target, contraction.sizes, 2)
     left = torch.bmm(wanted_b, transposed).rsqrt_().mul_(wanted_a)
-    sums = torch.bmm(left, kernel)
+    sums = summed(torch.bmm(left, kernel))
     num_steps, chunk = 0, min(2 * min(SWEEPS, 1 + int(reach / FLAT_REACH)), max_steps)
     worst, rate = math.inf, USUAL_RATE_OF_TWO
     while True:
         for _ in range(chunk):
             right = wanted_b / sums
             left = wanted_a / torch.bmm(right, transposed)
-            sums = torch.bmm(left, kernel)
+            sums = summed(torch.bmm(left, kernel))
         num_steps += chunk
         before = worst
         error, worst = _errors(torch.addcmul(wanted_b, sums, right, value=-1))
@@ -202,33 +216,37 @@ def sweep_two(contraction: CompleteContraction, target: Tensor, *, tol: float, r
         chunk = 1 if worst * rate <= tol else 2
         if worst <= tol or not worst * rate**2 <= tol or num_steps + chunk > max_steps:
             scalings = torch.cat([left, right], 2)
+            scalings = scalings if shard is None else shard.joined(scalings)
             return Swept(contraction, kernel, [left], [right], left, right, None, scalings, error, worst, num_steps)
 
 
 def _errors(residual: Tensor) -> tuple[Tensor, float]:
     """The error (b,) of a residual (b, 1, N), and the largest of the batch."""
     error = torch.linalg.vector_norm(residual, ord=1, dim=(1, 2))
-    return error, error.item() if error.numel() == 1 else error.max().item()
+    return error, read(error)
 
 
-def updated(sums: Tensor, scalings: Sequence[Tensor], wanted: Sequence[Tensor]) -> list[Tensor]:
+def updated(
+    sums: Tensor, scalings: Sequence[Tensor], wanted: Sequence[Tensor], summed: Summed = complete
+) -> list[Tensor]:
     """The scalings (b, 1, n) of a group after a sweep over its views, the last first.
 
     `sums` (b, 1, n_1 ⋯ n_j) is the joint marginal of the group without these scalings, `wanted` are the marginals.
+    `summed` completes a sum over the first view, of which this process may have some rows only.
     """
     if len(wanted) == 1:
         return [wanted[0] / sums]
     table = sums.view(sums.shape[0], wanted[0].shape[2], -1)
-    rest = updated(torch.bmm(scalings[0], table), scalings[1:], wanted[1:])
+    rest = updated(summed(torch.bmm(scalings[0], table)), scalings[1:], wanted[1:])
     return [wanted[0] / torch.bmm(outer(rest), table.mT), *rest]
 
 
-def sums_by_view(sums: Tensor, scalings: Sequence[Tensor]) -> list[Tensor]:
+def sums_by_view(sums: Tensor, scalings: Sequence[Tensor], summed: Summed = complete) -> list[Tensor]:
     """The sums (b, 1, n) of every view of a group, from those of the group (b, 1, n_1 ⋯ n_j)."""
     if len(scalings) == 1:
         return [sums]
     table = sums.view(sums.shape[0], scalings[0].shape[2], -1)
-    rest = sums_by_view(torch.bmm(scalings[0], table), scalings[1:])
+    rest = sums_by_view(summed(torch.bmm(scalings[0], table)), scalings[1:])
     return [torch.bmm(outer(scalings[1:]), table.mT), *rest]
 
 

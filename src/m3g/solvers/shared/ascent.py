@@ -21,6 +21,7 @@ from typing import Generic, Protocol, TypeVar
 import torch
 from torch import Tensor
 
+from m3g.solvers.shared.processes import read
 from m3g.solvers.shared.result import Result
 
 # Times in a row that a step may be shortened.
@@ -88,8 +89,7 @@ def step(dual: Dual[E], state: AscentState[E], *, loss_allowed: float) -> Ascent
     found = state.found
     if state.start is not None and state.move is not None:
         loss = state.start.height - found.height
-        worst = loss.item() if loss.numel() == 1 else loss.max().item()
-        if not worst <= loss_allowed:  # also where it is not a number
+        if not read(loss) <= loss_allowed:  # also where it is not a number
             lost = ~(loss <= loss_allowed)
             move = torch.where(lost, state.move / 4, 0.0)
             shortened = torch.where(lost, state.start.log_scaling + move, found.log_scaling)
@@ -113,8 +113,7 @@ def advance(dual: Dual[E], state: AscentState[E]) -> AscentState[E]:
 
 def done(state: AscentState[E], *, tol: float, max_steps: int) -> Result | None:
     """Why the ascent ends here, or None where it goes on."""
-    error = state.found.error
-    worst = error.item() if error.numel() == 1 else error.max().item()
+    worst = read(state.found.error)
     if worst <= tol:
         return Result.CONVERGED
     finite = math.isfinite(worst)

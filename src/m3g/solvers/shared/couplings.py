@@ -16,11 +16,12 @@ from m3g.costs.problem import vector_dtype
 SLAB_BYTES = 2**24
 
 
-def slabs(sizes: Sequence[int], num_batch: int, itemsize: int) -> list[slice]:
-    """Rows of view 0 such that a slab of the full tensor takes about 16 MiB."""
+def slabs(sizes: Sequence[int], num_batch: int, itemsize: int, within: slice | None = None) -> list[slice]:
+    """Rows of view 0, all or those within a range, such that a slab of the full tensor takes about 16 MiB."""
     per_row = num_batch * math.prod(sizes[1:]) * itemsize
-    step = max(1, min(sizes[0], SLAB_BYTES // max(1, per_row)))
-    return [slice(i, min(i + step, sizes[0])) for i in range(0, sizes[0], step)]
+    start, stop = (0, sizes[0]) if within is None else (within.start, within.stop)
+    step = max(1, min(stop - start, SLAB_BYTES // max(1, per_row)))
+    return [slice(i, min(i + step, stop)) for i in range(start, stop, step)]
 
 
 def log_slab(cost: Tensor, potentials: Sequence[Tensor], rows: slice, epsilon: float) -> Tensor:

@@ -15,6 +15,7 @@ from torch.nn.functional import pad
 from m3g.costs import block_matrix
 from m3g.costs.coupling import Edge
 from m3g.costs.problem import vector_dtype
+from m3g.solvers.shared.processes import Shard, read
 
 # Below this size a factorisation is quicker than a handful of iterations.
 DIRECT_SIZE = 400
@@ -33,6 +34,7 @@ def solve_newton(
     rtol: float,
     dtype: torch.dtype | None = None,
     fixed: bool = False,
+    partial: Shard | None = None,
 ) -> Tensor:
     """x (b, N) with H x = right, to a residual of rtol: by iteration where H is large, else by factorisation.
 
@@ -41,13 +43,13 @@ def solve_newton(
         marginals: (b, N), the views one after the other.
         dtype: of the factorisation; None means float64.
         fixed: read no value on the host.
+        partial: the shard that has these pairs; None where they are complete.
     """
     size = marginals.shape[1]
     if size > DIRECT_SIZE:
-        matrix = block_matrix(pairs, marginals, sizes)
         solution, fine = conjugate_gradients(
-            lambda v: torch.bmm(matrix, v.unsqueeze(-1)).squeeze(-1),
-            right.to(matrix.dtype),
+            hessian(pairs, marginals, sizes) if partial is None else partial.hessian(pairs, marginals),
+            right.to(marginals.dtype),
             marginals,
             rtol=rtol,
             max_steps=FIXED_ITERATIONS if fixed else min(60, size // 16),
@@ -55,7 +57,14 @@ def solve_newton(
         )
         if fine:
             return solution
+    pairs = pairs if partial is None else partial.pairs(pairs)
     return factorise(pairs, marginals, right, sizes, dtype=dtype or vector_dtype(marginals.device), fixed=fixed)
+
+
+def hessian(pairs: dict[Edge, Tensor], marginals: Tensor, sizes: Sequence[int]) -> Callable[[Tensor], Tensor]:
+    """Multiplication of a vector (b, N) by H."""
+    matrix = block_matrix(pairs, marginals, sizes)
+    return lambda vector: torch.bmm(matrix, vector.unsqueeze(-1)).squeeze(-1)
 
 
 def factorise(
@@ -92,7 +101,7 @@ def factorise(
         # The same twice: the first is one operation, the second compiles without a warning of torch's own.
         matrix = upper + torch.diag_embed(diagonal) if fixed else upper.diagonal_scatter(diagonal, dim1=1, dim2=2)
         factor, info = torch.linalg.cholesky_ex(matrix.mT)
-        if fixed or not (info.item() if info.numel() == 1 else bool(info.any())):
+        if fixed or not read(info):
             return torch.cholesky_solve(column, factor).squeeze(-1)
     return right / (marginals * (k - 1))
 
@@ -127,7 +136,7 @@ def conjugate_gradients(
         residual = torch.addcmul(residual, alpha, image, value=-1)
         z = residual / diagonal
         previous, rho = rho, (residual * z).sum(-1, keepdim=True)
-        if not fixed and step % every == 0 and bool((rho <= goal).all()):
+        if not fixed and step % every == 0 and read(rho - goal) <= 0:
             return x, True
         direction = torch.addcmul(z, rho / previous.clamp_min(tiny), direction)
-    return x, fixed or bool((rho <= goal).all())
+    return x, fixed or read(rho - goal) <= 0

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from m3g.costs.problem import vector_dtype
+from m3g.solvers.shared.processes import agreed
 
 # Exponents, summed over the pairs, that the range of the type holds with room for the scalings.
 SINGLE_RANGE, DOUBLE_RANGE = 60.0, 500.0
@@ -118,4 +119,4 @@ def needs_double(tensor: Tensor, reach: float, tol: float) -> bool:
 def largest_magnitude(tensor: Tensor) -> float:
     """The largest entry in absolute value."""
     low, high = tensor.aminmax()
-    return max(-low.item(), high.item())
+    return agreed(max(-low.item(), high.item()))

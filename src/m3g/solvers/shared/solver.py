@@ -37,6 +37,10 @@ class Solver(ABC):
         """epsilon, if this solver takes it."""
         return _checks.positive("epsilon", epsilon)
 
+    def decide(self, problem: Problem) -> str:
+        """The name of the solver that solves this problem."""
+        return self.name
+
     def with_seed(self, draw: Callable[[torch.Generator | None], int]) -> Solver:
         """The same with the seed that `draw` gives for its generator, if it draws at random and has no seed yet."""
         return self

@@ -1,0 +1,54 @@
+"""One solve for several processes, each of which does a part of its work."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch.distributed as dist
+from torch import Tensor
+
+from m3g import _checks
+from m3g.costs import Problem
+from m3g.solvers.auto import workload
+from m3g.solvers.shared.processes import Processes
+from m3g.solvers.shared.solver import Solver
+from m3g.solvers.solution import Solution
+
+# Solvers whose work is divided.
+SHARED = ("factored", "dense", "sampled")
+
+
+@dataclass(frozen=True)
+class Sharded(Solver):
+    """Another solver, whose work all processes of the default group divide among them where there is much of it.
+
+    All processes must solve the same problem at the same time, and all find the same solution. Each contracts its own
+    rows of the leading view, n / R x n^(k-1) tuples of n^k, or its own part of the samples. Where one process raises,
+    all do. With `fixed_steps` nothing is divided, for a shared solve reads its error.
+
+    Args:
+        inner: the solver.
+        min_flops: operations of one step from which on work is divided; below, an exchange takes longer.
+    """
+
+    inner: Solver
+    min_flops: float = 1e10
+
+    name = "sharded"
+
+    def __post_init__(self) -> None:
+        _checks.non_negative("min_flops", self.min_flops)
+
+    def solve(self, problem: Problem, *, epsilon: float, tol: float, weights: list[Tensor] | None) -> Solution:
+        if not self._shares(problem):
+            return self.inner.solve(problem, epsilon=epsilon, tol=tol, weights=weights)
+        with Processes(problem.device).sharing():
+            return self.inner.solve(problem, epsilon=epsilon, tol=tol, weights=weights)
+
+    def _shares(self, problem: Problem) -> bool:
+        if self.inner.fixed_steps is not None or not (dist.is_available() and dist.is_initialized()):
+            return False
+        if not 1 < dist.get_world_size() <= min(problem.sizes):
+            return False
+        name = self.inner.decide(problem)
+        return name in SHARED and workload(problem, solver=name).flops >= self.min_flops

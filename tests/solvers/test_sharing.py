@@ -1,0 +1,18 @@
+"""Several processes that share a solve find what one process finds."""
+
+import pytest
+import torch
+
+from solvers import sharing
+
+
+@pytest.fixture(scope="module", params=[2, pytest.param(4, marks=pytest.mark.slow)])
+def ranks(request, tmp_path_factory):
+    return sharing.launch(sharing.__file__, request.param, tmp_path_factory.mktemp("sharing"))
+
+
+@pytest.mark.parametrize("case", list(sharing.cases()), ids=str)
+def test_a_shared_solve_is_that_of_one_process(ranks, case):
+    expected = sharing.solved(case, lambda solver: solver)
+    for found in ranks:
+        torch.testing.assert_close(found[str(case)], expected, rtol=1e-7, atol=1e-9)
