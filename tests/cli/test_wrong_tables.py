@@ -92,6 +92,8 @@ def test_tables_that_cannot_be_read(tmp_path, monkeypatch, refused):
     (tmp_path / "mixed.jsonl").write_text(json.dumps({"a": 1}) + "\n" + json.dumps({"a": "x"}) + "\n")
     (tmp_path / "folder").mkdir()
     (tmp_path / "table.xlsx").write_bytes(b"")
+    (tmp_path / "table.ods").write_bytes(b"")
+    (tmp_path / "counted.csv").write_text("text,n\na b,0\nb c,1\nc d,2\n")
     before = sorted(tmp_path.iterdir())
     for name, message in {
         "missing.csv": "table must be a file or folder that exists",
@@ -102,7 +104,9 @@ def test_tables_that_cannot_be_read(tmp_path, monkeypatch, refused):
         "no.jsonl": "table must be a table that can be read",
         "mixed.jsonl": "column 'a' must be of one kind, got a number in row 0 and text in row 1",
         "folder": "a folder with .parquet files or of datasets, got neither",
-        "table.xlsx": "a file that ends in",
+        "table.xlsx": "damaged, or no workbook",
+        "table.ods": "a file that ends in",
+        "counted.csv": "got 1 (text): give view.NAME.columns to split numbers into views (column 'n' counts the rows",
     }.items():
         assert message in refused("train", "--table", name), name
     assert sorted(tmp_path.iterdir()) == before

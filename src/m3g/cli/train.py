@@ -26,8 +26,8 @@ DESCRIPTION = {
 
   m3g train                                     the six-view digits that ship with the package
   m3g train --views a.npy b.npy c.npy           your own files (.npy .npz .mat .csv .parquet), one per view
-  m3g train --table objects.csv --labels breed  a table (.csv .jsonl .parquet, a folder): a row per object, a column
-                                                per view, with paths of images and sounds, text, numbers
+  m3g train --table objects.csv --labels breed  a table (.csv .xlsx .json .parquet, a folder): a row per object,
+                                                a column per view: paths of images and sounds, text, numbers
   m3g train --loss infonce-pwe --loss_options.temperature 0.1
   m3g train --logger tensorboard wandb          also record the run with Weights & Biases (or csv, mlflow, trackio)
   m3g train --config my.yaml --loop.epochs 50   a file of settings, and what to change in it

@@ -63,6 +63,7 @@ class ViewsData(LightningDataModule):
         inputs: per view, how new data of it are read, in plain values; empty where they are arrays.
         shared_encoder: whether the views look alike, so that one encoder suits all.
         few_shot: whether an evaluation measures probes from a few labels per class too.
+        notes: what was inferred from the files and should be known before training, a sentence each.
     """
 
     view_names: list[str]
@@ -85,6 +86,7 @@ class ViewsData(LightningDataModule):
         self.datasets: dict[Split, Dataset[Any]] = {}
         self.scaling: list[tuple[Tensor, Tensor] | None] = []
         self.inputs: list[dict[str, Any]] = []
+        self.notes: list[str] = []
 
     @property
     def batch_size(self) -> int:

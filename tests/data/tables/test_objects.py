@@ -196,7 +196,7 @@ def test_arrays_beside_each_other_need_no_table(tmp_path):
 
 @pytest.mark.parametrize(("number", "expected"), [(60, 42), (200, 64)])
 def test_a_batch_is_all_training_rows_where_these_are_few(tmp_path, monkeypatch, number, expected):
-    table = write_csv(tmp_path, [{"text": f"row {i} of some", "n": i} for i in range(number)])
+    table = write_csv(tmp_path, [{"text": f"row {i} of some", "n": i * i} for i in range(number)])
     data = Objects(table)
     assert data.batch_size == expected
     assert data.sampler().num_steps >= 1

@@ -13,19 +13,21 @@ import scipy.sparse
 import torch
 
 from m3g import _checks
-from m3g.data.storage import limits
+from m3g.data.storage import delimited, limits
 from m3g.data.storage.matlab import read_matlab
 from m3g.solvers.shared.memory import memory_limit
 
-SUFFIXES = (".npy", ".npz", ".mat", ".csv", ".parquet")
+SUFFIXES = (".npy", ".npz", ".mat", ".csv", ".tsv", ".parquet")
 SPARSE = {"indices", "indptr", "format", "shape", "data"}  # what scipy.sparse.save_npz writes for csr, csc and bsr
 
 
-def read_array(path: str | Path, *, name: str = "paths", text: bool = False) -> np.ndarray:
-    """One array from an `.npy`, `.npz`, `.mat`, `.csv` (with a header line) or `.parquet` file.
+def read_array(
+    path: str | Path, *, name: str = "paths", text: bool = False, notes: list[str] | None = None
+) -> np.ndarray:
+    """One array from an `.npy`, `.npz`, `.mat`, `.csv` or `.tsv` (with a header line) or `.parquet` file.
 
     `file.npz:key` and `file.mat:X{2}` pick one array of several; a sparse matrix that scipy saved is filled up with
-    zeros. With `text` a column may have words instead of numbers.
+    zeros. With `text` a column may have words instead of numbers. `notes` is extended by what was inferred.
     """
     given, key = str(path), None
     if ".npz:" in given or ".mat:" in given:
@@ -49,6 +51,7 @@ def read_array(path: str | Path, *, name: str = "paths", text: bool = False) -> 
         array = loaded
     else:
         _check_header(loaded, file, name)
+        loaded = _without_index(loaded, given, [] if notes is None else notes)
         if len(loaded) == 0:
             raise ValueError(f"{name} must be files with at least one row, got none in {given!r}.")
         words = [str(column) for column, kind in loaded.dtypes.items() if kind.kind not in "biuf"]
@@ -86,14 +89,35 @@ def _open(file: Path) -> Any:
     if file.suffix in (".npy", ".npz"):
         return limits.load_numpy(file)
     pandas = _checks.extra("pandas", "train")
-    if file.suffix == ".csv":
-        with open(file, encoding="utf-8", errors="replace") as lines:
-            limits.check_columns(lines.readline(limits.MOST_HEADER).count(",") + 1)
-        return pandas.read_csv(file)
+    if file.suffix in (".csv", ".tsv"):
+        return _read_csv(file)
     metadata = _checks.extra("pyarrow.parquet", "train").read_metadata(file)
     limits.check_columns(metadata.num_columns)
     limits.check_rows(metadata.num_rows, file.stat().st_size)
     return pandas.read_parquet(file)
+
+
+def _read_csv(file: Path) -> Any:
+    pandas = _checks.extra("pandas", "train")
+    separator = ","
+    try:
+        separator, _ = delimited.read_names(file)
+        table = pandas.read_csv(file, sep=separator)
+        if separator != "," and any(kind.kind == "O" for kind in table.dtypes):
+            table = pandas.read_csv(file, sep=separator, decimal=",")
+    except UnicodeError:
+        delimited.check_encoding(file, separator)
+        raise
+    return table
+
+
+def _without_index(table: Any, given: str, notes: list[str]) -> Any:
+    """The table without a first column of different whole numbers and no name, as pandas writes its index."""
+    first = table.columns[0]
+    if str(first) != "Unnamed: 0" or table[first].dtype.kind not in "iu" or not table[first].is_unique:
+        return table
+    notes.append(f"the first column of {given!r} has no name, numbers the rows and is left out")
+    return table.iloc[:, 1:]
 
 
 def _pick(stored: Any, key: str | None, file: Path, name: str) -> np.ndarray:
@@ -130,8 +154,8 @@ def _dense(file: Path, name: str) -> np.ndarray:
 
 
 def _check_header(table: Any, file: Path, name: str) -> None:
-    """Refuse a csv file whose first line is data (it would be lost) or that holds a nameless index column."""
-    if file.suffix != ".csv":
+    """Refuse a file of separated values whose first line is data, which would be lost."""
+    if file.suffix not in (".csv", ".tsv"):
         return
     columns = [str(column) for column in table.columns]
     if table.index.nlevels > 1 or table.index.dtype.kind not in "iu" or (table.index != np.arange(len(table))).any():
@@ -139,11 +163,6 @@ def _check_header(table: Any, file: Path, name: str) -> None:
         raise ValueError(
             f"{name} must be .csv files with one name per column, got lines of more entries than the {len(columns)} "
             f"names in {str(file)!r}: separate entries by commas, decimals by points."
-        )
-    if columns[0] == "Unnamed: 0":
-        raise ValueError(
-            f"{name} must have a name for every column, got one without in {str(file)!r}: "
-            "it is probably an index, write the file without it."
         )
     counted = columns == [str(c) for c in range(len(columns))]
     if not counted and all(_is_number(column) for column in columns):

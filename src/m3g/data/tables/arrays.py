@@ -44,10 +44,10 @@ class Arrays(ViewsData):
     """Your own k files, one per view: row i of every file is the same object.
 
     Files are `.npy`, `.npz` (`file.npz:key` picks one array of several; also a sparse matrix that scipy saved), `.mat`
-    (`file.mat:X`, `file.mat:X{2}` for an entry of a cell array, `file.mat:X'` transposed), `.csv` with a header line,
-    or `.parquet`; arrays may have any number of axes, the first of which counts the rows. `.npy` and `.parquet`
-    files of more than 128 MiB in all are not held in memory: their rows are read when a batch needs them. Each feature
-    is standardised with the mean and standard deviation of the training rows.
+    (`file.mat:X`, `file.mat:X{2}` for an entry of a cell array, `file.mat:X'` transposed), `.csv` or `.tsv` with a
+    header line, or `.parquet`; arrays may have any number of axes, the first of which counts the rows. `.npy` and
+    `.parquet` files of more than 128 MiB in all are not held in memory: their rows are read when a batch needs them.
+    Each feature is standardised with the mean and standard deviation of the training rows.
 
     Args:
         paths: k >= 2 files.
@@ -109,7 +109,7 @@ class Arrays(ViewsData):
             files = [read_rows(path, views=len(paths)) for path in paths]
             self._map(files, names, *beside, val, test, split_seed, standardize)
         else:
-            arrays = [read_array(path) for path in paths]
+            arrays = [read_array(path, notes=self.notes) for path in paths]
             self._prepare(arrays, names, *beside, val, test, split_seed, standardize, swapped, absent)
 
     def _map(

@@ -73,6 +73,8 @@ class FileReader(Reader):
             refuse_many(self._broken, len(stored) + self._broken, f"{self.kind}s", f"in the table, view {self.name!r}")
             return np.zeros(len(stored), dtype=bool)
         paths = [Path(path) for path in dict.fromkeys(stored.tolist())]
+        if len(paths) == 1 < len(stored):
+            self.notes.append(f"view {self.name!r} is one file in all rows, so nothing can be learnt from it")
         wrong = {str(path) for path in self._damaged_files(paths)}
         return np.array([path in wrong for path in stored.tolist()], dtype=bool)
 

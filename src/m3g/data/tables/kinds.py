@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import datetime
+import numbers
+import re
 from collections.abc import Sequence
 from pathlib import PurePath
 from typing import Any
@@ -18,7 +21,17 @@ _STARTS = {
     b"\xff\xd8\xff": "image", b"\x89PNG": "image", b"BM": "image", b"GIF8": "image",
     b"fLaC": "audio", b"OggS": "audio", b"ID3": "audio", b"FORM": "audio",
 }  # fmt: skip
-_NOUNS = {"image": "an image path", "audio": "a sound path", "vector": "a list of numbers", "number": "a number"}
+_NOUNS = {
+    "image": "an image path", "audio": "a sound path", "vector": "a list of numbers", "number": "a number",
+    "date": "a date",
+}  # fmt: skip
+# names of columns that identify rows: id, ID, sample_id, sampleId, index, and what pandas calls an index without a name
+_NO_NAME = r"unnamed: \d+(\.\d+)?|level_\d+|__index_level_\d+__"
+_IDENTIFIER = re.compile(rf"(?i:(.*[_ .-])?(id|idx|index|uuid|guid)|{_NO_NAME})|.*[a-z]I[dD]")
+_ISO_DATE = re.compile(r"\d{4}-\d\d-\d\d([T ].*)?")
+_DATE_WITH_POINTS = re.compile(r"(\d{1,2})\.(\d{1,2})\.(\d{4})")
+_DATE_WITH_SLASHES = re.compile(r"\d{1,2}/\d{1,2}/(\d{4}|\d\d)( .*)?")  # day and month in either order
+_FIRST_DAY = datetime.datetime(1970, 1, 1)
 
 
 class Guess:
@@ -37,6 +50,15 @@ class Guess:
         self.count = 0
         self.distinct: set[str] = set()
         self.longest = 0
+        self._start: int | None = None  # the first number of a column that counts the rows
+        self._counts_rows = True
+        self._prints: set[int] | None = set() if _IDENTIFIER.fullmatch(name) else None
+        self._slashes = True
+
+    @property
+    def open(self) -> bool:
+        """Whether the column may still identify its rows."""
+        return self._counts_rows or self._prints is not None
 
     def update(self, start: int, cells: Sequence[Any]) -> None:
         for row, cell in enumerate(cells, start=start):
@@ -46,12 +68,46 @@ class Guess:
             kind = kind_of_cell(cell)
             self.first.setdefault(kind, (row, str(cell)[:40]))
             if kind in ("number", "text"):
-                self.longest = max(self.longest, len(str(cell)))
+                word = str(cell)
+                self.longest = max(self.longest, len(word))
                 if len(self.distinct) <= MOST_CATEGORIES:
-                    self.distinct.add(str(cell))
+                    self.distinct.add(word)
+                self._slashes = self._slashes and _DATE_WITH_SLASHES.fullmatch(word) is not None
+            if self.open:
+                self._identify(row, cell, kind)
+
+    def _identify(self, row: int, cell: Any, kind: str) -> None:
+        number = _whole(cell) if kind == "number" else None
+        if self._start is None and number is not None:
+            self._start = number - row
+        self._counts_rows = self._counts_rows and number is not None and number - row == self._start in (0, 1)
+        if self._prints is not None:
+            plain = number is not None or (kind == "text" and not any(map(str.isspace, str(cell))))
+            before = len(self._prints)
+            self._prints.add(hash(str(cell)))
+            self._prints = self._prints if plain and len(self._prints) > before else None
+
+    def left_out(self, num_rows: int) -> str | None:
+        """Why the column is no feature: it counts or identifies the rows, has no cells or ambiguous dates; else None.
+
+        Example:
+            >>> guess = Guess("sample_id")
+            >>> guess.update(0, [4, 19, 7])
+            >>> guess.left_out(3)
+            'identifies the rows'
+        """
+        if self.count == 0 and self.name.startswith("Unnamed: "):
+            return "has neither name nor cells"
+        if self.count == num_rows > 2 and self._counts_rows:
+            return "counts the rows"
+        if self.count == num_rows > 2 and self._prints is not None:
+            return "identifies the rows"
+        if "text" in self.first and self._slashes:
+            return "has dates whose day and month may be exchanged, which YYYY-MM-DD avoids,"
+        return None
 
     def kind(self) -> str | None:
-        """image, audio, text, vector, number or category; None for an empty column; two kinds are refused."""
+        """image, audio, text, vector, number, date or category; None for an empty column; two kinds are refused."""
         if len(self.first) > 1:
             (one, (row, cell)), (other, (later, word)) = sorted(self.first.items(), key=lambda item: item[1])[:2]
             raise ValueError(
@@ -69,22 +125,25 @@ class Guess:
 
 
 def kind_of_cell(cell: Any) -> str:
-    """image, audio, vector, number or text.
+    """image, audio, vector, number, date or text.
 
     Example:
         >>> [kind_of_cell(cell) for cell in ("x/a.JPG", "b.wav", "[1, 2]", "1e-3", "a red car", 7, True)]
         ['image', 'audio', 'vector', 'number', 'text', 'number', 'number']
     """
-    if isinstance(cell, (bool, int, float)):
+    if isinstance(cell, numbers.Number):
         return "number"
     if isinstance(cell, (list, tuple)):
         return "vector"
+    if isinstance(cell, datetime.date):  # or datetime
+        return "date"
     if isinstance(cell, dict):  # how datasets stores files
         cell = cell.get("bytes") or cell.get("path") or b""
     if isinstance(cell, bytes):
         if cell[:4] == b"RIFF":
             return "image" if cell[8:12] == b"WEBP" else "audio"
         return next((kind for start, kind in _STARTS.items() if cell.startswith(start)), "text")
+    cell = str(cell)
     suffix = PurePath(cell).suffix.lower() if len(cell) < 1000 and "\n" not in cell else ""
     if suffix in IMAGES:
         return "image"
@@ -92,7 +151,7 @@ def kind_of_cell(cell: Any) -> str:
         return "audio"
     if cell.startswith("[") and cell.endswith("]"):
         return "vector"
-    return "number" if as_number(cell) is not None else "text"
+    return "number" if as_number(cell) is not None else "text" if as_date(cell) is None else "date"
 
 
 def as_number(cell: str) -> float | None:
@@ -101,6 +160,37 @@ def as_number(cell: str) -> float | None:
         return float(cell)
     except ValueError:
         return None
+
+
+def as_date(cell: Any) -> float | None:
+    """Days from 1970-01-01 to a date, with or without a time, in ISO format or as 31.12.2024; None for other cells.
+
+    Example:
+        >>> as_date("1970-01-03"), as_date("1970-01-02 12:00"), as_date("3.1.1970"), as_date("March")
+        (2.0, 1.5, 2.0, None)
+    """
+    if isinstance(cell, str):
+        points = _DATE_WITH_POINTS.fullmatch(cell.strip())
+        if points is not None:
+            day, month, year = map(int, points.groups())
+            cell = f"{year:04d}-{month:02d}-{day:02d}"
+        if not _ISO_DATE.fullmatch(cell.strip()):
+            return None
+        try:
+            cell = datetime.datetime.fromisoformat(cell.strip().replace("Z", "+00:00"))
+        except ValueError:
+            return None
+    if not isinstance(cell, datetime.datetime):
+        return float((cell - _FIRST_DAY.date()).days) if isinstance(cell, datetime.date) else None
+    if cell.tzinfo is not None:
+        cell = cell.astimezone(datetime.timezone.utc).replace(tzinfo=None)
+    return (cell - _FIRST_DAY) / datetime.timedelta(days=1)
+
+
+def _whole(cell: Any) -> int | None:
+    """The whole number that a cell of kind number holds; None for another."""
+    number = float(cell)
+    return int(number) if number.is_integer() else None
 
 
 def kind_of_type(kind: Any) -> str | None:

@@ -21,7 +21,8 @@ from m3g.data.tables.source import Source, open_table
 class Objects(ViewsData):
     """A table of objects: a row each, a column per view, which may be images, sounds, text, vectors or numbers.
 
-    The table is a `.csv`, `.jsonl` or `.parquet` file, a folder of `.parquet` files, or a folder that `datasets` saved.
+    The table is a `.csv`, `.tsv`, `.json`, `.jsonl`, `.xlsx` or `.parquet` file, a folder of `.parquet` files, or a
+    folder that `datasets` saved.
     A column of image or sound paths (relative to the table), of text, or of lists of numbers is a view; all columns of
     numbers and categories together are one more, named `table`. An empty cell is an absent view. The kinds are
     inferred and printed; `view` says otherwise. A damaged image or sound counts as absent and is named in a warning;
@@ -91,6 +92,7 @@ class Objects(ViewsData):
         set_up(self, columns, codes, rows, standardize=standardize)
         self.view_kinds = [column.kind for column in columns]
         self.inputs = [column.reader.recipe() for column in columns]
+        self.notes = [*source.notes, *(note for column in columns for note in column.reader.notes)]
 
     def _rows(
         self,

@@ -35,10 +35,9 @@ def plan_views(
             kind = _checks.one_of(f"view.{name}.kind", options.pop("kind", "table"), READERS)
             readers[name] = _reader(kind, name, columns, options)
             taken |= set(columns)
-    free = [column for column in source.types if column not in taken]
-    kinds = infer(source, free)
-    together = [column for column in free if kinds[column] in ("number", "category")]
-    for column in free:
+    kinds = infer(source, [column for column in source.types if column not in taken])
+    together = [column for column, kind in kinds.items() if kind in ("number", "category", "date")]
+    for column in kinds:
         if column not in together:
             readers[column] = _reader(kinds[column], column, [column], given.get(column, usual))
     if together:
@@ -48,28 +47,42 @@ def plan_views(
         raise ValueError(
             f"table must have k >= 2 views, got {len(readers)}"
             + (f" ({', '.join(readers)})" if readers else "")
-            + ": give view.NAME.columns to split numbers into views."
+            + ": give view.NAME.columns to split numbers into views"
+            + "".join(f" ({note})" for note in source.notes if "left out" in note)
+            + "."
         )
     order = list(source.types)
     return sorted(readers.values(), key=lambda reader: order.index(reader.columns[0]))
 
 
 def infer(source: Source, columns: Sequence[str]) -> dict[str, str]:
-    """The kind of every column: image, audio, text, vector, number or category."""
+    """The kind of every column that may be a feature: image, audio, text, vector, number, date or category.
+
+    Columns that count or identify the rows are left out; the notes of the source say so.
+    """
     known = {column: kind_of_type(source.types[column]) for column in columns}
-    guesses = {column: Guess(column) for column in columns if known[column] is None}
-    if guesses:
-        for start, batch in source.batches(list(guesses)):
-            for column, guess in guesses.items():
-                guess.update(start, batch[column].to_pylist())
+    guesses = {column: Guess(column) for column in columns if known[column] != "vector"}
+    wanted = [column for column, guess in guesses.items() if known[column] is None or guess.open]
+    if wanted:
+        for start, batch in source.batches(wanted):
+            for column in wanted:
+                if known[column] is None or guesses[column].open:
+                    guesses[column].update(start, batch[column].to_pylist())
     found = {}
     for column in columns:
+        reason = guesses[column].left_out(source.num_rows) if column in guesses else None
+        if reason is not None:
+            keep = f" (--view.{column}.kind keeps it)" if column.isidentifier() else ""
+            source.notes.append(f"column {column!r} {reason} and is left out{keep}")
+            continue
         kind = known[column] or guesses[column].kind()
         if kind is None:
             raise ValueError(
                 f"column {column!r} must have at least one cell that is not empty, got none: leave it out with "
                 "--data_options.ignore."
             )
+        if kind == "date":
+            source.notes.append(f"column {column!r} has dates, which are read as days since 1970-01-01")
         found[column] = kind
     return found
 

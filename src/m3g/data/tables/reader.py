@@ -44,6 +44,7 @@ class Reader(ABC):
         for option, value in given.items():
             _checks.positive(f"view.{name}.{option}", value)
         self.given = given
+        self.notes: list[str] = []  # what a user should know about the view, a sentence each
 
     @property
     @abstractmethod

@@ -1,4 +1,4 @@
-"""Tables on disk, read in batches of rows: csv, jsonl, parquet, a folder of parquet files, a `datasets` folder."""
+"""Tables on disk, read in batches of rows: files, a folder of parquet files, a `datasets` folder."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 
 from m3g import _checks
 from m3g.data.storage import limits
-from m3g.data.tables import omics
+from m3g.data.tables import omics, text_tables
 
 BATCH = 1024  # rows that are read at a time
 MOST_VALUES, MOST_BYTES = 2**20, 2**23  # that are read at a time, where rows are long
 BUFFER = 2**18  # bytes of a column that are read from a file at a time
-SUFFIXES = (".csv", ".jsonl", ".parquet", ".arrow", *omics.SUFFIXES)
+SUFFIXES = (".csv", ".tsv", ".json", ".jsonl", ".xlsx", ".parquet", ".arrow", *omics.SUFFIXES)
 Batches = Callable[[list[str]], Iterator[Any]]
 
 
@@ -32,6 +32,7 @@ class Source:
         parts: per file, a function from the names of columns to pyarrow's record batches of them.
         splits: name and number of rows of every split of a `datasets` folder that has splits; else empty.
         annotations: columns that are labels or groups but never views: `obs` of a single-cell file.
+        notes: what was inferred about the file, a sentence each.
     """
 
     path: Path
@@ -41,6 +42,7 @@ class Source:
     parts: list[Batches]
     splits: list[tuple[str, int]] = field(default_factory=list)
     annotations: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     def batches(self, columns: Sequence[str]) -> Iterator[tuple[int, dict[str, Any]]]:
         """The number of its first row and the columns of every batch, in order."""
@@ -79,8 +81,15 @@ def _open_file(file: Path) -> Source:
         types, views, number, batches = omics.open_omics(file)
         annotations = [name for name in types if name not in views]
         return Source(file, file.parent, types, number, [batches], annotations=annotations)
-    table = {".csv": _csv, ".jsonl": _jsonl, ".parquet": _parquet, ".arrow": _arrow}[file.suffix](file)
-    return Source(file, file.parent, *table)
+    notes: list[str] = []
+    if file.suffix in (".csv", ".tsv", ".xlsx"):
+        read = text_tables.read_workbook if file.suffix == ".xlsx" else text_tables.read_csv
+        content, notes = read(file)
+    elif file.suffix in (".json", ".jsonl"):
+        content = (text_tables.read_json if file.suffix == ".json" else text_tables.read_jsonl)(file)
+    else:
+        return Source(file, file.parent, *(_parquet if file.suffix == ".parquet" else _arrow)(file))
+    return Source(file, file.parent, *_in_memory(content), notes=notes)
 
 
 def _open_folder(folder: Path, name: str) -> Source:
@@ -120,61 +129,6 @@ def _join(folder: Path, parts: Sequence[Source], name: str) -> Source:
             )
     every = [batches for part in parts for batches in part.parts]
     return Source(folder, folder, first.types, sum(part.num_rows for part in parts), every)
-
-
-def _csv(file: Path) -> tuple[dict[str, Any], int, list[Batches]]:
-    """Every cell as the text it is; what it means is for the kind of its view to say."""
-    arrow, reader = _checks.extra("pyarrow", "train"), _checks.extra("pyarrow.csv", "train")
-    with open(file, newline="", encoding="utf-8-sig") as lines:
-        limits.check_columns(lines.readline(limits.MOST_HEADER).count(",") + 1)
-        lines.seek(0)
-        names = next(csv.reader(lines), [])
-    if not names or "" in names or len(set(names)) < len(names):
-        raise csv.Error("its first line must have a different name for every column")
-    table = reader.read_csv(
-        file,
-        parse_options=reader.ParseOptions(newlines_in_values=True),
-        convert_options=reader.ConvertOptions(
-            column_types=dict.fromkeys(names, arrow.string()),
-            strings_can_be_null=True,
-            quoted_strings_can_be_null=True,
-            null_values=[""],
-        ),
-    )
-    return _in_memory(table)
-
-
-def _jsonl(file: Path) -> tuple[dict[str, Any], int, list[Batches]]:
-    arrow = _checks.extra("pyarrow", "train")
-    columns: dict[str, dict[int, Any]] = {}  # per column its cells by row: rows may lack most columns
-    number = 0
-    with open(file, encoding="utf-8-sig") as lines:
-        for line in filter(str.strip, lines):
-            entry = limits.parse_json(line)
-            if not isinstance(entry, dict):
-                raise OSError(f"row {number} is no mapping of names to values")
-            for name, value in entry.items():
-                columns.setdefault(name, {})[number] = value
-            limits.check_columns(len(columns))
-            number += 1
-    limits.check_cells(number, len(columns), file.stat().st_size)
-    rows = range(number)
-    return _in_memory(
-        arrow.table({name: _typed(name, [cells.get(row) for row in rows]) for name, cells in columns.items()})
-    )
-
-
-def _typed(name: str, values: list[Any]) -> Any:
-    arrow = _checks.extra("pyarrow", "train")
-    seen: dict[str, int] = {}
-    words = {str: "text", bool: "true or false", int: "a number", float: "a number", list: "a list", dict: "a mapping"}
-    for row, value in enumerate(values):
-        if value is not None:
-            seen.setdefault(words.get(type(value), "another value"), row)
-    if len(seen) > 1:
-        (one, first), (other, second) = list(seen.items())[:2]
-        raise OSError(f"column {name!r} must be of one kind, got {one} in row {first} and {other} in row {second}")
-    return arrow.array(["" if value == "" else value for value in values])
 
 
 def _in_memory(table: Any) -> tuple[dict[str, Any], int, list[Batches]]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from m3g.data.tables.kinds import MOST_CATEGORIES, NOTHING, as_number
+from m3g.data.tables.kinds import MOST_CATEGORIES, NOTHING, as_date, as_number
 from m3g.data.tables.reader import Cells, Reader
 
 
@@ -66,13 +66,19 @@ class TableReader(Reader):
                         f"with --data_options.ignore, or make it text with --view.{column}.kind text."
                     )
                 self.layout.append(["categories", column, words])
+                self._note_constant(column, len(words) == 1)
                 continue
             count, total, squares = self._sums[column]
             mean = total / count if count else 0.0
             deviation = np.sqrt(max(squares / count - mean**2, 0.0)) if count else 0.0
             divisor = deviation if deviation > 0 else 1.0
+            self._note_constant(column, bool(count > 1 and deviation == 0) and not self._empty[column])
             centre = mean + self._shift.get(column, 0.0)
             self.layout.append(["numbers", column, centre, float(divisor), self._empty[column]])
+
+    def _note_constant(self, column: str, constant: bool) -> None:
+        if constant:
+            self.notes.append(f"column {column!r} is the same in all training rows, so nothing can be learnt from it")
 
     def encode(self, cells: Cells) -> tuple[np.ndarray, np.ndarray]:
         assert self.layout is not None
@@ -105,9 +111,11 @@ class TableReader(Reader):
         for row, value in enumerate(cells.columns[column].to_pylist(), start=cells.start):
             if isinstance(value, str):
                 number = as_number(value)
+                number = as_date(value) if number is None else number
                 value = None if value.strip().lower() in ("", *NOTHING) else value if number is None else number
             elif value is not None:
-                value = float(value)
+                date = as_date(value)
+                value = float(value) if date is None else date
             if isinstance(value, float) and math.isinf(value):
                 raise self._not_a_number(row, column, value)
             values.append(None if isinstance(value, float) and math.isnan(value) else value)

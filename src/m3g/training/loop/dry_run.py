@@ -10,6 +10,7 @@ from m3g.data import ViewsData
 from m3g.training.loop.build import build_data, build_module
 from m3g.training.loop.light import place, step_loss
 from m3g.training.settings.config import Config
+from m3g.training.settings.views import described, settled
 
 
 def dry_run(config: Config, *, data: ViewsData | None = None, trust: bool = False) -> str:
@@ -32,11 +33,12 @@ def dry_run(config: Config, *, data: ViewsData | None = None, trust: bool = Fals
     loss.backward()
     module.on_before_optimizer_step(None)
     parameters = sum(parameter.numel() for parameter in module.net.parameters())
-    shapes = ", ".join(dict.fromkeys("x".join(map(str, shape)) for shape in data.view_shapes))
+    views = "\n".join(described(settled(config, data), data, columns=True))
+    notes = "".join(f"note: {note}\n" for note in data.notes)
     used = "" if number == data.batch_size else f" (a batch is {data.batch_size})"
     with torch.no_grad():
         return (
-            f"data        {len(rows)} training rows of {data.k} views ({', '.join(data.view_names)}), {shapes}\n"
+            f"data        {len(rows)} training rows of {data.k} views\n{views}\n{notes}"
             f"network     {parameters:,} parameters\n"
             f"loss        {config.loss}: {float(loss):.4f} on {number} rows{used}\n"
             "the settings are fine; nothing was written"

@@ -25,7 +25,7 @@ from m3g.training.runs.files import cannot_write
 from m3g.training.runs.folder import Run
 from m3g.training.settings.check import check
 from m3g.training.settings.config import Config, LoopSettings
-from m3g.training.settings.views import kinds, settled
+from m3g.training.settings.views import described, kinds, settled
 
 ENOUGH_STEPS = 400  # what the default settings make on the data set that ships with the package
 
@@ -223,11 +223,9 @@ def _sometimes_unused(config: Config, data: ViewsData, module: MultiViewModule) 
 
 def _headline(config: Config, data: ViewsData, module: MultiViewModule) -> str:
     line = f"{config.loss} on {data.num_rows('train')} rows of {data.k} views ({', '.join(data.view_names)})"
-    found = kinds(data)
-    if set(found) != {"vector"}:
-        width = max(map(len, data.view_names))
-        for name, kind, shape in zip(data.view_names, found, data.view_shapes):
-            line += f"\n  {name:{width}}  {kind} {'x'.join(map(str, shape))}, {_encoder_of(config, name)}"
+    if set(kinds(data)) != {"vector"}:
+        line += "".join(f"\n{view}" for view in described(config, data))
+    line += "".join(f"\nnote: {note}" for note in data.notes)
     if module.views_per_step is not None:
         line += f"\neach step compares {module.subsets_per_step} subsets of {module.views_per_step} views"
     if config.optim.warmup_epochs >= config.loop.epochs > 1:
@@ -248,13 +246,6 @@ def _few_steps(config: Config, data: ViewsData) -> str:
         f"\n{steps} steps are few, because an epoch is {per_epoch} of them here: --loop.epochs "
         f"{math.ceil(ENOUGH_STEPS / per_epoch)} makes about {ENOUGH_STEPS}"
     )
-
-
-def _encoder_of(config: Config, name: str) -> str:
-    own = config.view.get(name, {})
-    if "share" in own:
-        return f"the encoder of {own['share']}"
-    return f"encoder {own.get('encoder', config.encoder)}" + (", frozen" if own.get("frozen") else "")
 
 
 def _discard(made: list[Path]) -> None:

@@ -13,6 +13,7 @@ from m3g.nets.layout import image_shape
 from m3g.nets.processors import processor_of
 from m3g.training.settings.config import Config
 
+SHOWN = 8  # columns of a view that are listed
 LARGEST_FOR_CONV = 64  # pixels; a convolutional network sees too little of larger images
 
 
@@ -86,6 +87,26 @@ def settled(config: Config, data: ViewsData) -> Config:
         base = {} if "encoder" in given else {"encoder": config.encoder or usual, **config.encoder_options}
         view[name] = {**given} if "share" in given else {**given, **base, **own.get(name, {})}
     return replace(config, shared=False, view=view)
+
+
+def described(config: Config, data: ViewsData, *, columns: bool = False) -> list[str]:
+    """A line per view, of settled settings: name, kind, shape, encoder, and its columns where it has several."""
+    width = max(map(len, data.view_names))
+    lines = []
+    for l, (name, kind, shape) in enumerate(zip(data.view_names, kinds(data), data.view_shapes)):
+        line = f"  {name:{width}}  {kind} {'x'.join(map(str, shape))}, {_encoder_of(config, name)}"
+        from_ = data.inputs[l].get("columns", []) if columns and data.inputs else []
+        if from_ not in ([], [name]):
+            line += f", from {', '.join(from_[:SHOWN])}" + (f" and {len(from_) - SHOWN} more" if from_[SHOWN:] else "")
+        lines.append(line)
+    return lines
+
+
+def _encoder_of(config: Config, name: str) -> str:
+    own = config.view.get(name, {})
+    if "share" in own:
+        return f"the encoder of {own['share']}"
+    return f"encoder {own.get('encoder', config.encoder)}" + (", frozen" if own.get("frozen") else "")
 
 
 def encoder_spec(config: Config, data_names: Sequence[str], rates: Sequence[int | None]) -> Any:

@@ -1,0 +1,206 @@
+"""Tables that are read whole: separated values, JSON, workbooks; cells of the first and the last are text."""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+import json
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from m3g import _checks
+from m3g.data.storage import delimited, limits
+
+# decimal commas, perhaps with points between thousands; NA and the like are empty cells
+_DECIMAL_COMMA = r"^\s*([+-]?(\d+|\d{1,3}(\.\d{3})+)?(,\d+)?([eE][+-]?\d+)?|(?i:na|n/a|nan|null))\s*$"
+LARGEST_RATIO = 200  # of a workbook's content to its file
+SMALL_WORKBOOK = 2**26  # bytes of content that are read whatever the ratio is
+
+
+def read_csv(file: Path) -> tuple[Any, list[str]]:
+    """Every cell as the text it is: the kind of its view gives it a meaning. Also notes on what was inferred."""
+    arrow, reader = _checks.extra("pyarrow", "train"), _checks.extra("pyarrow.csv", "train")
+    separator = None
+    try:
+        separator, entries = delimited.read_names(file)
+        names = delimited.column_names(entries)
+        table = reader.read_csv(
+            file,
+            parse_options=reader.ParseOptions(delimiter=separator, newlines_in_values=True),
+            convert_options=reader.ConvertOptions(
+                column_types=dict.fromkeys(entries, arrow.string()),
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=True,
+                null_values=[""],
+            ),
+        ).rename_columns(names)
+    except (UnicodeError, arrow.ArrowInvalid):
+        delimited.check_encoding(file, separator or ",")
+        raise
+    if separator == ",":
+        return table, []
+    notes = [f"columns are separated by {'tabs' if separator == chr(9) else 'semicolons'}"]
+    return _with_points(table, notes), notes
+
+
+def _with_points(table: Any, notes: list[str]) -> Any:
+    """The table with decimal points where all cells of a column are numbers and some have a decimal comma."""
+    compute = _checks.extra("pyarrow.compute", "train")
+    found = []
+    for at, name in enumerate(table.schema.names):
+        column = table.column(at)
+        commas = compute.any(compute.match_substring(column, ",")).as_py()
+        if commas and compute.all(compute.match_substring_regex(column, _DECIMAL_COMMA)).as_py():
+            plain = compute.replace_substring(compute.replace_substring(column, ".", ""), ",", ".")
+            table = table.set_column(at, name, plain)
+            found.append(name)
+    if found:
+        notes.append(f"decimal commas are read as points in {_list(found)}")
+    return table
+
+
+def _list(names: list[str]) -> str:
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
+def read_jsonl(file: Path) -> Any:
+    try:
+        with open(file, encoding="utf-8-sig") as lines:
+            return _of_rows(map(limits.parse_json, filter(str.strip, lines)), file.stat().st_size)
+    except UnicodeError:
+        delimited.check_encoding(file)
+        raise
+
+
+def read_json(file: Path) -> Any:
+    """A list of rows, or columns by name, as pandas writes them; a file of one row per line is read as such."""
+    size = file.stat().st_size
+    limits.check_memory(f"the content of {str(file)!r}", size)
+    try:
+        content = limits.parse_json(file.read_text(encoding="utf-8-sig"))
+    except UnicodeError:
+        delimited.check_encoding(file)
+        raise
+    except json.JSONDecodeError as error:
+        if error.msg == "Extra data":
+            return read_jsonl(file)
+        raise
+    if isinstance(content, Mapping) and isinstance(content.get("data"), list):  # pandas' orient split and table
+        names = content.get("columns")
+        content = content["data"] if names is None else [dict(zip(names, row)) for row in content["data"]]
+    if isinstance(content, Mapping):
+        content = _of_columns(content)
+    if not isinstance(content, list):
+        raise OSError("it is neither a list of rows nor a mapping of columns")
+    return _of_rows(content, size)
+
+
+def _of_columns(content: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Rows of columns that are lists, or mappings from the names of rows to cells."""
+    columns = {
+        name: dict(enumerate(cells)) if isinstance(cells, list) else cells
+        for name, cells in content.items()
+        if isinstance(cells, (list, Mapping))
+    }
+    if len(columns) < len(content) or len({tuple(cells) for cells in columns.values()}) != 1:
+        raise OSError("it is a mapping whose values are not columns of the same rows")
+    return [{name: cells[row] for name, cells in columns.items()} for row in next(iter(columns.values()))]
+
+
+def _of_rows(entries: Iterable[Any], size: int) -> Any:
+    columns: dict[str, dict[int, Any]] = {}  # per column its cells by row: rows may lack most columns
+    number = 0
+    for entry in entries:
+        if not isinstance(entry, dict):
+            raise OSError(f"row {number} is no mapping of names to values")
+        for name, value in entry.items():
+            columns.setdefault(name, {})[number] = value
+        limits.check_columns(len(columns))
+        number += 1
+    limits.check_cells(number, len(columns), size)
+    rows = range(number)
+    arrow = _checks.extra("pyarrow", "train")
+    return arrow.table({name: _typed(name, [cells.get(row) for row in rows]) for name, cells in columns.items()})
+
+
+def _typed(name: str, values: list[Any]) -> Any:
+    arrow = _checks.extra("pyarrow", "train")
+    seen: dict[str, int] = {}
+    words = {str: "text", bool: "true or false", int: "a number", float: "a number", list: "a list", dict: "a mapping"}
+    for row, value in enumerate(values):
+        if value is not None:
+            seen.setdefault(words.get(type(value), "another value"), row)
+    if len(seen) > 1:
+        (one, first), (other, second) = list(seen.items())[:2]
+        raise OSError(f"column {name!r} must be of one kind, got {one} in row {first} and {other} in row {second}")
+    return arrow.array(["" if value == "" else value for value in values])
+
+
+def read_workbook(file: Path) -> tuple[Any, list[str]]:
+    """The first sheet of an `.xlsx` file, whose first row has the names; formulas have the values they were saved with.
+
+    Sizes that the file declares are not used: a sheet may declare billions of cells.
+    """
+    arrow, openpyxl = _checks.extra("pyarrow", "train"), _checks.extra("openpyxl", "xlsx")
+    _check_workbook(file)
+    try:
+        book = openpyxl.load_workbook(file, read_only=True, data_only=True)
+    except (KeyError, ValueError, TypeError, AttributeError, zipfile.BadZipFile, SyntaxError) as error:
+        raise OSError(f"damaged, or no workbook: {error}") from error
+    try:
+        sheet = book.worksheets[0]
+        sheet.reset_dimensions()
+        rows = sheet.iter_rows(values_only=True)
+        names = delimited.column_names(_until_empty(next(rows, ())))
+        limits.check_columns(len(names))
+        cells = list(_text_rows(rows, len(names), file.stat().st_size))
+        notes = [f"sheet {sheet.title!r} is read, the first of {len(book.sheetnames)}"] if book.sheetnames[1:] else []
+    except (KeyError, IndexError, TypeError, zipfile.BadZipFile, SyntaxError) as error:
+        raise OSError(f"damaged: {error}") from error
+    finally:
+        book.close()
+    columns = zip(*cells) if cells else itertools.repeat((), len(names))
+    return arrow.table({name: arrow.array(column, arrow.string()) for name, column in zip(names, columns)}), notes
+
+
+def _check_workbook(file: Path) -> None:
+    """Refuse an archive whose content is far larger than its file, or larger than the memory."""
+    try:
+        with zipfile.ZipFile(file) as archive:
+            content = sum(member.file_size for member in archive.infolist())
+    except zipfile.BadZipFile as error:
+        raise OSError("damaged, or no workbook") from error
+    if content > max(SMALL_WORKBOOK, LARGEST_RATIO * file.stat().st_size):
+        raise OSError(f"its content of {content} bytes is more than {LARGEST_RATIO} times its file: save it as .csv")
+    limits.check_memory(f"the content of {str(file)!r}", 4 * content)
+
+
+def _until_empty(row: Iterable[Any]) -> list[Any]:
+    cells = list(row)
+    while cells and cells[-1] in (None, ""):
+        cells.pop()
+    return cells
+
+
+def _text_rows(rows: Iterable[tuple[Any, ...]], width: int, size: int) -> Iterator[list[str | None]]:
+    """Rows of so many cells as text, without the empty rows at the end; `size` is that of the file."""
+    empty = 0
+    for number, row in enumerate(rows):
+        cells = _until_empty(row)
+        if len(cells) > width:
+            raise OSError(f"row {number} has {len(cells)} cells for {width} names in the first row: name every column")
+        if not cells:
+            empty += 1
+            continue
+        limits.check_cells(number + 1, width, size)
+        yield from itertools.repeat([None] * width, empty)
+        empty = 0
+        yield [_text(cell) for cell in cells] + [None] * (width - len(cells))
+
+
+def _text(cell: Any) -> str | None:
+    if isinstance(cell, datetime.datetime) and cell.time() == datetime.time():
+        cell = cell.date()
+    return None if cell in (None, "") else str(cell)
