@@ -25,12 +25,16 @@ from threads import group_threads
 
 TIMEOUT = timedelta(seconds=100)
 SIZES = {2: 24, 3: 16, 4: 12, 5: 8}
+EXACT = ("factored", "newton", "dense", "slabs")
 LARGE = [(newton, "DIRECT_SIZE"), (contracted, "EXCHANGED_SIZE"), (contraction, "SLAB_BYTES")]
 SOLVERS = {
     "factored": m3g.Factored(),
     "newton": m3g.Factored(),
     "dense": m3g.Dense(),
     "slabs": m3g.Dense(memory_limit=1),
+    "products": m3g.Sampled(rank=64, form="products", seed=0),
+    "tuples": m3g.Sampled(rank=512, form="tuples", seed=0),
+    "listed": m3g.Sampled(rank=64, seed=0),
 }
 
 
@@ -51,7 +55,7 @@ def weights(k, n):
 
 def cases():
     """(solver, k, epsilon, weighted, batch)"""
-    for name in SOLVERS:
+    for name in EXACT:
         epsilon = 0.02 if name == "newton" else 0.15
         for k in SIZES:
             yield name, k, epsilon, False, ()
@@ -60,6 +64,10 @@ def cases():
     # As if the problem were large: the Newton system is not exchanged, and slabs are many.
     yield "large", 3, 0.02, True, ()
     yield "large", 4, 0.05, False, (2,)
+    for name in ("products", "tuples", "listed"):
+        yield name, 3, 0.15, False, ()
+    yield "tuples", 4, 0.15, True, ()
+    yield "products", 5, 0.15, False, (2,)
     yield "product", 3, 0.1, False, ()
     yield "csd", 3, 0.1, False, ()
 
@@ -79,10 +87,9 @@ def solved(case, wrap):
             stack.enter_context(mock.patch.object(module, limit, 8))
         solution = m3g.solve(cost(views), epsilon=epsilon, solver=solver, weights=given, differentiable=True)
     (gradient,) = torch.autograd.grad(solution.value.sum(), views)
-    pair = solution.pair_marginal(0, k - 1).detach() if weighted else solution.coupling_form.pair(0, k - 1)
     return {
         "value": solution.value.detach(),
-        "pair": pair,
+        "pair": solution.coupling_form.pair(0, k - 1),
         "gradient": gradient,
         "steps": solution.num_steps,
         "error": solution.error,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -12,6 +13,7 @@ from m3g.solvers.sampled.interfaces import Listed, ListedCoupling
 from m3g.solvers.sampled.recomputed_rows import can_be_kept
 from m3g.solvers.shared.ascent import advance, done, init, step
 from m3g.solvers.shared.newton import conjugate_gradients, solve_newton
+from m3g.solvers.shared.processes import read
 
 # The largest change of the exponent of a tuple in one Newton step.
 LONGEST_STEP = 8.0
@@ -63,7 +65,7 @@ class ListPoint:
         """x with H x = right (b, N), H being the derivative of the marginals with respect to the log scalings."""
         sizes, size = self.sizes, right.shape[1]
         marginals = self.marginals.clamp_min(1e-12 / size)
-        if not self.fixed and not bool(torch.isfinite(right).all()):
+        if not self.fixed and not math.isfinite(read(right.abs())):
             return torch.full_like(right, torch.nan)
         small = size <= BUILT_SIZE and can_be_kept(BUILT_BYTES * len(right) * size**2, right.device)
         # One factorisation is a smaller graph than many multiplications, of which it is not known when they are enough.
@@ -106,10 +108,10 @@ class ListDual:
         view whose marginal is worst is scaled to its weights, which never loses.
         """
         coarse = found.error > COARSE * self.listed.k * self.target[:, : self.listed.sizes[0]].sum(1)
-        if not self.fixed and not bool(coarse.any()):
+        if not self.fixed and not read(coarse):
             return self._newton(found)
         scaling = self._scaling(found)
-        if not self.fixed and bool(coarse.all()):
+        if not self.fixed and not read(~coarse):
             return scaling
         return torch.where(coarse.unsqueeze(1), scaling, self._newton(found))
 
@@ -161,7 +163,7 @@ def ascend_on_list(
     state = init(dual, log_scaling)
     before, best, stalled = state.found, torch.inf, 0
     while done(state, tol=tol, max_steps=max_steps) is None and stalled < MOST_STALLED:
-        worst = float(state.found.error.max())
+        worst = read(state.found.error)
         stalled = stalled + 1 if best * 0.9 < worst < NEAR_ROUNDING * rounding else 0
         best = min(best, worst)
         dual = _in_range(dual, state.found)
@@ -170,7 +172,7 @@ def ascend_on_list(
     for _ in range(further):
         dual = _in_range(dual, state.found)
         state = advance(dual, state)
-        if not bool((state.found.error < point.error / 2).any()):
+        if not read(state.found.error < point.error / 2):
             break
         before, point = point, state.found
     return Ascended(point, _left(before, point), state.num_steps)
@@ -181,7 +183,7 @@ def _in_range(dual: ListDual, point: ListPoint) -> ListDual:
 
     Also of a first point: the mass may have changed the scalings of view 0 by more than float32 holds.
     """
-    change = float((point.log_scaling - dual.listed.base).abs().max())
+    change = read((point.log_scaling - dual.listed.base).abs())
     return dual if change <= LARGEST_CHANGE else ListDual(dual.listed.based(point.log_scaling), dual.target)
 
 

@@ -25,6 +25,7 @@ from m3g.solvers.sampled.interfaces import Build, Listed
 from m3g.solvers.sampled.log_kernel import LogKernel
 from m3g.solvers.sampled.recomputed_rows import chunk_rows
 from m3g.solvers.sampled.tuple_kernel import tuple_keys
+from m3g.solvers.shared.processes import read
 
 # A fresh sample has one draw for so many of the list: its mass has so many times the variance.
 FRESH_PART = 4
@@ -49,7 +50,7 @@ class Check:
         return self.difference(error) / allowed.clamp_min(torch.finfo(allowed.dtype).tiny)
 
     def doubtful(self, error: SamplingError) -> bool:
-        return not bool((self.deviations(error) <= MOST_DEVIATIONS).all())
+        return not read(self.deviations(error)) <= MOST_DEVIATIONS
 
     def contradiction(self, error: SamplingError) -> Tensor:
         """The difference where it is doubtful, else 0: (b,)."""

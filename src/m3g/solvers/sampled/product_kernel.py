@@ -84,7 +84,7 @@ class ProductList(Listed):
             device=self.fields.device,
         )
         make = partial(product_tables, self.log_kernel, self.fields, log_scaling)
-        return replace(self, base=log_scaling, tables=Rows(make, count=s, step=step))
+        return replace(self, base=log_scaling, tables=Rows(make, count=s, step=step, shared=True))
 
     def at(self, log_scaling: Tensor, mass: Tensor) -> ProductCoupling:
         assert self.tables is not None
@@ -95,11 +95,12 @@ class ProductList(Listed):
             here = [torch.bmm(table, column.unsqueeze(2)) for table, column in zip(tables, columns)]
             sums.append(torch.cat(here, 2))
             logs.append(self.log_weights[:, rows] + log_scale + sums[-1].to(log_scaling.dtype).log().sum(2))
-        log = torch.cat(logs, 1)
+        log = self.tables.joined(logs)
         peak = log.amax(1, keepdim=True)
         weights = (log - peak).exp()
         factor = mass / weights.sum(1, keepdim=True)
-        return ProductCoupling(self, weights * factor, columns, torch.cat(sums, 1), log_factor=factor.log() - peak)
+        both = self.tables.joined(sums)
+        return ProductCoupling(self, weights * factor, columns, both, log_factor=factor.log() - peak)
 
     def halves(self) -> list[Tensor]:
         """One tensor (b, s)."""
@@ -172,16 +173,19 @@ class ProductCoupling(ListedCoupling):
     def sizes(self) -> list[int]:  # type: ignore[override]
         return self.listed.sizes
 
+    @property
+    def _tables(self) -> Rows[tuple[Tensor, ...]]:
+        assert self.listed.tables is not None
+        return self.listed.tables
+
     def sample_weights(self) -> Tensor:
         return self.row_weights
 
     def _samples(self, *, features: int = 0) -> Iterator[Samples]:
         """All samples, as many at a time as the list holds at once, fewer where each gets k vectors of features."""
-        tables_of_rows = self.listed.tables
-        assert tables_of_rows is not None
         # Of such vectors four times as many are there at a time: means, covariances, and both once more on the way.
         row_bytes = 4 * features * sum(column.shape[0] * column.element_size() for column in self.columns)
-        for rows, (*tables, _) in pieces(tables_of_rows, row_bytes) if features else tables_of_rows:
+        for rows, (*tables, _) in pieces(self._tables, row_bytes) if features else self._tables:
             yield Samples(rows, tables, self.columns, self.sums[:, rows], self.row_weights[:, rows])
 
     def marginals(self) -> Tensor:
@@ -189,7 +193,7 @@ class ProductCoupling(ListedCoupling):
         out = torch.zeros_like(self.listed.base)
         for samples in self._samples():
             out += torch.cat(self._marginals_of(samples), 1).squeeze(2)
-        return out
+        return self._tables.summed(out)
 
     def _marginals_of(self, samples: Samples) -> list[Tensor]:
         ones = torch.ones_like(samples.sums[..., :1])
@@ -218,7 +222,7 @@ class ProductCoupling(ListedCoupling):
         for samples in self._samples(features=points.shape[-1]):
             marginals = torch.cat(self._marginals_of(samples), 1).to(points.dtype)
             out += torch.cat(self._others_of(samples, views), 1).addcmul_(marginals, points)
-        return out
+        return self._tables.summed(out)
 
     def _others_of(self, samples: Samples, views: Sequence[Tensor]) -> list[Tensor]:
         """Σ_{m ≠ l} P_lm x_m for every l."""
@@ -256,7 +260,7 @@ class ProductCoupling(ListedCoupling):
                 for m in (m for first, m in edges if first == l):
                     found = torch.bmm(weighted.transpose(1, 2), samples.conditional(m))
                     out[l, m] = out[l, m] + found if (l, m) in out else found
-        return out
+        return {edge: self._tables.summed(pair) for edge, pair in out.items()}
 
     def rows(self) -> list[tuple[slice, Tensor]]:
         """The full tensor, as one slab."""
@@ -268,20 +272,18 @@ class ProductCoupling(ListedCoupling):
                 out = (out.unsqueeze(2) * samples.conditional(l).transpose(1, 2).unsqueeze(1)).flatten(1, 2)
             total = total + torch.bmm(out, samples.conditional(k - 1)).view(b, *self.sizes)
         assert isinstance(total, Tensor)
-        return [(slice(0, self.sizes[0]), total)]
+        return [(slice(0, self.sizes[0]), self._tables.summed(total))]
 
     def draw(self, count: int, draws: Draws) -> Tensor:
         """Tuples (b, count, k) of the coupling."""
         b, k = self.row_weights.shape[0], self.listed.k
         place = systematic(self.row_weights, count, draws)
         levels = [draws.uniform(b, count) for _ in range(k)]
-        tables_of_rows = self.listed.tables
-        assert tables_of_rows is not None
-        if tables_of_rows.kept is not None:
-            tables = zip(tables_of_rows.kept, self.columns, levels)
+        if self._tables.kept is not None and self._tables.sharing is None:
+            tables = zip(self._tables.kept, self.columns, levels)
             return torch.stack([choose_each(table, column, place, level) for table, column, level in tables], -1)
         out = place.new_zeros(b, count, k)
         for samples in self._samples():
             for l, (table, column) in enumerate(zip(samples.tables, samples.columns)):
                 choose_within(out[..., l], table, column, place - samples.rows.start, levels[l])
-        return out
+        return self._tables.summed(out)

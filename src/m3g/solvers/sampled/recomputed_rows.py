@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, TypeVar
 
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor
 from m3g import _checks
 from m3g.solvers.sampled.draws import Draws
 from m3g.solvers.shared.memory import memory_limit
+from m3g.solvers.shared.processes import processes
 
 Made = TypeVar("Made")
 
@@ -26,7 +27,8 @@ class Rows(Generic[Made]):
     """Rows 0 … count - 1 of something, which `make` makes for any slice of them.
 
     Iterating gives (slice, what `make` made): once with everything if `step` >= count, and then it is made only once;
-    else `step` rows at a time, made anew in every pass.
+    else `step` rows at a time, made anew in every pass. With `shared` only the own rows are made, where several
+    processes share the solve: what is computed from them is partial, and `joined` or `summed` completes it.
 
     Example:
         >>> squares = Rows(lambda rows: [i * i for i in range(rows.start, rows.stop)], count=5, step=2)
@@ -34,17 +36,29 @@ class Rows(Generic[Made]):
         [[0, 1], [4, 9], [16]]
     """
 
-    def __init__(self, make: Callable[[slice], Made], *, count: int, step: int):
+    def __init__(self, make: Callable[[slice], Made], *, count: int, step: int, shared: bool = False):
         self.make, self.count, self.step = make, count, step
-        self.kept = make(slice(0, count)) if step >= count else None
+        sharing = processes() if shared else None
+        self.sharing = None if sharing is None or count < sharing.count else sharing
+        self.own = slice(0, count) if self.sharing is None else self.sharing.rows(count)
+        self.kept = make(self.own) if step >= count else None
 
     def __iter__(self) -> Iterator[tuple[slice, Made]]:
         if self.kept is not None:
-            yield slice(0, self.count), self.kept
+            yield self.own, self.kept
             return
-        for start in range(0, self.count, self.step):
-            rows = slice(start, min(start + self.step, self.count))
+        for start in range(self.own.start, self.own.stop, self.step):
+            rows = slice(start, min(start + self.step, self.own.stop))
             yield rows, self.make(rows)
+
+    def joined(self, parts: Sequence[Tensor]) -> Tensor:
+        """All rows, along axis 1, of what was computed from some at a time."""
+        own = torch.cat(list(parts), 1)
+        return own if self.sharing is None else self.sharing.joined(own, self.count)
+
+    def summed(self, own: Tensor) -> Tensor:
+        """The sum over all rows, of that over the own ones."""
+        return own if self.sharing is None else self.sharing.reduced(own)
 
 
 def pieces(rows: Rows[tuple[Tensor, ...]], row_bytes: float) -> Iterator[tuple[slice, tuple[Tensor, ...]]]:

@@ -33,6 +33,7 @@ from m3g.solvers.sampled.product_kernel import SHARP, product_list
 from m3g.solvers.sampled.proposals import anchors_of, true_tuples, tuple_list
 from m3g.solvers.sampled.tuple_kernel import full_list
 from m3g.solvers.shared.memory import memory_limit
+from m3g.solvers.shared.processes import processes, read
 
 # Draws of one component; half of them go to each half of the samples.
 DRAWS_EACH = 4
@@ -74,11 +75,11 @@ class Found:
     contradicted: Tensor | None = None
 
     def relative_gradient_error(self) -> float:
-        return float(self.error.gradient.max())
+        return read(self.error.gradient)
 
     def worst(self) -> float:
         """One number to choose by: errors of first order, and the sign that they are not all."""
-        return float((self.error.gradient + self.error.bias).max())
+        return read(self.error.gradient + self.error.bias)
 
     def doubtful(self) -> bool:
         return self.check is not None and self.check.doubtful(self.error)
@@ -136,7 +137,7 @@ class Rounds:
         for l in range(self.problem.k):
             logits = self.log_kernel.conditional(l, tuples)
             ranges.append((logits.amax(2) - logits.amin(2)).mean(1).max())
-        steep = float(torch.stack(ranges).max()) / STEEP
+        steep = read(torch.stack(ranges)) / STEEP
         stages = math.ceil(math.log(steep) / math.log(EPSILON_RATIO)) if steep > 1 else 0
         return [self.epsilon * EPSILON_RATIO**stage for stage in range(stages, 0, -1)]
 
@@ -148,7 +149,9 @@ class Rounds:
         # Where nothing is sampled, what tol leaves is all the error there is: a few more steps take it away.
         last = self._ascended(listed, log_scaling, self.tol, further=MOST_FURTHER)
         nothing = torch.zeros_like(last.left)
-        return Found(None, listed, last.point, SamplingError(last.left, nothing, nothing))
+        # Where processes share the solve, gradients are found while they exchange.
+        gradients = None if processes() is None else self.problem.detached().gradient(last.point.coupling)
+        return Found(None, listed, last.point, SamplingError(last.left, nothing, nothing, gradients))
 
     def _sampled(self, log_scaling: Tensor, form: str, rounds: int) -> Found:
         last: ListPoint | None = None
@@ -179,7 +182,7 @@ class Rounds:
     def _takes_products(self, form: str) -> bool:
         if form == "tuples" or not self.log_kernel.has_products:
             return False
-        return form == "products" or bool(self.log_kernel.sharpness() <= SHARP)
+        return form == "products" or read(self.log_kernel.sharpness()) <= SHARP
 
     def refine(self, found: Found, rank: int) -> Found:
         """The same form of list once more, with what the check found among its centres."""

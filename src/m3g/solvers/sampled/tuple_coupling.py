@@ -103,13 +103,18 @@ class TupleCoupling(ListedCoupling):
             for piece in self._pieces(place):
                 add(out, piece.times().squeeze(2), block.columns[:, piece.rows])
                 there += piece.transposed_times().squeeze(2)
-        return out
+        return self._summed(out)
+
+    def _summed(self, own: Tensor) -> Tensor:
+        """The sum over the rows of all blocks, of that over the own ones."""
+        return self.listed.tables[0].summed(own)
 
     def _totals(self, place: int) -> Tensor:
         """Total of every row (b, s), in float64."""
         if self.tilt is None:
             return (self.row_scales[place] * self.row_sums[place]).to(self.listed.base.dtype)
-        return torch.cat([piece.times() for piece in self._pieces(place)], 1).squeeze(2).to(self.listed.base.dtype)
+        found = self.listed.tables[place].joined([piece.times() for piece in self._pieces(place)])
+        return found.squeeze(2).to(self.listed.base.dtype)
 
     def sample_weights(self) -> Tensor:
         """Total of the rows of every sample, over all blocks: (b, s)."""
@@ -139,10 +144,11 @@ class TupleCoupling(ListedCoupling):
         b, device = listed.base.shape[0], listed.base.device
         out = {(l, m): torch.zeros(b, sizes[l] * sizes[m], dtype=listed.base.dtype, device=device) for l, m in edges}
         for place, block in enumerate(listed.blocks):
-            totals = self._totals(place)
+            own = self.listed.tables[place].own
+            totals = self._totals(place)[:, own]
             for l, m in edges:
                 if block.l not in (l, m):
-                    index = block.tuples[..., l] * sizes[m] + block.tuples[..., m]
+                    index = block.tuples[:, own, l] * sizes[m] + block.tuples[:, own, m]
                     add(out[l, m], totals, index.unsqueeze(-1))
             here = [edge for edge in edges if block.l in edge]
             for piece in self._pieces(place) if here else ():
@@ -152,7 +158,7 @@ class TupleCoupling(ListedCoupling):
                     found = put(entries, block.tuples[:, piece.rows, other], sizes[other])
                     out[l, m] += (found.transpose(1, 2) if block.l == l else found).reshape(out[l, m].shape)
         dtype = self.row_scales[0].dtype
-        return {(l, m): flat.reshape(-1, sizes[l], sizes[m]).to(dtype) for (l, m), flat in out.items()}
+        return {(l, m): self._summed(flat).reshape(-1, sizes[l], sizes[m]).to(dtype) for (l, m), flat in out.items()}
 
     def pull(self, points: Tensor) -> Tensor:
         """m_l x_l + Σ_{m ≠ l} P_lm x_m = Σ_t P(t) Σ_m x_m[t_m] over the tuples through each point, in O(k s n d)."""
@@ -180,7 +186,7 @@ class TupleCoupling(ListedCoupling):
                 for position in range(k - 1):
                     add_rows(out, whole, columns[..., position])
                 there += piece.transposed_times(fixed) + piece.transposed_times() * own
-        return out
+        return self._summed(out)
 
     def product_pull(self, points: Tensor) -> Tensor:
         """Σ_t P(t) Π_{m ≠ l} x_m[t_m] over the tuples through each point of a view l, in O(k s n d)."""
@@ -196,7 +202,7 @@ class TupleCoupling(ListedCoupling):
                 pulled = piece.times(own)
                 for position in range(k - 1):
                     add_rows(out, without[position].mul_(pulled), columns[..., position])
-        return out
+        return self._summed(out)
 
     def draw(self, count: int, draws: Draws) -> Tensor:
         """Tuples (b, count, k) of the coupling, an equal share from each block."""
@@ -207,10 +213,12 @@ class TupleCoupling(ListedCoupling):
             chosen = systematic(self._totals(place), share, draws)
             levels = draws.uniform(*chosen.shape)
             tuples = pick(block.tuples, chosen)
+            tuples[..., block.l] = 0
             for piece in self._pieces(place):
                 choose_within(
                     tuples[..., block.l], piece.table, piece.column.squeeze(2), chosen - piece.rows.start, levels
                 )
+            tuples[..., block.l] = self._summed(tuples[..., block.l])
             out.append(tuples)
         return torch.cat(out, 1)
 
@@ -227,7 +235,7 @@ class TupleCoupling(ListedCoupling):
                     here = block.tuples[:, piece.rows, m : m + 1]
                     index = index * size + (torch.arange(size, device=out.device) if m == block.l else here)
                 out.scatter_add_(1, index.reshape(b, -1), entries.reshape(b, -1).to(out.dtype))
-        return [(slice(0, sizes[0]), out.reshape(b, *sizes).to(self.row_scales[0].dtype))]
+        return [(slice(0, sizes[0]), self._summed(out).reshape(b, *sizes).to(self.row_scales[0].dtype))]
 
 
 def add(out: Tensor, values: Tensor, index: Tensor) -> None:

@@ -80,7 +80,7 @@ class TupleList(Listed):
             row_bytes = item_bytes * max(self.sizes[block.l], self.log_kernel.features)
             step = rows_at_once(count, row_bytes=row_bytes, total_bytes=total_bytes, device=device)
             make = partial(block_table, self.log_kernel, block, self.part(log_scaling, block.l), once=not self.exact)
-            tables.append(Rows(make, count=count, step=step))
+            tables.append(Rows(make, count=count, step=step, shared=True))
         return replace(self, base=log_scaling, tables=tables)
 
     def part(self, vector: Tensor, l: int) -> Tensor:
@@ -114,8 +114,8 @@ class TupleList(Listed):
                 scales.append(log_scale)
                 found.append(torch.bmm(table, column.unsqueeze(2)).squeeze(2))
             columns.append(column)
-            sums.append(torch.cat(found, 1))
-            logs.append(block.log_rest + torch.cat(scales, 1) + pick(log_scaling, block.columns).sum(-1))
+            sums.append(tables.joined(found))
+            logs.append(block.log_rest + tables.joined(scales) + pick(log_scaling, block.columns).sum(-1))
         peak = torch.stack([log.amax(1) for log in logs]).amax(0).unsqueeze(1)
         rows = [(log - peak).exp().to(total.dtype) for log, total in zip(logs, sums)]
         wide = log_scaling.dtype

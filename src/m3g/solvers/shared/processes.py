@@ -28,8 +28,8 @@ class SharedSolveError(RuntimeError):
 
 
 def processes() -> Processes | None:
-    """The processes that share the solve that runs here; None where it has no others."""
-    return _sharing.get()
+    """The processes that share the solve that runs here; None where it has no others, as in compiled code."""
+    return None if torch.compiler.is_compiling() else _sharing.get()
 
 
 def read(numbers: Tensor) -> float:
