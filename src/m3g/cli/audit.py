@@ -26,9 +26,7 @@ def arguments(parser: Any, name: str) -> None:
     parser.add_argument("run", type=str, help="the folder of a run that was trained with --mismatch true")
     parser.add_argument("--count", type=int | None, default=None, help="how many entries; by default the doubtful ones")
     parser.add_argument("--out", type=str, default=None, help="a .csv file to write instead of a table on the screen")
-    parser.add_argument(
-        "--trust", action="store_true", help="allow encoder classes from outside m3g, torch.nn and transformers"
-    )
+    parser.add_run_options()
 
 
 def run(args: Any, name: str) -> int:

@@ -31,11 +31,7 @@ def arguments(parser: Any, name: str) -> None:
     parser.add_argument(
         "--views", type=str, nargs="+", default=None, help="new objects: files of any of the views, as NAME=FILE"
     )
-    parser.add_argument(
-        "--trust",
-        action="store_true",
-        help="allow encoder classes from outside m3g, torch.nn and transformers",
-    )
+    parser.add_run_options()
 
 
 def run(args: Any, name: str) -> int:
@@ -44,6 +40,7 @@ def run(args: Any, name: str) -> int:
     from m3g.data.tables import omics
     from m3g.training.runs.embed import embed_run
     from m3g.training.runs.files import atomic
+    from m3g.training.runs.location import located
     from m3g.training.runs.new_data import embed_new
 
     suffix = Path(args.out).suffix if Path(args.out).suffix in omics.SUFFIXES else ".npz"
@@ -65,7 +62,7 @@ def run(args: Any, name: str) -> int:
         with atomic(out) as file:
             np.savez(file, **content)
     else:
-        table = args.table or args.run.open().data_options.get("table")
+        table = args.table or located(args.run.open(), args.run).data_options.get("table")
         if table is None or Path(table).suffix != suffix:
             raise ValueError(
                 f"--out must be an .npz file unless the cells come from a {suffix} file, got {args.out!r}."

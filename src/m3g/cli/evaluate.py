@@ -31,11 +31,7 @@ def arguments(parser: Any, name: str) -> None:
         default=None,
         help="also the paper's probes from 10, 50, 100 and 1000 labels per class; by default for signals",
     )
-    parser.add_argument(
-        "--trust",
-        action="store_true",
-        help="allow encoder classes from outside m3g, torch.nn and transformers",
-    )
+    parser.add_run_options()
 
 
 def run(args: Any, name: str) -> int:

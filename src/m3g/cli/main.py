@@ -8,6 +8,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from pathlib import Path
 
 from m3g._values import meant
 from m3g.cli.interrupts import INTERRUPTED, accept_interrupts, started_by_command
@@ -125,6 +126,10 @@ def _open_runs(args: argparse.Namespace) -> None:
         args.runs = [Run.find(run) for run in args.runs]
     for run in getattr(args, "runs", None) or filter(None, [getattr(args, "run", None)]):
         run.open()
+        if getattr(args, "data_root", None) is not None:
+            run.data_root = Path(args.data_root)
+            if not run.data_root.is_dir():
+                raise ValueError(f"--data-root must be a folder that exists, got {args.data_root!r}.")
 
 
 def _fail(message: str, debug: bool, *, code: int = USER_ERROR) -> int:

@@ -48,6 +48,13 @@ class Parser(argparse.ArgumentParser):
             more.setdefault("metavar", None if names[0][0] != "-" else names[0].lstrip("-").rpartition(".")[2].upper())
         return super().add_argument(*names, **more)
 
+    def add_run_options(self) -> None:
+        """Options of the commands that read the network and the data of a finished run."""
+        self.add_argument("--data-root", type=str, default=None, help="the folder of the run's data, if it was moved")
+        self.add_argument(
+            "--trust", action="store_true", help="allow encoder classes from outside m3g, torch.nn and transformers"
+        )
+
     def parse(self, words: Sequence[str], *, also: Callable[[], Sequence[str]] = tuple) -> argparse.Namespace:
         """The arguments; an unknown option is an error that suggests one of those there are, or of `also`."""
         args, unknown = self.parse_known_args(words)

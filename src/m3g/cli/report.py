@@ -32,9 +32,7 @@ def arguments(parser: Any, name: str) -> None:
         parser.add_argument(
             "--out", type=str, default=None, help="a new .html file; by default RUN/report.html, rewritten"
         )
-        parser.add_argument(
-            "--trust", action="store_true", help="allow encoder classes from outside m3g, torch.nn and transformers"
-        )
+        parser.add_run_options()
 
 
 def run(args: Any, name: str) -> int:

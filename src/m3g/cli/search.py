@@ -40,9 +40,7 @@ def arguments(parser: Any, name: str) -> None:
     parser.add_argument("--split", type=str, default="all", help="search in train, val, test or all")
     parser.add_argument("--itself", type=bool, default=False, help="let a row find itself")
     parser.add_argument("--out", type=str, default=None, help="a .csv file for the table; it must not exist yet")
-    parser.add_argument(
-        "--trust", action="store_true", help="allow encoder classes from outside m3g, torch.nn and transformers"
-    )
+    parser.add_run_options()
 
 
 def run(args: Any, name: str) -> int:

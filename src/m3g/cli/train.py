@@ -178,7 +178,7 @@ def run(args: Namespace, name: str) -> int:
         elif not resume and is_first():
             folder.refuse_existing()  # before the data is read, which may take long
         loggers = stack.enter_context(Loggers(config, folder))
-        data = build_data(config)
+        data = build_data(config, folder if resume else None)
         fit(
             config,
             folder,

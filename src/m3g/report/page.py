@@ -12,6 +12,9 @@ from m3g.evaluation import METRICS
 from m3g.report.compare import NOTE, PAIRED, Measured, cell, comparison, differences, is_share
 from m3g.report.facts import RunFacts
 
+# of the environment: shown elsewhere, and paths of the machine, which a page for others need not have
+NOT_LISTED = ("command", "directory", "directory_from_run")
+
 
 def page(runs: Sequence[RunFacts]) -> str:
     """One HTML page of runs. What comes from the user is text: escaped here, or set as text by the script."""
@@ -76,7 +79,7 @@ def _run(run: RunFacts, number: int) -> str:
         f"<figure><figcaption>{escape(name)}</figcaption>{_curve(*xy)}</figure>" for name, xy in run.curves.items()
     )
     command = str(run.environment.get("command", ""))
-    facts = [[str(name), json.dumps(value)] for name, value in run.environment.items() if name != "command"]
+    facts = [[str(name), json.dumps(value)] for name, value in run.environment.items() if name not in NOT_LISTED]
     return f"""<section><h2>{escape(run.name)}</h2>
 <p>To repeat it: <code>{escape(command)}</code>, or save the settings below as a file and use
 <code>m3g train --config FILE</code>.</p>

@@ -19,6 +19,8 @@ from m3g.training.loop.module import KEPT_VIEWS, MultiViewModule
 from m3g.training.loop.seeds import seed_everything
 from m3g.training.mismatch.reliability import Mismatch
 from m3g.training.runs.export import network
+from m3g.training.runs.folder import Run
+from m3g.training.runs.location import located
 from m3g.training.settings.config import Config
 from m3g.training.settings.views import reading, settled
 
@@ -29,8 +31,12 @@ QUICK_STEP = 6e7
 CORE_FLOPS = 5e10
 
 
-def build_data(config: Config) -> data_sets.ViewsData:
-    """The data module of a configuration; the run's seed also fixes its order unless the options do."""
+def build_data(config: Config, run: Run | None = None) -> data_sets.ViewsData:
+    """The data module of a configuration; the run's seed also fixes its order unless the options do.
+
+    With `run`, the folder of an existing run, data files are found from any directory.
+    """
+    config = config if run is None else located(config, run)
     kind = data_sets.find(config.data)
     options = {"seed": config.seed, **config.data_options}
     if "view" in inspect.signature(kind).parameters:

@@ -125,7 +125,7 @@ def _fit(
         kept = checkpoint.read_checkpoint(folder.checkpoint)  # a damaged one is an error before anything is touched
     elif not resume and first:
         folder.refuse_existing()
-    data = build_data(config) if data is None else data
+    data = build_data(config, folder if resume else None) if data is None else data
     config = settled(config, data)
     data.sampler()  # refuses a batch larger than the data before anything is written
     module = build_module(config, data, trust=trust)

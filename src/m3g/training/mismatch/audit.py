@@ -75,8 +75,9 @@ def audit(
     entries = read_entries(run)
     doubtful = [entry for entry in entries if entry.log_odds < 0]
     first = doubtful if count is None else entries[: checks.positive_int("count", count)]
-    config = Run.of(run).open()
-    data = build_data(config)
+    folder = Run.of(run)
+    config = folder.open()
+    data = build_data(config, folder)
     seen = embed(load(run, trust=trust, scaled=True), data, "train")
     assert seen.embeddings is not None
     index: Tensor = data.datasets["train"].index  # type: ignore[attr-defined]
@@ -96,8 +97,9 @@ def nothing_found(run: str | os.PathLike[str]) -> str:
     entries = read_entries(run)
     if any(entry.log_odds < 0 for entry in entries):
         return ""
-    config = Run.of(run).open()
-    data = build_data(config)
+    folder = Run.of(run)
+    config = folder.open()
+    data = build_data(config, folder)
     unseen = data.k * data.num_rows("train") - len(entries)
     if not entries:
         return (

@@ -29,7 +29,7 @@ def embed_run(
     run = Run.of(run)
     config = run.open()
     net = load(run, trust=trust, scaled=True) if net is None else net
-    data = build_data(config)
+    data = build_data(config, run)
     names = [name for name in data.datasets if split in ("all", name) and data.num_rows(name)]
     if not names:
         raise ValueError(f"split must be one with rows in it, got {split!r}, which has none.")

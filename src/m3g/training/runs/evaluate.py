@@ -89,7 +89,7 @@ def evaluate_run(
     folder = Run.of(run)
     config = folder.open()
     net = folder.net or load(folder, trust=trust, scaled=True)
-    data = build_data(config) if data is None else data
+    data = build_data(config, folder) if data is None else data
     if isinstance(net, TrainedNet):
         trained, given = net.view_shapes, [tuple(shape) for shape in data.view_shapes]
         if trained != given:

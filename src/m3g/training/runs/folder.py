@@ -75,6 +75,7 @@ class Run:
         self.rows = self.path / "rows.csv"
         self.plots = self.path / "plots"
         self.mismatch = self.path / "mismatch.csv"
+        self.data_root: Path | None = None  # where to look first for data files, see `m3g.training.runs.location`
         self.net: MultiViewNet | None = None  # after training, while it is in memory
         self._lock: Lock | None = None
         self._settings: Config | None = None
@@ -116,6 +117,7 @@ class Run:
         """Make the folder with its configuration; an existing one is never touched."""
         self.refuse_existing()
         facts = environment()  # asks git, so before there is anything that a kill could leave behind
+        facts |= {"directory": os.getcwd(), "directory_from_run": os.path.relpath(os.getcwd(), self.path)}
         # built under another name and renamed, so that a folder of this name is always complete
         building = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
         try:

@@ -87,7 +87,7 @@ def export(
         raise ValueError(f"precision must be fp32 with format {format!r}, got {precision!r}.")
     for package in ("onnx", "onnxscript", "onnxruntime") if format == "onnx" else ():
         _checks.extra(package, "onnx")
-    folder, path = Run(run), Path(out)
+    folder, path = Run.of(run), Path(out)
     if path.exists():
         raise ValueError(f"--out must be a folder that does not exist yet, but {path} does: choose another name.")
     net: Any = load(folder.path, trust=trust).float()
@@ -145,7 +145,7 @@ def _write(net: TrainedNet, rows: Rows, folder: Path, format: str, precision: st
 def _rows(run: Run, net: TrainedNet, *, required: bool) -> Rows:
     """Test rows of the run, unscaled; where its data cannot be read, rows drawn at random."""
     try:
-        data = build_data(run.open())
+        data = build_data(run.open(), run)
         split = next(name for name in ("test", "val", "train") if data.num_rows(name) > 1)
         views, mask, _ = data.arrays(split, most=ROWS)  # type: ignore[arg-type]
         scalings = data.scaling or [None] * len(views)

@@ -1,0 +1,79 @@
+"""Where the data files of a run are: the paths in its settings are as the user gave them, perhaps elsewhere."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from m3g import data as data_sets
+from m3g.training.runs.folder import Run
+from m3g.training.settings.config import Config
+
+
+def located(config: Config, run: Run) -> Config:
+    """The settings of a run with paths of data files that exist.
+
+    Candidates, in this order: below `run.data_root`, if given; in the directory in which the run was trained; at the
+    same place relative to the run folder, for a run that was moved together with its data; in the current directory.
+    """
+    options = dict(config.data_options)
+    for name, parameter in inspect.signature(data_sets.find(config.data)).parameters.items():
+        given = options.get(name)
+        if "Path" not in str(parameter.annotation) or not given:
+            continue
+        several = isinstance(given, (list, tuple))
+        found = [_find(f"data_options.{name}", str(path), run) for path in (given if several else [given])]
+        options[name] = found if several else found[0]
+    view = {name: _with_model(own, run) for name, own in config.view.items()}
+    return replace(config, data_options=options, view=view, encoder_options=_with_model(config.encoder_options, run))
+
+
+def _find(option: str, given: str, run: Run) -> str:
+    at = max(given.rfind(f"{suffix}:") + len(suffix) if f"{suffix}:" in given else -1 for suffix in (".npz", ".mat"))
+    path, key = (given, "") if at < 0 else (given[:at], given[at:])
+    for candidate in _candidates(Path(path), run):
+        if candidate.exists():
+            return f"{candidate}{key}"
+    trained = _noted(run).get("directory")
+    where = f" (the run was trained in {trained})" if trained and not Path(path).is_absolute() else ""
+    below = "" if run.data_root is None else f", also below {run.data_root}"
+    raise ValueError(
+        f"{option} of {run} must be a file that exists, but there is none at {path}{where}{below}: it was moved or "
+        "deleted; name the folder that it is in with --data-root."
+    )
+
+
+def _candidates(path: Path, run: Run) -> Iterator[Path]:
+    parts = [part for part in path.parts if part not in (path.anchor, "..", ".")]
+    if run.data_root is not None:
+        yield from (run.data_root.joinpath(*parts[first:]) for first in range(len(parts)))
+    noted = _noted(run)
+    directory, relative = (noted.get(name) for name in ("directory", "directory_from_run"))
+    if isinstance(directory, str):
+        yield Path(directory, path)  # an absolute path stays itself
+    if isinstance(relative, str):
+        inside = os.path.relpath(path, directory) if path.is_absolute() and isinstance(directory, str) else path
+        yield Path(os.path.normpath(run.path.resolve() / relative / inside))
+    yield path
+
+
+def _noted(run: Run) -> Mapping[str, Any]:
+    """The content of `environment.json`; empty where there is none."""
+    try:
+        content = json.loads(run.environment.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _with_model(options: Mapping[str, Any], run: Run) -> dict[str, Any]:
+    """The options of an encoder with the folder of its pretrained model, if that is a folder and not on the hub."""
+    model = options.get("model")
+    if not isinstance(model, str) or "/" not in model:
+        return dict(options)
+    return {**options, "model": next((str(path) for path in _candidates(Path(model), run) if path.is_dir()), model)}
