@@ -66,10 +66,16 @@ def wandb_records(content, block=2**15):
 
 
 @pytest.mark.slow
-def test_wandb_offline(views, tmp_path):
+def test_wandb_offline(views, tmp_path, monkeypatch):
+    import wandb
     from wandb.proto import wandb_internal_pb2
 
+    monkeypatch.setenv("WANDB_X_SERVICE_WAIT", "300")  # seconds; 30 by default, which a busy machine can exceed
+    monkeypatch.chdir(tmp_path.parent)
+    wandb.init(mode="offline").finish()  # another run of the process, elsewhere
+    monkeypatch.chdir(tmp_path)
     assert main(["train", *views, "--logger", "wandb", "--out", "run"]) == 0
+    wandb.teardown()  # `finish` returns before the service has written the file
     (path,) = tmp_path.glob("wandb/offline-run-*/run-*.wandb")
     summary, config, losses = {}, {}, 0
     for content in wandb_records(path.read_bytes()):

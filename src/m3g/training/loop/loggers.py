@@ -69,11 +69,13 @@ class Loggers:
         if name == "csv":
             return CSVLogger(path, name="csv")
         if name == "wandb":
-            place = os.environ.get("WANDB_DIR", ".")
+            # Its service resolves relative paths against the directory in which the first run of the process started.
+            place = os.path.abspath(os.environ.get("WANDB_DIR", "."))
             project = os.environ.get("WANDB_PROJECT", PROJECT)
             return WandbLogger(name=title, project=project, save_dir=place, id=identifier or uuid.uuid4().hex[:8])
         if name == "mlflow":
-            address = os.environ.get("MLFLOW_TRACKING_URI", "sqlite:///mlflow.db")
+            # MLflow keeps one store per address and process, whatever the working directory.
+            address = os.environ.get("MLFLOW_TRACKING_URI", f"sqlite:///{os.path.abspath('mlflow.db')}")
             project = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)
             return MLFlowLogger(project, run_name=title, tracking_uri=address, run_id=identifier)
         project = os.environ.get("TRACKIO_PROJECT", PROJECT)

@@ -1,0 +1,12 @@
+"""For scikit-learn: k views in, one representation out.
+
+`MultiViewEmbedding` takes a list or a dict of k arrays or DataFrames, or `Views` of them, whose rows `GridSearchCV` and
+`cross_val_score` can split. `ColumnBlockEmbedding` takes one table whose columns are the views, which is what
+`Pipeline` passes on.
+"""
+
+from m3g.sklearn.blocks import ColumnBlockEmbedding
+from m3g.sklearn.embedding import MultiViewEmbedding
+from m3g.sklearn.views import Views
+
+__all__ = ["ColumnBlockEmbedding", "MultiViewEmbedding", "Views"]

@@ -1,0 +1,93 @@
+"""`ColumnBlockEmbedding`: one table whose columns are the views, which is what `Pipeline` passes on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from sklearn.utils import _safe_indexing
+from sklearn.utils._indexing import _get_column_indices  # as in ColumnTransformer
+from sklearn.utils.validation import validate_data
+
+from m3g.sklearn.embedding import MultiViewEmbedding
+from m3g.sklearn.views import Views
+
+Blocks = int | Sequence[int] | Mapping[str, Any]
+
+
+class ColumnBlockEmbedding(MultiViewEmbedding):
+    """`MultiViewEmbedding` of one table whose columns are the views.
+
+    Args:
+        blocks: the columns of every view, as `ColumnTransformer` takes them: a dict from the name of a view to column
+            names, indices, a slice or a callable such as `make_column_selector`; other columns are not used. Or the
+            numbers of columns of k views side by side, which add up to those of X; or k, for views of about one size.
+        others: as in `MultiViewEmbedding`.
+
+    A block of a row may be NaN throughout, a missing view. The tag `allow_nan` stays false, since NaN in a single entry
+    is refused.
+
+    Example:
+        >>> from sklearn.linear_model import LogisticRegression
+        >>> from sklearn.pipeline import make_pipeline
+        >>> rng = np.random.default_rng(0)
+        >>> X, y = rng.standard_normal((60, 9)), np.arange(60) % 2
+        >>> model = make_pipeline(ColumnBlockEmbedding([4, 5], epochs=1, random_state=0), LogisticRegression())
+        >>> model.fit(X, y).predict(X).shape
+        (60,)
+    """
+
+    def __init__(
+        self,
+        blocks: Blocks = 2,
+        *,
+        n_components: int = 16,
+        loss: str = "m3g",
+        loss_options: Mapping[str, Any] | None = None,
+        width: int = 128,
+        depth: int = 2,
+        epochs: int = 20,
+        batch_size: int = 64,
+        learning_rate: float = 2e-3,
+        random_state: Any = None,
+    ) -> None:
+        self.blocks = blocks
+        super().__init__(
+            n_components,
+            loss=loss,
+            loss_options=loss_options,
+            width=width,
+            depth=depth,
+            epochs=epochs,
+            batch_size=batch_size,
+            learning_rate=learning_rate,
+            random_state=random_state,
+        )
+
+    def _views(self, X: Any, *, first: bool) -> Views:
+        if isinstance(self.blocks, Mapping):
+            validate_data(self, X, reset=first, skip_check_array=True)
+            if first:
+                chosen = {str(name): part(X) if callable(part) else part for name, part in self.blocks.items()}
+                self.columns_ = {name: _get_column_indices(X, part) for name, part in chosen.items()}
+            parts = {name: _safe_indexing(X, columns, axis=1) for name, columns in self.columns_.items()}
+            return super()._views(parts, first=first)
+        X = validate_data(
+            self, X, dtype=np.float64, ensure_all_finite="allow-nan", ensure_min_samples=1 + first, reset=first
+        )
+        if first:
+            self.widths_ = self._widths(X.shape[1])
+        return super()._views(np.split(X, np.cumsum(self.widths_)[:-1], axis=1), first=first)
+
+    def _widths(self, columns: int) -> list[int]:
+        if isinstance(self.blocks, (int, np.integer)):
+            if not 2 <= self.blocks <= columns:
+                raise ValueError(
+                    f"blocks must be from 2 to the number of columns, got {self.blocks}: n_features = {columns}."
+                )
+            return [len(part) for part in np.array_split(np.arange(columns), self.blocks)]
+        widths = [int(width) for width in self.blocks]
+        if len(widths) < 2 or min(widths) < 1 or sum(widths) != columns:
+            raise ValueError(f"blocks must be k >= 2 widths that add up to the {columns} columns of X, got {widths}.")
+        return widths

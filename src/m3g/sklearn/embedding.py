@@ -1,0 +1,264 @@
+"""`MultiViewEmbedding`: a list or a dict of tables in, one representation out."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils import check_random_state
+from sklearn.utils._set_output import _get_output_config
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from m3g import _checks, losses
+from m3g.evaluation.retrieval import retrieval
+from m3g.nets import MultiViewNet, build_net
+from m3g.sklearn.views import Views, as_views
+from m3g.training.loop.light import clip, descend
+from m3g.training.loop.optim import AdamSettings, adamw
+from m3g.training.loop.schedules import warmup_cosine
+
+QUICK_TUPLES = 2e7  # n ** k up to which an exact solve takes some tens of milliseconds
+Tables = Sequence[Any] | Mapping[str, Any] | Views
+
+
+class MultiViewEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """Encoders of k views into one space, trained with a loss of k views.
+
+    Args:
+        n_components: features of the representation.
+        loss: a name of `m3g.losses.available()` that needs no teacher.
+        loss_options: its options, `{"temperature": 0.2}` say.
+        width, depth: of the encoders, one perceptron per view.
+        epochs: passes over the rows.
+        batch_size: rows compared at a time.
+        learning_rate: the peak of the schedule of AdamW.
+        random_state: fixes initial weights and order; the result is then the same in every run on one machine.
+
+    Views are a list of arrays or DataFrames, or a dict of them by name, where a name that `transform` does not get is a
+    missing view. A row that is NaN throughout a view is missing there; the loss leaves it out. Features are
+    standardised. With more views than an exact solve takes quickly, the losses `m3g` and `kl` compare all subsets of
+    three views in turn.
+
+    Attributes:
+        net_: the trained network.
+        n_views_, n_features_: k, and the number of features of each view.
+        view_names_, feature_names_: the names of the views and of their columns, None where there are none.
+        loss_curve_: the mean loss of every epoch.
+
+    Example:
+        >>> rng = np.random.default_rng(0)
+        >>> objects = rng.standard_normal((64, 4))
+        >>> views = [objects @ rng.standard_normal((4, d)) for d in (5, 6, 7)]
+        >>> model = MultiViewEmbedding(n_components=3, epochs=2, random_state=0).fit(views)
+        >>> model.transform([views[0], None, None]).shape  # new rows of which one view is known
+        (64, 3)
+        >>> model.get_feature_names_out().tolist()
+        ['multiviewembedding0', 'multiviewembedding1', 'multiviewembedding2']
+    """
+
+    def __init__(
+        self,
+        n_components: int = 16,
+        *,
+        loss: str = "m3g",
+        loss_options: Mapping[str, Any] | None = None,
+        width: int = 128,
+        depth: int = 2,
+        epochs: int = 20,
+        batch_size: int = 64,
+        learning_rate: float = 2e-3,
+        random_state: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.loss = loss
+        self.loss_options = loss_options
+        self.width = width
+        self.depth = depth
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.random_state = random_state
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.n_components
+
+    def fit(self, X: Tables, y: Any = None) -> MultiViewEmbedding:
+        """Train on k tables (n, d_l) whose row i is the same object; y is not used."""
+        views = self._first(X)
+        per_epoch = self._steps(len(views))
+        total = self.epochs * per_epoch
+
+        def rate(step: int) -> float:
+            warmup = min(2 * per_epoch, total // 10)
+            return warmup_cosine(step, total=total, warmup=warmup, peak=self.learning_rate, floor=0.0)
+
+        self.loss_curve_ = self._train(views, epochs=self.epochs, rate=rate)
+        return self
+
+    def partial_fit(self, X: Tables, y: Any = None) -> MultiViewEmbedding:
+        """Make one pass over these rows at the learning rate `learning_rate`; y is not used.
+
+        The first call sets up the network and requires every view; `fit` counts as one. Later calls may lack views, and
+        update the means and scales of the features.
+        """
+        new = not hasattr(self, "net_")
+        views = self._first(X) if new else self._views(X, first=False)
+        if not new:
+            _check_rows(views)
+            for scaler, array in zip(self._scalers, views.arrays):
+                if array is not None:
+                    scaler.partial_fit(array)
+        curve = [] if new else self.loss_curve_
+        self.loss_curve_ = curve + self._train(views, epochs=1, rate=lambda step: self.learning_rate)
+        return self
+
+    def transform(self, X: Tables) -> Any:
+        """(n, n_components): the mean of the unit embeddings of the views that a row has; None is a missing view.
+
+        `set_output(transform="pandas")` gives a DataFrame with the index of the views.
+        """
+        points, mask, views = self._embed(X)
+        alone = (~mask.any(0)).nonzero()
+        if len(alone):
+            raise ValueError(f"X must have at least one view of every row, got none in row {int(alone[0])}.")
+        weight = mask.double().unsqueeze(-1)
+        found = np.asarray((normalize(points, dim=-1) * weight).sum(0) / weight.sum(0))
+        if views.index is not None and _get_output_config("transform", self)["dense"] == "pandas":
+            return _checks.extra("pandas", "train").DataFrame(found, index=views.index)  # columns are named outside
+        return found
+
+    def transform_views(self, X: Tables) -> np.ndarray:
+        """(k, n, n_components): every view's embedding by itself, NaN where a row lacks it."""
+        points, mask, _ = self._embed(X)
+        return np.asarray(torch.where(mask.unsqueeze(-1), points, torch.nan))
+
+    def score(self, X: Tables, y: Any = None) -> float:
+        """R@1: how often the nearest row in another view is the same object; the mean over ordered pairs of views.
+
+        More rows are harder to search, so scores of different numbers of rows cannot be compared. y is not used.
+        """
+        points, mask, _ = self._embed(X)
+        recall = retrieval(points, mask=mask).recall[1]
+        return float(recall[~torch.eye(self.n_views_, dtype=torch.bool)].mean())
+
+    def _first(self, X: Tables) -> Views:
+        """Validate the settings and the views of a first fit, and set up scales, network and random numbers."""
+        for name in ("n_components", "width", "depth", "epochs", "batch_size"):
+            _checks.positive_int(name, getattr(self, name))
+        _checks.positive("learning_rate", self.learning_rate)
+        views = self._views(X, first=True)
+        arrays = [array for array in views.arrays if array is not None]
+        if len(arrays) < max(2, len(views.arrays)):
+            raise ValueError(f"X must be k >= 2 arrays to fit, got {len(views.arrays)}, None among them or too few.")
+        if any(np.isnan(array).all() for array in arrays):
+            raise ValueError("X must have at least one row of every view, got a view that is NaN throughout.")
+        _check_rows(views)
+        self._loss()
+        self.n_views_, self.n_features_ = len(arrays), [array.shape[1] for array in arrays]
+        self.view_names_, self.feature_names_ = views.names, views.features
+        self._scalers = [StandardScaler().set_output(transform="default").fit(array) for array in arrays]
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        with torch.random.fork_rng(devices=[]):  # the user's own random numbers stay as they are
+            torch.manual_seed(seed)
+            self.net_: MultiViewNet = build_net(
+                [(d,) for d in self.n_features_],
+                encoder={"kind": "mlp", "width": self.width, "depth": self.depth},
+                projector={"hidden": None, "out_features": self.n_components},
+            )
+            self._random = torch.get_rng_state()
+        self._optimizer = adamw(self.net_, AdamSettings(self.learning_rate, (0.9, 0.95), 1e-8))
+        return views
+
+    def _views(self, X: Any, *, first: bool) -> Views:
+        """What a method is given as validated views, those of a later call in the order of the first."""
+        views = as_views(X)
+        return views if first else views.matched(self.view_names_, self.feature_names_, self.n_features_)
+
+    def _loss(self) -> losses.ViewLoss:
+        loss = losses.build(self.loss, **(self.loss_options or {}))
+        if loss.needs_teacher:
+            raise ValueError(f"loss must be one that works without a teacher, got {self.loss!r}.")
+        return loss
+
+    def _steps(self, n: int) -> int:
+        return max(1, n // self.batch_size)
+
+    def _train(self, views: Views, *, epochs: int, rate: Callable[[int], float]) -> list[float]:
+        loss, (inputs, mask) = self._loss(), self._inputs(views)
+        inputs = [view.float() for view in inputs]
+        n, k = mask.shape[1], len(inputs)
+        size, per_epoch = min(self.batch_size, n), self._steps(n)
+        subsets: list[list[int]] = [list(range(k))]
+        if loss.visits_all_tuples and size**k > QUICK_TUPLES:
+            subsets = [list(s) for s in itertools.combinations(range(k), 3)]
+        order = torch.empty(0)
+
+        def value(step: int) -> Tensor:
+            nonlocal order
+            epoch, place = divmod(step, per_epoch)
+            order = order if place else torch.randperm(n)
+            rows = order[place * size : (place + 1) * size]
+            points = self.net_([view[rows] for view in inputs])
+            found = torch.stack([_compared(loss, points[s], mask[s][:, rows]) for s in subsets]).mean()
+            if not math.isfinite(found.item()):
+                raise ValueError(f"the loss is no longer finite in epoch {epoch + 1}: try a smaller learning_rate.")
+            return found
+
+        self.net_.float().train()
+        with torch.random.fork_rng(devices=[]):
+            torch.set_rng_state(self._random)
+            steps = descend(
+                self._optimizer,
+                value,
+                steps=epochs * per_epoch,
+                rate=rate,
+                before_step=lambda: clip(self.net_.parameters(), 1.0),
+            )
+            curve = [found.item() for _, found in steps]
+            self._random = torch.get_rng_state()
+        self.net_.double().eval()
+        return [float(part) for part in np.reshape(curve, (epochs, per_epoch)).mean(1)]
+
+    def _inputs(self, views: Views) -> tuple[list[Tensor], Tensor]:
+        """k tensors of standardised features, zero where missing, and which rows have which view, (k, n)."""
+        inputs, mask = [], torch.zeros(len(views.arrays), len(views), dtype=torch.bool)
+        for l, array in enumerate(views.arrays):
+            if array is None:
+                inputs.append(torch.zeros(len(views), self.n_features_[l], dtype=torch.float64))
+                continue
+            mask[l] = torch.from_numpy(~np.isnan(array).all(1))
+            inputs.append(torch.from_numpy(self._scalers[l].transform(array)).nan_to_num(nan=0.0))
+        return inputs, mask
+
+    @torch.no_grad()
+    def _embed(self, X: Tables) -> tuple[Tensor, Tensor, Views]:
+        check_is_fitted(self, "net_")
+        views = self._views(X, first=False)
+        inputs, mask = self._inputs(views)
+        net: MultiViewNet = self.net_
+        points = torch.stack([net.embed_view(view, l) for l, view in enumerate(inputs)])
+        return points, mask, views
+
+
+def _check_rows(views: Views) -> None:
+    if len(views) < 2:
+        raise ValueError("X must have at least 2 rows, which are compared with each other, got 1 sample: n = 1.")
+    present = [~np.isnan(array).all(1) for array in views.arrays if array is not None]
+    if not np.any(present, axis=0).all():
+        raise ValueError("X must have at least one view of every row, got a row that is NaN throughout.")
+
+
+def _compared(loss: Any, points: Tensor, mask: Tensor) -> Tensor:
+    """The loss of the rows that have any of these views."""
+    seen = mask.any(0)
+    value: Tensor = loss(points[:, seen], mask=None if bool(mask.all()) else mask[:, seen])
+    return value

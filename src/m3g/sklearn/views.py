@@ -1,0 +1,128 @@
+"""k tables of the same rows, validated, and in a form whose rows scikit-learn can split."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from sklearn.utils import check_array
+
+from m3g import _values
+
+
+class Views:
+    """k tables (n, d_l) as n rows: `len` is n and indexing selects rows of every view.
+
+    Args:
+        arrays: a list of k arrays or DataFrames, or a dict of them by the name of the view. None is a missing view, a
+            row that is NaN throughout a view is missing there.
+
+    Cross-validation splits its rows; a plain list of k arrays would be split by views.
+
+    Attributes:
+        arrays: k arrays of float64, or None.
+        names: the names of the views, or None if `arrays` was a list.
+        features: the column names of every view, or None where it has none.
+        index: the pandas index of the rows, or None.
+
+    Example:
+        >>> from sklearn.model_selection import cross_val_score
+        >>> from m3g.sklearn import MultiViewEmbedding, Views
+        >>> rng = np.random.default_rng(0)
+        >>> objects = rng.standard_normal((60, 4))
+        >>> views = Views([objects @ rng.standard_normal((4, d)) for d in (5, 6, 7)])
+        >>> cross_val_score(MultiViewEmbedding(epochs=1, random_state=0), views, cv=3).shape
+        (3,)
+    """
+
+    def __init__(self, arrays: Sequence[Any] | Mapping[str, Any]) -> None:
+        if not isinstance(arrays, (list, tuple, Mapping)):
+            raise ValueError(
+                f"X must be a list or a dict of k arrays, one per view, got {type(arrays).__name__}: see "
+                "ColumnBlockEmbedding."
+            )
+        named = isinstance(arrays, Mapping)
+        self.names = [str(name) for name in arrays] if named else None
+        tables = list(arrays.values()) if isinstance(arrays, Mapping) else list(arrays)
+        if all(table is None for table in tables):
+            raise ValueError("X must have at least one view, got none.")
+        self.features = [_names(table) for table in tables]
+        self.arrays = [_array(table, self.title(l)) for l, table in enumerate(tables)]
+        lengths = sorted({len(array) for array in self.arrays if array is not None})
+        if len(lengths) > 1:
+            raise ValueError(f"X must be views of the same rows, got {lengths} rows.")
+        self.shape = (lengths[0],)
+        self.index: Any = None
+        for l, table in enumerate(tables):
+            index = table.index if hasattr(table, "iloc") else None  # a list has a method of that name
+            if index is not None and self.index is not None and not index.equals(self.index):
+                raise ValueError(
+                    f"X must be views with one index, got another one in {self.title(l)}: reindex every view to the "
+                    "union, which marks the rows it lacks with NaN."
+                )
+            self.index = self.index if index is None else index
+
+    def title(self, l: int) -> str:
+        """How messages refer to view l."""
+        return f"view {l}" if self.names is None else f"view {self.names[l]!r}"
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: Any) -> Views:
+        rows = rows[0] if isinstance(rows, tuple) else rows  # scikit-learn indexes with (rows, ...)
+        rows = [rows] if isinstance(rows, (int, np.integer)) else rows
+        arrays = [None if array is None else array[rows] for array in self.arrays]
+        return self._with(arrays, self.names, self.features, None if self.index is None else self.index[rows])
+
+    def matched(self, names: list[str] | None, features: list[list[str] | None], widths: list[int]) -> Views:
+        """The views in the order of those of a fit, None where one is missing, with the columns that they had."""
+        found = self
+        if self.names is not None:
+            if names is None:
+                raise ValueError("X must be a list of k arrays, as in fit, got a dict.")
+            _values.among("the views of X", self.names, names)
+            place = {name: l for l, name in enumerate(self.names)}
+            arrays = [self.arrays[place[name]] if name in place else None for name in names]
+            columns = [self.features[place[name]] if name in place else None for name in names]
+            found = self._with(arrays, names, columns, self.index)
+        elif len(self.arrays) != len(widths):
+            raise ValueError(
+                f"X must be {len(widths)} arrays, one per view, None for a missing one, got {len(self.arrays)}."
+            )
+        for l, (array, got, wanted) in enumerate(zip(found.arrays, found.features, features)):
+            if array is not None and array.shape[1] != widths[l]:
+                raise ValueError(f"X must have {widths[l]} features in {found.title(l)}, got {array.shape[1]}.")
+            if got is not None and wanted is not None and got != wanted:
+                raise ValueError(f"X must have the columns of fit, in their order, in {found.title(l)}, got {got}.")
+        return found
+
+    def _with(self, arrays: list[Any], names: list[str] | None, features: list[Any], index: Any) -> Views:
+        """Views of arrays that are validated already."""
+        part = object.__new__(Views)
+        part.arrays, part.names, part.features, part.index = arrays, names, features, index
+        part.shape = (next(len(array) for array in arrays if array is not None),)
+        return part
+
+
+def as_views(X: Any) -> Views:
+    """Validated views of what `MultiViewEmbedding` takes."""
+    return X if isinstance(X, Views) else Views(X)
+
+
+def _names(table: Any) -> list[str] | None:
+    names = getattr(table, "columns", None)
+    return None if names is None else [str(name) for name in names]
+
+
+def _array(table: Any, title: str) -> np.ndarray | None:
+    if table is None:
+        return None
+    array: np.ndarray = check_array(table, dtype=np.float64, ensure_all_finite="allow-nan", input_name=title)
+    empty = np.isnan(array)
+    partly = empty.any(1) & ~empty.all(1)
+    if partly.any():
+        row = int(np.flatnonzero(partly)[0])
+        raise ValueError(f"X must have rows of numbers, or NaN throughout, got some NaN in row {row} of {title}.")
+    return array
