@@ -39,7 +39,7 @@ def test_three_trainings_at_the_same_time(tmp_path, monkeypatch, capsys):
     words = ["train", *QUICK, "--views", "a.npy", "b.npy", "--data_options.batch_size", "20"]
     original, depth = build.build_data, []
 
-    def interrupted(config):
+    def interrupted(config, run):
         if len(depth) < 2:
             depth.append(None)
             assert main(words) == 0

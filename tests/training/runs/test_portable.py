@@ -100,7 +100,7 @@ def test_a_wrong_file_is_not_left(trained, tmp_path, monkeypatch, capsys):
 
 
 def test_without_the_data_rows_are_drawn_and_fewer_bits_refused(trained, tmp_path, capsys, monkeypatch):
-    def missing(config):
+    def missing(config, run):
         raise ValueError("no such file")
 
     monkeypatch.setattr(portable, "build_data", missing)
