@@ -16,7 +16,7 @@ def test_canonical_directions_correlate_what_the_views_share():
         noise = torch.randn(400, width - 2, generator=random)
         mixed = torch.cat([shared, 3 * noise], dim=1) @ torch.randn(width, width, generator=random)
         parts.append(mixed - mixed.mean(0))
-    directions = canonical(parts, size=2, ridge=1e-6)
+    directions = canonical(parts, size=2, ridge=1e-6).directions
     first = torch.stack([(part @ w)[:, 0] for part, w in zip(parts, directions)])
     assert float(torch.corrcoef(first).abs().min()) > 0.99
 

@@ -110,7 +110,7 @@ def test_unreachable_hub_is_one_sentence_with_the_remedy(monkeypatch):
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        ("resmlp", "encoder must be one of 'conv', 'eeg', 'mlp', 'spectrogram', 'text', 'transformers', 'vit'"),
+        ("resmlp", "encoder must be one of 'conv', 'eeg', 'linear', 'mlp', 'residual', 'spectrogram', 'text', "),
         ({"kind": "mlp", "breadth": 3}, "breadth"),
         ({"kind": "mlp", "width": "wide"}, "width must be a whole number, got 'wide'"),
         ({"kind": "mlp", "dropout": -1}, "dropout must be a number from 0"),

@@ -5,6 +5,7 @@ from m3g.evaluation.clustering import Clustering, clustering
 from m3g.evaluation.embedded import Embedded, Readout, read_out
 from m3g.evaluation.few_shot import FewShot, few_shot_probe
 from m3g.evaluation.geometry import alignment, effective_rank, uniformity
+from m3g.evaluation.linear_cca import LinearCCA, mean_reciprocal_rank
 from m3g.evaluation.matching import polymatching_accuracy
 from m3g.evaluation.missing import view_subsets, without_views
 from m3g.evaluation.probes import (
@@ -25,6 +26,7 @@ __all__ = [
     "Clustering",
     "Embedded",
     "FewShot",
+    "LinearCCA",
     "Probe",
     "ProbeResult",
     "Readout",
@@ -37,6 +39,7 @@ __all__ = [
     "few_shot_probe",
     "knn_accuracy",
     "linear_probe",
+    "mean_reciprocal_rank",
     "polymatching_accuracy",
     "probe_scores",
     "quick_probe",

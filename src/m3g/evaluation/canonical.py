@@ -3,39 +3,101 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from m3g import _checks
 
+SMALLEST = 1e-10  # a variance below this fraction of the largest counts as zero
 
-def canonical(train: Sequence[Tensor], *, size: int, ridge: float = 0.1) -> list[Tensor]:
+
+class Basis(NamedTuple):
+    """Principal directions (d, r) of a centred view and their variances (r,)."""
+
+    directions: Tensor
+    variances: Tensor
+
+
+class Canonical(NamedTuple):
+    """Directions (d_l, size) of each view, and the eigenvalue (size,) of each component."""
+
+    directions: list[Tensor]
+    eigenvalues: Tensor
+
+
+def principal_basis(view: Tensor, *, rank: int | None = None, rows: int | None = None) -> Basis:
+    """The first principal directions of a centred view (n, d), from the smaller of its two Gram matrices.
+
+    Args:
+        view: missing rows are zero.
+        rank: the most directions; None keeps all of them.
+        rows: the number of rows that are present; None counts all.
+    """
+    view = view.double()
+    wide = view.shape[1] > view.shape[0]
+    values, vectors = torch.linalg.eigh((view @ view.T if wide else view.T @ view) / (rows or len(view)))
+    values, vectors = values.flip(0)[:rank], vectors.flip(1)[:, :rank]
+    keep = values > max(SMALLEST * float(values[0]), 1e-300)
+    if not bool(keep.any()):  # a constant view
+        return Basis(torch.eye(view.shape[1], 1, dtype=view.dtype), values.new_zeros(1))
+    values, vectors = values[keep], vectors[:, keep]
+    if wide:
+        vectors = view.T @ vectors / ((rows or len(view)) * values).sqrt()
+    return Basis(vectors, values)
+
+
+def canonical(
+    train: Sequence[Tensor],
+    *,
+    size: int,
+    ridge: float = 0.1,
+    mask: Tensor | None = None,
+    bases: Sequence[Basis] | None = None,
+    within: bool = True,
+) -> Canonical:
     """Directions (d_l, size) of k centred views, by maximal sum of correlations (MCCA).
 
     The first eigenvectors of C w = v D w, where C holds the covariances of all views, and D those within each view
     plus `ridge` times their mean variance.
 
+    Args:
+        train: k tensors (n, d_l), zero where a row lacks the view.
+        size: the number of components.
+        ridge: in units of the mean variance of a view along its principal directions.
+        mask: bool (k, n); the covariance of two views is over the rows that have both.
+        bases: the principal directions that a view is reduced to; by default all.
+        within: include in C the covariances within a view. Without them the eigenvalue over k - 1 is the mean
+            correlation over pairs, and a large ridge does not favour directions of large variance.
+
     Example:
         >>> x = torch.randn(500, 3, generator=torch.Generator().manual_seed(0))
         >>> y = x * torch.tensor([1.0, 2.0, 3.0])
-        >>> a, b = canonical([x, y], size=2, ridge=1e-3)
+        >>> (a, b), _ = canonical([x, y], size=2, ridge=1e-3)
         >>> float(torch.corrcoef(torch.stack([(x @ a)[:, 0], (y @ b)[:, 0]]))[0, 1]) > 0.99
         True
     """
     eigh = _checks.extra("scipy.linalg", "train").eigh
-    joined = torch.cat(list(train), dim=1).double()
-    every = (joined.T @ joined / len(joined)).numpy()
-    within, sizes = np.zeros_like(every), [view.shape[1] for view in train]
-    for end, width in zip(np.cumsum(sizes), sizes):
-        own = slice(end - width, end)
-        spread = max(float(np.trace(every[own, own])) / width, 1e-12)
-        within[own, own] = every[own, own] + ridge * spread * np.eye(width)
-    most = min(size, len(every))
-    _, vectors = eigh(every, within, subset_by_index=(len(every) - most, len(every) - 1))
-    found = torch.from_numpy(np.ascontiguousarray(vectors[:, ::-1])).to(train[0].dtype)
-    return list(found.split(sizes))
+    k, n = len(train), len(train[0])
+    present = torch.ones(k, n, dtype=torch.float64) if mask is None else mask.double()
+    common = (present @ present.T).clamp(min=1)
+    bases = bases or [principal_basis(view, rows=int(common[l, l])) for l, view in enumerate(train)]
+    whitening = [
+        basis.directions / (basis.variances + ridge * max(float(basis.variances.mean()), 1e-12)).sqrt()
+        for basis in bases
+    ]
+    sizes = [part.shape[1] for part in whitening]
+    points = torch.cat([view.double() @ part for view, part in zip(train, whitening)], dim=1)
+    view_of = torch.repeat_interleave(torch.arange(k), torch.tensor(sizes))
+    matrix = points.T @ points / common[view_of][:, view_of]
+    if not within:
+        matrix[view_of[:, None] == view_of] = 0.0
+    most = min(size, len(matrix))
+    values, vectors = eigh(matrix.numpy(), subset_by_index=(len(matrix) - most, len(matrix) - 1))
+    found = torch.from_numpy(vectors).flip(1).split(sizes)
+    directions = [(part @ own).to(train[0].dtype) for part, own in zip(whitening, found)]
+    return Canonical(directions, torch.from_numpy(values).flip(0).to(train[0].dtype))
 
 
 class CanonicalViews:
@@ -68,7 +130,7 @@ class CanonicalViews:
             raise ValueError(f"views must have at least 2 rows with all views, got {int(complete.sum())}.")
         self.means = [view[complete].mean(0) for view in views]
         centred = [view[complete] - mean for view, mean in zip(views, self.means)]
-        self.directions = canonical(centred, size=size or min(view.shape[1] for view in views), ridge=ridge)
+        self.directions = canonical(centred, size=size or min(view.shape[1] for view in views), ridge=ridge).directions
 
     def __call__(self, views: Sequence[Tensor]) -> list[Tensor]:
         """k tensors (n, size) of k views (n, d_l)."""

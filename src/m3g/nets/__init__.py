@@ -5,6 +5,7 @@ from m3g.nets.build import build_encoders, build_net
 from m3g.nets.chunks import embed_in_chunks
 from m3g.nets.encoders import MLP, EEGEncoder
 from m3g.nets.heads import Head, Predictor, Projector
+from m3g.nets.linear import Linear, Residual
 from m3g.nets.multiview import MultiViewNet
 from m3g.nets.processors import processor_of
 from m3g.nets.registry import build_encoder
@@ -14,10 +15,12 @@ __all__ = [
     "MLP",
     "EEGEncoder",
     "Head",
+    "Linear",
     "ModuleEncoder",
     "MultiViewNet",
     "Predictor",
     "Projector",
+    "Residual",
     "Teacher",
     "TransformersEncoder",
     "build_encoder",

@@ -29,14 +29,16 @@ def build_encoders(
     view_shapes: Sequence[Sequence[int]],
     shared: bool = False,
     trust: bool = False,
+    head: Mapping[str, Any] | None = None,
 ) -> list[nn.Module]:
     """One encoder per view, or a list of one that all views share (their shapes must then be equal)."""
+    options: dict[str, Any] = {"trust": trust, "head": head}
     if isinstance(spec, Sequence) and not isinstance(spec, str):
-        return _encoder_of_each(spec, view_shapes, trust)
+        return _encoder_of_each(spec, view_shapes, options)
     if not shared:
         # A ready module is copied, so that every view has its own weights.
         return [
-            build_encoder(copy.deepcopy(spec) if isinstance(spec, nn.Module) else spec, input_shape=shape, trust=trust)
+            build_encoder(copy.deepcopy(spec) if isinstance(spec, nn.Module) else spec, input_shape=shape, **options)
             for shape in view_shapes
         ]
     if len({tuple(shape) for shape in view_shapes}) > 1:
@@ -44,11 +46,11 @@ def build_encoders(
             f"views must have one shape with shared=True, got {[tuple(shape) for shape in view_shapes]}: "
             "use one encoder per view (shared=False)."
         )
-    return [build_encoder(spec, input_shape=view_shapes[0], trust=trust)]
+    return [build_encoder(spec, input_shape=view_shapes[0], **options)]
 
 
 def _encoder_of_each(
-    specs: Sequence[Mapping[str, Any]], view_shapes: Sequence[Sequence[int]], trust: bool
+    specs: Sequence[Mapping[str, Any]], view_shapes: Sequence[Sequence[int]], common: Mapping[str, Any]
 ) -> list[nn.Module]:
     """An encoder by its own spec for every view; a view may use that of an earlier one, frozen or slower to learn."""
     if len(specs) != len(view_shapes):
@@ -65,7 +67,7 @@ def _encoder_of_each(
             encoders.append(encoders[other])
             continue
         options = {name: value for name, value in spec.items() if name not in OF_A_VIEW}
-        encoder: Any = build_encoder(options, input_shape=shape, trust=trust)
+        encoder: Any = build_encoder(options, input_shape=shape, **common)
         rate = spec.get("learning_rate")
         encoder.learning_rate = None if rate is None else float(rate)
         encoder.frozen = bool(spec.get("frozen"))
@@ -112,15 +114,16 @@ def _parts(
     trust: bool,
 ) -> tuple[list[nn.Module], list[nn.Module], nn.Module | None]:
     """Encoders, projectors and the predictor."""
-    encoders = build_encoders(encoder, view_shapes=view_shapes, shared=shared, trust=trust)
+    encoders: list[Any] = build_encoders(encoder, view_shapes=view_shapes, shared=shared, trust=trust, head=projector)
     heads: dict[int, nn.Module] = {}
     for part in encoders:
         if id(part) not in heads:
-            heads[id(part)] = Projector(part.out_features, **(projector or {}))  # type: ignore[arg-type]
-    projectors: list[Any] = [heads[id(part)] for part in encoders]
+            embeds = getattr(part, "embeds", False)
+            heads[id(part)] = nn.Identity() if embeds else Projector(part.out_features, **(projector or {}))
+    projectors = [heads[id(part)] for part in encoders]
     head = None
     if predictor is not None:
-        size = projectors[0].out_features
+        size: Any = getattr(projectors[0], "out_features", encoders[0].out_features)
         head = Predictor(size, **{"hidden": 512, **predictor, "out_features": size})
     return encoders, projectors, head
 

@@ -27,11 +27,14 @@ def _of_image(shape: Shape) -> dict[str, int]:
 # the arguments of an encoder's constructor that follow from the shape of a view
 FITTED: dict[str, Callable[[Shape], dict[str, int]]] = {
     "mlp": lambda shape: {"in_features": math.prod(shape)},
+    "linear": lambda shape: {"in_features": math.prod(shape)},
+    "residual": lambda shape: {"in_features": math.prod(shape)},
     "conv": _of_image,
     "vit": lambda shape: {**_of_image(shape), "size": (image_shape(shape) or shape)[-1]},
     "text": lambda shape: {"length": shape[0]},
     "eeg": lambda shape: {"in_channels": shape[0] if len(shape) > 1 else 1},
 }
+EMBEDDING = ("linear", "residual")  # their output is the embedding, so they take the options of the projector
 
 
 def _fitted(kind: str, shape: Shape) -> dict[str, int]:
@@ -42,7 +45,7 @@ def describe() -> list[tuple[str, str, str]]:
     """One row (name, summary, options) per encoder.
 
     Example:
-        >>> describe()[1]
+        >>> describe()[3]
         ('conv', 'small images: a convolutional network', 'channels, pool')
     """
     return [(name, entry.summary, ", ".join(options(name))) for name, entry in ENCODERS.items()]
@@ -56,10 +59,13 @@ def options(name: str) -> list[str]:
         ['width', 'depth', 'dropout']
     """
     given = {*_fitted(name, (8, 8, 8)), *(["rate"] if name == "spectrogram" else [])}
+    given |= {"hidden", "out_features", "bias"} if name in EMBEDDING else set()
     return [word for word in find("encoder", name, ENCODERS).options() if word not in given]
 
 
-def build_encoder(spec: Spec, *, input_shape: Sequence[int], trust: bool = False) -> nn.Module:
+def build_encoder(
+    spec: Spec, *, input_shape: Sequence[int], trust: bool = False, head: Mapping[str, Any] | None = None
+) -> nn.Module:
     """An encoder with the attribute `out_features`, mapping (n, *input_shape) to (n, out_features).
 
     Args:
@@ -67,6 +73,7 @@ def build_encoder(spec: Spec, *, input_shape: Sequence[int], trust: bool = False
             beside it; a mapping `{"class_path": "torch.nn.Linear", "init_args": {...}}`; or a ready module.
         input_shape: the shape of one sample of the view.
         trust: allow class paths outside m3g, torch.nn and transformers.
+        head: options of the projector, for encoders whose output is the embedding.
 
     Example:
         >>> build_encoder({"kind": "mlp", "width": 64}, input_shape=(47,)).out_features
@@ -90,7 +97,8 @@ def build_encoder(spec: Spec, *, input_shape: Sequence[int], trust: bool = False
     factory = ENCODERS[kind].load()
     typed(factory, options)
     if kind != "transformers":
-        encoder = _call(factory, {**_fitted(kind, input_shape), **options})
+        embedding = dict(head or {}) if kind in EMBEDDING else {}
+        encoder = _call(factory, {**_fitted(kind, input_shape), **embedding, **options})
         return channels_first(encoder, input_shape) if kind in ("conv", "vit") else encoder
     if len(input_shape) == 3:
         # Images: the model is built for the size of the data unless the user says otherwise.

@@ -45,7 +45,7 @@ def baseline(name: str, config: Config) -> tuple[ViewsData, dict[str, list[Tenso
     reduced = [principal(views[0], views, size=size) for views in zip(*parts.values())]
     parts = {split: [view[place] for view in reduced] for place, split in enumerate(parts)}
     if name == "linear-mcca":
-        directions = canonical(parts["train"], size=COMPONENTS)
+        directions = canonical(parts["train"], size=COMPONENTS).directions
         parts = {split: [view @ w for view, w in zip(views, directions)] for split, views in parts.items()}
     return data, parts
 

@@ -17,6 +17,7 @@ from m3g.nets.chunks import refuse_batch_norm
 from m3g.solvers import Auto, Sampled
 from m3g.training.loop.module import KEPT_VIEWS, MultiViewModule
 from m3g.training.loop.seeds import seed_everything
+from m3g.training.loop.start import start_at_linear_cca
 from m3g.training.mismatch.reliability import Mismatch
 from m3g.training.runs.export import network
 from m3g.training.runs.folder import Run
@@ -52,11 +53,17 @@ def build_loss(config: Config) -> losses.ViewLoss:
     return _call(f"loss_options of {config.loss}", losses.build, dict(config.loss_options), config.loss)
 
 
-def build_module(config: Config, data: data_sets.ViewsData, *, trust: bool = False) -> MultiViewModule:
-    """Network, loss and training settings, with weights drawn from the run's seed."""
+def build_module(
+    config: Config, data: data_sets.ViewsData, *, trust: bool = False, start: bool = True
+) -> MultiViewModule:
+    """Network, loss and training settings, with weights drawn from the run's seed.
+
+    Linear encoders start at linear CCA of the training rows unless `start` is false, for weights that are replaced.
+    """
     loss = build_loss(config)
     seed_everything(config.seed, 0)
     net = network(settled(config, data), data, trust=trust)
+    started_at = start_at_linear_cca(net, data) if start else ""
     if config.loop.chunk_size is not None:
         refuse_batch_norm(net.train())  # which leaves a frozen encoder in evaluation mode
     seconds = encoder_seconds(net, k=data.k, batch_size=data.batch_size)
@@ -85,7 +92,7 @@ def build_module(config: Config, data: data_sets.ViewsData, *, trust: bool = Fal
             f"view_dropout must be 0 with {data.k} views, because every row keeps {KEPT_VIEWS}, "
             f"got {config.view_dropout:g}."
         )
-    return MultiViewModule(
+    module = MultiViewModule(
         net,
         loss,
         optim=config.optim,
@@ -98,6 +105,8 @@ def build_module(config: Config, data: data_sets.ViewsData, *, trust: bool = Fal
         batch_size=data.batch_size,
         seed=config.seed,
     )
+    module.started_at = started_at
+    return module
 
 
 def _mismatch(data: data_sets.ViewsData) -> Mismatch:

@@ -128,7 +128,7 @@ def _fit(
     data = build_data(config, folder if resume else None) if data is None else data
     config = settled(config, data)
     data.sampler()  # refuses a batch larger than the data before anything is written
-    module = build_module(config, data, trust=trust)
+    module = build_module(config, data, trust=trust, start=kept is None)
     rows = data.num_rows("train")
     if kept is not None:
         if not accept_changes:
@@ -226,6 +226,8 @@ def _headline(config: Config, data: ViewsData, module: MultiViewModule) -> str:
     if set(kinds(data)) != {"vector"}:
         line += "".join(f"\n{view}" for view in described(config, data))
     line += "".join(f"\nnote: {note}" for note in data.notes)
+    if module.started_at:
+        line += f"\n{module.started_at}"
     if module.views_per_step is not None:
         line += f"\neach step compares {module.subsets_per_step} subsets of {module.views_per_step} views"
     if config.optim.warmup_epochs >= config.loop.epochs > 1:

@@ -80,6 +80,7 @@ class MultiViewModule(pl.LightningModule):
         self.seed = seed
         if self.optim_settings.reference_batch is not None and batch_size is None:
             raise ValueError("batch_size must be a whole number with optim.reference_batch, got None.")
+        self.started_at = ""  # a line for the log about weights that do not start at random
         self.kappa = 1.0  # this run's batch over the reference batch; known once the trainer is
         self.position: Position | None = None  # of a loop without a trainer, see `m3g.training.loop.light`
 

@@ -1,0 +1,73 @@
+"""Linear encoders start at linear CCA of the training rows, and a resumed run does not fit it again."""
+
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+import m3g
+from m3g.training.loop import build, fit
+from m3g.training.loop.build import build_data, build_module
+from m3g.training.loop.start import fitted_views
+from m3g.training.settings.config import Config
+
+
+@pytest.fixture
+def config(tmp_path):
+    rng = np.random.default_rng(0)
+    hidden = rng.normal(size=(120, 4))
+    for name, width in (("a", 30), ("b", 200)):
+        np.save(tmp_path / f"{name}.npy", hidden @ rng.normal(size=(4, width)) + rng.normal(size=(120, width)))
+    return Config.from_dict(
+        {
+            "data": "arrays",
+            "data_options": {"paths": [str(tmp_path / "a.npy"), str(tmp_path / "b.npy")], "test": 0.3},
+            "encoder": "residual",
+            "encoder_options": {"width": 8},
+            "heads": {"embedding_size": 6, "hidden": 8},
+            "loss": "infonce-pwe",
+            "loop": {"epochs": 2, "evaluate_every": 0, "checkpoint_every": 1, "accelerator": "cpu"},
+        }
+    )
+
+
+def test_the_network_starts_with_views_that_agree(config):
+    data = build_data(config)
+    module = build_module(config, data).eval()
+    assert "linear CCA" in module.started_at
+    views, _, _ = data.arrays("test")
+    with torch.no_grad():
+        a, b = module.net(views)
+    assert torch.cosine_similarity(a, b).mean() > 0.8
+    assert build_module(config, data, start=False).started_at == ""
+
+
+def test_shared_and_single_linear_encoders_start_at_random(config):
+    shared = m3g.nets.build_net([(5,), (5,)], encoder="linear", shared=True)
+    single = m3g.nets.build_net([(5,), (6,)], encoder=[{"kind": "linear"}, {"kind": "mlp"}])
+    assert fitted_views(shared) == fitted_views(single) == []
+
+
+def test_a_resumed_run_reads_the_start_from_its_checkpoint(config, tmp_path, monkeypatch, capsys):
+    whole = fit.train(config, tmp_path / "whole")
+    assert "start at linear CCA" in capsys.readouterr().out
+    first = fit.train(config, tmp_path / "first")
+    shutil.rmtree(first.path / "tensorboard", ignore_errors=True)
+    assert first.weights.read_bytes() == whole.weights.read_bytes()
+
+    def refuse(*args):
+        raise AssertionError
+
+    monkeypatch.setattr(build, "start_at_linear_cca", refuse)
+    assert fit.train(config, whole.path, resume=True).weights.read_bytes() == first.weights.read_bytes()
+
+
+def test_a_loaded_run_gives_the_embeddings_of_the_network(config, tmp_path):
+    run = fit.train(config, tmp_path / "run")
+    data = build_data(config)
+    views, _, _ = data.arrays("test")
+    raw = [view * divisor + mean for view, (mean, divisor) in zip(views, data.scaling)]
+    with torch.no_grad():
+        found, wanted = m3g.load(run.path)(raw), run.net.eval()(views)
+    assert torch.allclose(found, wanted, atol=1e-4)
