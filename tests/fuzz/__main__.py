@@ -27,7 +27,7 @@ from fuzz.pool import problems
 from fuzz.pools import pools
 from fuzz.problems import try_case
 
-KINDS = ("held", "told", "refused", "skipped", "failed")
+KINDS = ("held", "warned", "refused", "skipped", "failed")
 
 
 def collect(attempts: Iterable[Tried], total: int, title: str, console: Console) -> list[Tried]:

@@ -1,4 +1,4 @@
-"""Random damage to every file of a finished run: it is told in one line, or makes no difference."""
+"""Random damage to every file of a finished run: it is reported in one line, or has no effect."""
 
 from __future__ import annotations
 

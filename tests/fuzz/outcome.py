@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Outcome(NamedTuple):
-    """`kind` is held, refused, told, skipped or failed; `text` says why."""
+    """`kind` is held, warned, refused, skipped or failed; `text` gives the reason."""
 
     kind: str
     text: str = ""

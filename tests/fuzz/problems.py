@@ -35,7 +35,7 @@ def rounding(case: Case, cost: Array) -> float:
 
 
 def try_case(case: Case) -> Outcome:
-    """Held, refused (a ValueError of one sentence), told (a warning, converged=False), or failed."""
+    """Held, refused (a ValueError of one sentence), warned (a warning, converged=False), or failed."""
     views = views_of(case)
     if case.masked:
         return _try_masked(case, views)
@@ -69,7 +69,7 @@ def _check(case: Case, views: list[torch.Tensor], references: list, caught: list
     if not all(np.isfinite([*values, *errors])):
         return Outcome("failed", f"not finite: value {values}, error {errors}, converged={solution.converged}")
     if not solution.converged:
-        return Outcome("told", f"not converged: {solution.result}" if hasattr(solution, "result") else "not converged")
+        return Outcome("warned", f"not converged: {solution.result}" if hasattr(solution, "result") else "not converged")
     if solution.standard_error is not None:
         return _check_sampled(case, solution, references, caught)
     for b, (value, (reference, cost)) in enumerate(zip(values, references)):
@@ -119,7 +119,7 @@ def _check_loss(case: Case, views: list[torch.Tensor], references: list, caught:
     gap = m3g.matching_gap(given, epsilon=case.epsilon, cost=cost_of(case), solver=solver_of(case), tol=case.tol)
     (gradient,) = torch.autograd.grad(gap.sum(), points)
     if any(issubclass(one.category, UserWarning) for one in caught):
-        return Outcome("told", str(caught[-1].message)[:80])
+        return Outcome("warned", str(caught[-1].message)[:80])
     if case.solver == "sampled":
         return Outcome("held") if bool(torch.isfinite(gradient).all()) else Outcome("failed", "gradient not finite")
     n = case.sizes[0]
@@ -182,7 +182,7 @@ def _try_masked(case: Case, views: list[torch.Tensor]) -> Outcome:
         except Exception as error:
             return Outcome("failed", f"{type(error).__name__}: {error}")
     if any(issubclass(one.category, UserWarning) for one in caught):
-        return Outcome("told", str(caught[-1].message)[:80])
+        return Outcome("warned", str(caught[-1].message)[:80])
     (gap, gradient), (again, _) = found
     if not (np.isfinite(gap) and bool(torch.isfinite(gradient).all())):
         return Outcome("failed", f"not finite: gap {gap}")

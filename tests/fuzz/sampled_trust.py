@@ -68,7 +68,7 @@ def judge(case: Case, **settings: Any) -> Verdict:
     seconds = time.perf_counter() - start
     warned = any(issubclass(warning.category, SamplingWarning) for warning in said)
     if not solution.converged and not warned:
-        # An unconverged solve is told by its flag alone where no loss is there to warn.
+        # Without a loss there is no warning: an unconverged solve is reported by its flag only.
         warned = True
     trusted = solution.converged and not warned
     return Verdict(case, float(solution.value), truth, float(solution.standard_error), trusted, seconds)
