@@ -69,7 +69,7 @@ def _check(case: Case, views: list[torch.Tensor], references: list, caught: list
     if not all(np.isfinite([*values, *errors])):
         return Outcome("failed", f"not finite: value {values}, error {errors}, converged={solution.converged}")
     if not solution.converged:
-        return Outcome("warned", f"not converged: {solution.result}" if hasattr(solution, "result") else "not converged")
+        return Outcome("warned", f"not converged: {solution.result}")
     if solution.standard_error is not None:
         return _check_sampled(case, solution, references, caught)
     for b, (value, (reference, cost)) in enumerate(zip(values, references)):
