@@ -69,7 +69,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--endings", type=int, default=8, help="commands interrupted, killed, out of space, or at once")
     parser.add_argument("--pools", type=int, default=2, help="pools of m3g reproduce whose processes are killed")
     parser.add_argument("--hostile", action=argparse.BooleanOptionalAction, default=True, help="input of a stranger")
-    parser.add_argument("--solver", help="only this solver: auto, factored, sinkhorn or sampled")
+    parser.add_argument("--solver", help="only this solver: auto, factored, dense, sinkhorn or sampled")
     parser.add_argument("--seed", type=int, default=0, help="of the first problem; the others follow")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes at a time")
     parser.add_argument("--case", help="one problem, in the words of an earlier run")

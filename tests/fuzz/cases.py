@@ -14,8 +14,9 @@ import m3g
 from fuzz.costs import Edge
 from fuzz.dense import Array
 
-COSTS = ("cv", "cv-algorithm2", "csd", "sqeuclidean", "cosine", "coulomb")
+COSTS = ("cv", "cv-algorithm2", "csd", "sqeuclidean", "cosine", "coulomb", "product", "0.5*cv + 0.5*product")
 PAIRWISE = ("sqeuclidean", "cosine", "coulomb")
+SOLVERS = ("auto", "factored", "dense", "sinkhorn", "sampled")
 GRAPHS = ("complete", "chain", "star", "random")
 MOST_TUPLES = 3000
 MASSES = (1.0, 1e-9, 1e-4, 7.0, 1e4, 1e9)
@@ -67,20 +68,21 @@ def draw(seed: int, *, solver: str | None = None) -> Case:
     sizes = [int(rng.integers(1 if k < 5 else 2, min(largest, 40) + 1)) for _ in range(k)]
     if equal:
         sizes = [max(2, sizes[0])] * k
-    chosen = solver or str(rng.choice(["auto", "factored", "sinkhorn", "sampled"], p=[0.35, 0.35, 0.15, 0.15]))
+    chosen = solver or str(rng.choice(SOLVERS, p=[0.3, 0.25, 0.15, 0.15, 0.15]))
     cost = str(rng.choice(COSTS))
     dtype = str(rng.choice(["float64", "float32"]))
     pairs = cost in PAIRWISE
     loss = equal and rng.random() < 0.5
     extremes = np.random.default_rng([seed, 6])  # a stream of its own: the other fields stay those of the seed
     scale = float(extremes.choice(SCALES, p=[0.6, *[0.08] * 5]))
+    unit = (k if pairs else 1.0) * (1.0 if loss else cost_unit(cost, scale, k))
     return Case(
         seed=seed,
         sizes=tuple(sizes),
         features=int(rng.integers(2, 17)),
         noise=float(rng.choice([0.1, 0.3, 1.0, 3.0])),
         cost=cost,
-        epsilon=float(10 ** rng.uniform(-3, 0)) * (1.0 if not pairs else k) * (1.0 if loss else cost_unit(cost, scale)),
+        epsilon=float(10 ** rng.uniform(-3, 0)) * unit,
         tol=float(rng.choice([1e-3, 1e-5] if dtype == "float32" else [1e-3, 1e-6, 1e-8])),
         dtype=dtype,
         solver=chosen,
@@ -98,12 +100,16 @@ def draw(seed: int, *, solver: str | None = None) -> Case:
     )
 
 
-def cost_unit(cost: str, scale: float) -> float:
+def cost_unit(cost: str, scale: float, k: int) -> float:
     """How large differences of the cost are for points of this length."""
     if cost == "sqeuclidean":
         return scale**2
     if cost == "coulomb":
         return min(1 / scale, 1e3)
+    if cost == "product":
+        return scale**k
+    if cost.endswith("product"):
+        return max(1.0, scale**2, scale**k)
     return max(1.0, scale**2) if cost.startswith("cv") else 1.0
 
 
@@ -182,7 +188,7 @@ def simpler(case: Case) -> Iterator[Case]:
         if any(getattr(case, name) != value for name, value in plain.items()):
             simple = replace(case, **plain)
             if not case.loss and simple.scale != case.scale:
-                simple = replace(simple, epsilon=case.epsilon / cost_unit(case.cost, case.scale))
+                simple = replace(simple, epsilon=case.epsilon / cost_unit(case.cost, case.scale, case.k))
             yield simple
     if case.masked:
         yield replace(case, masked=False)

@@ -27,8 +27,12 @@ def _pair(name: str, x: Array, y: Array) -> Array:
 
 
 def cost_tensor(name: str, views: Sequence[Array], weights: Mapping[Edge, float] | None) -> Array:
-    """(n_1, …, n_k): "cv", "cv-algorithm2", "csd", or a sum over pairs (with weights, or all pairs with weight 1)."""
+    """Cost tensor (n_1, …, n_k) of a name of `cases.COSTS`; a pairwise cost has these weights, or weight 1 each."""
     k, points = len(views), _spread(views)
+    if name == "0.5*cv + 0.5*product":
+        return 0.5 * cost_tensor("cv", views, None) + 0.5 * cost_tensor("product", views, None)
+    if name == "product":
+        return -(views[0].shape[-1] ** (k / 2 - 1)) * np.prod(np.broadcast_arrays(*points), axis=0).sum(-1)
     if name in ("cv", "cv-algorithm2", "csd"):
         squared = (sum(points) / k) ** 2
         resultant = squared.sum(-1)

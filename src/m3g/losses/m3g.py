@@ -105,6 +105,7 @@ def solved_gap(
 ) -> tuple[Tensor, Solution]:
     """Return the gap of validated views (..., k, n, d) and its solution; `unit` if all points have length 1."""
     problem = cost(points, mask=mask, unit=unit)
+    epsilon = _checks.in_range_of(problem.dtype, epsilon)
     solution = solver.solve(problem, epsilon=epsilon, tol=tol, weights=None)
     matched, n = problem.matched(), problem.sizes[0]
     # math.log would make n a constant of the traced graph.

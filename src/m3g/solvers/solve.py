@@ -129,7 +129,8 @@ def solve(
     if checked is not None and min(float(weight.min()) for weight in checked) < SMALLEST_SINGLE:
         # Scalings of such points leave the range of float32, so the problem is solved and answered in float64.
         problem = problem.with_tensors([tensor.double() for tensor in problem.tensors])
-    solution = chosen.solve(problem, epsilon=chosen.check_epsilon(epsilon), tol=tol, weights=checked)
+    epsilon = _checks.in_range_of(problem.dtype, chosen.check_epsilon(epsilon))
+    solution = chosen.solve(problem, epsilon=epsilon, tol=tol, weights=checked)
     if mass is not None:
         solution = solution.in_units_of(problem, mass.reshape(-1))
     if chosen.fixed_steps is None and not solution.converged:

@@ -64,6 +64,7 @@ def pair_kernels(
         if (logs or reach > SINGLE_RANGE) and dtype == torch.float32 and dtype != double:
             dtype = double
             exponents = problem.log_kernels(epsilon, dtype)
+            reach = max(map(largest_magnitude, exponents.groups)) * len(problem.edges)  # may have overflowed
     wide = dtype if tol >= SINGLE_VECTORS else double
     target = concatenated_weights(problem, weights, wide)
     in_range = not (logs or reach > DOUBLE_RANGE)

@@ -168,6 +168,8 @@ class Factored(Solver):
 
     def _streamed(self, problem: PairwiseProblem, kernels: Kernels, epsilon: float, tol: float) -> Solution:
         """In the log domain, epsilon being made smaller step by step."""
+        if kernels.reach == math.inf:
+            raise RangeError(f"costs divided by epsilon must be finite in float64, got inf with epsilon {epsilon:g}.")
         if problem.num_batch * problem.num_tuples > STREAMED_TUPLES:
             raise RangeError(
                 f"epsilon must be at least {epsilon * kernels.reach / DOUBLE_RANGE:.2g} with solver='factored' on "

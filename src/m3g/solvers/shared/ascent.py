@@ -121,6 +121,7 @@ def done(state: AscentState[E], *, tol: float, max_steps: int) -> Result | None:
     if not finite and state.num_steps == 1:
         return Result.OUT_OF_RANGE
     if state.num_steps >= max_steps or state.shortenings >= MOST_SHORTENINGS:
+        finite = finite and bool(torch.isfinite(state.found.log_scaling).all())  # a scaling may underflow to 0
         return Result.OUT_OF_STEPS if finite else Result.OUT_OF_RANGE
     return None
 
