@@ -240,15 +240,14 @@ def finite_tensor(name: str, tensor: Tensor) -> None:
         raise ValueError(f"{name} must be finite numbers, got NaN or inf.")
 
 
-def in_range_of(dtype: torch.dtype, epsilon: float) -> float:
+def in_range_of(dtype: torch.dtype, epsilon: float, name: str = "epsilon") -> float:
     """epsilon, if numbers of about its size have full precision in this type; 0 has."""
     limits = torch.finfo(dtype)
     least, most = limits.tiny / limits.eps, limits.max * limits.eps
     if epsilon != 0 and not least <= epsilon <= most:
-        name = str(dtype).removeprefix("torch.")
         raise ValueError(
-            f"epsilon must be between {least:.0e} and {most:.0e} for costs of type {name}, got {epsilon:g}: "
-            "rescale the views or use float64."
+            f"{name} must be between {least:.0e} and {most:.0e} for costs of type {str(dtype).removeprefix('torch.')}, "
+            f"got {epsilon:g}: rescale the views or use float64."
         )
     return epsilon
 

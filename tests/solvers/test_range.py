@@ -25,3 +25,11 @@ def test_costs_that_overflow_once_divided_by_epsilon_are_refused():
     problem = m3g.PairwiseCost("sqeuclidean")(points((3, 4), 1e100))
     with pytest.raises(ValueError, match="costs divided by epsilon must be finite in float64"):
         m3g.solve(problem, epsilon=1e-200, solver="factored")
+
+
+@pytest.mark.parametrize(("epsilon", "mass"), [(1e29, 1e9), (1e-29, 1e-9)])
+def test_a_value_outside_the_range_of_the_costs_is_refused(epsilon, mass):
+    problem = m3g.PairwiseCost("sqeuclidean")(points((6, 5), epsilon**0.5, torch.float32))
+    weights = [torch.full((n,), mass / n) for n in (6, 5)]
+    with pytest.raises(ValueError, match="epsilon times the sum of the weights must be between"):
+        m3g.solve(problem, epsilon=epsilon, weights=weights)

@@ -130,6 +130,9 @@ def solve(
         # Scalings of such points leave the range of float32, so the problem is solved and answered in float64.
         problem = problem.with_tensors([tensor.double() for tensor in problem.tensors])
     epsilon = _checks.in_range_of(problem.dtype, chosen.check_epsilon(epsilon))
+    if mass is not None:
+        for total in (float(mass.min()), float(mass.max())):
+            _checks.in_range_of(problem.dtype, total * epsilon, "epsilon times the sum of the weights")
     solution = chosen.solve(problem, epsilon=epsilon, tol=tol, weights=checked)
     if mass is not None:
         solution = solution.in_units_of(problem, mass.reshape(-1))
