@@ -1,4 +1,4 @@
-"""Run the benchmarks: `make bench`, or `python -m benchmarks [solvers losses sampled multiway]`.
+"""Run the benchmarks: `make bench`, or `python -m benchmarks [solvers losses sampled multiway processes]`.
 
 Results are written to benchmarks/results/ as JSON, Markdown tables and plots. Compare ratios within one run: times
 differ from machine to machine and from hour to hour.
@@ -10,7 +10,7 @@ import argparse
 import importlib
 from pathlib import Path
 
-SUITES = ("solvers", "losses", "sampled", "multiway")
+SUITES = ("solvers", "losses", "sampled", "multiway", "processes")
 
 
 def main() -> None:

@@ -53,16 +53,11 @@ def gather_rows(own: Tensor, dim: int) -> Tensor:
     return full.movedim(0, dim)
 
 
-@dataclass
+@dataclass(frozen=True)
 class Processes:
-    """All processes of the default group, on the device of the problem.
-
-    Attributes:
-        exchanged: bytes that this process has contributed to exchanges.
-    """
+    """All processes of the default group, on the device of the problem."""
 
     device: torch.device
-    exchanged: int = 0
 
     @property
     def rank(self) -> int:
@@ -95,7 +90,6 @@ class Processes:
         both = torch.tensor([value, float(failed)], dtype=torch.float32 if self.device.type == "mps" else torch.float64)
         both = both.to(self.device)
         dist.all_reduce(both)
-        self.exchanged += both.nbytes
         found, failures = both.tolist()
         return found, failures
 
@@ -115,14 +109,12 @@ class Processes:
         self._meet()
         tensor = tensor.contiguous()
         dist.all_reduce(tensor, op=getattr(dist.ReduceOp, by))
-        self.exchanged += tensor.nbytes
         return tensor
 
     def joined(self, own: Tensor, n: int, *, dim: int = 1) -> Tensor:
         """All n rows of a tensor, of which each process has its own."""
         if n % self.count == 0:
             self._meet()
-            self.exchanged += own.nbytes
             return gather_rows(own, dim)
         rows = self.rows(n)
         full = own.new_zeros(*own.shape[:dim], n, *own.shape[dim + 1 :])

@@ -1,0 +1,245 @@
+"""One loss on several processes: time per step, memory and bytes exchanged against their number, and a plan for GPUs.
+
+    python -m benchmarks processes               writes results/processes.{json,md}
+
+Every process has its share of the points and one thread. "every process solves" gathers the points and solves the whole
+problem on each; "shared" divides the solve; "default" divides it from 1e10 operations per step on. The processes meet
+before each call, and the slowest one counts; processor time is that of the busiest one, waiting not counted. Bytes are
+those of the tensors that one process gives to a collective operation.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+CASES = [(512, 3), (128, 4), (48, 5), (1536, 3), (224, 4)]
+WORLDS = (1, 2, 4)
+MODES = {"every process solves": False, "shared": True, "default": None}
+EPSILON, FEATURES, REPEATS = 0.05, 64, 5
+PARTS = ("measured", "plan")
+
+# Of the plan. An NVIDIA A100: products in full float32 and in bfloat16 at 60 % of the peak; NVLink inside a node of
+# 8 and InfiniBand between nodes, per GPU and direction; the time that any collective operation takes.
+FLOAT32, BFLOAT16 = 0.6 * 19.5e12, 0.45 * 312e12
+NVLINK, INFINIBAND, LATENCY = 230e9, 22e9, 30e-6
+# Steps of a solve at epsilon 0.05, and iterations of conjugate gradients in each.
+STEPS, ITERATIONS = 4, 12
+# ViT-B/16 at 224 pixels: multiply-adds of a forward pass; the backward pass takes twice as many.
+VIT_FLOPS = 3 * 2 * 17.6e9
+
+
+def exchanged(n: int, k: int, d: int = FEATURES, *, newton: int, sweeps: int = 0, world: int = 2) -> float:
+    """Bytes that a process contributes to one shared solve in float32, without meetings (16 bytes each).
+
+    Gather: k n d / R. A Newton step: k n numbers, and all pair marginals, k (k-1)/2 n², up to 2048 points; beyond, k n
+    for every iteration of conjugate gradients, and all pair marginals once. A sweep: the joint marginal of the group B,
+    n^⌈(k-1)/2⌉, and n; pair marginals once.
+    """
+    pairs, points = k * (k - 1) / 2 * n**2, k * n
+    numbers = points * d / world
+    if points <= 2048:
+        numbers += newton * (points + pairs)
+    else:
+        numbers += newton * (1 + ITERATIONS) * points + pairs
+    if sweeps:
+        group = n ** math.ceil((k - 1) / 2)
+        numbers += n + sweeps * (group + n) + group * (2 if k > 3 else 1) + 2 * n / world + (0 if newton else pairs)
+    return 4 * numbers
+
+
+def work(world: int, rank: int, meeting: str) -> None:
+    """In one of the processes: all cases; rank 0 prints a JSON line for each."""
+    import torch
+    import torch.distributed as dist
+
+    import m3g
+    from benchmarks.measurement import noisy_views
+
+    torch.set_num_threads(1)
+    if world > 1:
+        dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=world)
+    for n, k in CASES:
+        own = noisy_views(k, n, d=FEATURES).chunk(world, 1)[rank].clone().requires_grad_()
+        for mode, shard in MODES.items() if world > 1 else [("one process", False)]:
+            loss = m3g.M3GLoss(EPSILON, gather=True, shard=shard)
+            row = {"n": n, "k": k, "processes": world, "mode": mode, **measured(loss, own, world)}
+            row["steps"], row["gap"] = loss.last.num_steps, loss(own).item()
+            if rank == 0:
+                print(json.dumps(row), flush=True)
+    if world > 1:
+        dist.destroy_process_group()
+
+
+def measured(loss: Any, own: Any, world: int) -> dict[str, float]:
+    """Median seconds of a step, the most memory it takes, and the bytes it exchanges; the largest of all processes."""
+    import torch
+    import torch.distributed as dist
+
+    def step() -> None:
+        loss(own).backward()
+
+    counted: list[int] = []
+    originals = {name: getattr(dist, name) for name in COLLECTIVES if hasattr(dist, name)}
+    for name, original in originals.items():
+
+        def count(*tensors: Any, original: Any = original, place: int = COLLECTIVES[name], **options: Any) -> Any:
+            counted.append(tensors[place].nbytes)
+            return original(*tensors, **options)
+
+        setattr(dist, name, count)
+    before = reset_peak()
+    step()
+    row = {"peak_bytes": peak() - before, "exchanged_bytes": sum(counted), "collectives": len(counted)}
+    for name, original in originals.items():
+        setattr(dist, name, original)
+    times, busy = [], []
+    for _ in range(REPEATS):
+        if world > 1:
+            dist.barrier()
+        start, start_busy = time.perf_counter(), time.process_time()
+        step()
+        times.append(time.perf_counter() - start)
+        busy.append(time.process_time() - start_busy)
+    row["seconds"], row["busy_seconds"] = statistics.median(times), statistics.median(busy)
+    if world > 1:
+        largest = ("seconds", "busy_seconds", "peak_bytes")
+        worst = torch.tensor([row[name] for name in largest], dtype=torch.float64)
+        dist.all_reduce(worst, op=dist.ReduceOp.MAX)
+        row.update(zip(largest, worst.tolist()))
+    return row
+
+
+# Collective operations, and which of their arguments a process contributes.
+COLLECTIVES = {"all_reduce": 0, "broadcast": 0, "all_gather_single": 1, "all_gather_into_tensor": 1}
+
+
+def reset_peak() -> int:
+    """Forget the largest memory so far, where Linux allows it; return what is in use."""
+    Path("/proc/self/clear_refs").write_text("5")
+    return peak()
+
+
+def peak() -> int:
+    """The largest memory since the last reset."""
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+    return int(line.split()[1]) * 1024
+
+
+def launch(world: int) -> list[dict[str, Any]]:
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "benchmarks.processes", str(world)]
+        processes = [
+            subprocess.Popen(
+                [*command, str(rank), f"{folder}/meeting"],
+                stdout=subprocess.PIPE if rank == 0 else None,
+                text=True,
+                env={**os.environ, "OMP_NUM_THREADS": "1"},
+            )
+            for rank in range(world)
+        ]
+        out, _ = processes[0].communicate()
+        if [process.wait() for process in processes] != [0] * world:
+            raise RuntimeError(f"one of {world} processes failed.")
+    rows = [json.loads(line) for line in out.splitlines()]
+    for row in rows:
+        print(
+            f"  R={world} n={row['n']:<5d} k={row['k']} {row['mode']:22s} {row['seconds'] * 1e3:8.1f} ms, "
+            f"{row['busy_seconds'] * 1e3:.1f} ms of processor",
+            flush=True,
+        )
+    return rows
+
+
+def plan() -> list[dict[str, Any]]:
+    """Seconds of a step of 2048 objects on 1, 8 and 32 GPUs, from operations, bytes and the figures above."""
+    rows = []
+    for n, k in ((2048, 3), (2048, 4)):
+        for world in (1, 8, 32):
+            flops = STEPS * 6 * n**k / world
+            num_bytes = exchanged(n, k, 256, newton=STEPS, world=world)
+            ring = 2 * (world - 1) / world * num_bytes / (NVLINK if world <= 8 else INFINIBAND)
+            latency = 0.0 if world == 1 else STEPS * (4 + 3 * ITERATIONS) * LATENCY
+            loss = flops / FLOAT32 + (ring if world > 1 else 0.0) + latency
+            network = VIT_FLOPS * k * n / world / BFLOAT16
+            rows.append(
+                {
+                    "n": n,
+                    "k": k,
+                    "gpus": world,
+                    "flops": flops,
+                    "exchanged_bytes": num_bytes if world > 1 else 0.0,
+                    "loss_seconds": loss,
+                    "network_seconds": network,
+                    "share": loss / (loss + network),
+                }
+            )
+    return rows
+
+
+def run(results: Path, only: str | None = None) -> None:
+    path = results / "processes.json"
+    stored = json.loads(path.read_text()) if path.exists() else {}
+    report = {"measured": stored.get("measured", []), "plan": plan()}
+    if only in (None, "measured"):
+        report["measured"] = [row for world in WORLDS for row in launch(world)]
+        report["machine"] = {"processor": platform.processor() or platform.machine(), "cores": os.cpu_count()}
+    else:
+        report["machine"] = stored.get("machine", {})
+    path.write_text(json.dumps(report, indent=1) + "\n")
+    (results / "processes.md").write_text(written(report))
+
+
+def written(report: dict[str, Any]) -> str:
+    machine = report["machine"]
+    lines = [
+        f"Written by `python -m benchmarks processes` on {machine.get('cores')} cores ({machine.get('processor')}), "
+        f"one thread per process, gloo, float32, epsilon {EPSILON}, d = {FEATURES}. Forward and backward, median of "
+        f"{REPEATS}; memory beyond what is held before the step.",
+        "",
+        "| n | k | processes | solve | ms per step | faster than one | processor ms | steps | memory, MiB "
+        "| exchanged, KiB | formula, KiB | exchanges |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    alone = {(row["n"], row["k"]): row["seconds"] for row in report["measured"] if row["processes"] == 1}
+    for row in report["measured"]:
+        n, k, world = row["n"], row["k"], row["processes"]
+        swept = n ** (k - 1) * 4 <= 2**23
+        formula = exchanged(n, k, newton=0 if swept else row["steps"], sweeps=row["steps"] if swept else 0, world=world)
+        cells = [n, k, world, row["mode"], f"{row['seconds'] * 1e3:.1f}", f"{alone[n, k] / row['seconds']:.2f}"]
+        cells += [
+            f"{row['busy_seconds'] * 1e3:.1f}",
+            row["steps"],
+            f"{row['peak_bytes'] / 2**20:.0f}",
+            f"{row['exchanged_bytes'] / 1024:.0f}",
+        ]
+        cells += [f"{formula / 1024:.0f}" if row["mode"] == "shared" else "", row["collectives"]]
+        lines.append("| " + " | ".join(map(str, cells)) + " |")
+    lines += [
+        "",
+        f"A step of 2048 objects on A100 GPUs, estimated: {STEPS} steps of a solve, products in float32 at "
+        f"{FLOAT32 / 1e12:.0f} TFLOP/s, {NVLINK / 1e9:.0f} GB/s inside a node of 8 and {INFINIBAND / 1e9:.0f} GB/s "
+        f"between nodes, {LATENCY * 1e6:.0f} µs per exchange; ViT-B/16 in bfloat16 at {BFLOAT16 / 1e12:.0f} TFLOP/s. "
+        "The paper reports 5 to 16 % of a step for the loss.",
+        "",
+        "| n | k | GPUs | operations of the loss per GPU | exchanged, MiB | loss, ms | ViT-B/16, ms | loss / step |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for row in report["plan"]:
+        cells = [row["n"], row["k"], row["gpus"], f"{row['flops']:.1e}", f"{row['exchanged_bytes'] / 2**20:.0f}"]
+        cells += [f"{row['loss_seconds'] * 1e3:.1f}", f"{row['network_seconds'] * 1e3:.0f}", f"{row['share']:.1%}"]
+        lines.append("| " + " | ".join(map(str, cells)) + " |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    work(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
