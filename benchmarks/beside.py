@@ -178,6 +178,7 @@ def main() -> None:
     for name in ("seeds", "repeats"):
         if getattr(options, name) < 1:
             parser.error(f"--{name} must be a whole number of at least 1, got {getattr(options, name)}.")
+    options.results.mkdir(parents=True, exist_ok=True)
     known = subprocess.run(["git", "cat-file", "-e", f"{options.commit}^{{commit}}"], cwd=HERE, capture_output=True)
     if known.returncode != 0:
         parser.error(f"commit must be one of this repository, got {options.commit!r}.")

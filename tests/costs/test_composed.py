@@ -190,3 +190,10 @@ def test_a_sum_of_pairwise_costs_is_sampled():
     assert abs(value - true) < 4 * loss.last.standard_error + 1e-3
     (found,), (wanted,) = torch.autograd.grad(value, views), torch.autograd.grad(true, views)
     assert (found - wanted).norm() < 4 * loss.last.relative_gradient_error * wanted.norm() + 1e-3
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-20, 1e25])
+def test_a_range_is_normalised_at_any_scale(scale):
+    views = reference.noisy_views(3, 4, 6).float()
+    expected = (CV[:0.5] + PRODUCT[0.5:])(views).dense()
+    torch.testing.assert_close((CV[:0.5] + PRODUCT[0.5:])(views * scale).dense(), expected)

@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from m3g.cli.tables import print_csv, write_csv
+from m3g._csv import print_csv
+from m3g.cli.tables import write_csv
 
 USAGE = {"audit": "RUN [options]"}
 DESCRIPTION = {

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
+from m3g._csv import print_csv
 from m3g.cli.listing import print_table
-
-FORMULA = ("=", "+", "-", "@", "\t", "\n")  # first characters of a cell that spreadsheets evaluate or skip
 
 
 def check_out(name: str | None, *, suffix: str = ".csv") -> Path | None:
@@ -38,28 +36,3 @@ def write_csv(path: Path, head: Sequence[str], rows: Sequence[Sequence[Any]]) ->
 
     with atomic(path, "w") as file:
         print_csv(file, head, rows)
-
-
-def print_csv(file: IO[str], head: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Write a table as CSV in which no cell is a formula for a spreadsheet."""
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerows([escape(cell) for cell in row] for row in (head, *rows))
-
-
-def escape(cell: Any) -> Any:
-    """Put an apostrophe before text that a spreadsheet would evaluate; numbers stay as they are.
-
-    Example:
-        >>> [escape(cell) for cell in ("=1+2", "@SUM(A1)", "-1.5e3", "-x", -2, "a=b")]
-        ["'=1+2", "'@SUM(A1)", '-1.5e3', "'-x", -2, 'a=b']
-    """
-    if not isinstance(cell, str):
-        return cell
-    cell = cell.replace("\r\n", "\n").replace("\r", "\n")  # the writer quotes only its own end of a line
-    if not cell.startswith(FORMULA):
-        return cell
-    try:
-        float(cell)
-    except ValueError:
-        return f"'{cell}"
-    return f"'{cell}" if cell[0].isspace() else cell

@@ -13,6 +13,7 @@ from m3g import _checks
 from m3g._checks import Views
 from m3g.costs.circular import flatten_batch
 from m3g.costs.coupling import Coupling, Edge
+from m3g.costs.grounds import unit_or_zero
 from m3g.costs.pairwise_problem import LogKernels, PairwiseProblem
 from m3g.costs.problem import Cost, Problem
 
@@ -168,11 +169,7 @@ class RestrictedCost(Cost):
 
 def _restricted(points: Tensor, features: slice) -> Tensor:
     """Select features of points (..., d) and normalise them; zero vectors stay zero."""
-    kept = _checks.as_working(points)[..., features]
-    # The norm has no second derivative at zero, so zero vectors are replaced before it is computed.
-    zero = (kept == 0).all(-1, keepdim=True)
-    lengths: Tensor = torch.linalg.vector_norm(torch.where(zero, 1.0, kept), dim=-1, keepdim=True)
-    return kept / lengths
+    return unit_or_zero(_checks.as_working(points)[..., features])
 
 
 def sum_of(parts: Sequence[Problem]) -> SumProblem:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from m3g._csv import print_csv, unescape
 from m3g.training.mismatch.reliability import Mismatch
 from m3g.training.runs.files import atomic
 from m3g.training.runs.folder import Run
@@ -35,10 +36,14 @@ def write_entries(path: str | os.PathLike[str], watch: Mismatch, view_names: Seq
         if judged[l, row]
     ]
     with atomic(path, "w") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(Entry._fields)
-        for entry in sorted(entries, key=lambda entry: (entry.log_odds, entry.row, entry.view)):
-            writer.writerow([entry.row, entry.view, f"{entry.reliability:.4g}", f"{entry.log_odds:.6g}"])
+        print_csv(
+            file,
+            Entry._fields,
+            (
+                (entry.row, entry.view, f"{entry.reliability:.4g}", f"{entry.log_odds:.6g}")
+                for entry in sorted(entries, key=lambda entry: (entry.log_odds, entry.row, entry.view))
+            ),
+        )
 
 
 def read_entries(run: str | os.PathLike[str]) -> list[Entry]:
@@ -49,6 +54,6 @@ def read_entries(run: str | os.PathLike[str]) -> list[Entry]:
         raise ValueError(f"run must be one that was trained with --mismatch, but {folder.path} has no mismatch.csv.")
     with open(folder.mismatch, newline="") as file:
         return [
-            Entry(int(line["row"]), line["view"], float(line["reliability"]), float(line["log_odds"]))
+            Entry(int(line["row"]), unescape(line["view"]), float(line["reliability"]), float(line["log_odds"]))
             for line in csv.DictReader(file)
         ]

@@ -1,0 +1,44 @@
+"""CSV files in which no cell is a formula for a spreadsheet."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Sequence
+from typing import IO
+
+FORMULA = ("=", "+", "-", "@", "\t", "\n")  # first characters of a cell that spreadsheets evaluate or skip
+
+
+def print_csv(file: IO[str], head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Write a table as CSV in which no cell is a formula for a spreadsheet."""
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerows([escape(cell) for cell in row] for row in (head, *rows))
+
+
+def escape(cell: object) -> object:
+    """Put an apostrophe before text that a spreadsheet would evaluate; numbers stay as they are.
+
+    Example:
+        >>> [escape(cell) for cell in ("=1+2", "@SUM(A1)", "-1.5e3", "-x", -2, "a=b")]
+        ["'=1+2", "'@SUM(A1)", '-1.5e3', "'-x", -2, 'a=b']
+    """
+    if not isinstance(cell, str):
+        return cell
+    cell = cell.replace("\r\n", "\n").replace("\r", "\n")  # the writer quotes only its own end of a line
+    if not cell.startswith(FORMULA):
+        return cell
+    try:
+        float(cell)
+    except ValueError:
+        return f"'{cell}"
+    return f"'{cell}" if cell[0].isspace() else cell
+
+
+def unescape(cell: str) -> str:
+    """Undo `escape`.
+
+    Example:
+        >>> [unescape(cell) for cell in ("'=1+2", "a=b", "'quoted'")]
+        ['=1+2', 'a=b', "'quoted'"]
+    """
+    return cell[1:] if cell.startswith(tuple(f"'{first}" for first in FORMULA)) else cell
