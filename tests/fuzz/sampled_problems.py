@@ -36,6 +36,10 @@ class Case:
     form: str = "auto"
 
     def problem(self, dtype: torch.dtype | None = None) -> Problem:
+        if "[" in self.cost and dtype is not None:
+            # Points are normalised within a range of features in their own type, which is no part of the solve.
+            problem = self.problem()
+            return problem.with_tensors([tensor.to(dtype) for tensor in problem.tensors])
         views = [view.to(dtype or view.dtype) for view in self.views]
         if self.cost == "weighted":
             return m3g.PairwiseCost("sqeuclidean", weights=self.edges)(views)

@@ -191,3 +191,13 @@ def test_compiled_code_has_no_seed_of_its_own():
     loss = m3g.M3GLoss(solver=m3g.Sampled(fixed_steps=2, seed=0))
     with pytest.raises(Exception, match="seed and generator must be None in compiled code"):
         torch.compile(loss, fullgraph=True, backend="eager")(torch.randn(3, 6, 4))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cost", ["product", "cv"])
+def test_gaps_with_the_rest_compile_whole(cost):
+    loss = m3g.losses.M3GRest(cost=cost, solver=m3g.Factored(fixed_steps=2))
+    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
+    assert_same_as_eager(compiled, loss, 3, 6, teacher=False)
+    views, teacher = torch.randn(2, 3, 6, 5, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(compiled(views, teacher=teacher), loss(views, teacher=teacher))

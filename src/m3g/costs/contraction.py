@@ -9,12 +9,14 @@ pass writes n^k numbers.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 from torch import Tensor
 
 Pairs = dict[tuple[int, int], Tensor]
+# Of a part of a slab.
+PART_BYTES = 2**21
 
 
 def pair_marginals(tensor: Tensor, scalings: Sequence[Tensor], views: Sequence[int]) -> Pairs:
@@ -85,3 +87,14 @@ def balanced_split(sizes: Sequence[int]) -> int:
         if count < least:
             best, least = lead, count
     return best
+
+
+def parts_of(slabs: Iterable[tuple[slice, Tensor]]) -> Iterator[tuple[slice, Tensor]]:
+    """Slabs (b, rows, …) in parts of at most 2 MiB or one row, so that what is computed from a part is small."""
+    for rows, slab in slabs:
+        step = rows.stop - rows.start
+        if not torch.compiler.is_compiling():
+            step = max(1, PART_BYTES * step // max(1, slab.numel() * slab.element_size()))
+        for start in range(rows.start, rows.stop, step):
+            stop = min(start + step, rows.stop)
+            yield slice(start, stop), slab[:, start - rows.start : stop - rows.start]

@@ -10,7 +10,7 @@ from itertools import combinations
 import torch
 from torch import Tensor
 
-from m3g.costs.contraction import additive, pair_marginals
+from m3g.costs.contraction import additive, pair_marginals, parts_of
 from m3g.costs.multilinear import pull_from_rows
 
 Edge = tuple[int, int]
@@ -121,7 +121,8 @@ class Coupling(ABC):
         """
         k = len(self.sizes)
         slabs: list[dict[Edge, Tensor]] = []
-        for rows, slab in self.rows():
+        for rows, slab in parts_of(self.rows()):
+            # Not in place: under torch.vmap one factor may be batched and the other not.
             weighted = weight(squared_means(points, self.sizes, rows)) * slab
             ones = [torch.ones(weighted.shape[0], n, dtype=weighted.dtype, device=weighted.device) for n in self.sizes]
             ones[0] = ones[0][:, rows]

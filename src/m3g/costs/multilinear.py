@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-from m3g.costs.contraction import balanced_split
+from m3g.costs.contraction import balanced_split, parts_of
 
 
 def two_groups(points: Tensor, sizes: Sequence[int], rows: slice | None = None) -> tuple[list[Tensor], list[Tensor]]:
@@ -36,7 +36,7 @@ def pull_from_rows(
     pulled_b, pulled_change_b = torch.zeros_like(features_b), torch.zeros_like(features_b)
     leading: list[Tensor] = []
     rest: list[Tensor] | None = None
-    for rows, slab in slabs:
+    for rows, slab in parts_of(slabs):
         first, _ = two_groups(points, sizes, rows)
         features_a = features(first)
         matrix = slab.reshape(slab.shape[0], features_a.shape[1], -1).to(points.dtype)
@@ -83,13 +83,13 @@ def features_change(parts: Sequence[Tensor], moves: Sequence[Tensor]) -> Tensor:
 
 
 def pull(parts: Sequence[Tensor], grad: Tensor) -> list[Tensor]:
-    """The gradients (b, n_l, d) of ⟨grad, features(parts)⟩."""
+    """The gradients (b, n_l, d) of ⟨grad, features(parts)⟩; `grad` is used up."""
     first, rest = parts[0], parts[1:]
     if not rest:
         return [grad]
     table = grad.unflatten(1, (first.shape[1], -1))
     of_first = (table * features(rest).unsqueeze(1)).sum(2)
-    return [of_first, *pull(rest, (table * first.unsqueeze(2)).sum(1))]
+    return [of_first, *pull(rest, table.mul_(first.unsqueeze(2)).sum(1))]
 
 
 def pull_change(parts: Sequence[Tensor], moves: Sequence[Tensor], grad: Tensor, grad_move: Tensor) -> list[Tensor]:

@@ -126,26 +126,31 @@ def test_too_few_steps_are_reported():
 
 
 @pytest.mark.parametrize("cost", ["csd", "product", "0.5*cv + product"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("k", [2, 3, 5])
-def test_fixed_steps_read_no_value_on_the_host(k, cost):
+def test_fixed_steps_read_no_value_on_the_host(k, dtype, cost):
     loss = m3g.M3GLoss(0.2, cost=cost, solver=m3g.Dense(fixed_steps=6), tol=1e-6)
     with FakeTensorMode(allow_non_fake_inputs=False):
-        views = torch.randn(k, 4, 3, dtype=torch.float64, requires_grad=True)
-        options = {"mask": torch.ones(k, 4, dtype=torch.bool), "teacher": torch.randn(k, 4, 3, dtype=torch.float64)}
+        views = torch.randn(k, 4, 3, dtype=dtype, requires_grad=True)
+        options = {"mask": torch.ones(k, 4, dtype=torch.bool), "teacher": torch.randn(k, 4, 3, dtype=dtype)}
         loss(views, **options).backward()
         assert views.grad.shape == views.shape
-    views = reference.noisy_views(k, 4, 3)
-    exact = m3g.matching_gap(views, cost=cost, epsilon=0.2, tol=1e-9)
+    views = reference.noisy_views(k, 4, 3, dtype=dtype)
+    exact = m3g.matching_gap(views.double(), cost=cost, epsilon=0.2, tol=1e-9).to(dtype)
     torch.testing.assert_close(loss(views), exact, atol=1e-5, rtol=0)
     torch.testing.assert_close(torch.vmap(loss)(torch.stack([views, views])), exact.expand(2), atol=1e-5, rtol=0)
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")
-@pytest.mark.parametrize("cost", ["csd", "product", "0.5*cv + product[1:]"])
-def test_fixed_steps_compile_into_one_graph(cost):
-    loss = m3g.M3GLoss(0.2, cost=cost, solver=m3g.Dense(fixed_steps=3))
-    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
+@pytest.mark.parametrize(
+    ("cost", "backend"),
+    [("csd", "aot_eager"), ("product", "aot_eager"), ("0.5*cv + product[1:]", "aot_eager"), ("product", "inductor")],
+)
+def test_fixed_steps_compile_into_one_graph(cost, backend):
+    # One step is enough for the default backend, whose compiler is slow.
+    loss = m3g.M3GLoss(0.2, cost=cost, solver=m3g.Dense(fixed_steps=1 if backend == "inductor" else 3))
+    compiled = torch.compile(loss, fullgraph=True, backend=backend)
     views = reference.noisy_views(3, 6, 4, dtype=torch.float32).requires_grad_()
     plain, value = loss(views), compiled(views)
     torch.testing.assert_close(value, plain, atol=1e-4, rtol=1e-4)

@@ -95,7 +95,7 @@ def test_a_dense_tensor():
     check(lambda c: m3g.solve(c, epsilon=0.3, tol=1e-11, differentiable=True).value, cost)
 
 
-@pytest.mark.parametrize("cost", ["cv", "csd", "chain", "function"])
+@pytest.mark.parametrize("cost", ["cv", "csd", "product", "chain", "function"])
 def test_torch_func(cost):
     """grad, jvp, jacrev, and second derivatives by every composition of the two modes."""
     views = reference.noisy_views(3, 3, 2)
@@ -115,7 +115,7 @@ def test_torch_func(cost):
     twice_backward = torch.func.vjp(torch.func.grad(gap), views)[1](direction)[0]
     for found in (by_forward, by_backward, twice_backward):
         torch.testing.assert_close(found, expected, atol=1e-8, rtol=1e-6)
-    if cost in ("cv", "csd"):
+    if cost in ("cv", "csd", "product"):
         hessian = torch.func.hessian(gap)(views)
         torch.testing.assert_close((hessian * direction).sum((-3, -2, -1)), expected, atol=1e-8, rtol=1e-6)
 

@@ -37,7 +37,8 @@ class Kernel:
         self.lead = balanced_split(self.sizes)
         self.sharing = None if fixed else processes()
         self.own = slice(0, self.sizes[0]) if self.sharing is None else self.sharing.rows(self.sizes[0])
-        self._cost: Tensor | None = problem.slab(self.own) if kept else None
+        whole = self.sharing is None
+        self._cost: Tensor | None = (problem.dense() if whole else problem.slab(self.own)) if kept else None
         self._kernel: Tensor | None = None
         self.base: Tensor | None = None
 
@@ -106,14 +107,27 @@ class Kernel:
         # Also where a scaling is not a number, which the caller will find in the marginals.
         return not float(torch.stack([part.amax() for part in change]).sum()) <= STRETCH[self.dtype]
 
-    def hard_base(self, log_target: Tensor) -> Tensor:
-        """Log scalings (b, N) for which every point has a tuple with an entry of 1 in K, and none has a larger one.
+    def absorb_minima(self, log_target: Tensor) -> None:
+        """Let K hold log scalings for which every point has a tuple with an entry of 1, and none has a larger one.
 
         That is Sinkhorn with minima in place of soft ones. Up to a constant the weights are then those of the points.
         """
+        if self._cost is None or self.fixed:
+            self.absorb(self._minima(log_target))
+            return
+        # With two passes for each view, in the memory that K takes: what is left in the end is its exponent.
+        left = (self._cost if self._cost.dtype == self.dtype else self._cost.to(self.dtype)) / -self.epsilon
+        parts = []
+        for l in range(self.k):
+            least = left.amax([a + 1 for a in range(self.k) if a != l]).neg_()
+            least = least if l == 0 else self._reduced(least, "MIN")
+            left += along(least, (l,), self.k)
+            parts.append(self._joined([least]) if l == 0 else least)
+        self._kernel = left.clamp_(min=LEAST_EXPONENT[self.dtype]).exp_()
+        self.base = torch.cat(parts, 1).to(log_target.dtype)
+
+    def _minima(self, log_target: Tensor) -> Tensor:
         b = self.problem.num_batch
-        if self._cost is not None and not self.fixed:
-            return self._hard_base_in_place(self._cost).to(log_target.dtype)
         parts = [torch.zeros(b, n, dtype=self.dtype, device=log_target.device) for n in self.sizes]
         for l in range(self.k):
             found = []
@@ -126,22 +140,11 @@ class Kernel:
             parts[l] = self._joined(found) if l == 0 else self._reduced(torch.stack(found).amin(0), "MIN")
         return torch.cat(parts, 1).to(log_target.dtype)
 
-    def _hard_base_in_place(self, cost: Tensor) -> Tensor:
-        """The same with two passes for each view, in the memory that K will take."""
-        left = (cost if cost.dtype == self.dtype else cost.to(self.dtype)) / self.epsilon
-        parts = []
-        for l in range(self.k):
-            least = left.amin([a + 1 for a in range(self.k) if a != l])
-            least = least if l == 0 else self._reduced(least, "MIN")
-            left -= along(least, (l,), self.k)
-            parts.append(self._joined([least]) if l == 0 else least)
-        self._kernel = left
-        return torch.cat(parts, 1)
-
     def lowest_and_highest(self) -> tuple[float, float]:
         """The range of the costs."""
-        bounds = torch.stack([torch.stack([-cost.amin(), cost.amax()]) for _, cost in self.costs()]).amax(0)
-        low, high = self._reduced(bounds, "MAX").tolist()
+        bounds = [cost.aminmax() for _, cost in self.costs()]
+        both = torch.stack([torch.stack([-low, high]) for low, high in bounds]).amax(0)
+        low, high = self._reduced(both, "MAX").tolist()
         return -low, high
 
     def left_sums(self, right: Tensor) -> Tensor:

@@ -25,10 +25,10 @@ from m3g.solvers.dense.coupling import KernelCoupling
 from m3g.solvers.dense.kernel import Kernel
 from m3g.solvers.dense.marginals import group_update
 from m3g.solvers.dense.sweeps import sweep
-from m3g.solvers.factored.base import Contracted, Contraction
-from m3g.solvers.factored.dual import FactoredDual
 from m3g.solvers.shared.ascent import ascend, fixed_ascent, init
-from m3g.solvers.shared.memory import memory_limit
+from m3g.solvers.shared.contraction import Contracted, Contraction
+from m3g.solvers.shared.dual import MarginalDual
+from m3g.solvers.shared.memory import keep_freed_memory, memory_limit
 from m3g.solvers.shared.precision import full_precision
 from m3g.solvers.shared.processes import processes
 from m3g.solvers.shared.result import Result
@@ -109,6 +109,8 @@ class Dense(Solver):
             return self._solve(problem, epsilon, tol, weights)
 
     def _kernel(self, problem: Problem, epsilon: float, dtype: torch.dtype) -> Kernel:
+        if not torch.compiler.is_compiling():
+            keep_freed_memory()
         limit = memory_limit(problem.device) if self.memory_limit is None else self.memory_limit
         needed = problem.num_batch * problem.num_tuples * (problem.dtype.itemsize + dtype.itemsize)
         sharing = processes()
@@ -152,11 +154,11 @@ class Dense(Solver):
         if start is not None:
             kernel.absorb(start)
         elif reach <= FLAT_REACH:
-            base = torch.zeros_like(target)
-            base[:, : kernel.sizes[0]] = low / kernel.epsilon
-            kernel.absorb(base)
+            # With the weights in it, the scalings stay near 1.
+            log_target[:, : kernel.sizes[0]] += low / kernel.epsilon
+            kernel.absorb(log_target)
         else:
-            kernel.absorb(kernel.hard_base(log_target))
+            kernel.absorb_minima(log_target)
         swept = sweep(kernel, target.to(kernel.dtype), tol=tol, max_steps=self.max_steps)
         if swept.worst <= tol:
             return swept.log_scaling, swept.num_steps, swept.error, Result.CONVERGED
@@ -165,7 +167,7 @@ class Dense(Solver):
         return state.found.log_scaling, swept.num_steps + state.num_steps, state.found.error, result
 
     def _fixed(self, kernel: Kernel, target: Tensor, tol: float, num_steps: int) -> Solution:
-        kernel.absorb(kernel.hard_base(target.log()))
+        kernel.absorb_minima(target.log())
         dual = _dual(kernel, target, fixed=True)
         assert kernel.base is not None
         start = _fixed_sweeps(kernel, target.to(kernel.dtype))
@@ -186,9 +188,8 @@ def _fixed_sweeps(kernel: Kernel, target: Tensor) -> Tensor:
     return kernel.base + torch.cat([*parts_a, *parts_b], 1).log().to(kernel.base.dtype)
 
 
-def _dual(kernel: Kernel, target: Tensor, *, fixed: bool) -> FactoredDual:
-    n = kernel.sizes[0]
-    return FactoredDual(TensorContraction(kernel), target, target, target[:, :n], target[:, n:], True, fixed)
+def _dual(kernel: Kernel, target: Tensor, *, fixed: bool) -> MarginalDual:
+    return MarginalDual.of(TensorContraction(kernel), target, target.dtype, newton=True, fixed=fixed)
 
 
 def _solution(

@@ -44,44 +44,50 @@ def sweep(kernel: Kernel, target: Tensor, *, tol: float, max_steps: int, worth: 
     wanted = list(target.split(sizes, 1))
     first = [torch.ones_like(part) for part in wanted]
     parts_a, parts_b = first[:h], first[h:]
-    errors = [math.inf]
-    of_b = target.new_zeros(target.shape[0])
-    good = kernel.base
+    goal_a, goal_b = target.split([sum(sizes[:h]), sum(sizes[h:])], 1)
+    errors = [math.inf, math.inf]
+    good = first
+    sums_a = kernel.left_sums(outer(parts_b))
     num_steps = 0
     while True:
-        sums_a = kernel.left_sums(outer(parts_b))
-        of_a = _error(group_marginals(sums_a, parts_a), parts_a, wanted[:h])
-        error = of_a + of_b
-        # The first scalings are ones, whose error says nothing.
-        worst = read(error) if num_steps else math.inf
-        errors.append(worst)
-        scalings = torch.cat([*parts_a, *parts_b], 1)
-        finished = worst <= tol or num_steps >= max_steps or not _worthwhile(errors, tol, worth)
-        least, largest = scalings.aminmax()
-        low, high = -read(-least), read(largest)
-        if not (low > 0 and math.isfinite(high) and not math.isnan(worst)):
-            # The range was left within one sweep: what was before it is the better start.
-            return Swept(good, error, math.inf, num_steps)
-        good = kernel.base + scalings.log().to(kernel.base.dtype)
-        if finished:
-            return Swept(good, error, worst, num_steps)
-        if max(-math.log(low), math.log(high)) * kernel.k > STRETCH[kernel.dtype]:
-            kernel.absorb(good)
-            parts_a, parts_b = first[:h], first[h:]
-            sums_a = kernel.left_sums(outer(parts_b))
         for _ in range(ROUNDS if h > 1 else 1):
             parts_a = group_update(sums_a, parts_a, wanted[:h])
         sums_b = kernel.right_sums(outer(parts_a))
         for _ in range(ROUNDS if len(parts_b) > 1 else 1):
             parts_b = group_update(sums_b, parts_b, wanted[h:])
-        of_b = _error(group_marginals(sums_b, parts_b), parts_b, wanted[h:])
         num_steps += 1
+        sums_a = kernel.left_sums(outer(parts_b))
+        error = _error(group_marginals(sums_a, parts_a), parts_a, goal_a)
+        if len(parts_b) > 1:  # else its marginal is right
+            error = error + _error(group_marginals(sums_b, parts_b), parts_b, goal_b)
+        worst = read(error)
+        errors.append(worst)
+        scalings = [*parts_a, *parts_b]
+        least, largest = torch.cat(scalings, 1).aminmax()
+        low, high = -read(-least), read(largest)
+        if not (low > 0 and math.isfinite(high) and not math.isnan(worst)):
+            # The range was left within one sweep: what was before it is the better start.
+            return Swept(_log_scaling(kernel, good), error, math.inf, num_steps)
+        if worst <= tol or num_steps >= max_steps or not _worthwhile(errors, tol, worth):
+            return Swept(_log_scaling(kernel, scalings), error, worst, num_steps)
+        good = scalings
+        if max(-math.log(low), math.log(high)) * kernel.k > STRETCH[kernel.dtype]:
+            kernel.absorb(_log_scaling(kernel, scalings))
+            good, parts_a, parts_b = first, first[:h], first[h:]
+            sums_a = kernel.left_sums(outer(parts_b))
 
 
-def _error(marginals: list[Tensor], scalings: list[Tensor], wanted: list[Tensor]) -> Tensor:
+def _log_scaling(kernel: Kernel, scalings: list[Tensor]) -> Tensor:
+    """The log scalings (b, N) of scalings u_l of K."""
+    assert kernel.base is not None
+    return kernel.base + torch.cat(scalings, 1).log_().to(kernel.base.dtype)
+
+
+def _error(marginals: list[Tensor], scalings: list[Tensor], goal: Tensor) -> Tensor:
     """Σ_l |u_l s_l - a_l|_1 (b,) of some views, whose marginals s_l are without their own scalings."""
-    found = [(u * s - a).abs().sum(1) for u, s, a in zip(scalings, marginals, wanted)]
-    return torch.stack(found).sum(0)
+    off = torch.cat(marginals, 1).mul_(torch.cat(scalings, 1)).sub_(goal)
+    found: Tensor = torch.linalg.vector_norm(off, ord=1, dim=1)
+    return found
 
 
 def _worthwhile(errors: list[float], tol: float, worth: int) -> bool:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from m3g.costs import all_edges
 from m3g.costs.coupling import Edge
-from m3g.solvers.factored.base import Contracted, Contraction
+from m3g.solvers.shared.contraction import Contracted, Contraction
 
 
 class GraphContraction(Contraction):

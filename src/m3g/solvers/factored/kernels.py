@@ -38,6 +38,10 @@ class Kernels(NamedTuple):
     in_range: bool
     reach: float
 
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.groups[0].dtype
+
 
 def pair_kernels(
     problem: PairwiseProblem,

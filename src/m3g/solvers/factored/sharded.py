@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from m3g.solvers.factored.base import Contracted, Contraction
+from m3g.solvers.shared.contraction import Contracted, Contraction
 from m3g.solvers.shared.processes import Shard
 
 # Points of all views up to which pair marginals are exchanged in every step. Beyond, each process keeps its part of

@@ -28,7 +28,6 @@ from m3g import _checks
 from m3g.costs import PairwiseProblem, Problem, all_edges
 from m3g.costs.coupling import Edge
 from m3g.solvers.factored.contraction import CompleteContraction
-from m3g.solvers.factored.dual import FactoredDual, Marginals
 from m3g.solvers.factored.graph import GraphContraction
 from m3g.solvers.factored.kernels import Kernels, balanced_start, pair_kernels
 from m3g.solvers.factored.sharded import ShardedContraction
@@ -36,6 +35,7 @@ from m3g.solvers.factored.streamed import StreamedContraction
 from m3g.solvers.factored.sweeps import SWEPT_REACH, Swept, sweep
 from m3g.solvers.shared.ascent import AscentState, ascend, fixed_ascent, init
 from m3g.solvers.shared.couplings import PairwiseCoupling
+from m3g.solvers.shared.dual import MarginalDual, Marginals
 from m3g.solvers.shared.precision import DOUBLE_RANGE, full_precision
 from m3g.solvers.shared.processes import processes
 from m3g.solvers.shared.result import Result
@@ -118,9 +118,8 @@ class Factored(Solver):
         newton = self._takes_newton(problem)
         contraction = self._contraction(problem, kernels.matrices, newton)
         shard = contraction.shard
-        dual = FactoredDual.of(
-            contraction if shard is None else ShardedContraction(contraction, shard), kernels, newton, fixed
-        )
+        sharded = contraction if shard is None else ShardedContraction(contraction, shard)
+        dual = MarginalDual.of(sharded, kernels.target, kernels.dtype, newton, fixed)
         if self.fixed_steps is not None:
             state = fixed_ascent(dual, balanced_start(problem, kernels), self.fixed_steps)
             return _solution(problem, kernels, Found.of(dual, state), epsilon, tol)
@@ -188,7 +187,7 @@ class Factored(Solver):
         log_scaling, steps = kernels.target.log(), 0
         while True:
             logs = {edge: matrix / scale for edge, matrix in kernels.matrices.items()}
-            dual = FactoredDual.of(StreamedContraction(logs, problem.sizes), kernels, True, False)
+            dual = MarginalDual.of(StreamedContraction(logs, problem.sizes), kernels.target, kernels.dtype, True, False)
             last = scale <= 1.0
             limit = self.max_steps or 100
             state, result = ascend(dual, init(dual, log_scaling), tol=tol if last else LOOSE, max_steps=limit)
@@ -225,7 +224,7 @@ class Found(NamedTuple):
         return Found(swept.log_scaling(), swept.error, pairs, lambda l, m: swept.pairs(), swept.num_steps)
 
     @staticmethod
-    def of(dual: FactoredDual, state: AscentState[Marginals]) -> Found:
+    def of(dual: MarginalDual, state: AscentState[Marginals]) -> Found:
         found, partial = state.found, dual.contraction.partial
         pairs = found.pairs if partial is None else partial.pairs(found.pairs)
 

@@ -108,7 +108,9 @@ class _Value(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         _, potentials, *rest = ctx.saved_tensors
-        found = _Gradient.apply(ctx.form, grad, potentials, *rest)  # type: ignore[no-untyped-call]
+        # A function of its own only where it may be differentiated again.
+        call = _Gradient.apply if torch.is_grad_enabled() else _Gradient.forward
+        found = call(ctx.form, grad, potentials, *rest)
         return (None, None, None, *[None] * len(found), *found)
 
     @staticmethod

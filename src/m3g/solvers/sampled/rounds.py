@@ -50,7 +50,7 @@ EPSILON_RATIO = 4.0
 # With more of them than this, tuples that carry mass may lie where no chain comes, and no sample contradicts.
 MOST_STAGES = 2
 # Chains of the check at least; else it draws one sample for so many of the list.
-FEWEST_CHAINS = 64
+FEWEST_CHAINS = 256
 # Steps past tol where nothing is sampled.
 MOST_FURTHER = 4
 # Rounds added where the check contradicts the error.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 
@@ -24,6 +25,16 @@ def memory_limit(device: torch.device) -> int:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
     except (ValueError, OSError, AttributeError):  # not told on this system
         return 4 * 2**30
+
+
+@functools.cache
+def keep_freed_memory() -> None:
+    """Let the C library keep blocks of some megabytes that are freed, once per process.
+
+    glibc gives a freed block back to the system unless a larger one, of up to 32 MiB, was freed before; then every pass
+    that makes a new tensor waits for new pages, for a third of its time. No page of this block is ever touched.
+    """
+    torch.empty(MOST_KEPT, dtype=torch.uint8)
 
 
 class Workspace:

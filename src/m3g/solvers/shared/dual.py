@@ -1,4 +1,4 @@
-"""The dual of a pairwise problem, for the ascent on it: marginals at a point, and the step from there."""
+"""The dual in terms of the marginals that a contraction finds: marginals at a point, and the step from there."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from m3g.costs.coupling import Edge
-from m3g.solvers.factored.base import Contraction
-from m3g.solvers.factored.kernels import Kernels
+from m3g.solvers.shared.contraction import Contraction
 from m3g.solvers.shared.newton import solve_newton
 
 # The largest change of a log scaling in one Newton step.
@@ -38,7 +37,7 @@ class Marginals:
 
 
 @dataclass(frozen=True)
-class FactoredDual:
+class MarginalDual:
     """Σ_l ⟨h_l, a_l⟩ over log scalings h (b, N), the leading one being that of the right mass.
 
     Attributes:
@@ -57,14 +56,13 @@ class FactoredDual:
     fixed: bool
 
     @staticmethod
-    def of(contraction: Contraction, kernels: Kernels, newton: bool, fixed: bool) -> FactoredDual:
-        example = next(iter(kernels.matrices.values()))
-        target = kernels.target
-        here = target if target.dtype == example.dtype else target.to(example.dtype)
+    def of(contraction: Contraction, target: Tensor, dtype: torch.dtype, newton: bool, fixed: bool) -> MarginalDual:
+        """The dual of weights (b, N) for a contraction in some type."""
+        here = target if target.dtype == dtype else target.to(dtype)
         before, n = sum(contraction.sizes[: contraction.lead]), contraction.sizes[contraction.lead]
         first, lead, last = here.split([before, n, here.shape[1] - before - n], 1)
         others = last if before == 0 else torch.cat([first, last], 1)
-        return FactoredDual(contraction, target, here, lead, others, newton, fixed)
+        return MarginalDual(contraction, target, here, lead, others, newton, fixed)
 
     def scalings(self, log_scaling: Tensor) -> tuple[Tensor, ...]:
         """u_l (b, n_l) of every view, in the type of the kernels; their logarithms for a streamed contraction."""

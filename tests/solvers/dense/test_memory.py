@@ -1,0 +1,49 @@
+"""What a dense solve and its gradient hold at a time."""
+
+import weakref
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten
+
+import m3g
+import reference
+
+
+class LiveBytes(TorchDispatchMode):
+    """The most bytes that tensors made inside it took at a time."""
+
+    def __init__(self):
+        super().__init__()
+        self.sizes, self.now, self.peak = {}, 0, 0
+
+    def _freed(self, key):
+        self.now -= self.sizes.pop(key)
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        given = {each.untyped_storage().data_ptr() for each in tree_flatten((args, kwargs))[0] if torch.is_tensor(each)}
+        for each in tree_flatten(out)[0]:
+            if torch.is_tensor(each):
+                storage = each.untyped_storage()
+                key = storage.data_ptr()
+                if key not in self.sizes and key not in given and storage.nbytes():
+                    self.sizes[key] = storage.nbytes()
+                    self.now += storage.nbytes()
+                    self.peak = max(self.peak, self.now)
+                    weakref.finalize(storage, self._freed, key)
+        return out
+
+
+@pytest.mark.parametrize("epsilon", [0.2, 0.05, 0.02])
+@pytest.mark.parametrize(("cost", "n", "k"), [("csd", 96, 3), ("product", 96, 3), ("product", 32, 4)])
+def test_forward_and_backward_hold_two_tensors_of_all_tuples(cost, n, k, epsilon):
+    views = reference.noisy_views(k, n, 64, dtype=torch.float32).requires_grad_()
+    loss = m3g.M3GLoss(epsilon, cost=cost, solver="dense")
+    loss(views[:, :4])  # what is done once per process
+    with LiveBytes() as live:
+        loss(views).backward()
+    # Beside the cost tensor and its exponential there are pair marginals, vectors and parts of a slab.
+    assert live.peak < 2 * 4 * n**k + 2**23
+    assert live.peak > 2 * 4 * n**k
