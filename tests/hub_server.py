@@ -5,7 +5,28 @@ import hashlib
 import json
 import re
 import threading
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+
+@contextmanager
+def stand_in(monkeypatch, folder):
+    """A hub at which the client of this process looks, with a cache in a folder; yields the server.
+
+    The client reads `HF_ENDPOINT` and `HF_HOME` only when it is imported, so its constants are replaced.
+    """
+    with Hub() as hub:
+        monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", hub.address)
+        monkeypatch.setattr(
+            "huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE",
+            hub.address + "/{repo_id}/resolve/{revision}/{filename}",
+        )
+        monkeypatch.setattr("huggingface_hub.constants.HF_HOME", str(folder))
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(folder / "hub"))
+        monkeypatch.setenv("HF_HUB_DISABLE_XET", "1")
+        monkeypatch.setenv("HF_TOKEN", "hf_mine")
+        yield hub
+        hub.shutdown()
 
 
 class Hub(ThreadingHTTPServer):

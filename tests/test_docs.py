@@ -8,12 +8,14 @@ import re
 import runpy
 import shlex
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from hub_server import stand_in
 from m3g.cli import main, train
 from m3g.cli.main import COMMANDS
 from sessions import run_console
@@ -57,6 +59,12 @@ def with_programs():
 def test_programs_run_and_sessions_give_the_outputs_shown(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names: dict = {"__name__": "__main__"}
+    with stand_in(monkeypatch, tmp_path / "hf") if page.name == "hub.md" else nullcontext():
+        run_blocks(page, names)
+    torch._dynamo.reset()
+
+
+def run_blocks(page, names):
     for language, text in fenced(page):
         if language == "console":
             run_console(text)
@@ -71,7 +79,6 @@ def test_programs_run_and_sessions_give_the_outputs_shown(page, tmp_path, monkey
             assert runner.failures == 0
         else:
             exec(text, names)
-    torch._dynamo.reset()
 
 
 def test_the_program_of_the_readme_prints_what_is_shown(capsys):

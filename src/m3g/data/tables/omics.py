@@ -6,7 +6,7 @@ cell that a modality does not have is a missing entry.
 
 from __future__ import annotations
 
-import warnings
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -53,9 +53,7 @@ def _read(file: Path) -> tuple[dict[str, Any], dict[str, np.ndarray], Any]:
     """The matrices by name, for each the row of every cell (-1 where it has none), and the table `obs`."""
     package = _checks.extra("mudata" if file.suffix == ".h5mu" else "anndata", "omics")
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # of mudata, about how it will combine obs
-            found = package.read_h5mu(file, backed="r") if file.suffix == ".h5mu" else package.read_h5ad(file, "r")
+        found = _open(package, file, backed="r")
     except (OSError, KeyError, ValueError, TypeError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
         raise ValueError(f"table must be a file that can be read, got {str(file)!r} ({reason}).") from error
@@ -86,10 +84,21 @@ def _vectors(arrow: Any, matrix: Any, places: np.ndarray, kind: Any) -> Any:
 def write_embeddings(source: Path, out: Path, mean: np.ndarray, index: np.ndarray) -> None:
     """Copy a file with the embeddings of its cells as `obsm["X_m3g"]`; cells without one are NaN."""
     package = _checks.extra("mudata" if source.suffix == ".h5mu" else "anndata", "omics")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)
-        found = package.read_h5mu(source) if source.suffix == ".h5mu" else package.read_h5ad(source)
-        whole = np.full((found.n_obs, mean.shape[1]), np.nan, dtype=np.float32)
-        whole[index] = mean
-        found.obsm["X_m3g"] = whole
+    found = _open(package, source)
+    whole = np.full((found.n_obs, mean.shape[1]), np.nan, dtype=np.float32)
+    whole[index] = mean
+    found.obsm["X_m3g"] = whole
+    with _obs_as_stored(package):
         found.write(out)
+
+
+def _open(package: Any, file: Path, **options: str) -> Any:
+    with _obs_as_stored(package):
+        return (package.read_h5mu if file.suffix == ".h5mu" else package.read_h5ad)(file, **options)
+
+
+def _obs_as_stored(package: Any) -> contextlib.AbstractContextManager[Any]:
+    """Keep `obs` as the file has it: mudata 0.3 copies columns of the modalities into it, with a warning."""
+    if hasattr(package, "MuData"):
+        return package.set_options(pull_on_update=False)
+    return contextlib.nullcontext()
