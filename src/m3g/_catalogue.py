@@ -1,7 +1,7 @@
-"""What the command line takes by name (losses, encoders, data sets, kinds of views), and the options of each.
+"""Catalogue of losses, encoders, data sets and kinds of views by name, with the options of each.
 
-The options of a class are the arguments of its constructor, declared there and nowhere else. They are read from its
-source: an import would take seconds, and a misspelt option is reported at once.
+The options of a class are the arguments of its constructor. They are parsed from its source, because an import would
+take seconds and misspelt options should be reported at once.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Every check of a user's arguments: one place, one wording.
+"""Validation of tensors and plain values passed by users.
 
 Each function raises a `ValueError` of one sentence that names the argument, what it must be and what it got.
 """
@@ -41,17 +41,17 @@ __all__ = [
 ]
 
 Views = Tensor | Sequence[Tensor]
-# Lengths whose squares are in the range of float32 with all digits.
+# Lengths whose squares are in the range of float32 without loss of precision.
 SHORTEST, LONGEST = 1e-15, 1e18
 
 
 def working_dtype(dtype: torch.dtype) -> torch.dtype:
-    """The type a loss computes in: float64 stays, everything shorter becomes float32."""
+    """Return the dtype in which a loss computes: float64 is kept, shorter types become float32."""
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
 def as_working(tensor: Tensor) -> Tensor:
-    """A tensor in the type a loss computes in."""
+    """Convert a tensor to the dtype in which a loss computes."""
     dtype = working_dtype(tensor.dtype)
     return tensor if tensor.dtype == dtype else tensor.to(dtype)
 
@@ -61,7 +61,7 @@ def shape_of(tensor: Tensor) -> tuple[int, ...]:
 
 
 def stacked_views(views: Tensor, *, name: str = "views") -> Tensor:
-    """Views in one floating point tensor (..., k, n, d) with k >= 2."""
+    """Validate views in one floating point tensor (..., k, n, d) with k >= 2."""
     readable(name, views)
     if views.ndim < 3:
         raise ValueError(
@@ -78,7 +78,7 @@ def stacked_views(views: Tensor, *, name: str = "views") -> Tensor:
 
 
 def view_sequence(views: Views, *, name: str = "views") -> list[Tensor]:
-    """Views whose sizes may differ: k >= 2 tensors (..., n_l, d) with one d and one batch, in their common type."""
+    """Validate views of possibly different sizes: k >= 2 tensors (..., n_l, d), converted to a common dtype."""
     if isinstance(views, Tensor):
         return list(stacked_views(views, name=name).unbind(-3))
     if not isinstance(views, Sequence) or not all(isinstance(view, Tensor) for view in views):
@@ -108,7 +108,7 @@ def view_sequence(views: Views, *, name: str = "views") -> list[Tensor]:
 
 
 def aligned_views(views: Views, *, name: str = "views") -> Tensor:
-    """Views whose row i is the same object: one tensor (..., k, n, d), at least float32."""
+    """Validate views whose row i is the same object, and stack them: (..., k, n, d), at least float32."""
     if isinstance(views, Tensor):
         stacked = stacked_views(views, name=name)
     else:
@@ -121,7 +121,7 @@ def aligned_views(views: Views, *, name: str = "views") -> Tensor:
 
 
 def common_dtype(parts: Sequence[Tensor]) -> list[Tensor]:
-    """Tensors in the type that holds the values of all of them."""
+    """Convert tensors to their common dtype."""
     dtype = parts[0].dtype
     for part in parts[1:]:
         dtype = torch.promote_types(dtype, part.dtype)
@@ -129,9 +129,9 @@ def common_dtype(parts: Sequence[Tensor]) -> list[Tensor]:
 
 
 def presence(mask: Tensor | None, views: Tensor, *, read_values: bool = True) -> Tensor | None:
-    """The mask of present points, bool (..., k, n), broadcast to the views' batch; None if nothing is absent.
+    """Return the mask, bool (..., k, n), broadcast to the batch of the views; None if there is none.
 
-    Without `read_values` only its type and shape are checked, so that the host does not wait for a device.
+    Without `read_values` only dtype and shape are validated, so that the host does not wait for a device.
     """
     if mask is None:
         return None
@@ -145,9 +145,9 @@ def presence(mask: Tensor | None, views: Tensor, *, read_values: bool = True) ->
             f"got shape {shape_of(mask)}."
         )
     mask = mask.to(views.device)
-    lonely = ~mask.any(-2)
-    if read_values and bool(lonely.any()):
-        point = int(lonely.reshape(-1, lonely.shape[-1]).any(0).nonzero()[0])
+    empty = ~mask.any(-2)
+    if read_values and bool(empty.any()):
+        point = int(empty.reshape(-1, empty.shape[-1]).any(0).nonzero()[0])
         raise ValueError(f"mask must leave every point at least one view, got point {point} with none.")
     return mask.expand(views.shape[:-1])
 
@@ -155,20 +155,20 @@ def presence(mask: Tensor | None, views: Tensor, *, read_values: bool = True) ->
 def masked_and_scaled(
     views: Tensor, mask: Tensor | None, *, normalize: bool, name: str = "views", check_entries: bool = True
 ) -> Tensor:
-    """The views a loss works on: absent points zero, the others finite and, if asked, of unit length.
+    """Return the views with missing points at zero, the others validated and, with `normalize`, of unit length.
 
-    Without `check_entries` entries that are not finite, and zero vectors, are not refused: the result has NaN or inf.
+    Without `check_entries`, non-finite entries and zero vectors are not rejected: the result contains NaN or inf.
     """
     if mask is not None:
         views = torch.where(mask.unsqueeze(-1), views, 0.0)
     elif not (check_entries or normalize):
         return views
-    # The norm has no second derivative at zero, so that of an absent point is taken elsewhere.
+    # The norm has no second derivative at zero, so missing points are replaced before it is computed.
     measured = views if mask is None else torch.where(mask.unsqueeze(-1), views, 1.0)
     norms = _lengths(measured) if normalize else torch.linalg.vector_norm(measured, dim=-1, keepdim=True)
     if check_entries:
         with torch.no_grad():
-            # A comparison with NaN is false, so these two numbers show whether any entry is wrong.
+            # Comparisons with NaN are false, so these two numbers reveal any invalid entry.
             smallest, largest = norms.aminmax()
             if not (bool(smallest > 0 if normalize else smallest >= 0) and bool(largest < math.inf)):
                 fine = (norms > 0) & (norms < math.inf) if normalize else norms < math.inf
@@ -177,11 +177,11 @@ def masked_and_scaled(
 
 
 def _lengths(points: Tensor) -> Tensor:
-    """|x| (..., 1), from squares in float64 where those of float32 would leave its range."""
+    """|x| (..., 1), from squares in float64 if those in float32 would overflow or underflow."""
     norms: Tensor = torch.linalg.vector_norm(points, dim=-1, keepdim=True)
     if points.dtype == torch.float64 or points.device.type == "mps":
         return norms
-    # On an accelerator, in a graph, under vmap or of a fake tensor the host must not read the range.
+    # On an accelerator, during tracing, under vmap or for a fake tensor the host must not read the range.
     unread = points.device.type != "cpu" or torch.compiler.is_compiling() or type(norms) is not Tensor
     if not unread and not torch._C._functorch.is_functorch_wrapped_tensor(norms):
         shortest, longest = norms.detach().aminmax()
@@ -212,13 +212,13 @@ def same_shape(student: Tensor, teacher: Tensor) -> None:
 
 
 def described(value: object) -> str:
-    """A value in the words of an error message: the type, and the value itself where it is short."""
+    """Describe a value for an error message: its type, and the value itself if it is short."""
     text = repr(value) if isinstance(value, (str, int, float)) else ""
     return f"{type(value).__name__} {text}" if 0 < len(text) <= 40 else type(value).__name__
 
 
 def readable(name: str, tensor: Tensor) -> Tensor:
-    """Refuse tensors without one entry in memory for each index: sparse, nested and meta ones."""
+    """Reject tensors without one entry in memory per index: sparse, nested and meta tensors."""
     if tensor.layout != torch.strided or tensor.is_nested:
         raise ValueError(f"{name} must be dense tensors, got {tensor.layout}: call .to_dense() first.")
     if tensor.is_meta:
@@ -227,7 +227,7 @@ def readable(name: str, tensor: Tensor) -> Tensor:
 
 
 def not_vmapped(name: str, tensor: Tensor, *, why: str = "a solve reads its error") -> None:
-    """Refuse `torch.vmap` where values are read on the host or drawn at random, with what to do instead."""
+    """Reject `torch.vmap` if values are read on the host or drawn at random."""
     if torch._C._functorch.is_batchedtensor(tensor):
         raise ValueError(
             f"{name} must be a tensor that is not under torch.vmap, since {why}: "

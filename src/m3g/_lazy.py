@@ -1,4 +1,4 @@
-"""Names of a package that are imported when they are first used, so that `import m3g` does not import torch."""
+"""Lazy import of the names of a package, so that `import m3g` does not import torch."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def lazy_names(package: str) -> tuple[Callable[[str], object], Callable[[], list
 
 
 def _type_checking_imports(source: str) -> dict[str, str]:
-    """The module of every name that is imported for type checkers only."""
+    """Return the module of every name imported for type checkers only."""
     blocks = [part for part in ast.parse(source).body if isinstance(part, ast.If)]
     return {
         alias.name: statement.module or ""

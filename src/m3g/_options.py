@@ -1,4 +1,4 @@
-"""Options from files and command lines, checked against the annotations of what takes them."""
+"""Validation of options from files and command lines against annotations."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 
 def typed(function: Callable[..., object], options: Mapping[str, object], *, prefix: str = "") -> None:
-    """Refuse options of other types than the annotations of a function or class (of its constructor) ask for.
+    """Reject options whose types do not match the annotations of a function or class (of its constructor).
 
     Example:
         >>> def f(size: int, names: Sequence[str] | None = None): ...
@@ -35,7 +35,7 @@ _WORDS: dict[Any, str] = {
 
 
 def fits(value: object, hint: Any) -> bool:
-    """Whether a plain value is of the type that an annotation gives."""
+    """Return whether a plain value matches an annotation."""
     origin, inner = get_origin(hint), get_args(hint)
     if hint is Any:
         return True
@@ -53,10 +53,10 @@ def fits(value: object, hint: Any) -> bool:
 
 
 def in_words(hint: Any) -> str:
-    """An annotation without the names of Python's types."""
+    """Describe an annotation in words, without the names of Python types."""
     origin, inner = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
-        # what has no words is a Python object, which no file of settings can hold
+        # An annotation without a description is a Python object, which a settings file cannot contain.
         parts = [part for part in inner if part in _WORDS or get_origin(part) not in (None, Callable)]
         return " or ".join(map(in_words, parts))
     if origin is Literal:

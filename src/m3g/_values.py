@@ -1,4 +1,4 @@
-"""Checks of plain values (numbers, names, words), without torch, which takes a second or more to import.
+"""Validation of plain values (numbers, names, words) without importing torch, which takes a second or more.
 
 Each function raises a `ValueError` of one sentence that names the argument, what it must be and what it got.
 `m3g._checks` has these and the checks of tensors.
@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-# what other programs call a setting, and what it is called here
+# Names of settings in other programs, with their names here.
 SYNONYMS = {
     "backbone": "encoder",
     "batch": "batch_size",
@@ -37,7 +37,7 @@ SYNONYMS = {
 
 
 def _finite(value: object) -> bool:
-    """Whether a value is a number that a float can hold."""
+    """Return whether a value is a number in the range of float."""
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         return False
     return math.isfinite(value) if isinstance(value, float) else abs(value) < 2**1023
@@ -83,7 +83,7 @@ def one_of(name: str, value: object, known: Iterable[str]) -> str:
 
 
 def among(what: str, got: Iterable[str], known: Iterable[str]) -> None:
-    """Refuse names that are not known ones."""
+    """Reject unknown names."""
     known = list(known)
     unknown = sorted(set(map(str, got)) - set(known))
     if unknown:
@@ -91,7 +91,7 @@ def among(what: str, got: Iterable[str], known: Iterable[str]) -> None:
 
 
 def meant(got: object, known: Iterable[str]) -> str:
-    """Return a hint for an unknown name: its synonym here, or the most similar known name.
+    """Return a hint for an unknown name: its synonym, or the most similar known name.
 
     Example:
         >>> meant("infonce-pw", ["m3g", "infonce-pwe"]), meant("x", ["m3g"])
@@ -108,20 +108,20 @@ def meant(got: object, known: Iterable[str]) -> str:
 
 
 def fits(what: str, num_bytes: float, limit: float, instead: str) -> None:
-    """Refuse what would not fit in memory, saying how large it is and what to use instead."""
+    """Reject a size that does not fit into memory, with its size and an alternative."""
     if num_bytes > limit:
         raise ValueError(f"{what} must be at most {limit / 2**30:.1f} GiB, got {num_bytes / 2**30:.1f} GiB: {instead}.")
 
 
 def printable(name: str, words: Iterable[str]) -> None:
-    """Refuse words with control characters, which a terminal would obey instead of showing them."""
+    """Reject words with control characters, which a terminal would interpret."""
     wrong = next((word for word in words if not word.isprintable()), None)
     if wrong is not None:
         raise ValueError(f"{name} must be printable, got {wrong!r}.")
 
 
 def extra(module: str, name: str) -> Any:
-    """Import a module that an optional extra installs, or say how to get it."""
+    """Import a module of an optional extra; the error gives the command that installs it."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:

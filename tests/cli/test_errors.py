@@ -62,7 +62,7 @@ CASES = [
     (["--views", "a.npy"], "k >= 2 files"),
     (["--views", "a.npy", "b.npy", "--data_options.batch_size", "50"], "batch_size must be at most 42, the number"),
     (["--views", "a.npy", "b.npy", "--data_options.batch_size", "1"], "batch_size must be at least 2 points"),
-    (["--labels", "labels.npy"], "--labels must come with --views"),
+    (["--labels", "labels.npy"], "--labels requires --views"),
     (["--loss", "nonsense"], "loss must be one of"),
     (["--loss_options.nonsense", "3"], "nonsense"),
     (["--loss_options.epsilon", "-1"], "epsilon must be a positive"),
@@ -110,10 +110,10 @@ CASES = [
     (["--config", "null.yaml"], "null.yaml: seed must be a whole number, got None"),
     (["--config", "empty.yaml"], "empty.yaml must be a mapping of names to values, got NoneType"),
     (["--config", "bytes.yaml"], "bytes.yaml must be YAML, but it cannot be read"),
-    (["--config=egg"], "must be a YAML file or one of domainnet, eeg, imagenet, but egg is no file"),
+    (["--config=egg"], "must be a YAML file or one of domainnet, eeg, imagenet, got 'egg'"),
     (
         ["--views", "a.npy", "b.npy", "--data_options.paths", "[c.npy]"],
-        "--views must stand without data_options.paths",
+        "--views must not be combined with data_options.paths",
     ),
     (["--data_options.standardize", "maybe"], "standardize must be true or false, got 'maybe'"),
     (["--data_options.num_workers", "many"], "num_workers must be a whole number, got 'many'"),
@@ -141,7 +141,7 @@ def test_an_existing_run_folder_is_not_touched(here, capsys):
 
 
 def test_resume_takes_no_other_settings(here, capsys):
-    assert "must stand without other settings" in fails(["train", "--resume", here, "--loop.epochs", "7"], capsys)
+    assert "not be combined with other settings" in fails(["train", "--resume", here, "--loop.epochs", "7"], capsys)
 
 
 @pytest.mark.parametrize(

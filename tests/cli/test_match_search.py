@@ -80,7 +80,7 @@ def test_match_leaves_rows_without_partner_alone(files, capsys):
     [
         (["a.npy"], "files must be k >= 2 files"),
         (["a.npy", "missing.npy"], "missing.npy"),
-        (["a.npy", "narrow.npy"], "files must have one number of columns"),
+        (["a.npy", "narrow.npy"], "files must have the same number of columns"),
         (["a.npy", "line.npy"], "files must be tables of numbers (rows, columns)"),
         (["a.npy", "b.npy", "--epsilon", "-1"], "epsilon must be a positive"),
         (["a.npy", "b.npy", "--cost", "nonsense"], "cost must be one of"),
@@ -167,7 +167,7 @@ def test_search_in_one_view_and_split(here):
         (["run", "--query", "x=y.npy"], "view 'x' must have rows of shape (7,), got (8,)"),
         (["run", "--query", "x=none.npy"], "--query must be files that exist"),
         (["run", "--query", "x=x.npy", "3"], "--query must be either rows or VIEW=FILE"),
-        (["run", "--query", "x=x.npy", "--by", "x"], "--by must stand with rows"),
+        (["run", "--query", "x=x.npy", "--by", "x"], "--by requires rows"),
         (["run", "--query", "z=z.npy"], "every row at least one that is present, got none in row 3"),
         (["run", "--query", "3", "--top", "60"], "top must be at most the 59 objects"),
         (["run", "--query", "3", "--top", "0"], "--top must be a whole number"),

@@ -57,7 +57,7 @@ def test_a_matching_that_is_only_partly_right():
 def test_the_command_leaves_pictures(tmp_path, capsys, options):
     out = tmp_path / "new" / "flow"
     assert main(["flow", "--steps", "12", "--frames", "4", "--n", "3", *options, "--out", str(out)]) == 0
-    assert "the best polymatching is not the true one after 12 steps: take more with --steps" in capsys.readouterr().out
+    assert "the best polymatching is not the true one after 12 steps: increase --steps" in capsys.readouterr().out
     assert (out / "flow.png").read_bytes().startswith(b"\x89PNG")
     assert "<svg" in (out / "flow.svg").read_text()
     with Image.open(out / "flow.gif") as picture:

@@ -1,4 +1,4 @@
-"""`m3g audit`: the entries of a table that do not belong to their row."""
+"""`m3g audit`: list the entries of a table that do not match their row."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from m3g.cli.tables import write_csv
 
 USAGE = {"audit": "RUN [options]"}
 DESCRIPTION = {
-    "audit": """List the entries of the training rows that do not seem to belong to their row, most doubtful first.
+    "audit": """List the training entries that do not seem to match their row, the least reliable first.
 
-  m3g train --views a.npy b.npy c.npy --mismatch true     train, and watch for such entries
-  m3g audit runs/m3g-1                                    those that are more likely wrong than right
-  m3g audit runs/m3g-1 --count 100 --out doubtful.csv     the first hundred, to a file
+  m3g train --views a.npy b.npy c.npy --mismatch true     train and estimate the reliability of entries
+  m3g audit runs/m3g-1                                    entries that are more likely wrong than correct
+  m3g audit runs/m3g-1 --count 100 --out doubtful.csv     write the first hundred to a file
 
-The columns: row of the files, view, reliability from 0 to 1, the row it resembles most if that is another one, and the
-cosine to that row and to its own. All entries with their reliability are in mismatch.csv of the run."""
+Columns: row of the files, view, reliability from 0 to 1, the row that the entry resembles most if it is another one,
+and the cosines with that row and with its own. mismatch.csv of the run contains the reliability of all entries."""
 }
 TITLES = ("row", "view", "reliability", "likely row", "cosine", "cosine to own row")
 
 
 def arguments(parser: Any, name: str) -> None:
-    parser.add_argument("run", type=str, help="the folder of a run that was trained with --mismatch true")
-    parser.add_argument("--count", type=int | None, default=None, help="how many entries; by default the doubtful ones")
-    parser.add_argument("--out", type=str, default=None, help="a .csv file to write instead of a table on the screen")
+    parser.add_argument("run", type=str, help="folder of a run trained with --mismatch true")
+    parser.add_argument("--count", type=int | None, default=None, help="number of entries; default: the unreliable")
+    parser.add_argument("--out", type=str, default=None, help=".csv file to write instead of printing a table")
     parser.add_run_options()
 
 
@@ -47,7 +47,7 @@ def run(args: Any, name: str) -> int:
     elif lines:
         _show(lines)
     if hint:
-        print(hint, file=sys.stderr)  # a table of no lines may be read by another program
+        print(hint, file=sys.stderr)  # keep an empty table on stdout parseable
     return 0
 
 
@@ -55,7 +55,7 @@ def _show(lines: list[list[str]]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=f"{len(lines)} entries, most doubtful first", title_justify="left")
+    table = Table(title=f"{len(lines)} entries, least reliable first", title_justify="left")
     for title in TITLES:
         table.add_column(title, justify="left" if title == "view" else "right")
     for line in lines:

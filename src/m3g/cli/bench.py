@@ -1,4 +1,4 @@
-"""`m3g bench`: what the loss costs on this machine."""
+"""`m3g bench`: time and memory of the loss on this machine."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ USAGE = {"bench": "overhead|memory [options]"}
 DESCRIPTION = {
     "bench": """Measure on this machine, with ViT-B/16 as the encoder:
 
-  m3g bench overhead   the share of a training step that the M3G loss takes, against the number of views
-  m3g bench memory     what must be kept for the backward pass when s of k views come from the student"""
+  m3g bench overhead   fraction of a training step spent in the M3G loss, against the number of views
+  m3g bench memory     memory of the backward pass if s of k views come from the student"""
 }
 
 
@@ -22,9 +22,9 @@ def arguments(parser: Any, name: str) -> None:
     parser.add_argument("--d", type=int, default=256, help="features of the embeddings in the loss (overhead)")
     parser.add_argument("--max_k", type=int, default=4, help="measure 2, ..., max_k views")
     parser.add_argument("--epsilon", type=float, default=0.05, help="entropy of the loss (overhead)")
-    parser.add_argument("--images", type=int, default=2, help="images per view on which the network is measured")
-    parser.add_argument("--repeats", type=int, default=3, help="timings, of which the median counts (overhead)")
-    parser.add_argument("--out", type=str, default="bench", help="folder for the numbers and the picture")
+    parser.add_argument("--images", type=int, default=2, help="images per view to measure the network")
+    parser.add_argument("--repeats", type=int, default=3, help="number of timings; the median is reported (overhead)")
+    parser.add_argument("--out", type=str, default="bench", help="output folder")
 
 
 def run(args: Any, name: str) -> int:
@@ -52,7 +52,7 @@ def _overhead(args: Any, out: Path) -> int:
     print(f"measuring ViT-B/16 on {2 * args.images} images and M3G on n = {args.n}, d = {args.d} ...", flush=True)
     rows = overhead(n=args.n, d=args.d, ks=ks, epsilon=args.epsilon, images=args.images, repeats=args.repeats)
     print_table(
-        ["k", "loss (ms)", "ViT-B/16, student and teacher (s)", "share of the step"],
+        ["k", "loss (ms)", "ViT-B/16, student and teacher (s)", "fraction of the step"],
         [(r["k"], f"{1e3 * r['loss']:.1f}", f"{r['network']:.0f}", f"{100 * r['share']:.3f} %") for r in rows],
     )
     print(
@@ -61,7 +61,7 @@ def _overhead(args: Any, out: Path) -> int:
     )
     write_json(out / "overhead.json", {"rows": rows, "settings": vars(args), "environment": environment()})
     share = {"measured": (ks, [100 * r["share"] for r in rows])}
-    picture = plot_curves({"M3G's share of a step of ViT-B/16, %": share}, out / "overhead.png", x_label="k views")
+    picture = plot_curves({"M3G's fraction of a step of ViT-B/16, %": share}, out / "overhead.png", x_label="k views")
     print(f"numbers   {out / 'overhead.json'}\npicture   {picture}")
     return 0
 

@@ -1,4 +1,4 @@
-"""`m3g demo`: the library in one table."""
+"""`m3g demo`: the main comparisons in two tables."""
 
 from __future__ import annotations
 
@@ -9,41 +9,40 @@ from pathlib import Path
 from typing import Any
 
 DESCRIPTION = {
-    "demo": """Train M3G with its defaults on the six-view digits, then the same network with pairwise InfoNCE, and
-print both beside the raw features. Then train on sums of digits, which only three views together show. A few
-minutes."""
+    "demo": """Train M3G with its defaults and pairwise InfoNCE on the six-view digits, and compare both with the raw
+    features. Then train on sums of digits, which only three views together determine. Takes a few minutes."""
 }
 
 
 COLUMNS = {
     "linear_mean": "linear",
     "one_view": "one view",
-    "most_absent": "70 % absent",
+    "most_absent": "70 % missing",
     "linear_transfer": "moved",
     "recall_at_1": "found",
     "polymatching": "matched",
 }
 NOTES = (
-    "linear: a probe on the mean of the views, tested on all six, on one view alone, with 70 % of the entries absent,",
-    "and, trained on one view, moved to another. found: the right object of 400, first, from one view in another.",
-    "matched: objects whose six views the best polymatching joins. Raw features are all views side by side (what is",
-    "absent at its mean), which share no space. With whole rows they say most; with few views, aligned ones do.",
+    "linear: a probe on the mean of the views, tested on all six, on one view, with 70 % of the entries missing, and",
+    "(moved) trained on one view, tested on another. found: R@1 among 400 objects, from one view in another. matched:",
+    "objects whose six views the best polymatching matches correctly. Raw features are all views concatenated (missing",
+    "ones at their mean). They are best on complete rows; aligned views are better if few views are present.",
 )
 SUM_NOTES = (
-    "found: pixels of a digit a and profiles of a digit b are given; is the nearest drawing of the third view one of",
-    "(a + b) mod 10? Chance is 10 %. Any two views are independent, so that losses of pairs of views learn nothing.",
+    "found: the nearest point of the third view to the pixels of a digit a and the profiles of a digit b shows",
+    "(a + b) mod 10. Chance is 10 %. Any two views are independent, so losses of pairs of views learn nothing.",
 )
 
 
 def probes_on_fewer(missing: Mapping[str, Any], name: str) -> dict[str, float]:
-    """A linear probe on all views, on one alone (mean over the views), and with most entries absent."""
+    """Return the accuracy of a linear probe on all views, on one view, and with most entries missing."""
     alone = statistics.fmean(part[name] for part in missing["subsets"] if len(part["views"]) == 1)
     curve = missing["curve"]
     return {"linear_mean": curve[name][0], "one_view": alone, "most_absent": curve[name][-1]}
 
 
 def arguments(parser: Any, name: str) -> None:
-    parser.add_argument("--out", type=str, default=None, help="folder for the two runs; by default the next demo-N")
+    parser.add_argument("--out", type=str, default=None, help="folder of the runs; by default the next demo-N")
     parser.add_argument("--epochs", type=int, default=None, help="passes over the data; by default that of m3g train")
 
 
@@ -64,7 +63,7 @@ def _compare(out: Path, epochs: int | None) -> int:
     from m3g.training.loop.fit import train
     from m3g.training.runs.evaluate import evaluate_run
 
-    data = build_data(settings("m3g"))  # both train on the same rows
+    data = build_data(settings("m3g"))  # the same rows for both
     rows, pictures = [], []
     for loss in METHODS:
         config = settings(loss)

@@ -1,4 +1,4 @@
-"""`m3g embed`: the embeddings of a trained run as arrays."""
+"""`m3g embed`: write the embeddings of a trained run."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ DESCRIPTION = {
   m3g embed runs/m3g-1 --out emb.npz                    all splits
   m3g embed runs/m3g-1 --out emb.npz --split test
   m3g embed runs/m3g-1 --out cells.h5mu                 a copy of the run's .h5mu or .h5ad file with obsm["X_m3g"]
-  m3g embed runs/m3g-1 --out emb.npz --table new.csv            new objects, with some of the columns of the run
-  m3g embed runs/m3g-1 --out emb.npz --views pixels=new.npy     new objects, known in one view
+  m3g embed runs/m3g-1 --out emb.npz --table new.csv            new objects with some of the columns of the run
+  m3g embed runs/m3g-1 --out emb.npz --views pixels=new.npy     new objects with one view
 
-The arrays: embeddings (k, n, d), mean (n, d) the mean of the views' unit vectors, index (n,) the rows of the
-files, split (n,), views (k,) their names, and where the data has them labels (n,) and mask (k, n). Of new objects there
-are embeddings, zero where a view is absent, mean over the views that are present, mask, index and views."""
+Arrays: embeddings (k, n, d), mean (n, d) of the unit vectors of the views, index (n,) of the rows in the files, split
+(n,), views (k,) the names, and, if the data has them, labels (n,) and mask (k, n). New objects have embeddings (zero
+for missing views), mean over the present views, mask, index and views."""
 }
 
 
 def arguments(parser: Any, name: str) -> None:
     parser.add_argument("run", type=str, help="the folder of a finished run")
-    parser.add_argument("--out", type=str, required=True, help="the .npz file to write; it must not exist yet")
-    parser.add_argument("--split", type=str, default=None, help="train, val, test or all, which is the default")
+    parser.add_argument("--out", type=str, required=True, help="output .npz file; must not exist")
+    parser.add_argument("--split", type=str, default=None, help="train, val, test or all (default)")
     parser.add_argument("--table", type=str, default=None, help="new objects: a table with any of the run's columns")
     parser.add_argument(
         "--views", type=str, nargs="+", default=None, help="new objects: files of any of the views, as NAME=FILE"
@@ -48,7 +48,7 @@ def run(args: Any, name: str) -> int:
     assert out is not None
     new = args.table is not None or args.views is not None
     if new and args.split is not None:
-        raise ValueError("--split must stand without --table and --views, which bring new objects, got both.")
+        raise ValueError("--split must not be combined with --table or --views, which define new objects.")
     if new:
         found = embed_new(args.run, table=args.table, views=args.views, trust=args.trust)
     else:
@@ -64,9 +64,7 @@ def run(args: Any, name: str) -> int:
     else:
         table = args.table or located(args.run.open(), args.run).data_options.get("table")
         if table is None or Path(table).suffix != suffix:
-            raise ValueError(
-                f"--out must be an .npz file unless the cells come from a {suffix} file, got {args.out!r}."
-            )
+            raise ValueError(f"--out must be an .npz file unless the data is a {suffix} file, got {args.out!r}.")
         omics.write_embeddings(Path(table), out, content["mean"], content["index"])
     k, n, d = content["embeddings"].shape
     print(f"{out}: {k} views of {n} points in {d} dimensions ({', '.join(content)})")

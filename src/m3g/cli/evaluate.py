@@ -1,4 +1,4 @@
-"""`m3g evaluate`: measure a finished run again."""
+"""`m3g evaluate`: evaluate a finished run again."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ from typing import Any
 
 USAGE = {"evaluate": "RUN [options]"}
 DESCRIPTION = {
-    "evaluate": """Measure a trained run on its test split: probes, retrieval between views, polymatching,
-geometry.
+    "evaluate": """Evaluate a trained run on its test split: probes, retrieval between views, polymatching, geometry.
 
   m3g evaluate runs/m3g-1
-  m3g evaluate runs/m3g-1 --few_shot true       also probes from 10, 50, ... labels per class (signals: always)
+  m3g evaluate runs/m3g-1 --few_shot true       also probes with 10, 50, ... labels per class (signals: always)
   m3g evaluate runs/m3g-1 --paper_probe true    also the paper's linear probe (SGD, learning rate sweep)
 
-Rewrites results.json and the pictures in the run's folder."""
+Rewrites results.json and the plots in the run folder."""
 }
 
 
@@ -23,13 +22,13 @@ def arguments(parser: Any, name: str) -> None:
         "--paper_probe",
         type=bool,
         default=False,
-        help="also the paper's linear probe: slower, a minute or so",
+        help="also the paper's linear probe, about a minute",
     )
     parser.add_argument(
         "--few_shot",
         type=bool | None,
         default=None,
-        help="also the paper's probes from 10, 50, 100 and 1000 labels per class; by default for signals",
+        help="also the paper's probes with 10, 50, 100 and 1000 labels per class; by default for signals",
     )
     parser.add_run_options()
 

@@ -1,4 +1,4 @@
-"""`m3g export`: a trained network for programs without m3g."""
+"""`m3g export`: export a trained network for use without m3g."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from typing import Any
 
 USAGE = {"export": "RUN --out DIR [options]"}
 DESCRIPTION = {
-    "export": """Write the trained network of a run as one file per view, for programs without m3g.
+    "export": """Write the trained network of a run as one file per view, for use without m3g.
 
   m3g export runs/m3g-1 --out served                      an .onnx file per view, for onnxruntime
-  m3g export runs/m3g-1 --out served --precision int8     8-bit weights, with the recall that this costs
+  m3g export runs/m3g-1 --out served --precision int8     8-bit weights; prints the change of recall
   m3g export runs/m3g-1 --out served --format torch       a .pt2 file per view, for torch.export.load
 
-A file takes the inputs of its view as they are in your files (the scaling is part of it), any number of rows, and
-returns embeddings. It is kept only if it agrees with PyTorch on test rows. views.json describes the files."""
+The scaling of the training data is part of each file, so it accepts unscaled inputs of its view with any number of rows
+and returns embeddings. Files are written only if they agree with PyTorch on test rows. views.json describes them."""
 }
 
 
 def arguments(parser: Any, name: str) -> None:
     parser.add_argument("run", type=str, help="the folder of a finished run, or NAME/MODEL on the hub")
-    parser.add_argument("--out", type=str, required=True, help="the folder to write; it must not exist yet")
+    parser.add_argument("--out", type=str, required=True, help="output folder; must not exist")
     parser.add_argument("--format", type=str, default="onnx", help="onnx or torch")
     parser.add_argument("--precision", type=str, default="fp32", help="fp32, fp16 or int8")
     parser.add_argument(

@@ -1,4 +1,4 @@
-"""`m3g flow`: watch a loss move points until the best polymatching is the true one."""
+"""`m3g flow`: animate gradient descent on a loss until the best polymatching is the true one."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from m3g import _values as checks
 
 USAGE = {"flow": "[options]"}
 DESCRIPTION = {
-    "flow": """The paper's Figure 1 and its animation: n objects (colours) in k views (shapes), as free points that
-descend a loss, with the true matching beside the best polymatching of the moment.
+    "flow": """Draw the paper's Figure 1 and its animation: n objects (colours) in k views (shapes) as free points that
+    descend a loss, with the true matching and the current best polymatching.
 
   m3g flow                                            five objects in three views, in the plane
   m3g flow --loss m3g infonce-pwe                     two losses side by side, from the same start
   m3g flow --space sphere --n 5 --k 4 --seed 3        on the sphere
-  m3g flow --epsilon 0.2 --steps 200 --out pictures   a softer matching, a longer way
+  m3g flow --epsilon 0.2 --steps 200 --out pictures   softer matching, more steps
 
-Writes flow.png, flow.svg, flow.gif and, where ffmpeg is installed, flow.mp4."""
+Writes flow.png, flow.svg, flow.gif and, if ffmpeg is installed, flow.mp4."""
 }
 
 
@@ -26,7 +26,7 @@ def arguments(parser: Any, name: str) -> None:
     parser.add_argument("--k", type=int, default=3, help="views")
     parser.add_argument("--space", type=str, default="plane", help="plane or sphere")
     parser.add_argument(
-        "--loss", type=str, nargs="+", default=["m3g"], help="one or two losses: m3g, infonce-pwe; on the sphere others"
+        "--loss", type=str, nargs="+", default=["m3g"], help="one or two losses: m3g, infonce-pwe; on the sphere any"
     )
     parser.add_argument("--epsilon", type=float, default=0.05, help="entropy of the matching gap")
     parser.add_argument("--temperature", type=float, default=0.1, help="temperature of InfoNCE")
@@ -34,11 +34,11 @@ def arguments(parser: Any, name: str) -> None:
         "--cost", type=str, default=None, help="cost of a tuple; sqeuclidean in the plane, cv on the sphere"
     )
     parser.add_argument("--steps", type=int, default=100, help="steps of the descent")
-    parser.add_argument("--rate", type=float, default=0.01, help="learning rate of Adam, which descends")
-    parser.add_argument("--frames", type=int, default=48, help="pictures of the animation, at most")
-    parser.add_argument("--seed", type=int, default=0, help="decides where the points start")
+    parser.add_argument("--rate", type=float, default=0.01, help="learning rate of Adam")
+    parser.add_argument("--frames", type=int, default=48, help="maximum number of frames of the animation")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the initial points")
     parser.add_argument(
-        "--out", type=str, default=None, help="a folder that does not exist yet; by default the next flow-N"
+        "--out", type=str, default=None, help="output folder; must not exist; by default the next flow-N"
     )
 
 
@@ -78,7 +78,7 @@ def run(args: Any, name: str) -> int:
     for loss, moments in flows.items():
         first = flow.arrived(moments)
         if first is None:
-            print(f"{loss}: the best polymatching is not the true one after {args.steps} steps: take more with --steps")
+            print(f"{loss}: the best polymatching is not the true one after {args.steps} steps: increase --steps")
         else:
             print(f"{loss}: the best polymatching is the true one from step {first} on")
     figure = flow_pictures.triptych(flows, _three(flows))
@@ -90,7 +90,7 @@ def run(args: Any, name: str) -> int:
 
 
 def _three(flows: Any) -> list[int]:
-    """The start, the end, and the moment between at which the points have gone half of their way."""
+    """Return the indices of the start, the end, and the frame at half of the total displacement."""
     from m3g.flow.descend import evenly
 
     last = len(next(iter(flows.values()))) - 1

@@ -1,7 +1,7 @@
-"""Ctrl-C: one line, at any moment and for any number of processes.
+"""Ctrl-C: one line of output, at any time and for any number of processes.
 
-The processes of a run are started with SIGINT blocked, and accept it once they can end without a word: the process that
-started them reports for all.
+Processes of a run are started with SIGINT blocked and accept it once they can exit silently; the process that started
+them reports for all.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from collections.abc import Iterator
 from typing import Any
 
 INTERRUPTED = 130
-STARTED_BY = "M3G_STARTED_BY"  # the process id of the command that has started this one
+STARTED_BY = "M3G_STARTED_BY"  # process id of the command that started this process
 
 
 def started_by_command() -> bool:
-    """Whether this is one of the processes that `m3g train --loop.devices` starts."""
+    """Return whether this process was started by `m3g train --loop.devices`."""
     return STARTED_BY in os.environ
 
 
 def accept_interrupts() -> None:
-    """Accept SIGINT if the process was started without; one that has come since then is raised here."""
+    """Unblock SIGINT if the process was started with it blocked; a pending signal is raised here."""
     if hasattr(signal, "pthread_sigmask"):  # not on Windows
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
 
 
 @contextlib.contextmanager
 def ending_at_once() -> Iterator[None]:
-    """Let SIGINT end the process at once, while it imports libraries: there is nothing yet to put in order.
+    """Exit immediately on SIGINT during imports, when there is nothing to clean up.
 
-    A `KeyboardInterrupt` among imports may come out as another error, or as several lines about what was ignored.
+    A `KeyboardInterrupt` during imports may surface as another error, or as several lines about ignored exceptions.
     """
 
     def end(*_: Any) -> None:
@@ -56,12 +56,12 @@ def ending_at_once() -> Iterator[None]:
 
 @contextlib.contextmanager
 def children_without_interrupts() -> Iterator[None]:
-    """Start processes with SIGINT blocked; a second thread takes it for this process, whose handlers run as usual."""
+    """Start processes with SIGINT blocked; a second thread receives it for this process, whose handlers still run."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
     over = threading.Event()
-    threading.Thread(target=over.wait, daemon=True).start()  # before the signal is blocked: threads inherit that
+    threading.Thread(target=over.wait, daemon=True).start()  # before blocking: threads inherit the mask
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         yield

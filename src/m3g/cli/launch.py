@@ -1,4 +1,4 @@
-"""A command in several processes on this machine, started as torchrun starts them."""
+"""Run a command in several processes on this machine, like torchrun."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import Any
 from m3g.cli.interrupts import STARTED_BY, children_without_interrupts, ending_at_once, started_by_command
 
 USER_ERROR = 2
-LAST_WORDS = "M3G_LAST_WORDS"  # a file for what the processes of a run would have said at their end
+LAST_WORDS = "M3G_LAST_WORDS"  # file for the final messages of the processes of a run
 
 
 def run_in_processes(count: int, arguments: list[str]) -> int:
@@ -28,10 +28,10 @@ def run_in_processes(count: int, arguments: list[str]) -> int:
         from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
         from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-        refuse_more_than_there_are(count)
-    logging.disable(logging.ERROR)  # what torchrun says about processes that fail
+        check_process_count(count)
+    logging.disable(logging.ERROR)  # silence torchrun's reports of failed processes
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // count)))
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # each process would warn of what some steps do not use
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # silence warnings about unused parameters
     group = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
@@ -42,23 +42,23 @@ def run_in_processes(count: int, arguments: list[str]) -> int:
         max_restarts=0,
     )
     with tempfile.TemporaryDirectory() as folder:
-        said = Path(folder) / "said"
-        os.environ.update({STARTED_BY: str(os.getpid()), LAST_WORDS: str(said)})
+        messages = Path(folder) / "messages"
+        os.environ.update({STARTED_BY: str(os.getpid()), LAST_WORDS: str(messages)})
         try:
             with children_without_interrupts():
                 elastic_launch(group, sys.executable)("-m", "m3g", *arguments)
         except ChildFailedError as error:
             rank, failure = error.get_first_failure()
             if failure.exitcode > 0:
-                print(*_said(said)[:1], sep="", end="", file=sys.stderr, flush=True)
+                print(*_lines(messages)[:1], sep="", end="", file=sys.stderr, flush=True)
                 return failure.exitcode
             raise ValueError(
-                f"process {rank} was ended by signal {-failure.exitcode}, and with it the others: free some memory if "
+                f"process {rank} was killed by signal {-failure.exitcode}, and the others were stopped: free memory if "
                 "the system ran out of it, and continue with m3g train --resume."
             ) from error
         except SignalException as error:
             usual = "m3g: error: interrupted\n"
-            lines = [line for line in _said(said) if line.startswith(usual.strip())]
+            lines = [line for line in _lines(messages) if line.startswith(usual.strip())]
             print(*[*lines, usual][:1], sep="", end="", file=sys.stderr, flush=True)
             return 128 + error.sigval
         finally:
@@ -67,12 +67,12 @@ def run_in_processes(count: int, arguments: list[str]) -> int:
     return 0
 
 
-def _said(file: Path) -> list[str]:
+def _lines(file: Path) -> list[str]:
     return file.read_text(encoding="utf-8").splitlines(keepends=True) if file.exists() else []
 
 
-def say_last(line: str) -> None:
-    """Print the line with which a command fails, or leave it to the command that has started this process."""
+def print_last(line: str) -> None:
+    """Print the final error line of a command, or pass it to the command that started this process."""
     if not started_by_command():
         print(line, file=sys.stderr, flush=True)
         return
@@ -80,8 +80,8 @@ def say_last(line: str) -> None:
         file.write(line + "\n")
 
 
-def refuse_more_than_there_are(count: int) -> None:
-    """Refuse more processes than the machine has GPUs and CPU cores: they would wait for each other."""
+def check_process_count(count: int) -> None:
+    """Reject more processes than the machine has GPUs or CPU cores, which would block each other."""
     import torch
 
     gpus, cores = torch.cuda.device_count(), os.cpu_count() or 1
@@ -90,7 +90,7 @@ def refuse_more_than_there_are(count: int) -> None:
 
 
 def agent_store(seconds: float) -> Any:
-    """The store that torchrun keeps for its processes; None without one."""
+    """Return the store that torchrun provides for its processes, or None."""
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         return None
     from torch.distributed import TCPStore
@@ -103,21 +103,21 @@ def store_key(name: str) -> str:
     return f"m3g/{name}/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
 
 
-def tell_others(name: str, value: str) -> None:
-    """Give a value to the other processes of torchrun, which call `from_first`."""
+def share_with_others(name: str, value: str) -> None:
+    """Share a value with the other processes of torchrun, which call `from_first`."""
     store = agent_store(60)
     if store is not None:
         store.set(store_key(name), value)
 
 
 def from_first(name: str, default: str) -> str:
-    """What the first process gave to `tell_others`; the default where torchrun keeps no store."""
+    """Return the value that the first process shared; the default if torchrun provides no store."""
     store = agent_store(600)
     return default if store is None else store.get(store_key(name)).decode()
 
 
 def end_with_parent() -> None:
-    """Let a process that `run_in_processes` started end when the one that started it is gone, even by kill -9."""
+    """Exit a process started by `run_in_processes` when its parent is gone, even after kill -9."""
 
     def watch(parent: int) -> None:
         while os.getppid() == parent:
@@ -129,10 +129,10 @@ def end_with_parent() -> None:
 
 
 def leave(code: int) -> int:
-    """Return the exit code; a process of several ends here.
+    """Return the exit code; in a process group, exit immediately.
 
-    Python's own shutdown is skipped there. A thread of the process group that needs Python's lock while Python shuts
-    down aborts the process, and after an error the destructor of the group would wait for processes that are gone.
+    This skips the shutdown of the Python interpreter: a thread of the process group that requires the interpreter lock
+    during shutdown aborts the process, and after an error the destructor of the group would wait for exited processes.
     """
     if "TORCHELASTIC_RUN_ID" in os.environ:
         if code == 0:

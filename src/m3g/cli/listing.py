@@ -1,4 +1,4 @@
-"""`m3g losses`, `m3g data` and `m3g encoders`: what there is to choose from."""
+"""`m3g losses`, `m3g data` and `m3g encoders`: lists of names with their options."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import Any
 from m3g._catalogue import DATA, ENCODERS, LOSSES, find
 
 DESCRIPTION = {
-    "losses": "List the losses that m3g train --loss takes; with a name, its options.",
-    "data": "List the data sets that m3g train --data takes; with a name, its options.",
-    "encoders": "List the encoders that m3g train --encoder and --view.NAME.encoder take; with a name, its options.",
+    "losses": "List the losses that m3g train --loss accepts; with a name, its options.",
+    "data": "List the data sets that m3g train --data accepts; with a name, its options.",
+    "encoders": "List the encoders that m3g train --encoder and --view.NAME.encoder accept; with a name, its options.",
 }
-# options that many losses share
+# options shared by many losses
 SHARED = {
-    "temperature": "what similarities are divided by.",
+    "temperature": "divisor of the similarities.",
     "learn_temperature": "train the temperature with the network.",
 }
 USAGE = {"losses": "[NAME]", "data": "[NAME]", "encoders": "[NAME]"}
 
 
 def arguments(parser: Any, name: str) -> None:
-    parser.add_argument("name", type=str, nargs="?", help="show the options of this one")
+    parser.add_argument("name", type=str, nargs="?", help="show the options of this name")
 
 
 def run(args: Any, name: str) -> int:
@@ -38,7 +38,7 @@ def _losses(name: str | None) -> None:
         print("\nm3g losses NAME shows the options of a loss, m3g train --loss NAME uses it.")
     else:
         entry = find("the loss", name, LOSSES)
-        print(f"{name}: {entry.summary}. Cost: {entry.cost}.\n")
+        print(f"{name}: {entry.summary}. Complexity: {entry.cost}.\n")
         _print_options("loss", name, entry.load())
 
 
@@ -66,7 +66,7 @@ def _encoders(name: str | None) -> None:
 
 def _print_options(what: str, name: str, kind: Any, *, only: Sequence[str] | None = None) -> None:
     print(_about(kind))
-    print(f"\n--{what} {name} takes --{what}_options.NAME VALUE, where NAME is one of:")
+    print(f"\n--{what} {name} accepts --{what}_options.NAME VALUE, where NAME is one of:")
     meanings = _meanings(kind)
     parameters = [p for p in inspect.signature(kind).parameters.values() if only is None or p.name in only]
     rows = [
@@ -78,13 +78,13 @@ def _print_options(what: str, name: str, kind: Any, *, only: Sequence[str] | Non
 
 
 def _about(kind: type) -> str:
-    """The documentation of a class without its arguments, which the table tells, and without its example in Python."""
+    """Return the docstring of a class without arguments, example and citations."""
     text = (inspect.getdoc(kind) or "").partition("\nExample:")[0]
-    return re.sub(r"\nArgs:\n((    .*)?\n?)*", "\n", text).strip()
+    return re.sub(r"\s*:cite:`\w+`", "", re.sub(r"\nArgs:\n((    .*)?\n?)*", "\n", text)).strip()
 
 
 def _meanings(kind: type) -> dict[str, str]:
-    """What the documentation says of each option: in the class, its module's functions, or the classes above it."""
+    """Return the description of each option from the class, the functions of its module, or its base classes."""
     from docstring_parser.google import parse
 
     found: dict[str, str] = {}
@@ -95,7 +95,7 @@ def _meanings(kind: type) -> dict[str, str]:
             for parameter in parse(source.__doc__ or "").params:
                 meaning = " ".join((parameter.description or "").split())
                 for name in parameter.arg_name.split(","):
-                    if not meaning.startswith(("as in ", "as for ")):  # that is said elsewhere
+                    if not meaning.startswith(("as in ", "as for ")):  # described elsewhere
                         found.setdefault(name.strip(), meaning)
     return {**SHARED, **found}
 

@@ -1,4 +1,4 @@
-"""One parser, one place where errors become messages."""
+"""Command dispatch, and the conversion of exceptions into error messages."""
 
 from __future__ import annotations
 
@@ -12,49 +12,49 @@ from pathlib import Path
 
 from m3g._values import meant
 from m3g.cli.interrupts import INTERRUPTED, accept_interrupts, started_by_command
-from m3g.cli.launch import USER_ERROR, agent_store, end_with_parent, say_last, store_key
+from m3g.cli.launch import USER_ERROR, agent_store, end_with_parent, print_last, store_key
 from m3g.cli.parser import Parser
 
-# name: (module, what the list of commands says); a module has `arguments(parser, name)` and `run(args, name)`, and may
-# have `prepare(words)`, which gives the settings of a run among the words, for `args.given`, and the other words,
-# and `names()`, further option names to suggest for a misspelt one
+# name: (module, summary). A module defines `arguments(parser, name)` and `run(args, name)`. Optional: `prepare(words)`
+# splits the words into settings of a run, stored in `args.given`, and other words; `names()` returns further option
+# names to suggest for a misspelt one.
 COMMANDS = {
     "train": ("train", "learn a representation from k views; start here"),
     "tune": ("tune", "search for settings on the validation split"),
-    "evaluate": ("evaluate", "measure a trained run again: probes, retrieval, matching, pictures"),
-    "audit": ("audit", "list the entries of a trained run's data that do not belong to their row"),
+    "evaluate": ("evaluate", "evaluate a trained run: probes, retrieval, matching, plots"),
+    "audit": ("audit", "list the entries of a trained run's data that do not match their row"),
     "embed": ("embed", "write the embeddings of a trained run to a file"),
-    "report": ("report", "write one HTML page about runs, with an interactive map"),
-    "compare": ("report", "print the results of several runs beside each other"),
+    "report": ("report", "write an HTML report of runs, with an interactive map"),
+    "compare": ("report", "compare the results of several runs"),
     "search": ("search", "find the objects nearest to a query in any of the views"),
-    "match": ("match", "match the rows of k files whose rows are in no common order"),
-    "losses": ("listing", "list the losses that --loss takes"),
-    "data": ("listing", "list the data sets that --data takes"),
-    "encoders": ("listing", "list the encoders that --encoder and --view.NAME.encoder take"),
-    "prepare": ("prepare", "turn a folder of sleep recordings into windows that --data signals reads"),
+    "match": ("match", "match the rows of k files in unknown order"),
+    "losses": ("listing", "list the losses that --loss accepts"),
+    "data": ("listing", "list the data sets that --data accepts"),
+    "encoders": ("listing", "list the encoders that --encoder and --view.NAME.encoder accept"),
+    "prepare": ("prepare", "convert a folder of sleep recordings to windows for --data signals"),
     "demo": (
         "demo",
-        "M3G beside pairwise InfoNCE and raw features on the data set that ships with the package",
+        "compare M3G with pairwise InfoNCE and raw features on the embedded data set",
     ),
-    "flow": ("flow", "watch a loss move points until the best matching is the true one"),
+    "flow": ("flow", "animate gradient descent on a loss until the best matching is the true one"),
     "bench": ("bench", "measure time and memory on this machine"),
-    "reproduce": ("reproduce", "repeat an experiment of the documentation"),
+    "reproduce": ("reproduce", "reproduce an experiment of the documentation"),
     "export": ("export", "write a trained network as one ONNX or torch.export file per view"),
     "push": ("push", "upload a trained run to the Hugging Face hub"),
 }
 
 OVERVIEW = """Learn one representation from k views of the same objects.
 
-  m3g train                                    on the six-view digits that ship with the package
+  m3g train                                    on the embedded six-view digits
   m3g train --views a.npy b.npy c.npy          on your own files: row i of each is the same object
-  m3g train --views a.npy b.npy --labels y.npy with labels, which only the evaluation uses
-  m3g evaluate runs/m3g-1                      measure a finished run again
-  m3g COMMAND --help                           every option of a command
+  m3g train --views a.npy b.npy --labels y.npy with labels, used only for evaluation
+  m3g evaluate runs/m3g-1                      evaluate a finished run again
+  m3g COMMAND --help                           all options of a command
 """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; returns 0, or 2 after a one-line error message (with --debug also the traceback)."""
+    """Run a command. Return 0, or 2 after a one-line error message (with --debug also the traceback)."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in arguments
     arguments = [argument for argument in arguments if argument != "--debug"]
@@ -67,13 +67,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             return INTERRUPTED  # the first process reports it for all
         return _fail(f"interrupted; {error}" if str(error) else "interrupted", debug, code=INTERRUPTED)
     except BrokenPipeError:
-        # the reader of our output, `head` say, has seen enough
+        # the reader of our output, such as `head`, closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except ImportError as error:
         if error.name and error.name.split(".")[0] == "m3g":
             raise
-        named = "" if "pip install" in str(error) else "; the commands need the extra: pip install 'm3g[train]'"
+        named = "" if "pip install" in str(error) else "; the commands require the extra: pip install 'm3g[train]'"
         return _fail(f"{error}{named}", debug)
     except (ValueError, OSError, MemoryError, RecursionError) as error:
         return _fail(_one_line(error), debug)
@@ -90,7 +90,7 @@ def _dispatch(arguments: list[str]) -> int:
         print("Commands:")
         for name, (_, summary) in COMMANDS.items():
             print(f"  {name:{width}}  {summary}")
-        print("\nAll commands take --debug, which shows the traceback of an error.")
+        print("\nAll commands accept --debug, which shows the traceback of an error.")
         return 0
     if arguments[0] == "--version":
         from importlib.metadata import version  # takes longer than the rest of this module
@@ -111,13 +111,13 @@ def _dispatch(arguments: list[str]) -> int:
     command.arguments(parser, name)
     args = parser.parse(words, also=getattr(command, "names", list))
     args.given, args.words = given, arguments
-    if name != "reproduce":  # whose --run is the id of one that may not have begun
+    if name != "reproduce":  # its --run is an id, whose folder may not exist yet
         _open_runs(args)
     return int(command.run(args, name) or 0)
 
 
 def _open_runs(args: argparse.Namespace) -> None:
-    """Open the runs that a command is given, before the libraries that it needs are loaded."""
+    """Open the runs of a command before importing the libraries that it requires."""
     from m3g.training.runs.folder import Run
 
     if getattr(args, "run", None) is not None:
@@ -139,21 +139,21 @@ def _fail(message: str, debug: bool, *, code: int = USER_ERROR) -> int:
     if not (code == INTERRUPTED and started_by_command()) and not _first_to_fail():
         return code
     where = f"process {rank}: " if rank != "0" else ""
-    say_last(f"m3g: error: {where}{_shown(message)}")
+    print_last(f"m3g: error: {where}{_shown(message)}")
     return code
 
 
 def _shown(message: str) -> str:
-    """The message with control characters spelled out: a terminal would obey those in a stranger's names."""
+    """Escape control characters, which a terminal would interpret in untrusted names."""
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in message)
 
 
 def _first_to_fail() -> bool:
-    """Whether no other process under the same torchrun has failed before, according to the store it keeps for all."""
+    """Return whether no other process of the same torchrun has failed before, according to the shared store."""
     try:
         store = agent_store(5)
         return store is None or store.add(store_key("failed"), 1) == 1
-    except RuntimeError:  # torchrun itself is gone: better told twice than never
+    except RuntimeError:  # torchrun has exited: reporting twice is better than never
         return True
 
 

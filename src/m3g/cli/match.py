@@ -1,4 +1,4 @@
-"""`m3g match`: which rows of k files belong together, where their order does not tell."""
+"""`m3g match`: match the rows of k files in unknown order."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ SHOWN = 20
 
 USAGE = {"match": "A.npy B.npy [C.npy ...] [options]"}
 DESCRIPTION = {
-    "match": """Match the rows of k files whose rows are in no common order and whose lengths may differ.
+    "match": """Match the rows of k files in unknown order, whose lengths may differ.
 
-  m3g match a.npy b.npy c.npy                      the best polymatching, its first rows on the screen
-  m3g match a.npy b.npy c.npy --out table.csv      all of it in a file
-  m3g match emb.npz:a emb.npz:b --epsilon 0.002    two arrays of one file, and a sharper matching
+  m3g match a.npy b.npy c.npy                      print the first rows of the best polymatching
+  m3g match a.npy b.npy c.npy --out table.csv      write all of it to a file
+  m3g match emb.npz:a emb.npz:b --epsilon 0.002    two arrays of one file, sharper matching
   m3g match a.npy b.npy c.npy --one-to-one         every row of every file in exactly one tuple
-  m3g match a.npy b.npy c.npy --allow-unmatched    the same, and doubtful rows are left alone
+  m3g match a.npy b.npy c.npy --allow-unmatched    the same, with unlikely rows left unmatched
 
-All files hold points of one space: the same number of columns. Every row of the largest file (the first of them) gets
-its most probable tuple, one row of each file, counted from 0. Its probability is that of having exactly these partners,
-under the best polymatching; over all tuples of a row the probabilities add up to 1.
+All files contain points of one space, with the same number of columns. The table shows the most probable tuple of each
+row of the largest file (the first if there are several): one row of each file, counted from 0. The probability is that
+of exactly these partners under the best polymatching; the probabilities of all tuples of a row sum to 1.
 
-With --one-to-one every row is in exactly one tuple, and the probability is that of its least probable row to belong to
-the others. An empty cell is a file without a row for the tuple."""
+With --one-to-one every row is in exactly one tuple, and the probability is the smallest membership probability of its
+rows. An empty cell means that the tuple has no row of this file."""
 }
 
 
 def arguments(parser: Any, name: str) -> None:
     parser.add_argument("files", type=str, nargs="+", help="k >= 2 files (.npy .npz .csv .parquet), one per view")
-    parser.add_argument("--out", type=str, default=None, help="a .csv file for the table; it must not exist yet")
-    parser.add_argument("--epsilon", type=float, default=0.01, help="entropy: the smaller, the surer the tuples")
+    parser.add_argument("--out", type=str, default=None, help=".csv file for the table; must not exist")
+    parser.add_argument("--epsilon", type=float, default=0.01, help="entropy; smaller values give more certain tuples")
     parser.add_argument(
         "--cost",
         type=str,
@@ -43,11 +43,11 @@ def arguments(parser: Any, name: str) -> None:
     )
     parser.add_argument("--normalize", type=bool, default=True, help="scale every row to unit length first")
     parser.add_argument("--alternatives", type=int, default=1, help="tuples per row of the largest file")
-    parser.add_argument("--one-to-one", action="store_true", help="put every row of every file into exactly one tuple")
+    parser.add_argument("--one-to-one", action="store_true", help="assign every row of every file to exactly one tuple")
     parser.add_argument(
         "--allow-unmatched",
         action="store_true",
-        help="--one-to-one, and leave rows alone that more likely have no partner than this one",
+        help="--one-to-one, and leave rows unmatched that probably have no partner",
     )
 
 
@@ -67,7 +67,7 @@ def run(args: Any, name: str) -> int:
     columns = sorted({array.shape[1] for array in arrays})
     if len(columns) > 1:
         raise ValueError(
-            f"files must have one number of columns, points of one space, got {columns}: embed the views first, "
+            f"files must have the same number of columns, got {columns}: embed the views first, "
             "with m3g train and m3g embed."
         )
     found = match(
@@ -104,6 +104,6 @@ def run(args: Any, name: str) -> int:
 
 
 def _names(files: list[str]) -> list[str]:
-    """The files' names without folder and ending, or with a number where they would be the same."""
+    """Return the file names without folder and suffix, with a number if they are not unique."""
     stems = [file.rpartition(":")[2] if ".npz:" in file else Path(file).stem for file in files]
     return stems if len(set(stems)) == len(stems) else [f"{stem}.{l}" for l, stem in enumerate(stems)]

@@ -1,4 +1,4 @@
-"""The parser of a command's own options: argparse, with values as YAML and errors in the words of `m3g._options`."""
+"""Parser of the options of a command: argparse with YAML values and the error messages of `m3g._options`."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from m3g.training.settings.plain_yaml import plain_yaml
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
-    """Keep the line breaks of a description, which has examples, and add defaults that say something."""
+    """Keep the line breaks of descriptions, and show defaults other than None and False."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
-        told = action.default not in (None, False, argparse.SUPPRESS, {})
-        return f"{action.help} (default: {action.default})" if told else action.help
+        shown = action.default not in (None, False, argparse.SUPPRESS, {})
+        return f"{action.help} (default: {action.default})" if shown else action.help
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that raises `ValueError` and takes annotations such as `int | None` as types.
+    """Argument parser that raises `ValueError` and accepts annotations such as `int | None` as types.
 
     Example:
         >>> parser = Parser("m3g find")
@@ -49,14 +49,14 @@ class Parser(argparse.ArgumentParser):
         return super().add_argument(*names, **more)
 
     def add_run_options(self) -> None:
-        """Options of the commands that read the network and the data of a finished run."""
+        """Add the options of commands that read the network and the data of a finished run."""
         self.add_argument("--data-root", type=str, default=None, help="the folder of the run's data, if it was moved")
         self.add_argument(
             "--trust", action="store_true", help="allow encoder classes from outside m3g, torch.nn and transformers"
         )
 
     def parse(self, words: Sequence[str], *, also: Callable[[], Sequence[str]] = tuple) -> argparse.Namespace:
-        """The arguments; an unknown option is an error that suggests one of those there are, or of `also`."""
+        """Parse the arguments; the error for an unknown option suggests a known one, or one of `also`."""
         args, unknown = self.parse_known_args(words)
         if unknown:
             got = unknown[0].partition("=")[0]

@@ -1,4 +1,4 @@
-"""`m3g prepare`: published recordings become windows, and fonts become images."""
+"""`m3g prepare`: convert published recordings to windows, and fonts to images."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any, Literal
 
 USAGE = {"prepare": "READER FOLDER --out DIR [options]"}
 DESCRIPTION = {
-    "prepare": """Turn a folder of sleep recordings into windows, one .npz file per recording, and a split by subject;
-or a folder of fonts, one subfolder per style, into images of 62 characters.
+    "prepare": """Convert a folder of sleep recordings to windows, one .npz file per recording, with a split by subject;
+    or a folder of fonts, one subfolder per style, to images of 62 characters.
 
   m3g prepare physionet2018 training/ --out windows/pretrain
   m3g prepare sleep-edf sleep-cassette/ --out windows/sleep
   m3g train --config eeg --data_options.paths windows/pretrain --data_options.splits windows/pretrain/split.csv
-  m3g prepare fonts styles/ --out sets            writes sets/fonts.npz, which m3g reproduce domainnet reads
+  m3g prepare fonts styles/ --out sets            writes sets/fonts.npz for m3g reproduce domainnet
 
-What is done already is kept: run the same command again after an interruption."""
+Finished recordings are kept: repeat the command after an interruption."""
 }
 
 
@@ -24,13 +24,13 @@ def arguments(parser: Any, name: str) -> None:
     parser.add_argument(
         "reader", type=Literal["physionet2018", "sleep-edf", "fonts"], help="format of the recordings, or fonts"
     )
-    parser.add_argument("folder", type=Path, help="where the recordings are, at any depth; of fonts, the styles")
-    parser.add_argument("--out", type=Path, required=True, help="where the windows or images go")
-    parser.add_argument("--channels", type=list[str] | None, default=None, help="other channels than the paper's")
+    parser.add_argument("folder", type=Path, help="folder of the recordings, at any depth, or of the styles")
+    parser.add_argument("--out", type=Path, required=True, help="output folder")
+    parser.add_argument("--channels", type=list[str] | None, default=None, help="channels instead of the paper's")
     parser.add_argument("--rate", type=int, default=100, help="samples per second")
     parser.add_argument("--seconds", type=float, default=30.0, help="length of a window")
-    parser.add_argument("--skip", action="store_true", help="leave out files that cannot be used, and name them")
-    parser.add_argument("--split_seed", type=int, default=0, help="decides which subjects are held out")
+    parser.add_argument("--skip", action="store_true", help="skip unusable files and list them")
+    parser.add_argument("--split_seed", type=int, default=0, help="seed of the split of subjects")
 
 
 def run(args: Any, name: str) -> None:
@@ -72,6 +72,6 @@ def _recordings(args: Any) -> None:
         skip=args.skip,
         split_seed=args.split_seed,
     )
-    print(f"{len(prepared.files)} recordings in {args.out} ({prepared.made} made now), split in {prepared.split}")
+    print(f"{len(prepared.files)} recordings in {args.out} ({prepared.made} new), split in {prepared.split}")
     if prepared.skipped:
-        print(f"{len(prepared.skipped)} left out, named in {args.out / 'skipped.csv'}")
+        print(f"{len(prepared.skipped)} skipped, listed in {args.out / 'skipped.csv'}")

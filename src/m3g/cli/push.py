@@ -1,4 +1,4 @@
-"""`m3g push`: a trained run on the Hugging Face hub."""
+"""`m3g push`: upload a trained run to the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from typing import Any
 
 USAGE = {"push": "RUN REPOSITORY [options]"}
 DESCRIPTION = {
-    "push": """Upload the network, settings, results and pictures of a run to the Hugging Face hub, with a model card.
+    "push": """Upload the network, settings, results and plots of a run to the Hugging Face hub, with a model card.
 
   m3g push runs/m3g-1 my-name/my-model
 
-Checkpoints and logs are not uploaded. m3g.load and every command that takes a RUN read it back by the same name,
-with @REVISION for a branch, tag or commit. HF_TOKEN, HF_HUB_OFFLINE and HF_ENDPOINT are those of the hub's client."""
+Checkpoints and logs are not uploaded. m3g.load and every command with a RUN argument read it back by the same name,
+with @REVISION for a branch, tag or commit. HF_TOKEN, HF_HUB_OFFLINE and HF_ENDPOINT are those of huggingface_hub."""
 }
 
 
 def arguments(parser: Any, name: str) -> None:
     parser.add_argument("run", type=str, help="the folder of a finished run")
-    parser.add_argument("repository", type=str, help="NAME/MODEL on the hub; made if it does not exist")
+    parser.add_argument("repository", type=str, help="NAME/MODEL on the hub; created if it does not exist")
     parser.add_argument("--private", type=bool, default=True, help="whether a new repository is private")
     parser.add_argument("--license", type=str, default=None, help="licence of the weights, for the model card")
 

@@ -1,4 +1,4 @@
-"""`m3g report` and `m3g compare`: what runs learned, on one page or in the terminal."""
+"""`m3g report` and `m3g compare`: results of runs on an HTML page or in the terminal."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from m3g.cli.tables import check_out
 
 USAGE = {"report": "RUN [RUN ...] [options]", "compare": "RUN RUN [RUN ...]"}
 DESCRIPTION = {
-    "report": """Write one self-contained HTML page about one or more runs: settings, curves, tables with chance and raw
-features beside them, matrices between views, couplings, and an interactive map of the embeddings.
+    "report": """Write a self-contained HTML report of one or more runs: settings, curves, tables with chance and raw
+    features, matrices between views, couplings, and an interactive map of the embeddings.
 
   m3g report runs/m3g-1                                 writes runs/m3g-1/report.html
   m3g report runs/m3g-1 runs/infonce-pwe-1 --out a.html
 
-The page needs no connection to be read.""",
-    "compare": """Print the test results of several runs beside each other, with 95 % intervals, and the paired
-differences to the first.
+The page works offline.""",
+    "compare": """Compare the test results of several runs, with 95 % intervals and paired differences from the
+    first.
 
   m3g compare runs/m3g-1 runs/infonce-pwe-1
-  m3g compare runs/*                        runs that differ only in their seed are one column
+  m3g compare runs/*                        runs that differ only in their seed form one column
 
-With one seed differences are paired by test row, with several by seed.""",
+Differences are paired by test row with one seed, and by seed with several.""",
 }
 
 
@@ -30,14 +30,14 @@ def arguments(parser: Any, name: str) -> None:
     parser.add_argument("runs", type=str, nargs="+", help="folders of finished runs")
     if name == "report":
         parser.add_argument(
-            "--out", type=str, default=None, help="a new .html file; by default RUN/report.html, rewritten"
+            "--out", type=str, default=None, help="new .html file; by default RUN/report.html, overwritten"
         )
         parser.add_run_options()
 
 
 def run(args: Any, name: str) -> int:
     if len({str(Path(run).resolve()) for run in args.runs}) < len(args.runs):
-        raise ValueError("runs must be different folders, got one of them twice.")
+        raise ValueError("runs must be different folders, got one twice.")
     return _report(args) if name == "report" else _compare(args)
 
 

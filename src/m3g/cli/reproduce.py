@@ -1,4 +1,4 @@
-"""`m3g reproduce`: a table or figure of the paper, from its runs to its picture."""
+"""`m3g reproduce`: the runs, tables and figures of an experiment."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 from m3g import _values as checks
 from m3g.experiments.engine import registry
 
-NAMES = {**registry.NAMES, "summary": "one page with all finished results beside the published ones"}
+NAMES = {**registry.NAMES, "summary": "one page with all finished results and the published ones"}
 
 USAGE = {"reproduce": "NAME [options]"}
 DESCRIPTION = {
-    "reproduce": """Repeat an experiment: its runs, its table beside the published numbers, its figures.
+    "reproduce": """Reproduce an experiment: its runs, its tables with the published numbers, its figures.
 
-  m3g reproduce domainnet --data SETS --plan      what the runs are and will take; one YAML for each
-  m3g reproduce domainnet --data SETS --jobs 2    do them, two at a time; again to continue after an interruption
-  m3g reproduce domainnet --collect               tables and figures of what is finished, at any time
+  m3g reproduce domainnet --data SETS --plan      list the runs and their expected time; one YAML each
+  m3g reproduce domainnet --data SETS --jobs 2    execute them, two at a time; repeat to continue
+  m3g reproduce domainnet --collect               tables and figures of finished runs, at any time
   m3g reproduce domainnet --data SETS --slurm     a job array for a cluster
 
 """
@@ -30,20 +30,20 @@ def arguments(parser: Any, name: str) -> None:
         "--scale", type=str, default="laptop", help="laptop, or paper for the paper's data and networks"
     )
     parser.add_argument("--data", type=str, default=None, help="the folder with the data sets")
-    parser.add_argument("--out", type=str, default=None, help="the experiment's folder; by default runs/NAME[-paper]")
-    parser.add_argument("--seeds", type=int, default=None, help="seeds per setting; by default the experiment's own")
+    parser.add_argument("--out", type=str, default=None, help="folder of the experiment; by default runs/NAME[-paper]")
+    parser.add_argument("--seeds", type=int, default=None, help="seeds per setting; by default that of the experiment")
     parser.add_argument("--methods", type=str, nargs="+", default=None, help="only these methods")
     parser.add_argument("--sets", type=str, nargs="+", default=None, help="only these data sets")
-    parser.add_argument("--add", type=str, default=None, help="a file with data sets and losses of yours (views)")
-    parser.add_argument("--plan", action="store_true", help="write one YAML per run, say what they take, do nothing")
-    parser.add_argument("--run", type=str, default=None, help="do the run with this id, unless it is finished")
-    parser.add_argument("--jobs", type=int, default=1, help="how many runs at a time")
-    parser.add_argument("--collect", action="store_true", help="only make tables and figures of what is finished")
+    parser.add_argument("--add", type=str, default=None, help="Python file with your data sets and losses (views)")
+    parser.add_argument("--plan", action="store_true", help="write one YAML per run, print the expected cost")
+    parser.add_argument("--run", type=str, default=None, help="execute the run with this id, unless it is finished")
+    parser.add_argument("--jobs", type=int, default=1, help="number of runs at a time")
+    parser.add_argument("--collect", action="store_true", help="only write tables and figures of finished runs")
     parser.add_argument("--slurm", action="store_true", help="only write slurm.sh, a job array of the runs")
     parser.add_argument("--nodes", type=int, default=1, help="nodes of each task of the array (slurm)")
     parser.add_argument("--gpus", type=int, default=0, help="processes and GPUs on each node (slurm)")
     parser.add_argument("--hours", type=float, default=24.0, help="time limit of each task (slurm)")
-    parser.add_argument("--keep", action="store_true", help="keep checkpoints and networks of finished laptop runs")
+    parser.add_argument("--keep", action="store_true", help="keep checkpoints and networks of finished runs")
 
 
 def run(args: Any, name: str) -> int:

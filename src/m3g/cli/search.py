@@ -1,4 +1,4 @@
-"""`m3g search`: the nearest objects to a query that is known in some of the views."""
+"""`m3g search`: the objects nearest to a query in any of the views."""
 
 from __future__ import annotations
 
@@ -16,16 +16,15 @@ SHOWN = 40
 
 USAGE = {"search": "RUN --query ROW|VIEW=FILE [...] [options]"}
 DESCRIPTION = {
-    "search": """Find the objects of a run's data that are nearest to a query, given in any of its views.
+    "search": """Find the objects of a run's data nearest to a query, which may consist of any of its views.
 
-  m3g search runs/m3g-1 --query 17                             row 17 of the data, by all views it has
+  m3g search runs/m3g-1 --query 17                             row 17 of the data, by all its views
   m3g search runs/m3g-1 --query 17 42 --by pixels zernike      rows 17 and 42, by two of their views
-  m3g search runs/m3g-1 --query pixels=new.npy                 new objects, of which one view is known
+  m3g search runs/m3g-1 --query pixels=new.npy                 new objects with one view
   m3g search runs/m3g-1 --query pixels=new.npy fourier=f.npy --out table.csv
 
-A query and an object are each the mean of the unit embeddings of their views (--by chooses those of the query, --in
-those of the objects), and similarity is the cosine between them. A row is not found among its own neighbours, unless
---itself true."""
+Queries and objects are represented by the mean of the unit embeddings of their views (--by selects the views of the
+query, --in those of the objects); similarity is the cosine. A row is not its own neighbour unless --itself is true."""
 }
 
 
@@ -36,10 +35,10 @@ def arguments(parser: Any, name: str) -> None:
     )
     parser.add_argument("--by", type=str, nargs="+", default=None, help="views of the query to use; by default all")
     parser.add_argument("--in", type=str, nargs="+", default=None, help="views of the objects; by default all")
-    parser.add_argument("--top", type=int, default=10, help="how many objects to find for each query")
+    parser.add_argument("--top", type=int, default=10, help="number of objects per query")
     parser.add_argument("--split", type=str, default="all", help="search in train, val, test or all")
-    parser.add_argument("--itself", type=bool, default=False, help="let a row find itself")
-    parser.add_argument("--out", type=str, default=None, help="a .csv file for the table; it must not exist yet")
+    parser.add_argument("--itself", type=bool, default=False, help="include the row itself")
+    parser.add_argument("--out", type=str, default=None, help=".csv file for the table; must not exist")
     parser.add_run_options()
 
 
@@ -64,7 +63,7 @@ def run(args: Any, name: str) -> int:
         there = there & torch.tensor([split == args.split for split in everything.split or ()])
     kept = there.any(0).nonzero().flatten()
     if len(kept) == 0:
-        raise ValueError(f"--split and --in must leave objects to search, got none in split {args.split!r}.")
+        raise ValueError(f"--split and --in must select at least one object, got none in split {args.split!r}.")
     place = torch.full((there.shape[1],), -1)
     place[kept] = torch.arange(len(kept))
     found = search(
@@ -93,7 +92,7 @@ def run(args: Any, name: str) -> int:
 
 
 def _chosen(option: str, given: list[str] | None, names: Sequence[str]) -> Tensor:
-    """Bool (k,): the views that an option names."""
+    """Return a bool mask (k,) of the views named by an option."""
     import torch
 
     for name in given or ():
@@ -102,17 +101,17 @@ def _chosen(option: str, given: list[str] | None, names: Sequence[str]) -> Tenso
 
 
 def _queries(args: Any, everything: Any, by: Tensor) -> tuple[Any, Tensor | None]:
-    """The queries, and their places in the data; None for new objects."""
+    """Return the queries and their positions in the data; None for new objects."""
     import torch
 
     from m3g.training.runs.new_data import embed_new
 
     if any("=" in word for word in args.query):
         if args.by is not None:
-            raise ValueError("--by must stand with rows as the query, got files, which name their views themselves.")
+            raise ValueError("--by requires rows as the query, got files, which name their views.")
         for word in args.query:
             if "=" not in word:
-                raise ValueError(f"--query must be either rows or VIEW=FILE, got {word!r} beside files.")
+                raise ValueError(f"--query must be either rows or VIEW=FILE, got {word!r} next to files.")
         return embed_new(args.run, views=args.query, trust=args.trust, option="--query"), None
     index = everything.index.tolist()
     try:

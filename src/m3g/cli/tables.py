@@ -1,4 +1,4 @@
-"""A table of results: its first rows on the screen, all of it in a .csv file."""
+"""Table of results: the first rows in the terminal, all rows in a .csv file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from m3g.cli.listing import print_table
 
 
 def check_out(name: str | None, *, suffix: str = ".csv") -> Path | None:
-    """The file that `--out` names, refused before any work is done for it."""
+    """Validate the file name of `--out` before any computation."""
     if name is None:
         return None
     out = Path(name)

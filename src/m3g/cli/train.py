@@ -1,4 +1,4 @@
-"""`m3g train`: from k files to encoders, numbers and pictures."""
+"""`m3g train`: train encoders on k files, evaluate and plot."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from typing import Any
 
 from m3g._catalogue import DATA, ENCODERS, LOSSES
 from m3g.cli.interrupts import ending_at_once
-from m3g.cli.launch import from_first, run_in_processes, tell_others
+from m3g.cli.launch import from_first, run_in_processes, share_with_others
 from m3g.cli.words import Given, read_settings
 from m3g.training.loop.processes import is_first, started
 from m3g.training.runs.folder import Run, reserved
 from m3g.training.settings.config import GROUPS, Config
 
-# the others are settings of the run
+# all others are settings of the run
 COMMAND_OPTIONS = ("out", "resume", "views", "table", "labels", "groups", "split", "trust", "accept_changes", "dry_run")
 
 DESCRIPTION = {
-    "train": """Learn a representation from k views of the same objects, and measure it.
+    "train": """Learn a representation from k views of the same objects, and evaluate it.
 
-  m3g train                                     the six-view digits that ship with the package
+  m3g train                                     the embedded six-view digits
   m3g train --views a.npy b.npy c.npy           your own files (.npy .npz .mat .csv .parquet), one per view
   m3g train --table objects.csv --labels breed  a table (.csv .xlsx .json .parquet, a folder): a row per object,
                                                 a column per view: paths of images and sounds, text, numbers
   m3g train --loss infonce-pwe --loss_options.temperature 0.1
   m3g train --logger tensorboard wandb          also record the run with Weights & Biases (or csv, mlflow, trackio)
-  m3g train --config my.yaml --loop.epochs 50   a file of settings, and what to change in it
+  m3g train --config my.yaml --loop.epochs 50   a settings file, with one change
   m3g train --config eeg --data_options.paths '[a.npz]'   the paper's settings: eeg, imagenet, domainnet
-  m3g train --print_config > my.yaml            such a file, with every setting and its default
-  m3g train --config my.yaml --dry-run          build everything, try one batch, write nothing
+  m3g train --print_config > my.yaml            write a settings file with all defaults
+  m3g train --config my.yaml --dry-run          build everything, run one batch, write nothing
   m3g train --resume runs/m3g-1                 continue after an interruption
 
 Everything is written to one folder, by default the next free runs/LOSS-NUMBER."""
@@ -41,16 +41,16 @@ Everything is written to one folder, by default the next free runs/LOSS-NUMBER."
 
 
 def arguments(parser: Any, name: str) -> None:
-    parser.add_argument("--config", type=str, help="a YAML file of settings, or imagenet, domainnet, eeg")
-    parser.add_argument("--print_config", action="store_true", help="print all settings as such a file, and end")
-    parser.add_argument("--out", type=str, default=None, help="the folder to write; it must not exist yet")
+    parser.add_argument("--config", type=str, help="a YAML settings file, or imagenet, domainnet, eeg")
+    parser.add_argument("--print_config", action="store_true", help="print all settings as YAML and exit")
+    parser.add_argument("--out", type=str, default=None, help="output folder; must not exist")
     parser.add_argument(
         "--resume",
         type=str,
         nargs="?",
         const="",
         default=None,
-        help="continue the run in this folder; without a name, the newest under runs/",
+        help="continue the run in this folder; by default the newest under runs/",
     )
     parser.add_argument(
         "--views", type=str, nargs="+", default=None, help="your files, one per view: short for --data arrays"
@@ -61,27 +61,27 @@ def arguments(parser: Any, name: str) -> None:
     parser.add_argument(
         "--labels", type=str, default=None, help="class labels: a file for --views, a column of --table"
     )
-    parser.add_argument("--groups", type=str, default=None, help="a column of --table: a group stays in one split")
-    parser.add_argument("--split", type=str, default=None, help="a column of --table that says train, val or test")
+    parser.add_argument("--groups", type=str, default=None, help="column of --table; rows of a group stay in one split")
+    parser.add_argument("--split", type=str, default=None, help="column of --table with the values train, val, test")
     parser.add_argument(
         "--trust",
         action="store_true",
         help="allow encoder classes from outside m3g, torch.nn and transformers",
     )
     parser.add_argument(
-        "--dry_run", "--dry-run", action="store_true", help="build everything, try one batch, write nothing"
+        "--dry_run", "--dry-run", action="store_true", help="build everything, run one batch, write nothing"
     )
     parser.add_argument(
         "--accept_changes",
         action="store_true",
-        help="resume although config.yaml is not what the checkpoint was written with",
+        help="resume although config.yaml differs from the settings in the checkpoint",
     )
     for group, kind in (("", Config), *GROUPS.items()):
         _add_settings(parser.add_argument_group(group or "settings"), kind, f"{group}." if group else "")
 
 
 def _add_settings(parser: Any, kind: type, prefix: str) -> None:
-    """List settings in the help: `prepare` has taken them before the parser reads the words."""
+    """Add settings to the help; `prepare` removes them from the words before the parser runs."""
     from docstring_parser.google import parse
 
     meanings = {part.arg_name: " ".join((part.description or "").split()) for part in parse(kind.__doc__ or "").params}
@@ -93,7 +93,7 @@ def _add_settings(parser: Any, kind: type, prefix: str) -> None:
 
 
 def names() -> list[str]:
-    """The options of all losses, data sets and encoders, which a wrong one may stand for."""
+    """Return the options of all losses, data sets and encoders, as suggestions for a misspelt option."""
     groups = {"data_options": DATA, "loss_options": LOSSES, "encoder_options": ENCODERS}
     return [
         f"--{group}.{name}" for group, all_ in groups.items() for entry in all_.values() for name in entry.options()
@@ -101,17 +101,17 @@ def names() -> list[str]:
 
 
 def prepare(words: list[str]) -> tuple[Given, list[str]]:
-    """The settings of the run among the words of the command line, and the other words."""
+    """Split the words of the command line into settings of the run and other words."""
     given = read_settings(words, ignored=COMMAND_OPTIONS)
     return given, given.others
 
 
 def _with_files(settings: dict[str, Any], args: Namespace) -> dict[str, Any]:
-    """The settings with the files that the user names for short."""
+    """Merge --views, --table, --labels, --groups and --split into the settings."""
     given = [option for option in ("table", "views") if getattr(args, option) is not None]
     for option, needs in (("labels", "--views or --table"), ("groups", "--table"), ("split", "--table")):
         if getattr(args, option) is not None and not any(f"--{name}" in needs for name in given):
-            raise ValueError(f"--{option} must come with {needs}, got none: add it or leave --{option} out.")
+            raise ValueError(f"--{option} requires {needs}, got none: add it or omit --{option}.")
     if not given:
         return settings
     data = "objects" if args.table is not None else "arrays"
@@ -119,34 +119,33 @@ def _with_files(settings: dict[str, Any], args: Namespace) -> dict[str, Any]:
         raise ValueError(f"--views must be k >= 2 files, one per view, got {len(args.views)}.")
     if settings.get("data", data) not in (data, Config().data):
         raise ValueError(
-            f"--{given[0]} must be used with the data set {data}, got --data {settings['data']}: leave one of them out."
+            f"--{given[0]} must be used with the data set {data}, got --data {settings['data']}: omit one of them."
         )
     options = settings.get("data_options", {})
     if not isinstance(options, dict):
-        return settings  # refused with all other settings
+        return settings  # reported with all other settings
     for option, name in (("table",) * 2, ("views", "paths"), ("labels",) * 2, ("groups",) * 2, ("split",) * 2):
         value = getattr(args, option)
         if value is not None and options.setdefault(name, value) != value:
             raise ValueError(
-                f"--{option} must stand without data_options.{name}, which it sets, got {value} and "
-                f"{options[name]}: leave one out."
+                f"--{option} must not be combined with data_options.{name}, got {value} and {options[name]}: omit one."
             )
     return {**settings, "data": data, "data_options": options}
 
 
 def settings(args: Namespace) -> Config:
-    """The validated settings that the arguments describe."""
+    """Return the validated settings of the arguments."""
     return Config.from_dict(_with_files(args.given.settings, args), origin=args.given.origin)
 
 
 def wanted(args: Namespace) -> tuple[Config, Run]:
-    """The validated settings and the folder of the run that the arguments ask for, a new one or one to be resumed."""
+    """Return the validated settings and the folder of the run, a new one or one to resume."""
     if args.resume is None:
         config = settings(args)
         return config, Run(args.out if args.out is not None else next_run(Path("runs"), config.loss))
     if _with_files(args.given.settings, args) or args.out is not None:
         raise ValueError(
-            "--resume must stand without other settings, because a run continues with its own: leave them out, or "
+            "--resume must not be combined with other settings, because a run continues with its own: omit them, or "
             "start a new run."
         )
     run = Run(args.resume if args.resume else newest_run(Path("runs")))
@@ -176,7 +175,7 @@ def run(args: Namespace, name: str) -> int:
         if not resume and args.out is None:
             folder = Run(stack.enter_context(own_folder(Path("runs"), config.loss)))
         elif not resume and is_first():
-            folder.refuse_existing()  # before the data is read, which may take long
+            folder.refuse_existing()  # before reading the data, which may take long
         loggers = stack.enter_context(Loggers(config, folder))
         data = build_data(config, folder if resume else None)
         fit(
@@ -195,7 +194,7 @@ def run(args: Namespace, name: str) -> int:
 
 
 def next_run(parent: Path, name: str) -> Path:
-    """`parent/name-1`, or the first number that is free."""
+    """Return `parent/name-N` with the first free number N."""
     number = 1
     while (parent / f"{name}-{number}").exists():
         number += 1
@@ -204,17 +203,17 @@ def next_run(parent: Path, name: str) -> Path:
 
 @contextlib.contextmanager
 def own_folder(parent: Path, name: str) -> Iterator[Path]:
-    """A folder that the first process has reserved, in all processes of the run."""
+    """Yield a folder reserved by the first process, in all processes of the run."""
     if not is_first():
         yield Path(from_first("folder", str(next_run(parent, name))))
         return
     with reserved(parent, name) as folder:
-        tell_others("folder", str(folder))
+        share_with_others("folder", str(folder))
         yield folder
 
 
 def newest_run(parent: Path) -> Path:
     runs = [path.parent for path in parent.glob("*/config.yaml") if not re.match(r"\.", path.parent.name)]
     if not runs:
-        raise ValueError(f"--resume must be the folder of a run, and there is none under {parent}/: name it.")
+        raise ValueError(f"--resume must be the folder of a run, and there is none under {parent}/: give its name.")
     return max(runs, key=lambda path: (path / "config.yaml").stat().st_mtime)

@@ -9,30 +9,30 @@ from typing import Any
 
 from m3g.cli import train as train_command
 
-# the others are settings of every trial
+# all others are settings of every trial
 OPTIONS = ("out", "trials", "metric", "losses", "workers", "worker")
 
 DESCRIPTION = {
-    "tune": """Search for the temperature, learning rate, width and loss that are best on the validation split.
+    "tune": """Search for the temperature, learning rate, width and loss with the best score on the validation split.
 
   m3g tune --views a.npy b.npy c.npy --trials 30                      recall at 1 between views
   m3g tune --views a.npy b.npy --labels y.npy --metric linear         accuracy of a linear probe
-  m3g tune --views a.npy b.npy --losses m3g infonce-pwe symile        also among losses
+  m3g tune --views a.npy b.npy --losses m3g infonce-pwe symile        also over losses
   m3g tune --views a.npy b.npy --trials 60 --workers 2                two processes at once
-  m3g tune --views a.npy b.npy --trials 60 --out runs/tune            go on with the study in runs/tune
+  m3g tune --views a.npy b.npy --trials 60 --out runs/tune            continue the study in runs/tune
 
-All settings of m3g train are settings of every trial; a temperature, learning rate or width that is given is kept.
-Trials that fall behind are ended early. The test split is not used. The folder receives the study (study.log, a journal
-of Optuna), trials.csv and study.png; the command line of the best trial is printed."""
+All settings of m3g train apply to every trial; a given temperature, learning rate or width is not searched. Trials
+below the median are pruned. The test split is not used. The folder contains the study (study.log, an Optuna journal),
+trials.csv and study.png; the command of the best trial is printed."""
 }
 
 
 def arguments(parser: Any, name: str) -> None:
-    parser.add_argument("--trials", type=int, default=30, help="trials of the study in all")
+    parser.add_argument("--trials", type=int, default=30, help="total number of trials of the study")
     parser.add_argument("--metric", type=str, default="retrieval", help="retrieval, linear or knn, on validation rows")
-    parser.add_argument("--losses", type=str, nargs="+", default=[], help="losses to choose from")
-    parser.add_argument("--workers", type=int, default=1, help="processes that search at once")
-    parser.add_argument("--worker", type=int, default=0, help="the number of this process; set by --workers")
+    parser.add_argument("--losses", type=str, nargs="+", default=[], help="losses to search over")
+    parser.add_argument("--workers", type=int, default=1, help="number of parallel processes")
+    parser.add_argument("--worker", type=int, default=0, help="index of this process; set by --workers")
     train_command.arguments(parser, "train")
     parser.set_defaults(out="runs/tune")
 
@@ -71,7 +71,7 @@ def run(args: Any, name: str) -> int:
 
 
 def _given(args: Any) -> list[str]:
-    """The words of the command line that `m3g train` takes too."""
+    """Return the words of the command line that `m3g train` accepts too."""
     rest, kept = list(args.words[1:]), []
     while rest:
         word = rest.pop(0)

@@ -1,4 +1,4 @@
-"""From the words of a command line to plain settings, which `Config.from_dict` validates."""
+"""Conversion of a command line into plain settings, which `Config.from_dict` validates."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from m3g.training.settings.plain_yaml import plain_yaml, read_yaml
 
 
 class Given(NamedTuple):
-    """Settings on a command line.
+    """Settings of a command line.
 
     Attributes:
-        settings: nested, in plain values, not validated yet.
-        origin: the file of every setting that comes from one, by its dotted name.
-        others: the words that are no settings.
+        settings: nested plain values, not validated.
+        origin: the file of every setting that was read from one, by dotted name.
+        others: the words that are not settings.
     """
 
     settings: dict[str, Any]
@@ -31,9 +31,9 @@ class Given(NamedTuple):
 def read_settings(words: list[str], *, ignored: tuple[str, ...] = ()) -> Given:
     """Split a command line into settings and other words.
 
-    `--a.b.c VALUE` and `--a.b.c=VALUE` set a.b.c; `--config FILE` sets what is in the file. Later settings replace
-    earlier ones; a setting that is a list of words takes all words up to the next option, and more if the option is
-    repeated. Names in `ignored` may be in a file and are left out.
+    `--a.b.c VALUE` and `--a.b.c=VALUE` set a.b.c; `--config FILE` sets the content of the file. Later settings replace
+    earlier ones. A setting that is a list of words consumes all words up to the next option, and accumulates if it is
+    repeated. Names in `ignored` are skipped in files.
 
     Example:
         >>> given = read_settings(["--out", "run", "--loss_options.solver.rank", "512", "--loop.epochs=3"])
@@ -72,12 +72,12 @@ def read_settings(words: list[str], *, ignored: tuple[str, ...] = ()) -> Given:
 
 
 def _read_file(given: str) -> dict[str, Any]:
-    """A file of settings, or one of those that ship with the package, by its name."""
+    """Read a settings file, or one of the package by its name."""
     folder = resources.files("m3g") / "configs"
     shipped = {Path(file.name).stem: str(file) for file in folder.iterdir() if file.name.endswith(".yaml")}
     path = Path(shipped.get(given, given))
     if not path.is_file():
-        raise ValueError(f"--config must be a YAML file or one of {', '.join(sorted(shipped))}, but {path} is no file.")
+        raise ValueError(f"--config must be a YAML file or one of {', '.join(sorted(shipped))}, got {str(path)!r}.")
     content = read_yaml(path)
     if not isinstance(content, dict):
         raise ValueError(f"{path} must be a mapping of names to values, got {type(content).__name__}.")
@@ -85,7 +85,7 @@ def _read_file(given: str) -> dict[str, Any]:
 
 
 def _value(option: str, path: list[str], word: str) -> Any:
-    """A word as a setting takes it: as it is where words are wanted, else as YAML."""
+    """Convert a word: unchanged if the setting is a string, otherwise parsed as YAML."""
     hints = get_type_hints(Config)
     hint = hints[path[0]]
     if len(path) == 2 and dataclasses.is_dataclass(hint):

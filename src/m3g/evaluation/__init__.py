@@ -1,4 +1,4 @@
-"""What was learned: probes, nearest neighbours, cross-view retrieval, polymatching, geometry, pictures."""
+"""Evaluation: probes, nearest neighbours, cross-view retrieval, polymatching, geometry, plots."""
 
 from m3g.evaluation.canonical import CanonicalViews
 from m3g.evaluation.clustering import Clustering, clustering

@@ -1,4 +1,4 @@
-"""What stands beside a number of an evaluation: what chance gives, and what the inputs give without a network."""
+"""Reference values of an evaluation: chance, and the same scores on the inputs without a network."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PROBES_OF_VIEWS = ("linear_views", "linear_transfer")
 
 
 def guess(train_labels: Tensor, test_labels: Tensor) -> float:
-    """Accuracy of always naming the class that is most frequent among the training rows.
+    """Return the accuracy of always predicting the most frequent class of the training rows.
 
     Example:
         >>> guess(torch.tensor([0, 1, 1]), torch.tensor([0, 0, 0, 1]))
@@ -28,7 +28,7 @@ def guess(train_labels: Tensor, test_labels: Tensor) -> float:
 
 
 def chance(train: Embedded, test: Embedded, *, matching_size: int | None = None) -> dict[str, float]:
-    """By the names of `METRICS`: guessing the most frequent class, partners in random order, random directions.
+    """Return chance by the names of `METRICS`: most frequent class, random order, random directions.
 
     A balanced accuracy is 1 / classes by chance. `matching_size` is the batch of the polymatching.
     """
@@ -56,15 +56,15 @@ def chance(train: Embedded, test: Embedded, *, matching_size: int | None = None)
 
 
 def chance_of(name: str, found: dict[str, float]) -> float:
-    """The entry that belongs to a measure; all few-shot probes share one."""
+    """Return the entry that applies to a measure; all few-shot probes share one."""
     return found["few_shot" if name.startswith("few_shot_") else name]
 
 
 def raw(train: Embedded, test: Embedded, names: list[str]) -> dict[str, float]:
-    """The same measures on the inputs themselves (`features` of both), as far as they make sense there.
+    """Return the same scores on the inputs (`features` of both), if they are defined.
 
-    Probes see all views side by side, or one at a time. Views are compared with each other only where they have one
-    shape; what moves between views, or needs a common space, is left out.
+    Probes use all views concatenated, or one at a time. Measures between views require equal shapes; those that require
+    a common space are omitted.
     """
     assert train.features is not None
     assert test.features is not None

@@ -1,4 +1,4 @@
-"""Linear maps of k views into one space in which they correlate most: linear CCA of k views (MCCA)."""
+"""Linear CCA of k views (MCCA): linear maps into a common space with maximal correlation."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Canonical(NamedTuple):
 
 
 def principal_basis(view: Tensor, *, rank: int | None = None, rows: int | None = None) -> Basis:
-    """The first principal directions of a centred view (n, d), from the smaller of its two Gram matrices.
+    """Return the first principal directions of a centred view (n, d), from the smaller of its two Gram matrices.
 
     Args:
         view: missing rows are zero.
@@ -57,10 +57,10 @@ def canonical(
     bases: Sequence[Basis] | None = None,
     within: bool = True,
 ) -> Canonical:
-    """Directions (d_l, size) of k centred views, by maximal sum of correlations (MCCA).
+    """Return directions (d_l, size) of k centred views with maximal sum of correlations (MCCA).
 
-    The first eigenvectors of C w = v D w, where C holds the covariances of all views, and D those within each view
-    plus `ridge` times their mean variance.
+    These are the first eigenvectors of C w = v D w, where C contains the covariances of all views, and D those within
+    each view plus `ridge` times their mean variance.
 
     Args:
         train: k tensors (n, d_l), zero where a row lacks the view.
@@ -101,16 +101,16 @@ def canonical(
 
 
 class CanonicalViews:
-    """The views of a training set, mapped into the space in which they correlate most, and others by the same maps.
+    """Maps of k views into the space in which the training rows correlate most.
 
-    The last step of deep CCA: its loss (`mcca`) is the same after any invertible linear map of a view, so the
-    embeddings of two views that agree perfectly can still have a cosine of 0. It also serves losses that align views
-    only up to signs (`gram`, `symile`).
+    The last step of deep CCA: its loss (`mcca`) is invariant to invertible linear maps of a view, so the embeddings of
+    two perfectly aligned views can have a cosine of 0. It also helps losses that align views only up to signs (`gram`,
+    `symile`).
 
     Args:
         views: k tensors (n, d_l) of training rows.
-        mask: bool (k, n), true where a row has a view; the maps are found on the rows that have all.
-        size: features of the common space, None for the fewest of a view.
+        mask: bool (k, n), true where a row has a view; the maps are fitted on complete rows.
+        size: features of the common space; None is the smallest number of features of a view.
         ridge: in units of the mean variance of a view's features.
 
     Example:
@@ -133,5 +133,5 @@ class CanonicalViews:
         self.directions = canonical(centred, size=size or min(view.shape[1] for view in views), ridge=ridge).directions
 
     def __call__(self, views: Sequence[Tensor]) -> list[Tensor]:
-        """k tensors (n, size) of k views (n, d_l)."""
+        """Map k views (n, d_l) to k tensors (n, size)."""
         return [(view - mean) @ w for view, mean, w in zip(views, self.means, self.directions)]

@@ -1,4 +1,4 @@
-"""Do the classes form clusters? k-means on the embeddings, compared with the labels."""
+"""Agreement of k-means clusters of the embeddings with the classes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Clustering(NamedTuple):
 
 
 def clustering(features: Tensor, labels: Tensor, *, seed: int = 0, starts: int = 3) -> Clustering:
-    """k-means of features (n, d) with as many clusters as there are classes.
+    """Compare k-means of features (n, d), with one cluster per class, with the labels.
 
     Example:
         >>> import torch
@@ -34,14 +34,14 @@ def clustering(features: Tensor, labels: Tensor, *, seed: int = 0, starts: int =
     truth = labels.cpu().numpy()
     model = _checks.extra("sklearn.cluster", "train").KMeans(len(np.unique(truth)), n_init=starts, random_state=seed)
     with warnings.catch_warnings():
-        # fewer distinct points than clusters: a collapse, which the scores show
+        # fewer distinct points than clusters: collapse, which lowers the scores
         warnings.simplefilter("ignore", _checks.extra("sklearn.exceptions", "train").ConvergenceWarning)
         found = model.fit_predict(features.detach().cpu().double().numpy())
     return agreement(found, truth)
 
 
 def agreement(clusters: np.ndarray, classes: np.ndarray) -> Clustering:
-    """The three scores of a clustering (n,) against the classes (n,).
+    """Return the three scores of a clustering (n,) against the classes (n,).
 
     Example:
         >>> agreement(np.array([1, 1, 0, 0]), np.array([0, 0, 1, 1])).accuracy

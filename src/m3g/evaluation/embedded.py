@@ -1,4 +1,4 @@
-"""Embedded objects, and the representation of an object from the views that it has."""
+"""Embedded objects, and the representation of an object by its present views."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ Readout = str | Cost | Callable[[Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Embedded:
-    """n objects in k views, as a network maps them.
+    """n embedded objects in k views.
 
     Attributes:
         embeddings: (k, n, d) in one space; None if the views have none in common.
         features: k tensors (n, d_l), before the projectors or of the inputs; the sizes may differ.
         labels: (n,), None for unlabelled data.
-        mask: bool (k, n), true where an object has a view; None if all have.
-        index: (n,), the rows of the user's files, where they are known.
-        split: n names of splits, where they are known.
+        mask: bool (k, n), true where an object has a view; None if all are present.
+        index: (n,), the rows of the user's files, if known.
+        split: n names of splits, if known.
         view_names: the names of the k views.
         class_names: the names of the labels 0, 1, ...
     """
@@ -44,25 +44,25 @@ class Embedded:
 
     @property
     def views(self) -> Sequence[Tensor] | Tensor:
-        """k tensors (n, d_l): the embeddings, or the features where there are none."""
+        """k tensors (n, d_l): the embeddings, or the features if there are none."""
         views = self.features if self.embeddings is None else self.embeddings
         assert views is not None
         return views
 
     @property
     def present(self) -> Tensor:
-        """The mask, also where all objects have all views."""
+        """The mask, all True if there is none."""
         if self.mask is not None:
             return self.mask
         return torch.ones(len(self.views), len(self.views[0]), dtype=torch.bool, device=self.views[0].device)
 
     @property
     def mean(self) -> Tensor:
-        """(n, d), the mean of the unit vectors of the views that an object has."""
+        """(n, d), the mean of the unit vectors of the present views of each object."""
         return self.read_out("mean")
 
     def read_out(self, readout: Readout = "mean", *, shown: Tensor | None = None, view: int | None = None) -> Tensor:
-        """One vector per object, (n, D), from the entries `shown`, bool (k, n); by default from all that it has."""
+        """Return one vector per object, (n, D), from the entries `shown`, bool (k, n); by default all present ones."""
         return read_out(self.views, self.mask if shown is None else shown, readout=readout, view=view)
 
     def label_name(self, place: int) -> str:
@@ -71,7 +71,7 @@ class Embedded:
         return str(code) if self.class_names is None else self.class_names[code]
 
     def only(self, views: Sequence[int]) -> Embedded:
-        """Return these views alone, of the objects that have one of them.
+        """Return these views only, of the objects that have at least one of them.
 
         Example:
             >>> points = Embedded(torch.zeros(3, 2, 4), mask=torch.tensor([[1, 0], [1, 0], [0, 1]]).bool())
@@ -89,7 +89,7 @@ class Embedded:
         return part if part.mask is None else part.take(part.mask.any(0))
 
     def take(self, rows: Tensor) -> Embedded:
-        """Return some of the objects, by a bool mask (n,) or by their places."""
+        """Return some of the objects, by a bool mask (n,) or by index."""
         places = rows.nonzero().flatten() if rows.dtype == torch.bool else rows
         return replace(
             self,
@@ -103,7 +103,7 @@ class Embedded:
 
     @classmethod
     def join(cls, parts: Sequence[Embedded]) -> Embedded:
-        """All objects of several parts, one part after the other; a field is joined where the first part has it."""
+        """Concatenate the objects of several parts; a field is concatenated if the first part has it."""
         first = parts[0]
         features = None if first.features is None else list(zip(*(part.features or () for part in parts)))
         tensors: dict[str, Any] = {
@@ -124,17 +124,17 @@ def read_out(
 ) -> Tensor:
     """Return one vector per object, (n, D), from the views that the mask marks as present.
 
-    This is the only place where a subset of views becomes one vector: probes, retrieval from the other views, search
-    and the evaluation of missing views use it.
+    All code that reduces a subset of views to one vector uses this function: probes, retrieval from the other views,
+    search and the evaluation of missing views.
 
     Args:
         views: k tensors (n, d_l); of one size, except for `"concat"`.
         mask: bool (k, n), true where an object has a view; None if all have. Other entries may be NaN.
-        readout: `"mean"` of the unit vectors; `"concat"` of the views as they are, with zeros for a missing one; a
-            cost that is linear in each view, for its query; or a function of unit vectors (k, n, d), zero where a view
-            is missing, and of the mask (k, n).
-        view: the view that the result is compared with, which is left out; None for the vector of the whole object. A
-            cost then gives its query for one view more.
+        readout: `"mean"` of the unit vectors; `"concat"` of the unscaled views, with zeros for a missing one; a cost
+            that is linear in each view, for its query; or a function of unit vectors (k, n, d), zero for missing views,
+            and of the mask (k, n).
+        view: the view that the result is compared with, which is excluded; None for the vector of the whole object. A
+            cost then returns its query for one additional view.
 
     Example:
         >>> views = torch.tensor([[[2.0, 0.0]], [[0.0, 3.0]]])

@@ -1,4 +1,4 @@
-"""The paper's evaluation of signals: the accuracy of a probe trained from a few labels per class."""
+"""Few-shot probe of signals, modelled on the paper's: accuracy with a few labels per class."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ class FewShot(NamedTuple):
 
 
 def most_shots(labels: Tensor) -> int:
-    """The most labels per class that leave as many for validation."""
+    """Return the largest number of labels per class that leaves as many for validation."""
     return int(torch.unique(labels, return_counts=True)[1].min()) // 2
 
 
 class ChannelProbe(nn.Module):
     """One weight per channel, then a linear classifier: `sum_l a_l x_l` (n, width) to logits (n, classes).
 
-    It starts at the mean of the channels and equal logits: a few dozen small steps would not correct a random start.
+    Initialised at the mean of the channels and zero logits, because a few dozen small steps would not correct a random
+    one.
     """
 
     def __init__(self, channels: int, width: int, classes: int) -> None:
@@ -55,19 +56,19 @@ def few_shot_probe(
     patience: int = 5,
     seed: int = 0,
 ) -> FewShot:
-    """A linear combination of the channels and a linear classifier, from `shots` labels per class.
+    """Evaluate a linear combination of the channels and a linear classifier, trained with `shots` labels per class.
 
-    After the paper's, which follows Brüsch et al. (2023): `shots` rows per class train it and as many others stop it
-    early, by their loss; AdamW with learning rate 1e-3, at most `epochs` epochs; scored on all test rows. Features are
-    standardised with the statistics of the rows that train. Each of `draws` draws its rows anew.
+    Modelled on the paper's, which follows Brüsch et al. (2023): `shots` rows per class for training and as many for
+    early stopping by their loss; AdamW with learning rate 1e-3, at most `epochs` epochs; evaluated on all test rows.
+    Features are standardised with the rows used for training. Each of `draws` draws new rows.
 
     Args:
-        train, test: the channels' features (k, n, width), one width for all channels.
+        train, test: features of the channels (k, n, width), of equal width.
         train_labels, test_labels: (n,).
-        shots: labels per class; every class needs twice as many training rows.
-        draws: probes to take the mean of.
-        epochs, batch_size, patience: how long, in what portions, and how many epochs without progress end it.
-        seed: decides which rows are drawn.
+        shots: labels per class; every class requires twice as many training rows.
+        draws: number of probes to average.
+        epochs, batch_size, patience: maximum number of epochs, batch size, epochs without progress before stopping.
+        seed: of the drawn rows.
 
     Example:
         >>> labels = torch.arange(60) % 3
@@ -118,7 +119,7 @@ def _fit(
     x: Tensor, y: Tensor, held_x: Tensor, held_y: Tensor, random: torch.Generator,
     *, classes: int, epochs: int, batch_size: int, patience: int,
 ) -> ChannelProbe:  # fmt: skip
-    """The probe of the epoch whose loss on the held-out rows is least."""
+    """Return the probe of the epoch with the smallest loss on the held-out rows."""
     probe = ChannelProbe(len(x), x.shape[-1], classes)
     optimizer = torch.optim.AdamW(probe.parameters(), lr=1e-3, fused=True)  # thousands of tiny steps
     best, kept, waited = float("inf"), probe.state_dict(), 0

@@ -1,4 +1,4 @@
-"""The shape of the embedding: alignment of views, uniformity on the sphere, effective rank."""
+"""Geometry of the embedding: alignment of views, uniformity on the sphere, effective rank."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _units(embeddings: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | No
 
 
 def alignment(embeddings: Tensor, *, mask: Tensor | None = None) -> float:
-    r"""Mean squared distance between two views of one point, on the unit sphere: 0 is perfect, 2 is chance.
+    r"""Return the mean squared distance between two views of a point on the unit sphere: 0 is perfect, 2 is chance.
 
     The mean over :math:`l < m` and i of :math:`\lvert x_l[i] - x_m[i]\rvert^2` (Wang and Isola, 2020).
 
@@ -39,7 +39,7 @@ def alignment(embeddings: Tensor, *, mask: Tensor | None = None) -> float:
 
 
 def uniformity(embeddings: Tensor, *, mask: Tensor | None = None, limit: int = 2048) -> float:
-    r"""How evenly the points of a view cover the sphere, mean over views: 0 is collapse, -4 is spread out.
+    r"""Return how evenly the points of a view cover the sphere, averaged over views: 0 is collapse, -4 is uniform.
 
     :math:`\log \operatorname{mean}_{i \ne j} e^{-2 \lvert x[i] - x[j]\rvert^2}` (Wang and Isola, 2020). Views of more
     than `limit` points are thinned evenly to that number.

@@ -90,7 +90,7 @@ class LinearCCA:
 
 
 def _fewer_rows(views: list[Tensor], mask: Tensor | None) -> tuple[list[Tensor], Tensor]:
-    """The views with as many evenly spread rows as a fit takes quickly, and their mask."""
+    """Return an evenly spaced subset of rows that is fast to fit, and its mask."""
     n, d = len(views[0]), max(view.shape[1] for view in views)
     most = min(MOST_ROWS, max(1000, int(MOST_PRODUCTS / d**2)))
     present = torch.ones(len(views), n, dtype=torch.bool) if mask is None else mask
@@ -124,7 +124,7 @@ class Choice(NamedTuple):
 
 
 def _scores(views: list[Tensor], mask: Tensor, scales: dict[bool, list[Tensor]], size: int) -> dict[Choice, float]:
-    """The mean reciprocal rank of held-out rows for every choice."""
+    """Return the mean reciprocal rank of held-out rows for every choice."""
     n = len(views[0])
     order = torch.randperm(n, generator=torch.Generator().manual_seed(0))
     parts = order.chunk(5)[: 5 if n <= FEW_ROWS else 1]
@@ -149,9 +149,9 @@ def _scores(views: list[Tensor], mask: Tensor, scales: dict[bool, list[Tensor]],
 
 
 def mean_reciprocal_rank(embeddings: Tensor, mask: Tensor | None = None) -> float:
-    """1 / rank of the true partner in another view, mean over points and ordered pairs of views (k, n, d).
+    """Return the mean of 1 / rank of the true partner over points and ordered pairs of views (k, n, d).
 
-    A smoother measure than the recall at 1, for choices on few rows. NaN where no point has two views.
+    Smoother than the recall at 1, for choices on few rows. NaN if no point has two views.
 
     Example:
         >>> mean_reciprocal_rank(torch.eye(3).expand(2, 3, 3))

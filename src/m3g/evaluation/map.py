@@ -1,4 +1,4 @@
-"""A map of the points: every view of each, with a legend or names in it, and lines between the views of some."""
+"""Map of the embeddings: all views of all points, with a legend or class names, and lines between views."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from torch.nn.functional import normalize
 from m3g import _checks
 from m3g.evaluation.plots import save
 
-MOST_IN_LEGEND = 20  # more classes than this have their names in the map
-MOST_NAMES = 80  # the most frequent ones
+MOST_IN_LEGEND = 20  # classes; more are labelled in the map
+MOST_NAMES = 80  # labels of the most frequent classes
 LONGEST = 18  # letters of a name in the map
-LINKED = 12  # objects whose views are joined
+LINKED = 12  # objects whose views are connected
 
 
 def plot_map(
@@ -31,11 +31,11 @@ def plot_map(
     limit: int = 1500,
     title: str = "Embeddings",
 ) -> Path:
-    """All views' embeddings (k, n, d) on one map: together on the left, view by view on the right.
+    """Plot the embeddings of all views (k, n, d) on one map: together on the left, view by view on the right.
 
-    The map is t-SNE of the unit vectors, with a fixed seed; of more than `limit` of them, points evenly spaced
-    over the rows are shown. With labels the colour tells the class, without them the view. Up to 20 classes have a
-    legend; the names of more stand in the map. Lines join the views of twelve objects.
+    The map is a t-SNE of the unit vectors with a fixed seed; beyond `limit` points, an evenly spaced subset of the rows
+    is shown. Colours show the class, or the view if there are no labels. Up to 20 classes have a legend; more are
+    labelled in the map. Lines connect the views of twelve objects.
     """
     embeddings = _checks.aligned_views(embeddings, name="embeddings")
     mask = _checks.presence(mask, embeddings)
@@ -58,7 +58,7 @@ def plot_map(
 
     columns = max(1, math.ceil(k / 2)) if k <= 8 else math.ceil(k**0.5)
     lines = math.ceil(k / columns)
-    side = 5.4 if len(names) <= MOST_IN_LEGEND else 7.5  # names take room
+    side = 5.4 if len(names) <= MOST_IN_LEGEND else 7.5  # names require space
     figure_class = _checks.extra("matplotlib.figure", "plot").Figure
     figure = figure_class(figsize=(side * (1 + columns / lines), side + 1.0), layout="constrained", dpi=130)
     figure.suptitle(
@@ -68,7 +68,7 @@ def plot_map(
     )
     grid = figure.add_gridspec(lines, columns + lines)
     whole = figure.add_subplot(grid[:, :lines])
-    # In random order, so that no class hides another because it comes later.
+    # In random order, so that no class hides another.
     order = torch.randperm(len(places), generator=torch.Generator().manual_seed(0)).tolist()
     whole.scatter(*places[order].T, s=9, alpha=0.75, color=[colour[i] for i in order], linewidths=0)
     _link(whole, places, row_of, len(rows))
@@ -91,24 +91,24 @@ def plot_map(
 
 
 def _link(axis: Any, places: Tensor, row_of: Tensor, rows: int) -> None:
-    """Join the views of some objects: short lines where partners lie together."""
+    """Connect the views of some objects by lines."""
     for row in torch.linspace(0, rows - 1, min(rows, LINKED)).long().unique():
         mine = places[row_of == row]
         if len(mine) < 2:
             continue
-        middle = mine.median(0).values  # where most views are, also if one lies far away
+        middle = mine.median(0).values  # robust to a single distant view
         for place in mine:
             axis.plot(*torch.stack([middle, place]).T, color="0.15", linewidth=0.9, alpha=0.8)
         axis.scatter(*mine.T, s=16, facecolors="none", edgecolors="0.15", linewidths=0.9)
 
 
 def _name_classes(axis: Any, places: Tensor, code: Tensor, names: Sequence[str], palette: Sequence[Any]) -> None:
-    """The name of every class where its points lie, moved up or down where another name stands already."""
+    """Label every class at the position of its points, moved up or down to avoid other labels."""
     axis.margins(x=0.12)
     effects = _checks.extra("matplotlib.patheffects", "plot")
     size = 8.0 if len(names) <= 40 else 6.5
     low, high = places.min(0).values, places.max(0).values
-    # the axis is about 7 inches wide, a letter about 0.6 of its height
+    # The axis is about 7 inches wide, a letter about 0.6 of its height wide.
     height = float(size / 72 / 7 * (high[1] - low[1])) * 1.3
     letter = float(0.6 * size / 72 / 7 * (high[0] - low[0]))
     taken: list[tuple[float, float, float]] = []
@@ -117,7 +117,7 @@ def _name_classes(axis: Any, places: Tensor, code: Tensor, names: Sequence[str],
         if len(mine) == 0:
             continue
         middle = mine.median(0).values
-        x, y = mine[(mine - middle).square().sum(1).argmin()].tolist()  # on a point of the class, also of a split one
+        x, y = mine[(mine - middle).square().sum(1).argmin()].tolist()  # on a point of the class, even if it is split
         name = names[kind] if len(names[kind]) <= LONGEST else names[kind][: LONGEST - 1] + "…"
         half = letter * len(name) / 2
         tries = [y + sign * (step + 0.9) * height for step in range(12) for sign in (1, -1)]  # above or below its point
@@ -132,7 +132,7 @@ def _name_classes(axis: Any, places: Tensor, code: Tensor, names: Sequence[str],
 
 
 def tsne(points: Tensor) -> Tensor:
-    """Places in the plane (n, 2), from the first two principal components on."""
+    """Return positions in the plane (n, 2), initialised with the first two principal components."""
     _checks.extra("sklearn", "train")
     from sklearn.manifold import TSNE
 
@@ -145,12 +145,12 @@ def tsne(points: Tensor) -> Tensor:
 
 
 def colours(count: int) -> list[Any]:
-    """As many colours as there are names, told apart as well as their number allows, none too light for white paper."""
+    """Return distinguishable colours, none too light for a white background."""
     matplotlib = _checks.extra("matplotlib", "plot")
     if count <= MOST_IN_LEGEND:
         return [matplotlib.colormaps["tab10" if count <= 10 else "tab20"](c) for c in range(count)]
     hsv_to_rgb = _checks.extra("matplotlib.colors", "plot").hsv_to_rgb
-    # steps of the golden angle put neighbours in the list far apart; three strengths tell close hues apart
+    # Steps of the golden angle separate neighbours in the list; three intensities separate close hues.
     return [
         tuple(hsv_to_rgb(((0.618034 * c) % 1, (0.9, 0.6, 0.85)[c % 3], (0.75, 0.7, 0.45)[c % 3]))) for c in range(count)
     ]

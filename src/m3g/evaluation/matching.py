@@ -1,4 +1,4 @@
-"""How often the best polymatching of a batch is the true one."""
+"""Accuracy of the best polymatching of a batch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_TUPLES = 2e7
 
 
 def matching_batch(k: int, n: int, batch_size: int | None = None) -> int:
-    """How many of n points are matched at a time: `batch_size`, or by default as many as take no time worth noting."""
+    """Return how many of n points are matched at a time: `batch_size`, or a number that is fast to match."""
     if batch_size is None:
         batch_size = max(2, min(16, int(MOST_TUPLES ** (1 / k))))
     return min(_checks.positive_int("batch_size", batch_size), n)
@@ -31,20 +31,19 @@ def polymatching_accuracy(
     epsilon: float = 0.02,
     seed: int = 0,
 ) -> float:
-    """The fraction of points whose most likely partner, in every pair of views, is themselves.
+    """Return the fraction of points whose most likely partner, in every pair of views, is themselves.
 
-    Points are put into random batches of `batch_size`; in each, entropic multi-marginal optimal transport
-    with the circular variance finds the best polymatching, and for every ordered pair of views (l, m) the
-    largest entry in row i of its two-view marginal must be entry i. Points that lack a view are left out, and
-    so are those that do not fill a last batch.
+    Points are divided into random batches of `batch_size`. In each, entropic multi-marginal optimal transport with the
+    circular variance gives the best polymatching, and for every ordered pair of views (l, m) the largest entry in row i
+    of its pair marginal must be entry i. Points that lack a view, or do not fill the last batch, are skipped.
 
     Args:
         embeddings: (k, n, d).
         mask: bool (k, n), true where a point has a view.
-        batch_size: more points are harder to match; by default 16, and fewer past k = 6, where the work grows
-            as batch_size^k.
-        epsilon: small, so that the transport is close to a matching.
-        seed: decides the batches.
+        batch_size: more points are harder to match; by default 16, and fewer for k > 6, because the complexity is
+            batch_size^k.
+        epsilon: small, so that the coupling is close to a matching.
+        seed: of the batches.
 
     Example:
         >>> views = torch.randn(1, 32, 8, generator=torch.Generator().manual_seed(0)).expand(3, 32, 8)

@@ -1,8 +1,8 @@
-"""What is left when views go missing: every subset of the views, and a growing share of absent entries.
+"""Scores with missing views: for every subset of the views, and for an increasing fraction of missing entries.
 
-The probe is fitted once, on training rows as they are, and scored on test rows of which only some views are shown: what
-a user meets who has trained on complete rows. Retrieval asks for the object in a view that is not shown: the query is
-the mean of what is shown, searched is that view of all test rows; the mean over the views that are not shown.
+The probe is trained once, on complete training rows, and tested on rows reduced to some of the views, as for a user who
+trained on complete rows. Retrieval searches for the object in a view that is not shown, with the mean of the shown
+views as query, averaged over the views that are not shown.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from m3g.evaluation.embedded import Embedded, Readout, read_out
 from m3g.evaluation.probes import probe_scores
 from m3g.evaluation.retrieval import found_from_others
 
-ALL_UP_TO = 6  # views of which every subset is looked at; of more, some of every size
+ALL_UP_TO = 6  # views up to which every subset is evaluated
 PER_SIZE = 10
 SHARES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)
-DRAWS = 3  # of the absent entries, at every share
-MOST_ROWS = 1000  # test rows among which partners are searched
+DRAWS = 3  # of the missing entries, at every fraction
+MOST_ROWS = 1000  # test rows used for retrieval
 
 
 def view_subsets(k: int, *, seed: int = 0) -> list[tuple[int, ...]]:
-    """All subsets of k <= 6 views that are not empty; of more views at most 10 of each size, drawn by the seed.
+    """Return all non-empty subsets of k <= 6 views; for more views at most 10 of each size, drawn with the seed.
 
     Example:
         >>> view_subsets(2)
@@ -53,11 +53,11 @@ def view_subsets(k: int, *, seed: int = 0) -> list[tuple[int, ...]]:
 def without_views(
     train: Embedded, test: Embedded, *, raw: tuple[Embedded, Embedded] | None = None, readout: Readout = "mean"
 ) -> dict[str, Any]:
-    """The numbers of both questions, as plain values for `results.json`.
+    """Return both curves as plain values for `results.json`.
 
-    `subsets` has an entry per subset: the numbers of its `views`, `linear` and, with `raw`, `linear_raw` (inputs side
-    by side, what is absent at the mean of the training rows), and `recall_at_1`, None where all views are shown.
-    `curve` has the same as lists over the `share` of absent entries. `chance` has what guessing gives.
+    `subsets` has an entry per subset: the indices of its `views`, `linear` and, with `raw`, `linear_raw` (inputs
+    concatenated, missing ones at the mean of the training rows), and `recall_at_1`, None if all views are shown.
+    `curve` has the same as lists over the `share` of missing entries. `chance` has the values of chance.
     """
     assert test.embeddings is not None
     k, n = test.embeddings.shape[:2]
@@ -117,7 +117,7 @@ def _mean(values: list[float | None]) -> float | None:
 def _accuracies(
     train: Embedded, test: Embedded, raw: tuple[Embedded, Embedded] | None, shown: list[Tensor], readout: Readout
 ) -> dict[str, list[float | None]]:
-    """Of the probe, for every choice of shown entries, on the rows that have any; None where no row has."""
+    """Return the accuracies of the probe for every choice of shown entries; None if no row has any of them."""
     if train.labels is None or test.labels is None or train.embeddings is None or test.embeddings is None:
         return {}
     kept = [entries.any(0) for entries in shown]
@@ -132,7 +132,7 @@ def _accuracies(
         flat = [[part.flatten(1) for part in given.features or []] for given in (before, after)]
         means = [
             (part if before.mask is None else part[before.mask[l]]).mean(0) for l, part in enumerate(flat[0])
-        ]  # so that zero, which stands for an absent view, is the mean
+        ]  # so that zero, the value of a missing view, is the mean
         seen, new = ([part - mean for part, mean in zip(parts, means)] for parts in flat)
         tests = [
             (read_out([part[rows] for part in new], entries, readout="concat"), labels[rows]) for entries, rows in asked

@@ -1,4 +1,4 @@
-"""Two arms of an experiment measured on the same settings or rows: the mean of their differences and its interval."""
+"""Paired comparison of two arms on the same settings or rows: mean difference and its interval."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Scores = Mapping[Any, float]
 
 class Difference(NamedTuple):
     """Mean of paired differences, half the width of its 95 % interval, the number of pairs, and the smallest true
-    difference that so many pairs of this spread show four times out of five.
+    difference that this number of pairs detects with a power of 80 %.
     """
 
     mean: float
@@ -25,14 +25,14 @@ class Difference(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """`ahead`, `behind`, or `tie` when the interval holds 0."""
+        """`ahead`, `behind`, or `tie` if the interval includes 0."""
         if not abs(self.mean) > self.half_width:
             return "tie"
         return "ahead" if self.mean > 0 else "behind"
 
 
 def paired(ours: Scores, theirs: Scores) -> Difference:
-    """Differences over the settings (seed, split, ...) that both have, by Student's t.
+    """Compare common settings (seed, split, ...) by Student's t.
 
     Example:
         >>> found = paired({0: 0.52, 1: 0.55, 2: 0.50}, {0: 0.50, 1: 0.52, 2: 0.49})
@@ -53,7 +53,7 @@ def paired(ours: Scores, theirs: Scores) -> Difference:
 
 
 def interval_of_mean(values: Sequence[float]) -> float:
-    """Half the width of the 95 % interval of a mean, by Student's t; 0 for one value, which has none."""
+    """Return half the width of the 95 % interval of a mean, by Student's t; 0 for a single value."""
     from scipy.stats import t
 
     if len(values) < 2:
@@ -62,9 +62,9 @@ def interval_of_mean(values: Sequence[float]) -> float:
 
 
 def bootstrap(ours: Scores, theirs: Scores, *, seed: int = 0) -> Difference:
-    """As `paired`, over the rows that both have: the 95 % interval is that of the means of resampled differences.
+    """Compare common rows: like `paired`, with the 95 % interval of the means of resampled differences.
 
-    Half the width is the larger of its two sides, so that the interval is never told too narrow.
+    Half the width is the larger of the two sides, so that the reported interval is never too narrow.
 
     Example:
         >>> ours, theirs = ({row: float(row % step == 0) for row in range(200)} for step in (2, 4))
@@ -73,10 +73,10 @@ def bootstrap(ours: Scores, theirs: Scores, *, seed: int = 0) -> Difference:
         (0.25, 'ahead', 200)
     """
     values = np.array([ours[row] - theirs[row] for row in ours if row in theirs])
-    values = values[~np.isnan(values)]  # a row that lacks the views that a measure needs
+    values = values[~np.isnan(values)]  # rows without the views that a measure requires
     if len(values) == 0:
         return Difference(math.nan, math.nan, 0, math.nan)
-    # not scipy.stats.bootstrap, which draws other resamples from the same seed: printed intervals would change
+    # scipy.stats.bootstrap draws other resamples from the same seed, which would change printed intervals.
     random = np.random.default_rng(seed)
     means = np.array([values[random.integers(0, len(values), len(values))].mean() for _ in range(RESAMPLES)])
     middle = float(values.mean())

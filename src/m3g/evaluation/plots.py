@@ -1,4 +1,4 @@
-"""Pictures of a report, as PNG: curves over training, matrices between views, what is left without some views."""
+"""Plots of a report as PNG: curves over training, matrices between views, scores with missing views."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ Series = Mapping[str, tuple[Sequence[float], Sequence[float]]]
 
 
 def new_figure(columns: int, *, width: float = 5.5, height: float = 4.4) -> tuple[Any, list[Any]]:
-    """A figure with one row of axes; matplotlib's objects need no display and keep no global state."""
+    """Return a figure with one row of axes, without a display or global state of matplotlib."""
     figure_class = _checks.extra("matplotlib.figure", "plot").Figure
     figure = figure_class(figsize=(width * columns, height), layout="constrained", dpi=130)
     return figure, list(figure.subplots(1, columns, squeeze=False)[0])
 
 
 def save(figure: Any, path: str | Path) -> Path:
-    """Write a figure; the file is whole or, after an error, what it was before."""
+    """Write a figure atomically."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     for text in figure.findobj(_checks.extra("matplotlib.text", "plot").Text):
-        text.set_parse_math(False)  # a user's names are words: a $ in them does not start a formula
+        text.set_parse_math(False)  # a $ in a user's names does not start a formula
     content = io.BytesIO()
     figure.savefig(content, format=path.suffix[1:] or None)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -73,9 +73,9 @@ def plot_matrix(
     chance: float | None = None,
     diagonal: bool = True,
 ) -> Path:
-    """A matrix (k, k) between views with its values written in; shares are shown in percent.
+    """Plot a matrix (k, k) between views with its values; fractions are shown in percent.
 
-    `chance` is told under the title; without `diagonal` the cells of a view with itself stay empty.
+    `chance` is shown under the title; without `diagonal` the cells of a view with itself stay empty.
     """
     k = len(names)
     if tuple(matrix.shape) != (k, k):
@@ -106,7 +106,7 @@ def plot_matrix(
 
 
 _BLUE, _ORANGE = "#0072b2", "#d55e00"
-# what a picture of missing views shows: (title, its lines by name, label and colour)
+# panels of the plot of missing views: (title, its lines by name, label and colour)
 _MISSING = (
     (
         "Accuracy of a probe",
@@ -117,7 +117,7 @@ _MISSING = (
 
 
 def plot_missing(found: Mapping[str, Any], path: str | Path) -> Path:
-    """What `m3g.evaluation.missing.without_views` found: against the share of absent entries, and for every subset."""
+    """Plot the result of `m3g.evaluation.missing.without_views` against missing entries and for every subset."""
     kept = [(title, [line for line in lines if line[0] in found["curve"]]) for title, lines in _MISSING]
     measures = [(title, lines) for title, lines in kept if lines]
     figure, axes = new_figure(2 * len(measures), width=4.6)

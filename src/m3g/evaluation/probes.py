@@ -1,4 +1,4 @@
-"""Accuracy of simple classifiers on frozen features: linear probes, nearest neighbours, transfer over views."""
+"""Accuracy of simple classifiers on frozen features: linear probes, nearest neighbours, transfer between views."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STRENGTHS = (1e-3, 1e-2, 1e-1, 1.0, 10.0)  # of the ridge penalty, per training 
 
 
 class ProbeResult(NamedTuple):
-    """Test accuracy of a probe and the learning rate that the held-out training rows chose."""
+    """Test accuracy of a probe, and the learning rate chosen on held-out training rows."""
 
     accuracy: float
     learning_rate: float
@@ -52,11 +52,12 @@ def linear_probe(
     batch_size: int = 1024,
     seed: int = 0,
 ) -> ProbeResult:
-    """The paper's protocol on frozen features (n, d): linear classifier, SGD, no weight decay, sweep over lr.
+    """Evaluate a linear classifier on frozen features (n, d) with the paper's protocol: SGD, no weight decay, sweep
+    over lr.
 
-    Momentum 0.9, cosine decay to 0, weights drawn from N(0, 0.01²). Features are standardised with the
-    training rows' statistics. The learning rate is chosen on every tenth training row, held out; the probe is
-    then trained on all of them, so the test rows decide nothing.
+    Momentum 0.9, cosine decay to 0, weights drawn from N(0, 0.01²). Features are standardised with the statistics of
+    the training rows. The learning rate is chosen on every tenth training row, held out; the probe is then trained on
+    all training rows. Test rows are not used for any choice.
 
     Example:
         >>> x = torch.randn(200, 8, generator=torch.Generator().manual_seed(0))
@@ -142,7 +143,7 @@ class Probe:
         self.dtype = features.dtype
         self.model = make_pipeline(StandardScaler(), model)
         with warnings.catch_warnings():
-            # After this many steps the accuracy no longer changes, even where the optimum is not reached.
+            # More steps do not change the accuracy, even before the optimum is reached.
             warnings.simplefilter("ignore", ConvergenceWarning)
             self.model.fit(features.cpu().numpy(), labels.cpu().numpy())
 
@@ -187,7 +188,7 @@ def knn_accuracy(
 
 
 def knn_rows(train: Tensor, train_labels: Tensor, test: Tensor, test_labels: Tensor, *, neighbours: int = 5) -> Tensor:
-    """As `knn_accuracy`, for every test row (n,) 1 where it is right and 0 where not."""
+    """Return 1 for every correctly classified test row and 0 for the others, (n,), as `knn_accuracy`."""
     _check(train, train_labels, test, test_labels)
     if not 1 <= neighbours <= len(train):
         raise ValueError(f"neighbours must be a number from 1 to {len(train)} (training rows), got {neighbours}.")

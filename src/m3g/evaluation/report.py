@@ -1,4 +1,4 @@
-"""The one place that runs every evaluation: embeddings in, numbers and matrices out."""
+"""Full evaluation: embeddings in, scores and matrices out."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ METRICS = {
 
 @dataclass
 class Report:
-    """Numbers by the names of `METRICS`, and matrices (k, k) between views: `recall_at_1`, `transfer`, …
+    """Scores by the names of `METRICS`, and matrices (k, k) between views: `recall_at_1`, `transfer`, …
 
-    `chance` and `raw` have, under the same names, what guessing gives and what the inputs give without a network;
-    `missing` is what `m3g.evaluation.missing` says of views that go missing; `rows` has, for some of the numbers, what
-    each test row (n,) contributes, so that two runs can be compared row by row.
+    `chance` and `raw` contain, under the same names, the values of chance and of the inputs without a network;
+    `missing` is the result of `m3g.evaluation.missing`; `rows` contains, for some of the scores, the contribution of
+    each test row (n,), so that two runs can be compared row by row.
     """
 
     numbers: dict[str, float] = field(default_factory=dict)
@@ -75,13 +75,12 @@ def evaluate(
     missing: bool = False,
     readout: Readout = "mean",
 ) -> Report:
-    """Everything that the given parts allow: probes need labels, the rest needs embeddings.
+    """Compute all scores that the given parts allow: probes require labels, the others embeddings.
 
-    Probes are fitted on `train` and scored on `test`; everything else is measured on `test` alone. `few_shot` adds
-    the paper's probes from 10, 50, 100 and 1000 labels per class, as far as there are twice as many training rows.
-    `raw` are the same rows with the inputs themselves as features, for the numbers beside; `missing` adds what is left
-    when views go missing. `readout` is what a view is searched with, see `read_out`; a cost is used for
-    retrieval and missing views, and adds the probe `linear_query` to that on the mean.
+    Probes are trained on `train` and tested on `test`; all other scores use `test` only. `few_shot` adds the paper's
+    probes with 10, 50, 100 and 1000 labels per class, if there are twice as many training rows. `raw` are the same rows
+    with the inputs as features, for reference; `missing` adds scores with missing views. `readout` is the query for a
+    view, see `read_out`; a cost is used for retrieval and missing views, and adds the probe `linear_query`.
 
     Example:
         >>> import torch

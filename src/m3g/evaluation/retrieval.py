@@ -1,4 +1,4 @@
-"""Finding a point in another view: recall at 1, 5 and 10 and the median rank, for every pair of views."""
+"""Retrieval of a point in another view: recall at 1, 5 and 10 and the median rank, for every pair of views."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from m3g.costs import Cost
 from m3g.evaluation.embedded import Embedded, Readout
 
 LEVELS = (1, 5, 10)
-MOST_SCORES = 2**20  # similarities that are computed at a time
+MOST_SCORES = 2**20  # similarities computed at a time
 
 
 class Retrieval(NamedTuple):
-    """Matrices (k, k), row: the view of the query, column: the view searched; the diagonal is trivially 1.
+    """Matrices (k, k) with the view of the query as row and the searched view as column; the diagonal is trivially 1.
 
-    `found` has for every point (n,) its contribution to the mean of `recall` over pairs of views, which is the mean of
-    `found` over the points with two views or more; NaN for the others. Where no view is missing, it is the share of the
+    `found` has for every point (n,) its contribution to the mean of `recall` over pairs of views: their mean over the
+    points with two or more views is that mean; NaN for other points. Without missing views it is the fraction of the
     pairs of views in which the point was found.
     """
 
@@ -30,12 +30,12 @@ class Retrieval(NamedTuple):
 
 
 def truth_ranks(queries: Tensor, gallery: Tensor, truth: Tensor) -> Tensor:
-    """The rank (from 1) of row truth[i] of the gallery for query i, by cosine similarity of unit vectors.
+    """Return the rank (from 1) of row truth[i] of the gallery for query i, by cosine similarity of unit vectors.
 
-    Points that tie with the truth count half, so embeddings that are all equal get the rank of chance, not 1.
+    Points that tie with the truth count half, so that collapsed embeddings have the rank of chance instead of 1.
     """
     chunk = max(1, min(1024, MOST_SCORES // len(gallery)))
-    # One tensor for all ranks: small ones that stay between two large ones would keep the memory of each from reuse.
+    # One tensor for all ranks, because small tensors between large ones fragment the memory.
     ranks = torch.empty(len(queries), device=queries.device)
     for part, true, rank in zip(queries.split(chunk), truth.split(chunk), ranks.split(chunk)):
         scores = part @ gallery.T
@@ -48,15 +48,15 @@ def truth_ranks(queries: Tensor, gallery: Tensor, truth: Tensor) -> Tensor:
 def found_first(
     queries: Tensor, gallery: Tensor, *, asked: Tensor, searched: Tensor, labels: Tensor | None = None
 ) -> float | None:
-    """The fraction of queries (n, d) whose own row of the gallery (n, d) has the largest cosine.
+    """Return the fraction of queries (n, d) whose own row of the gallery (n, d) has the largest cosine.
 
     Args:
-        asked, searched: bool (n,), the rows that have a query and a candidate. A query without its own candidate is
-            not counted.
-        labels: (n,); with labels any candidate of the right class counts.
+        asked, searched: bool (n,), the rows that have a query and a candidate. Queries without their own candidate are
+            skipped.
+        labels: (n,); with labels any candidate of the same class counts as correct.
 
     Returns:
-        None where no row has both.
+        None if no row has both.
     """
     both = asked & searched
     if not bool(both.any()):
@@ -71,9 +71,9 @@ def found_first(
 def found_from_others(
     points: Embedded, m: int, *, shown: Tensor | None = None, readout: Readout = "mean", labels: Tensor | None = None
 ) -> float | None:
-    """`found_first` in view m from the read-out of the other views.
+    """Return `found_first` in view m for queries read out from the other views.
 
-    `shown`, bool (k, n), marks the entries that queries are read out from, by default all; those of view m are ignored.
+    `shown`, bool (k, n), selects the entries used for the queries, by default all; those of view m are ignored.
     """
     shown = points.present if shown is None else shown
     queries, gallery = points.read_out(readout, shown=shown, view=m), points.views[m]
@@ -84,11 +84,11 @@ def found_from_others(
 
 
 def retrieval(embeddings: Tensor, *, mask: Tensor | None = None) -> Retrieval:
-    """For every pair of views: where does the true partner of a point stand among all points of the other?
+    """Rank the true partner of each point among all points of another view, for every pair of views.
 
     Args:
-        embeddings: (k, n, d); directions only matter.
-        mask: bool (k, n), true where a point has a view: others neither search nor are found.
+        embeddings: (k, n, d); only directions matter.
+        mask: bool (k, n), true where a point has a view; others are neither queries nor candidates.
 
     Example:
         >>> views = torch.randn(1, 50, 8, generator=torch.Generator().manual_seed(0)).expand(3, 50, 8)
@@ -114,7 +114,7 @@ def retrieval(embeddings: Tensor, *, mask: Tensor | None = None) -> Retrieval:
                 raise ValueError(
                     f"mask must leave every two views at least one point in common, got none in views {l} and {m}."
                 )
-            place = searched.cumsum(0) - 1  # where a point of the batch stands in the gallery
+            place = searched.cumsum(0) - 1  # index of a point of the batch in the gallery
             ranks = truth_ranks(units[l][asked], units[m][searched], place[asked])
             seen |= asked.cpu()
             for level in LEVELS:

@@ -1,4 +1,4 @@
-"""The nearest objects to a query that is known in some of the views."""
+"""Search for the objects nearest to a query with any subset of the views."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from m3g.evaluation.embedded import Readout, read_out
 
 
 class Found(NamedTuple):
-    """For every query the places (q, top) of its nearest objects, the nearest first, and their cosines (q, top)."""
+    """Indices (q, top) of the objects nearest to each query, the nearest first, and their cosines (q, top)."""
 
     places: Tensor
     similarities: Tensor
@@ -30,20 +30,20 @@ def search(
     without: Tensor | None = None,
     readout: Readout = "mean",
 ) -> Found:
-    """The objects whose mean embedding is most similar to that of the query, whatever views either has.
+    """Return the objects whose mean embedding is most similar to that of the query; both may lack views.
 
-    A query and an object are each one vector: the mean of the unit vectors of the views that they have. Objects are
-    ordered by the cosine between the two. With a cost as `readout`, the query of the given views is compared with the
-    views of an object that were not given (with all of them in turn, from the others, if all were given).
+    Queries and objects are represented by the mean of the unit vectors of their present views and compared by cosine.
+    With a cost as `readout`, the query of the given views is compared with the views of an object that were not given
+    (with each in turn, from the others, if all were given).
 
     Args:
-        queries: (k, q, d); what `query_mask` marks as absent is not looked at.
+        queries: (k, q, d); entries that `query_mask` marks as missing are not read.
         objects: (k, n, d), in the same space.
-        query_mask: bool (k, q), true where a query has a view; None if all have.
+        query_mask: bool (k, q), true where a query has a view; None if all are present.
         mask: bool (k, n), likewise for the objects.
-        top: how many to find, at most n.
+        top: number of objects per query, at most n.
         readout: the vector of a query from its views, see `m3g.evaluation.read_out`; of an object it is the mean.
-        without: (q,), for each query the place of an object that must not be found, the query itself say; -1 for none.
+        without: (q,), for each query the index of an object to exclude, such as the query itself; -1 for none.
 
     Example:
         >>> objects = torch.eye(4).expand(3, 4, 4)
@@ -63,7 +63,7 @@ def search(
     n = objects.shape[1]
     left = n if without is None or not bool((without >= 0).any()) else n - 1
     if not 1 <= _checks.positive_int("top", top) <= left:
-        raise ValueError(f"top must be at most the {left} objects there are to find, got {top}.")
+        raise ValueError(f"top must be at most the {left} objects that can be found, got {top}.")
     given, there = _checks.presence(query_mask, queries), _checks.presence(mask, objects)
     if isinstance(readout, Cost):
         scores = _scores_by_cost(readout, queries, given, objects, there)
@@ -78,15 +78,16 @@ def search(
 
 
 def _scores_by_cost(cost: Cost, queries: Tensor, given: Tensor | None, objects: Tensor, there: Tensor | None) -> Tensor:
-    """Mean cosine (q, n) between the query for a view and that view of an object, over the views to compare.
+    """Mean cosine (q, n) between the query for a view and that view of an object, over the compared views.
 
-    These are the views that an object has and the query lacks, or all it has where the query lacks none of them.
+    These are the views that the object has and the query lacks, or all views of the object if the query lacks none of
+    them.
     """
     k = len(queries)
     asked = torch.ones(queries.shape[:2], dtype=torch.bool, device=queries.device) if given is None else given
     known = torch.ones(objects.shape[:2], dtype=torch.bool, device=objects.device) if there is None else there
     missing = (~asked).unsqueeze(2) & known.unsqueeze(1)
-    # A view that was given is compared only if others were given too, from which its query is made.
+    # A given view is compared only if others were given too, from which its query is computed.
     both = (asked.sum(0) - asked.long() > 0).unsqueeze(2) & known.unsqueeze(1)
     compared = torch.where(missing.any(0), missing, both)
     total = queries.new_zeros(compared.shape[1:])

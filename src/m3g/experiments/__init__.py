@@ -1,1 +1,1 @@
-"""Experiments of the documentation: each file is one table or figure, run by `m3g reproduce`, `bench` or `demo`."""
+"""Experiments of the documentation: one file or folder per table or figure, for `m3g reproduce`, `bench` and `demo`."""

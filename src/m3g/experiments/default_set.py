@@ -1,11 +1,11 @@
-"""M3G beside pairwise InfoNCE on the data set that ships with the package.
+"""M3G and pairwise InfoNCE on the embedded data set.
 
-`m3g reproduce default-set`: 36 runs of about 30 seconds on one core; no data needed. Expected: a tie.
+`m3g reproduce default-set`: 36 runs of about 30 seconds on one core; no data required. Expected: a tie.
 
 Both losses train the same network on the six views of the digits, with the same optimiser and number of epochs. Every
 seed has its own split of the rows. Both are trained with every seed over a grid of the same size (three values of
-epsilon or temperature, without and with dropout); the setting that is best on the validation splits is measured on the
-test splits, which nothing before has looked at.
+epsilon or temperature, without and with dropout). The best setting on the validation splits is evaluated on the test
+splits, which are not used for any choice.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from m3g.training.runs.files import write_json
 from m3g.training.runs.folder import environment
 from m3g.training.settings.config import Config
 
-# Linear probe and nearest neighbours on the mean of the views; true partner in another view found first; a probe
-# trained on one view and tested on another; points that the best polymatching matches rightly in all views.
+# Linear probe and nearest neighbours on the mean of the views; R@1 in another view; a probe trained on one view and
+# tested on another; objects that the best polymatching matches correctly in all views.
 COLUMNS = {
     "linear_mean": "linear",
     "knn_mean": "k-NN",
@@ -42,12 +42,12 @@ METHODS = {
     "infonce-pwe": ("temperature", (0.1, 0.15, 0.2)),
 }
 DROPOUTS = (0.0, 0.1)
-# What a setting is chosen by, in equal parts.
+# Scores whose mean selects a setting.
 CHOSEN_BY = ("linear_mean", "recall_at_1", "linear_transfer")
 
 
 def settings(loss: str, *, value: float | None = None, dropout: float = 0.0, seed: int = 0) -> Config:
-    """The defaults of `m3g train` with a loss, its own parameter, a dropout and a seed."""
+    """Return the defaults of `m3g train` with a loss, its parameter, a dropout rate and a seed."""
     config = Config(loss=loss, seed=seed)
     if value is not None:
         config.loss_options = {METHODS[loss][0]: value}
@@ -59,9 +59,9 @@ def settings(loss: str, *, value: float | None = None, dropout: float = 0.0, see
 
 
 def tried(loss: str, *, value: float, dropout: float, seed: int) -> Config:
-    """A run of the comparison: a split of its own for every seed, and for M3G all triples of views in each step."""
+    """Return a run of the comparison: a split per seed, and for M3G all triples of views in each step."""
     config = settings(loss, value=value, dropout=dropout, seed=seed)
-    # The default split, 0, is the one that the defaults of `m3g train` were found with.
+    # Split 0 is the one on which the defaults of `m3g train` were chosen.
     config.data_options = {"split_seed": seed + 1}
     if loss == "m3g":
         config.views_per_step = 3
@@ -69,7 +69,7 @@ def tried(loss: str, *, value: float, dropout: float, seed: int) -> Config:
 
 
 def runs(request: Request) -> list[RunSpec]:
-    """Every setting of both grids, with every seed."""
+    """Return every setting of both grids, with every seed."""
     specs = []
     for seed in range(request.seeds):
         for loss in filter(request.wants, METHODS):
@@ -81,7 +81,7 @@ def runs(request: Request) -> list[RunSpec]:
 
 
 def work(settings: Settings, folder: Path, data: Path) -> dict[str, Any]:
-    """Train, and measure on the validation and the test split."""
+    """Train, and evaluate on the validation and the test split."""
     net, views = trained(config_of(settings), folder, scaled=True)
     seen = embed(net, views, "train")
     return {
@@ -91,7 +91,7 @@ def work(settings: Settings, folder: Path, data: Path) -> dict[str, Any]:
 
 
 def raw_features(*, split_seed: int = 0) -> dict[str, float]:
-    """Probes on the inputs themselves, all views side by side; they share no space, so nothing else applies."""
+    """Evaluate probes on the concatenated inputs; other scores require a common space."""
     data = build_data(Config(data_options={"split_seed": split_seed}))
     parts = []
     for name in ("train", "test"):
@@ -103,7 +103,7 @@ def raw_features(*, split_seed: int = 0) -> dict[str, float]:
 
 
 def collect(results: list[Result], folder: Path) -> str:
-    """Choose each method's setting on the validation splits and tell what it is worth on the test splits."""
+    """Select the setting of each method on the validation splits and report its test scores."""
     seeds = sorted({row["labels"]["seed"] for row in results})
     methods = {}
     for loss in METHODS:
@@ -128,7 +128,7 @@ def collect(results: list[Result], folder: Path) -> str:
 
 
 def chosen(results: list[Result]) -> dict[str, Any]:
-    """One method: its grid on the validation splits, and the best setting's runs on the test splits."""
+    """Evaluate one method: its grid on the validation splits, and the runs of the best setting on the test splits."""
     tried: list[dict[str, Any]] = []
     for value, dropout in sorted({(row["labels"]["value"], row["labels"]["dropout"]) for row in results}):
         mine = [row for row in results if (row["labels"]["value"], row["labels"]["dropout"]) == (value, dropout)]

@@ -1,11 +1,11 @@
 """Steps to tolerance against epsilon, Sinkhorn and Newton.
 
-`m3g reproduce iterations`: 150 runs, 10 seconds; no data needed. Expected: one to ten Newton steps, 5 to some hundreds
-of Sinkhorn steps.
+`m3g reproduce iterations`: 150 runs, 10 seconds; no data required. Expected: one to ten Newton steps, 5 to several
+hundred Sinkhorn sweeps.
 
-The views are half learned: k noisy copies of n unit vectors. Sinkhorn (the paper's Algorithm 1) runs on the dense
+The views are partly aligned: k noisy copies of n unit vectors. Sinkhorn (the paper's Algorithm 1) runs on the dense
 tensor; the factored solver takes Newton steps on the same problem. A solve that does not reach the tolerance is counted
-with the steps it made, and said to have stopped.
+with its steps and marked as stopped.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TOLERANCE = 1e-3
 
 
 def runs(request: Request) -> list[RunSpec]:
-    """Every solver, number of views and epsilon, seed by seed."""
+    """Return every solver, number of views and epsilon, seed by seed."""
     return [
         RunSpec(
             "iterations",
@@ -44,7 +44,7 @@ def runs(request: Request) -> list[RunSpec]:
 
 
 def work(settings: Settings, folder: Path, data: Path) -> dict[str, Any]:
-    """Solve one problem and count."""
+    """Solve one problem and count the steps."""
     random = torch.Generator().manual_seed(settings["seed"])
     objects = torch.randn(1, settings["n"], settings["d"], generator=random)
     views = objects + torch.randn(settings["k"], settings["n"], settings["d"], generator=random)
@@ -59,7 +59,7 @@ def work(settings: Settings, folder: Path, data: Path) -> dict[str, Any]:
 
 
 def collect(results: list[Result], folder: Path) -> str:
-    """A table and a figure of the steps; and whether both solvers found the same value."""
+    """Write a table and a figure of the steps, and the difference between the values of both solvers."""
     groups: dict[tuple[str, int], dict[float, list[Result]]] = {}
     for row in results:
         labels = row["labels"]
@@ -88,7 +88,7 @@ def collect(results: list[Result], folder: Path) -> str:
 
 
 def _agreement(results: list[Result]) -> str:
-    """The largest difference between the two solvers' values where both converged."""
+    """Return the largest difference between the values of the two solvers if both converged."""
     values: dict[tuple[Any, ...], dict[str, float]] = {}
     for row in results:
         labels = row["labels"]

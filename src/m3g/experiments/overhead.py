@@ -1,9 +1,9 @@
-"""How much of a training step the loss takes, and how much memory teacher views save.
+"""Fraction of a training step spent in the loss, and memory saved by teacher views.
 
-`m3g reproduce overhead` (the paper's Figure 5): 3 runs, 2 minutes; no data needed. Expected: 0.001 % of a step with
+`m3g reproduce overhead` (the paper's Figure 5): 3 runs, 2 minutes; no data required. Expected: 0.001 % of a step with
 k = 2, 0.007 % with k = 4. Also `m3g bench overhead` and `m3g bench memory`. The encoder is ViT-B/16. A full step on a
 CPU takes minutes, so the network is measured on a few images and scaled linearly with their number; the loss is
-measured as it is.
+measured at full size.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ VIT_B16 = {"kind": "transformers", "model": "vit", "config": {"patch_size": 16}}
 
 
 def vit(*, views: int, predictor: bool = True) -> MultiViewNet:
-    """ViT-B/16 for images of 224 pixels with the paper's heads, shared by all views, from its configuration."""
+    """Build ViT-B/16 for images of 224 pixels with the paper's heads, shared by all views, from its configuration."""
     return build_net(
         [(3, 224, 224)] * views,
         encoder=VIT_B16,
@@ -40,7 +40,7 @@ def vit(*, views: int, predictor: bool = True) -> MultiViewNet:
 
 
 def seconds(function: Callable[[], Any], *, repeats: int) -> float:
-    """Median time of a call, after one that does not count."""
+    """Return the median time of a call, after a warm-up call."""
     function()
     times = []
     for _ in range(repeats):
@@ -51,7 +51,7 @@ def seconds(function: Callable[[], Any], *, repeats: int) -> float:
 
 
 def loss_seconds(k: int, *, n: int, d: int, epsilon: float, repeats: int) -> float:
-    """Forward and backward pass of M3G in its student–teacher form, on views that are half learned."""
+    """Time the forward and backward pass of M3G in its student–teacher form, on partly aligned views."""
     torch.manual_seed(0)
     objects = torch.randn(1, n, d)
     student = (objects + torch.randn(k, n, d)).requires_grad_()
@@ -61,7 +61,7 @@ def loss_seconds(k: int, *, n: int, d: int, epsilon: float, repeats: int) -> flo
 
 
 def network_seconds(*, images: int, repeats: int) -> tuple[float, float]:
-    """Per image: forward and backward pass of the student, forward pass of the teacher."""
+    """Time per image: forward and backward pass of the student, forward pass of the teacher."""
     torch.manual_seed(0)
     student = vit(views=2)
     teacher = Teacher(student)
@@ -72,7 +72,7 @@ def network_seconds(*, images: int, repeats: int) -> tuple[float, float]:
 
 
 def overhead(*, n: int, d: int, ks: list[int], epsilon: float, images: int, repeats: int) -> list[dict[str, float]]:
-    """One row per k: seconds of the loss, of the rest of a step, and the share of the loss in their sum."""
+    """Return one row per k: seconds of the loss, of the rest of a step, and the fraction of the loss."""
     per_student, per_teacher = network_seconds(images=images, repeats=repeats)
     rows = []
     for k in ks:
@@ -83,7 +83,7 @@ def overhead(*, n: int, d: int, ks: list[int], epsilon: float, images: int, repe
 
 
 def saved_bytes(function: Callable[[], Any], parameters: Iterable[nn.Parameter]) -> int:
-    """Memory that a forward pass keeps for the backward pass, each storage once, parameters left out."""
+    """Return the memory that a forward pass stores for the backward pass, each storage once, without parameters."""
     known = {parameter.untyped_storage().data_ptr() for parameter in parameters}
     seen: dict[int, int] = {}
 
@@ -100,7 +100,7 @@ def saved_bytes(function: Callable[[], Any], parameters: Iterable[nn.Parameter])
 
 
 def memory(*, k: int, n: int) -> list[dict[str, float]]:
-    """One row per number s of student views: bytes kept for the backward pass, M3G included."""
+    """Return one row per number s of student views: bytes stored for the backward pass, including M3G."""
     torch.manual_seed(0)
     student = vit(views=k)
     teacher = Teacher(student)
@@ -116,7 +116,7 @@ def memory(*, k: int, n: int) -> list[dict[str, float]]:
 
 
 def runs(request: Request) -> list[RunSpec]:
-    """One run per number of views."""
+    """Return one run per number of views."""
     n, images = (4, 1) if request.miniature else (64, 2)
     return [
         RunSpec("overhead", {"k": k, "n": n, "d": 256, "epsilon": 0.2, "images": images}, {"k": k, "stage": "test"})
@@ -125,14 +125,14 @@ def runs(request: Request) -> list[RunSpec]:
 
 
 def work(settings: Settings, folder: Path, data: Path) -> dict[str, Any]:
-    """The share of the loss in one step, on this machine."""
+    """Measure the fraction of a step spent in the loss, on this machine."""
     options = {name: settings[name] for name in ("n", "d", "epsilon", "images")}
     (row,) = overhead(ks=[settings["k"]], repeats=3, **options)
     return dict(row)
 
 
 def collect(results: list[Result], folder: Path) -> str:
-    """Figure 5 as a table: the paper draws it without printing numbers."""
+    """Write Figure 5 as a table; the paper plots it without printing numbers."""
     rows = [["k", "loss, s", "rest of the step, s", "share of the loss"]]
     for row in sorted(results, key=lambda row: row["labels"]["k"]):
         found = row["metrics"]

@@ -1,7 +1,7 @@
-"""The gradient flow of a loss on free points: the paper's Figure 1, behind `m3g flow`.
+"""Gradient flow of a loss on free points: the paper's Figure 1, used by `m3g flow`.
 
-n objects in k views are k n points without any network. Descending a loss moves them, in the plane or on the sphere,
-until the best polymatching is the true one.
+The points of n objects in k views, without a network, descend a loss in the plane or on the sphere until the best
+polymatching is the true one.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from m3g.losses import matching_gap
 from m3g.solvers import solve
 
 SPACES = {"plane": 2, "sphere": 3}
-COSTS = {"plane": "sqeuclidean", "sphere": "cv"}  # what a cost measures by default
+COSTS = {"plane": "sqeuclidean", "sphere": "cv"}  # default cost
 PLANE_LOSSES = ("m3g", "infonce-pwe")
-MOST_TUPLES = 5000  # the best polymatching of a moment is found by linear programming
+MOST_TUPLES = 5000  # limit of the linear programme
 
 
 @dataclass(frozen=True)
 class Moment:
-    """The points at a step: `points` (k, n, d), the loss that moves them, the gap, and the best polymatching.
+    """The points at a step: `points` (k, n, d), the loss, the gap, and the best polymatching.
 
-    `tuples` (s, k) are those that the best polymatching without entropy puts mass on, and `matched` is the share of the
-    n objects whose own k points are such a tuple alone, with no mass elsewhere.
+    `tuples` (s, k) are the tuples with mass in the best polymatching without entropy, and `matched` is the fraction of
+    the n objects whose k points form such a tuple and have no mass elsewhere.
     """
 
     step: int
@@ -43,7 +43,7 @@ class Moment:
 
 @dataclass(frozen=True)
 class Setting:
-    """What decides a flow, besides the points at the start."""
+    """Parameters of a flow, besides the initial points."""
 
     space: str = "plane"
     epsilon: float = 0.05
@@ -69,7 +69,7 @@ class Setting:
 
 
 def start(n: int, k: int, *, space: str = "plane", seed: int = 0) -> Tensor:
-    """Points (k, n, d) anywhere in the unit square, or anywhere on the sphere."""
+    """Draw points (k, n, d) uniformly in the unit square, or on the sphere."""
     _checks.one_of("space", space, SPACES)
     _checks.seed("seed", seed)
     if not isinstance(n, int) or n < 2:
@@ -77,7 +77,7 @@ def start(n: int, k: int, *, space: str = "plane", seed: int = 0) -> Tensor:
     if not isinstance(k, int) or not 2 <= k <= 10:
         raise ValueError(f"k must be a whole number from 2 to 10, got {k!r}.")
     if n**k > MOST_TUPLES:
-        raise ValueError(f"n ** k must be at most {MOST_TUPLES}, got {n} ** {k} = {n**k}: take fewer objects or views.")
+        raise ValueError(f"n ** k must be at most {MOST_TUPLES}, got {n} ** {k} = {n**k}: use fewer objects or views.")
     random = torch.Generator().manual_seed(seed)
     if space == "plane":
         return torch.rand(k, n, 2, generator=random, dtype=torch.float64)
@@ -85,10 +85,10 @@ def start(n: int, k: int, *, space: str = "plane", seed: int = 0) -> Tensor:
 
 
 def distance_infonce(points: Tensor, *, temperature: float) -> Tensor:
-    """Pairwise InfoNCE of points (k, n, d) with the similarity -|a_i - b_j|² / 2, the mean over ordered pairs of views.
+    """Pairwise InfoNCE of points (k, n, d) with the similarity -|a_i - b_j|² / 2, averaged over ordered pairs of views.
 
-    On the sphere it is the InfoNCE of the library, whose similarity is ⟨a_i, b_j⟩ = 1 - |a_i - b_j|² / 2; in the plane
-    an inner product would grow with the distance from the origin, and there would be nothing to arrive at.
+    On the sphere it equals the InfoNCE of the library, whose similarity is ⟨a_i, b_j⟩ = 1 - |a_i - b_j|² / 2. In the
+    plane an inner product would grow with the distance from the origin, and the flow would diverge.
     """
     truth = torch.arange(points.shape[1], device=points.device)
     terms = []
@@ -99,7 +99,7 @@ def distance_infonce(points: Tensor, *, temperature: float) -> Tensor:
 
 
 def loss_value(name: str, points: Tensor, setting: Setting) -> Tensor:
-    """The loss of that name at these points."""
+    """Return the loss of the given name at these points."""
     if name == "m3g":
         return gap_of(points, setting)
     if name == "infonce-pwe":
@@ -109,7 +109,7 @@ def loss_value(name: str, points: Tensor, setting: Setting) -> Tensor:
 
 
 def check_loss(name: str, space: str) -> None:
-    """In the plane only losses of distances make sense; on the sphere every loss of k views without a teacher."""
+    """Validate a loss: in the plane losses of distances, on the sphere every loss of k views without a teacher."""
     if space == "plane":
         _checks.one_of("loss in the plane", name, PLANE_LOSSES)
     else:
@@ -118,12 +118,12 @@ def check_loss(name: str, space: str) -> None:
 
 
 def gap_of(points: Tensor, setting: Setting) -> Tensor:
-    """The matching gap, by the flow's cost and epsilon."""
+    """Return the matching gap with the cost and epsilon of the flow."""
     return matching_gap(points, epsilon=setting.epsilon, cost=setting.cost_name, normalize=setting.on_sphere, tol=1e-6)
 
 
 def best_tuples(points: Tensor, cost: str) -> tuple[Tensor, float]:
-    """The tuples (s, k) of the best polymatching without entropy, and the share of objects that it matches rightly."""
+    """Return the tuples (s, k) of the best polymatching without entropy, and the fraction of correct objects."""
     n = points.shape[1]
     coupling = solve(as_cost(cost)(points), epsilon=0.0, solver="linear-program").coupling()
     right = coupling[(torch.arange(n),) * len(points)] > (1 - 1e-6) / n
@@ -131,7 +131,7 @@ def best_tuples(points: Tensor, cost: str) -> tuple[Tensor, float]:
 
 
 def descend(points: Tensor, name: str, setting: Setting) -> list[Moment]:
-    """All moments of the descent of one loss by Adam, the start and the end included."""
+    """Return all moments of the descent of one loss by Adam, including start and end."""
     check_loss(name, setting.space)
     points = points.clone().requires_grad_()
     optimizer = torch.optim.Adam([points], lr=setting.rate)
@@ -152,7 +152,7 @@ def descend(points: Tensor, name: str, setting: Setting) -> list[Moment]:
 
 
 def arrived(moments: Sequence[Moment]) -> int | None:
-    """The step from which on every object is matched rightly; None if the last moment has some that are not."""
+    """Return the step from which every object is matched correctly; None if some are not at the end."""
     wrong = [moment.step for moment in moments if moment.matched < 1]
     if not wrong:
         return moments[0].step
@@ -160,7 +160,7 @@ def arrived(moments: Sequence[Moment]) -> int | None:
 
 
 def evenly(flows: Sequence[Sequence[Moment]], count: int) -> list[int]:
-    """Places of about `count` moments between which the points of all flows together move equally far.
+    """Return the indices of about `count` moments with equal total displacement between them.
 
     Example:
         >>> still, far = torch.zeros(2, 2, 2), torch.ones(2, 2, 2)

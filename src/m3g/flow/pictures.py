@@ -1,4 +1,4 @@
-"""The gradient flow drawn: a colour is an object, a shape is a view, a clique is a tuple of a matching."""
+"""Plots of the gradient flow: colours are objects, shapes are views, cliques are tuples of a matching."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import numpy as np
 from m3g import _checks
 from m3g.flow.descend import Moment
 
-# Okabe and Ito's colours, told apart also by people who do not see red and green as different.
+# Okabe and Ito's colours, which are distinguishable with colour vision deficiency.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#7F7F7F")
 MARKERS = "os^DPXvp*h"
 INK, PAPER, WRONG = "#222222", "#ffffff", "#444444"
 LINES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
 NAMES = {"m3g": "M3G", "infonce-pwe": "pairwise InfoNCE"}
 Flows = Mapping[str, Sequence[Moment]]
-# Where the sphere is looked at from: turned about the vertical axis, then tipped towards the viewer.
+# View direction of the sphere: rotation about the vertical axis, then tilt towards the viewer.
 TURN, TIP = 0.5, 0.35
 
 
@@ -29,7 +29,7 @@ def title(name: str) -> str:
 
 
 def triptych(flows: Flows, places: Sequence[int]) -> Any:
-    """A figure of three moments: for every loss a row of the true matching and one of the best polymatching."""
+    """Return a figure of three moments: for every loss a row of true matchings and one of best polymatchings."""
     rows = 2 * len(flows)
     figure = _figure(3 * 3.1 + 0.9, rows * 2.9 + 1.2 + 0.35 * len(flows))
     grid = figure.subplots(rows, 3, squeeze=False)
@@ -57,15 +57,15 @@ def save_still(figure: Any, path: Path) -> Path:
 
 
 def animate(flows: Flows, places: Sequence[int], folder: Path, *, seconds: float = 6.0) -> list[Path]:
-    """`flow.gif`, and where ffmpeg is installed `flow.mp4`: the moments one after the other, the last for longer."""
+    """Write `flow.gif` and, if ffmpeg is installed, `flow.mp4`: all moments in order, the last one for longer."""
     images = frames(flows, places)
     each = max(20, round(1000 * seconds / len(images) / 10) * 10)
     image_class = _checks.extra("PIL.Image", "plot")
-    # One palette for all frames, from the first and the last: what does not move is then stored once.
+    # One palette for all frames, from the first and the last, so that static parts are stored once.
     both = image_class.fromarray(np.concatenate([images[0], images[-1]]))
     palette = both.quantize(96, dither=image_class.Dither.NONE)
     tones = palette.getpalette() or []
-    tones[:3] = (255, 255, 255)  # the commonest tone comes first: the paper, which must stay white
+    tones[:3] = (255, 255, 255)  # the background, the most frequent tone, must stay white
     palette.putpalette(tones)
     pictures = [image_class.fromarray(i).quantize(palette=palette, dither=image_class.Dither.NONE) for i in images]
     path = folder / "flow.gif"
@@ -81,7 +81,7 @@ def animate(flows: Flows, places: Sequence[int], folder: Path, *, seconds: float
 
 
 def frames(flows: Flows, places: Sequence[int]) -> list[np.ndarray]:
-    """Pictures (height, width, 3) of these moments: matchings side by side, below them loss, gap and accuracy."""
+    """Return images (height, width, 3) of these moments: matchings side by side above loss, gap and accuracy."""
     canvas_class = _checks.extra("matplotlib.backends.backend_agg", "plot").FigureCanvasAgg
     columns = 2 * len(flows)
     figure = _figure(2.75 * columns if columns > 2 else 7.2, 6.0 if columns == 2 else 5.4, dpi=90)
@@ -127,7 +127,7 @@ def _numbers(name: str, moment: Moment) -> str:
 
 
 def _lines(moments: Sequence[Moment], *, relative: bool) -> tuple[list[float], list[float], list[float]]:
-    """Loss, gap and matched objects in percent; two losses differ in scale, so each is shown relative to its start."""
+    """Return loss, gap and matched objects in percent; two losses are shown relative to their initial values."""
     unit = max(moments[0].loss, 1e-12) if relative else 1.0
     return [m.loss / unit for m in moments], [m.gap for m in moments], [100 * m.matched for m in moments]
 

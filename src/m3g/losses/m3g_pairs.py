@@ -46,7 +46,7 @@ class M3GPairs(ViewLoss):
         final_epsilon, final_temperature: value at the end of training, on a geometric schedule.
         rest: w, weight of the second sum; 0 compares pairs only. The average is scaled to unit length if `normalize`.
         cost: cost of a pair of points, as in `m3g.matching_gap`.
-        solver: as in `m3g.matching_gap`, or a mapping.
+        solver: "auto" or another solver of `m3g.matching_gap`, by name or as a mapping.
         tol: error of the marginals at which the solver stops.
         normalize: scale every vector to unit length first.
         gather: compute the loss on the points of all processes.

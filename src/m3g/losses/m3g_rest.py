@@ -35,7 +35,7 @@ class M3GRest(ViewLoss):
         cost: a cost that is linear in each view: "product", "cv", or a sum of such costs.
         renormalize: scale every query to unit length. False by default, because the length of a product expresses the
             confidence of its factors.
-        solver: as in `m3g.matching_gap`, or a mapping.
+        solver: "auto" or another solver of `m3g.matching_gap`, by name or as a mapping.
         tol: error of the marginals at which the solver stops.
         normalize: scale every vector to unit length first.
         gather: compute the loss on the points of all processes.

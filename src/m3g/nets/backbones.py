@@ -1,4 +1,4 @@
-"""Encoders that come from elsewhere: any model of `transformers`, any `nn.Module` by class path."""
+"""External encoders: any model of `transformers`, any `nn.Module` by class path."""
 
 from __future__ import annotations
 
@@ -22,16 +22,15 @@ class TransformersEncoder(nn.Module):
     """An image, text or audio model of `transformers`, reduced to one vector per input.
 
     Args:
-        model: a model type (`"vit"` is ViT-B/16, `"bert"`, `"wav2vec2"`, `"resnet"`, …), or, with a slash in
-            it, a name on the hub or a local folder; a table's columns are then read as the model asks: by its
-            tokenizer, in its size and scale of images, at its rate of sounds.
-        pretrained: load the weights as well as the configuration; only for a hub name or a local folder.
+        model: a model type (`"vit"` is ViT-B/16, `"bert"`, `"wav2vec2"`, `"resnet"`, …), or, with a slash, a name on
+            the hub or a local folder. The columns of a table are then preprocessed for the model: its tokenizer, its
+            image size and scaling, its sample rate.
+        pretrained: also load the weights; only for a hub name or a local folder.
         config: fields of the model's configuration to change, such as `{"num_hidden_layers": 4}`.
-        pool: `"cls"` takes the first token, `"mean"` averages the tokens that are not padding; by default
-            the first where the model has a class token (ViT), else the mean. Maps (n, c, h, w) are averaged
-            over h and w.
+        pool: `"cls"` is the first token, `"mean"` the mean of all tokens except padding; by default the first if the
+            model has a class token (ViT), otherwise the mean. Maps (n, c, h, w) are averaged over h and w.
         trust: allow configurations with fields that make transformers download or run code, such as an
-            `attn_implementation` of the hub. Code of models themselves is never run.
+            `attn_implementation` from the hub. Code of the models themselves is never executed.
 
     Example:
         >>> import torch
@@ -52,7 +51,7 @@ class TransformersEncoder(nn.Module):
     ):
         super().__init__()
         self.backbone: Any = _load(model, pretrained, dict(config or {}), trust=trust)
-        # An unused pooler would have parameters without a gradient, which DDP refuses.
+        # An unused pooler would have parameters without a gradient, which DDP rejects.
         pooler = getattr(self.backbone, "pooler", None)
         if isinstance(pooler, nn.Module) and any(True for _ in pooler.parameters()):
             self.backbone.pooler = None
@@ -94,7 +93,7 @@ class ViT(TransformersEncoder):
         width: features of a token and of the output.
         depth: number of layers.
         heads: attention heads of a layer; they divide the width.
-        patch: side of the squares that become one token.
+        patch: side of the square patches.
 
     Example:
         >>> ViT(size=32, width=48, depth=1, heads=3, patch=8)(torch.randn(2, 3, 32, 32)).shape
@@ -138,12 +137,12 @@ def _load(model: str, pretrained: bool, changes: dict[str, Any], *, trust: bool)
         try:
             config = transformers.AutoConfig.for_model(model, **changes)
             return transformers.AutoModel.from_config(config, trust_remote_code=False)
-        except Exception as error:  # each model raises its own type of error for a configuration that it refuses
+        except Exception as error:  # models raise various errors for invalid configurations
             reason = " ".join(str(error).split()).rstrip(".")
             raise ValueError(
                 f"config must be values with which {model!r} can be built, got {changes} ({reason})."
             ) from error
-    # Without a connection only the files of an earlier download can be used.
+    # Offline, only earlier downloads are available.
     where = {"trust_remote_code": False, "local_files_only": not (Path(model).is_dir() or hub.reachable())}
     if not trust:
         _refuse_stored_code(model, local_files_only=where["local_files_only"])
@@ -162,7 +161,7 @@ def _load(model: str, pretrained: bool, changes: dict[str, Any], *, trust: bool)
 
 
 def _refuse_stored_code(model: str, *, local_files_only: bool) -> None:
-    """Refuse a stored configuration that brings code, before anything is built from it."""
+    """Reject a stored configuration that contains code, before anything is built from it."""
     transformers = _checks.extra("transformers", "train")
     try:
         stored, _ = transformers.PretrainedConfig.get_config_dict(model, local_files_only=local_files_only)
@@ -172,7 +171,7 @@ def _refuse_stored_code(model: str, *, local_files_only: bool) -> None:
 
 
 def _check_fields(config: Any, changes: Mapping[str, Any]) -> None:
-    """Refuse fields that the model's configuration does not have; transformers would store and ignore them."""
+    """Reject fields that the configuration does not have; transformers would store and ignore them."""
     unknown = sorted(name for name in changes if not hasattr(config, name) and name not in FITTED)
     if unknown:
         known = sorted(config.to_dict())
@@ -182,7 +181,7 @@ def _check_fields(config: Any, changes: Mapping[str, Any]) -> None:
 
 
 def import_module_class(class_path: str, *, trust: bool = False) -> type[nn.Module]:
-    """The `nn.Module` subclass at a dotted path; outside `TRUSTED_PACKAGES` only with `trust=True`.
+    """Import the `nn.Module` subclass at a dotted path; outside `TRUSTED_PACKAGES` only with `trust=True`.
 
     Example:
         >>> import_module_class("torch.nn.Linear").__name__
@@ -204,7 +203,7 @@ def import_module_class(class_path: str, *, trust: bool = False) -> type[nn.Modu
 
 
 def width_on(encoder: nn.Module, input_shape: Sequence[int], *, name: str) -> int:
-    """The number of features an encoder returns for samples of a shape, found by a trial with two samples."""
+    """Return the number of features that an encoder returns for a sample shape, from a trial with two samples."""
     training = encoder.training
     encoder.eval()
     try:
@@ -220,7 +219,7 @@ def width_on(encoder: nn.Module, input_shape: Sequence[int], *, name: str) -> in
 
 
 class ModuleEncoder(nn.Module):
-    """Any module as an encoder: its output is flattened to (n, width); the width is found by one trial.
+    """Wrap any module as an encoder: its output is flattened to (n, width), determined by a trial.
 
     Example:
         >>> ModuleEncoder(nn.Conv1d(1, 4, 3), (1, 10)).out_features

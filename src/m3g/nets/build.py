@@ -1,4 +1,4 @@
-"""From a description (a name, a mapping from a configuration file, a module) to encoders and networks."""
+"""Build encoders and networks from a description: a name, a mapping from a settings file, or a module."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from m3g.nets.registry import Spec, build_encoder
 from m3g.solvers.shared.memory import memory_limit
 
 Net = TypeVar("Net", bound=MultiViewNet)
-BORROWED = ("transformers", "vit")  # built by transformers, which does more than make layers
+BORROWED = ("transformers", "vit")  # built by transformers, which does more than create layers
 
 
 def build_encoders(
@@ -31,12 +31,12 @@ def build_encoders(
     trust: bool = False,
     head: Mapping[str, Any] | None = None,
 ) -> list[nn.Module]:
-    """One encoder per view, or a list of one that all views share (their shapes must then be equal)."""
+    """Return one encoder per view, or a list with one encoder shared by all views of equal shape."""
     options: dict[str, Any] = {"trust": trust, "head": head}
     if isinstance(spec, Sequence) and not isinstance(spec, str):
         return _encoder_of_each(spec, view_shapes, options)
     if not shared:
-        # A ready module is copied, so that every view has its own weights.
+        # A given module is copied, so that every view has its own weights.
         return [
             build_encoder(copy.deepcopy(spec) if isinstance(spec, nn.Module) else spec, input_shape=shape, **options)
             for shape in view_shapes
@@ -52,7 +52,7 @@ def build_encoders(
 def _encoder_of_each(
     specs: Sequence[Mapping[str, Any]], view_shapes: Sequence[Sequence[int]], common: Mapping[str, Any]
 ) -> list[nn.Module]:
-    """An encoder by its own spec for every view; a view may use that of an earlier one, frozen or slower to learn."""
+    """Return an encoder per view from its own spec; a view may share an earlier one, or have it frozen or slower."""
     if len(specs) != len(view_shapes):
         raise ValueError(f"encoder must be one spec for all views or {len(view_shapes)}, got {len(specs)}.")
     encoders: list[nn.Module] = []
@@ -87,14 +87,13 @@ def build_net(
     trust: bool = False,
     kind: type[Net] = MultiViewNet,  # type: ignore[assignment]
 ) -> Net:
-    """Encoders, projectors and, if `predictor` is given (a mapping, perhaps empty), a predictor, for k views.
+    """Build encoders, projectors and, if `predictor` is given (a mapping, possibly empty), a predictor, for k views.
 
-    `encoder` is one description for all views (see `build_encoder`) or a list of one mapping per view, in which
-    `share` may name an earlier view whose encoder and projector serve this one too, `frozen` keeps the encoder as it
-    is, and `learning_rate` gives it a peak of its own. `shared` makes one encoder and one projector serve all views.
-    `projector` and `predictor` hold options of
-    `m3g.nets.Head` (`hidden`, `out_features`); the predictor keeps the embedding's size. `kind` is the class of the
-    network.
+    `encoder` is one description for all views (see `build_encoder`) or a list of one mapping per view. In such a
+    mapping `share` names an earlier view whose encoder and projector are reused, `frozen` freezes the encoder, and
+    `learning_rate` sets its peak. `shared` uses one encoder and one projector for all views. `projector` and
+    `predictor` contain options of `m3g.nets.Head` (`hidden`, `out_features`); the predictor keeps the embedding size.
+    `kind` is the class of the network.
 
     Example:
         >>> net = build_net([(5,), (9,)], projector={"hidden": 128, "out_features": 32}, predictor={})
@@ -113,7 +112,7 @@ def _parts(
     predictor: Mapping[str, Any] | None,
     trust: bool,
 ) -> tuple[list[nn.Module], list[nn.Module], nn.Module | None]:
-    """Encoders, projectors and the predictor."""
+    """Return encoders, projectors and the predictor."""
     encoders: list[Any] = build_encoders(encoder, view_shapes=view_shapes, shared=shared, trust=trust, head=projector)
     heads: dict[int, nn.Module] = {}
     for part in encoders:
@@ -129,7 +128,7 @@ def _parts(
 
 
 def _is_own(spec: Spec | Sequence[Mapping[str, Any]]) -> bool:
-    """Whether an encoder's constructor only makes layers, so that what it allocates are weights."""
+    """Return whether the constructor of an encoder only creates layers, so that all its allocations are weights."""
     if isinstance(spec, Sequence) and not isinstance(spec, str):
         return all(_is_own(part) for part in spec if part.get("share") is None)
     kind = spec.get("kind") if isinstance(spec, Mapping) else spec
@@ -137,7 +136,7 @@ def _is_own(spec: Spec | Sequence[Mapping[str, Any]]) -> bool:
 
 
 class _LimitedMemory(TorchFunctionMode):
-    """Refuse a network whose weights this machine cannot hold, before the first that is too large is allocated."""
+    """Reject a network whose weights do not fit into memory, before the first oversized one is allocated."""
 
     def __init__(self) -> None:
         super().__init__()

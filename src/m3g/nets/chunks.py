@@ -1,4 +1,4 @@
-"""Gradient caching: the activations of one chunk in memory, the loss and its gradient those of the whole batch."""
+"""Gradient caching: activations of one chunk in memory, loss and gradient of the whole batch."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def embed_in_chunks(encoder: Callable[..., Tensor], *inputs: Any, chunk_size: in
 
 
 def refuse_batch_norm(encoder: object) -> None:
-    """Refuse an encoder whose output for a row depends on the other rows of its chunk."""
+    """Reject an encoder whose output for a row depends on the other rows of its chunk."""
     owner = encoder if isinstance(encoder, nn.Module) else getattr(encoder, "__self__", None)
     if not isinstance(owner, nn.Module):
         raise ValueError(f"encoder must be an nn.Module or a method of one, got {checks.described(encoder)}.")

@@ -19,7 +19,7 @@ CODE = (
 
 
 def refuse_code(config: Mapping[str, Any], *, name: str = "config") -> None:
-    """Refuse a configuration, or one nested in it, with a field that brings code.
+    """Reject a configuration, or one nested in it, with a field that refers to code.
 
     `attn_implementation` and fields like it are words such as `eager`; with a slash they name a repository of kernels.
     """

@@ -1,4 +1,4 @@
-"""Encoders written here: a multilayer perceptron for rows of numbers, convolutions for signals."""
+"""Built-in encoders: a multilayer perceptron for rows of numbers, convolutions for signals."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class MLP(nn.Module):
         in_features: numbers of one input.
         width: features of every block and of the output.
         depth: number of blocks.
-        dropout: share of features that training drops after every block.
+        dropout: dropout rate after every block.
 
     Example:
         >>> import torch
@@ -46,18 +46,18 @@ class MLP(nn.Module):
 
 
 class EEGEncoder(nn.Module):
-    """The paper's encoder of one signal channel (after Brüsch et al., 2023).
+    """The paper's encoder of one signal channel, following Brüsch et al. (2023).
 
     Six blocks `Conv1d(stride = kernel, padding = kernel // 2) → Dropout → GroupNorm → GELU`, then a 1×1
-    convolution. `maps` gives (n, channels[-1], time'), 64 × 33 for 3000 samples; `forward` averages them over
-    `pool` intervals of time and flattens: (n, channels[-1] * pool).
+    convolution. `maps` returns (n, channels[-1], time'), 64 × 33 for 3000 samples; `forward` averages over `pool`
+    intervals of time and flattens: (n, channels[-1] * pool).
 
     Args:
         in_channels: signals of one input.
         channels: width of every block.
         kernels: kernel, and stride, of every block.
-        dropout: share of features that training drops in every block.
-        pool: intervals of time that are kept apart.
+        dropout: dropout rate in every block.
+        pool: number of time intervals.
 
     Example:
         >>> import torch

@@ -1,4 +1,4 @@
-"""The heads after an encoder: a projector to the embedding, a predictor for the student alone."""
+"""Heads after an encoder: a projector to the embedding, and a predictor for the student."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ class Head(nn.Module):
     """`Linear → GELU → Linear → LayerNorm`, from `in_features` to `out_features` through `hidden`.
 
     The paper's vision head has `hidden=4096, out_features=256`; the defaults suit a few thousand rows.
-    `hidden=None` is one linear map without normalisation (the paper's EEG head: `out_features=32`). With `bias` every
-    bias of the last layer starts at that number: the points of all views then start in one half-space, without which
-    a loss that cannot tell z from -z (`gram`, `pmrl`, `symile`) aligns the views only up to signs.
+    `hidden=None` is one linear map without normalisation (the paper's EEG head: `out_features=32`). With `bias` all
+    biases of the last layer are initialised to that number, so that the points of all views start in one half-space;
+    otherwise losses that are invariant to signs (`gram`, `pmrl`, `symile`) align the views only up to signs.
 
     Example:
         >>> import torch
@@ -46,8 +46,8 @@ class Head(nn.Module):
 
 
 class Projector(Head):
-    """From features to the embedding the loss compares; see `Head`."""
+    """Map from features to the embedding; see `Head`."""
 
 
 class Predictor(Head):
-    """From the student's embedding to the teacher's; see `Head`. The teacher has none."""
+    """Map from the student's embedding to the teacher's; see `Head`. The teacher has none."""

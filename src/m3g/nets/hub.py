@@ -1,4 +1,4 @@
-"""Whether the Hugging Face hub can be reached: one request, because its client would retry for half a minute."""
+"""Test whether the Hugging Face hub is reachable, with one request: its client would retry for half a minute."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ SECONDS = 5.0
 
 
 def reachable() -> bool:
-    """Whether the hub answers within `SECONDS`, asked by the client's own session, with its proxies and mirrors."""
+    """Return whether the hub responds within `SECONDS`, using the session of its client with proxies and mirrors."""
     hub = _checks.extra("huggingface_hub", "train")
     if hub.constants.HF_HUB_OFFLINE:
         return False
     try:
         hub.get_session().head(hub.constants.ENDPOINT, timeout=SECONDS)
-    except Exception:  # which errors there are depends on the client's version; each means no
+    except Exception:  # the error types depend on the client's version
         return False
     return True

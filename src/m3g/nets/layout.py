@@ -1,4 +1,4 @@
-"""How images lie in an array: channels first, channels last, or without channels."""
+"""Layout of images in an array: channels first, channels last, or without channels."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SMALLEST_SIDE = 8
 
 
 def image_shape(shape: Sequence[int]) -> tuple[int, int, int] | None:
-    """(channels, height, width) of a sample that looks like an image, else None; without channels only squares do.
+    """Return (channels, height, width) of a sample shaped like an image, else None; without channels only squares.
 
     Example:
         >>> image_shape((3, 32, 24)), image_shape((32, 24, 3)), image_shape((28, 28)), image_shape((6, 3000))
@@ -28,7 +28,7 @@ def image_shape(shape: Sequence[int]) -> tuple[int, int, int] | None:
 
 
 class ChannelsFirst(nn.Module):
-    """Images (n, height, width) or (n, height, width, channels) as an encoder of (n, channels, height, width) takes.
+    """Convert images (n, height, width) or (n, height, width, channels) to (n, channels, height, width).
 
     Example:
         >>> import torch
@@ -48,6 +48,6 @@ class ChannelsFirst(nn.Module):
 
 
 def channels_first(encoder: nn.Module, shape: Sequence[int]) -> nn.Module:
-    """The encoder for samples of this shape: itself where their channels come first."""
+    """Wrap the encoder for samples of this shape; unchanged if their channels come first."""
     found = image_shape(shape)
     return encoder if found is None or tuple(shape) == found else ChannelsFirst(encoder, shape)

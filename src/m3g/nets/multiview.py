@@ -1,4 +1,4 @@
-"""k encoders and their heads as one network: k view inputs in, embeddings (k, n, d) out."""
+"""Network of k encoders and their heads: k views in, embeddings (k, n, d) out."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ class MultiViewNet(nn.Module):
             )
 
     def features(self, views: Sequence[Tensor]) -> list[Tensor]:
-        """What the encoders give, before the heads: k tensors (n, width), the widths may differ."""
+        """Return the outputs of the encoders before the heads: k tensors (n, width) of possibly different widths."""
         return [encoder(view) for encoder, view in zip(self._per_view(self.encoders, len(views)), views)]
 
     def project(self, features: Sequence[Tensor]) -> Tensor:
-        """From features to embeddings (k, n, d), through projectors and, if there is one, the predictor."""
+        """Map features to embeddings (k, n, d) through projectors and, if there is one, the predictor."""
         projectors = self._per_view(self.projectors, len(features))
         embeddings = torch.stack([projector(part) for projector, part in zip(projectors, features)])
         return self._predict(embeddings)
@@ -54,7 +54,7 @@ class MultiViewNet(nn.Module):
         return self.project(self.features(views))
 
     def train(self, mode: bool = True) -> MultiViewNet:
-        """As for any module; an encoder that is frozen keeps to evaluation, without dropout."""
+        """Set the mode as for any module; frozen encoders stay in evaluation mode, without dropout."""
         super().train(mode)
         for encoder in self.encoders:
             if getattr(encoder, "frozen", False):
@@ -62,7 +62,7 @@ class MultiViewNet(nn.Module):
         return self
 
     def embed_view(self, view: Tensor, l: int) -> Tensor:
-        """The embedding (n, d) of one view: what a student or teacher that sees only some views needs."""
+        """Return the embedding (n, d) of one view."""
         features = self.encoders[l % len(self.encoders)](view)
         return self._predict(self.projectors[l % len(self.projectors)](features))
 

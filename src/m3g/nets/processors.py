@@ -1,7 +1,7 @@
-"""What a pretrained model asks of its inputs: its tokenizer, the size and scale of images, the rate of sounds.
+"""Preprocessing of pretrained models: tokenizer, size and scaling of images, sample rate of sounds.
 
-It is read from the files beside a model's weights into plain values, which a run keeps: new data are read in the same
-way where these files are not at hand.
+It is read from the files of the model into plain values, which are stored in the run, so that new data are preprocessed
+in the same way without these files.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from m3g import _checks
 from m3g.nets import hub
 
 TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "spiece.model")
-LONGEST = 1_000_000  # tokens: more is how transformers says that it does not know
+LONGEST = 1_000_000  # tokens; transformers uses larger values for "unknown"
 
 
 def processor_of(model: str) -> Mapping[str, Any]:
-    """The name under `model`, and what the model's files say.
+    """Return the preprocessing of a model, with its name under `model`.
 
-    Of text `tokenizer`, a tokenizer of the library `tokenizers` as JSON, `pad`, the number of its padding token, and
-    `longest`, the most tokens; of images `size`, `mean` and `std`; of sounds `rate` and `normalize`.
+    For text: `tokenizer`, a tokenizer of the library `tokenizers` as JSON, `pad`, the id of its padding token, and
+    `longest`, the maximum number of tokens. For images: `size`, `mean` and `std`. For sounds: `rate` and `normalize`.
 
     Args:
         model: a name on the hub or a local folder.
@@ -40,20 +40,20 @@ def processor_of(model: str) -> Mapping[str, Any]:
         file = _file(model, name, offline)
         if file is not None:
             content = json.loads(file.read_text(encoding="utf-8"))
-            # a processor of several kinds holds one entry for each
+            # A processor of several kinds has one entry for each.
             for part in (content, content.get("image_processor") or {}, content.get("feature_extractor") or {}):
                 found |= {**of_images(part), **_of_sounds(part)}
     return found
 
 
 def _file(model: str, name: str, offline: bool) -> Path | None:
-    """A file of the model; None where it has none of this name."""
+    """Return a file of the model; None if it has none of this name."""
     if Path(model).is_dir():
         return Path(model, name) if Path(model, name).is_file() else None
     client = _checks.extra("huggingface_hub", "train")
     try:
         return Path(client.hf_hub_download(model, name, local_files_only=offline))
-    except (OSError, ValueError):  # no such file, or no such model, which the absence of config.json tells
+    except (OSError, ValueError):  # no such file; a missing config.json means no such model
         return None
 
 
@@ -74,7 +74,8 @@ def _of_text(model: str, offline: bool) -> dict[str, Any]:
 
 
 def of_images(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Side, mean and deviation of images with values from 0 to 1, of a model's settings of image processing.
+    """Return side, mean and standard deviation of images with values from 0 to 1, from a model's image processing
+    settings.
 
     Example:
         >>> of_images({"size": {"shortest_edge": 256}, "crop_size": 224, "image_mean": [0.5], "image_std": [0.25]})

@@ -1,4 +1,4 @@
-"""Encoders by name, for the command line and for files of settings."""
+"""Registry of encoders by name, for the command line and settings files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _of_image(shape: Shape) -> dict[str, int]:
     return {"in_channels": (image_shape(shape) or shape)[0]}
 
 
-# the arguments of an encoder's constructor that follow from the shape of a view
+# Arguments of the constructors that are determined by the shape of a view.
 FITTED: dict[str, Callable[[Shape], dict[str, int]]] = {
     "mlp": lambda shape: {"in_features": math.prod(shape)},
     "linear": lambda shape: {"in_features": math.prod(shape)},
@@ -42,7 +42,7 @@ def _fitted(kind: str, shape: Shape) -> dict[str, int]:
 
 
 def describe() -> list[tuple[str, str, str]]:
-    """One row (name, summary, options) per encoder.
+    """Return one row (name, summary, options) per encoder.
 
     Example:
         >>> describe()[3]
@@ -52,7 +52,7 @@ def describe() -> list[tuple[str, str, str]]:
 
 
 def options(name: str) -> list[str]:
-    """The options of an encoder that a user may set; the others follow from the shape of the view.
+    """Return the options of an encoder that a user may set; the others are determined by the shape of the view.
 
     Example:
         >>> options("mlp")
@@ -66,11 +66,11 @@ def options(name: str) -> list[str]:
 def build_encoder(
     spec: Spec, *, input_shape: Sequence[int], trust: bool = False, head: Mapping[str, Any] | None = None
 ) -> nn.Module:
-    """An encoder with the attribute `out_features`, mapping (n, *input_shape) to (n, out_features).
+    """Build an encoder with the attribute `out_features`, mapping (n, *input_shape) to (n, out_features).
 
     Args:
-        spec: a name of `ENCODERS`; a mapping with the name under `kind` and the options
-            beside it; a mapping `{"class_path": "torch.nn.Linear", "init_args": {...}}`; or a ready module.
+        spec: a name of `ENCODERS`; a mapping with the name under `kind` and its options; a mapping
+            `{"class_path": "torch.nn.Linear", "init_args": {...}}`; or a module.
         input_shape: the shape of one sample of the view.
         trust: allow class paths outside m3g, torch.nn and transformers.
         head: options of the projector, for encoders whose output is the embedding.
@@ -101,7 +101,7 @@ def build_encoder(
         encoder = _call(factory, {**_fitted(kind, input_shape), **embedding, **options})
         return channels_first(encoder, input_shape) if kind in ("conv", "vit") else encoder
     if len(input_shape) == 3:
-        # Images: the model is built for the size of the data unless the user says otherwise.
+        # Images: the model is built for the size of the data unless set by the user.
         fitted = dict(zip(FITTED_CONFIG, (input_shape[-1], input_shape[0])))
         options["config"] = {**fitted, **(options.get("config") or {})}
     encoder = _call(factory, {**options, "trust": trust})

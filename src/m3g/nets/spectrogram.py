@@ -1,4 +1,4 @@
-"""An encoder of sound: a spectrogram of the whole batch, then convolutions."""
+"""Encoder of sounds: a spectrogram of the batch, then convolutions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from m3g.nets.conv import ConvNet
 
 
 class SpectrogramNet(nn.Module):
-    """The logarithm of a mel spectrogram, as an image for a small convolutional network; inputs (n, samples).
+    """Convolutional network on the logarithm of a mel spectrogram; inputs (n, samples).
 
     The spectrogram is computed on the batch, on its device: power in `bands` triangular bands, evenly spaced on the
     mel scale `2595 log10(1 + f / 700)` up to half the rate.
@@ -25,7 +25,7 @@ class SpectrogramNet(nn.Module):
         window: seconds of a window of the spectrogram.
         hop: seconds from one window to the next.
         channels: width of every block of convolutions.
-        pool: side of the grid of averages that is kept of the result.
+        pool: side of the grid of averages that is flattened.
 
     Example:
         >>> SpectrogramNet(rate=8000, channels=(16, 32), pool=2)(torch.randn(3, 4000)).shape
@@ -60,7 +60,7 @@ class SpectrogramNet(nn.Module):
         sound = nn.functional.pad(sound, (0, max(0, self.size - sound.shape[-1])))
         spectrum = torch.stft(sound, self.size, self.hop, window=self.hann.float(), center=False, return_complex=True)
         power = self.filters.float() @ spectrum.abs().square()
-        # silence is -10 below a sound of amplitude 1; the scale brings the values near 1
+        # Silence is -10 below a sound of amplitude 1; the scaling brings values near 1.
         image = (power.add(1e-5).log() / 4).to(view.dtype if view.is_floating_point() else torch.float32)
         features: Tensor = self.network(image.unsqueeze(1))
         return features
@@ -77,7 +77,7 @@ def mel_filters(bins: int, rate: int, bands: int) -> Tensor:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # about the bands filled below
         filters = bank(bins, bands, 0.0, rate / 2, rate, mel_scale="htk").T
-    # a band narrower than a bin takes the nearest one
+    # A band narrower than a bin uses the nearest one.
     for band in np.flatnonzero(filters.sum(1) == 0):
         centre = 700 * ((1 + rate / 1400) ** ((band + 1) / (bands + 1)) - 1)
         filters[band, round(centre / (rate / 2) * (bins - 1))] = 1.0

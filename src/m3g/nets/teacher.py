@@ -1,4 +1,4 @@
-"""The teacher: a slow average of the student, without its predictor."""
+"""Teacher: exponential moving average of the student, without its predictor."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from m3g.nets.multiview import MultiViewNet
 class Teacher(nn.Module):
     """Exponential moving average of a student: `teacher <- rho teacher + (1 - rho) student`.
 
-    It never gets a gradient and stays in evaluation mode, so that its targets carry no dropout noise.
+    The teacher gets no gradient and stays in evaluation mode, so that its targets have no dropout noise.
     Call `update` once per optimiser step, not once per accumulated batch.
 
     Example:
@@ -27,7 +27,7 @@ class Teacher(nn.Module):
 
     def __init__(self, student: MultiViewNet):
         super().__init__()
-        # The predictor is left out before copying: it may be large.
+        # The predictor may be large, so it is removed before copying.
         predictor, student.predictor = student.predictor, None
         try:
             self.net = copy.deepcopy(student)

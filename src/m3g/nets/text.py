@@ -1,4 +1,4 @@
-"""An encoder of text that reads bytes: no vocabulary, any language."""
+"""Encoder of text from bytes, without a vocabulary, for any language."""
 
 from __future__ import annotations
 
@@ -9,19 +9,18 @@ from m3g import _checks
 
 
 class ByteTransformer(nn.Module):
-    r"""A small transformer over the bytes of a text in UTF-8, for inputs (n, length) of bytes with 0 for padding.
+    r"""Small transformer over the UTF-8 bytes of a text, for inputs (n, length) of bytes with 0 for padding.
 
-    Bytes are embedded, a convolution of width `2 * stride` joins `stride` of them to a token, `depth` layers of
-    self-attention follow, and the tokens that are not padding are averaged. Text that is all padding becomes the
-    encoding of an empty text.
+    Bytes are embedded, a convolution of width `2 * stride` merges `stride` of them into a token, `depth` layers of
+    self-attention follow, and all tokens except padding are averaged. An empty text has its own encoding.
 
     Args:
-        length: bytes of a text; longer ones are cut.
+        length: bytes of a text; longer ones are truncated.
         width: features of a token and of the output.
         depth: layers of self-attention; 0 for none, which is fast.
         heads: attention heads of a layer; they divide the width.
-        stride: bytes that become one token.
-        dropout: share of features that training drops.
+        stride: bytes per token.
+        dropout: dropout rate.
 
     Example:
         >>> text = torch.tensor([list(b"red."), list(b"ok\0\0")])
@@ -60,7 +59,7 @@ class ByteTransformer(nn.Module):
     def forward(self, view: Tensor) -> Tensor:
         text = view.long()[:, : self.length]
         tokens = -(-text.shape[1] // self.stride)
-        # the last token sees as many bytes as the first
+        # The last token covers as many bytes as the first.
         text = nn.functional.pad(text, (0, (tokens + 1) * self.stride - text.shape[1]))
         hidden = self.join(self.bytes(text).transpose(1, 2)).transpose(1, 2) + self.positions[:tokens]
         keep = text[:, : tokens * self.stride].unflatten(1, (tokens, self.stride)).ne(0).any(2)

@@ -1,4 +1,4 @@
-"""A finished run as one self-contained HTML page, and several runs beside each other."""
+"""Self-contained HTML report of a finished run, and comparison of several runs."""
 
 from m3g.report.compare import Measured, comparison, differences
 from m3g.report.facts import RunFacts, collect

@@ -1,4 +1,4 @@
-"""Several runs beside each other: means over seeds, intervals, and paired differences."""
+"""Comparison of runs: means over seeds, intervals, and paired differences."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ SHARES = ("linear_", "knn_", "recall_", "polymatching", "paper_probe", "few_shot
 SMALLER_IS_BETTER = ("median_rank", "alignment", "uniformity")
 SEEDS = ("seed", "data_options.seed", "data_options.split_seed")
 MOST_SETTINGS = 3  # in the name of an arm
-Z = 1.959964  # of a 95 % interval
+Z = 1.959964  # normal quantile of a 95 % interval
 Table = tuple[list[str], list[list[str]]]
 
 
 @dataclass
 class Measured:
-    """A run that was measured.
+    """Scores of an evaluated run.
 
     Attributes:
-        name: what to call it.
+        name: displayed name.
         numbers: by the names of `METRICS`.
-        num_test: on how many test objects they rest.
-        settings: under names with points.
-        rows: per measure, what each test row contributes, by its number.
+        num_test: number of test objects.
+        settings: by dotted name.
+        rows: per measure, the contribution of each test row, by row number.
     """
 
     name: str
@@ -42,14 +42,14 @@ class Measured:
 
 
 def interval(share: float, n: int) -> tuple[float, float]:
-    """Wilson's 95 % interval of a share measured on n objects.
+    """Return Wilson's 95 % interval of a fraction measured on n objects.
 
     >>> [round(bound, 3) for bound in interval(0.9, 100)]
     [0.826, 0.945]
     """
     centre = (share + Z**2 / (2 * n)) / (1 + Z**2 / n)
     half = Z / (1 + Z**2 / n) * (share * (1 - share) / n + Z**2 / (4 * n**2)) ** 0.5
-    # At the ends the bound is exact; rounding must not move it.
+    # The bounds 0 and 1 are exact and must not be affected by rounding.
     return 0.0 if share <= 0 else max(0.0, centre - half), 1.0 if share >= 1 else min(1.0, centre + half)
 
 
@@ -58,7 +58,7 @@ def is_share(name: str) -> bool:
 
 
 def cell(name: str, value: float | None, n: int) -> str:
-    """A number of the table: shares in percent with their interval."""
+    """Format a number of the table: fractions in percent with their interval."""
     if value is None:
         return "—"
     if not is_share(name):
@@ -68,7 +68,7 @@ def cell(name: str, value: float | None, n: int) -> str:
 
 
 def arms(runs: Sequence[Measured]) -> dict[str, list[Measured]]:
-    """Runs that differ only in their seed belong to one arm; an arm of several is called by what sets it apart."""
+    """Group runs that differ only in their seed into arms, named after the settings that distinguish them."""
     groups: list[list[Measured]] = []
     for run in runs:
         mine = next((group for group in groups if _same(group[0], run)), None)
@@ -92,13 +92,13 @@ def arms(runs: Sequence[Measured]) -> dict[str, list[Measured]]:
 
 
 def _same(one: Measured, other: Measured) -> bool:
-    """Whether two runs differ in their seed and in nothing else."""
+    """Return whether two runs differ only in their seed."""
     settings = [{name: value for name, value in run.settings.items() if name not in SEEDS} for run in (one, other)]
     return bool(one.settings) and settings[0] == settings[1] and one.seeds != other.seeds
 
 
 def comparison(runs: Sequence[Measured]) -> Table:
-    """Head and rows of the table of arms: means over seeds, with Student's 95 % interval; of one run Wilson's."""
+    """Return the table of arms: means over seeds with Student's 95 % interval; Wilson's for a single run."""
     found = arms(runs)
     names = [name for name in METRICS if any(name in run.numbers for run in runs)]
     return ["measure", *found], [[name, *(_arm_cell(name, group) for group in found.values())] for name in names]
@@ -115,8 +115,8 @@ def _arm_cell(name: str, group: list[Measured]) -> str:
 
 
 def differences(runs: Sequence[Measured]) -> Table:
-    """Every arm minus the first, paired: over the seeds that both have where there are two of them or more, else over
-    the test rows of a seed that both have. No rows where nothing can be paired.
+    """Return the paired differences of every arm from the first: over common seeds if there are two or more, otherwise
+    over the test rows of a common seed. No rows if nothing can be paired.
     """
     (first, ours), *others = arms(runs).items()
     head = ["measure", *(f"{name} minus {first}" for name, _ in others)]
@@ -142,7 +142,7 @@ def _difference_cell(name: str, group: list[Measured], base: list[Measured]) -> 
 
 
 def difference(name: str, group: list[Measured], base: list[Measured]) -> tuple[Difference | None, str]:
-    """The paired difference of a measure between two arms, and over what it was paired; None where it cannot be."""
+    """Return the paired difference of a measure between two arms and the unit of pairing; None if it is undefined."""
     ours, theirs = ({run.seeds: run for run in arm if run.numbers.get(name) is not None} for arm in (group, base))
     common = [seeds for seeds in ours if seeds in theirs]
     if len(common) > 1:
@@ -156,11 +156,11 @@ def difference(name: str, group: list[Measured], base: list[Measured]) -> tuple[
 
 
 NOTE = (
-    "Shares are in percent. In brackets is a 95 % interval: of several runs that differ only in their seed Student's, "
-    "over the seeds; of one run Wilson's, over the test objects, which tells what other test objects would change, not "
-    "what another seed of training would."
+    "Fractions are in percent. Brackets contain 95 % intervals: Student's over seeds for several runs that differ only "
+    "in their seed; Wilson's over test objects for a single run, which covers the choice of test objects but not the "
+    "seed of training."
 )
 PAIRED = (
-    "Paired differences with their 95 % interval: Student's over the seeds that both arms have, or with one seed the "
-    "bootstrap over the test rows. “Open” where the interval holds 0."
+    "Paired differences with their 95 % interval: Student's over common seeds, or with one seed the bootstrap over the "
+    "test rows. “Open” means that the interval includes 0."
 )

@@ -1,4 +1,4 @@
-"""What a page tells of a run: read from its folder, and computed from its network and data."""
+"""Content of a report: read from the run folder and computed from its network and data."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from m3g.training.runs.export import read_recipe
 from m3g.training.runs.folder import Run
 from m3g.training.settings.config import flat
 
-MOST_POINTS = 1200  # of the map, over all views
+MOST_POINTS = 1200  # of the map, in all views together
 MATCHED = 16  # objects in the couplings
 
 
 @dataclass
 class RunFacts:
-    """A run, ready to be shown; every text in it is the user's and must be escaped.
+    """Content of the report of a run; all texts come from the user and must be escaped.
 
-    `chance` and `raw` have the names of `numbers`: what guessing gives, and what probes on the inputs give.
+    `chance` and `raw` have the names of `numbers`: the values of chance and of probes on the inputs.
     """
 
     name: str
@@ -58,7 +58,7 @@ class RunFacts:
 
 
 def read_results(run: str | os.PathLike[str]) -> dict[str, Any]:
-    """The content of `results.json`, refused where it is no such file."""
+    """Read and validate `results.json`."""
     folder = Run.of(run)
     folder.open()
     if not folder.results.is_file():
@@ -72,25 +72,25 @@ def read_results(run: str | os.PathLike[str]) -> dict[str, Any]:
             f"{folder.results} must have {error}, got none: it is older than this version, use m3g evaluate."
         ) from error
     except (ValueError, TypeError) as error:
-        raise ValueError(f"{folder.results} must be what m3g evaluate wrote, but it is damaged ({error}).") from error
+        raise ValueError(f"{folder.results} must be written by m3g evaluate, but it is damaged ({error}).") from error
 
 
 def read_rows(run: str | os.PathLike[str]) -> dict[str, dict[int, float]]:
-    """Per measure, what each test row contributes to it, by its number; empty where an evaluation left no such file."""
+    """Return, per measure, the contribution of each test row by its number; empty if the run has no such file."""
     lines = Table(Run(run).rows).rows()
     names = [name for name in (lines[0] if lines else {}) if name != "row"]
     return {name: {int(line["row"]): line.get(name, math.nan) for line in lines} for name in names}
 
 
 def measured(run: str | os.PathLike[str], name: str) -> Measured:
-    """What `m3g compare` needs of a run, read from its folder."""
+    """Read the scores of a run for `m3g compare`."""
     results = read_results(run)
     settings = flat(Run.of(run).open().to_dict())
     return Measured(name, results["numbers"], results["num_test"], settings, read_rows(run))
 
 
 def collect(run: str | os.PathLike[str], *, trust: bool = False) -> RunFacts:
-    """Everything that the page shows of a run; embeds its test split with the trained and an untrained network."""
+    """Collect the content of the report; embeds the test split with the trained and an untrained network."""
     folder = Run.of(run)
     results = read_results(run)
     test = embed_run(run, "test", trust=trust)
@@ -126,7 +126,7 @@ def _untrained(run: str | os.PathLike[str], trust: bool) -> Embedded:
 
 
 def _coupling(test: Embedded) -> list[list[float]]:
-    """n P of the first two views, for some test objects that have the first three views (or two, if there are two)."""
+    """n P of the first two views, for some test objects with the first three views (or two, if there are two)."""
     k = min(3, len(test.views))
     rows = test.present[:k].all(0).nonzero().flatten()[:MATCHED]
     if len(rows) < 2:
@@ -138,7 +138,7 @@ def _coupling(test: Embedded) -> list[list[float]]:
 
 
 def _map(test: Embedded) -> dict[str, Any]:
-    """Places of test points in the plane by t-SNE, one object after the other, all its views."""
+    """Return positions of test points in the plane by t-SNE, grouped by object."""
     assert test.embeddings is not None
     assert test.index is not None
     units = normalize(test.embeddings.double(), dim=-1)
@@ -161,7 +161,7 @@ def _map(test: Embedded) -> dict[str, Any]:
 
 
 def _errors(units: Tensor, there: Tensor) -> list[float]:
-    """1 - |mean of an object's unit vectors|²: 0 where its views coincide, near 1 where they point anywhere."""
+    """1 - |mean of an object's unit vectors|²: 0 if its views coincide, near 1 if they are unrelated."""
     weight = there.double().unsqueeze(-1)
     mean = (units * weight).sum(0) / weight.sum(0)
     return [round(float(value), 4) for value in (1 - mean.square().sum(-1)).clamp(0, 1)]

@@ -1,4 +1,4 @@
-"""The page: HTML with its style, script and data inside, which fetches nothing."""
+"""HTML page with embedded style, script and data, without external requests."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from m3g.evaluation import METRICS
 from m3g.report.compare import NOTE, PAIRED, Measured, cell, comparison, differences, is_share
 from m3g.report.facts import RunFacts
 
-# of the environment: shown elsewhere, and paths of the machine, which a page for others need not have
+# Fields of the environment that are shown elsewhere, and machine paths, which a shared page should not contain.
 NOT_LISTED = ("command", "directory", "directory_from_run")
 
 
 def page(runs: Sequence[RunFacts]) -> str:
-    """One HTML page of runs. What comes from the user is text: escaped here, or set as text by the script."""
+    """Return one HTML page of runs. User text is escaped here, or set as text by the script."""
     files = resources.files("m3g.report") / "files"
     template, style, script = (
         (files / name).read_text(encoding="utf-8") for name in ("page.html", "page.css", "page.js")
@@ -81,7 +81,7 @@ def _run(run: RunFacts, number: int) -> str:
     command = str(run.environment.get("command", ""))
     facts = [[str(name), json.dumps(value)] for name, value in run.environment.items() if name not in NOT_LISTED]
     return f"""<section><h2>{escape(run.name)}</h2>
-<p>To repeat it: <code>{escape(command)}</code>, or save the settings below as a file and use
+<p>To reproduce it: <code>{escape(command)}</code>, or save the settings below as a file and use
 <code>m3g train --config FILE</code>.</p>
 <details><summary>Settings</summary><pre>{escape(run.config)}</pre></details>
 <details><summary>Environment</summary>{_table(["what", "value"], facts)}</details>
@@ -101,7 +101,7 @@ def _run(run: RunFacts, number: int) -> str:
 
 
 def _missing(found: Mapping[str, Any]) -> str:
-    """What is left when entries of the test rows are absent."""
+    """Return the section on missing entries of the test rows."""
     if not found:
         return ""
     titles = {"linear": "probe", "linear_raw": "probe, raw", "recall_at_1": "found first"}
@@ -114,8 +114,8 @@ def _missing(found: Mapping[str, Any]) -> str:
     return (
         "<h3>When views go missing</h3>"
         + _table(["absent entries", *(titles[name] for name in names)], rows)
-        + "<p class=note>In percent. The probe is fitted on the training rows as they are and sees what is left of a "
-        "test row; found first is the row in a view that is absent, by the mean of those that are left.</p>"
+        + "<p class=note>In percent. The probe is trained on complete training rows and tested on the remaining views; "
+        "found first is R@1 in a missing view, with the mean of the remaining views as query.</p>"
     )
 
 
@@ -140,7 +140,7 @@ def _chance(run: RunFacts, name: str) -> str:
 
 
 def _matrix(values: Sequence[Sequence[float]], names: Sequence[str], *, diagonal: bool) -> str:
-    """A view with itself stays empty without `diagonal`: a point finds itself."""
+    """Format a matrix between views; the cells of a view with itself stay empty without `diagonal`."""
     head = "<th></th>" + "".join(f"<th>{escape(str(name))}</th>" for name in names)
     body = ""
     for l, (name, row) in enumerate(zip(names, values)):

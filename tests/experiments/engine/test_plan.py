@@ -69,7 +69,7 @@ def test_the_shipped_digits_take_as_many_steps_as_m3g_train():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["epsilon", "--methods", "m3g"], "--methods must be left out for epsilon"),
+        (["epsilon", "--methods", "m3g"], "--methods must be omitted for epsilon"),
         (["domainnet", "--plan", "--collect"], "must be given one at a time, got --plan --collect"),
         (["domainnet", "--run", "0123"], "--run must be the id of a run of the plan"),
         (["domainnet", "--jobs", "0"], "--jobs must be a whole number of at least 1, got 0"),

@@ -93,7 +93,7 @@ def test_a_run_without_a_list_is_named(tmp_path, capsys):
     run = fit.train(small(mismatch=False, loop={"epochs": 1, "max_steps": 1}), tmp_path / "run")
     capsys.readouterr()
     assert main(["audit", str(run.path)]) == 2
-    assert "run must be one that was trained with --mismatch" in capsys.readouterr().err
+    assert "run must have been trained with --mismatch" in capsys.readouterr().err
     assert main(["audit", str(tmp_path / "nothing")]) == 2
 
 
@@ -102,7 +102,7 @@ def test_an_empty_list_is_an_empty_table(run, tmp_path, capsys):
     (clean / "mismatch.csv").write_text("row,view,reliability,log_odds\n7,pixels,0.9,2.2\n")
     assert main(["audit", str(clean), "--out", str(tmp_path / "none.csv")]) == 0
     assert (tmp_path / "none.csv").read_text().startswith("row,view,reliability,likely row")
-    assert "no entry is more likely wrong than right" in capsys.readouterr().err
+    assert "no entry is more likely wrong than correct" in capsys.readouterr().err
 
 
 def test_a_cost_finds_the_row_by_its_query():

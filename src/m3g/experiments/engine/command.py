@@ -19,7 +19,7 @@ from m3g.experiments.sources.files import MissingData
 
 
 def reproduce(args: Any) -> int:
-    """Plan, run, collect, or write the scripts for a cluster; returns the exit code."""
+    """Plan, run, collect, or write cluster scripts; return the exit code."""
     if args.experiment == "summary":
         return _summary(args)
     asked = [f"--{name}" for name in ("plan", "run", "collect", "slurm") if getattr(args, name)]
@@ -64,16 +64,16 @@ def reproduce(args: Any) -> int:
 
 
 def _extend(experiment: Experiment, file: str | None, source: Path | None, store: Store) -> set[str]:
-    """Register the user's own data sets and losses; the names in the file of `--add`."""
+    """Register the user's data sets and losses; return the names in the file of `--add`."""
     if experiment.extend is None:
         if file is not None:
-            raise ValueError(f"--add must be left out for {experiment.name}, got {file!r}: views takes it.")
+            raise ValueError(f"--add must be omitted for {experiment.name}, got {file!r}: only views accepts it.")
         return set()
     return experiment.extend(file, source, store.data)
 
 
 def wanted(experiment: Experiment, args: Any, added: set[str]) -> Request:
-    """The request in the arguments, validated."""
+    """Validate the request in the arguments."""
     checks.one_of("--scale", args.scale, experiment.seeds)
     if args.seeds is not None:
         checks.positive_int("--seeds", args.seeds)
@@ -82,7 +82,7 @@ def wanted(experiment: Experiment, args: Any, added: set[str]) -> Request:
         ("sets", args.sets, experiment.sets(args.scale)),
     ):
         if given and not known:
-            raise ValueError(f"--{option} must be left out for {experiment.name}, which has no choice, got {given}.")
+            raise ValueError(f"--{option} must be omitted for {experiment.name}, got {given}: it is not supported.")
         for name in given or ():
             checks.one_of(f"--{option}", name, known)
     return Request(args.scale, args.seeds or 0, args.methods, args.sets, added or None)
@@ -91,7 +91,7 @@ def wanted(experiment: Experiment, args: Any, added: set[str]) -> Request:
 def prepare_sets(
     experiment: Experiment, specs: Sequence[RunSpec], scale: str, source: Path | None, target: Path
 ) -> dict[str, str]:
-    """Make the files that the runs read; returns the data sets that are missing, and why."""
+    """Create the files that the runs read; return the missing data sets with the reasons."""
     used = {spec.labels.get("data") for spec in specs}
     missing = {}
     for name, prepare in experiment.sets(scale).items():
@@ -136,7 +136,7 @@ def _plan(
 
 
 def _slurm(specs: Sequence[RunSpec], store: Store, args: Any) -> None:
-    """The scripts of a job array; each task is this command with `--run`."""
+    """Write the scripts of a job array; each task is this command with `--run`."""
     command = [sys.executable, "-m", "m3g", "reproduce", args.experiment, "--scale", args.scale]
     command += ["--out", str(store.path.resolve())]
     command += [] if args.data is None else ["--data", str(Path(args.data).resolve())]
@@ -150,7 +150,7 @@ def _slurm(specs: Sequence[RunSpec], store: Store, args: Any) -> None:
 
 
 def _summary(args: Any) -> int:
-    """One page of what is finished in the folders of all experiments."""
+    """Write one page of the finished results of all experiments."""
     folder = Path(args.out or "runs")
     print(summary(folder))
     print(f"page        {folder / 'summary.md'}")

@@ -1,4 +1,4 @@
-"""The plan of an experiment: one YAML per run, and what the runs will take."""
+"""Plan of an experiment: one YAML per run, and the expected time and memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from m3g.training.loop.build import build_loss, subsets
 from m3g.training.runs.files import write_json, write_text
 from m3g.training.settings.config import Config
 
-# Training rows of the sets whose files are not here to be counted, or that ship with the package.
+# Training rows of sets whose files are not available for counting, or that are embedded.
 ROWS = {"images": 1_281_167, "domains": 409_832 // 6, "signals": 710_000, "multiple-features": 1400}
 MANY_NODES = ("images", "domains")  # what the paper trains on
 NODES, GPUS = 4, 8
@@ -30,7 +30,7 @@ SMALL_STEP = 0.05  # seconds; a guess for a step of a small network on a GPU
 
 
 def write_plan(specs: Sequence[RunSpec], store: Store, data: Path) -> None:
-    """`plan/ID.yaml` for every run, and `plan.json` with labels and candidates."""
+    """Write `plan/ID.yaml` for every run, and `plan.json` with labels and candidates."""
     store.plan.mkdir(parents=True, exist_ok=True)
     for spec in specs:
         settings = place_files(spec.settings, data)
@@ -54,11 +54,11 @@ def write_plan(specs: Sequence[RunSpec], store: Store, data: Path) -> None:
 def planned(
     experiment: Experiment, results: list[Result], request: Request, specs: Sequence[RunSpec] | None = None
 ) -> list[Result]:
-    """The results that belong to today's plan, of all methods and as many seeds as there are.
+    """Return the results that belong to the current plan, of all methods and any number of seeds.
 
-    Settings of an older grid must not share a table with those of this one. Labels are the plan's: a run may have been
-    done under another one. `specs` are the runs of `request` if they are planned already; they are reused where all
-    results may be among them.
+    Settings of an older grid must not share a table with the current ones. Labels are those of the plan, because a run
+    may have been executed under another one. `specs` are the planned runs of `request`; they are reused if all results
+    may be among them.
     """
     labels = [row["labels"] for row in results]
     found = max((label["seed"] for label in labels if label.get("stage") != "grid" and "seed" in label), default=0)
@@ -71,11 +71,11 @@ def planned(
 
 
 def loss_cost(config: Config, k: int, n: int) -> tuple[float, float]:
-    """Bytes and floating-point operations of the loss in one step and process, in its student–teacher form or not.
+    """Return bytes and floating-point operations of the loss in one step and process, with or without a teacher.
 
-    M3G solves a problem of n^s tuples for every subset of s views (s = k where that is quick), s of them if every view
-    in turn is the teacher's, and each sweep touches every tuple s times; the memory is that of the tuples, were they
-    all held (the factored solver holds less). The others compare n x n points.
+    M3G solves a problem of n^s tuples for every subset of s views (s = k if that is fast), s of them if every view in
+    turn comes from the teacher, and each sweep visits every tuple s times. The memory is that of all tuples (the
+    factored solver requires less). The other losses compare n x n points.
     """
     loss = build_loss(config)
     if loss.visits_all_tuples:
@@ -89,7 +89,7 @@ def loss_cost(config: Config, k: int, n: int) -> tuple[float, float]:
 
 
 def views_of(config: Mapping[str, Any]) -> int:
-    """How many views a configuration has, without opening its data."""
+    """Return the number of views of a configuration without opening its data."""
     options = config.get("data_options", {})
     if "held_out" in options:
         known = {"fonts": 5, "pacs_edges": 4}.get(Path(str(options.get("path", ""))).stem, 6)
@@ -102,12 +102,12 @@ def views_of(config: Mapping[str, Any]) -> int:
 
 
 def points_of(config: Mapping[str, Any]) -> int:
-    """Points per step and process."""
+    """Return the number of points per step and process."""
     return int(config.get("data_options", {}).get("batch_size", 64))
 
 
 def steps_of(config: Mapping[str, Any]) -> int:
-    """Optimiser steps of a run."""
+    """Return the number of optimiser steps of a run."""
     options, loop, data = config.get("data_options", {}), config.get("loop", {}), config.get("data", Config.data)
     if loop.get("max_steps"):
         return int(loop["max_steps"])
@@ -119,7 +119,7 @@ def steps_of(config: Mapping[str, Any]) -> int:
 def describe(
     experiment: Experiment, specs: Sequence[RunSpec], request: Request, results: dict[str, Result]
 ) -> list[str]:
-    """Count, steps, hours, and what each loss takes at most."""
+    """Describe the number of runs, steps, hours, and the maximum cost of each loss."""
     done = [spec for spec in specs if spec.id in results]
     left = [spec for spec in specs if spec.id not in results]
     lines = [

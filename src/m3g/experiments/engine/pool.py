@@ -1,4 +1,4 @@
-"""Doing the runs of a plan: one, or all of them in a local pool whose workers may die."""
+"""Execution of the runs of a plan: one, or all of them in a local pool whose workers may die."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RESTARTS = 20  # dead workers that a pool replaces before it gives up
 
 
 def do_run(experiment: Experiment, spec: RunSpec, store: Store, data: Path, *, keep: bool = False) -> str:
-    """Do one run unless it is finished; says what happened: `done`, `finished` before, `busy` elsewhere, `waiting`."""
+    """Execute one run unless it is finished; return `done`, `finished` before, `busy` elsewhere, or `waiting`."""
     if store.finished(spec.id):
         return "finished"
     results = store.results() if spec.candidates else {}
@@ -28,7 +28,7 @@ def do_run(experiment: Experiment, spec: RunSpec, store: Store, data: Path, *, k
         return "waiting"
     together = int(os.environ.get("WORLD_SIZE", "1")) > 1
     if together and int(os.environ["RANK"]) > 0:
-        # the first process of a torchrun has the claim and writes the result; the others only train
+        # The first process of a torchrun has the claim and writes the result; the others only train.
         with contextlib.suppress(ShareDone):
             settings = place_files(spec.resolved(spec.choose(results)), data)
             experiment.work(settings, store.folder(spec.id) / "work", data)
@@ -71,7 +71,7 @@ def do_all(
     keep: bool = False,
     pause: float = 0.5,
 ) -> dict[str, str]:
-    """Do the runs that are left, in order, waiting for those that others do; returns the errors by id."""
+    """Execute the runs that are left, in order, waiting for those of other processes; return the errors by id."""
     errors: dict[str, str] = {}
     left = list(specs)
     while left:
@@ -81,7 +81,7 @@ def do_all(
                 state = do_run(experiment, spec, store, data, keep=keep)
             except KeyboardInterrupt:
                 raise
-            except Exception as error:  # one bad run must not end the others; it is told at the end
+            except Exception as error:  # one failed run must not stop the others; reported at the end
                 errors[spec.id] = "".join(traceback.format_exception_only(error)).strip()
                 store.failed(spec.id, traceback.format_exc())
                 state = "failed"
@@ -115,9 +115,9 @@ def run_pool(
     added: str | None = None,
     tell: Callable[[str], None] = print,
 ) -> dict[str, str]:
-    """Do all runs with `jobs` processes and one progress display; a worker that is killed is replaced.
+    """Execute all runs with `jobs` processes and one progress display; killed workers are replaced.
 
-    `added` is the file of the user's own data sets and losses, which every worker needs.
+    `added` is the file of the user's data sets and losses, which every worker requires.
     """
     if jobs == 1:
         with Progress(specs, store, tell) as progress:
@@ -156,7 +156,7 @@ def run_pool(
 
 
 class Progress:
-    """One display for all workers: a bar in a terminal, a line now and then elsewhere."""
+    """Progress display for all workers: a bar in a terminal, occasional lines elsewhere."""
 
     def __init__(self, specs: Sequence[RunSpec], store: Store, tell: Callable[[str], None]) -> None:
         self.ids, self.store, self.tell = [spec.id for spec in specs], store, tell
@@ -196,7 +196,7 @@ class Progress:
 
 
 def one_thread() -> None:
-    """Small tensors gain nothing from more threads, and results are to be the same on every machine."""
+    """Use one thread: small tensors gain nothing from more, and results are then the same on every machine."""
     import torch
 
     os.environ.setdefault("OMP_NUM_THREADS", "1")

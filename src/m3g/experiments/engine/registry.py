@@ -1,4 +1,4 @@
-"""Experiments by name. To add one, write a module with an `EXPERIMENT` and give it a line here."""
+"""Registry of experiments by name. To add one, write a module with an `EXPERIMENT` and add a line here."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from m3g import _values as checks
 
-if TYPE_CHECKING:  # the command line lists the names without loading torch
+if TYPE_CHECKING:  # the command line lists the names without importing torch
     from m3g.experiments.engine.spec import Experiment
 
 # name: (module below m3g.experiments, what it measures)
@@ -17,11 +17,11 @@ MODULES = {
     "eeg": ("eeg.runs", "a few labels on signals of six channels (Table 3)"),
     "epsilon": ("images.epsilon", "accuracy against epsilon (Figure 4)"),
     "cost": ("images.cost", "circular variance against circular standard deviation (Table 4)"),
-    "overhead": ("overhead", "share of the loss in a training step (Figure 5)"),
+    "overhead": ("overhead", "fraction of a training step spent in the loss (Figure 5)"),
     "iterations": ("iterations", "steps to tolerance against epsilon, Sinkhorn and Newton"),
     "branches": ("images.branches", "accuracy and memory against the number of student views"),
-    "default-set": ("default_set", "M3G and pairwise InfoNCE on the six-view digits, grids of one size"),
-    "mismatch": ("mismatch.runs", "entries of other objects among the six-view digits: found, and their cost"),
+    "default-set": ("default_set", "M3G and pairwise InfoNCE on the six-view digits, grids of equal size"),
+    "mismatch": ("mismatch.runs", "detection and cost of mismatches among the six-view digits"),
     "synergy": ("synergy.runs", "what only all views together determine: multiway and pairwise losses"),
     "views": ("views.runs", "k-view losses on real sets of 2 to 12 views, each in its best setting"),
 }

@@ -1,4 +1,4 @@
-"""A job array for Slurm: one script, each task one run, which continues after a preemption."""
+"""Job array for Slurm: one script, each task one run, which continues after preemption."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ LARGEST_ARRAY = 1000  # Slurm's own limit (MaxArraySize) is 1001 unless a cluste
 def write_scripts(
     specs: Sequence[RunSpec], store: Store, command: Sequence[str], *, nodes: int, gpus: int, hours: float
 ) -> list[Path]:
-    """`slurm.sh`, and `submit.sh`, which submits it for each stage; a grid comes before the runs that choose from it.
+    """Write `slurm.sh`, and `submit.sh`, which submits it for each stage; a grid precedes the runs that depend on it.
 
-    `command` is `m3g reproduce NAME ...` without what says what to do; the script adds `--run ID`. The ids of a stage
-    stand in a file, one per line: task i of the array takes line i. Slurm sends a task that is preempted, or whose node
-    fails, back to the queue; it then continues from its checkpoint. Lightning's own requeueing would send it a second
-    time and is not used: a task is started by plain `srun` or torchrun, whose processes do not listen to Slurm.
+    `command` is `m3g reproduce NAME ...` without an action; the script adds `--run ID`. The ids of a stage are in a
+    file, one
+    per line: task i of the array executes line i. Slurm requeues a task that is preempted, or whose node fails; it then
+    continues from its checkpoint. Lightning's own requeueing would submit it a second time and is not used: tasks are
+    started by plain `srun` or torchrun, whose processes ignore signals of Slurm.
     """
     stages: list[list[str]] = [[], [], []]
     for spec in specs:
         stages[bool(spec.candidates) + bool(spec.then)].append(spec.id)
-    arrays: list[dict[str, int]] = []  # of every stage: the files and how many ids they have
+    arrays: list[dict[str, int]] = []  # per stage: the files and their numbers of ids
     for number, ids in enumerate(filter(None, stages)):
         parts = [ids[start : start + LARGEST_ARRAY] for start in range(0, len(ids), LARGEST_ARRAY)]
         names = [f"stage{number}.txt" if len(parts) == 1 else f"stage{number}-{i}.txt" for i in range(len(parts))]
@@ -69,7 +70,7 @@ def _script(folder: Path, command: Sequence[str], *, nodes: int, gpus: int, hour
     if nodes * max(gpus, 1) == 1:
         lines.append(f'exec {words} --run "$id"')
     else:
-        # One torchrun per node; they meet at a port of the first node that the job's number makes its own.
+        # One torchrun per node; they connect at a port of the first node derived from the job id.
         program = " ".join(shlex.quote(word) for word in command[1:]) if command[0] == sys.executable else words
         lines += [
             'first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
@@ -83,7 +84,7 @@ def _script(folder: Path, command: Sequence[str], *, nodes: int, gpus: int, hour
 
 def _submit(folder: Path, arrays: Sequence[Mapping[str, int]]) -> str:
     lines = ["#!/bin/bash", "# Submit every stage; a stage starts when the one before it is done.", "set -euo pipefail"]
-    lines.append("after=()  # below in a form that old versions of bash take for an empty list too")
+    lines.append("after=()  # expanded below in a form that old versions of bash accept for an empty list")
     script = shlex.quote(str(folder / "slurm.sh"))
     for files in arrays:
         lines.append("jobs=")

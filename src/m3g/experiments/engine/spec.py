@@ -1,4 +1,4 @@
-"""An experiment as a list of runs, each a configuration with an id derived from its content."""
+"""Experiment as a list of runs, each a configuration with an id derived from its content."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ Result = dict[str, Any]
 
 
 class ShareDone(Exception):
-    """A process other than the first of a torchrun has finished its part of the training and measures nothing."""
+    """Raised after the training in all processes of a torchrun except the first, which evaluates."""
 
 
 class Frozen(dict[str, Any]):
-    """A dictionary that cannot be changed.
+    """Immutable dictionary.
 
     Example:
         >>> frozen({"seed": [1, {"a": 2}]})["seed"] = 3
@@ -39,14 +39,14 @@ class Frozen(dict[str, Any]):
 
 
 def frozen(content: Any) -> Any:
-    """Nested settings that cannot be changed: lists become tuples, which give the same id."""
+    """Freeze nested settings; lists become tuples, which give the same id."""
     if isinstance(content, Mapping):
         return Frozen({name: frozen(value) for name, value in content.items()})
     return tuple(frozen(value) for value in content) if isinstance(content, (list, tuple)) else content
 
 
 def thawed(content: Any) -> Any:
-    """A copy of frozen settings that may be changed."""
+    """Return a mutable copy of frozen settings."""
     if isinstance(content, Mapping):
         return {name: thawed(value) for name, value in content.items()}
     return [thawed(value) for value in content] if isinstance(content, (list, tuple)) else content
@@ -68,7 +68,7 @@ def merged(base: Mapping[str, Any], change: Mapping[str, Any]) -> Settings:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A setting that may be chosen: what it changes (`"loss_options.epsilon": 0.1`), and the runs that tried it."""
+    """A setting in a grid: its changes (`"loss_options.epsilon": 0.1`), and the runs that evaluate it."""
 
     change: Mapping[str, Any]
     tried_by: Sequence[str]
@@ -80,12 +80,12 @@ class RunSpec:
 
     Args:
         experiment: the experiment's name.
-        settings: everything that decides the result; `settings["config"]` holds the differences from the defaults of
-            `m3g train`. Files are named relative to `{data}`, so that the id is the same on every machine. A frozen
-            copy is kept.
-        labels: the run's place in the tables (`arm`, `split`, `seed`, ...); they do not change the id.
+        settings: everything that determines the result; `settings["config"]` contains the differences from the defaults
+            of `m3g train`. Files are relative to `{data}`, so that the id is the same on every machine. A frozen copy
+            is stored.
+        labels: position of the run in the tables (`arm`, `split`, `seed`, ...); they do not change the id.
         candidates: settings of which the best on validation is chosen before the run starts; empty for none.
-        then: changes tried on top of that best one; the best of them is added if it is better still.
+        then: changes evaluated on top of the best candidate; the best of them is added if it improves the score.
 
     Example:
         >>> spec = RunSpec("demo", {"config": {"seed": 1}}, {"arm": "m3g"})
@@ -116,11 +116,11 @@ class RunSpec:
 
     @property
     def needs(self) -> list[str]:
-        """The runs that must be finished before this one can start."""
+        """Return the runs that must be finished before this one."""
         return [run for candidate in (*self.candidates, *self.then) for run in candidate.tried_by]
 
     def choose(self, results: Mapping[str, Result]) -> dict[str, Any] | None:
-        """The changes whose runs are best on validation, mean over them; the first of equals. None without a choice."""
+        """Return the changes with the best mean validation score, the first of equals; None without candidates."""
         if not self.candidates:
             return None
         missing = [run for run in self.needs if run not in results]
@@ -135,7 +135,7 @@ class RunSpec:
         return {**first.change, **(second.change if score(second) > score(first) else {})}
 
     def resolved(self, changes: Mapping[str, Any] | None) -> Settings:
-        """The settings with some changes: of `config`, or of the part of the settings that they name."""
+        """Return the settings with changes of `config`, or of the part of the settings that they name."""
         settings: Settings = thawed(self.settings)
         for name, value in (changes or {}).items():
             *path, last = name.split(".")
@@ -146,17 +146,17 @@ class RunSpec:
         return settings
 
     def with_changes(self, settings: Mapping[str, Any] | None = None, /, **labels: Any) -> RunSpec:
-        """The run with some of its nested settings and labels changed."""
+        """Return the run with some of its nested settings and labels changed."""
         return replace(self, settings=merged(self.settings, settings or {}), labels={**self.labels, **labels})
 
 
 def validation(results: Iterable[Result]) -> float:
-    """Mean of the runs' `validation`; a run that diverged counts as 0."""
+    """Return the mean of the runs' `validation`; a run that diverged counts as 0."""
     return statistics.fmean(result["metrics"].get("validation") or 0.0 for result in results)
 
 
 def place_files(content: Any, data: str | Path) -> Any:
-    """Settings with every `{data}` replaced by a folder.
+    """Replace every `{data}` in settings by a folder.
 
     Example:
         >>> place_files({"root": "{data}/pacs"}, "/sets")
@@ -171,14 +171,14 @@ def place_files(content: Any, data: str | Path) -> Any:
 
 @dataclass(frozen=True)
 class Request:
-    """The user's choices.
+    """The choices of the user.
 
     Args:
         scale: `laptop` or `paper`.
-        seeds: the number of seeds; 0 for the experiment's own.
+        seeds: the number of seeds; 0 for the default of the experiment.
         methods: the methods; None for all.
         sets: the data sets; None for all.
-        only: names of added data sets and losses, whose runs alone are wanted; None for all runs.
+        only: names of added data sets and losses; only their runs are planned; None for all runs.
         miniature: a few steps on tiny networks, for the tests.
     """
 
@@ -193,7 +193,7 @@ class Request:
         return self.methods is None or method in self.methods
 
     def includes(self, labels: Mapping[str, Any]) -> bool:
-        """Whether a run with these labels uses a wanted data set and, with `only`, an added data set or loss."""
+        """Return whether a run with these labels uses a requested data set and, with `only`, an added set or loss."""
         data, arm = labels.get("data"), str(labels.get("arm", "")).split(",")[0]
         return (self.sets is None or data in self.sets) and (self.only is None or bool({data, arm} & set(self.only)))
 
@@ -203,21 +203,21 @@ Prepare = Callable[[Path | None, Path], None]
 
 @dataclass(frozen=True)
 class Experiment:
-    """A table or figure.
+    """Definition of a table or figure.
 
     Args:
         name: its name on the command line.
-        runs: the runs of a request, in the order in which they are best done. The label `data` names a run's data set.
-        work: do one run: `work(settings, folder, data)` returns its metrics.
+        runs: the runs of a request, in order of execution. The label `data` names the data set of a run.
+        work: `work(settings, folder, data)` executes one run and returns its metrics.
         collect: `collect(results, folder)` writes tables and figures of the finished runs and returns the text.
-        sets: the data sets of a scale: `prepare(source, target)` of each makes the file that the runs read, once, or
-            raises `MissingData`; `source` is the user's `--data` folder or None. Empty where the data is generated or
-            shipped.
-        extend: `extend(file, source, target)` registers the user's own sets and losses and returns their names: those
-            in the Python file of `--add`, and those among the files of the data folder.
-        methods: the names that `--methods` takes.
-        seconds: estimate of one laptop run's seconds, used until some are finished.
-        seeds: the number of seeds of every scale that the experiment has.
+        sets: the data sets of a scale: `prepare(source, target)` of each creates the file that the runs read, once, or
+            raises `MissingData`; `source` is the user's `--data` folder or None. Empty if the data is generated or
+            embedded.
+        extend: `extend(file, source, target)` registers the user's sets and losses and returns their names: those in
+            the Python file of `--add`, and those among the files of the data folder.
+        methods: the names that `--methods` accepts.
+        seconds: estimated seconds of one laptop run, used until some are finished.
+        seeds: the number of seeds for every supported scale.
     """
 
     name: str
@@ -231,7 +231,7 @@ class Experiment:
     seeds: Mapping[str, int] = field(default_factory=lambda: {"laptop": 1})
 
     def specs(self, request: Request) -> list[RunSpec]:
-        """The runs of a request, each once, whatever number of tables it appears in."""
+        """Return the runs of a request, each once even if it appears in several tables."""
         request = replace(request, seeds=request.seeds or self.seeds[request.scale])
         found = {spec.id: spec for spec in self.runs(request) if request.includes(spec.labels)}
         return list(found.values())

@@ -1,8 +1,8 @@
-"""Where an experiment's runs live on disk: one folder per run, one small file per finished run.
+"""Storage of the runs of an experiment: one folder per run, one small file per finished run.
 
-OUT/plan/ID.yaml           the configuration of each run, as `m3g train --config` takes it
-OUT/runs/ID/result.json    what a finished run found; its presence means "finished"
-OUT/runs/ID/work/          checkpoints of a run under way
+OUT/plan/ID.yaml           the configuration of each run, for `m3g train --config`
+OUT/runs/ID/result.json    the result of a run; its presence means "finished"
+OUT/runs/ID/work/          checkpoints of a running run
 OUT/results.jsonl          one line per finished run, written by --collect; runs in it count as finished too
 """
 
@@ -24,8 +24,8 @@ from m3g.training.runs.files import remove_leftovers, write_json, write_text
 class Store:
     """The folder of an experiment.
 
-    Every run writes only its own folder, and every file is whole or absent, so any number of workers and collectors
-    may use a store at once.
+    Every run writes only to its own folder, and files are written atomically, so any number of workers and collectors
+    can use a store at once.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -43,7 +43,7 @@ class Store:
         return run in self._collected() or (self.folder(run) / "result.json").is_file()
 
     def results(self) -> dict[str, Result]:
-        """All finished runs by id, those that were collected before included."""
+        """Return all finished runs by id, including those collected before."""
         known = self._collected()
         for file in sorted((self.path / "runs").glob("*/result.json")):
             if file.parent.name not in known:
@@ -59,13 +59,13 @@ class Store:
         write_text(self.folder(run) / "error.txt", reason + "\n")
 
     def errors(self) -> dict[str, str]:
-        """Runs that stopped with an error and have not succeeded since."""
+        """Return the runs that stopped with an error and have not succeeded since."""
         files = (self.path / "runs").glob("*/error.txt")
         return {file.parent.name: file.read_text(encoding="utf-8").strip() for file in files}
 
     @contextlib.contextmanager
     def claim(self, run: str) -> Iterator[bool]:
-        """Whether this process may do a run: no other that lives is doing it. The system frees a dead one's claim."""
+        """Yield whether this process may execute a run, because no other live process does."""
         folder = self.folder(run)
         folder.mkdir(parents=True, exist_ok=True)
         lock = FileLock(folder / "lock")
@@ -92,7 +92,7 @@ class Store:
         return found
 
     def _collected(self) -> dict[str, Result]:
-        """What this store has read, with the rows of `results.jsonl` if that is new."""
+        """Return the results read so far, with the rows of `results.jsonl` if it is new."""
         if self.table.is_file():
             state = self.table.stat()
             if self._read != (state.st_size, state.st_mtime_ns):

@@ -1,4 +1,4 @@
-"""All finished results beside the published ones, on one page; `m3g reproduce summary --out FOLDER`."""
+"""All finished results with the published ones on one page; `m3g reproduce summary --out FOLDER`."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ ON_PAPERS_DATA = " at the paper's scale"
 
 
 def summary(folder: Path) -> str:
-    """The main tables of every experiment that has finished runs in `folder/NAME` or `folder/NAME-paper`.
+    """Return the main tables of every experiment with finished runs in `folder/NAME` or `folder/NAME-paper`.
 
-    Every experiment's `table.md` and figures are rewritten; they alone contain comparisons, controls and grids.
+    The `table.md` and figures of every experiment are rewritten; comparisons, controls and grids are only in these.
     """
     parts = [
         "# All results on one page",
@@ -44,7 +44,7 @@ def summary(folder: Path) -> str:
 
 
 def _tables(name: str, found: list[Result], scale: str, store: Store) -> tuple[list[Result], str]:
-    """The results of today's plan and their tables; those of a record are the stored ones."""
+    """Return the results of the current plan and their tables; those of a record are the stored ones."""
     if not found:
         return [], ""
     if name in RECORDS:
@@ -55,9 +55,9 @@ def _tables(name: str, found: list[Result], scale: str, store: Store) -> tuple[l
 
 
 def main_tables(text: str, *, most: int = 3) -> str:
-    r"""The first table and the pictures of each part of a page, headings one level deeper; at most so many parts.
+    r"""Return the first table and the pictures of each part of a page, headings one level deeper; at most `most` parts.
 
-    What stands under "Published" is always kept.
+    The part "Published" is always kept.
 
     Example:
         >>> print(main_tables("2 runs.\n\n## A\n\n| a |\n\n| grid |\n\n![p](p.png)"))

@@ -1,4 +1,4 @@
-"""What a table may claim: paired differences with their intervals, ranks, and what it could have seen at all."""
+"""Paired differences with their intervals and detectable sizes, and average ranks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = [
 
 
 def average_rank(scores: Mapping[str, Scores]) -> dict[str, float]:
-    """Mean rank of each arm (1 is best, equals share) over the settings that all arms have.
+    """Return the mean rank of each arm (1 is best, ties share) over common settings.
 
     Example:
         >>> average_rank({"a": {0: 0.9, 1: 0.5}, "b": {0: 0.8, 1: 0.6}, "c": {0: 0.1, 1: 0.1}})
@@ -39,10 +39,10 @@ def average_rank(scores: Mapping[str, Scores]) -> dict[str, float]:
 
 
 def within_splits(scores: Mapping[str, Scores]) -> dict[str, tuple[float, float]]:
-    """Per arm its mean in percent, and half the width of the 95 % interval of what the splits' own means leave.
+    """Return per arm the mean in percent, and half the width of its 95 % interval after subtracting split means.
 
-    A seed or split is hard or easy for all arms alike, and a figure of comparisons is to show what they do not share
-    (Cousineau's intervals, with Morey's correction). Where arms share no two settings, the interval of each mean.
+    The difficulty of a seed or split affects all arms alike, and comparisons should show the rest (Cousineau's
+    intervals, with Morey's correction). If arms share fewer than two settings, the interval of each mean.
 
     Example:
         >>> found = within_splits({"a": {0: 0.5, 1: 0.7}, "b": {0: 0.4, 1: 0.6}})
@@ -62,7 +62,7 @@ def within_splits(scores: Mapping[str, Scores]) -> dict[str, tuple[float, float]
 
 
 def difference_rows(scores: Mapping[str, Scores], arm: str) -> list[list[str]]:
-    """A table of one arm against every other, in percent."""
+    """Return a table of one arm against every other, in percent."""
     rows = [[f"{arm} minus", "difference", "95 % interval", "pairs", "smallest visible", ""]]
     for other, values in scores.items():
         if other == arm:
@@ -85,15 +85,15 @@ def difference_rows(scores: Mapping[str, Scores], arm: str) -> list[list[str]]:
 
 
 def control_table(main: Mapping[str, Scores], controls: Mapping[str, Mapping[str, Scores]]) -> str:
-    """Each control's arms beside the same arms without it, over the settings that both have, in percent."""
+    """Compare the arms of each control with the same arms without it, over common settings, in percent."""
     rows = [["control", "method", "accuracy %", "without it %", "change", "m3g minus method, with it", "pairs"]]
     for control, arms in controls.items():
         for arm, values in arms.items():
             keys = [key for key in values if key in main.get(arm, {})]
             if keys:
                 pair = [100 * statistics.fmean(part[key] for key in keys) for part in (values, main[arm])]
-                # where M3G has no such control ("no teacher, both directions"), it stands as in the one that it adds to
-                # ("no teacher"), or else as in the main table
+                # If M3G has no such control ("no teacher, both directions"), use the control that it extends ("no
+                # teacher"), or else the main table.
                 wider = controls.get(control.split(", ")[0], {})
                 ours = arms.get("m3g") or wider.get("m3g") or main.get("m3g", {})
                 cells = [_points(paired(values, main[arm])), "—" if arm == "m3g" else _points(paired(ours, values))]
@@ -102,5 +102,5 @@ def control_table(main: Mapping[str, Scores], controls: Mapping[str, Mapping[str
 
 
 def _points(found: Difference) -> str:
-    """A paired difference in points, with its 95 % interval."""
+    """Format a paired difference in points, with its 95 % interval."""
     return f"{100 * found.mean:+.1f} ± {100 * found.half_width:.1f} {found.verdict}" if found.pairs > 1 else "—"

@@ -1,4 +1,4 @@
-"""Figures as PNG and SVG: colours that the colour-blind tell apart, markers that print in grey, error bands."""
+"""Figures as PNG and SVG with accessible colours, markers that print in grey, and error bands."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ Line = Mapping[Any, tuple[float, float]]  # mean and half width of the interval 
 
 
 def panels(columns: int = 1, *, rows: int = 1, width: float = 6.0, height: float = 3.6) -> tuple[Any, Any]:
-    """A figure and its axes, drawn without a display."""
+    """Return a figure and its axes, without a display."""
     figure_module: Any = _checks.extra("matplotlib.figure", "plot")
     figure = figure_module.Figure(figsize=(width, height), layout="constrained")
     return figure, figure.subplots(rows, columns, squeeze=False).ravel()
 
 
 def save(figure: Any, path: Path) -> list[Path]:
-    """`path` as PNG and SVG; the same numbers give the same files."""
+    """Save a figure as PNG and SVG, deterministically."""
     files = [path.with_suffix(".png"), path.with_suffix(".svg")]
     matplotlib: Any = _checks.extra("matplotlib", "plot")
     with matplotlib.rc_context({"svg.hashsalt": "m3g"}):
@@ -41,9 +41,9 @@ def curves(
     logarithmic: bool = False,
     published: Mapping[str, Line] | None = None,
 ) -> list[Path]:
-    """Lines of (mean, half width of the interval) by x, each with its band; the paper's in a panel beside them.
+    """Plot lines of (mean, half width of the interval) by x, each with its band; the paper's in a separate panel.
 
-    `logarithmic` is for the x axis; the y axis is so too where values span more than a factor of 20.
+    `logarithmic` is for the x axis; the y axis is logarithmic if values span more than a factor of 20.
     """
     shown = [lines] if published is None else [lines, published]
     names = list(dict.fromkeys(name for part in shown for name in part))
@@ -68,7 +68,7 @@ def curves(
 
 
 def _scales(axis: Any, lines: Mapping[str, Line], logarithmic: bool) -> None:
-    """Ticks at the values that were measured; logarithms where they are asked for or numbers differ much."""
+    """Set ticks at the measured values, and logarithmic axes if requested or if values differ much."""
     xs = sorted({float(x) for points in lines.values() for x in points})
     ys = [mean for points in lines.values() for mean, _ in points.values()]
     if logarithmic:
@@ -83,7 +83,7 @@ def _scales(axis: Any, lines: Mapping[str, Line], logarithmic: bool) -> None:
 def scatter(
     groups: Mapping[str, Mapping[str, tuple[float, float, float]]], path: Path, *, xlabel: str, ylabel: str
 ) -> list[Path]:
-    """Per arm its named points (x, y, half width of the interval of y)."""
+    """Plot the named points (x, y, half width of the interval of y) of every arm."""
     figure, (axis,) = panels()
     axis.margins(x=0.25)
     for place, (arm, points) in enumerate(groups.items()):
@@ -93,7 +93,7 @@ def scatter(
             color=COLOURS[place % len(COLOURS)], marker=MARKERS[place % len(MARKERS)], label=arm,
         )  # fmt: skip
         for name, (x, y, _) in points.items():
-            above = -11 if place else 4  # names of points that lie close do not cover each other
+            above = -11 if place else 4  # avoid overlapping labels of close points
             axis.annotate(name, (x, y), textcoords="offset points", xytext=(6, above), fontsize=8)
     axis.set(xlabel=xlabel, ylabel=ylabel)
     axis.grid(alpha=0.3)
@@ -102,7 +102,7 @@ def scatter(
 
 
 def points(groups: Mapping[str, Mapping[str, tuple[float, float]]], path: Path, *, ylabel: str) -> list[Path]:
-    """Per group (an unseen domain, say) a point with its interval for every arm, side by side."""
+    """Plot per group (such as an unseen domain) a point with its interval for every arm, side by side."""
     names = list(dict.fromkeys(arm for arms in groups.values() for arm in arms))
     figure, (axis,) = panels(width=max(6.0, 1.3 * len(groups)))
     for place, arm in enumerate(names):
@@ -121,7 +121,7 @@ def points(groups: Mapping[str, Mapping[str, tuple[float, float]]], path: Path, 
 
 
 def heat_maps(maps: Mapping[str, Any], names: Sequence[str], path: Path, *, rows: str, columns: str) -> list[Path]:
-    """One square map per arm, numbers in the cells, one scale for all; empty cells stay white."""
+    """Plot one square map per arm with numbers in the cells and a common scale; empty cells stay white."""
     across = min(3, len(maps))
     down = -(-len(maps) // across)
     figure, axes = panels(across, rows=down, width=2.5 * across + 0.8, height=2.7 * down + 0.5)

@@ -1,8 +1,8 @@
-"""The numbers that the paper prints, in percent: Tables 1 to 4 of the ICML 2024 version."""
+"""Published numbers in percent: Tables 1 to 4 of the ICML 2024 version."""
 
 from __future__ import annotations
 
-# Table 1, ImageNet-1k, linear probe: (mean, deviation); with k = 2 the two ways of aggregation are the same.
+# Table 1, ImageNet-1k, linear probe: (mean, deviation); for k = 2 both aggregations are equal.
 IMAGENET = {
     2: {
         "byol-ave": (74.62, 0.14),

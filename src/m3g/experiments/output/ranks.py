@@ -1,4 +1,4 @@
-"""Many methods on many data sets: average ranks, Friedman's test, and Nemenyi's critical difference."""
+"""Average ranks of methods over data sets, Friedman's test, and Nemenyi's critical difference."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from m3g.experiments.output.comparison import Scores, average_rank
 
 
 class Ranks(NamedTuple):
-    """Average ranks (1 is best) over the data sets that all arms have.
+    """Average ranks (1 is best) over common data sets.
 
     Attributes:
         ranks: by arm, the best first.
-        sets: how many data sets.
-        p: Friedman's probability that arms which are all alike differ so much.
-        critical: ranks that are closer than this do not differ at 5 % (Nemenyi).
-        groups: the largest groups of neighbours whose ranks do not differ.
+        sets: number of data sets.
+        p: p-value of Friedman's test.
+        critical: Nemenyi's critical difference at 5 %.
+        groups: maximal groups of neighbours whose ranks do not differ significantly.
     """
 
     ranks: dict[str, float]
@@ -28,7 +28,7 @@ class Ranks(NamedTuple):
 
 
 def ranked(scores: Mapping[str, Scores]) -> Ranks | None:
-    """Ranks of arms by their scores per data set; None for fewer than three arms or two data sets in common.
+    """Rank arms by their scores per data set; None for fewer than three arms or two common data sets.
 
     Example:
         >>> found = ranked({arm: {s: level + s / 100 for s in range(20)} for level, arm in enumerate("cba")})
@@ -45,7 +45,7 @@ def ranked(scores: Mapping[str, Scores]) -> Ranks | None:
 
 
 def friedman(scores: Mapping[str, Scores]) -> float:
-    """The p-value of Friedman's test; 1 where all arms are equal everywhere."""
+    """Return the p-value of Friedman's test; 1 if all arms are equal everywhere."""
     from scipy.stats import friedmanchisquare
 
     shared = sorted(set.intersection(*(set(values) for values in scores.values())), key=str)
@@ -54,7 +54,7 @@ def friedman(scores: Mapping[str, Scores]) -> float:
 
 
 def critical_difference(arms: int, sets: int, *, level: float = 0.05) -> float:
-    """q sqrt(a (a + 1) / (6 N)), q from the studentised range: differences of average ranks below it are noise.
+    """q sqrt(a (a + 1) / (6 N)), q from the studentised range: smaller differences of average ranks are noise.
 
     Example:
         >>> round(critical_difference(5, 30), 3)
@@ -67,7 +67,7 @@ def critical_difference(arms: int, sets: int, *, level: float = 0.05) -> float:
 
 
 def groups(ranks: Mapping[str, float], critical: float) -> list[list[str]]:
-    """The largest runs of neighbours, from the best on, whose first and last differ by less than `critical`.
+    """Return the maximal runs of neighbours, from the best on, whose ends differ by less than `critical`.
 
     Example:
         >>> groups({"a": 1.0, "b": 1.5, "c": 2.2}, 1.0)

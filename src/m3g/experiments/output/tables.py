@@ -1,4 +1,4 @@
-"""Tables as Markdown, for the terminal and the documentation alike."""
+"""Markdown tables for the terminal and the documentation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from m3g.experiments.engine.spec import Result
 
 
 def markdown(rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table of words, its columns aligned; the first row holds the titles.
+    """Format a Markdown table with aligned columns; the first row contains the titles.
 
     Example:
         >>> print(markdown([["method", "test"], ["m3g", "71.4"]]))
@@ -23,7 +23,7 @@ def markdown(rows: Sequence[Sequence[str]]) -> str:
 
 
 def percent(values: Sequence[float]) -> str:
-    """Mean ± standard deviation in percent; one value stands alone.
+    """Format mean ± standard deviation in percent; without the latter for one value.
 
     Example:
         >>> percent([0.5, 0.52]), percent([0.5])
@@ -37,7 +37,7 @@ def percent(values: Sequence[float]) -> str:
 
 
 def hours(results: Sequence[Result]) -> str:
-    """How many runs, and the time they took one after the other.
+    """Format the number of runs and their total time.
 
     Example:
         >>> hours([{"seconds": 90.0}, {"seconds": 120.0}])

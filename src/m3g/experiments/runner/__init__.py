@@ -1,1 +1,1 @@
-"""From a run specification to a finished run."""
+"""Execution of a run specification."""

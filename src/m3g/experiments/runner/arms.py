@@ -1,4 +1,4 @@
-"""The small grid of a method, and the runs that try it."""
+"""Grid of a method, and the runs that evaluate it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Values = Mapping[str, tuple[str, Sequence[float]]]
 
 
 def grid(method: str, values: Values, rates: Sequence[float]) -> list[dict[str, Any]]:
-    """The settings a method may choose from: learning rate and, if it has one, epsilon or temperature.
+    """Return the grid of a method: learning rate and, if it has one, epsilon or temperature.
 
     Example:
         >>> grid("byol-pwe", {"m3g": ("epsilon", (0.1,))}, (1e-3, 3e-3))
@@ -25,7 +25,7 @@ def grid(method: str, values: Values, rates: Sequence[float]) -> list[dict[str, 
 
 
 def try_all(changes: Sequence[dict[str, Any]], runs: Sequence[RunSpec]) -> tuple[list[RunSpec], tuple[Candidate, ...]]:
-    """The runs with each change, and the candidates for the runs that take the best of them."""
+    """Return the runs with each change, and the candidates for the runs that use the best of them."""
     tried, candidates = [], []
     for change in changes:
         mine = [

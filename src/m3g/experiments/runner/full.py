@@ -1,4 +1,4 @@
-"""Runs at the paper's scale: `m3g train` with the shipped configuration, resumable, then the paper's probes."""
+"""Runs at the paper's scale: `m3g train` with the configuration of the package, resumable, then the paper's probes."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from m3g.training.settings.plain_yaml import read_yaml
 
 
 def shipped(name: str) -> Settings:
-    """The settings in a configuration that ships with the package."""
+    """Return the settings of a configuration of the package."""
     with resources.as_file(resources.files("m3g") / "configs" / f"{name}.yaml") as file:
         content: Settings = read_yaml(file)
     return content
 
 
 def config_of(settings: Settings) -> Config:
-    """The whole configuration of a run, from what differs from the defaults."""
+    """Return the full configuration of a run from its differences from the defaults."""
     return Config.from_dict(settings["config"])
 
 
 def difference(config: Config) -> Settings:
-    """What a configuration changes of the defaults: the content that a run's id is made from."""
+    """Return the differences of a configuration from the defaults, from which the id of a run is derived."""
     content, default = config.to_dict(), Config().to_dict()
     changed: Settings = {}
     for name, value in content.items():
@@ -45,19 +45,19 @@ def difference(config: Config) -> Settings:
 
 
 def trained(config: Config, folder: Path, *, scaled: bool = False) -> tuple[MultiViewNet, ViewsData]:
-    """The trained network of a configuration; what a killed run has done is not done again."""
+    """Return the trained network of a configuration, continuing a killed run."""
     run = Run(folder)
     if not run.weights.is_file():
         if run.path.exists() and not run.checkpoint.is_file():
             shutil.rmtree(run.path)  # killed before its first checkpoint
         train(config, folder, resume=run.checkpoint.is_file())
     if int(os.environ.get("RANK", "0")) > 0:
-        raise ShareDone  # under torchrun only the first process measures
+        raise ShareDone  # under torchrun only the first process evaluates
     return load(folder, scaled=scaled), build_data(config)
 
 
 def domain_metrics(config: Config, folder: Path) -> dict[str, Any]:
-    """The paper's linear probe on the seen domains, together and one by one, tested on the unseen one."""
+    """Evaluate the paper's linear probe on the seen domains, together and separately, on the unseen one."""
     net, data = trained(config, folder)
     assert isinstance(data, Domains)
     rows = {}
@@ -76,7 +76,7 @@ def domain_metrics(config: Config, folder: Path) -> dict[str, Any]:
 
 
 def image_metrics(config: Config, folder: Path) -> dict[str, Any]:
-    """The paper's linear probe on the features of plain images, tested on the validation folder."""
+    """Evaluate the paper's linear probe on the features of unaugmented images, on the validation folder."""
     net, data = trained(config, folder)
     rows = []
     for split in ("train", "test"):

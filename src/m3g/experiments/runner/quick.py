@@ -1,7 +1,7 @@
-"""Many small trainings in one process, without starting a trainer for each.
+"""Many small trainings in one process, without a trainer for each.
 
-A laptop run takes seconds. `fit_quickly` makes the same steps as `m3g.training.train` (same module, loss, sampler,
-schedules, random numbers) in the lightweight loop, and resumes a killed run; its test compares the two.
+A laptop run takes seconds. `fit_quickly` executes the same steps as `m3g.training.train` (same module, loss, sampler,
+schedules, random numbers) in the lightweight loop, and resumes a killed run; a test compares the two.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ SAVE_AFTER = 20.0  # seconds between two checkpoints
 
 
 def fit_quickly(config: Config, folder: Path, *, stacked: bool = False) -> tuple[MultiViewModule, ViewsData]:
-    """Train on one CPU as the configuration says; continue from `folder/quick.ckpt` if a killed run left one.
+    """Train on one CPU with a configuration; continue from `folder/quick.ckpt` if a killed run left one.
 
-    `stacked` computes all views' MLPs at once, see `m3g.experiments.runner.stacked`. For logs, precision,
+    `stacked` evaluates the MLPs of all views at once, see `m3g.experiments.runner.stacked`. For logs, precision,
     strategies and several processes use `m3g train`.
     """
     check(config)
@@ -51,8 +51,8 @@ def fit_quickly(config: Config, folder: Path, *, stacked: bool = False) -> tuple
 
 
 def _embed_together(module: MultiViewModule) -> None:
-    """Pass all views through a shared encoder at once, where that changes nothing but the time."""
-    apart = (torch.nn.Dropout, torch.nn.modules.batchnorm._BatchNorm)  # they see which points come together
+    """Pass all views through a shared encoder at once if the result is the same."""
+    apart = (torch.nn.Dropout, torch.nn.modules.batchnorm._BatchNorm)  # their output depends on the batch
     shared = len(module.net.encoders) == 1 and module.teacher_settings.student_views is None
     if not shared or module.chunk_size is not None or any(isinstance(part, apart) for part in module.net.modules()):
         return

@@ -1,7 +1,7 @@
-"""What needs no loss of k views: the inputs themselves, and the same network trained on labels.
+"""References without a loss of k views: the inputs, and the same network trained on labels.
 
-They say what the data and the probe allow: where labels bring little more than the inputs do, no method can be told
-from another.
+They show what the data and the probe allow: if labels are hardly better than the inputs, methods cannot be
+distinguished.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ REFERENCES = {
 
 
 class Inputs(nn.Module):
-    """In the place of a network: features that are the inputs, and embeddings (1, n, d) of all views side by side.
+    """Replacement of a network: features that are the inputs, and embeddings (1, n, d) of all views concatenated.
 
-    Of `signals` the logarithm of the spectrum's power is taken: a single sample says nothing where phases differ.
+    For `signals` the features are the log power spectrum, because single samples are not informative if phases differ.
 
     Example:
         >>> views = [torch.randn(4, 3, 2), torch.randn(4, 5)]
@@ -56,7 +56,7 @@ class Inputs(nn.Module):
 
 
 def fit_or_reference(config: Config, reference: str | None, folder: Path) -> tuple[nn.Module, ViewsData]:
-    """The trained network of a run, or what stands in its place for one of REFERENCES; and the run's data."""
+    """Return the trained network of a run, or its replacement for one of REFERENCES; and the data of the run."""
     if reference is None:
         module, data = fit_quickly(config, folder)
         return module.net, data
@@ -65,17 +65,17 @@ def fit_or_reference(config: Config, reference: str | None, folder: Path) -> tup
 
 
 def fit_labels(config: Config, data: ViewsData, *, joined: bool) -> MultiViewNet:
-    """The configuration's network after as many steps on the same batches, with cross-entropy in place of the loss.
+    """Train the network of the configuration for as many steps on the same batches, with cross-entropy as the loss.
 
     Every view is classified by its features; `joined` classifies the mean of the views' embeddings instead, for views
-    that need each other.
+    that are only informative together.
     """
     torch.manual_seed(config.seed)
     net = build_module(config, data).net
     steps = config.loop.max_steps or config.loop.epochs * data.sampler().num_steps
     rows: Any = data.datasets["train"]
     head = nn.LazyLinear(data.num_classes or 1)
-    _logits(net, head, rows.__getitems__([0, 1])["views"], joined)  # the first call decides the head's width
+    _logits(net, head, rows.__getitems__([0, 1])["views"], joined)  # the first call determines the width of the head
     feed = batches(data)
 
     def value(step: int) -> Tensor:
@@ -91,7 +91,7 @@ def fit_labels(config: Config, data: ViewsData, *, joined: bool) -> MultiViewNet
 def train_linearly(
     parameters: Sequence[nn.Parameter], value: Callable[[int], Tensor], *, steps: int, rate: float
 ) -> None:
-    """Train with AdamW, at a learning rate that falls linearly from `rate` to 0."""
+    """Train with AdamW and a learning rate that decreases linearly from `rate` to 0."""
     optimizer = torch.optim.AdamW(parameters, lr=rate)
     for _ in descend(optimizer, value, steps=steps, rate=lambda step: rate * (1 - step / steps)):
         pass
@@ -109,7 +109,7 @@ def reference_runs(
     tuning_seed: int,
     rates: Sequence[float],
 ) -> list[RunSpec]:
-    """`make(name, seed)` gives the runs of a reference; `supervised` chooses its learning rate on validation."""
+    """`make(name, seed)` returns the runs of a reference; the learning rate of `supervised` is chosen on validation."""
     found: list[RunSpec] = []
     if request.wants("supervised"):
         changes = [{"optim.learning_rate": rate} for rate in rates]
@@ -123,7 +123,7 @@ def reference_runs(
 
 
 def reference_table(title: str, rows: Mapping[str, Mapping[str, str]]) -> str:
-    """Per setting what each reference has; empty without any."""
+    """Return a table of the references per setting; empty without any."""
     names = [name for name in REFERENCES if any(name in by for by in rows.values())]
     cells = [[title, *names], *([setting, *(by.get(name, "—") for name in names)] for setting, by in rows.items())]
     return markdown(cells) if names else ""

@@ -1,4 +1,4 @@
-"""k small encoders as one network whose layers are batched matrix products: the same function in fewer operations."""
+"""k small encoders as one network of batched matrix products: the same function with fewer operations."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from torch.nn.functional import gelu, layer_norm, pad
 from m3g.nets import MLP, MultiViewNet, Teacher
 from m3g.training import MultiViewModule
 
-# Not torch.func.stack_module_state: it requires views of one width, and a step of six MLPs took 1.4 times as long.
+# torch.func.stack_module_state requires views of equal width, and a step of six MLPs took 1.4 times as long.
 
 
 class StackedNet(nn.Module):
     """The function of a `MultiViewNet` of k MLPs with linear heads, computed for all views at once.
 
-    Narrow views are filled up with zeros, whose weights are zero and get no gradient. Biases and scales are kept
-    one-dimensional, so that the optimiser treats them as those of the original network.
+    Narrow views are padded with zeros, whose weights are zero and get no gradient. Biases and scales stay
+    one-dimensional, so that the optimiser treats them like those of the original network.
 
     Example:
         >>> from m3g.nets import build_net
@@ -69,7 +69,7 @@ def _has_weights(layer: nn.Module) -> bool:
 
 
 def stack(module: MultiViewModule) -> None:
-    """Let a training module compute all views at once; teachers that see only some of them are not for this."""
+    """Evaluate all views of a training module at once; not for teachers with a subset of the views."""
     assert module.teacher_settings.student_views is None
     net = StackedNet(module.net)
     module.net = net  # type: ignore[assignment]

@@ -1,4 +1,4 @@
-"""Files and folders of the user's `--data` folder, found where downloads usually put them."""
+"""Files and folders of the user's `--data` folder, in the usual layouts of downloads."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ Arrays = dict[str, np.ndarray]
 
 
 class MissingData(ValueError):
-    """The `--data` folder does not contain a data set in any layout that is read."""
+    """The `--data` folder does not contain a data set in any supported layout."""
 
 
 def find_file(source: Path | None, *names: str, hint: str = "") -> Path:
-    """The first of these files in the data folder, or in a folder directly below it."""
+    """Return the first of these files in the data folder, or in a folder directly below it."""
     for name in names if source is not None else ():
         for found in (source / name, *sorted(source.glob(f"*/{name}"))):  # type: ignore[operator,union-attr]
             if found.is_file():
@@ -29,7 +29,7 @@ def find_file(source: Path | None, *names: str, hint: str = "") -> Path:
 
 
 def find_folder(source: Path | None, parts: Collection[str], *, hint: str) -> dict[str, Path]:
-    """The subfolders `parts` of the data folder or of one up to two levels below it, by name.
+    """Return the subfolders `parts` of the data folder, or of one up to two levels below it, by name.
 
     Case and separators do not matter: "Real World" is also found as `real_world`.
     """
@@ -41,7 +41,7 @@ def find_folder(source: Path | None, parts: Collection[str], *, hint: str) -> di
 
 
 def check_paths(source: Path | None, *names: str, made_by: str = "") -> None:
-    """Refuse a data folder that lacks what runs at the paper's scale read in place."""
+    """Reject a data folder without the files that runs at the paper's scale read in place."""
     for name in names:
         if source is None or not (source / name).exists():
             hint = f" (made by {made_by})" if made_by else ""

@@ -25,7 +25,7 @@ MOST_CLASSES, MOST_IMAGES = 10, 550  # of any other folder of images
 
 @dataclass(frozen=True)
 class Tree:
-    """A `domain/class/image` tree, and how much of it a laptop run reads; `archive` may hold the same tree."""
+    """A `domain/class/image` tree, and the part of it that a laptop run reads; `archive` may contain the same tree."""
 
     domains: tuple[str, ...]
     archive: str = ""
@@ -41,7 +41,7 @@ TREES = {
 
 
 def tree_images(source: Path | None, tree: Tree) -> Iterator[tuple[str, str, np.ndarray]]:
-    """Domain, class and grey image (64, 64) of every image of a tree, sorted by path."""
+    """Yield domain, class and grey image (64, 64) of every image of a tree, sorted by path."""
     for domain, kind, file in _tree_files(source, tree):
         with _opened(file) as image:
             yield domain, kind, np.asarray(image.convert("L").resize((64, 64)), dtype=np.float32)
@@ -76,9 +76,9 @@ def _opened(file: Path | IO[bytes]) -> Any:
 
 
 def prepare_tree(name: str, source: Path | None, target: Path, *, fields: int = 4) -> None:
-    """Edges by direction in fields of every image, as 4 x 4 pixels of 8, and the classes.
+    """Write edge histograms of every image, as 4 x 4 pixels of 8 directions, and the classes.
 
-    Each image has unit length, so that faint drawings count like strong ones.
+    Each image has unit length, so that faint drawings have the same weight as strong ones.
     """
 
     def make() -> Arrays:
@@ -96,7 +96,7 @@ def prepare_tree(name: str, source: Path | None, target: Path, *, fields: int = 
 
 
 def edge_directions(image: np.ndarray, *, fields: int = 4, directions: int = 8) -> np.ndarray:
-    """Strength of the edges of each direction in every field of a square image, as one row.
+    """Return the strength of the edges of each direction in every cell of a square image, as one row.
 
     Example:
         >>> edge_directions(np.eye(64)).shape
@@ -112,7 +112,7 @@ def edge_directions(image: np.ndarray, *, fields: int = 4, directions: int = 8) 
 
 
 def read_fonts(source: Path | None) -> Arrays:
-    """`fonts.npz` of `m3g prepare fonts`: per style (faces, characters, 28, 28), and `chars`."""
+    """Read `fonts.npz` of `m3g prepare fonts`: per style (faces, characters, 28, 28), and `chars`."""
     file = find_file(source, "fonts_5styles_28.npz", "fonts.npz", hint=" (made by m3g prepare fonts)")
     with np.load(file, allow_pickle=False) as stored:
         lacking = [name for name in (*STYLES, "chars") if name not in stored.files]
@@ -122,7 +122,7 @@ def read_fonts(source: Path | None) -> Arrays:
 
 
 def prepare_fonts(source: Path | None, target: Path) -> None:
-    """Fonts as images with labels, style by style."""
+    """Write fonts as images with labels, style by style."""
 
     def make() -> Arrays:
         stored, arrays = read_fonts(source), {}
@@ -136,7 +136,7 @@ def prepare_fonts(source: Path | None, target: Path) -> None:
 
 
 def prepare_tinyimagenet(source: Path | None, target: Path, *, side: int = 32) -> None:
-    """Ten classes of Tiny-ImageNet, train and val together, so that each seed can hold out many of them."""
+    """Write ten classes of Tiny-ImageNet, train and val together, so that each seed can hold out many of them."""
 
     def make() -> Arrays:
         images, labels = [], []
@@ -150,7 +150,7 @@ def prepare_tinyimagenet(source: Path | None, target: Path, *, side: int = 32) -
 
 
 def _tiny_files(source: Path | None) -> Iterator[tuple[str, Any]]:
-    """Class and file, in one order for the public folder and for our archive of ten classes."""
+    """Yield class and file, in the same order for the public folder and for our archive of ten classes."""
     packed = None if source is None else source / "tinyimagenet10_jpg.zip"
     if packed is not None and packed.is_file():
         with zipfile.ZipFile(packed) as archive:
@@ -175,7 +175,7 @@ def _tiny_files(source: Path | None) -> Iterator[tuple[str, Any]]:
 
 
 def prepare_folders(source: Path | None, target: Path, *, side: int = 32) -> None:
-    """The first ten classes of `train/class` and `val/class` folders, at most 550 images of each, as squares."""
+    """Write the first ten classes of `train/class` and `val/class` folders, at most 550 images of each, as squares."""
 
     def make() -> Arrays:
         folders = find_folder(source, ("train", "val"), hint="train/CLASS/IMAGE and val/CLASS/IMAGE")
@@ -196,11 +196,11 @@ def prepare_folders(source: Path | None, target: Path, *, side: int = 32) -> Non
 
 
 def check_paper_folders(source: Path | None, target: Path) -> None:
-    """ImageNet-1k is read in place: `train` and `val`."""
+    """Check the folders `train` and `val` of ImageNet-1k, which is read in place."""
     check_paths(source, "train", "val")
 
 
 def check_paper_domains(source: Path | None, target: Path) -> None:
-    """DomainNet is read in place: its six folders or its list files."""
+    """Check the six folders or list files of DomainNet, which is read in place."""
     lists = source is not None and any(source.glob("*_train.txt"))
     check_paths(source, *(f"{name}_train.txt" if lists else name for name in TREES["domainnet-small"].domains))

@@ -1,4 +1,4 @@
-"""Multi-view files as they are published: k matrices of the same rows in one `.mat`, `.npz` or `.h5`."""
+"""Published multi-view files: k matrices of the same rows in one `.mat`, `.npz` or `.h5`."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ LABELS = ("label", "labels", "y", "gt", "gnd", "truth", "truelabel", "class", "t
 
 
 def read_views(path: Path) -> Arrays:
-    """The views of a file under their names (`view0`, ... in a cell array) and `label`, if there is one.
+    """Return the views of a file by name (`view0`, ... in a cell array) and `label`, if there is one.
 
-    Views are the matrices that share the number of rows with the labels, or with each other where there are none.
-    Objects may also be columns, as in many `.mat` files: all views are transposed then.
+    Views are the matrices that share the number of rows with the labels, or with each other if there are none. Objects
+    may also be columns, as in many `.mat` files: all views are then transposed.
     """
     stored = {name: value for name, value in _content(path).items() if not name.startswith("__")}
     label = next((stored.pop(name) for name in list(stored) if name.lower() in LABELS), None)
@@ -52,7 +52,7 @@ def _words(label: np.ndarray) -> np.ndarray:
 
 
 def _content(path: Path) -> dict[str, Any]:
-    """The arrays of a file by name; a cell array is a list."""
+    """Return the arrays of a file by name; a cell array is a list."""
     if path.suffix == ".npz":
         with np.load(path, allow_pickle=False) as stored:
             return {name: stored[name] for name in stored.files}

@@ -1,4 +1,4 @@
-"""Recordings: windows of `m3g prepare`, as spectral features or as they are, and the cut sets of the stored results."""
+"""Recordings: windows of `m3g prepare`, as spectral features or raw, and the subsets of the stored results."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ SENSORS = {
 }
 SITES = ("F3", "F4", "C3", "C4", "O1", "O2")
 BANDS = 24
-MOST_FILES, MOST_WINDOWS = 20, 4000  # recordings that a laptop run reads, and windows that it keeps of them
+MOST_FILES, MOST_WINDOWS = 20, 4000  # recordings and windows of a laptop run
 PREPARED = "windows of m3g prepare sleep-edf with the six sensors (sleep/*.npz)"
 
 
 def read_sleep(source: Path | None) -> Arrays:
-    """An array of spectral features per sensor, `stage` and `subject`, of the stored cut or of prepared windows."""
+    """Return spectral features per sensor, `stage` and `subject`, of the stored subset or of prepared windows."""
     if source is not None and (source / "sleepedfx_sc20_features.npz").is_file():
         with np.load(source / "sleepedfx_sc20_features.npz", allow_pickle=False) as stored:
             arrays = {name: stored[name].astype(np.float32) for name in SENSORS}
@@ -50,7 +50,7 @@ def prepare_sleep(source: Path | None, target: Path) -> None:
 
 
 def band_powers(signals: np.ndarray, *, bands: int = BANDS) -> np.ndarray:
-    """Logarithms of the power in bands of equal ratio, for signals (..., time): (..., bands).
+    """Return log power in bands of equal ratio, for signals (..., time): (..., bands).
 
     Example:
         >>> time = np.arange(3000) / 100
@@ -67,7 +67,7 @@ def band_powers(signals: np.ndarray, *, bands: int = BANDS) -> np.ndarray:
 
 
 def prepare_raw_eeg(source: Path | None, target: Path, *, rate: int = 125) -> None:
-    """`eegmat_125hz.npz` and `uci_eeg_smni.npz` as windows of one second at one rate, six sites each."""
+    """Write `eegmat_125hz.npz` and `uci_eeg_smni.npz` as windows of one second at one rate, six sites each."""
 
     def eegmat() -> Arrays:
         windows, subjects = [], []
@@ -93,7 +93,7 @@ def prepare_raw_eeg(source: Path | None, target: Path, *, rate: int = 125) -> No
 
 
 def prepare_windows(source: Path | None, target: Path) -> None:
-    """Some windows of `pretrain` (PhysioNet 2018) and of `sleep` (Sleep-EDF), each of the first recordings."""
+    """Write some windows of `pretrain` (PhysioNet 2018) and of `sleep` (Sleep-EDF), from the first recordings."""
     for folder, reader in (("pretrain", "physionet2018"), ("sleep", "sleep-edf")):
         files = _window_files(source, folder, f"windows of m3g prepare {reader} ({folder}/*.npz)")
         once(target, f"{folder}_windows.npz", lambda files=files: _some_windows(files))  # type: ignore[misc]
@@ -120,5 +120,5 @@ def _window_files(source: Path | None, folder: str, what: str) -> list[Path]:
 
 
 def check_paper_windows(source: Path | None, target: Path) -> None:
-    """The windows are read in place."""
+    """Check the windows, which are read in place."""
     check_paths(source, "pretrain/split.csv", "sleep/split.csv", made_by="m3g prepare")

@@ -1,4 +1,4 @@
-"""Which entries do not belong to their row, most doubtful first, and where they may belong."""
+"""List of mismatched entries, the least reliable first, with the rows to which they may belong."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from m3g.training.runs.folder import Run
 
 
 class Partner(NamedTuple):
-    """The row whose other views an entry resembles most, with the cosine to it and to its own row."""
+    """The row whose other views an entry resembles most, with the cosines with that row and with its own."""
 
     row: int
     similarity: float
@@ -36,15 +36,15 @@ def find_partners(
     *,
     cost: Cost | None = None,
 ) -> list[Partner | None]:
-    """For each entry the row it resembles most; None where that is the row it stands in.
+    """Return for each entry the row that it resembles most; None if that is its own row.
 
-    An entry is compared with the mean direction of the trusted entries that each row has in the other views, or with
-    the query of a cost made of them.
+    An entry is compared with the mean direction of the reliable entries of each row in the other views, or with the
+    query of a cost computed from them.
 
     Args:
-        entries: what to look for.
+        entries: the entries to compare.
         embeddings: (k, n, d), of the rows `index` (n,).
-        trusted: bool (k, n), False where an entry is absent or doubtful.
+        trusted: bool (k, n), False for missing or unreliable entries.
         view_names: the names of the k views.
         cost: the read-out of the loss, see `m3g.losses.ViewLoss.readout`; None is the mean.
     """
@@ -65,11 +65,11 @@ def find_partners(
 def audit(
     run: str | os.PathLike[str], *, count: int | None = None, trust: bool = False
 ) -> list[tuple[Entry, Partner | None]]:
-    """The most doubtful entries of a run that was trained with `mismatch`, each with its likely row.
+    """Return the least reliable entries of a run that was trained with `mismatch`, each with its likely row.
 
     Args:
         run: the folder of the run.
-        count: how many; by default those that are more likely wrong than right.
+        count: number of entries; by default those that are more likely wrong than correct.
         trust: allow encoder classes from outside m3g, torch.nn and transformers.
     """
     entries = read_entries(run)
@@ -90,9 +90,9 @@ def audit(
 
 
 def nothing_found(run: str | os.PathLike[str]) -> str:
-    """What to make of a list of doubtful entries that is empty; no words where it is not.
+    """Return a hint if the list of unreliable entries is empty, otherwise an empty string.
 
-    Either nothing is wrong, or the judge saw too little: two views are judged once their rows can be told apart.
+    Either nothing is wrong, or nothing was evaluated: two views are evaluated once their rows are distinguishable.
     """
     entries = read_entries(run)
     if any(entry.log_odds < 0 for entry in entries):
@@ -103,12 +103,12 @@ def nothing_found(run: str | os.PathLike[str]) -> str:
     unseen = data.k * data.num_rows("train") - len(entries)
     if not entries:
         return (
-            "no entry was judged: the network never told the rows of two views apart. Train longer (loop.epochs "
-            f"{config.loop.epochs}), with a larger batch (data_options.batch_size {data.batch_size}), or look at "
-            "retrieval in results.json: at chance there is nothing to judge by."
+            "no entry was evaluated, because the network never distinguished rows. Train longer (loop.epochs "
+            f"{config.loop.epochs}), with a larger batch (data_options.batch_size {data.batch_size}), or check "
+            "retrieval in results.json: detection requires it to be above chance."
         )
     most = f"{entries[0].view} of row {entries[0].row} ({entries[0].reliability:.3f})"
     return (
-        f"no entry is more likely wrong than right; the most doubtful of {len(entries)} is {most}. "
-        f"{unseen} entries were not judged. Use --count 20 to see the first ones."
+        f"no entry is more likely wrong than correct; the least reliable of {len(entries)} is {most}. "
+        f"{unseen} entries were not evaluated. Use --count 20 to list the first ones."
     )

@@ -1,4 +1,4 @@
-"""`mismatch.csv`: every entry of the training rows with its reliability, most doubtful first."""
+"""`mismatch.csv`: the reliability of every training entry, the least reliable first."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from m3g.training.runs.folder import Run
 
 
 class Entry(NamedTuple):
-    """A view of a row, and how reliable it is: r, and log(r / (1 - r)), which orders also those with r near 0 or 1."""
+    """A view of a row with its reliability r and log(r / (1 - r)), which also orders values of r near 0 or 1."""
 
     row: int
     view: str
@@ -25,7 +25,7 @@ class Entry(NamedTuple):
 
 
 def write_entries(path: str | os.PathLike[str], watch: Mismatch, view_names: Sequence[str], index: Tensor) -> None:
-    """`mismatch.csv`: every entry of the rows `index` that was judged, most doubtful first."""
+    """Write `mismatch.csv`: all evaluated entries of the rows `index`, the least reliable first."""
     odds = watch.log_odds().cpu()
     judged = (watch.visits > 0).any(1).cpu()
     rows = index.tolist()
@@ -47,11 +47,11 @@ def write_entries(path: str | os.PathLike[str], watch: Mismatch, view_names: Seq
 
 
 def read_entries(run: str | os.PathLike[str]) -> list[Entry]:
-    """The entries of a run, most doubtful first."""
+    """Return the entries of a run, the least reliable first."""
     folder = Run(run)
     folder.open()
     if not folder.mismatch.is_file():
-        raise ValueError(f"run must be one that was trained with --mismatch, but {folder.path} has no mismatch.csv.")
+        raise ValueError(f"run must have been trained with --mismatch, but {folder.path} has no mismatch.csv.")
     with open(folder.mismatch, newline="") as file:
         return [
             Entry(int(line["row"]), unescape(line["view"]), float(line["reliability"]), float(line["log_odds"]))

@@ -1,24 +1,24 @@
-"""Entries that do not belong to their row: found while training, and left out of the loss.
+"""Detection of mismatched entries during training, and their exclusion from the loss.
 
-Every step compares the views of a batch: u_lm[i, j] is the logarithm of n times the softmax of the similarities, the
-mean of both directions. The pairs of one row (the diagonal) and those of different rows are described by their means
-mu and nu and a common variance, kept as running averages. They give the evidence that row i of views l and m is one
+Every step compares the views of a batch: u_lm[i, j] is the logarithm of n times the softmax of the similarities,
+averaged over both directions. Scores of matching rows (the diagonal) and of different rows are modelled with means mu
+and nu and a common variance, estimated by running averages. They give the evidence that row i of views l and m is one
 object, a log-likelihood ratio,
 
     e_lm[i] = (mu - nu) / var * (u_lm[i, i] - (mu + nu) / 2).
 
-A view belongs to an object when it agrees with the other views that belong to it, so the reliabilities r of the views
-of a row solve
+A view belongs to an object if it agrees with the other views that belong to it, so the reliabilities r of the views of
+a row solve
 
     r_l = sigmoid(log((1 - p_l) / p_l) + sum over m != l of r_m e_lm),
 
-with p_l the share of wrong entries in view l, which is estimated along.
+where p_l is the estimated fraction of mismatches in view l.
 
-A network first learns what many rows have in common, and then each row by heart, the wrong ones too. So a pair that
-the loss sees is judged by its first visits only, counted from when pairs can be told apart; a pair that is left out
-goes on being judged, and may come back. A wrong entry in the loss costs much more than a right one that is left out
-for a while. So an entry is left out until it is trusted: its log(r / (1 - r)) is at least 5, or, where so many entries
-are wrong that few reach it, 2 more than before anything was seen of the entry.
+A network first learns what many rows have in common and later memorises single rows, including mismatched ones. Pairs
+that are part of the loss are therefore evaluated at their first visits only, counted from the step at which rows are
+distinguishable. Excluded pairs are evaluated at every visit and may be included again. A mismatch in the loss costs
+much more than the temporary exclusion of a correct entry, so an entry is excluded until its log(r / (1 - r)) reaches 5
+or, if many entries are wrong and few reach 5, exceeds its initial value by 2.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ from m3g.losses import gather_views
 from m3g.losses.base import outside_autocast
 
 TEMPERATURE = 0.1
-JUDGED_VISITS = 3  # that count for a pair in the loss
-VISIT_WEIGHT = 0.3  # of the newest visit to a pair outside it
+JUDGED_VISITS = 3  # evaluated visits of a pair in the loss
+VISIT_WEIGHT = 0.3  # of the newest visit of an excluded pair
 STEP_WEIGHT = 0.02  # of the newest step in the running means
-TOLD_APART = 1.0  # (mu - nu)² / var from which visits count
-TRUSTED, PROVEN = 5.0, 2.0  # log odds of an entry in the loss: so many, or so many more than at first
+TOLD_APART = 1.0  # (mu - nu)² / var from which visits are evaluated
+TRUSTED, PROVEN = 5.0, 2.0  # log odds of an included entry: absolute, or above the initial value
 LARGEST_EVIDENCE = 8.0
 SMALLEST_SHARE, LARGEST_SHARE = 0.002, 0.45
 ROUNDS = 20
 
 
 class Mismatch(nn.Module):
-    """Evidence, per row and pair of views, that they show one object; its buffers are part of a run's checkpoint.
+    """Evidence, per row and pair of views, that they show one object; its buffers are part of the checkpoint.
 
     Args:
         k: number of views.
-        rows: the rows are numbered from 0 to this number, excluded.
+        rows: number of rows, numbered from 0.
 
     Example:
         >>> _ = torch.manual_seed(0)
@@ -80,9 +80,9 @@ class Mismatch(nn.Module):
     def observe(
         self, embeddings: Tensor, index: Tensor, *, views: list[int] | None = None, mask: Tensor | None = None
     ) -> None:
-        """Learn from embeddings (k, n, d) of these views (by default all), of the rows `index` (n,), with mask (k, n).
+        """Update from embeddings (k, n, d) of these views (by default all) of the rows `index` (n,), with mask (k, n).
 
-        With several processes every one learns from the rows of all, so that they agree.
+        With several processes each one uses the rows of all, so that their states agree.
         """
         rows, _, _ = gather_views(index.to(embeddings.device, torch.float64)[None, :, None])
         embeddings, mask, _ = gather_views(embeddings.float(), mask)
@@ -114,7 +114,7 @@ class Mismatch(nn.Module):
         self.share.lerp_(doubt, STEP_WEIGHT).clamp_(SMALLEST_SHARE, LARGEST_SHARE)
 
     def _describe(self, scores: Tensor, present: Tensor, reliable: Tensor, pairs: tuple[Tensor, Tensor]) -> None:
-        """Move the running means by this batch; a pair of one row counts as much as both its views are reliable."""
+        """Update the running means; a pair of one row is weighted by the reliability of both views."""
         same = torch.eye(scores.shape[-1], dtype=torch.bool, device=scores.device)
         there = present[:, None, :, None] & present[None, :, None, :]
         weights = torch.where(same, (reliable[:, None] * reliable[None]).diag_embed(), 1.0) * there
@@ -128,21 +128,21 @@ class Mismatch(nn.Module):
             moment[pairs] += weight * (value - moment[pairs])
 
     def log_odds(self, rows: Tensor | None = None) -> Tensor:
-        """log(r / (1 - r)) of the views of these rows, (k, n); by default of all rows."""
+        """Return log(r / (1 - r)) of the views of these rows, (k, n); by default of all rows."""
         evidence = self.evidence if rows is None else self.evidence[:, :, rows]
         prior = self._prior()
         odds = prior.expand(-1, evidence.shape[-1])
         for _ in range(ROUNDS):
-            # half-way steps: two views that contradict each other would otherwise take turns
+            # Damped iteration: two contradicting views would otherwise oscillate.
             odds = (odds + prior + torch.einsum("lmi,mi->li", evidence, odds.sigmoid())) / 2
         return odds
 
     def _prior(self) -> Tensor:
-        """The log odds of an entry of which nothing was seen, (k, 1)."""
+        """Return the log odds of an entry without evidence, (k, 1)."""
         return torch.log((1 - self.share) / self.share).unsqueeze(-1)
 
     def left_out(self, rows: Tensor | None = None, odds: Tensor | None = None) -> Tensor:
-        """bool (k, n): the entries of these rows (by default of all) that were judged and are not trusted yet."""
+        """Return bool (k, n): the evaluated entries of these rows (by default all) that are not reliable yet."""
         odds = self.log_odds(rows) if odds is None else odds
         judged = (self.visits if rows is None else self.visits[:, :, rows]).gt(0).any(1)
         return judged & (odds < (self._prior() + PROVEN).clamp(max=TRUSTED))
@@ -150,9 +150,9 @@ class Mismatch(nn.Module):
     @torch.no_grad()
     @outside_autocast
     def trusted(self, rows: Tensor, mask: Tensor | None) -> Tensor | None:
-        """The mask (k, n) of a batch without the entries that are left out.
+        """Return the mask (k, n) of a batch without the excluded entries.
 
-        Each row keeps its best view. None if nothing is absent; the mask as it is if no row would keep two views.
+        Each row keeps its best view. None if nothing is missing; the mask is unchanged if no row would keep two views.
         """
         rows = rows.to(self.evidence.device)
         odds = self.log_odds(rows)
@@ -166,7 +166,7 @@ class Mismatch(nn.Module):
 
 
 def _pair_scores(embeddings: Tensor, present: Tensor) -> Tensor:
-    """u[l, m, i, j]; the candidates of a softmax are the points that are present."""
+    """u[l, m, i, j]; the candidates of a softmax are the present points."""
     unit = torch.nn.functional.normalize(torch.where(present.unsqueeze(-1), embeddings, 0.0), dim=-1)
     similar = torch.einsum("lid,mjd->lmij", unit, unit) / TEMPERATURE
     candidates = torch.where(present[None, :, None, :], similar, torch.finfo(similar.dtype).min / 2)
@@ -176,5 +176,5 @@ def _pair_scores(embeddings: Tensor, present: Tensor) -> Tensor:
 
 
 def _mean(values: Tensor, weights: Tensor) -> Tensor:
-    """Weighted mean over the last two axes, 0 where nothing weighs; what weighs nothing may be anything."""
+    """Weighted mean over the last two axes, 0 if all weights are zero; entries of weight zero may be NaN."""
     return torch.where(weights > 0, values * weights, 0.0).sum((-2, -1)) / weights.sum((-2, -1)).clamp(min=1e-6)
