@@ -158,7 +158,7 @@ def test_search_in_one_view_and_split(here):
     [
         (["missing", "--query", "3"], "there is none at missing"),
         (["run"], "query"),
-        (["run", "--query", "sixty"], "--query must be row numbers of the data or VIEW=FILE, got 'sixty'"),
+        (["run", "--query", "sixty"], "--query must be row numbers of the data or VIEW=VALUE, got 'sixty'"),
         (["run", "--query", "60"], "--query must be rows of the data, from 0 to 59, got 60"),
         (["run", "--query", "3", "--by", "w"], "--by must be one of 'x', 'y', 'z', got 'w'"),
         (["run", "--query", "3", "--by", "z"], "--by must be a view that the query has, but row 3 has none of z"),
@@ -166,7 +166,7 @@ def test_search_in_one_view_and_split(here):
         (["run", "--query", "w=x.npy"], "view of --query must be one of"),
         (["run", "--query", "x=y.npy"], "view 'x' must have rows of shape (7,), got (8,)"),
         (["run", "--query", "x=none.npy"], "--query must be files that exist"),
-        (["run", "--query", "x=x.npy", "3"], "--query must be either rows or VIEW=FILE"),
+        (["run", "--query", "x=x.npy", "3"], "--query must be either rows or VIEW=VALUE"),
         (["run", "--query", "x=x.npy", "--by", "x"], "--by requires rows"),
         (["run", "--query", "z=z.npy"], "every row at least one that is present, got none in row 3"),
         (["run", "--query", "3", "--top", "60"], "top must be at most the 59 objects"),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from m3g import _values as checks
 from m3g.cli.tables import check_out, show_table, write_csv
@@ -12,48 +14,58 @@ from m3g.cli.tables import check_out, show_table, write_csv
 if TYPE_CHECKING:
     from torch import Tensor
 
-SHOWN = 40
+    from m3g.evaluation import Embedded
+    from m3g.training.runs.folder import Run
 
-USAGE = {"search": "RUN --query ROW|VIEW=FILE [...] [options]"}
+SHOWN, LETTERS, COLUMNS = 40, 40, 5  # lines and letters of a cell on the screen, and columns of the table
+
+USAGE = {"search": "RUN --query ROW|VIEW=VALUE [...] [options]"}
 DESCRIPTION = {
     "search": """Find the objects of a run's data nearest to a query, which may consist of any of its views.
 
   m3g search runs/m3g-1 --query 17                             row 17 of the data, by all its views
   m3g search runs/m3g-1 --query 17 42 --by pixels zernike      rows 17 and 42, by two of their views
-  m3g search runs/m3g-1 --query pixels=new.npy                 new objects with one view
+  m3g search runs/m3g-1 --query caption="a grey owl"           a text, for a run trained on a table
+  m3g search runs/m3g-1 --query photo=owl.png weight=1.2 --out page.html   one object in two views; page with thumbnails
+  m3g search runs/m3g-1 --query pixels=new.npy                 new objects with one view, a row of the file each
   m3g search runs/m3g-1 --query pixels=new.npy fourier=f.npy --out table.csv
 
 Queries and objects are represented by the mean of the unit embeddings of their views (--by selects the views of the
-query, --in those of the objects); similarity is the cosine. A row is not its own neighbour unless --itself is true."""
+query, --in those of the objects); similarity is the cosine. A row is not its own neighbour unless --itself is true.
+Embeddings are kept in the run folder until the network or the data change. The search is exact; --approximate uses an
+index of faiss (extra search)."""
 }
 
 
 def arguments(parser: Any, name: str) -> None:
     parser.add_argument("run", type=str, help="the folder of a finished run")
     parser.add_argument(
-        "--query", type=str, nargs="+", required=True, help="rows of the data, or VIEW=FILE for new objects"
+        "--query", type=str, nargs="+", required=True, help="rows of the data, or VIEW=VALUE for a new object"
     )
     parser.add_argument("--by", type=str, nargs="+", default=None, help="views of the query to use; by default all")
     parser.add_argument("--in", type=str, nargs="+", default=None, help="views of the objects; by default all")
     parser.add_argument("--top", type=int, default=10, help="number of objects per query")
     parser.add_argument("--split", type=str, default="all", help="search in train, val, test or all")
     parser.add_argument("--itself", type=bool, default=False, help="include the row itself")
-    parser.add_argument("--out", type=str, default=None, help=".csv file for the table; must not exist")
+    parser.add_argument("--approximate", action="store_true", help="use an index, for millions of rows")
+    parser.add_argument("--show", type=str, nargs="+", default=None, help="columns of the run's table to print")
+    parser.add_argument("--out", type=str, default=None, help="a new .csv file, or an .html file with thumbnails")
     parser.add_run_options()
 
 
 def run(args: Any, name: str) -> int:
     import torch
 
-    from m3g.evaluation.search import search
+    from m3g.evaluation.search import search, search_many
     from m3g.training.loop.build import build_loss
-    from m3g.training.runs.embed import SPLITS, embed_run
-    from m3g.training.runs.folder import Run
+    from m3g.training.runs.collection import collection
+    from m3g.training.runs.embed import SPLITS
 
-    out = check_out(args.out)
+    out = check_out(args.out, suffix=".html" if str(args.out).endswith(".html") else ".csv")
     checks.positive_int("--top", args.top)
     checks.one_of("--split", args.split, SPLITS)
-    everything = embed_run(args.run, trust=args.trust)
+    shown = _Cells.of(args.run, args.show)
+    everything = collection(args.run, trust=args.trust)
     assert everything.embeddings is not None
     assert everything.index is not None
     by, among = (_chosen(option, getattr(args, option), everything.view_names or ()) for option in ("by", "in"))
@@ -66,29 +78,105 @@ def run(args: Any, name: str) -> int:
         raise ValueError(f"--split and --in must select at least one object, got none in split {args.split!r}.")
     place = torch.full((there.shape[1],), -1)
     place[kept] = torch.arange(len(kept))
-    found = search(
+    found = (search_many if args.approximate else search)(
         queries.embeddings,
         everything.embeddings[:, kept],
         query_mask=queries.mask,
         mask=there[:, kept],
         top=args.top,
         without=None if args.itself or places is None else place[places],
-        readout=build_loss(Run.of(args.run).open()).readout or "mean",
+        readout=build_loss(args.run.open()).readout or "mean",
     )
+    nearest, similarities = kept[found.places], found.similarities.tolist()
+    cells = shown.read(everything.index[nearest.flatten()].tolist())
     labelled = everything.labels is not None
-    head = ["query", "rank", "row", "similarity", *(["label"] if labelled else [])]
-    table: list[list[Any]] = []
+    head = ["query", "rank", "row", "similarity", *(["label"] if labelled else []), *shown.columns]
     titles = [str(row) if places is not None else f"new {row}" for row in queries.index.tolist()]
-    for query, nearest, similarities in zip(titles, found.places.tolist(), found.similarities.tolist()):
-        for rank, (at, similarity) in enumerate(zip(nearest, similarities), start=1):
-            one = int(kept[at])
+    table: list[list[Any]] = []
+    for query, at, scores in zip(titles, nearest.tolist(), similarities):
+        for rank, (one, similarity) in enumerate(zip(at, scores), start=1):
+            row = int(everything.index[one])
             label = [everything.label_name(one)] if labelled else []
-            table.append([query, rank, int(everything.index[one]), f"{similarity:.4f}", *label])
-    show_table(head, table, most=SHOWN)
-    if out is not None:
-        write_csv(out, head, table)
+            table.append([query, rank, row, f"{similarity:.4f}", *label, *cells.get(row, {}).values()])
+    show_table(head, [[_short(cell) for cell in row] for row in table], most=SHOWN)
+    if out is not None and out.suffix == ".html":
+        _write_page(out, args, head, table, shown)
+    elif out is not None:
+        write_csv(out, head, [[_short(cell, None) for cell in row] for row in table])
         print(f"table     {out}")
     return 0
+
+
+class _Cells(NamedTuple):
+    """The columns of a run's table that name its rows, with the kinds of those that are views; none for arrays."""
+
+    columns: list[str]
+    kinds: dict[str, str]
+    source: Any
+    outside: bool = False  # whether files may be located outside the folder of the table
+
+    @classmethod
+    def of(cls, run: Run, wanted: list[str] | None) -> _Cells:
+        """The columns that are wanted; by default texts, images, sounds and what is no view, identifiers say."""
+        import json
+
+        from m3g.data.tables.source import open_table
+        from m3g.training.runs.location import located
+
+        options = run.open().data_options
+        if "table" not in options:
+            if wanted:
+                raise ValueError(f"--show must be columns of the run's table, got {wanted[0]!r} for a run without one.")
+            return cls([], {}, None)
+        source = open_table(located(run.open(), run).data_options["table"])
+        for name in wanted or ():
+            checks.one_of("--show", name, source.types)
+        inputs = json.loads(run.model_text).get("inputs") or []
+        kinds = {column: recipe["kind"] for recipe in inputs for column in recipe.get("columns", ())}
+        usual = [
+            name
+            for name in source.types
+            if kinds.get(name) not in ("table", "vector") and name not in (options.get("labels"), options.get("split"))
+        ]
+        return cls(
+            usual[:COLUMNS] if wanted is None else wanted, kinds, source, any("allow_outside" in one for one in inputs)
+        )
+
+    def read(self, rows: list[int]) -> dict[int, dict[str, Any]]:
+        return self.source.rows(self.columns, rows) if self.columns else {}
+
+
+def _short(cell: Any, most: int | None = LETTERS) -> Any:
+    """A cell as text, at most so long; of the content of a file only its size."""
+    if isinstance(cell, dict):
+        cell = cell.get("path") or cell.get("bytes")
+    if isinstance(cell, bytes):
+        return f"{len(cell)} bytes"
+    text = "" if cell is None else str(cell)
+    return cell if isinstance(cell, int) else text if most is None or len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _write_page(out: Path, args: Any, head: list[str], table: list[list[Any]], shown: _Cells) -> None:
+    from m3g.report.found import cell_html, found_page
+    from m3g.training.runs.files import write_text
+
+    new = any("=" in word for word in args.query)
+    given = "<br>".join(
+        cell_html(value, shown.kinds.get(view), Path(), outside=True) if sign else escape(view)
+        for view, sign, value in (word.partition("=") for word in args.query)
+    )
+    plain, folder = len(head) - len(shown.columns), Path() if shown.source is None else shown.source.folder
+    parts: dict[str, list[list[str]]] = {}
+    for query, *row in table:
+        title = (given if query == "new 0" else escape(query)) if new else f"row {escape(query)}"
+        cells = [escape(str(cell)) for cell in row[: plain - 1]]
+        views = [
+            cell_html(cell, shown.kinds.get(name), folder, outside=shown.outside)
+            for name, cell in zip(shown.columns, row[plain - 1 :])
+        ]
+        parts.setdefault(title, []).append(cells + views)
+    write_text(out, found_page(f"Search in {args.run.path.name}", head[1:], parts))
+    print(f"page      {out}")
 
 
 def _chosen(option: str, given: list[str] | None, names: Sequence[str]) -> Tensor:
@@ -100,25 +188,26 @@ def _chosen(option: str, given: list[str] | None, names: Sequence[str]) -> Tenso
     return torch.tensor([given is None or name in given for name in names])
 
 
-def _queries(args: Any, everything: Any, by: Tensor) -> tuple[Any, Tensor | None]:
+def _queries(args: Any, everything: Embedded, by: Tensor) -> tuple[Any, Tensor | None]:
     """Return the queries and their positions in the data; None for new objects."""
     import torch
 
-    from m3g.training.runs.new_data import embed_new
+    from m3g.training.runs.new_data import embed_query
 
     if any("=" in word for word in args.query):
         if args.by is not None:
-            raise ValueError("--by requires rows as the query, got files, which name their views.")
+            raise ValueError("--by requires rows as the query, got values, which name their views.")
         for word in args.query:
             if "=" not in word:
-                raise ValueError(f"--query must be either rows or VIEW=FILE, got {word!r} next to files.")
-        return embed_new(args.run, views=args.query, trust=args.trust, option="--query"), None
+                raise ValueError(f"--query must be either rows or VIEW=VALUE, got {word!r} next to values.")
+        return embed_query(args.run, args.query, trust=args.trust), None
+    assert everything.index is not None
     index = everything.index.tolist()
     try:
         rows = [int(word) for word in args.query]
     except ValueError:
         wrong = next(word for word in args.query if not word.lstrip("-").isdigit())
-        raise ValueError(f"--query must be row numbers of the data or VIEW=FILE, got {wrong!r}.") from None
+        raise ValueError(f"--query must be row numbers of the data or VIEW=VALUE, got {wrong!r}.") from None
     for row in rows:
         if row not in index:
             raise ValueError(f"--query must be rows of the data, from {min(index)} to {max(index)}, got {row}.")

@@ -11,6 +11,7 @@ from torch.nn.functional import normalize
 from m3g import _checks
 from m3g.costs import Cost
 from m3g.evaluation.embedded import Readout, read_out
+from m3g.evaluation.index import shortlist
 
 
 class Found(NamedTuple):
@@ -77,6 +78,50 @@ def search(
     return Found(best.indices, best.values)
 
 
+def search_many(
+    queries: Tensor,
+    objects: Tensor,
+    *,
+    query_mask: Tensor | None = None,
+    mask: Tensor | None = None,
+    top: int = 10,
+    without: Tensor | None = None,
+    readout: Readout = "mean",
+) -> Found:
+    """`search` among the objects that an approximate index finds: 10 `top` of them per query, 200 at least.
+
+    The arguments and the similarities are those of `search`; an object may be overlooked. Requires faiss.
+    """
+    given, there = _checks.presence(query_mask, queries), _checks.presence(mask, objects)
+    size = min(max(10 * top, 200), objects.shape[1])
+    if isinstance(readout, Cost):
+        pairs = [
+            (_candidates(readout, objects, there, m), _query(readout, queries, given, m)) for m in range(len(queries))
+        ]
+    else:
+        pairs = [(normalize(read_out(objects, there), dim=-1), read_out(queries, given, readout=readout))]
+    places = torch.cat([shortlist(*pair, size=size).flatten() for pair in pairs])
+    chosen = places[places >= 0].unique()
+    if without is not None:
+        chosen = torch.cat([chosen, without[without >= 0]]).unique()
+        without = torch.where(without >= 0, torch.searchsorted(chosen, without.clamp(min=0)), -1)
+    part = None if mask is None else mask[:, chosen]
+    found = search(
+        queries, objects[:, chosen], query_mask=query_mask, mask=part, top=top, without=without, readout=readout
+    )
+    return Found(chosen[found.places], found.similarities)
+
+
+def _query(cost: Cost, queries: Tensor, given: Tensor | None, view: int) -> Tensor:
+    return normalize(read_out(queries, given, readout=cost, view=view), dim=-1)
+
+
+def _candidates(cost: Cost, objects: Tensor, there: Tensor | None, view: int) -> Tensor:
+    """What the query for a view is compared with, zero for objects that lack the view."""
+    points = objects[view] if there is None else torch.where(there[view].unsqueeze(-1), objects[view], 0.0)
+    return normalize(cost.candidates(normalize(points, dim=-1)), dim=-1)
+
+
 def _scores_by_cost(cost: Cost, queries: Tensor, given: Tensor | None, objects: Tensor, there: Tensor | None) -> Tensor:
     """Mean cosine (q, n) between the query for a view and that view of an object, over the compared views.
 
@@ -92,9 +137,7 @@ def _scores_by_cost(cost: Cost, queries: Tensor, given: Tensor | None, objects: 
     compared = torch.where(missing.any(0), missing, both)
     total = queries.new_zeros(compared.shape[1:])
     for m in range(k):
-        query = normalize(read_out(queries, asked, readout=cost, view=m), dim=-1)
-        points = torch.where(known[m].unsqueeze(-1), objects[m], 0.0)
-        candidates = normalize(cost.candidates(normalize(points, dim=-1)), dim=-1)
-        total = total + torch.where(compared[m], query @ candidates.T, 0.0)
+        cosines = _query(cost, queries, asked, m) @ _candidates(cost, objects, known, m).T
+        total = total + torch.where(compared[m], cosines, 0.0)
     number = compared.sum(0)
     return torch.where(number > 0, total / number.clamp(min=1), -1.0)

@@ -53,6 +53,15 @@ class Source:
                     yield start, dict(zip(columns, batch.columns))
                     start += batch.num_rows
 
+    def rows(self, columns: Sequence[str], wanted: Sequence[int]) -> dict[int, dict[str, Any]]:
+        """The cells of some rows, by number of the row and name of the column."""
+        rows, found = set(wanted), {}
+        for start, batch in self.batches(columns):
+            for at in range(len(batch[columns[0]])) if columns else ():
+                if start + at in rows:
+                    found[start + at] = {name: batch[name][at].as_py() for name in columns}
+        return found
+
     def column(self, name: str) -> list[Any]:
         """A whole column as Python values."""
         return [value for _, batch in self.batches([name]) for value in batch[name].to_pylist()]

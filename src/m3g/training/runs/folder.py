@@ -9,6 +9,7 @@ model.safetensors  the trained network              model.json     how to build 
 results.json       the final evaluation             plots/         the pictures
 rows.csv           what each test row contributes to some of the numbers
 mismatch.csv       with --mismatch, how reliable every entry of the training rows is
+embeddings.safetensors  embeddings of all rows, kept by m3g search
 """
 
 from __future__ import annotations

@@ -22,20 +22,36 @@ def located(config: Config, run: Run) -> Config:
     same place relative to the run folder, for a run that was moved together with its data; in the current directory.
     """
     options = dict(config.data_options)
-    for name, parameter in inspect.signature(data_sets.find(config.data)).parameters.items():
-        given = options.get(name)
-        if "Path" not in str(parameter.annotation) or not given:
-            continue
-        several = isinstance(given, (list, tuple))
-        found = [_find(f"data_options.{name}", str(path), run) for path in (given if several else [given])]
-        options[name] = found if several else found[0]
+    for name, paths in path_options(config).items():
+        found = [_find(f"data_options.{name}", path, run) for path in paths]
+        options[name] = found if isinstance(options[name], (list, tuple)) else found[0]
     view = {name: _with_model(own, run) for name, own in config.view.items()}
     return replace(config, data_options=options, view=view, encoder_options=_with_model(config.encoder_options, run))
 
 
+def path_options(config: Config) -> dict[str, list[str]]:
+    """The paths in the options of a data set, by the names of the options."""
+    found = {}
+    for name, parameter in inspect.signature(data_sets.find(config.data)).parameters.items():
+        given = config.data_options.get(name)
+        if "Path" in str(parameter.annotation) and given:
+            found[name] = [str(path) for path in (given if isinstance(given, (list, tuple)) else [given])]
+    return found
+
+
+def split_key(given: str) -> tuple[str, str]:
+    """A path and, with its colon, the name of an array in the file.
+
+    Example:
+        >>> split_key("a/b.npz:x"), split_key("c.npy")
+        (('a/b.npz', ':x'), ('c.npy', ''))
+    """
+    at = max(given.rfind(f"{end}:") + len(end) if f"{end}:" in given else -1 for end in (".npz", ".mat"))
+    return (given, "") if at < 0 else (given[:at], given[at:])
+
+
 def _find(option: str, given: str, run: Run) -> str:
-    at = max(given.rfind(f"{suffix}:") + len(suffix) if f"{suffix}:" in given else -1 for suffix in (".npz", ".mat"))
-    path, key = (given, "") if at < 0 else (given[:at], given[at:])
+    path, key = split_key(given)
     for candidate in _candidates(Path(path), run):
         if candidate.exists():
             return f"{candidate}{key}"

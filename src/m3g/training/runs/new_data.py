@@ -22,7 +22,6 @@ def embed_new(
     table: str | None = None,
     views: Sequence[str] | None = None,
     trust: bool = False,
-    option: str = "--views",
 ) -> Embedded:
     """Embed new objects, known in any of the views of the run.
 
@@ -31,12 +30,11 @@ def embed_new(
         table: a table with some of the columns that the run was trained on.
         views: files of arrays, `NAME=FILE` or named as the views are, or one per view in their order.
         trust: allow encoder classes from outside m3g, torch.nn and transformers.
-        option: the name of `views` in messages.
     """
     net = load(run, trust=trust)
     parts = [] if table is None else [net.embed(table)]
     if views is not None:
-        parts.append(net.embed(_arrays(net, views, option)))
+        parts.append(net.embed(_arrays(net, views)))
     sizes = [part.present.shape[1] for part in parts]
     if len(set(sizes)) > 1:
         raise ValueError(f"--views must have as many rows as --table, {sizes[0]}, got {sizes[1]}.")
@@ -47,23 +45,51 @@ def embed_new(
     return replace(parts[0], embeddings=embeddings, mask=mask, index=torch.arange(mask.shape[1]))
 
 
-def _arrays(net: TrainedNet, views: Sequence[str], option: str) -> dict[str, Any]:
+def embed_query(run: str | os.PathLike[str], words: Sequence[str], *, trust: bool = False) -> Embedded:
+    """Embed the objects that words `NAME=VALUE` describe, each in one view or in several.
+
+    NAME is a view, or a column of the view of numbers and categories. VALUE is a text, the path of an image or of a
+    sound, a list of numbers, a number or a category, as in a cell of the table; of a view of numbers, or where the run
+    was trained on arrays, it may be a file of arrays with a row per object.
+    """
+    net = load(run, trust=trust)
+    found: dict[str, Any] = {}
+    for word in words:
+        name, _, value = word.partition("=")
+        recipes = dict(zip(net.view_names, net.inputs or [{"kind": "array"}] * len(net.view_names)))
+        table = [view for view, recipe in recipes.items() if name in recipe.get("columns", ()) and name not in recipes]
+        if table and recipes[table[0]]["kind"] == "table":
+            found.setdefault(table[0], {})[name] = value
+            continue
+        kind = recipes[_checks.one_of("view of --query", name, net.view_names)].get("kind")
+        if kind == "table":
+            columns = ", ".join(recipes[name]["columns"])
+            raise ValueError(f"--query must name the columns of view {name!r} ({columns}), as in COLUMN=VALUE.")
+        if name in found:
+            raise ValueError(f"--query must be one value per view, got two for {name!r}.")
+        array = kind == "array" or (kind == "vector" and not value.lstrip().startswith("["))
+        found[name] = read_array(value, name="--query") if array else [value]
+    embedded = net.embed(found)
+    return replace(embedded, index=torch.arange(embedded.present.shape[1]))
+
+
+def _arrays(net: TrainedNet, views: Sequence[str]) -> dict[str, Any]:
     names = net.view_names
     pairs = [word.partition("=") for word in views]
     if all(sign for _, sign, _ in pairs):
-        found = {_checks.one_of(f"view of {option}", name, names): file for name, _, file in pairs}
+        found = {_checks.one_of("view of --views", name, names): file for name, _, file in pairs}
     elif any(sign for _, sign, _ in pairs):
-        raise ValueError(f"{option} must be NAME=FILE for all files or for none, got both.")
+        raise ValueError("--views must be NAME=FILE for all files or for none, got both.")
     else:
         stems = file_names(views)
         if not set(stems) <= set(names):
             if len(views) != len(names):
                 raise ValueError(
-                    f"{option} must be NAME=FILE for some of the views {', '.join(names)}, or {len(names)} files in "
+                    f"--views must be NAME=FILE for some of the views {', '.join(names)}, or {len(names)} files in "
                     f"their order, got {len(views)} of other names."
                 )
             stems = names
         found = dict(zip(stems, views))
     if len(found) < len(views):
-        raise ValueError(f"{option} must be one file per view, got {len(views)} for {len(found)}.")
-    return {name: read_array(file, name=option) for name, file in found.items()}
+        raise ValueError(f"--views must be one file per view, got {len(views)} for {len(found)}.")
+    return {name: read_array(file, name="--views") for name, file in found.items()}

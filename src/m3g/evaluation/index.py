@@ -1,0 +1,52 @@
+"""An approximate index of many points: cells of k-means (IVF) of faiss, kept in the user's cache."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from m3g import _checks
+
+SAMPLED, ROUNDS = 64, 10  # points per cell that k-means sees, and its iterations
+PROBED = 0.1  # of the cells, those nearest to a query, are searched
+
+
+def shortlist(points: Tensor, queries: Tensor, *, size: int) -> Tensor:
+    """Places (q, size) of the points with nearly the largest inner products with each query.
+
+    The index is built once and stored below `$XDG_CACHE_HOME/m3g` (by default `~/.cache/m3g`) under a digest of the
+    points, never in a run folder: faiss does not validate the files that it reads.
+    """
+    faiss = _faiss()
+    numbers = points.detach().cpu().float().contiguous().numpy()
+    cells = max(1, int(len(numbers) ** 0.5))
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "m3g" / "indices"
+    file = folder / f"{hashlib.sha256(numbers.tobytes()).hexdigest()}-{numbers.shape[1]}.faiss"
+    if file.is_file():
+        index = faiss.read_index(str(file))
+    else:
+        index = faiss.index_factory(numbers.shape[1], f"IVF{cells},Flat", faiss.METRIC_INNER_PRODUCT)
+        index.cp.max_points_per_centroid, index.cp.niter = SAMPLED, ROUNDS
+        index.train(numbers)
+        index.add(numbers)
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor, building = tempfile.mkstemp(dir=folder, suffix=".tmp")
+        os.close(descriptor)
+        faiss.write_index(index, building)
+        os.replace(building, file)
+    index.nprobe = max(1, round(PROBED * cells))
+    _, places = index.search(queries.detach().cpu().float().contiguous().numpy(), size)
+    return torch.from_numpy(places)
+
+
+def _faiss() -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of the SWIG wrapper
+        return _checks.extra("faiss", "search")

@@ -1,0 +1,68 @@
+"""The results of a search as one HTML page, with thumbnails and sounds inside; it fetches nothing."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from m3g.data.storage.limits import open_image
+
+SIDE = 128  # pixels of a thumbnail
+LONGEST_SOUND = 2**20  # bytes of a sound file that is put into the page
+SOUNDS = {".wav": "audio/wav", ".flac": "audio/flac", ".ogg": "audio/ogg", ".mp3": "audio/mpeg"}
+STYLE = """body{font:16px/1.45 system-ui,sans-serif;margin:1rem auto;max-width:60rem;padding:0 .75rem;color:#222}
+table{border-collapse:collapse;width:100%}td,th{padding:.3rem .5rem;text-align:left;border-bottom:1px solid #ddd;
+overflow-wrap:anywhere}img{max-width:128px;max-height:128px;display:block}audio{max-width:14rem;display:block}
+.scroll{overflow-x:auto}@media(prefers-color-scheme:dark){body{background:#161616;color:#ddd}td,th{border-color:#444}}"""
+
+
+def found_page(title: str, head: Sequence[str], parts: Mapping[str, Sequence[Sequence[str]]]) -> str:
+    """A page with a table per query. Titles and cells of `head` are text; other cells are HTML, see `cell_html`."""
+    columns = "".join(f"<th>{escape(name)}</th>" for name in head)
+    tables = []
+    for query, rows in parts.items():
+        body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>\n" for row in rows)
+        tables.append(f'<h2>{query}</h2>\n<div class="scroll"><table><tr>{columns}</tr>\n{body}</table></div>')
+    policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; media-src data:"
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
+        f"<title>{escape(title)}</title>\n<style>{STYLE}</style></head>\n<body><h1>{escape(title)}</h1>\n"
+        + "\n".join(tables)
+        + "\n</body></html>\n"
+    )
+
+
+def cell_html(value: Any, kind: str | None, folder: Path, *, outside: bool) -> str:
+    """A cell of a table as HTML: an image or a sound with its path, text otherwise; what cannot be read is its path.
+
+    Files below `folder` are read, others only with `outside`.
+    """
+    if isinstance(value, dict):  # how datasets stores files
+        value = value.get("bytes") or value.get("path")
+    path = folder / value if isinstance(value, str) and value and kind in ("image", "audio") else None
+    caption = "" if isinstance(value, bytes) or value is None else escape(str(value))
+    if path is not None and not outside and not path.resolve().is_relative_to(folder.resolve()):
+        return caption
+    if kind == "image" and value:
+        return _thumbnail(io.BytesIO(value) if isinstance(value, bytes) else path) + caption
+    sound = None if kind != "audio" or path is None else SOUNDS.get(path.suffix.lower())
+    if sound is None or path is None or not path.is_file() or path.stat().st_size > LONGEST_SOUND:
+        return caption
+    return f'<audio controls src="data:{sound};base64,{base64.b64encode(path.read_bytes()).decode()}"></audio>{caption}'
+
+
+def _thumbnail(file: Any) -> str:
+    try:
+        with open_image(file) as image:
+            image.thumbnail((SIDE, SIDE))
+            out = io.BytesIO()
+            image.convert("RGB").save(out, format="JPEG", quality=85)
+    except (OSError, SyntaxError, ValueError):
+        return ""
+    return f'<img alt="" src="data:image/jpeg;base64,{base64.b64encode(out.getvalue()).decode()}">'

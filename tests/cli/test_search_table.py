@@ -1,0 +1,162 @@
+"""`m3g search` in a run that was trained on a table: queries by value, names, pages, the cache, the index."""
+
+import csv
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import m3g
+from m3g.cli import main
+from m3g.costs import CircularVariance, MultilinearProduct
+from m3g.evaluation import index
+from m3g.evaluation.search import search, search_many
+from m3g.training.runs import collection as module
+from m3g.training.runs.folder import Run
+
+COLOURS = {"red": (255, 0, 0), "green": (0, 200, 0), "blue": (0, 0, 255), "white": (255, 255, 255)}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Pictures of one colour with a name and a weight, and a run on them that tells the colours apart."""
+    folder = tmp_path_factory.mktemp("coloured")
+    random = np.random.default_rng(0)
+    lines = []
+    for i in range(120):
+        name = list(COLOURS)[i % 4]
+        pixels = np.clip(np.array(COLOURS[name]) + random.normal(0, 40, (12, 12, 3)), 0, 255)
+        Image.fromarray(pixels.astype(np.uint8)).save(folder / f"{i}.png")
+        lines.append(
+            [f"k{i * i}", f"{i}.png", f"{name} & <b>thing</b> {random.integers(90)}", 10 * (i % 4) + random.random()]
+        )
+    with open(folder / "things.csv", "w", newline="") as file:
+        csv.writer(file).writerows([["id", "photo", "name", "weight"], *lines])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        words = ["--loop.epochs", "15", "--loop.evaluate_every", "0", "--view.name.encoder", "text", "--out", "run"]
+        assert main(["train", "--table", "things.csv", "--view.name.length", "24", *words]) == 0
+    return folder
+
+
+@pytest.fixture
+def here(trained, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return trained / "run"
+
+
+def found(run, *words, out="t.csv"):
+    assert main(["search", str(run), "--top", "5", "--out", out, "--query", *words]) == 0
+    with open(out, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_values_of_any_view_find_what_they_describe(here, tmp_path):
+    Image.new("RGB", (30, 20), (250, 10, 10)).save("mine.png")
+    for number, query in enumerate(
+        (["photo=mine.png"], ["name=red & <b>thing</b> 7"], ["photo=mine.png", "weight=0.4"])
+    ):
+        rows = found(here, *query, out=f"{number}.csv")
+        assert list(rows[0]) == ["query", "rank", "row", "similarity", "id", "photo", "name"]
+        assert len(rows) == 5
+        assert sum(row["name"].startswith("red") for row in rows) >= 4
+        assert all(row["photo"] == f"{row['row']}.png" and row["id"] == f"k{int(row['row']) ** 2}" for row in rows)
+
+
+def test_several_views_are_one_query(here):
+    Image.new("RGB", (12, 12), (0, 0, 250)).save("blue.png")
+    rows = found(here, "photo=blue.png", "name=blue & <b>thing</b> 3")
+    net = m3g.load(here)
+    query = net.embed({"photo": "blue.png", "name": "blue & <b>thing</b> 3"})
+    every = module.collection(Run(here))
+    expected = search(query.embeddings, every.embeddings, query_mask=query.mask, mask=every.mask, top=5)
+    assert [int(row["row"]) for row in rows] == every.index[expected.places[0]].tolist()
+
+
+def test_a_page_has_thumbnails_and_escapes_names(here):
+    Image.new("RGB", (12, 12), (255, 255, 255)).save("white.png")
+    assert main(["search", str(here), "--query", "photo=white.png", "--top", "3", "--out", "page.html"]) == 0
+    page = Path("page.html").read_text(encoding="utf-8")
+    assert page.count('<img alt="" src="data:image/jpeg;base64,') == 4  # the query and three rows
+    assert "<b>thing</b>" not in page
+    assert "&lt;b&gt;thing&lt;/b&gt;" in page
+    assert "default-src 'none'" in page
+
+
+def test_columns_can_be_chosen(here, refused):
+    assert main(["search", str(here), "--query", "3", "--show", "weight", "--top", "2", "--out", "w.csv"]) == 0
+    assert Path("w.csv").read_text().splitlines()[0] == "query,rank,row,similarity,weight"
+    assert "--show must be one of" in refused("search", here, "--query", "3", "--show", "none")
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        (["photo=none.png"], "view 'photo' must be files that exist, got 'none.png'"),
+        (["table=3"], "--query must name the columns of view 'table' (weight), as in COLUMN=VALUE"),
+        (["name=a", "name=b"], "--query must be one value per view, got two for 'name'"),
+        (["weight=heavy"], "finite numbers in column 'weight'"),
+        (["colour=red"], "view of --query must be one of"),
+    ],
+)
+def test_values_that_are_refused(here, refused, query, message):
+    assert message in refused("search", here, "--query", *query)
+
+
+def test_embeddings_are_kept_until_network_or_data_change(trained, tmp_path, monkeypatch):
+    shutil.copytree(trained, tmp_path / "all")
+    run = Run(tmp_path / "all" / "run")
+    (run.path / module.FILE).unlink(missing_ok=True)
+    run.data_root = tmp_path / "all"
+    calls = []
+    monkeypatch.setattr(
+        module, "embed_run", lambda *args, made=module.embed_run, **more: calls.append(1) or made(*args, **more)
+    )
+    first = module.collection(run)
+    again = module.collection(run)
+    assert len(calls) == 1
+    assert torch.equal(first.embeddings, again.embeddings)
+    assert (again.split, again.view_names) == (first.split, first.view_names)
+    os.utime(tmp_path / "all" / "7.png", (1, 1))  # a picture changes
+    module.collection(run)
+    assert len(calls) == 2
+    (run.path / module.FILE).write_bytes((run.path / module.FILE).read_bytes()[:500])  # damaged
+    module.collection(run)
+    assert len(calls) == 3
+    changed = Run(run.path)
+    changed.data_root = run.data_root
+    changed.model.write_text(changed.model.read_text().replace('"format"', ' "format"'))  # another network
+    module.collection(changed)
+    assert len(calls) == 4
+
+
+@pytest.mark.parametrize("readout", ["mean", CircularVariance(), MultilinearProduct()])
+def test_an_approximate_index_finds_nearly_the_same(tmp_path, monkeypatch, readout):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    rng = torch.Generator().manual_seed(0)
+    centre = torch.randn(4000, 16, generator=rng)
+    objects = torch.stack([centre + 0.3 * torch.randn(4000, 16, generator=rng) for _ in range(3)])
+    mask = torch.rand(3, 4000, generator=rng) > 0.2
+    mask[0, ~mask.any(0)] = True
+    places = torch.arange(50)
+    query_mask = torch.zeros(3, 50, dtype=torch.bool).index_fill(0, torch.tensor([0, 1]), True)
+    options = {"query_mask": query_mask, "mask": mask, "top": 10, "without": places, "readout": readout}
+    exact = search(objects[:, :50], objects, **options)
+    for _ in range(2):  # built, and read again
+        found = search_many(objects[:, :50], objects, **options)
+        hits = [len(set(a) & set(b)) for a, b in zip(found.places.tolist(), exact.places.tolist())]
+        assert sum(hits) >= 0.95 * 500
+        assert not (found.places == places.unsqueeze(1)).any()
+    assert len(list((tmp_path / "m3g" / "indices").glob("*.faiss"))) == (1 if readout == "mean" else 3)
+
+
+def test_the_index_is_used_if_asked_for(here, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    exact = found(here, "3")
+    monkeypatch.setattr(index, "PROBED", 1.0)
+    assert found(here, "3", "--approximate", out="many.csv") == exact
+    assert list((tmp_path / "cache" / "m3g" / "indices").iterdir())
