@@ -90,6 +90,28 @@ def test_sharded_weights_train_like_whole_ones_also_after_a_kill(tmp_path, views
 
 
 @pytest.mark.slow
+def test_a_sharded_vision_transformer_trains_like_a_whole_one(tmp_path, monkeypatch, torchrun):
+    """`fully_shard` layer by layer, whole batches: losses and exported weights are those of one process."""
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(0)
+    pictures = random.standard_normal((48, 1, 8, 8)).astype(np.float32)
+    for name in "ab":
+        np.save(f"{name}.npy", pictures + 0.3 * random.standard_normal(pictures.shape).astype(np.float32))
+    common = ["train", "--views", "a.npy", "b.npy", "--loop.epochs", "3", *SMALL[:4], "--loss_options.gather", "true"]
+    common += ["--encoder", "vit", "--encoder_options.width", "12", "--encoder_options.depth", "2"]
+    common += ["--encoder_options.patch", "4", "--heads.hidden", "16", "--data_options.test", "0"]
+    assert main([*common, "--out", "one", "--data_options.batch_size", "16"]) == 0
+    sharded = ["--loop.strategy", "fsdp", "--out", "two", "--data_options.batch_size", "8"]
+    code, output = torchrun(*common, *sharded)
+    assert code == 0, output
+    assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), abs=1e-4)
+    whole, shares = (m3g.load(tmp_path / name).state_dict() for name in ("one", "two"))
+    assert any("layer" in name for name in whole)
+    for name, weight in whole.items():
+        torch.testing.assert_close(shares[name], weight, atol=1e-3, rtol=1e-3)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
