@@ -39,7 +39,7 @@ VIT_FLOPS = 3 * 2 * 17.6e9
 
 
 def exchanged(n: int, k: int, d: int = FEATURES, *, newton: int, sweeps: int = 0, world: int = 2) -> float:
-    """Bytes that a process contributes to one shared solve in float32, without meetings (16 bytes each).
+    """Bytes that a process contributes to one shared solve in float32, without meetings (24 bytes each).
 
     Gather: k n d / R. A Newton step: k n numbers, and all pair marginals, k (k-1)/2 n², up to 2048 points; beyond, k n
     for every iteration of conjugate gradients, and all pair marginals once. A sweep: the joint marginal of the group B,

@@ -163,7 +163,7 @@ def ascend_on_list(
     state = init(dual, log_scaling)
     before, best, stalled = state.found, torch.inf, 0
     while done(state, tol=tol, max_steps=max_steps) is None and stalled < MOST_STALLED:
-        worst = read(state.found.error)
+        worst, _ = state.observed
         stalled = stalled + 1 if best * 0.9 < worst < NEAR_ROUNDING * rounding else 0
         best = min(best, worst)
         dual = _in_range(dual, state.found)

@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
-from m3g.solvers.shared.processes import read
+from m3g.solvers.shared.processes import read, read_two
 from m3g.solvers.shared.result import Result
 
 # Times in a row that a step may be shortened.
@@ -75,6 +76,13 @@ class AscentState(Generic[E]):
     num_steps: int = 1
     shortenings: int = 0
 
+    @cached_property
+    def observed(self) -> tuple[float, float]:
+        """The largest error, and the largest loss of height in the last step: all that the host reads of a state."""
+        if self.start is None:
+            return read(self.found.error), -math.inf
+        return read_two(self.found.error, (self.start.height - self.found.height).squeeze(1))
+
 
 def init(dual: Dual[E], log_scaling: Tensor) -> AscentState[E]:
     """The state at the first point."""
@@ -88,9 +96,8 @@ def step(dual: Dual[E], state: AscentState[E], *, loss_allowed: float) -> Ascent
     """
     found = state.found
     if state.start is not None and state.move is not None:
-        loss = state.start.height - found.height
-        if not read(loss) <= loss_allowed:  # also where it is not a number
-            lost = ~(loss <= loss_allowed)
+        if not state.observed[1] <= loss_allowed:  # also where it is not a number
+            lost = ~(state.start.height - found.height <= loss_allowed)
             move = torch.where(lost, state.move / 4, 0.0)
             shortened = torch.where(lost, state.start.log_scaling + move, found.log_scaling)
             return replace(
@@ -113,7 +120,7 @@ def advance(dual: Dual[E], state: AscentState[E]) -> AscentState[E]:
 
 def done(state: AscentState[E], *, tol: float, max_steps: int) -> Result | None:
     """Why the ascent ends here, or None where it goes on."""
-    worst = read(state.found.error)
+    worst, _ = state.observed
     if worst <= tol:
         return Result.CONVERGED
     finite = math.isfinite(worst)

@@ -3,7 +3,7 @@
 Vectors (b, N) are the same on all processes, so that all take the same steps. What an own slab of the coupling
 contributes to a marginal is partial, and an all-reduce completes it. A number that the host reads is that of rank 0.
 
-Every exchange begins with a meeting, an all-reduce of two numbers. A process that fails anywhere in the solve attends
+Every exchange begins with a meeting, an all-reduce of three numbers. A process that fails anywhere in the solve attends
 one more meeting, at which it reports the failure; the others attend it before their next exchange, and raise too.
 """
 
@@ -19,6 +19,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from m3g.costs.coupling import Edge, block_matrix
+from m3g.costs.problem import vector_dtype
 
 _sharing: ContextVar[Processes | None] = ContextVar("processes that share a solve", default=None)
 
@@ -37,10 +38,18 @@ def read(numbers: Tensor) -> float:
     return agreed(numbers.item() if numbers.numel() == 1 else numbers.max().item())
 
 
+def read_two(first: Tensor, second: Tensor) -> tuple[float, float]:
+    """`read` of two tensors (b,), for which the host waits once."""
+    both = torch.stack([first.to(second.dtype), second])
+    found, other = (both if both.shape[1] == 1 else both.amax(1)).flatten().tolist()
+    sharing = _sharing.get()
+    return (found, other) if sharing is None else sharing.of_first(found, other)
+
+
 def agreed(number: float) -> float:
     """A number as rank 0 computed it."""
     sharing = _sharing.get()
-    return number if sharing is None else sharing.of_first(number)
+    return number if sharing is None else sharing.of_first(number, 0.0)[0]
 
 
 def gather_rows(own: Tensor, dim: int) -> Tensor:
@@ -81,28 +90,27 @@ class Processes:
         except SharedSolveError:
             raise
         except Exception:
-            self._attend(failed=True)
+            self._attend(0.0, 0.0, failed=True)
             raise
         finally:
             _sharing.reset(token)
 
-    def _attend(self, *, value: float = 0.0, failed: bool = False) -> tuple[float, float]:
-        both = torch.tensor([value, float(failed)], dtype=torch.float32 if self.device.type == "mps" else torch.float64)
-        both = both.to(self.device)
-        dist.all_reduce(both)
-        found, failures = both.tolist()
-        return found, failures
-
-    def _meet(self, value: float = 0.0) -> float:
-        """The sum of a number of every process."""
-        found, failures = self._attend(value=value)
-        if failures:
-            raise SharedSolveError(f"{failures:.0f} of {self.count} processes failed in a solve that they share.")
+    def _attend(self, *numbers: float, failed: bool = False) -> list[float]:
+        brought = torch.tensor([float(failed), *numbers], dtype=vector_dtype(self.device), device=self.device)
+        dist.all_reduce(brought)
+        found: list[float] = brought.tolist()
         return found
 
-    def of_first(self, value: float) -> float:
-        """A number of rank 0."""
-        return self._meet(value if self.rank == 0 else 0.0)
+    def _meet(self, first: float = 0.0, second: float = 0.0) -> tuple[float, float]:
+        """The sums of two numbers of every process."""
+        failures, first, second = self._attend(first, second)
+        if failures:
+            raise SharedSolveError(f"{failures:.0f} of {self.count} processes failed in a solve that they share.")
+        return first, second
+
+    def of_first(self, first: float, second: float) -> tuple[float, float]:
+        """Two numbers of rank 0."""
+        return self._meet(first, second) if self.rank == 0 else self._meet()
 
     def reduced(self, tensor: Tensor, by: str = "SUM") -> Tensor:
         """The sum (or "MIN", "MAX") of the tensors of all processes, in place where possible."""
