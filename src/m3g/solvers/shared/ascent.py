@@ -95,18 +95,18 @@ def step(dual: Dual[E], state: AscentState[E], *, loss_allowed: float) -> Ascent
     `loss_allowed` is how far the dual may fall in a step, in units of epsilon.
     """
     found = state.found
-    if state.start is not None and state.move is not None:
-        if not state.observed[1] <= loss_allowed:  # also where it is not a number
-            lost = ~(state.start.height - found.height <= loss_allowed)
-            move = torch.where(lost, state.move / 4, 0.0)
-            shortened = torch.where(lost, state.start.log_scaling + move, found.log_scaling)
-            return replace(
-                state,
-                found=dual.evaluate(shortened),
-                move=move,
-                num_steps=state.num_steps + 1,
-                shortenings=state.shortenings + 1,
-            )
+    lowered = not state.observed[1] <= loss_allowed  # also where it is not a number
+    if state.start is not None and state.move is not None and lowered:
+        lost = ~(state.start.height - found.height <= loss_allowed)
+        move = torch.where(lost, state.move / 4, 0.0)
+        shortened = torch.where(lost, state.start.log_scaling + move, found.log_scaling)
+        return replace(
+            state,
+            found=dual.evaluate(shortened),
+            move=move,
+            num_steps=state.num_steps + 1,
+            shortenings=state.shortenings + 1,
+        )
     return advance(dual, state)
 
 

@@ -36,8 +36,8 @@ def end_group() -> None:
     A thread of the group that is alive while Python shuts down may need Python's lock to release a tensor, which
     aborts the process. Nothing may refer to the group any more: call it after the trainer is gone.
     """
-    # After `fully_shard` the threads stay until the process ends: DTensor keeps the mesh, and so the group, in caches of
-    # sharding propagation (Python and C++), of redistribution plans and of mesh topologies, which torch has no public
+    # After `fully_shard` the threads stay until the process ends: DTensor keeps the mesh, and so the group, in caches
+    # of sharding propagation (Python and C++), redistribution plans and mesh topologies, which torch has no public
     # call to clear. They do no harm, because `m3g.cli.launch.leave` skips the shutdown.
     import torch.distributed as dist
 
