@@ -210,15 +210,14 @@ def _write_torch(module: nn.Module, view: Tensor, file: Path) -> Function:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Leave out messages of the exporters about torchvision and about deprecations within torch."""
+    """Suppress messages of the exporters about torchvision and a deprecation within torch."""
     names = ("torch.onnx._internal.exporter._registration", "root")
     before: Mapping[str, int] = {name: logging.getLogger(name).level for name in names}
     for name in names:
         logging.getLogger(name).setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)
-            warnings.simplefilter("ignore", FutureWarning)
+            warnings.filterwarnings("ignore", ".isinstance.treespec, LeafSpec", FutureWarning)  # torch, of itself
             yield
     finally:
         for name, level in before.items():
