@@ -6,9 +6,9 @@ FROM ${BASE}
 WORKDIR /opt/m3g
 COPY pyproject.toml constraints.txt README.md LICENSE ./
 COPY src ./src
-RUN pip install --no-cache-dir -c constraints.txt '.[train]' && useradd --create-home user && mkdir /work && chown user /work
+RUN pip install --no-cache-dir -c constraints.txt '.[train]' && useradd --uid 10001 --create-home user && mkdir /work && chown user /work
 
-USER user
+USER 10001
 WORKDIR /work
 ENTRYPOINT ["m3g"]
 CMD ["--help"]

@@ -1,7 +1,7 @@
 # make demo    train on the embedded six-view data set, evaluate, draw the result
 # make test    set everything up, run every test, print the coverage
 # make fast    the tests without the slow ones
-# make lint    ruff, mypy, the contract between layers
+# make lint    ruff, mypy, the contract between layers, hadolint
 # make docs    the documentation, in docs/_build/html; a warning is an error
 # make dist    sdist and wheel in dist, the wheel installed alone and the README's programs run with it
 # make lowest  the fast tests with the lowest version that pyproject.toml allows of everything but torch
@@ -46,6 +46,7 @@ lint: $(ALL)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/hadolint Dockerfile
 
 docs: $(ALL)
 	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
