@@ -31,6 +31,36 @@ def peak_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale
 
 
+def live_bytes(call: Callable[[], object]) -> int:
+    """The most bytes that the tensors made in one call take at a time."""
+    import weakref
+
+    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils._pytree import tree_leaves
+
+    sizes: dict[int, int] = {}
+    peak = 0
+
+    class Live(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            nonlocal peak
+            given = {leaf.data_ptr() for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)}
+            out = func(*args, **(kwargs or {}))
+            for leaf in tree_leaves(out):
+                if isinstance(leaf, torch.Tensor):
+                    storage = leaf.untyped_storage()
+                    key = storage.data_ptr()
+                    if storage.nbytes() and key not in sizes and key not in given:
+                        sizes[key] = storage.nbytes()
+                        weakref.finalize(storage, sizes.pop, key, None)
+            peak = max(peak, sum(sizes.values()))
+            return out
+
+    with Live():
+        call()
+    return peak
+
+
 def seconds(call: Callable[[], object]) -> float:
     """Median of as many calls as fit into a second, after one to warm up; at least three, or one that is long."""
     call()

@@ -124,7 +124,7 @@ def test_a_point_without_features_in_the_range_has_a_finite_gradient():
 def test_a_sum_of_slabs_is_the_sum(monkeypatch):
     views = reference.noisy_views(3, 5, 4)
     expected = COMPOSED["cv and product"](views).dense()
-    monkeypatch.setattr("m3g.costs.composed.SLAB_BYTES", 2 * 25 * 8)
+    monkeypatch.setattr("m3g.costs.composed.LARGE", 1)
     torch.testing.assert_close(COMPOSED["cv and product"](views).dense(), expected)
 
 

@@ -18,8 +18,8 @@ from m3g.costs.pairwise_problem import LogKernels, PairwiseProblem
 from m3g.costs.problem import Cost, Problem
 
 AnySum = TypeVar("AnySum", bound="SumProblem")
-# Size in bytes of the slabs in which the terms of a sum are added.
-SLAB_BYTES = 2**24
+# Tuples of a large problem, whose terms are added up in parts.
+LARGE = 2**16
 
 
 @dataclass(frozen=True)
@@ -214,15 +214,12 @@ class SumProblem(Problem):
         return total
 
     def dense(self) -> Tensor:
-        per_row = self.num_batch * self.num_tuples // self.sizes[0] * self.dtype.itemsize
-        step = max(1, SLAB_BYTES // per_row)
-        if step >= self.sizes[0]:
-            return self.slab(slice(0, self.sizes[0]))
-        out = torch.empty((self.num_batch, *self.sizes), dtype=self.dtype, device=self.device)
-        for start in range(0, self.sizes[0], step):
-            rows = slice(start, min(start + step, self.sizes[0]))
-            out[:, rows] = self.slab(rows)
-        return out
+        """In four parts where it is large, so that two tensors of all tuples are never exceeded."""
+        n = self.sizes[0]
+        if torch.compiler.is_compiling() or self.num_batch * self.num_tuples < LARGE:
+            return self.slab(slice(0, n))
+        step = -(-n // 4)
+        return torch.cat([self.slab(slice(start, min(start + step, n))) for start in range(0, n, step)], 1)
 
     def matched(self) -> Tensor:
         return torch.stack([part.matched() for part in self.parts]).sum(0)

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 Pairs = dict[tuple[int, int], Tensor]
-# Of a part of a slab.
-PART_BYTES = 2**21
+# A slab of more bytes than these is read in four parts or more, of at most so many.
+WHOLE_BYTES, PART_BYTES = 2**18, 2**21
 
 
 def pair_marginals(tensor: Tensor, scalings: Sequence[Tensor], views: Sequence[int]) -> Pairs:
@@ -90,11 +90,13 @@ def balanced_split(sizes: Sequence[int]) -> int:
 
 
 def parts_of(slabs: Iterable[tuple[slice, Tensor]]) -> Iterator[tuple[slice, Tensor]]:
-    """Slabs (b, rows, …) in parts of at most 2 MiB or one row, so that what is computed from a part is small."""
+    """Slabs (b, rows, …) in parts of some rows, so that what is computed from a part is small beside the slab."""
     for rows, slab in slabs:
         step = rows.stop - rows.start
         if not torch.compiler.is_compiling():
-            step = max(1, PART_BYTES * step // max(1, slab.numel() * slab.element_size()))
+            size = slab.numel() * slab.element_size()
+            if size > WHOLE_BYTES:
+                step = max(1, min(step // 4, PART_BYTES * step // size))
         for start in range(rows.start, rows.stop, step):
             stop = min(start + step, rows.stop)
             yield slice(start, stop), slab[:, start - rows.start : stop - rows.start]
