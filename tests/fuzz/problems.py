@@ -34,6 +34,16 @@ def rounding(case: Case, cost: Array) -> float:
     return unit * max(1.0, float(np.abs(cost).max())) * case.k
 
 
+def potential_range(case: Case, cost: Array) -> float:
+    """How far potentials are apart: the range of the costs, and epsilon |log a| of the smallest weight a.
+
+    An error of the marginals changes the value by at most so much times that error.
+    """
+    weights = weights_of(case) or [np.full(n, case.mass / n) for n in case.sizes]
+    least = min(float(weight[weight > 0].min()) for weight in weights) / case.mass
+    return float(np.ptp(cost)) + case.epsilon * max(1.0, -np.log(least))
+
+
 def try_case(case: Case) -> Outcome:
     """Held, refused (a ValueError of one sentence), warned (a warning, converged=False), or failed."""
     views = views_of(case)
@@ -73,10 +83,8 @@ def _check(case: Case, views: list[torch.Tensor], references: list, caught: list
     if solution.standard_error is not None:
         return _check_sampled(case, solution, references, caught)
     for b, (value, (reference, cost)) in enumerate(zip(values, references)):
-        if solution.solver == "sinkhorn" or case.epsilon > 0.02 * np.ptp(cost):
-            allowed = rounding(case, cost) + 2 * case.tol * float(np.ptp(cost) + case.epsilon)
-        else:
-            allowed = rounding(case, cost) + 10 * case.tol * float(np.ptp(cost) + case.epsilon)
+        factor = 2 if solution.solver == "sinkhorn" or case.epsilon > 0.02 * np.ptp(cost) else 10
+        allowed = rounding(case, cost) + factor * case.tol * potential_range(case, cost)
         allowed = case.mass * (allowed + rounding(case, cost) * case.epsilon * abs(np.log(case.mass)))
         if abs(value - reference.value) > allowed:
             return Outcome("failed", f"value {value:.9g}, truth {reference.value:.9g}, allowed {allowed:.1e}")
