@@ -61,3 +61,13 @@ def test_a_fixed_number_of_steps_of_the_loss_reads_nothing(solver, k):
         mask, teacher = torch.ones(k, 5, dtype=torch.bool), torch.randn(k, 5, 4)
         m3g.M3GLoss(0.3, solver=solver(fixed_steps=2))(views, mask=mask, teacher=teacher).backward()
         assert views.grad.shape == views.shape
+
+
+def test_an_ascent_reads_twice_per_step(reads):
+    """Error and loss of height at once, and whether the Newton system was factorised."""
+    views = points(3)
+    loss = m3g.M3GLoss(0.02, solver=m3g.Factored(), normalize=False)
+    loss(views)
+    assert loss.last.num_steps > 3
+    assert reads.count("item") + reads.count("tolist") <= 2 * loss.last.num_steps + 4
+    assert set(reads) <= {"item", "tolist"}

@@ -53,7 +53,8 @@ class Sinkhorn(Solver):
             limit,
             "use solver='sampled' (cost 'csd' or by pairs), solver='factored' (by pairs), fewer points, or fewer views",
         )
-        with full_precision(problem.device):
+        # Settings of the process cannot change inside a graph.
+        with torch.no_grad() if torch.compiler.is_compiling() else full_precision(problem.device):
             target = concatenated_weights(problem, weights)
             cost = problem.dense()
             if self.fixed_steps is None and needs_double(cost, largest_magnitude(cost) / epsilon, tol):
