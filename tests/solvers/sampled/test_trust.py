@@ -149,3 +149,11 @@ def test_the_standard_error_covers_the_rounding_of_a_value_found_in_a_wider_type
     verdict = judge(draw(seed))
     assert verdict.case.views[0].dtype == torch.float32
     assert verdict.score < 2, str(verdict)
+
+
+@pytest.mark.filterwarnings("ignore::m3g.solvers.SamplingWarning")
+@pytest.mark.parametrize("seed", [300064])
+def test_a_sharp_product_with_local_maxima_is_not_trusted(seed):
+    verdict = judge(draw(seed))
+    assert "product" in verdict.case.cost
+    assert not verdict.wrong, str(verdict)

@@ -36,6 +36,7 @@ class LogKernel(ABC):
     itemsize: int  # bytes of a number in the tables
     features: int  # d of the vectors added up on the way, 0 where there are none
     has_products = False  # whether it is a mean of products over the views, see products.py
+    has_maxima = False  # whether tuples that differ in two views or more may be local maxima, as of a product
 
     def sharpness(self) -> Tensor:
         """How far tuples that differ in one view are apart, squared, in standard deviations of a product."""
@@ -186,6 +187,8 @@ class ProductKernel(LogKernel):
     The other entries of a tuple enter through their product alone, so a conditional costs O(n d) whatever k is.
     """
 
+    has_maxima = True
+
     def __init__(self, problem: ProductProblem, epsilon: float):
         self.sizes = problem.sizes
         self.strength = problem.scale / epsilon
@@ -216,6 +219,7 @@ class SumKernel(LogKernel):
     def __init__(self, problem: SumProblem, epsilon: float):
         self.sizes = problem.sizes
         self.terms = [log_kernel_of(part, epsilon) for part in problem.parts]
+        self.has_maxima = any(term.has_maxima for term in self.terms)
         self.itemsize, self.features = problem.dtype.itemsize, max(term.features for term in self.terms)
         # The table of a term is there beside that of the sum.
         self.features += max(self.sizes)

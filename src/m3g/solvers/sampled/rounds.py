@@ -47,7 +47,8 @@ POOR = 0.15
 # Range of the exponents within a view past which larger epsilons come first, each a quarter of the one before.
 STEEP = 30.0
 EPSILON_RATIO = 4.0
-# With more of them than this, tuples that carry mass may lie where no chain comes, and no sample contradicts.
+# With more of them than this, tuples that carry mass may lie where no chain comes, and no sample contradicts. One less
+# for a cost with local maxima.
 MOST_STAGES = 2
 # Chains of the check at least; else it draws one sample for so many of the list.
 FEWEST_CHAINS = 256
@@ -123,7 +124,7 @@ class Rounds:
     @property
     def too_sharp(self) -> bool:
         """Exponents within a view differ by more than STEEP · EPSILON_RATIO^MOST_STAGES."""
-        return len(self.first_epsilons) > MOST_STAGES
+        return len(self.first_epsilons) > MOST_STAGES - self.log_kernel.has_maxima
 
     def lists_all(self, form: str) -> bool:
         """All tuples are no more than the entries of a sampled list; with two views they never are."""
