@@ -86,6 +86,21 @@ print(sorted(set(sys.argv[1:]) & set(sys.modules)))
     assert ended.stdout == "[]\n", ended.stderr
 
 
+@pytest.mark.parametrize("words", [["--help"], ["train", "--help"], ["train", "--vews", "a.npy"]], ids=" ".join)
+def test_help_and_a_misspelt_option_take_half_a_second_at_most(words):
+    """Processor time beyond that of Python's own start, the least of three: a busy machine does not change it much."""
+    resource = pytest.importorskip("resource", reason="Unix only")
+
+    def seconds(*command):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run([sys.executable, *command], capture_output=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    found = min(seconds("-m", "m3g", *words) for _ in range(3))
+    assert found - min(seconds("-c", "pass") for _ in range(3)) < 0.5
+
+
 def test_the_help_of_train_explains_every_setting(capsys):
     with pytest.raises(SystemExit):
         main(["train", "--help"])

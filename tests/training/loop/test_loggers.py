@@ -112,6 +112,8 @@ def test_mlflow_in_a_local_file_continues_after_a_resume(views, tmp_path):
 
 
 def test_trackio_on_this_machine(views, tmp_path):
+    import trackio
+
     assert main(["train", *views, "--logger", "trackio", "--out", "run"]) == 0
     with sqlite3.connect(tmp_path / "trackio" / "m3g.db") as database:
         rows = [json.loads(row) for (row,) in database.execute("select metrics from metrics order by id")]
@@ -120,6 +122,8 @@ def test_trackio_on_this_machine(views, tmp_path):
     assert sum("loss" in row for row in rows) > 1
     assert rows[-1]["test/recall_at_1"] == pytest.approx(results()["recall_at_1"])
     assert config["loop.epochs"] == 2
+    with pytest.raises(RuntimeError, match=r"trackio\.init"):  # no run is left to be ended at exit
+        trackio.finish()
 
 
 def test_none_writes_no_records(views, tmp_path):

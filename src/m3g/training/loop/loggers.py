@@ -167,5 +167,7 @@ class TrackioLogger(Logger):
     @rank_zero_only
     def close(self) -> None:
         if self._record is not None:
-            self._record.finish()
+            import trackio
+
+            trackio.finish()  # the method of the run would leave it to be ended again at exit
             self._record = None
