@@ -280,3 +280,8 @@ def test_wrong_arguments_are_named(options, message):
 def test_what_a_solver_cannot_do_is_said(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_the_operations_of_two_views_grow_with_their_pairs():
+    few, many = (m3g.workload(m3g.CircularVariance()(torch.randn(2, n, 4)), solver="factored") for n in (10, 100))
+    assert many.flops == 100 * few.flops

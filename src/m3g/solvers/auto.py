@@ -78,7 +78,7 @@ def _factored(problem: Problem) -> tuple[float, float]:
     groups = (math.prod(others[:half]) + math.prod(others[half:])) * max(problem.sizes)
     between = math.prod(others)
     entries = float(4 * groups + 2 * min(between, 2**24) + 4 * sum(problem.sizes) ** 2)
-    return 6.0 * (problem.num_tuples if problem.k > 2 else between), entries * itemsize
+    return 6.0 * problem.num_tuples, entries * itemsize
 
 
 def _sampled(problem: Problem) -> tuple[float, float]:
