@@ -17,7 +17,7 @@ def picture(path):
 def test_it_writes_nothing_and_refuses_what_training_refuses(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["train", "--dry-run"]) == 0
-    assert "the settings are fine; nothing was written" in capsys.readouterr().out
+    assert "the settings are valid; nothing was written" in capsys.readouterr().out
     assert list(tmp_path.iterdir()) == []
     assert main(["train", "--dry-run", "--loss", "byol-pwe", "--loss_options.epsilon", "1"]) == 2
     assert main(["train", "--dry-run", "--teacher.student_views", "2"]) == 2

@@ -56,7 +56,7 @@ def test_edited_settings_are_told_and_can_be_accepted(copy, refused, capsys):
     (copy / "config.yaml").write_text(text.replace("epochs: 1\n", "epochs: 2\n", 1))
     before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file() and path.name != ".lock"}
     line = refused("train", "--resume", "run")
-    assert "config.yaml must be what" in line
+    assert "config.yaml must match the settings" in line
     assert "loop.epochs was 1 and is 2" in line
     assert "--accept_changes" in line
     assert {path: path.read_bytes() for path in before} == before

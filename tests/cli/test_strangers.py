@@ -55,7 +55,7 @@ def test_aliases_that_stand_for_billions_of_values(tmp_path, refused):
 
 def test_a_deeply_nested_model(copy, refused):
     (copy / "model.json").write_text("[" * 100_000 + "]" * 100_000)
-    assert "model.json must be what m3g train wrote" in refused("evaluate", "run")
+    assert "model.json must be written by m3g train" in refused("evaluate", "run")
 
 
 @pytest.mark.parametrize(

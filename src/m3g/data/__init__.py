@@ -1,6 +1,6 @@
-"""Data modules: k views of the same points, split, batched, in an order that a seed fixes.
+"""Data modules: k views of the same objects in splits and batches, in an order determined by a seed.
 
-Names are imported when first used: a wrong name on the command line is told before Lightning is loaded.
+Names are imported on first use, so that a misspelt name on the command line is reported before Lightning is imported.
 """
 
 from __future__ import annotations

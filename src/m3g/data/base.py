@@ -1,4 +1,4 @@
-"""What every data module offers: k views of the same points, in splits, in batches of one shape."""
+"""Base class of data modules: k views of the same objects, in splits and batches."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from m3g import _checks
 from m3g.data.sampling import EpochSampler
 from m3g.data.splits import SPLITS, Split
 
-MOST_WORKERS = 64  # or twice the processors; a process each that copies torch takes long to start
-USUAL_BATCH = 64  # points, where the user says nothing
+MOST_WORKERS = 64  # or twice the number of CPUs
+USUAL_BATCH = 64  # points, by default
 LightningDataModule: Any = _checks.extra("lightning", "train").LightningDataModule
 
 
 class Batch(TypedDict):
     """n points in k views: `views` k tensors (n, ...), `mask` bool (k, n), `label` (n,), `index` (n,).
 
-    `mask` is None when every point has every view; absent rows are zero. `label` is None for unlabelled data.
+    `mask` is None if every point has every view; missing rows are zero. `label` is None for unlabelled data.
     """
 
     views: list[Tensor]
@@ -33,9 +33,9 @@ class Batch(TypedDict):
 
 
 class EpochLoader(DataLoader[Any]):
-    """A loader that Lightning accepts as resumable: `train_dataloader` starts it at the right batch of the run.
+    """Loader that Lightning accepts as resumable: `train_dataloader` starts it at the right batch.
 
-    There is nothing to store in a checkpoint: the position follows from the numbers of epochs and batches done.
+    Nothing is stored in a checkpoint, because the position follows from the numbers of finished epochs and batches.
     """
 
     def state_dict(self) -> dict[str, Any]:
@@ -46,10 +46,10 @@ class EpochLoader(DataLoader[Any]):
 
 
 class ViewsData(LightningDataModule):
-    """The base of all data modules. A subclass sets the attributes below and `datasets` in its constructor.
+    """Base class of data modules. A subclass sets the attributes below and `datasets` in its constructor.
 
-    A dataset maps a list of rows (from `EpochSampler` in training, plain numbers otherwise) to a `Batch`
-    through `__getitems__`; so a batch is made at once, never point by point.
+    A dataset maps a list of rows (from `EpochSampler` in training, plain numbers otherwise) to a `Batch` through
+    `__getitems__`, so that batches are read as a whole.
 
     Attributes:
         k: number of views.
@@ -57,13 +57,12 @@ class ViewsData(LightningDataModule):
         view_shapes: the shape of one sample of each view.
         num_classes: number of classes, None for unlabelled data.
         class_names: names of the classes, None for unlabelled data.
-        scaling: per view, what was subtracted from its features and what they were divided by, or None; empty if they
-            are as the user gave them.
-        view_kinds: per view, image, audio, text, vector, table or signal; None leaves it to the shapes.
-        inputs: per view, how new data of it are read, in plain values; empty where they are arrays.
-        shared_encoder: whether the views look alike, so that one encoder suits all.
-        few_shot: whether an evaluation measures probes from a few labels per class too.
-        notes: what was inferred from the files and should be known before training, a sentence each.
+        scaling: per view, the offset and divisor of its features, or None; empty if they are unscaled.
+        view_kinds: per view, image, audio, text, vector, table or signal; None if determined by the shapes.
+        inputs: per view, the preprocessing of new data as plain values; empty for arrays.
+        shared_encoder: whether the views are of one kind, so that one encoder is suitable for all.
+        few_shot: whether an evaluation includes probes with a few labels per class.
+        notes: inferred properties of the files that should be known before training, a sentence each.
     """
 
     view_names: list[str]
@@ -90,7 +89,7 @@ class ViewsData(LightningDataModule):
 
     @property
     def batch_size(self) -> int:
-        """Points per step and process: those asked for, else 64, or all training rows where there are fewer."""
+        """Points per step and process: as requested, else 64, or all training rows if there are fewer."""
         if self._batch_size is not None:
             return self._batch_size
         processes = int(os.environ.get("WORLD_SIZE", "1"))
@@ -105,28 +104,28 @@ class ViewsData(LightningDataModule):
         return None if self.class_names is None else len(self.class_names)
 
     def num_rows(self, split: Split) -> int:
-        """How many rows a split has; 0 where the data has no such split."""
+        """Return the number of rows of a split; 0 if the data has no such split."""
         _checks.one_of("split", split, SPLITS)
         return len(self.datasets[split]) if split in self.datasets else 0  # type: ignore[arg-type]
 
     def sampler(self) -> EpochSampler:
-        """The order of training; a data module with another rule overrides this."""
+        """Return the sampler of training; a data module with another rule overrides this."""
         return EpochSampler(self.num_rows("train"), batch_size=self.batch_size, seed=self.seed)
 
     def train_dataloader(self) -> DataLoader[Any]:
         sampler = self.sampler()
         trainer = getattr(self, "trainer", None)
         if trainer is not None:
-            # Worker processes read ahead as soon as the loader exists, before Lightning sets the epoch.
+            # Worker processes prefetch as soon as the loader exists, before Lightning sets the epoch.
             epoch, batches = _position(trainer)
             sampler.set_epoch(epoch)
             sampler.resume(epoch=epoch, batches=batches)
         return self._loader(self.datasets["train"], sampler=sampler)
 
     def loader(self, split: Split, *, most: int | None = None) -> DataLoader[Any]:
-        """All rows of a split in their order, as evaluation sees them; the last batch may be smaller.
+        """Return a loader of all rows of a split in order, as for evaluation; the last batch may be smaller.
 
-        With `most`, where there are more, so many of them, evenly spread.
+        With `most`, at most that many rows, evenly spaced.
         """
         dataset: Any = self.evaluation_dataset(split)
         if most is not None and len(dataset) > most:
@@ -143,17 +142,17 @@ class ViewsData(LightningDataModule):
         return self.loader("test")
 
     def arrays(self, split: Split, *, most: int | None = None) -> tuple[list[Tensor], Tensor | None, Tensor | None]:
-        """A split at once, or `most` of its rows: k tensors (n, ...), mask (k, n) or None, labels (n,) or None."""
+        """Read a split, or `most` of its rows: k tensors (n, ...), mask (k, n) or None, labels (n,) or None."""
         if self.num_rows(split) == 0:
-            raise ValueError(f"split must be one that has rows, got {split!r}, which has none: raise its fraction.")
+            raise ValueError(f"split must have rows, got {split!r} without any: increase its fraction.")
         batches: list[Batch] = list(self.loader(split, most=most))
         views = [torch.cat(parts) for parts in zip(*(batch["views"] for batch in batches))]
         return views, _join([b["mask"] for b in batches], dim=1), _join([b["label"] for b in batches])
 
     def held_out_batches(self) -> tuple[Iterable[Batch], Iterable[Batch]] | None:
-        """Batches of one view each: training rows of all views, and test rows of views that nothing was trained on.
+        """Return single-view batches: training rows of all views, and test rows of held-out views.
 
-        None where the data holds no views out, or none that one encoder for all could see.
+        None if the data has no held-out views, or if the views do not share an encoder.
         """
         return None
 
@@ -163,8 +162,8 @@ class ViewsData(LightningDataModule):
             batch_size=self.batch_size,
             num_workers=self.num_workers,
             collate_fn=as_it_is,
-            # Its own generator: creating a loader must not move the global random state, or a resumed run
-            # would draw other dropout masks than one that was never interrupted.
+            # A separate generator: creating a loader must not change the global random state, or a resumed run would
+            # draw other dropout masks than an uninterrupted one.
             generator=torch.Generator().manual_seed(self.seed),
             pin_memory=torch.cuda.is_available(),
             **options,
@@ -172,25 +171,25 @@ class ViewsData(LightningDataModule):
 
 
 def class_codes(labels: np.ndarray) -> tuple[list[str], Tensor]:
-    """The names of the classes and, for every row, the number of its own; refuses what is not a set of classes."""
+    """Return the names of the classes and the class of every row; raise if the labels are not classes."""
     if np.issubdtype(labels.dtype, np.floating) and np.isnan(labels).any():
         row = int(np.flatnonzero(np.isnan(labels))[0])
         raise ValueError(f"labels must have a class for every row, got NaN in row {row}.")
     names, codes = np.unique(labels, return_inverse=True)
     if len(names) < 2:
-        raise ValueError(f"labels must have at least 2 classes, got only {names[0]!s}: leave it out.")
+        raise ValueError(f"labels must have at least 2 classes, got only {names[0]!s}: omit it.")
     if len(names) > max(2, len(labels) // 2):
         raise ValueError(
             f"labels must have classes of several rows each, got {len(names)} different values in {len(labels)} rows: "
-            "leave it out, or group them into classes."
+            "omit it, or group them into classes."
         )
     return [str(name) for name in names], torch.from_numpy(codes.astype(np.int64))
 
 
 def _position(trainer: Any) -> tuple[int, int]:
-    """The epoch a run is in and how many of its batches are done: not (0, 0) when it resumes.
+    """Return the current epoch and the number of its finished batches: not (0, 0) in a resumed run.
 
-    A checkpoint is written after a batch or epoch was processed and before Lightning counts it as completed.
+    A checkpoint is written after a batch or epoch was processed, but before Lightning counts it as completed.
     """
     epochs = trainer.fit_loop.epoch_progress.current
     batches = trainer.fit_loop.epoch_loop.batch_progress
@@ -200,7 +199,7 @@ def _position(trainer: Any) -> tuple[int, int]:
 
 
 def as_it_is(batch: Any) -> Any:
-    """The collate function of a dataset that makes whole batches."""
+    """Collate function of a dataset that returns whole batches."""
     return batch
 
 

@@ -1,4 +1,4 @@
-"""Data modules by name."""
+"""Registry of data modules by name."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def available() -> list[str]:
-    """The names of the data modules.
+    """Return the names of the data modules.
 
     Example:
         >>> "arrays" in available()
@@ -21,7 +21,7 @@ def available() -> list[str]:
 
 
 def find(name: str) -> type[ViewsData]:
-    """The data module of that name.
+    """Return the data module of the given name.
 
     Example:
         >>> find("arrays").__name__
@@ -32,7 +32,7 @@ def find(name: str) -> type[ViewsData]:
 
 
 def options(name: str) -> list[str]:
-    """The options of the data module of that name, without importing it.
+    """Return the options of a data module without importing it.
 
     Example:
         >>> options("arrays")[:3]
@@ -42,7 +42,7 @@ def options(name: str) -> list[str]:
 
 
 def describe() -> list[tuple[str, str]]:
-    """One row (name, summary) per data module.
+    """Return one row (name, summary) per data module.
 
     Example:
         >>> describe()[1]

@@ -1,8 +1,8 @@
-"""The order in which training sees the data: a function of (seed, epoch), whatever the number of processes.
+"""Order of the training data: a function of (seed, epoch), independent of the number of processes.
 
-One global order is drawn per epoch. A step takes the next `world * batch_size` entries of it, and process r
-takes every world-th of these, starting at the r-th: two processes with batches of b see together what one
-process sees with a batch of 2b. Only whole steps are made; what does not fill one is left out of this epoch.
+One global order is drawn per epoch. A step uses its next `world * batch_size` entries, and process r uses every
+world-th of these, starting at the r-th: two processes with batches of b see the same points as one process with a batch
+of 2b. Incomplete steps at the end of an epoch are dropped.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class Draw(NamedTuple):
-    """One training point: what to load, and when it was drawn, from which augmentations take their seed."""
+    """A training point: what to load, and when it was drawn, which seeds its augmentations."""
 
     epoch: int
     position: int
@@ -29,19 +29,19 @@ class Draw(NamedTuple):
 
 
 def generator(*key: int) -> np.random.Generator:
-    """A random generator that depends on every number of the key."""
+    """Return a random generator that depends on all numbers of the key."""
     return np.random.default_rng(np.random.SeedSequence([int(part) for part in key]))
 
 
 class EpochSampler(DistributedSampler[Any]):
-    """Each row once per epoch, in an order given by (seed, epoch); the module tells how processes share it.
+    """Sampler of each row once per epoch, in an order given by (seed, epoch); the module docstring defines the sharing.
 
     It is a `DistributedSampler`, so Lightning neither replaces nor wraps it, and calls `set_epoch`.
 
     Args:
-        num_rows: how many training rows there are.
+        num_rows: number of training rows.
         batch_size: rows per process and step.
-        seed: with the epoch, decides the order.
+        seed: determines the order, together with the epoch.
         rank, world: this process and their number; by default those of `torch.distributed`.
 
     Example:
@@ -80,22 +80,22 @@ class EpochSampler(DistributedSampler[Any]):
         self._skip: tuple[int, int] = (0, 0)
         if self.left_out and rank == 0:
             log.info(
-                "Each epoch makes %d steps of %d rows and leaves %d of %d rows out, others every time.",
+                "Each epoch has %d steps of %d rows; %d of %d rows, different ones each time, are not used.",
                 self.num_steps, self.step_rows, self.left_out, num_rows,
             )  # fmt: skip
 
     @property
     def left_out(self) -> int:
-        """How many rows an epoch does not use, because they do not fill a step."""
+        """Number of rows that an epoch does not use, because they do not fill a step."""
         return self.num_rows - self.total_size
 
     def order(self, epoch: int) -> Sequence[Any]:
-        """The global order of an epoch: what every process would see together."""
+        """Return the global order of an epoch, over all processes."""
         rows: list[int] = generator(self.seed, epoch).permutation(self.num_rows)[: self.total_size].tolist()
         return rows
 
     def resume(self, *, epoch: int, batches: int) -> None:
-        """When `epoch` is iterated next, start after this process's first `batches`, without loading them."""
+        """Start the next iteration of `epoch` after the first `batches` of this process, without loading them."""
         if not 0 <= batches <= self.num_steps:
             raise ValueError(f"batches must be a number from 0 to {self.num_steps}, got {batches}.")
         self._skip = (epoch, batches)
@@ -113,10 +113,10 @@ class EpochSampler(DistributedSampler[Any]):
 
 
 class ClassAlignedSampler(EpochSampler):
-    """The paper's multi-domain batches: n random classes and, for each, one random image of every domain.
+    """Multi-domain batches of the paper: n random classes and, for each, one random image of every domain.
 
-    A row is a tuple of k image indices of one class. The classes of a step are all different when there are
-    enough of them for all processes together, and otherwise within each process.
+    A row is a tuple of k image indices of one class. The classes of a step are distinct if there are enough of them for
+    all processes together, and otherwise within each process.
 
     Args:
         members: per domain, a mapping from class to the indices of its images; every class in every domain.
@@ -163,7 +163,7 @@ class ClassAlignedSampler(EpochSampler):
 
 
 def by_class(rows: np.ndarray, labels: Tensor) -> dict[int, list[int]]:
-    """The rows of every class among them."""
+    """Return the rows of every class."""
     groups: dict[int, list[int]] = {}
     for row in rows:
         groups.setdefault(int(labels[row]), []).append(int(row))
@@ -171,12 +171,12 @@ def by_class(rows: np.ndarray, labels: Tensor) -> dict[int, list[int]]:
 
 
 def shared_classes(domains: Sequence[Mapping[int, Sequence[int]]]) -> list[int]:
-    """The classes that all domains have."""
+    """Return the classes common to all domains."""
     return sorted(set(domains[0]).intersection(*domains[1:]))
 
 
 def aligned_points(domains: Sequence[Mapping[int, Sequence[int]]]) -> list[tuple[int, ...]]:
-    """Points of one row per domain, all of one class, in a fixed order.
+    """Return points with one row per domain, all of one class, in a fixed order.
 
     Example:
         >>> aligned_points([{0: [1, 2], 1: [3]}, {0: [7, 8, 9]}])

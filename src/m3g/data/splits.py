@@ -1,4 +1,4 @@
-"""Train, validation and test: which rows belong where, fixed by a seed."""
+"""Split of rows into train, validation and test, determined by a seed."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def split_rows(
     labels: np.ndarray | None = None,
     groups: np.ndarray | None = None,
 ) -> dict[Split, np.ndarray]:
-    """Split n rows by the fractions `val` and `test` (the rest trains), the same for the same seed.
+    """Split n rows by the fractions `val` and `test` (the rest is for training), deterministically for a seed.
 
-    With `labels` every class is split by nearly the same fractions; with `groups` (subjects, say) a whole group
-    goes to one split, so that no subject is both trained on and tested on.
+    With `labels` every class is split by nearly the same fractions; with `groups` (such as subjects) a whole group is
+    in one split, so that no subject is used for both training and testing.
 
     Example:
         >>> {name: len(rows) for name, rows in split_rows(100, val=0.1, test=0.2, seed=0).items()}
@@ -41,7 +41,7 @@ def split_rows(
         names, members = np.unique(groups, return_inverse=True)
         by_group = _cut(random.permutation(len(names)), "group", val=val, test=test)
         return {name: np.flatnonzero(np.isin(members, chosen)) for name, chosen in by_group.items()}
-    # Each row gets a place in (0, 1) within its class; sorted by place, any run of rows has all classes in proportion.
+    # Each row gets a position in (0, 1) within its class; sorted by position, any range has all classes in proportion.
     kinds = np.zeros(n, dtype=int) if labels is None else labels
     place = np.empty(n)
     for kind in np.unique(kinds):
@@ -55,7 +55,7 @@ OTHER_NAMES = {"validation": "val", "valid": "val", "dev": "val", "training": "t
 
 
 def given_split(words: Sequence[Any], groups: np.ndarray | None = None) -> dict[Split, np.ndarray]:
-    """The rows of each split, where every row names its own; a group must not be in two of them.
+    """Return the rows of each split from a column of names; a group must not be in two splits.
 
     Example:
         >>> {name: rows.tolist() for name, rows in given_split(["train", "test", "validation", "train"]).items()}
@@ -66,7 +66,7 @@ def given_split(words: Sequence[Any], groups: np.ndarray | None = None) -> dict[
     if len(wrong):
         raise ValueError(f"split must be train, val or test in every row, got {words[wrong[0]]!r} in row {wrong[0]}.")
     if "train" not in of_rows:
-        raise ValueError("split must leave at least one row to train on, got none.")
+        raise ValueError("split must have at least one training row, got none.")
     if groups is not None:
         part_of: dict[str, str] = {}
         for row, (group, part) in enumerate(zip(groups.tolist(), of_rows.tolist())):
@@ -79,9 +79,9 @@ def given_split(words: Sequence[Any], groups: np.ndarray | None = None) -> dict[
 
 
 def read_split(path: Path, groups: np.ndarray) -> dict[Split, np.ndarray]:
-    """The rows of each split by a published list: a .csv file with a line `subject,split` per subject.
+    """Return the rows of each split from a published list: a .csv file with a line `subject,split` per subject.
 
-    A subject of the list that has no rows is no error; a subject in two splits or without one is.
+    Subjects of the list without rows are ignored; a subject in two splits or without one is an error.
     """
     if not path.is_file():
         raise ValueError(f"splits must be a .csv file that exists, got {str(path)!r}: check the path.")
@@ -104,12 +104,12 @@ def read_split(path: Path, groups: np.ndarray) -> dict[Split, np.ndarray]:
         raise ValueError(f"splits must name every subject, got no line for {unknown[0]!r}.")
     of_rows = np.array([part_of[group] for group in groups.tolist()])
     if "train" not in of_rows:
-        raise ValueError(f"splits must leave a subject to train on, got none in {str(path)!r}.")
+        raise ValueError(f"splits must have a subject for training, got none in {str(path)!r}.")
     return {part: np.flatnonzero(of_rows == part) for part in SPLITS}
 
 
 def _cut(order: np.ndarray, what: str, *, val: float, test: float) -> dict[Split, np.ndarray]:
-    """Cut the rows or groups in this order into three; a split that is asked for gets at least one of them."""
+    """Divide rows or groups in this order into three parts; every requested split gets at least one of them."""
     ends = np.cumsum([max(round(part * len(order)), int(part > 0)) for part in (test, val)])
     if ends[-1] >= len(order):
         raise ValueError(

@@ -1,6 +1,6 @@
 """Training: the Lightning module, schedules, checkpoints, and the run folder.
 
-Names are imported when first used, so that reading settings or a run's files does not load Lightning.
+Names are imported on first use, so that reading settings or files of a run does not import Lightning.
 """
 
 from typing import TYPE_CHECKING

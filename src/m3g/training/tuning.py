@@ -34,7 +34,7 @@ LEARNING_RATES = (2e-4, 2e-2)
 
 
 class Report(Probe):
-    """Report the metric of every evaluation on the validation split to a trial, which may end there."""
+    """Report the metric of every validation to a trial, which may be pruned."""
 
     def __init__(self, folder: Path, *, every: int, trial: Any, metric: str) -> None:
         super().__init__(folder, every=every)
@@ -52,7 +52,7 @@ class Report(Probe):
 
 
 def suggest(trial: Any, config: Config, data: ViewsData, choices: Sequence[str]) -> Config:
-    """The settings of a trial: what `config` leaves open among loss, temperature, learning rate and width.
+    """Return the settings of a trial: `config` with suggested loss, temperature, learning rate and width.
 
     A temperature, learning rate or width that differs from the default is kept.
     """
@@ -81,15 +81,15 @@ def tune(
     worker: int = 0,
     trust: bool = False,
 ) -> Any:
-    """Search until the study in the folder `out` has `trials` trials, finished or pruned; returns the Optuna study.
+    """Search until the study in the folder `out` has `trials` finished or pruned trials; return the Optuna study.
 
     Args:
-        config: the settings of every trial, apart from what `suggest` draws.
+        config: the settings of every trial, except those drawn by `suggest`.
         out: the folder of the study; an existing one is continued.
-        trials: trials of the study in all, over all processes and calls.
+        trials: total number of trials of the study, over all processes and calls.
         metric: `retrieval` (recall at 1), `linear` or `knn` (accuracies), on the validation split.
-        choices: losses to choose from; by default that of `config`.
-        worker: number of this process among those that search at once.
+        choices: losses to search over; by default that of `config`.
+        worker: index of this process among those that search in parallel.
         trust: allow encoder classes from outside m3g, torch.nn and transformers.
     """
     optuna = _checks.extra("optuna", "tune")
@@ -144,7 +144,7 @@ def _open(optuna: Any, folder: Path, config: Config, metric: str, choices: Seque
         )
     if before is None:
         study.set_user_attr("asked", json.dumps(asked))
-    # a continued study must not repeat the draws that it began with
+    # A continued study must not repeat its first draws.
     study.sampler = optuna.samplers.TPESampler(seed=config.seed + 1000 * worker + len(study.get_trials(deepcopy=False)))
     study.pruner = optuna.pruners.MedianPruner(n_startup_trials=5)
     return study
@@ -157,7 +157,7 @@ def _show(study: Any, trial: Any) -> None:
 
 
 def options_of(params: dict[str, Any]) -> list[str]:
-    """The words of `m3g train` for the parameters of a trial.
+    """Return the words of `m3g train` for the parameters of a trial.
 
     Example:
         >>> options_of({"temperature": 0.123456, "width": 64})

@@ -187,7 +187,7 @@ def test_a_subject_in_two_splits_is_refused(tmp_path):
         (lines[:-1], "name every subject, got no line for 'SC404'"),
         ([*lines, "SC405,holdout"], r"lines 'subject,train' \(or val, test\), got 'SC405,holdout'"),
         (["who,where", *lines[1:]], "columns subject,split"),
-        ([lines[0], *(f"SC40{i},test" for i in range(5))], "leave a subject to train on"),
+        ([lines[0], *(f"SC40{i},test" for i in range(5))], "have a subject for training"),
     ]:
         prepared.split.write_text("\n".join(wrong) + "\n")
         with pytest.raises(ValueError, match=words):
@@ -204,7 +204,7 @@ def test_the_command(tmp_path, capsys):
     assert main([*command, "--skip"]) == 0
     assert "3 recordings" in capsys.readouterr().out
     assert main(["prepare", "sleep-edf", str(tmp_path / "out"), "--out", str(tmp_path / "more")]) == 2
-    assert "must hold recordings of sleep-edf, got none" in capsys.readouterr().err
+    assert "must contain recordings of sleep-edf, got none" in capsys.readouterr().err
 
 
 def test_windows_with_holes_are_left_out():

@@ -213,7 +213,7 @@ def test_other_bad_input_is_one_sentence(tmp_path):
         ({"paths": [a, b], "view_names": ["one", "one"]}, "different names"),
         ({"paths": [a, b], "mask": sevens}, "mask must be true and false, or 1 and 0"),
         ({"paths": [a, b], "mask": words}, "mask must be true and false, or 1 and 0"),
-        ({"paths": [a, b], "labels": measured}, "20 different values in 20 rows: leave it out"),
+        ({"paths": [a, b], "labels": measured}, "20 different values in 20 rows: omit it"),
         ({"paths": [a, b], "labels": alike}, "at least 2 classes, got only 1.0"),
         ({"paths": [a, b], "num_workers": -1}, "num_workers must be a whole number of at least 0"),
         ({"paths": [a, b], "seed": -1}, "seed must be a whole number from 0"),
@@ -239,10 +239,10 @@ def test_training_batches_are_full_and_evaluation_complete(size):
     assert sum(len(batch["index"]) for batch in data.loader("test")) == 400
 
 
-def test_an_empty_split_is_said_to_be_empty():
+def test_an_empty_split_is_reported():
     data = MultipleFeatures(val=0.0)
     assert data.num_rows("val") == 0
-    with pytest.raises(ValueError, match="'val', which has none"):
+    with pytest.raises(ValueError, match="split must have rows, got 'val' without any"):
         data.arrays("val")
     with pytest.raises(ValueError, match="split must be one of"):
         data.arrays("training")

@@ -77,15 +77,15 @@ def test_columns_that_are_no_features_are_left_out_with_a_note(tmp_path):
     data = Objects(tmp_path / "t.csv")
     assert data.inputs[1]["columns"] == ["price", "when", "age", "unit", "one", "farm_id"]
     for what in (
-        "'Unnamed: 0' counts the rows and is left out",
-        "'sample_id' identifies the rows and is left out (--view.sample_id.kind keeps it)",
+        "'Unnamed: 0' counts the rows and is not used",
+        "'sample_id' identifies the rows and is not used (--view.sample_id.kind keeps it)",
         "'uuid' identifies the rows",
         "'number' counts the rows",
         "'us' has dates whose day and month may be exchanged",
         "'when' has dates, which are read as days since 1970-01-01",
-        "'unit' is the same in all training rows",
-        "'one' is the same in all training rows",
-        "'photo' is one file in all rows",
+        "'unit' is constant in all training rows",
+        "'one' is constant in all training rows",
+        "'photo' is the same file in all rows",
     ):
         assert sum(what in note for note in data.notes) == 1, (what, data.notes)
     assert len(data.notes) == 9
@@ -141,7 +141,7 @@ def test_files_of_arrays_with_an_index_and_decimal_commas(tmp_path):
     assert torch.equal(views[0], views[1])
     assert torch.equal(views[0], views[2])
     assert len(data.notes) == 1
-    assert "has no name, numbers the rows and is left out" in data.notes[0]
+    assert "is unnamed, numbers the rows and is not used" in data.notes[0]
     (tmp_path / "a.csv").write_bytes("name\nMüller\n".encode("latin-1"))
     with pytest.raises(ValueError, match="row 0 is not UTF-8"):
         Arrays([tmp_path / "a.csv", tmp_path / "b.csv"])

@@ -1,4 +1,4 @@
-"""Small images held in memory: k random augmentations of each image are its k views, all made in one pass."""
+"""Small images in memory: the k views of an image are k random augmentations, all made in one pass."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from m3g.data.storage.limits import load_numpy
 def augmented(images: Tensor, random: np.random.Generator) -> Tensor:
     """Random crop of 20 to 100 % resized back, flip, brightness, contrast, saturation and greyscale; images in [-1, 1].
 
-    Every image draws its own; all are done at once, which for small images on a CPU is many times faster than one
-    operation after the other on each.
+    Every image has its own parameters; all images are processed at once, which is many times faster for small images on
+    a CPU than one operation after the other on each.
 
     Example:
         >>> augmented(torch.zeros(4, 3, 32, 32), np.random.default_rng(0)).shape
@@ -51,7 +51,7 @@ def augmented(images: Tensor, random: np.random.Generator) -> Tensor:
 
 
 class AugmentedRows(Dataset[Any]):
-    """Points that are one image each, shown k times: augmented in training, plain in evaluation."""
+    """Points of one image each, k times: augmented in training, unchanged in evaluation."""
 
     def __init__(self, images: Tensor, labels: Tensor | None, index: Tensor, *, k: int, seed: int):
         self.images, self.label, self.index, self.k, self.seed = images, labels, index, k, seed
@@ -77,18 +77,18 @@ class AugmentedRows(Dataset[Any]):
 
 
 class ImageArrays(ViewsData):
-    """Small images from one `.npz` file, in memory; each image's views are k random augmentations of it.
+    """Small images from one `.npz` file, in memory; the views of an image are k random augmentations.
 
-    The file holds `images` (n, height, width, channels), uint8, and may hold `label`, n classes. For images in files,
-    larger ones, and the paper's augmentations use `ImageFolders`.
+    The file contains `images` (n, height, width, channels), uint8, and optionally `label`, n classes. For image files,
+    larger images, and the paper's augmentations use `ImageFolders`.
 
     Args:
         path: the file.
         k: number of views.
         batch_size: images per step and process.
-        val, test: fractions of the images held out, of every class alike.
-        split_seed: decides which images are held out.
-        seed: decides the order of training and the augmentations.
+        val, test: fractions of the images held out, stratified by class.
+        split_seed: seed of the split.
+        seed: seed of the order of training and the augmentations.
         num_workers: processes that prepare batches; 0 is fastest for images in memory.
     """
 
@@ -125,14 +125,14 @@ class ImageArrays(ViewsData):
 
 @lru_cache(maxsize=1)
 def _read(path: Path) -> tuple[Tensor, np.ndarray | None]:
-    """Images as floats in [-1, 1] (n, c, h, w) and their classes; kept for the next run on them."""
+    """Read images as floats in [-1, 1] (n, c, h, w) and their classes; cached for the next run."""
     if not path.is_file():
         raise ValueError(f"path must be an .npz file that exists, got {str(path)!r}: check the path.")
     with load_numpy(path) as stored:
         arrays = {name: stored[name] for name in stored.files}
     images, labels = arrays.get("images"), arrays.get("label")
     if images is None or images.dtype != np.uint8 or images.ndim != 4:
-        raise ValueError(f"path must hold 'images' of shape (n, h, w, c), uint8, got {', '.join(arrays)}.")
+        raise ValueError(f"path must contain 'images' of shape (n, h, w, c), uint8, got {', '.join(arrays)}.")
     if labels is not None and labels.shape != images.shape[:1]:
         raise ValueError(f"label must be {len(images)} classes, one per image, got shape {labels.shape}.")
     return torch.from_numpy(images).permute(0, 3, 1, 2).float().div(127.5).sub(1.0), labels

@@ -1,4 +1,4 @@
-"""The paper's augmentation stacks, applied to whole batches of images with kornia, on their device."""
+"""Augmentation stacks of the paper, applied to whole batches of images with kornia, on their device."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ IMAGENET_STACKS = ("byol-global1", "byol-global2", "simclr", "byol-global1")
 
 
 class Augmentation(nn.Module):
-    """One stack of the paper: crop, flip, colour, greyscale, blur, solarise, normalise.
+    """Augmentation stack of the paper: crop, flip, colour, greyscale, blur, solarise, normalise.
 
     The blur's kernel is 23 pixels at size 224 and in proportion at other sizes, its sigma 0.1 to 2.
 
     Args:
         stack: a name of `STACKS`.
         size: side of the square output.
-        scale: range of the crop's share of the image.
+        scale: range of the fraction of the image to crop.
 
     Example:
         >>> images = torch.rand(4, 3, 40, 40)
@@ -60,14 +60,14 @@ class Augmentation(nn.Module):
 
     @torch.no_grad()
     def forward(self, images: Tensor, *, seed: Sequence[int]) -> Tensor:
-        """Images (n, 3, H, W) in [0, 1], or uint8, to normalised (n, 3, size, size); the seed decides all."""
+        """Map images (n, 3, H, W) in [0, 1], or uint8, to normalised (n, 3, size, size); deterministic for a seed."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(np.random.SeedSequence(list(seed)).generate_state(1, np.uint64)[0]) >> 1)
             return normalize(self.steps(as_float(images)))
 
 
 class Clamp(nn.Module):
-    """Bicubic interpolation overshoots; the colour operations expect [0, 1]."""
+    """Clamp to [0, 1], because bicubic interpolation overshoots."""
 
     def forward(self, images: Tensor) -> Tensor:
         return images.clamp(0, 1)
@@ -83,7 +83,7 @@ def normalize(images: Tensor, mean: Sequence[float] = MEAN, std: Sequence[float]
 
 
 def plain(images: Tensor, *, size: int) -> Tensor:
-    """What a test image gets: resize, centre crop and normalise. The crop keeps 224/256 of the side."""
+    """Preprocess test images: resize, centre crop and normalise. The crop keeps 224/256 of the side."""
     images = as_float(images)
     side = round(size * 256 / 224)
     if images.shape[-1] != side or images.shape[-2] != side:

@@ -1,4 +1,4 @@
-"""Several domains of the same classes, held in memory: `Domains` for sets small enough to need no files per image."""
+"""Several domains of the same classes in memory: `Domains` for sets that need no file per image."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from m3g.data.tables.arrays import TensorRows
 
 
 class AlignedRows(Dataset[Any]):
-    """Training points: tuples of image indices, one per domain, each image moved by a few random pixels."""
+    """Training points: tuples of image indices, one per domain, each image shifted by a few random pixels."""
 
     def __init__(self, images: Tensor, labels: Tensor, points: Sequence[tuple[int, ...]], *, shift: int, seed: int):
         self.images, self.labels, self.points = images, labels, points
@@ -43,7 +43,7 @@ class AlignedRows(Dataset[Any]):
 
 
 def shifted(images: Tensor, most: int, random: np.random.Generator) -> Tensor:
-    """Each image (n, c, h, w) moved by up to `most` pixels up, down, left or right, its border repeated."""
+    """Shift each image (n, c, h, w) by up to `most` pixels in both directions, repeating its border."""
     n, _, height, width = images.shape
     padded = pad(images, (most, most, most, most), mode="replicate")
     down, right = (torch.from_numpy(random.integers(0, 2 * most + 1, n)) for _ in range(2))
@@ -56,8 +56,8 @@ def shifted(images: Tensor, most: int, random: np.random.Generator) -> Tensor:
 class DomainArrays(ViewsData):
     """Small images of the same classes in several domains, from one `.npz` file; a point is one class in every domain.
 
-    The file holds per domain an array `<domain>` of images (n, height, width) or (n, height, width, channels), uint8,
-    and an array `<domain>_label` of n classes. Splits, batches and probes are those of `Domains`; the images stay in
+    The file contains per domain an array `<domain>` of images (n, height, width) or (n, height, width, channels),
+    uint8, and an array `<domain>_label` of n classes. Splits, batches and probes are those of `Domains`; images stay in
     memory, and the only augmentation is a random shift.
 
     Args:
@@ -66,10 +66,10 @@ class DomainArrays(ViewsData):
         held_out: domains kept for testing only.
         batch_size: classes per step and process.
         points_per_epoch: by default the training images divided by the seen domains.
-        val, test: fractions of the images held out, of every class alike.
-        shift: most pixels by which a training image is moved.
-        split_seed: decides which images are held out.
-        seed: decides batches and shifts.
+        val, test: fractions of the images held out, stratified by class.
+        shift: maximum shift of a training image in pixels.
+        split_seed: seed of the split.
+        seed: seed of batches and shifts.
         num_workers: processes that prepare batches; 0 is fastest for images in memory.
     """
 
@@ -131,13 +131,13 @@ class DomainArrays(ViewsData):
         )
 
     def domain_rows(self, domain: str, split: Split) -> TensorRows:
-        """One domain's images with their classes, as plain views: k = 1."""
+        """Return the images of one domain with their classes, without augmentation: k = 1."""
         _checks.one_of("domain", domain, [*self.view_names, *self.held_out])
         take = torch.from_numpy(self.members[domain, _checks.one_of("split", split, SPLITS)])  # type: ignore[index]
         return TensorRows([self.images[take]], None, self.labels[take], take)
 
     def domain_loader(self, domain: str, split: Split) -> DataLoader[Any]:
-        """Batches of one domain, one view each, in a fixed order: for probes on seen and held-out domains."""
+        """Return batches of one domain, one view each, in a fixed order: for probes on seen and held-out domains."""
         return self._loader(self.domain_rows(domain, split))
 
     def _by_class(self, split: Split) -> list[dict[int, list[int]]]:
@@ -146,7 +146,7 @@ class DomainArrays(ViewsData):
 
 @lru_cache(maxsize=2)
 def read_domains(path: Path) -> dict[str, tuple[Tensor, np.ndarray]]:
-    """Per domain its images as floats in [-1, 1] (n, c, h, w) and their classes; kept for the next run on them."""
+    """Return per domain its images as floats in [-1, 1] (n, c, h, w) and their classes; cached for the next run."""
     if not path.is_file():
         raise ValueError(f"path must be an .npz file that exists, got {str(path)!r}: check the path.")
     with load_numpy(path) as stored:
@@ -167,5 +167,5 @@ def read_domains(path: Path) -> dict[str, tuple[Tensor, np.ndarray]]:
         images = torch.from_numpy(array if array.ndim == 4 else array[..., None]).permute(0, 3, 1, 2)
         found[name] = (images.float().div(127.5).sub(1.0), labels)
     if len({tuple(images.shape[1:]) for images, _ in found.values()}) != 1:
-        raise ValueError("path must hold images of one size in all domains, got several sizes or none.")
+        raise ValueError("path must contain images of one size in all domains, got several sizes or none.")
     return found

@@ -1,4 +1,4 @@
-"""Several domains of the same classes (DomainNet, PACS): a point is a class, its views are an image each."""
+"""Several domains of the same classes (DomainNet, PACS): a point is a class, its views are one image per domain."""
 
 from __future__ import annotations
 
@@ -24,18 +24,17 @@ log = logging.getLogger(__name__)
 
 
 class Domains(ImageData):
-    """Images of the same classes in several domains; a point is one class, seen once in every domain.
+    """Images of the same classes in several domains; a point is one class with an image of every domain.
 
     Layouts: `root/<domain>/<class>/*.jpg`, split by the seed within every class; or DomainNet's list files
     `root/<domain>_train.txt` and `root/<domain>_test.txt`, lines of `path label` with paths relative to root
     (`clipart/aircraft_carrier/clipart_001_000001.jpg 0`), where validation is cut from the training lists.
 
-    Images that are cut short or no images are left out, as in `ImageFolders`; so are classes that a domain lacks.
+    Truncated and invalid images are skipped, as in `ImageFolders`, and so are classes that a domain lacks.
 
-    A batch has n different random classes and for each a random image per seen domain
-    (`ClassAlignedSampler`). An epoch draws as many points as a domain has training images on average.
-    Validation and test pair the j-th images of a class over the domains. `domain_loader` gives one domain's
-    images, seen or held out.
+    A batch has n different random classes and for each a random image per seen domain (`ClassAlignedSampler`). An epoch
+    draws as many points as a domain has training images on average. Validation and test pair the j-th images of a class
+    over the domains. `domain_loader` returns the images of one domain, seen or held out.
 
     Args:
         root: the folder.
@@ -45,11 +44,11 @@ class Domains(ImageData):
         size: side of the views in pixels.
         batch_size: classes per step and process.
         points_per_epoch: by default the training images divided by the seen domains.
-        val, test: fractions of the images held out, of every class alike; with list files only `val` is used.
-        split_seed: decides which images are held out.
-        seed: decides batches and augmentations.
-        augment_on: `worker` augments where images are read; `device` on the accelerator, after the transfer,
-            which needs a Lightning trainer.
+        val, test: fractions of the images held out, stratified by class; with list files only `val` is used.
+        split_seed: seed of the split.
+        seed: seed of batches and augmentations.
+        augment_on: `worker` augments where images are read; `device` on the accelerator after the transfer, which
+            requires a Lightning trainer.
         num_workers: processes that read images.
     """
 
@@ -96,14 +95,14 @@ class Domains(ImageData):
         )
 
     def domain_rows(self, domain: str, split: Split) -> ImageRows:
-        """One domain's images with their classes, as plain views: k = 1."""
+        """Return the images of one domain with their classes, without augmentation: k = 1."""
         _checks.one_of("domain", domain, [*self.view_names, *self.held_out])
         _checks.one_of("split", split, SPLITS)
         points = [(int(i),) for i in self.members[domain, split]]
         return self._evaluation_rows(points)
 
     def domain_loader(self, domain: str, split: Split) -> DataLoader[Any]:
-        """Batches of one domain, one view each, in a fixed order: for probes on seen and held-out domains."""
+        """Return batches of one domain, one view each, in a fixed order: for probes on seen and held-out domains."""
         return self._loader(self.domain_rows(domain, split))
 
     def held_out_batches(self) -> tuple[Iterable[Batch], Iterable[Batch]] | None:
@@ -147,7 +146,7 @@ class Domains(ImageData):
         shared = shared_classes(domains)
         missing = len({c for domain in domains for c in domain}) - len(shared)
         if missing:
-            log.warning("%d classes are absent from some domain in %s and are left out there.", missing, split)
+            log.warning("%d classes are missing from some domain in %s and are skipped there.", missing, split)
         if not shared and split == "train":
             raise ValueError("domains must have at least one class that all of them share, got none.")
         return aligned_points(domains)
@@ -156,7 +155,7 @@ class Domains(ImageData):
 def _domain_names(root: Path, wanted: Sequence[str] | None) -> list[str]:
     if not root.is_dir():
         raise ValueError(f"root must be a folder that exists, got {str(root)!r}: check the path.")
-    # Either list tells of a domain; one without the other is refused when the domain is read.
+    # Either list defines a domain; if the other is missing, reading the domain raises an error.
     lists = sorted({path.name.rpartition("_")[0] for end in ("train", "test") for path in root.glob(f"*_{end}.txt")})
     found = lists or sorted(path.name for path in root.iterdir() if path.is_dir() and path.name[0] != ".")
     if wanted is None:
@@ -167,7 +166,7 @@ def _domain_names(root: Path, wanted: Sequence[str] | None) -> list[str]:
 
 
 def _read_domain(root: Path, name: str) -> list[tuple[Path, str | int, str | None]]:
-    """Per image its path, its class and, from list files, its split."""
+    """Return per image its path, its class and, from list files, its split."""
     if not any((root / f"{name}_{split}.txt").is_file() for split in ("train", "test")):
         folder = root / name
         files = list_images(folder)
@@ -186,7 +185,7 @@ def _read_domain(root: Path, name: str) -> list[tuple[Path, str | int, str | Non
                 continue
             if not path or not label.isdigit():
                 raise ValueError(f"{lines.name} must have lines 'path label', got {line!r} in line {number}.")
-            # A list from elsewhere must not point out of the data's folder.
+            # An untrusted list must not refer to files outside the data folder.
             if not (root / path).resolve().is_relative_to(root.resolve()):
                 raise ValueError(f"{lines.name} must have paths below root, got {path!r} in line {number}.")
             parts.append((root / path, int(label), split))

@@ -1,4 +1,4 @@
-"""Images in folders: k augmentations of each image are its k views."""
+"""Images in folders: the k views of an image are k augmentations."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ EvaluationViews = Literal["augmented", "plain"]
 
 
 def list_images(folder: Path) -> list[Path]:
-    """All readable images below a folder, sorted, so that every machine sees the same order."""
+    """Return all readable images below a folder, sorted, so that the order is the same on every machine."""
     files = sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES)
     damaged = damaged_images(files)
     return [path for path in files if path not in damaged]
 
 
 def load_image(path: Path, side: int) -> Tensor:
-    """A square uint8 tensor (3, side, side): the shorter side resized to `side`, then a centre crop."""
+    """Read a square uint8 tensor (3, side, side): the shorter side resized to `side`, then a centre crop."""
     image_module = _checks.extra("PIL.Image", "train")
     ops = _checks.extra("PIL.ImageOps", "train")
     try:
@@ -46,7 +46,7 @@ def load_image(path: Path, side: int) -> Tensor:
 
 
 class ViewTransform:
-    """From k tensors of images to k views: augmented, or resized and cropped as for testing."""
+    """Convert k tensors of images to k views: augmented, or resized and cropped as for testing."""
 
     def __init__(self, stacks: Sequence[str], size: int):
         self.augmentations = [Augmentation(stack, size=size) for stack in stacks]
@@ -66,15 +66,15 @@ class ViewTransform:
 
 
 class ImageRows(Dataset[dict[str, Any]]):
-    """Points made of k image files (or one file k times), read in whole batches.
+    """Points of k image files (or one file k times), read in whole batches.
 
     Args:
         files: all files.
-        points: per row the k indices of its files; training rows bring their own with the draw.
+        points: per row the k indices of its files; training rows get them from the draw.
         labels: per file, or None.
         side: images are read as squares of this side.
-        transform: finishes the batch here, in the worker; None leaves that to the data module.
-        seed: of the augmentations; None for plain views.
+        transform: applied here, in the worker; None leaves it to the data module.
+        seed: of the augmentations; None for views without augmentation.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class ImageRows(Dataset[dict[str, Any]]):
 
 
 class ImageData(ViewsData):
-    """What image data modules share: sizes, stacks, and where the augmentation runs."""
+    """Base class of image data modules: sizes, stacks, and the location of the augmentation."""
 
     shared_encoder: ClassVar[bool] = True
 
@@ -149,23 +149,23 @@ class ImageData(ViewsData):
         )  # fmt: skip
 
     def evaluation_dataset(self, split: Split) -> Dataset[Any]:
-        """A split as evaluation sees it, the training split included."""
+        """Return a split, including the training split, as for evaluation."""
         return self._evaluation_rows(super().evaluation_dataset(split).points)  # type: ignore[attr-defined]
 
     def on_after_batch_transfer(self, batch: dict[str, Any], dataloader_idx: int) -> dict[str, Any]:
-        """Lightning calls this when a batch is on its device: here it is augmented if not in the worker."""
+        """Augment a batch on its device if that is not done in the worker; called by Lightning."""
         return self.transform(batch) if "images" in batch else batch
 
 
 class ImageFolders(ImageData):
-    """Images in folders; each image's views are k random augmentations of it.
+    """Images in folders; the views of an image are k random augmentations.
 
-    Images that are cut short or no images are left out, counted and named in a warning; more than 1 % are refused.
+    Truncated and invalid images are skipped, counted and named in a warning; more than 1 % are an error.
 
-    Layouts: `root/train/<class>/*.jpg` with `root/val` (and `root/test`; without it `val` serves as both);
-    `root/<class>/*.jpg`, split by the seed; or `root/*.jpg` without classes. The augmentations depend only on
-    the seed, the epoch and the place in the epoch's order, so a resumed run sees the same pictures (with several
-    processes the order is shared, the augmentations are drawn by each for its own images).
+    Layouts: `root/train/<class>/*.jpg` with `root/val` (and `root/test`; without it `val` is used for both);
+    `root/<class>/*.jpg`, split by the seed; or `root/*.jpg` without classes. The augmentations depend only on the seed,
+    the epoch and the position in the epoch's order, so a resumed run uses the same images (several processes share the
+    order, and each draws the augmentations of its own images).
 
     Args:
         root: the folder.
@@ -173,13 +173,13 @@ class ImageFolders(ImageData):
         stacks: a stack per view instead, each of byol-global1, byol-global2, simclr.
         size: side of the views in pixels.
         batch_size: images per step and process.
-        val, test: fractions held out where there are no folders for them.
-        split_seed: decides which images are held out.
-        seed: decides the order of training and the augmentations.
-        evaluation_views: `augmented` gives evaluation k fixed augmentations of each image, so that retrieval
-            between views asks something; `plain` the resized, cropped image k times (the paper's probe).
-        augment_on: `worker` augments where images are read; `device` on the accelerator, after the transfer,
-            which needs a Lightning trainer.
+        val, test: fractions held out if there are no folders for them.
+        split_seed: seed of the split.
+        seed: seed of the order of training and the augmentations.
+        evaluation_views: `augmented` uses k fixed augmentations of each image in evaluation, so that retrieval between
+            views is not trivial; `plain` the resized, cropped image k times (the paper's probe).
+        augment_on: `worker` augments where images are read; `device` on the accelerator after the transfer, which
+            requires a Lightning trainer.
         num_workers: processes that read images.
     """
 
@@ -223,7 +223,7 @@ class ImageFolders(ImageData):
 def find_images(
     root: Path, *, val: float, test: float, split_seed: int
 ) -> tuple[list[Path], list[str] | None, dict[Split, np.ndarray]]:
-    """The files below root, their classes (None without class folders) and the split."""
+    """Return the files below root, their classes (None without class folders) and the split."""
     if not root.is_dir():
         raise ValueError(f"root must be a folder that exists, got {str(root)!r}: check the path.")
     folder = root / "train" if (root / "train").is_dir() else root

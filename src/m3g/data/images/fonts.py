@@ -1,4 +1,4 @@
-"""Characters of fonts as small images: a folder of `.ttf` and `.otf` files becomes one array per style."""
+"""Characters of fonts as small images: converts a folder of `.ttf` and `.otf` files to one array per style."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ UNASSIGNED = "\U000e0fff"  # drawn as the font's sign for a missing character
 def render_fonts(folder: str | Path, *, side: int = 28, skip: bool = False) -> dict[str, np.ndarray]:
     """Draw the 62 letters and digits of every font of a folder; its subfolders are the styles.
 
-    All characters of a face have one scale, the largest that fits, and each is centred. Faces that lack a character
-    are left out.
+    All characters of a face have the same scale, the largest that fits, and are centred. Faces that lack a character
+    are skipped.
 
     Args:
         folder: contains one folder per style, with `.ttf` or `.otf` files at any depth.
         side: height and width of an image in pixels.
-        skip: leave out files that cannot be read, instead of stopping at the first.
+        skip: skip files that cannot be read, instead of stopping at the first.
 
     Returns:
         Per style an array (faces, 62, side, side), uint8, white on black; and `chars`, the characters.
@@ -51,7 +51,7 @@ def render_fonts(folder: str | Path, *, side: int = 28, skip: bool = False) -> d
                     raise ValueError(f"fonts must be readable, got {str(file)!r} ({error}): see --skip.") from error
                 face = None
             if face is None:
-                log.warning("%s is left out: it cannot be read, or lacks a character.", file)
+                log.warning("%s is skipped: it cannot be read, or lacks a character.", file)
             else:
                 found.setdefault(style, []).append(face)
     if len(found) < 2:
@@ -61,7 +61,7 @@ def render_fonts(folder: str | Path, *, side: int = 28, skip: bool = False) -> d
 
 
 def render_face(file: Path, *, side: int = 28) -> np.ndarray | None:
-    """The characters (62, side, side) of one font file, or None if it lacks one of them."""
+    """Return the characters (62, side, side) of one font file, or None if it lacks one of them."""
     fonts: Any = _checks.extra("PIL.ImageFont", "train")
     image: Any = _checks.extra("PIL.Image", "train")
     draw: Any = _checks.extra("PIL.ImageDraw", "train")

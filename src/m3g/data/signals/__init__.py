@@ -1,4 +1,4 @@
-"""Sleep recordings in their published formats, turned once into windows that `m3g.data.Signals` reads."""
+"""Sleep recordings in their published formats, converted to windows for `m3g.data.Signals`."""
 
 from m3g.data.signals.prepare import READERS, Prepared, prepare_recordings
 from m3g.data.signals.recording import Recording, Source, Stage

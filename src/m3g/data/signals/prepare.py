@@ -1,4 +1,4 @@
-"""A folder of recordings becomes a folder of windows, once: done recordings are kept, an interrupted run goes on."""
+"""Conversion of a folder of recordings to windows; finished recordings are kept, so that a run can be continued."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ log = logging.getLogger(__name__)
 
 # Modules with `CHANNELS`, `HELD_OUT` (fractions of the subjects), `find(folder)` and `read(source, channels)`.
 READERS = {"physionet2018": physionet2018, "sleep-edf": sleep_edf}
-LAYOUT = 1  # of the prepared files: a change makes old ones out of date
+LAYOUT = 1  # version of the prepared files; a change invalidates old ones
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """What `prepare_recordings` did: files of windows (those made now and those found), and recordings left out."""
+    """Result of `prepare_recordings`: files of windows (new and existing), and skipped recordings."""
 
     files: list[Path]
     made: int
@@ -49,22 +49,22 @@ def prepare_recordings(
 ) -> Prepared:
     """Read every recording of a folder, resample it, cut it into windows, and write one `.npz` per recording.
 
-    `Signals(out, splits=out / "split.csv")` then trains on them (it scales every window and channel to mean 0 and
-    standard deviation 1). No filter is applied. A window lies within one scored stage, so what comes before the first
-    stage is dropped. The split is by subject, fixed by the seed and the sorted names of the subjects, and written to
+    `Signals(out, splits=out / "split.csv")` trains on them (it scales every window and channel to mean 0 and standard
+    deviation 1). No filter is applied. A window is within one scored stage, so samples before the first stage are
+    dropped. The split is by subject, determined by the seed and the sorted names of the subjects, and written to
     `split.csv`: 80/20 for training and validation with physionet2018, 60/20/20 with sleep-edf.
 
     Args:
         reader: `physionet2018` or `sleep-edf`.
-        folder: where the recordings are, at any depth.
-        out: where the windows go. A recording that is there already, made from the same file with the same settings,
-            is not read again.
+        folder: folder of the recordings, at any depth.
+        out: output folder. A recording that exists there, made from the same file with the same settings, is not read
+            again.
         channels: by default F3-M2, F4-M1, C3-M2, C4-M1, O1-M2, O2-M1 or Fpz-Cz, Pz-Oz.
         rate: samples per second of the windows; channels of another rate are resampled.
         seconds: length of a window.
-        skip: leave out recordings that cannot be used (damaged, without annotations or without a channel) and name
-            them in `skipped.csv`, instead of stopping at the first.
-        split_seed: decides which subjects are held out.
+        skip: skip unusable recordings (damaged, without annotations or without a channel) and list them in
+            `skipped.csv`, instead of stopping at the first.
+        split_seed: seed of the split of subjects.
     """
     module = READERS[_checks.one_of("reader", reader, READERS)]
     wanted = list(module.CHANNELS if channels is None else channels)
@@ -80,10 +80,10 @@ def prepare_recordings(
         raise ValueError(f"folder must be a folder that exists, got {str(folder)!r}: check the path.")
     sources = module.find(folder)
     if not sources:
-        raise ValueError(f"folder must hold recordings of {reader}, got none below {str(folder)!r}.")
+        raise ValueError(f"folder must contain recordings of {reader}, got none below {str(folder)!r}.")
     repeated = next((a.name for a, b in itertools.pairwise(sources) if a.name == b.name), None)
     if repeated is not None:
-        raise ValueError(f"folder must hold every recording once, got {repeated!r} twice below {str(folder)!r}.")
+        raise ValueError(f"folder must contain every recording once, got {repeated!r} twice below {str(folder)!r}.")
     out.mkdir(parents=True, exist_ok=True)
     files, made, skipped = [], 0, {}
     for number, source in enumerate(sources, start=1):
@@ -98,17 +98,17 @@ def prepare_recordings(
                 made += 1
                 log.info("%d of %d: %s, %d windows.", number, len(sources), source.name, len(windows))
             files.append(target)
-        # What the two libraries raise at a damaged file is of many kinds.
+        # The two libraries raise various errors for damaged files.
         except (ValueError, OSError, LookupError, TypeError, EOFError) as error:
             reason = " ".join(str(error).split()) or type(error).__name__
             if not skip:
                 raise ValueError(
-                    f"recordings must be readable, got {source.name!r} ({reason.rstrip('.')}): repair it, or leave "
-                    "such recordings out with skip."
+                    f"recordings must be readable, got {source.name!r} ({reason.rstrip('.')}): repair it, or skip such "
+                    "recordings with skip."
                 ) from error
-            target.unlink(missing_ok=True)  # of an earlier state of the folder
+            target.unlink(missing_ok=True)  # from an earlier state of the folder
             skipped[source.name] = reason
-            log.warning("%s is left out: %s", source.name, reason)
+            log.warning("%s is skipped: %s", source.name, reason)
     if not files:
         raise ValueError(f"folder must hold at least one readable recording, got {len(skipped)} that are not.")
     _write_rows(out / "skipped.csv", ("recording", "reason"), sorted(skipped.items()))
@@ -121,8 +121,8 @@ def prepare_recordings(
 
 
 def _write(windows: np.ndarray, stages: np.ndarray, source: Source, target: Path, **facts: np.ndarray) -> None:
-    """Write a recording's windows; the file appears only when it is whole."""
-    # Not .npz: a reader of the folder must not take what is half written.
+    """Write a recording's windows; atomically."""
+    # Not .npz, so that readers of the folder ignore partial files.
     partial = target.with_suffix(f".partial{os.getpid()}")
     with open(partial, "wb") as file:
         np.savez(file, signals=windows, label=stages, subject=np.array(source.subject), **facts)  # type: ignore[arg-type]

@@ -19,13 +19,13 @@ from m3g.solvers.shared.memory import memory_limit
 MOST_COLUMNS = 50_000  # of a table: the time to read one grows with the number of columns
 MOST_HEADER = 2**24  # characters of the line of names that are read
 MOST_PIXELS = 89_478_485  # of an image: the number above which PIL warns
-ROW_BYTES = 64  # that a row takes in memory beside its views: splits, order, labels, fingerprint
+ROW_BYTES = 64  # memory of a row besides its views: splits, order, labels, fingerprint
 FEW_CELLS = 2**24  # a table of so many cells may have empty ones
 FEW_ROWS = 10**6  # a table of so many rows may repeat them
 
 
 def parse_json(text: str) -> Any:
-    """`json.loads`; text that is nested too deeply is a `JSONDecodeError` as well."""
+    """Parse JSON; text that is nested too deeply is a `JSONDecodeError` as well."""
     try:
         return json.loads(text)
     except RecursionError:
@@ -33,7 +33,7 @@ def parse_json(text: str) -> Any:
 
 
 def check_memory(what: str, size: int) -> None:
-    """Refuse an array of so many bytes if they do not fit into memory."""
+    """Reject an array that does not fit into memory."""
     _checks.fits(what, size, memory_limit(torch.device("cpu")), "use a smaller array")
 
 
@@ -43,13 +43,13 @@ def check_columns(number: int) -> None:
 
 
 def check_cells(rows: int, columns: int, size: int) -> None:
-    """Refuse a large table of nearly only empty cells: far more of them than bytes in its file."""
+    """Reject a large table of nearly only empty cells: far more of them than bytes in its file."""
     if rows * columns > max(FEW_CELLS, 64 * size):
         raise OSError(f"its {rows} rows have {columns} columns, nearly all of them empty: name them alike in all rows")
 
 
 def check_rows(rows: int, size: int) -> None:
-    """Refuse rows that do not fit into memory, and many rows that take less than one bit each in their file."""
+    """Reject rows that do not fit into memory, and many rows that take less than one bit each in their file."""
     if rows > FEW_ROWS and rows > 8 * size:
         raise OSError(f"it has {rows} rows in {size} bytes, so nearly all rows are equal: remove the repeated rows")
     if ROW_BYTES * rows > memory_limit(torch.device("cpu")):
@@ -57,14 +57,14 @@ def check_rows(rows: int, size: int) -> None:
 
 
 def check_pixels(image: Any) -> None:
-    """Refuse an opened but not yet decoded image of too many pixels."""
+    """Reject an opened but not yet decoded image of too many pixels."""
     width, height = image.size
     if width * height > MOST_PIXELS:
         raise OSError(f"{width} x {height} pixels, and {MOST_PIXELS} pixels are the most")
 
 
 def open_image(file: Any) -> Any:
-    """`PIL.Image.open` with an `OSError` for an image of too many pixels, whatever the filters for warnings are."""
+    """Open an image with PIL; an image of too many pixels raises an `OSError`, regardless of warning filters."""
     module = _checks.extra("PIL.Image", "train")
     try:
         with warnings.catch_warnings():
@@ -81,7 +81,7 @@ def open_image(file: Any) -> Any:
 
 
 def load_numpy(file: str | os.PathLike[str], *, mapped: bool = False) -> Any:
-    """`np.load` without pickle; arrays that are larger than their file or than the memory are refused before.
+    """Load an array without pickle; arrays larger than their file or than memory are rejected before.
 
     The header of an `.npy` file is read once.
     """
@@ -116,7 +116,7 @@ def _check_archive(path: Path) -> None:
 
 
 def _check_array(content: IO[bytes], size: int, *, in_memory: bool) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Compare the array that the header declares with the size of what holds it and with the memory."""
+    """Compare the array declared by the header with the size of its file and with the memory."""
     if content.read(len(np.lib.format.MAGIC_PREFIX)) != np.lib.format.MAGIC_PREFIX:
         raise ValueError("damaged, or no .npy array")
     version = content.read(2)
@@ -129,7 +129,7 @@ def _check_array(content: IO[bytes], size: int, *, in_memory: bool) -> tuple[tup
         raise ValueError(f"damaged, or of an unknown version {tuple(version)}")
     shape, fortran, dtype = read(content)
     if dtype.hasobject:
-        return shape, fortran, dtype  # refused by the caller and by np.load, which does not allow pickle
+        return shape, fortran, dtype  # rejected by the caller and by np.load without pickle
     declared = dtype.itemsize * int(np.prod([int(n) for n in shape], dtype=object)) if shape else dtype.itemsize
     if declared > size:
         raise ValueError(f"damaged: an array of shape {shape} in {size} bytes")
@@ -142,7 +142,7 @@ MOST_TENSORS_HEADER = 2**23  # bytes of the header of a safetensors file: about 
 
 
 def check_safetensors(content: bytes) -> None:
-    """Refuse a safetensors header of too many entries, which takes long to parse."""
+    """Reject a safetensors header of too many entries, which is slow to parse."""
     header = int.from_bytes(content[:8], "little")
     if header > MOST_TENSORS_HEADER:
         raise ValueError(f"its header has {header} bytes, and {MOST_TENSORS_HEADER} are the most")

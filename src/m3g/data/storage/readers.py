@@ -1,4 +1,4 @@
-"""Reading arrays from files, without ever running code they contain (no pickle)."""
+"""Reading of arrays from files without executing code from them (no pickle)."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ SPARSE = {"indices", "indptr", "format", "shape", "data"}  # what scipy.sparse.s
 def read_array(
     path: str | Path, *, name: str = "paths", text: bool = False, notes: list[str] | None = None
 ) -> np.ndarray:
-    """One array from an `.npy`, `.npz`, `.mat`, `.csv` or `.tsv` (with a header line) or `.parquet` file.
+    """Read one array from an `.npy`, `.npz`, `.mat`, `.csv` or `.tsv` (with a header line) or `.parquet` file.
 
-    `file.npz:key` and `file.mat:X{2}` pick one array of several; a sparse matrix that scipy saved is filled up with
-    zeros. With `text` a column may have words instead of numbers. `notes` is extended by what was inferred.
+    `file.npz:key` and `file.mat:X{2}` select one of several arrays; a sparse matrix saved by scipy is converted to
+    dense. With `text` a column may contain words. `notes` is extended by inferred properties.
     """
     given, key = str(path), None
     if ".npz:" in given or ".mat:" in given:
@@ -69,7 +69,7 @@ def read_array(
 
 
 def file_names(paths: Sequence[str | Path]) -> list[str]:
-    """A name per file: its own, that of the array in it where several come from one file, or a number.
+    """Return a name per file: that of the file, of the array if several come from one file, or a number.
 
     Example:
         >>> file_names(["x/a.npy", "b.npz:u"]), file_names(["c.mat:X{1}", "c.mat:X{2}"]), file_names(["a.npy", "a.csv"])
@@ -83,7 +83,7 @@ def file_names(paths: Sequence[str | Path]) -> list[str]:
 
 
 def _open(file: Path) -> Any:
-    """A numpy array, an archive of them, or a pandas table."""
+    """Open a numpy array, an archive of arrays, or a pandas table."""
     if file.suffix == ".npz" and not zipfile.is_zipfile(file):
         raise ValueError("damaged, or no .npz archive")
     if file.suffix in (".npy", ".npz"):
@@ -112,11 +112,11 @@ def _read_csv(file: Path) -> Any:
 
 
 def _without_index(table: Any, given: str, notes: list[str]) -> Any:
-    """The table without a first column of different whole numbers and no name, as pandas writes its index."""
+    """Drop an unnamed first column of distinct whole numbers, as pandas writes its index."""
     first = table.columns[0]
     if str(first) != "Unnamed: 0" or table[first].dtype.kind not in "iu" or not table[first].is_unique:
         return table
-    notes.append(f"the first column of {given!r} has no name, numbers the rows and is left out")
+    notes.append(f"the first column of {given!r} is unnamed, numbers the rows and is not used")
     return table.iloc[:, 1:]
 
 
@@ -141,7 +141,7 @@ def _pick(stored: Any, key: str | None, file: Path, name: str) -> np.ndarray:
 
 
 def _dense(file: Path, name: str) -> np.ndarray:
-    """A sparse matrix in an archive of `scipy.sparse.save_npz`, with its zeros."""
+    """Read a sparse matrix from an archive of `scipy.sparse.save_npz` as a dense array."""
     try:
         limits.load_numpy(file).close()
         matrix = scipy.sparse.load_npz(file)
@@ -154,7 +154,7 @@ def _dense(file: Path, name: str) -> np.ndarray:
 
 
 def _check_header(table: Any, file: Path, name: str) -> None:
-    """Refuse a file of separated values whose first line is data, which would be lost."""
+    """Reject a file of separated values whose first line is data, which would be lost."""
     if file.suffix not in (".csv", ".tsv"):
         return
     columns = [str(column) for column in table.columns]

@@ -1,4 +1,4 @@
-"""Rows of one shape, in memory or, where they are many, in a file of which only what is asked for is read."""
+"""Rows of one shape, in memory or, if they are many, in a file that is read on demand."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import numpy as np
 
 from m3g.data.storage.limits import load_numpy
 
-IN_MEMORY = 2**27  # bytes that all views together hold in memory; what is more stays in files
-CHUNK = 2**22  # bytes that are read at a time
+IN_MEMORY = 2**27  # bytes of all views in memory; the rest stays in files
+CHUNK = 2**22  # bytes read at a time
 
 
 class Rows:
     """n rows of one shape and type: an array, or a part of an open file.
 
-    A file is mapped anew for each call and unmapped after it: pages of a map that stays count as memory of the process.
+    A file is mapped for each call and unmapped after it, because pages of a persistent map count as process memory.
     """
 
     def __init__(
@@ -46,11 +46,11 @@ class Rows:
         return np.memmap(self._file, self.dtype, "r", self._offset, self.shape, self._order)
 
     def take(self, index: np.ndarray) -> np.ndarray:
-        """These rows, copied."""
+        """Return a copy of these rows."""
         return np.array(self._open()[index])
 
     def chunks(self) -> Iterator[tuple[int, np.ndarray]]:
-        """All rows in order, a few at a time, with the number of the first."""
+        """Yield all rows in order, in chunks, with the number of the first row."""
         row = max(1, int(np.prod(self.shape[1:])) * self.dtype.itemsize)
         step = max(1, CHUNK // row)
         for start in range(0, len(self), step):
@@ -58,10 +58,10 @@ class Rows:
 
 
 class Collector:
-    """Rows that come piece by piece; past some bytes they go to a file without a name, which ends with us.
+    """Rows collected in pieces; beyond a limit they are stored in an unnamed temporary file.
 
     Args:
-        views: how many share the memory that rows may take.
+        views: number of views that share the memory limit.
     """
 
     def __init__(self, views: int = 1) -> None:
@@ -94,7 +94,7 @@ class Collector:
 
 
 def npy_rows(path: str | Path) -> Rows:
-    """The rows of an `.npy` file, of which nothing is read yet."""
+    """Return the rows of an `.npy` file without reading them."""
     array = load_numpy(path, mapped=True)
     order = "F" if array.flags.f_contiguous and not array.flags.c_contiguous else "C"
     return Rows(array.shape, array.dtype, file=open(path, "rb"), offset=array.offset, order=order)

@@ -1,4 +1,4 @@
-"""Views that are files of arrays; a large `.npy` or `.parquet` file is never held whole."""
+"""Views from files of arrays; a large `.npy` or `.parquet` file is never in memory as a whole."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class ArrayReader(Reader):
 
 
 def is_large(path: str | Path, *, views: int) -> bool:
-    """Whether a file, one of so many, is an `.npy` or `.parquet` file that should not be held in memory."""
+    """Return whether a file, one of `views`, is an `.npy` or `.parquet` file that should stay on disk."""
     file = Path(path)
     if not file.is_file():
         return False
@@ -52,17 +52,17 @@ def is_large(path: str | Path, *, views: int) -> bool:
 
 
 def _parquet_size(file: Path) -> int:
-    """Bytes that its numbers take in float32, compressed though they may be."""
+    """Return the bytes of its numbers in float32, uncompressed."""
     arrow, parquet = _checks.extra("pyarrow", "train"), _checks.extra("pyarrow.parquet", "train")
     try:
         found = parquet.read_metadata(file)
     except (arrow.ArrowException, OSError):
-        return 0  # who reads it says what is wrong
+        return 0  # reported when it is read
     return int(4 * found.num_rows * found.num_columns)
 
 
 def _parquet_rows(path: str | Path, *, name: str, views: int) -> Rows:
-    """The columns of a table of numbers side by side, in a file of their own where they are many."""
+    """Return the columns of a table of numbers as rows, in a separate file if they are many."""
     table, rows = open_table(path, name=name), Collector(views)
     words = [column for column, kind in table.types.items() if kind_of_type(kind) != "number"]
     if words:
@@ -77,7 +77,7 @@ def _parquet_rows(path: str | Path, *, name: str, views: int) -> Rows:
 
 
 def read_rows(path: str | Path, *, name: str = "paths", views: int = 1) -> tuple[Rows, np.ndarray]:
-    """The rows of a file of arrays, one of so many, and which rows are there: one that is NaN throughout is absent."""
+    """Return the rows of a file of arrays, one of `views`, and the present rows: a row of NaN is missing."""
     if not is_large(path, views=views):
         array = read_array(path, name=name)
         rows = Rows(array.shape, array.dtype, array=array)
@@ -102,7 +102,7 @@ def read_rows(path: str | Path, *, name: str = "paths", views: int = 1) -> tuple
         if wrong.any():
             row = start + int(np.flatnonzero(wrong)[0])
             raise ValueError(
-                f"{name} must have rows of finite numbers, or only NaN for an absent row, got another in row {row} of "
+                f"{name} must have rows of finite numbers, or only NaN for a missing row, got another in row {row} of "
                 f"{str(path)!r}: fill it in or make the whole row NaN."
             )
     return rows, present

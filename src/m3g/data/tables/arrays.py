@@ -1,4 +1,4 @@
-"""Tables of numbers: the user's own k files."""
+"""Arrays of numbers from the user's k files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from m3g.data.tables.columns import Column, set_up
 
 
 class TensorRows(Dataset[Batch]):
-    """Rows of k tensors held in memory."""
+    """Rows of k tensors in memory."""
 
     def __init__(self, views: Sequence[Tensor], mask: Tensor | None, label: Tensor | None, index: Tensor):
         self.views, self.mask, self.label, self.index = list(views), mask, label, index
@@ -43,26 +43,27 @@ class TensorRows(Dataset[Batch]):
 class Arrays(ViewsData):
     """Your own k files, one per view: row i of every file is the same object.
 
-    Files are `.npy`, `.npz` (`file.npz:key` picks one array of several; also a sparse matrix that scipy saved), `.mat`
+    Files are `.npy`, `.npz` (`file.npz:key` selects one of several arrays; also a sparse matrix saved by scipy), `.mat`
     (`file.mat:X`, `file.mat:X{2}` for an entry of a cell array, `file.mat:X'` transposed), `.csv` or `.tsv` with a
     header line, or `.parquet`; arrays may have any number of axes, the first of which counts the rows. `.npy` and
-    `.parquet` files of more than 128 MiB in all are not held in memory: their rows are read when a batch needs them.
-    Each feature is standardised with the mean and standard deviation of the training rows.
+    `.parquet` files
+    of more than 128 MiB in total are not held in memory: their rows are read on demand. Each feature is standardised
+    with the mean and standard deviation of the training rows.
 
     Args:
         paths: k >= 2 files.
-        labels: file of n class labels, numbers or words; only evaluation uses them.
-        mask: file of a (k, n) or (n, k) array, true where a point has a view. Without it a row that is NaN
-            throughout is absent.
-        groups: file of n names, of the subjects, say; a group is then in one split only.
+        labels: file of n class labels, numbers or words; used only for evaluation.
+        mask: file of a (k, n) or (n, k) array, true where a point has a view. Without it a row of NaN is missing.
+        groups: file of n names, such as subjects; a group is then in one split only.
         view_names: by default the names of the files.
-        batch_size: points per step and process; None takes 64, or all training rows where there are fewer.
-        val, test: fractions of the rows held out; the rest trains.
-        split_seed: decides which rows are held out.
-        seed: decides the order of training.
-        standardize: leave the numbers as they are if false.
-        swapped: this share of the training entries shows another object, on purpose (see `swapped_from`).
-        absent: this share of the training entries is left out, on purpose; every row keeps one.
+        batch_size: points per step and process; None is 64, or all training rows if there are fewer.
+        val, test: fractions of the rows held out; the rest is for training.
+        split_seed: seed of the split.
+        seed: seed of the order of training.
+        standardize: standardise every feature; if false, numbers are not changed.
+        swapped: fraction of the training entries replaced by those of another object, for experiments (see
+            `swapped_from`).
+        absent: fraction of the training entries removed, for experiments; every row keeps one.
         num_workers: processes that prepare batches; 0 is fastest for arrays in memory.
 
     Attributes:
@@ -124,7 +125,7 @@ class Arrays(ViewsData):
         split_seed: int,
         standardize: bool,
     ) -> None:
-        """As `_prepare`, with rows that stay in their files until a batch needs them."""
+        """As `_prepare`, with rows that stay in their files until a batch requires them."""
         n = same_length(names, [len(rows) for rows, _ in files])
         present = with_mask(np.stack([here for _, here in files]), mask)
         columns = [
@@ -188,7 +189,7 @@ class Arrays(ViewsData):
         test: float,
         split_seed: int,
     ) -> tuple[Tensor | None, dict[Split, np.ndarray]]:
-        """The classes of the rows, and the rows of every split."""
+        """Return the classes of the rows, and the rows of every split."""
         label = None
         if labels is not None:
             if labels.shape != (n,):
@@ -201,7 +202,7 @@ class Arrays(ViewsData):
 
 
 def same_length(names: Sequence[str], lengths: Sequence[int]) -> int:
-    """The number of rows, which all views must have."""
+    """Return the number of rows, which must be the same for all views."""
     if len(set(lengths)) > 1:
         shown = ", ".join(f"{name} {length}" for name, length in zip(names, lengths))
         raise ValueError(f"views must have the same number of rows (row i is the same object in all), got {shown}.")
@@ -209,7 +210,7 @@ def same_length(names: Sequence[str], lengths: Sequence[int]) -> int:
 
 
 def with_mask(present: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
-    """What is present, bool (k, n), of what is there and the mask that the user gives, if any; no row may be empty."""
+    """Return the present entries, bool (k, n), from the data and the user's mask, if any; no row may be empty."""
     if mask is not None:
         given = mask.T if mask.shape == present.T.shape and mask.shape != present.shape else mask
         if given.shape != present.shape:
@@ -226,7 +227,7 @@ def with_mask(present: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
 def check_views(
     arrays: Sequence[np.ndarray], names: Sequence[str], mask: np.ndarray | None
 ) -> tuple[list[np.ndarray], np.ndarray]:
-    """The views as float32 with at least one feature axis, and which rows are present, bool (k, n)."""
+    """Return the views as float32 with at least one feature axis, and the present rows, bool (k, n)."""
     if same_length(names, [len(array) if array.ndim else 0 for array in arrays]) == 0:
         raise ValueError("views must have at least one row, got none.")
     views = []
@@ -235,7 +236,7 @@ def check_views(
             raise ValueError(f"views must be arrays of real numbers, got {array.dtype} in view {name!r}.")
         if array.size == 0:
             raise ValueError(f"views must have at least one column, got shape {array.shape} in view {name!r}.")
-        with np.errstate(over="ignore"):  # refused below, with the row and column
+        with np.errstate(over="ignore"):  # rejected below, with the row and column
             view = np.array(array, dtype=np.float32)
         views.append(view[:, None] if view.ndim == 1 else view)
     present = np.stack([~np.isnan(flat(view)).all(1) for view in views])
@@ -262,7 +263,7 @@ def _check_values(table: np.ndarray, name: str, here: np.ndarray) -> None:
         row = int(np.flatnonzero(wrong)[0])
         column = int(np.flatnonzero(~np.isfinite(table[row]))[0])
         raise ValueError(
-            f"view {name!r} must have rows of finite numbers, or only NaN for an absent row, "
+            f"view {name!r} must have rows of finite numbers,  or only NaN for a missing row, "
             f"got {table[row, column]} in row {row}, column {column}: fill it in or make the whole row NaN."
         )
 
@@ -270,7 +271,7 @@ def _check_values(table: np.ndarray, name: str, here: np.ndarray) -> None:
 def scale(view: np.ndarray, here: np.ndarray, train: np.ndarray) -> tuple[Tensor, Tensor]:
     """Standardise every feature in place with the statistics of the training rows; constant ones become 0.
 
-    Returns what was subtracted and what was divided by.
+    Returns the offset and the divisor.
     """
     known = view[train][here[train]].astype(np.float64)
     if len(known) == 0:

@@ -1,4 +1,4 @@
-"""The views of a table once they have been read: what is stored of each, and the batches made from it."""
+"""Stored views of a table, and the batches made from them."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from m3g.data.tables.source import Source
 
 
 class Column:
-    """A view of all rows: its reader, what is stored, and which rows have it."""
+    """A view of all rows: its reader, the stored values, and the rows that have it."""
 
     def __init__(self, reader: Reader, rows: Rows, present: np.ndarray):
         self.reader, self.rows, self.present = reader, rows, present
         self.name, self.kind, self.shape = reader.name, reader.kind, reader.shape
 
     def take(self, index: np.ndarray) -> Tensor:
-        """These rows as the network sees them; absent ones are zero."""
+        """Return these rows as network inputs; missing ones are zero."""
         here = self.present[index]
         found = self.reader.tensor(self.rows.take(index[here])) if here.any() else None
         if found is not None and here.all():
@@ -40,7 +40,7 @@ class Column:
         return out
 
     def standardise(self, train: np.ndarray) -> tuple[Tensor, Tensor] | None:
-        """Scale a view of numbers with the mean and deviation of its training rows from now on."""
+        """Scale a view of numbers with the mean and standard deviation of its training rows from now on."""
         if not isinstance(self.reader, (VectorReader, ArrayReader)):
             return None
         used = train & self.present
@@ -60,7 +60,7 @@ class Column:
 
 
 class ObjectRows(Dataset[Batch]):
-    """The rows of one split; `mask` (k, all rows) and `label` (all rows,) are of the whole table."""
+    """The rows of one split; `mask` (k, all rows) and `label` (all rows,) cover the whole table."""
 
     def __init__(self, columns: Sequence[Column], mask: Tensor | None, label: Tensor | None, index: Tensor):
         self.columns, self.mask, self.label, self.index = columns, mask, label, index
@@ -86,9 +86,9 @@ def set_up(
     *,
     standardize: bool,
 ) -> None:
-    """Give a data module the views of these columns, scaled with the training rows, and their splits."""
+    """Set the views of a data module to these columns, scaled with the training rows, and its splits."""
     present = np.stack([column.present for column in columns])
-    kept = np.asarray(present.any(0))  # the others have lost their only view, which was damaged
+    kept = np.asarray(present.any(0))  # the only view of the others was damaged
     train = np.zeros(present.shape[1], dtype=bool)
     train[rows["train"]] = True
     for column in columns:
@@ -106,7 +106,7 @@ def set_up(
 def read_columns(
     source: Source, readers: Sequence[Reader], train: np.ndarray, *, duplicates: bool = True, new: bool = False
 ) -> list[Column]:
-    """Go through the table twice: to learn what the readers need (not for new data), and to store what they keep."""
+    """Read the table twice: to fit the readers (not for new data), and to store the encoded values."""
     names = list(dict.fromkeys(column for reader in readers for column in reader.columns if column in source.types))
     if not new:
         for start, batch in source.batches(names):
@@ -147,7 +147,7 @@ def read_columns(
 
 
 def _few_at_a_time(cells: Cells, shape: Sequence[int]) -> Iterator[Cells]:
-    """The same cells, so many at a time that what is stored of them stays small: sounds are long once decoded."""
+    """Yield the same cells in chunks, so that the stored values stay small: decoded sounds are long."""
     step = max(1, CHUNK // (4 * math.prod(shape)))
     number = len(next(iter(cells.columns.values())))
     for first in range(0, number, step):
@@ -156,13 +156,13 @@ def _few_at_a_time(cells: Cells, shape: Sequence[int]) -> Iterator[Cells]:
 
 
 def _fingerprints(batch: dict[str, object]) -> np.ndarray:
-    """A number per row, equal where all cells are."""
+    """Return a number per row, equal if all cells are equal."""
     cells = zip(*map(_plain, batch.values()))
     return np.array([hash(row) for row in cells], dtype=np.int64)
 
 
 def _plain(column: Any) -> list[Any]:
-    """The cells of a column as values that can be compared; lists of numbers without an object for each."""
+    """Return the cells of a column as comparable values; lists of numbers without an object per number."""
     if not hasattr(column.type, "value_type"):
         return [repr(cell) for cell in column.to_pylist()]
     lengths = lengths_of(column)
@@ -184,7 +184,7 @@ def _refuse_duplicates(prints: np.ndarray) -> None:
 
 
 def file_column(path: str | Path, num_rows: int, names: Sequence[str]) -> Column:
-    """A view in a file of its own, beside the table."""
+    """Return a view in a separate file."""
     rows, present = read_rows(path)
     name = Path(path).stem
     if name in names:

@@ -1,4 +1,4 @@
-"""Views that are files, named in a table or standing in it: images and sounds, read when a batch needs them."""
+"""Views of files, referenced in a table or contained in it: images and sounds, read on demand."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from m3g.data.storage.damaged import damaged_images, damaged_sounds, refuse_many
 from m3g.data.storage.limits import open_image
 from m3g.data.tables.reader import Cells, Reader
 
-LARGEST_IMAGE = 224  # pixels of a side, unless the user says otherwise
-LOOKED_AT = 64  # images whose sizes decide on one for all
-HIGHEST_RATE = 16000  # samples per second, unless the user says otherwise
-LONGEST_SOUND = 10.0  # seconds, unless the user says otherwise
+LARGEST_IMAGE = 224  # pixels of a side, by default
+LOOKED_AT = 64  # images that determine the common size
+HIGHEST_RATE = 16000  # samples per second, by default
+LONGEST_SOUND = 10.0  # seconds, by default
 RATES = (1000, 192000)
 
 
 class FileReader(Reader):
-    """What images and sounds share: a cell is a path, or the content of a file, which is then decoded at once."""
+    """Base class of images and sounds: a cell is a path, or the content of a file, which is then decoded at once."""
 
     def __init__(self, name: str, columns: Sequence[str], *, allow_outside: bool = False, **given: Any):
         super().__init__(name, columns, **given)
@@ -47,7 +47,7 @@ class FileReader(Reader):
             self._contents = bool(self._contents) or there
 
     def _are_paths(self, cells: Cells) -> bool:
-        """Whether the column has paths alone, whatever is absent in the part of it that is looked at."""
+        """Return whether the column contains only paths, from its present cells."""
         types, kind = _checks.extra("pyarrow", "train").types, cells.columns[self._column].type
         if types.is_struct(kind):
             return self._contents is False
@@ -74,7 +74,7 @@ class FileReader(Reader):
             return np.zeros(len(stored), dtype=bool)
         paths = [Path(path) for path in dict.fromkeys(stored.tolist())]
         if len(paths) == 1 < len(stored):
-            self.notes.append(f"view {self.name!r} is one file in all rows, so nothing can be learnt from it")
+            self.notes.append(f"view {self.name!r} is the same file in all rows and has no information")
         wrong = {str(path) for path in self._damaged_files(paths)}
         return np.array([path in wrong for path in stored.tolist()], dtype=bool)
 
@@ -84,7 +84,7 @@ class FileReader(Reader):
         return torch.from_numpy(np.stack([self._decode(Path(path)) for path in stored.tolist()]))
 
     def _files(self, cells: Cells) -> list[Path | bytes | None]:
-        """Paths, which must exist, or contents."""
+        """Return paths, which must exist, or contents."""
         found: list[Path | bytes | None] = []
         root = cells.folder.resolve()
         for row, cell in enumerate(cells.columns[self._column].to_pylist(), start=cells.start):
@@ -98,7 +98,7 @@ class FileReader(Reader):
                 raise self._refuse(row, f"{self.kind} paths", repr(cell)[:40], "correct it")
             else:
                 path = cells.folder / cell
-                # before `is_file`: whether a file elsewhere exists is not reported either
+                # Before `is_file`, so that the existence of a file elsewhere is not revealed.
                 if not self.allow_outside and not path.resolve().is_relative_to(root):
                     advice = "move it there, or allow others with --data_options.allow_outside true"
                     raise self._refuse(row, f"files below {str(cells.folder)!r}", repr(cell), advice)
@@ -119,12 +119,12 @@ class FileReader(Reader):
 
 
 def colours(processor: Mapping[str, Any]) -> dict[str, Any]:
-    """The mean and deviation that images are scaled with, where a pretrained model has its own."""
+    """Return the mean and standard deviation for scaling images, if a pretrained model defines them."""
     return {name: processor[name] for name in ("mean", "std") if name in processor}
 
 
 class ImageReader(FileReader):
-    """Images as squares of one size, normalised as those of ImageNet are."""
+    """Images as squares of one size, normalised like those of ImageNet."""
 
     kind = "image"
     options = ("size",)
@@ -157,7 +157,7 @@ class ImageReader(FileReader):
     def finish(self) -> None:
         if "size" not in self.given:
             usual = int(np.median(self._sides)) if self._sides else 32
-            # past the small ones, a multiple of the patches of a vision transformer
+            # Beyond small images, a multiple of the patch size of a vision transformer.
             self.given["size"] = usual if usual <= 64 else min(LARGEST_IMAGE, usual // 16 * 16)
 
     def tensor(self, stored: np.ndarray) -> Tensor:
@@ -171,7 +171,7 @@ class ImageReader(FileReader):
 
 
 class SoundReader(FileReader):
-    """Sounds in one channel, at one rate and of one length: longer ones are cut, shorter ones end in silence."""
+    """Sounds in one channel, at one rate and length: longer ones are cropped, shorter ones padded with silence."""
 
     kind = "audio"
     options = ("rate", "seconds")

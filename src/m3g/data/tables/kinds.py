@@ -1,4 +1,4 @@
-"""What the cells of a column are: numbers, categories, text, vectors, images or sounds."""
+"""Kinds of the cells of a column: numbers, categories, text, vectors, images or sounds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SOUNDS = (".wav", ".flac", ".ogg", ".mp3", ".aif", ".aiff", ".au")
 MOST_CATEGORIES = 50
 NOTHING = ("na", "n/a", "nan", "null")  # words for an empty cell among numbers and categories
 LONGEST_CATEGORY = 40  # characters; a longer entry is text
-# what files begin with, for images and sounds that stand in the table itself
+# First bytes of files, for images and sounds contained in the table.
 _STARTS = {
     b"\xff\xd8\xff": "image", b"\x89PNG": "image", b"BM": "image", b"GIF8": "image",
     b"fLaC": "audio", b"OggS": "audio", b"ID3": "audio", b"FORM": "audio",
@@ -35,7 +35,7 @@ _FIRST_DAY = datetime.datetime(1970, 1, 1)
 
 
 class Guess:
-    """The kind of a column, from all of its cells, batch by batch.
+    """The kind of a column, inferred from all of its cells, batch by batch.
 
     Example:
         >>> guess = Guess("photo")
@@ -88,7 +88,8 @@ class Guess:
             self._prints = self._prints if plain and len(self._prints) > before else None
 
     def left_out(self, num_rows: int) -> str | None:
-        """Why the column is no feature: it counts or identifies the rows, has no cells or ambiguous dates; else None.
+        """Return why the column is not a feature: it counts or identifies the rows, is empty or has ambiguous dates; or
+        None.
 
         Example:
             >>> guess = Guess("sample_id")
@@ -107,12 +108,12 @@ class Guess:
         return None
 
     def kind(self) -> str | None:
-        """image, audio, text, vector, number, date or category; None for an empty column; two kinds are refused."""
+        """image, audio, text, vector, number, date or category; None for an empty column; raises for two kinds."""
         if len(self.first) > 1:
             (one, (row, cell)), (other, (later, word)) = sorted(self.first.items(), key=lambda item: item[1])[:2]
             raise ValueError(
                 f"column {self.name!r} must be of one kind, got {_NOUNS.get(one, 'text')} in row {row} ({cell!r}) and "
-                f"{_NOUNS.get(other, 'text')} in row {later} ({word!r}): correct it, or say what it is with "
+                f"{_NOUNS.get(other, 'text')} in row {later} ({word!r}): correct it, or set it with "
                 f"--view.{self.name}.kind."
             )
         if not self.first:
@@ -155,7 +156,7 @@ def kind_of_cell(cell: Any) -> str:
 
 
 def as_number(cell: str) -> float | None:
-    """The number that a cell holds; None where it holds none."""
+    """Return the number in a cell; None if there is none."""
     try:
         return float(cell)
     except ValueError:
@@ -188,13 +189,13 @@ def as_date(cell: Any) -> float | None:
 
 
 def _whole(cell: Any) -> int | None:
-    """The whole number that a cell of kind number holds; None for another."""
+    """Return the whole number in a cell of kind number; None for another."""
     number = float(cell)
     return int(number) if number.is_integer() else None
 
 
 def kind_of_type(kind: Any) -> str | None:
-    """What pyarrow's type of a column says; None where one has to look at its cells."""
+    """Return the kind implied by the pyarrow type of a column; None if its cells must be inspected."""
     types = _checks.extra("pyarrow", "train").types
     if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
         inner = kind.value_type

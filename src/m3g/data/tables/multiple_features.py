@@ -1,4 +1,4 @@
-"""The data set that ships with the package."""
+"""The embedded data set."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from m3g.data.tables.arrays import Arrays
 
 
 class MultipleFeatures(Arrays):
-    """UCI Multiple Features: 2 000 handwritten digits in six views, shipped with the package.
+    """UCI Multiple Features: 2 000 handwritten digits in six views, embedded in the package.
 
     Fourier coefficients (76), profile correlations (216), Karhunen–Loève coefficients (64), pixel averages
     (240), Zernike moments (47) and morphological features (6), ten classes of 200. R. Duin, UCI Machine

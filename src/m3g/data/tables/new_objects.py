@@ -1,4 +1,4 @@
-"""New objects, read as those were that a network was trained on."""
+"""New objects, preprocessed like the training data of a network."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Recipe = Mapping[str, Any]
 
 
 def reader_of(name: str, recipe: Recipe) -> Reader | None:
-    """The reader that a recipe describes; None for a view that is an array of its own."""
+    """Return the reader described by a recipe; None for a view that is a separate array."""
     options = {option: value for option, value in recipe.items() if option not in ("kind", "columns")}
     if recipe.get("kind") not in READERS:
         return None
@@ -31,7 +31,7 @@ def reader_of(name: str, recipe: Recipe) -> Reader | None:
 
 
 def open_new(path: str | Path, names: Sequence[str], recipes: Sequence[Recipe]) -> list[Column | None]:
-    """The views that a table has of those that a network knows, each None where the table lacks its columns."""
+    """Return the views of a network that a table contains; None for a view whose columns are missing."""
     source = open_table(path)
     readers = [reader_of(name, recipe) for name, recipe in zip(names, recipes)]
     there = [
@@ -49,9 +49,9 @@ def open_new(path: str | Path, names: Sequence[str], recipes: Sequence[Recipe]) 
 
 
 def from_cells(name: str, recipe: Recipe, values: Any) -> tuple[Tensor, Tensor]:
-    """The tensor of a view and which rows have it, bool, from values as a table would hold them.
+    """Return the tensor of a view and its present rows, bool, from values like the cells of a table.
 
-    Texts and paths of images or sounds come as a list, None for an absent one; the columns of a table as a mapping.
+    Texts and paths of images or sounds are a list, with None for a missing one; the columns of a table are a mapping.
     """
     arrow = _checks.extra("pyarrow", "train")
     reader = reader_of(name, recipe)
@@ -66,7 +66,7 @@ def from_cells(name: str, recipe: Recipe, values: Any) -> tuple[Tensor, Tensor]:
     if unknown:
         raise ValueError(f"view {name!r} must have the columns {', '.join(reader.columns)}, got {unknown[0]!r}.")
     if isinstance(reader, FileReader):
-        reader.allow_outside = True  # the caller names the files, no table does
+        reader.allow_outside = True  # the files are named by the caller, not by a table
     stored, present = reader.encode(Cells(0, columns, Path()))
     out = torch.zeros(len(present), *reader.shape, dtype=reader.dtype)
     if present.any():
@@ -75,7 +75,7 @@ def from_cells(name: str, recipe: Recipe, values: Any) -> tuple[Tensor, Tensor]:
 
 
 def from_pixels(images: Tensor, size: int, recipe: Recipe) -> Tensor:
-    """Images of whole numbers from 0 to 255, channels first or last, as the network of a table's images sees them."""
+    """Preprocess images of whole numbers from 0 to 255, channels first or last, like the images of a table."""
     if images.ndim == 4 and images.shape[1] != 3 and images.shape[-1] == 3:
         images = images.movedim(-1, 1)
     if images.ndim != 4 or images.shape[1] != 3:

@@ -1,4 +1,4 @@
-"""The data module of a table of objects."""
+"""Data module of a table of objects."""
 
 from __future__ import annotations
 
@@ -19,35 +19,34 @@ from m3g.data.tables.source import Source, open_table
 
 
 class Objects(ViewsData):
-    """A table of objects: a row each, a column per view, which may be images, sounds, text, vectors or numbers.
+    """A table of objects: a row per object, a column per view of images, sounds, text, vectors or numbers.
 
     The table is a `.csv`, `.tsv`, `.json`, `.jsonl`, `.xlsx` or `.parquet` file, a folder of `.parquet` files, or a
-    folder that `datasets` saved.
-    A column of image or sound paths (relative to the table), of text, or of lists of numbers is a view; all columns of
-    numbers and categories together are one more, named `table`. An empty cell is an absent view. The kinds are
-    inferred and printed; `view` says otherwise. A damaged image or sound counts as absent and is named in a warning;
-    more than 1 % are refused.
+    folder saved by `datasets`. A column of image or sound paths (relative to the table), of text, or of lists of
+    numbers is a view; all columns of numbers and categories form one more, named `table`. An empty cell is a missing
+    view. Kinds are inferred and printed; `view` overrides them. A damaged image or sound counts as missing and is named
+    in a warning; more than 1 % are an error.
 
     Args:
         table: the file or folder.
-        paths: more views, files of arrays with a row for every row of the table.
-        labels: the column of class labels; only evaluation uses them.
-        groups: the column of groups, of subjects, say; a group is then in one split only.
-        split: the column that says train, val or test; without it `val` and `test` decide.
-        ignore: columns that are no views.
-        view: per view, how it is read: `kind` (image, audio, text, vector, table), `columns` for one that has several
-            or another name, `size` of images in pixels, `rate` and `seconds` of sounds, `length` of text in bytes,
+        paths: additional views, files of arrays with a row for every row of the table.
+        labels: the column of class labels; used only for evaluation.
+        groups: the column of groups, such as subjects; a group is then in one split only.
+        split: the column with the values train, val or test; without it `val` and `test` are used.
+        ignore: columns that are not views.
+        view: per view, its options: `kind` (image, audio, text, vector, table), `columns` for several columns or
+            another name, `size` of images in pixels, `rate` and `seconds` of sounds, `length` of text in bytes,
             `processor` as below.
-        processor: what a pretrained model asks of its inputs (`m3g.nets.processor_of`), for views that `view` does not
-            name; the encoder transformers brings it.
-        batch_size: points per step and process; None takes 64, or all training rows where there are fewer.
-        val, test: fractions of the rows held out; the rest trains.
-        split_seed: decides which rows are held out.
-        seed: decides the order of training.
-        standardize: leave vectors as they are if false.
+        processor: preprocessing of a pretrained model (`m3g.nets.processor_of`), for views that `view` does not name;
+            set by the encoder transformers.
+        batch_size: points per step and process; None is 64, or all training rows if there are fewer.
+        val, test: fractions of the rows held out; the rest is for training.
+        split_seed: seed of the split.
+        seed: seed of the order of training.
+        standardize: standardise vectors; if false, they are not changed.
         duplicates: allow rows that are equal in every view.
-        allow_outside: read images and sounds that are not located below the folder of the table: absolute paths, `..`
-            and symbolic links that leave it.
+        allow_outside: allow images and sounds outside the folder of the table: absolute paths, `..` and symbolic links
+            that leave it.
         num_workers: processes that read files and prepare batches.
     """
 
@@ -114,7 +113,7 @@ class Objects(ViewsData):
 
 
 def _filled(source: Source, column: str, option: str) -> np.ndarray:
-    """A column in which no cell is empty."""
+    """Return a column without empty cells, or raise."""
     values = source.column(column)
     empty = next((row for row, value in enumerate(values) if value is None or value == ""), None)
     if empty is not None:

@@ -1,4 +1,4 @@
-"""Which columns of a table are which view, and of which kind: as the user says, and else as the cells look."""
+"""Assignment of the columns of a table to views and kinds: set by the user, or inferred from the cells."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from m3g.data.tables.source import Source
 def plan_views(
     source: Source, view: Mapping[str, Any], special: set[str], *, more: int, processor: Mapping[str, Any] | None = None
 ) -> list[Reader]:
-    """A reader per view; `special` columns are none, `more` views come from elsewhere.
+    """Return a reader per view; `special` columns are not views, `more` views come from other files.
 
-    `processor` is what the pretrained model of a view without settings of its own asks for.
+    `processor` is the preprocessing of the pretrained model for views without settings.
     """
     usual = {} if processor is None else {"processor": processor}
     given = {name: dict(options) for name, options in view.items()}
@@ -26,7 +26,7 @@ def plan_views(
     for name, options in given.items():
         columns = _columns(name, options.pop("columns", None), source)
         if columns is None and name not in source.types:
-            continue  # a view from another file, or none: who builds the encoders knows
+            continue  # a view from another file; validated with the encoders
         columns = columns or [name]
         again = sorted(taken & set(columns))
         if again:
@@ -56,9 +56,9 @@ def plan_views(
 
 
 def infer(source: Source, columns: Sequence[str]) -> dict[str, str]:
-    """The kind of every column that may be a feature: image, audio, text, vector, number, date or category.
+    """Return the kind of every column that may be a feature: image, audio, text, vector, number, date or category.
 
-    Columns that count or identify the rows are left out; the notes of the source say so.
+    Columns that count or identify the rows are skipped, with a note.
     """
     known = {column: kind_of_type(source.types[column]) for column in columns}
     guesses = {column: Guess(column) for column in columns if known[column] != "vector"}
@@ -73,12 +73,12 @@ def infer(source: Source, columns: Sequence[str]) -> dict[str, str]:
         reason = guesses[column].left_out(source.num_rows) if column in guesses else None
         if reason is not None:
             keep = f" (--view.{column}.kind keeps it)" if column.isidentifier() else ""
-            source.notes.append(f"column {column!r} {reason} and is left out{keep}")
+            source.notes.append(f"column {column!r} {reason} and is not used{keep}")
             continue
         kind = known[column] or guesses[column].kind()
         if kind is None:
             raise ValueError(
-                f"column {column!r} must have at least one cell that is not empty, got none: leave it out with "
+                f"column {column!r} must have at least one cell that is not empty, got none: exclude it with "
                 "--data_options.ignore."
             )
         if kind == "date":

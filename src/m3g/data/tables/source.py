@@ -13,22 +13,22 @@ from m3g import _checks
 from m3g.data.storage import limits
 from m3g.data.tables import omics, text_tables
 
-BATCH = 1024  # rows that are read at a time
-MOST_VALUES, MOST_BYTES = 2**20, 2**23  # that are read at a time, where rows are long
-BUFFER = 2**18  # bytes of a column that are read from a file at a time
+BATCH = 1024  # rows read at a time
+MOST_VALUES, MOST_BYTES = 2**20, 2**23  # read at a time if rows are long
+BUFFER = 2**18  # bytes of a column read from a file at a time
 SUFFIXES = (".csv", ".tsv", ".json", ".jsonl", ".xlsx", ".parquet", ".arrow", *omics.SUFFIXES)
 Batches = Callable[[list[str]], Iterator[Any]]
 
 
 @dataclass
 class Source:
-    """A table: its columns with pyarrow's types, its number of rows, and how to go through it.
+    """A table: its columns with pyarrow types, its number of rows, and batched access.
 
     Attributes:
-        path: what the user gave.
-        folder: where paths in the table begin.
+        path: as given by the user.
+        folder: base folder of paths in the table.
         types: per column, its type.
-        num_rows: how many rows there are.
+        num_rows: number of rows.
         parts: per file, a function from the names of columns to pyarrow's record batches of them.
         splits: name and number of rows of every split of a `datasets` folder that has splits; else empty.
         annotations: columns that are labels or groups but never views: `obs` of a single-cell file.
@@ -45,7 +45,7 @@ class Source:
     notes: list[str] = field(default_factory=list)
 
     def batches(self, columns: Sequence[str]) -> Iterator[tuple[int, dict[str, Any]]]:
-        """The number of its first row and the columns of every batch, in order."""
+        """Yield the number of the first row and the columns of every batch, in order."""
         start = 0
         for part in self.parts:
             for batch in part(list(columns)):
@@ -63,12 +63,12 @@ class Source:
         return found
 
     def column(self, name: str) -> list[Any]:
-        """A whole column as Python values."""
+        """Return a whole column as Python values."""
         return [value for _, batch in self.batches([name]) for value in batch[name].to_pylist()]
 
 
 def open_table(path: str | Path, *, name: str = "table") -> Source:
-    """The table at a path; what is not one is refused in one sentence."""
+    """Open the table at a path; raise a one-sentence error if it is not a table."""
     arrow = _checks.extra("pyarrow", "train")
     file = Path(path)
     if not file.exists():
@@ -113,7 +113,7 @@ def _open_folder(folder: Path, name: str) -> Source:
 
 
 def _stored_files(folder: Path) -> list[Path]:
-    """The files of a set that `datasets` saved, in their order."""
+    """Return the files of a set saved by `datasets`, in order."""
     state = limits.parse_json((folder / "state.json").read_text(encoding="utf-8"))
     files = [folder / str(entry["filename"]) for entry in state["_data_files"]]
     if any(file.parent != folder for file in files):
@@ -148,7 +148,7 @@ def _in_memory(table: Any) -> tuple[dict[str, Any], int, list[Batches]]:
 
 
 def _parquet(file: Path) -> tuple[dict[str, Any], int, list[Batches]]:
-    """Read some rows at a time, through a small buffer: a row group may be the whole file, which would be held else."""
+    """Read small batches through a small buffer, because a row group may be the whole file."""
     parquet = _checks.extra("pyarrow.parquet", "train")
     with parquet.ParquetFile(file) as opened:
         limits.check_columns(opened.metadata.num_columns)

@@ -1,4 +1,4 @@
-"""Several columns of numbers and categories as one view."""
+"""View of several columns of numbers and categories."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from m3g.data.tables.reader import Cells, Reader
 
 
 class TableReader(Reader):
-    """Numbers, standardised with the training rows; categories, a feature each; empty cells, marked by a feature.
+    """Numbers, standardised with the training rows; one-hot categories; indicators of empty cells.
 
-    A row in which all cells are empty lacks the view. A category that training did not have is all zeros.
+    A row in which all cells are empty lacks the view. A category that is not in the training rows is all zeros.
 
     The recipe has, per column, `numbers` [name, mean, divisor, whether cells are empty] or `categories` [name, words].
     """
@@ -49,7 +49,7 @@ class TableReader(Reader):
                 words.update(dict.fromkeys(map(_word, present)))
             numbers = np.array([value for value in present if not isinstance(value, str)], dtype=np.float64)
             if len(numbers):
-                shift = self._shift.setdefault(column, float(numbers[0]))  # far from 0 squares lose their digits
+                shift = self._shift.setdefault(column, float(numbers[0]))  # avoids cancellation far from 0
                 numbers = numbers - shift
                 self._sums[column] += [len(numbers), numbers.sum(), np.square(numbers).sum()]
 
@@ -62,7 +62,7 @@ class TableReader(Reader):
                 words = sorted(self._words[column])
                 if len(words) > MOST_CATEGORIES:
                     raise ValueError(
-                        f"column {column!r} must have at most {MOST_CATEGORIES} categories, got more: leave it out "
+                        f"column {column!r} must have at most {MOST_CATEGORIES} categories, got more: exclude it "
                         f"with --data_options.ignore, or make it text with --view.{column}.kind text."
                     )
                 self.layout.append(["categories", column, words])
@@ -78,7 +78,7 @@ class TableReader(Reader):
 
     def _note_constant(self, column: str, constant: bool) -> None:
         if constant:
-            self.notes.append(f"column {column!r} is the same in all training rows, so nothing can be learnt from it")
+            self.notes.append(f"column {column!r} is constant in all training rows and has no information")
 
     def encode(self, cells: Cells) -> tuple[np.ndarray, np.ndarray]:
         assert self.layout is not None
@@ -106,7 +106,7 @@ class TableReader(Reader):
         return np.concatenate(parts, axis=1), present
 
     def _values(self, cells: Cells, column: str) -> list[Any]:
-        """Numbers and words of a column; None for an empty cell, NaN, or a word that says there is nothing."""
+        """Return numbers and words of a column; None for an empty cell, NaN, or a word for an empty cell."""
         values: list[Any] = []
         for row, value in enumerate(cells.columns[column].to_pylist(), start=cells.start):
             if isinstance(value, str):

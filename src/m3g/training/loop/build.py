@@ -1,4 +1,4 @@
-"""What a configuration describes, built: the data module, the network with its loss, how a step compares the views."""
+"""Construction of the parts that a configuration describes: data module, network, loss, subsets of views."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from m3g.training.runs.location import located
 from m3g.training.settings.config import Config
 from m3g.training.settings.views import reading, settled
 
-# n ** k up to which the exact solver of M3G takes some tens of milliseconds, and in all subsets of a step together
+# n ** k up to which the exact solver of M3G takes some tens of milliseconds, and the limit for all subsets of a step
 QUICK_TUPLES = 2e7
 QUICK_STEP = 6e7
 # Floating-point operations per second of one core in the training of an encoder.
@@ -33,7 +33,7 @@ CORE_FLOPS = 5e10
 
 
 def build_data(config: Config, run: Run | None = None) -> data_sets.ViewsData:
-    """The data module of a configuration; the run's seed also fixes its order unless the options do.
+    """Return the data module of a configuration; its order follows the seed of the run unless set by the options.
 
     With `run`, the folder of an existing run, data files are found from any directory.
     """
@@ -49,23 +49,23 @@ def build_data(config: Config, run: Run | None = None) -> data_sets.ViewsData:
 
 
 def build_loss(config: Config) -> losses.ViewLoss:
-    """The loss of a configuration."""
+    """Return the loss of a configuration."""
     return _call(f"loss_options of {config.loss}", losses.build, dict(config.loss_options), config.loss)
 
 
 def build_module(
     config: Config, data: data_sets.ViewsData, *, trust: bool = False, start: bool = True
 ) -> MultiViewModule:
-    """Network, loss and training settings, with weights drawn from the run's seed.
+    """Build network, loss and training settings, with weights drawn from the seed of the run.
 
-    Linear encoders start at linear CCA of the training rows unless `start` is false, for weights that are replaced.
+    Linear encoders are initialised with linear CCA of the training rows unless `start` is false.
     """
     loss = build_loss(config)
     seed_everything(config.seed, 0)
     net = network(settled(config, data), data, trust=trust)
     started_at = start_at_linear_cca(net, data) if start else ""
     if config.loop.chunk_size is not None:
-        refuse_batch_norm(net.train())  # which leaves a frozen encoder in evaluation mode
+        refuse_batch_norm(net.train())  # keeps frozen encoders in evaluation mode
     seconds = encoder_seconds(net, k=data.k, batch_size=data.batch_size)
     shown, number = subsets(config, loss, k=data.k, batch_size=data.batch_size, encoder_seconds=seconds)
     n = data.batch_size
@@ -84,8 +84,8 @@ def build_module(
         )
     if loss.needs_teacher and not config.teacher.enabled:
         raise ValueError(
-            f"loss must be one that works without a teacher, got {config.loss!r}, which is least where all points are "
-            "one: set teacher.enabled and heads.predictor, or choose another loss."
+            f"loss must be one that works without a teacher, got {config.loss!r}, which is minimised by collapse: "
+            "set teacher.enabled and heads.predictor, or choose another loss."
         )
     if config.view_dropout > 0 and data.k <= KEPT_VIEWS:
         raise ValueError(
@@ -120,33 +120,33 @@ def _mismatch(data: data_sets.ViewsData) -> Mismatch:
 
 
 class Subsets(NamedTuple):
-    """How many views are compared at a time, and how many such subsets a step takes the mean of."""
+    """Number of views compared at a time, and number of such subsets per step."""
 
     size: int
     number: int
 
 
 def exact_seconds(k: int, n: int) -> float:
-    """Measured time of an exact gap with its gradient, on one core at a temperature of 0.1."""
+    """Return the measured time of an exact gap with its gradient, on one core at a temperature of 0.1."""
     return 6.5e-10 * float(n) ** k
 
 
 def sampled_seconds(k: int, n: int) -> float:
-    """The same of the sampled solver, which is linear in k and n."""
+    """Return the same for the sampled solver, which is linear in k and n."""
     return 1.4e-3 * k * n
 
 
 def encoder_seconds(net: MultiViewNet, *, k: int, batch_size: int) -> float:
-    """Lower bound of the time in which a core trains the encoders on a batch: each weight is used once per point."""
+    """Return a lower bound of the training time of the encoders per batch on one core: one use per weight and point."""
     weights = sum(weight.numel() for weight in net.parameters()) * (k if len(net.encoders) == 1 else 1)
     return 6 * weights * batch_size / CORE_FLOPS
 
 
 def subsets(config: Config, loss: losses.ViewLoss, *, k: int, batch_size: int, encoder_seconds: float = 0.0) -> Subsets:
-    """The subsets that the settings ask for, or as large and as many as are quick where they leave it open.
+    """Return the requested subsets, or the largest and most that are fast if they are not set.
 
-    All views are compared at once where the exact solver is quick, or where it or the sampled one takes no longer than
-    the encoders.
+    All views are compared at once if the exact solver is fast, or if it or the sampled one takes no longer than the
+    encoders.
     """
     size, number = config.views_per_step, config.subsets_per_step
     if size is not None and not 2 <= size <= k:
@@ -171,19 +171,19 @@ def subsets(config: Config, loss: losses.ViewLoss, *, k: int, batch_size: int, e
 
 
 def _can_be_sampled(loss: losses.ViewLoss) -> bool:
-    """Whether all views of the loss may be left to the sampled solver, at the user's choice of "auto"."""
+    """Return whether the sampled solver may handle all views of the loss, given solver "auto"."""
     if type(loss) is not losses.M3GLoss or loss.solver != Auto():
         return False
     return isinstance(loss.cost, CircularVariance)
 
 
 def processes(config: Config) -> int:
-    """How many processes train together: torchrun's, or those that the command starts itself."""
+    """Return the number of training processes: that of torchrun, or those started by the command."""
     return int(os.environ.get("WORLD_SIZE", config.loop.devices))
 
 
 def _call(what: str, function: Any, options: dict[str, Any], *args: Any) -> Any:
-    """Call with a user's options; an option it does not know is a ValueError that lists those it does."""
+    """Call with user options; an unknown option raises a ValueError that lists the known ones."""
     known = inspect.signature(function).parameters
     missing = [p.name for p in list(known.values())[len(args) :] if p.default is p.empty and p.name not in options]
     if not any(p.kind is p.VAR_KEYWORD for p in known.values()):

@@ -1,20 +1,19 @@
-"""Checkpoints: written whole or not at all, read without running anybody's code.
+"""Checkpoints: written atomically, read without executing code from them.
 
-How a resumed run ends, on a CPU with the same number of threads, with the very weights of one that was never stopped:
+A resumed run ends, on a CPU with the same number of threads, with bitwise the same weights as an uninterrupted one:
 
-- Weights, teacher, the loss's parameters and Adam's moments are in the checkpoint, and so are Lightning's counts of
+- Weights, teacher, parameters of the loss and moments of Adam are in the checkpoint, and so are Lightning's counts of
   epochs, batches and optimiser steps.
-- Everything else is a function of these counts and the run's seed, and so has no state that could be lost: the order of
-  the data (`data.sampling`: a permutation of (seed, epoch), of which the done batches are skipped), augmentations
-  (`data.images`: of (seed, epoch, place in the epoch)), learning rate, weight decay and teacher's momentum
-  (`training.schedules`), the views that a step compares and which of them the teacher sees
-  (`MultiViewModule._random`: of (seed, batch)). Dropout and whatever else draws from a global generator: all generators
-  are seeded before every batch (`seed_everything`: of (seed, batch, process)). Making a data loader or evaluating must
-  not move them, so loaders have generators of their own.
-- A checkpoint is only written between two optimiser steps, when no gradient is half accumulated, and after the step's
-  row of metrics.csv; a resume drops the rows of later steps.
-- The rest of the run is the same because the settings, the number of rows and the network's shapes are compared with
-  those in the checkpoint before anything is touched.
+- Everything else is a function of these counts and the seed of the run, and has no state that could be lost: the order
+  of the data (`data.sampling`: a permutation of (seed, epoch), of which finished batches are skipped), augmentations
+  (`data.images`: of (seed, epoch, position in the epoch)), learning rate, weight decay and momentum of the teacher
+  (`training.schedules`), the views that a step compares and those of the teacher (`MultiViewModule._random`: of
+  (seed, batch)). For dropout and other draws from global generators, all generators are seeded before every batch
+  (`seed_everything`: of (seed, batch, process)). Creating a data loader or evaluating must not change them, so loaders
+  have separate generators.
+- A checkpoint is only written between two optimiser steps, when no gradient is partially accumulated, and after the
+  step's row of metrics.csv; resuming drops the rows of later steps.
+- Settings, number of rows and network shapes are compared with those in the checkpoint before anything is changed.
 """
 
 from __future__ import annotations
@@ -42,11 +41,11 @@ PARTS = ("state_dict", "optimizer_states", "loops", "global_step")
 
 
 class AtomicCheckpoints(CheckpointIO):
-    """How Lightning's trainer writes and reads checkpoints here.
+    """Checkpoint plugin of Lightning's trainer.
 
     Args:
-        content: a checkpoint that has been read already, which the trainer gets when it asks for its file. Only
-            the strategy fsdp reads the file itself, each process the share of the weights that it holds.
+        content: a checkpoint that has already been read, which is passed to the trainer instead of its file. Only the
+            strategy fsdp reads the file itself, each process its shard of the weights.
     """
 
     def __init__(self, content: dict[str, Any] | None = None) -> None:
@@ -54,14 +53,14 @@ class AtomicCheckpoints(CheckpointIO):
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        # torch.save seeks in its file; going through memory keeps a full disk a plain OSError of one write
+        # torch.save seeks in its file; writing through memory makes a full disk a plain OSError of one write.
         buffer = io.BytesIO()
         torch.save(checkpoint, buffer)
         with atomic(path) as file:
             file.write(buffer.getbuffer())
 
     def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
-        content, self._content = self._content, None  # once: the trainer's copy must be the only one
+        content, self._content = self._content, None  # once, so that the trainer has the only copy
         return read_checkpoint(path) if content is None else content
 
     def remove_checkpoint(self, path: Any) -> None:
@@ -69,7 +68,7 @@ class AtomicCheckpoints(CheckpointIO):
 
 
 def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The content of a checkpoint of `m3g train`; anything else is refused, and none of its code is run."""
+    """Read a checkpoint of `m3g train`; reject other files without executing code from them."""
     path = Path(path)
     if not path.is_file():
         raise ValueError(f"checkpoint must be a file written by m3g train, but there is none at {path}.")
@@ -78,7 +77,7 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
             if (part := archive.testzip()) is not None:
                 raise ValueError(f"the checksum of {part} is wrong")
         content = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # whatever is wrong inside a foreign file, it is a foreign file
+    except Exception as error:  # a foreign file may fail in any way
         reason = str(error).strip().splitlines()[0][:160] if str(error).strip() else type(error).__name__
         raise ValueError(
             f"checkpoint must be a file written by m3g train, but {path} is damaged or was written by "
@@ -100,8 +99,8 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
 def check_fits(
     content: Mapping[str, Any], module: LightningModule, path: str | os.PathLike[str], *, rows: int | None = None
 ) -> None:
-    """Refuse a checkpoint of another network than the module's, naming the first parameter that differs, or of a run on
-    another number of training rows.
+    """Reject a checkpoint of another network, with the first parameter that differs, or of another number of training
+    rows.
     """
     missing = [name for name in PARTS if name not in content]
     if missing:
@@ -125,9 +124,9 @@ def check_fits(
 
 
 def check_settings(content: Mapping[str, Any], config: Config, path: str | os.PathLike[str]) -> None:
-    """Refuse settings that differ from those of the checkpoint: a file that was cut or edited gives another run."""
+    """Reject settings that differ from those of the checkpoint, such as a truncated or edited file."""
     noted = plain_yaml(str(content.get(CONFIG, "{}"))) or {}
-    # a checkpoint that is older than a setting was trained with its default
+    # Settings that did not exist when the checkpoint was written had their default.
     before, now = (flat({**Config().to_dict(), **noted}) if noted else {}), flat(config.to_dict())
     changes = [
         f"{name} was {before.get(name)!r} and is {now.get(name)!r}"
@@ -137,7 +136,7 @@ def check_settings(content: Mapping[str, Any], config: Config, path: str | os.Pa
     if changes:
         shown = "; ".join(changes[:3]) + (f" and {len(changes) - 3} more" if len(changes) > 3 else "")
         raise ValueError(
-            f"config.yaml must be what {path} was written with, but it was changed ({shown}): change it back, or "
+            f"config.yaml must match the settings in {path}, but it was changed ({shown}): change it back, or "
             "continue with the new settings by --accept_changes."
         )
 
@@ -145,8 +144,8 @@ def check_settings(content: Mapping[str, Any], config: Config, path: str | os.Pa
 class SaveCheckpoints(Callback):
     """Write `last.ckpt` before the first step, every `every` optimiser steps, and after every epoch.
 
-    The one before the first step makes a full disk or a missing permission show at once, and makes a run
-    that is killed early one that can be resumed. The number of training rows and the settings are noted in them.
+    The first one reports a full disk or a missing permission at once, and allows a run that is killed early to be
+    resumed. Checkpoints contain the number of training rows and the settings.
     """
 
     def __init__(self, folder: str | os.PathLike[str], *, every: int, rows: int, config: Config) -> None:
@@ -157,14 +156,14 @@ class SaveCheckpoints(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._saved_at = trainer.global_step
-        # All processes must decide alike: one that looks late would see the file that another has just written.
+        # All processes must decide alike: a late one would find the file that another has just written.
         if not trainer.strategy.broadcast(self.path.exists()):
             self._save(trainer, pl_module)
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        # between two steps gradients are half accumulated; an epoch's last step is saved at its end
+        # Between steps gradients are partially accumulated; the last step of an epoch is saved at its end.
         due = trainer.global_step % self.every == 0 and trainer.global_step != self._saved_at
         if due and not trainer.fit_loop.epoch_loop.batch_progress.is_last_batch:
             self._save(trainer, pl_module)

@@ -1,4 +1,4 @@
-"""Everything that a run builds, and one batch through it, without a file written: `m3g train --dry-run`."""
+"""Build everything and run one batch without writing files: `m3g train --dry-run`."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from m3g.training.settings.views import described, settled
 
 
 def dry_run(config: Config, *, data: ViewsData | None = None, trust: bool = False) -> str:
-    """Build data, network, loss and optimiser, take one batch forward and backward on the CPU; says what was found.
+    """Build data, network, loss and optimiser, run one batch forward and backward on the CPU, and return a summary.
 
-    Where the data has fewer rows than a batch, all of them are the batch: a tree of ten images is enough to try the
+    If the data has fewer rows than a batch, all of them are used: a folder of ten images is sufficient to test the
     settings of a large run.
     """
     data = build_data(config) if data is None else data
@@ -41,5 +41,5 @@ def dry_run(config: Config, *, data: ViewsData | None = None, trust: bool = Fals
             f"data        {len(rows)} training rows of {data.k} views\n{views}\n{notes}"
             f"network     {parameters:,} parameters\n"
             f"loss        {config.loss}: {float(loss):.4f} on {number} rows{used}\n"
-            "the settings are fine; nothing was written"
+            "the settings are valid; nothing was written"
         )

@@ -1,4 +1,4 @@
-"""From a configuration to a finished run folder."""
+"""Training from a configuration to a finished run folder."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from m3g.training.settings.check import check
 from m3g.training.settings.config import Config, LoopSettings
 from m3g.training.settings.views import described, kinds, settled
 
-ENOUGH_STEPS = 400  # what the default settings make on the data set that ships with the package
+ENOUGH_STEPS = 400  # of the default settings on the embedded data set
 
 
 def train(
@@ -41,19 +41,18 @@ def train(
     callbacks: list[Callback] | None = None,
     loggers: Loggers | None = None,
 ) -> Run:
-    """Train as `config` says and leave everything in the folder `run`.
+    """Train with a configuration and write everything to the folder `run`.
 
     Args:
-        config: every setting; with `resume` that of the run.
-        run: a folder that does not exist yet; with `resume`, one that does.
-        data: what `build_data(config)` gave, where it has been called already; None reads the data here.
-        resume: continue from the folder's last checkpoint. On CPU the result is, bit for bit, that of a run
-            that was never interrupted (how: `m3g.training.loop.checkpoint`). A run that was killed before its first
-            checkpoint starts again.
-        accept_changes: resume although `config` differs from the settings that the checkpoint was written with.
+        config: all settings; with `resume` those of the run.
+        run: a folder that does not exist; with `resume`, one that does.
+        data: the result of `build_data(config)`, if it has been called; None reads the data.
+        resume: continue from the last checkpoint of the folder. On a CPU the result is bitwise that of an uninterrupted
+            run (see `m3g.training.loop.checkpoint`). A run that was killed before its first checkpoint starts over.
+        accept_changes: resume although `config` differs from the settings in the checkpoint.
         trust: allow encoder classes from outside m3g, torch.nn and transformers.
-        callbacks: more Lightning callbacks.
-        loggers: the loggers of `config`, which the caller closes; None opens them and closes them after training.
+        callbacks: additional Lightning callbacks.
+        loggers: the loggers of `config`, closed by the caller; None opens them and closes them after training.
     """
     check(config)
     folder = Run.of(run)
@@ -86,7 +85,7 @@ def fit(
     callbacks: list[Callback],
     loggers: Loggers,
 ) -> None:
-    """`train` with settings that have been validated; leaves the network of a single process in `folder.net`."""
+    """`train` with validated settings; stores the network of a single process in `folder.net`."""
     if resume and is_first():
         folder.lock()
     try:
@@ -119,15 +118,15 @@ def _fit(
     callbacks: list[Callback],
     loggers: Loggers,
 ) -> None:
-    first = is_first()  # the other processes write nothing, and must not stumble over what the first has made
+    first = is_first()  # the others write nothing and ignore files of the first
     kept = None
     if resume and not _never_began(folder):
-        kept = checkpoint.read_checkpoint(folder.checkpoint)  # a damaged one is an error before anything is touched
+        kept = checkpoint.read_checkpoint(folder.checkpoint)  # raises for a damaged file before anything is changed
     elif not resume and first:
         folder.refuse_existing()
     data = build_data(config, folder if resume else None) if data is None else data
     config = settled(config, data)
-    data.sampler()  # refuses a batch larger than the data before anything is written
+    data.sampler()  # rejects a batch larger than the data before writing
     module = build_module(config, data, trust=trust, start=kept is None)
     rows = data.num_rows("train")
     if kept is not None:
@@ -153,7 +152,7 @@ def _fit(
         )
     if started():
         prepare_group()
-        with logs.quiet():  # what fit does first, so that all processes have met before anything is written
+        with logs.quiet():  # connects all processes before anything is written
             trainer.strategy.connect(module)
             trainer.strategy.setup_environment()
     made = [] if resume else [folder.path, *(path for path in folder.path.parents if not path.exists())]
@@ -172,9 +171,9 @@ def _fit(
         _run(trainer, module, data, folder, resume=begun)
     except BaseException:
         if first and not folder.checkpoint.exists():
-            _discard(made)  # nothing to resume from: leave nothing behind
+            _discard(made)  # nothing to resume from
         raise
-    weights = trainer.strategy.lightning_module_state_dict()  # all processes give their share, if each has one
+    weights = trainer.strategy.lightning_module_state_dict()  # gathered from all processes if sharded
     if first:
         save_network(
             module.net,
@@ -186,18 +185,18 @@ def _fit(
         if module.mismatch is not None:
             index = data.datasets["train"].index  # type: ignore[attr-defined]
             write_entries(folder.mismatch, module.mismatch, data.view_names, index)
-    if not started():  # otherwise the network refers to the process group, or has a share of the weights
+    if not started():  # otherwise the network refers to the process group, or is sharded
         folder.net = module.net.float()
 
 
 def _run(trainer: Trainer, module: MultiViewModule, data: ViewsData, folder: Run, *, resume: bool) -> None:
-    """Lightning's loop, with its ways to end turned into ours."""
+    """Run Lightning's loop and convert its ways to end."""
     try:
         with logs.quiet():
             trainer.fit(module, data, ckpt_path=folder.checkpoint if resume else None, weights_only=True)
     except NonFiniteLoss as error:
         raise ValueError(f"{error}; the last good checkpoint is {folder.checkpoint}.") from error
-    except SystemExit as error:  # how Lightning ends after Ctrl-C or SIGTERM; it leaves Ctrl-C disabled
+    except SystemExit as error:  # after Ctrl-C or SIGTERM; Lightning leaves Ctrl-C disabled
         signal.signal(signal.SIGINT, signal.default_int_handler)
         advice = f"continue with m3g train --resume {folder.path}" if folder.checkpoint.exists() else "nothing is kept"
         raise KeyboardInterrupt(advice) from error
@@ -214,7 +213,7 @@ def _check_strategy(config: Config, module: MultiViewModule) -> None:
 
 
 def _sometimes_unused(config: Config, data: ViewsData, module: MultiViewModule) -> bool:
-    """Whether a step may leave an encoder without a gradient: the view is not drawn, or comes from the teacher."""
+    """Return whether a step may leave an encoder without a gradient: its view is not drawn, or is the teacher's."""
     if config.shared:
         return False
     size = module.views_per_step or data.k
@@ -238,12 +237,12 @@ def _headline(config: Config, data: ViewsData, module: MultiViewModule) -> str:
 
 
 def _few_steps(config: Config, data: ViewsData) -> str:
-    """A hint where the settings leave too few steps to learn something: the default suits a thousand rows or more."""
+    """Return a hint if the default settings give too few steps; they suit a thousand rows or more."""
     loop, default = config.loop, LoopSettings()
     per_epoch = math.ceil(data.sampler().num_steps / loop.accumulate)
     steps = per_epoch * loop.epochs
     if steps >= ENOUGH_STEPS or loop.max_steps is not None or loop.epochs != default.epochs:
-        return ""  # whoever sets a number has thought of it
+        return ""  # an explicit value is kept
     return (
         f"\n{steps} steps are few, because an epoch is {per_epoch} of them here: --loop.epochs "
         f"{math.ceil(ENOUGH_STEPS / per_epoch)} makes about {ENOUGH_STEPS}"
@@ -251,21 +250,21 @@ def _few_steps(config: Config, data: ViewsData) -> str:
 
 
 def _discard(made: list[Path]) -> None:
-    """Remove a run folder that never had a checkpoint, and the folders above it that were made for it."""
+    """Remove a run folder that never had a checkpoint, and the parent folders created for it."""
     for path in made[:1]:
         shutil.rmtree(path, ignore_errors=True)
     for path in made[1:]:
-        with contextlib.suppress(OSError):  # something else lives there by now
+        with contextlib.suppress(OSError):  # no longer empty
             path.rmdir()
 
 
 def _never_began(folder: Run) -> bool:
-    """Whether a run was killed before its first checkpoint and its first step, so that there is nothing to lose."""
+    """Return whether a run was killed before its first checkpoint and its first step."""
     return not folder.checkpoint.exists() and not (folder.path / "metrics.csv").exists()
 
 
 def _rewind(folder: Run, step: int) -> None:
-    """Forget what was written after the checkpoint's step, and what was only half written."""
+    """Remove rows written after the checkpoint's step, and partial files."""
     folder.clean()
     for name in ("metrics.csv", "probes.csv"):
         logs.Table(folder.path / name).forget_after(step)

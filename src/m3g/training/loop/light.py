@@ -1,7 +1,7 @@
-"""A training loop on one CPU without Lightning's trainer, whose start-up takes as long as a short training.
+"""Training loop on one CPU without Lightning's trainer, whose start-up takes as long as a short training.
 
 Used by laptop runs of the experiments, their references and baselines, `m3g train --dry-run` and the scikit-learn
-estimator. Logs, precision, strategies and several processes are those of `m3g train`.
+estimator. Logs, precision, strategies and several processes require `m3g train`.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:  # the scikit-learn estimator trains without Lightning
 
 @dataclass
 class Position:
-    """Where a training is: optimiser steps and batches done, of how many steps and epochs."""
+    """Position of a training: finished optimiser steps and batches, and the totals."""
 
     total: int
     epochs: int
     step: int = 0
     batch: int = 0
     together: int = 1  # processes times batches per step
-    skips_overflow: bool = False  # 16-mixed discards steps whose gradient is not finite by itself
+    skips_overflow: bool = False  # 16-mixed itself discards steps with non-finite gradients
 
 
 def descend(
@@ -47,8 +47,8 @@ def descend(
     Args:
         optimizer: of all parameters.
         value: the loss of a step.
-        steps, start: the steps `start`, ..., `steps - 1` are done.
-        rate: the learning rate of a step; by default the optimiser's own.
+        steps, start: executes the steps `start`, ..., `steps - 1`.
+        rate: the learning rate of a step; by default that of the optimiser.
         before_step: called between the backward pass and the step, to validate or clip gradients.
 
     Example:
@@ -71,7 +71,7 @@ def descend(
 
 
 def batches(data: ViewsData, *, start: int = 0) -> Iterator[Any]:
-    """Batches of the training rows without end, in the order of `m3g train`, from batch `start` on."""
+    """Yield batches of the training rows indefinitely, in the order of `m3g train`, from batch `start` on."""
     sampler, rows = data.sampler(), data.datasets["train"]
     epoch, done = divmod(start, sampler.num_steps)
     while True:
@@ -84,7 +84,7 @@ def batches(data: ViewsData, *, start: int = 0) -> Iterator[Any]:
 
 
 def place(module: MultiViewModule, config: Config, *, per_epoch: int) -> None:
-    """Put a training module at the first of its steps, which it then makes without a trainer.
+    """Place a training module at its first step, for use without a trainer.
 
     The optimiser is built after this call: its settings may depend on the number of processes.
     """
@@ -95,7 +95,7 @@ def place(module: MultiViewModule, config: Config, *, per_epoch: int) -> None:
 
 
 def step_loss(module: MultiViewModule, batch: Any, step: int) -> Tensor:
-    """The loss of a placed module at a step, with the random numbers of that step."""
+    """Return the loss of a placed module at a step, with the random numbers of that step."""
     assert module.position is not None
     module.position.step = module.position.batch = step
     seed_everything(module.seed, 1 + step)
@@ -110,7 +110,7 @@ def fit_module(
     clip_norm: float | None,
     start: int = 0,
 ) -> Iterator[int]:
-    """Make the steps of `m3g train` with a placed module, from `start` on; yields every step that is done."""
+    """Execute the steps of `m3g train` with a placed module, from `start` on; yield every finished step."""
     assert module.position is not None
     total = module.position.total
     feed = batches(data, start=start)
@@ -132,6 +132,6 @@ def fit_module(
 
 
 def clip(parameters: Iterable[nn.Parameter], norm: float | None) -> None:
-    """Scale the gradients to at most this norm; None leaves them."""
+    """Scale the gradients to at most this norm; no effect for None."""
     if norm is not None:
         torch.nn.utils.clip_grad_norm_(parameters, norm)

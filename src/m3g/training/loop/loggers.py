@@ -1,8 +1,8 @@
 """Experiment trackers: Lightning's loggers by name, and one for trackio, which Lightning does not have.
 
-`tensorboard` and `csv` write into the run folder. The others store where they always do: `wandb` under `WANDB_DIR`,
-`mlflow` at `MLFLOW_TRACKING_URI` (by default `mlflow.db` in the working directory), `trackio` under `TRACKIO_DIR`.
-Offline modes are those of the trackers, for example `WANDB_MODE=offline`.
+`tensorboard` and `csv` write to the run folder. The others use their usual locations: `wandb` `WANDB_DIR`, `mlflow`
+`MLFLOW_TRACKING_URI` (by default `mlflow.db` in the working directory), `trackio` `TRACKIO_DIR`. Offline modes are
+those of the trackers, for example `WANDB_MODE=offline`.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from m3g.training.settings.config import Config, flat
 
 PROJECT = "m3g"
 PACKAGES = {"wandb": "wandb", "mlflow": "mlflow", "trackio": "trackio"}  # logger: the package it needs
-IDENTIFIERS = "loggers.json"  # of the run folder: a resumed run continues the records of its trackers
+IDENTIFIERS = "loggers.json"  # in the run folder; resumed runs continue their records
 
 
 class Loggers:
-    """The loggers of one run, open from the start of training until its results are recorded.
+    """Loggers of one run, open from the start of training until its results are recorded.
 
     Args:
-        config: the settings; `config.logger` holds the names.
-        folder: the run folder, which need not exist yet.
+        config: the settings; `config.logger` contains the names.
+        folder: the run folder, which may not exist yet.
 
     Raises:
         ImportError: if the package of a logger is not installed.
@@ -55,7 +55,7 @@ class Loggers:
         self.close("success" if kind is None else "failed")
 
     def build(self) -> list[Logger]:
-        """Lightning's loggers; nothing is written before the first number."""
+        """Return Lightning's loggers; nothing is written before the first number."""
         identifiers = self._identifiers()
         for name in self.names:
             with _writable(name):
@@ -82,7 +82,7 @@ class Loggers:
         return TrackioLogger(project, identifier or f"{title}-{uuid.uuid4().hex[:4]}")
 
     def start(self, config: Config) -> None:
-        """Record the settings; the run folder exists by now."""
+        """Record the settings; requires the run folder."""
         self.settings = flat(config.to_dict())
         if not is_first():
             return
@@ -94,7 +94,7 @@ class Loggers:
             write_json(self.run.path / IDENTIFIERS, identifiers)
 
     def log_results(self) -> None:
-        """Record the final numbers, which `results.json` holds, as `test/NAME`."""
+        """Record the final numbers of `results.json` as `test/NAME`."""
         if not is_first() or not self.run.results.is_file():
             return
         numbers = json.loads(self.run.results.read_text(encoding="utf-8"))["numbers"]
@@ -107,7 +107,7 @@ class Loggers:
             logger.save()
 
     def close(self, status: str = "success") -> None:
-        """End the records; what a tracker still holds in memory is written."""
+        """Close the records and flush data that trackers hold in memory."""
         for logger in self.opened:
             logger.finalize(status)
             if isinstance(logger, TrackioLogger):
@@ -125,16 +125,16 @@ class Loggers:
 def _writable(name: str) -> Iterator[None]:
     try:
         yield
-    except Exception as error:  # each tracker has errors of its own: no account, no connection, no disk
+    except Exception as error:  # trackers raise various errors: no account, no connection, no disk
         reason = " ".join(str(error).split())[:200].rstrip(".")
         raise ValueError(
             f"logger must be a tracker that can be written to, got {name!r} ({reason}): log in, choose its offline "
-            "mode, or leave it out."
+            "mode, or omit it."
         ) from error
 
 
 class TrackioLogger(Logger):
-    """Record a run with trackio: metrics in a local database, which `trackio show` draws."""
+    """Logger for trackio: metrics in a local database, displayed by `trackio show`."""
 
     def __init__(self, project: str, run: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What a person watches during a run: a progress bar or one line per epoch, and tables of numbers."""
+"""Output during a run: a progress bar or one line per epoch, and tables of numbers."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ SHOWN = ("loss", "gap", "solver_steps", "epsilon")
 
 
 class Table:
-    """A CSV file that grows by one row at a time; its columns are those of the first row.
+    """CSV file that grows by one row at a time; its columns are those of the first row.
 
-    It may be read while a run writes it: a line counts once its end is written.
+    It can be read during a run: a line counts once its end is written.
     """
 
     def __init__(self, path: Path) -> None:
@@ -46,7 +46,7 @@ class Table:
         append_text(self.path, text.getvalue())
 
     def rows(self) -> list[dict[str, float]]:
-        """All rows as numbers; what is missing is left out."""
+        """Return all rows as numbers, without missing values."""
         header, *rows = list(csv.reader(self._whole_lines())) or [[]]
         return [
             {name: value for name, value in zip(header, self._numbers(row, line, header)) if value is not None}
@@ -54,7 +54,7 @@ class Table:
         ]
 
     def _numbers(self, row: list[str], line: int, header: list[str]) -> list[float | None]:
-        """The cells of a row; None for an empty one."""
+        """Return the cells of a row; None for an empty one."""
         try:
             if len(row) > len(header):
                 raise ValueError
@@ -66,7 +66,7 @@ class Table:
             ) from error
 
     def forget_after(self, step: int) -> None:
-        """Drop what a killed run wrote after the checkpoint it is resumed from, and a half-written row."""
+        """Drop rows that a killed run wrote after the checkpoint from which it is resumed, and a partial row."""
         if self.path.exists():
             header, *rows = self._whole_lines() or [""]
             names = next(csv.reader([header]), [])
@@ -105,7 +105,7 @@ class MetricsFile(Callback):
 class EpochLines(Callback):
     """One line per epoch, for terminals that cannot redraw a progress bar and for log files.
 
-    Where the number of steps ends the run, lines count steps: about twenty of them over the run.
+    If the number of steps limits the run, lines count steps: about twenty of them over the run.
     """
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -114,7 +114,7 @@ class EpochLines(Callback):
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if not trainer.is_global_zero or counts_steps(trainer):
             return
-        began = getattr(self, "_began", None)  # an epoch that was resumed half way has no beginning here
+        began = getattr(self, "_began", None)  # None for an epoch that was resumed midway
         seconds = "" if began is None else f"  {time.perf_counter() - began:.1f} s"
         print(f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}  {_shown(trainer)}{seconds}", flush=True)
 
@@ -130,7 +130,7 @@ class EpochLines(Callback):
 
 
 def counts_steps(trainer: Trainer) -> bool:
-    """Whether `loop.max_steps` ends the run, and not the number of epochs."""
+    """Return whether `loop.max_steps` limits the run, instead of the number of epochs."""
     return 0 < trainer.max_steps <= steps_per_epoch(trainer) * (trainer.max_epochs or 1)
 
 
@@ -144,8 +144,8 @@ def _shown(trainer: Trainer) -> str:
 
 
 class LiveBar(RichProgressBar):
-    """Lightning's progress bar without its version number, with whole numbers as such, and with steps as the goal
-    where they end the run.
+    """Lightning's progress bar without its version number, with integers formatted as such, and with steps as the total
+    if they limit the run.
     """
 
     @property
@@ -168,13 +168,13 @@ class LiveBar(RichProgressBar):
 
 
 def progress() -> Callback:
-    """A live bar in a terminal, plain lines elsewhere."""
+    """Return a live bar in a terminal, plain lines elsewhere."""
     return LiveBar(leave=False) if sys.stdout.isatty() else EpochLines()
 
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Leave out what Lightning says about matters that this package has settled."""
+    """Suppress messages of Lightning that do not apply to this package."""
     loggers = [logging.getLogger(f"lightning.{part}") for part in ("pytorch", "fabric")]
     before = [logger.level for logger in loggers]
     for logger in loggers:
@@ -192,5 +192,5 @@ def _ignore_known_warnings() -> None:
     warnings.filterwarnings("ignore", message=".*does not have many workers.*")  # arrays in memory need none
     warnings.filterwarnings("ignore", message=".*in eval mode at the start of training.*")  # the teacher
     warnings.filterwarnings("ignore", message=".*have no `validation_step`.*")  # callbacks evaluate
-    warnings.filterwarnings("ignore", message=".*`srun` command is available.*")  # it is not to be used
+    warnings.filterwarnings("ignore", message=".*`srun` command is available.*")  # not used here
     warnings.filterwarnings("ignore", message=".*isinstance.treespec, LeafSpec.*")  # between Lightning and torch

@@ -1,4 +1,4 @@
-"""The training step, top to bottom."""
+"""The training step."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from m3g.training.mismatch.reliability import Mismatch
 from m3g.training.settings.config import OptimSettings, TeacherSettings
 
 Batch = dict[str, Any]
-KEPT_VIEWS = 2  # that a row keeps under view dropout: the loss compares at least two
+KEPT_VIEWS = 2  # per row under view dropout, because the loss compares at least two
 
 
 class MultiViewModule(pl.LightningModule):
@@ -33,20 +33,19 @@ class MultiViewModule(pl.LightningModule):
         net: maps a list of k inputs to embeddings (k, n, d).
         loss: any `m3g.losses.ViewLoss`.
         optim: the optimiser and its schedules.
-        teacher: the teacher; by default there is none.
-        views_per_step: how many of the k views are compared at a time; None takes all.
-        subsets_per_step: of how many random subsets of that size a step takes the mean.
-        view_dropout: the probability with which a step leaves an entry (a view of a row) out of the loss.
-        mismatch: judges the entries of every batch and leaves the doubtful ones out; by default all are trusted.
-        chunk_size: rows of a view that are embedded at a time, see `m3g.nets.embed_in_chunks`; None embeds all at once.
-        batch_size: points of a batch, which `optim.reference_batch` is compared with.
-        seed: fixes what each step draws at random (dropout, augmentations, the split into student and
-            teacher).
+        teacher: settings of the teacher; by default there is none.
+        views_per_step: number of views compared at a time; None is all.
+        subsets_per_step: number of random subsets of that size that a step averages.
+        view_dropout: probability of removing an entry (a view of a row) from the loss of a step.
+        mismatch: estimates the reliability of entries and excludes unreliable ones; by default none.
+        chunk_size: rows of a view embedded at a time, see `m3g.nets.embed_in_chunks`; None embeds all at once.
+        batch_size: points of a batch, compared with `optim.reference_batch`.
+        seed: determines the random numbers of each step (dropout, augmentations, the split into student and teacher).
 
-    A batch is a dictionary: `views`, a list of k tensors; `mask`, bool (k, n) or None; `index` (n,). To
-    change what a step does, override `embed` (what the loss sees) or `training_step`.
+    A batch is a dictionary: `views`, a list of k tensors; `mask`, bool (k, n) or None; `index` (n,). To change a step,
+    override `embed` (the inputs of the loss) or `training_step`.
 
-    Every step's random numbers are a function of the seed, the step and the process alone: see
+    The random numbers of every step are a function of the seed, the step and the process: see
     `m3g.training.loop.checkpoint`.
     """
 
@@ -80,8 +79,8 @@ class MultiViewModule(pl.LightningModule):
         self.seed = seed
         if self.optim_settings.reference_batch is not None and batch_size is None:
             raise ValueError("batch_size must be a whole number with optim.reference_batch, got None.")
-        self.started_at = ""  # a line for the log about weights that do not start at random
-        self.kappa = 1.0  # this run's batch over the reference batch; known once the trainer is
+        self.started_at = ""  # log line about non-random initial weights
+        self.kappa = 1.0  # batch of the run / reference batch; set with the trainer
         self.position: Position | None = None  # of a loop without a trainer, see `m3g.training.loop.light`
 
     def forward(self, views: list[Tensor]) -> Tensor:
@@ -117,19 +116,19 @@ class MultiViewModule(pl.LightningModule):
         return loss
 
     def embed(self, views: list[Tensor], shown: list[int]) -> tuple[Tensor, Tensor | None]:
-        """Embeddings (k, n, d) of the views `shown`; to leave one out, also the teacher's."""
+        """Return embeddings (k, n, d) of the views `shown`; in the leave-one-out form also those of the teacher."""
         if self.teacher is None:
             return self._stack(dict.fromkeys(shown, self.net), views), None
         students = self.teacher_settings.student_views
         if students is None:
             student, teacher = dict.fromkeys(shown, self.net), dict.fromkeys(shown, self.teacher)
             return self._stack(student, views), self._stack(teacher, views)
-        # the teacher computes without gradient, so the activations of its views are dropped at once
+        # The teacher computes without gradient, so its activations are freed at once.
         chosen = self._random(2).permutation(shown)[:students]
         return self._stack({l: self.net if l in chosen else self.teacher for l in shown}, views), None
 
     def _stack(self, networks: dict[int, Any], views: list[Tensor]) -> Tensor:
-        """Embeddings of the views l, each by its network."""
+        """Return the embeddings of the views l, each by its network."""
         size = self.chunk_size
         return torch.stack(
             [
@@ -152,11 +151,11 @@ class MultiViewModule(pl.LightningModule):
     def compare(
         self, embeddings: Tensor, teacher: Tensor | None, mask: Tensor | None, subsets: list[list[int]]
     ) -> Tensor:
-        """The mean of the loss over subsets of the views; usually there is one, of all views."""
+        """Return the mean of the loss over subsets of the views; usually there is one, of all views."""
         chosen = torch.tensor(subsets, device=embeddings.device)
         masks = None if mask is None else mask[chosen]
         if len(subsets) > 1 and self.loss.takes_batches and (masks is None or bool(masks.any(1).all())):
-            # problems of one shape are solved together
+            # Problems of equal shape are solved as a batch.
             taught = None if teacher is None else teacher[chosen]
             return self.loss(embeddings[chosen], mask=masks, teacher=taught).mean()
         losses = []
@@ -164,14 +163,14 @@ class MultiViewModule(pl.LightningModule):
             part, present = embeddings[subset], None if mask is None else mask[subset]
             extra = {} if teacher is None else {"teacher": teacher[subset]}
             if present is not None:
-                seen = present.any(0)  # a point that has none of these views sits them out
+                seen = present.any(0)  # points without any of these views are skipped
                 part, present = part[:, seen], present[:, seen]
                 extra = {name: value[:, seen] for name, value in extra.items()}
             losses.append(self.loss(part, mask=present, **extra))
         return torch.stack(losses).mean()
 
     def draw_subsets(self, k: int) -> list[list[int]]:
-        """Which views this step compares with each other."""
+        """Return the subsets of views that this step compares."""
         if self.views_per_step is None:
             return [list(range(k))]
         every = list(itertools.combinations(range(k), self.views_per_step))
@@ -179,11 +178,11 @@ class MultiViewModule(pl.LightningModule):
         return [list(every[i]) for i in sorted(chosen)]
 
     def _random(self, purpose: int) -> np.random.Generator:
-        # not the process's own random numbers: all processes must draw alike
+        # Not the random numbers of the process: all processes must draw the same.
         return np.random.default_rng([self.seed, self.now.batch, purpose])
 
     def report(self, loss: Tensor, batch: Batch) -> None:
-        """What the progress bar shows and the logs keep."""
+        """Log the numbers of the progress bar and the log files."""
         together: dict[str, Any] = {
             "batch_size": len(batch["views"][0]),
             "sync_dist": self.trainer.world_size > 1,
@@ -194,7 +193,7 @@ class MultiViewModule(pl.LightningModule):
         self.log("learning_rate", self.learning_rate(self.global_step), **together)
 
     def optimizer_step(self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Any = None) -> None:
-        """Set this step's learning rate and weight decay, step, and let the teacher follow: once per step."""
+        """Set the learning rate and weight decay of this step, step, and update the teacher: once per step."""
         step = self.now.step
         self.set_rates(optimizer, step)
         super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
@@ -203,7 +202,7 @@ class MultiViewModule(pl.LightningModule):
     def set_rates(self, optimizer: Any, step: int) -> None:
         """Set the learning rates and weight decays of a step."""
         for group in optimizer.param_groups:
-            rate = group.get("own_rate")  # a peak of its own, under the same schedule
+            rate = group.get("own_rate")  # separate peak, same schedule
             share = 1.0 if rate is None else rate / self.optim_settings.learning_rate
             group["lr"] = self.learning_rate(step) * share
             group["weight_decay"] = self.weight_decay(step) if group["decays"] else 0.0
@@ -213,7 +212,7 @@ class MultiViewModule(pl.LightningModule):
             self.teacher.update(self.net, self.teacher_momentum(step))
 
     def on_before_optimizer_step(self, optimizer: Any) -> None:
-        """Stop before a gradient that is not finite reaches the weights."""
+        """Stop before a non-finite gradient reaches the weights."""
         grads = [p.grad for p in self.parameters() if p.grad is not None]
         norm = torch.nn.utils.get_total_norm(grads)
         if not self.now.skips_overflow and not bool(torch.isfinite(norm)):
@@ -227,7 +226,7 @@ class MultiViewModule(pl.LightningModule):
 
     @property
     def now(self) -> Position:
-        """The trainer's position, or that of a loop without one."""
+        """The position of the trainer, or of a loop without one."""
         if self.position is not None:
             return self.position
         trainer = self.trainer
@@ -268,7 +267,7 @@ class MultiViewModule(pl.LightningModule):
     # ---------------------------------------------------------------- Lightning's hooks
 
     def configure_model(self) -> None:
-        """With the strategy fsdp, which brings a mesh, spread the networks over the processes."""
+        """With the strategy fsdp, which provides a mesh, shard the networks over the processes."""
         if self.device_mesh is not None:
             nets = [self.net] if self.teacher is None else [self.net, self.teacher.net]
             heads = [net.predictor for net in nets if net.predictor is not None]

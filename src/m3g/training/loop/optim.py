@@ -1,4 +1,4 @@
-"""AdamW: parameter groups, and the rules that carry its settings from one batch size to another."""
+"""AdamW: parameter groups, and rules that rescale its settings to another batch size."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from m3g import _checks as checks
 
 @dataclass(frozen=True)
 class AdamSettings:
-    """What Adam is told: learning rate, the two memories, and the floor of its denominator."""
+    """Settings of Adam: learning rate, betas and epsilon."""
 
     learning_rate: float
     betas: tuple[float, float]
@@ -21,10 +21,10 @@ class AdamSettings:
 
 
 def scale_adam(settings: AdamSettings, kappa: float) -> AdamSettings:
-    """Adam's settings for a batch `kappa` times the one they were found for.
+    """Rescale Adam's settings to a batch `kappa` times as large.
 
-    `lr * sqrt(kappa)`, `beta -> 1 - kappa (1 - beta)`, `eps / sqrt(kappa)`: the square-root rule, under
-    which the path of the weights stays the same in the limit of small steps. A beta below 0 is refused.
+    `lr * sqrt(kappa)`, `beta -> 1 - kappa (1 - beta)`, `eps / sqrt(kappa)`: the square-root rule, under which the path
+    of the weights is unchanged in the limit of small steps. A negative beta is an error.
 
     >>> scale_adam(AdamSettings(1e-3, (0.9, 0.99), 1e-8), 4).betas
     (0.6, 0.96)
@@ -47,7 +47,7 @@ def scale_adam(settings: AdamSettings, kappa: float) -> AdamSettings:
 
 
 def scale_momentum(momentum: float, kappa: float) -> float:
-    """The teacher's momentum for a batch `kappa` times larger: `rho ** kappa`.
+    """Rescale the momentum of the teacher to a batch `kappa` times as large: `rho ** kappa`.
 
     >>> scale_momentum(0.99, 2)
     0.9801
@@ -58,8 +58,8 @@ def scale_momentum(momentum: float, kappa: float) -> float:
 
 
 def parameter_groups(module: nn.Module) -> list[dict[str, Any]]:
-    """Two groups: matrices and larger, which decay, and biases and other one-dimensional parameters, which
-    do not; and two more for every encoder with a learning rate of its own.
+    """Return two groups: parameters of two or more dimensions, with weight decay, and others, without; and two more for
+    every encoder with a separate learning rate.
     """
     own = {
         id(p): rate

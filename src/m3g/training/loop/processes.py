@@ -1,4 +1,4 @@
-"""Which of the processes of a run this is; torchrun says so in the environment."""
+"""Position of this process in a run, from the environment set by torchrun."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ import os
 import threading
 import traceback
 
-PATIENCE = 10.0  # seconds for the end of a process group after an error
+PATIENCE = 10.0  # seconds to wait for the end of a process group after an error
 
 
 def started() -> bool:
-    """Whether torchrun has started the processes already."""
+    """Return whether torchrun has already started the processes."""
     return "TORCHELASTIC_RUN_ID" in os.environ
 
 
 def is_first() -> bool:
-    """Whether this process is the one that writes and prints."""
+    """Return whether this process is the one that writes and prints."""
     return not started() or int(os.environ["RANK"]) == 0
 
 
 def prepare_group() -> None:
-    """Import what must be imported before there is a process group.
+    """Import modules that must be imported before there is a process group.
 
     The default arguments of `torch.distributed.nn.functional` are bound to the group that exists when it is imported.
     `DistributedDataParallel` imports it, so the group and its threads would outlive `end_group`.
@@ -33,8 +33,8 @@ def prepare_group() -> None:
 def end_group() -> None:
     """Wait for all processes, then destroy the process group and join its threads.
 
-    A thread of the group that is alive while Python shuts down may need Python's lock to release a tensor, which
-    aborts the process. Nothing may refer to the group any more: call it after the trainer is gone.
+    A thread of the group that is alive while Python shuts down may require the interpreter lock to release a tensor,
+    which aborts the process. Nothing may refer to the group any more: call this after the trainer is deleted.
     """
     # After `fully_shard` the threads stay until the process ends: DTensor keeps the mesh, and so the group, in caches
     # of sharding propagation (Python and C++), redistribution plans and mesh topologies, which torch has no public
@@ -50,8 +50,8 @@ def end_group() -> None:
 def abandon_group(error: BaseException) -> None:
     """Destroy the process group after an error, without waiting for processes that may be gone.
 
-    The frames that the error went through refer to the trainer and so to the group: their variables are released.
-    Where a thread of the group still waits for another process, this one goes on after a few seconds.
+    The frames of the error refer to the trainer and thus to the group, so their variables are released. If a thread of
+    the group still waits for another process, this process continues after a few seconds.
     """
     import torch.distributed as dist
 

@@ -1,4 +1,4 @@
-"""Values that change with the optimiser step, as plain functions of it: a resumed run needs no state.
+"""Schedules as functions of the optimiser step, so that a resumed run requires no state.
 
 Steps count from 0; `total` is the number of optimiser steps of the whole run.
 """
@@ -21,7 +21,7 @@ def cosine(step: int, *, total: int, start: float, end: float) -> float:
 def warmup_cosine(step: int, *, total: int, warmup: int, peak: float, floor: float) -> float:
     """Linear from 0 to `peak` over `warmup` steps, then half a cosine down to `floor` at step `total`.
 
-    The first step already moves: the warm-up at step t gives `peak * (t + 1) / warmup`.
+    The first step has a non-zero rate: the warm-up at step t gives `peak * (t + 1) / warmup`.
 
     >>> [round(warmup_cosine(t, total=6, warmup=2, peak=1.0, floor=0.0), 3) for t in range(7)]
     [0.5, 1.0, 1.0, 0.854, 0.5, 0.146, 0.0]

@@ -9,7 +9,7 @@ import torch
 
 
 def seed_everything(seed: int, step: int, rank: int = 0) -> None:
-    """Make the random numbers of torch, numpy and python a function of three numbers."""
+    """Seed the generators of torch, numpy and python as a function of three numbers."""
     mixed = int(np.random.SeedSequence([seed, step, rank]).generate_state(1, np.uint32)[0])
     if torch.accelerator.is_available():
         torch.manual_seed(mixed)

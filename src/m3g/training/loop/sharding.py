@@ -1,4 +1,4 @@
-"""Fully sharded training (`--loop.strategy fsdp`): every process holds a share of all weights, on GPUs or CPUs."""
+"""Fully sharded training (`--loop.strategy fsdp`): every process stores a shard of all weights, on GPUs or CPUs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 
 
 class FullySharded(ModelParallelStrategy):
-    """PyTorch's `fully_shard` over all processes; checkpoints hold whole tensors, as with any other strategy."""
+    """PyTorch's `fully_shard` over all processes; checkpoints contain whole tensors, as with any other strategy."""
 
     def __init__(self, processes: int) -> None:
         super().__init__(data_parallel_size=processes, tensor_parallel_size=1, save_distributed_checkpoint=False)
@@ -20,17 +20,18 @@ class FullySharded(ModelParallelStrategy):
     def setup_optimizers(self, trainer: Trainer) -> None:
         super().setup_optimizers(trainer)
         for optimizer in self.optimizers:
-            # The first look at an optimiser's state makes it, by a step without gradients: not one to be counted.
+            # The first access to an optimiser's state creates it by a step without gradients, which must not be
+            # counted.
             get_optimizer_state_dict(self.model, optimizer)  # type: ignore[arg-type]
             for state in optimizer.state.values():
                 state["step"].zero_()
 
 
 def shard(parts: list[nn.Module], mesh: Any) -> None:
-    """Spread modules over the processes of a mesh, the layers of a list one by one: a layer is whole only in use."""
+    """Shard modules over the processes of a mesh, layer by layer: a layer is gathered only while it is used."""
     for part in parts:
         stacks = [module for module in part.modules() if isinstance(module, nn.ModuleList)]
         for layer in [*(layer for stack in stacks for layer in stack), part]:
             if not isinstance(layer, FSDPModule) and any(True for _ in layer.parameters()):
-                # The teacher has no backward pass, after which shares would be all that is kept.
+                # The teacher has no backward pass, after which layers are resharded.
                 fully_shard(layer, mesh=mesh, reshard_after_forward=True)

@@ -1,4 +1,4 @@
-"""Where linear encoders start: at linear CCA of the training rows."""
+"""Initialisation of linear encoders with linear CCA of the training rows."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from m3g.data import ViewsData
 from m3g.evaluation.linear_cca import MOST_ROWS, LinearCCA
 from m3g.nets import Linear, MultiViewNet
 
-ROWS_BESIDE_FILES = 2000  # where other views are images, sounds or text, which are read too
+ROWS_BESIDE_FILES = 2000  # if other views are images, sounds or text, which are read too
 
 
 def fitted_views(net: MultiViewNet) -> list[int]:
-    """The views with a linear encoder of their own; empty where there are fewer than two."""
+    """Return the views with a separate linear encoder; empty if there are fewer than two."""
     uses = Counter(id(encoder) for encoder in net.encoders)
     found = [l for l, part in enumerate(net.encoders) if isinstance(part, Linear) and uses[id(part)] == 1]
     return found if len(found) > 1 else []
 
 
 def start_at_linear_cca(net: MultiViewNet, data: ViewsData) -> str:
-    """Set the linear maps of the network to linear CCA of the training rows; returns a line about it for the log.
+    """Set the linear maps of the network to linear CCA of the training rows; return a line for the log.
 
-    The result is part of the weights: a resumed run reads it from the checkpoint.
+    The result is part of the weights, so a resumed run reads it from the checkpoint.
     """
     chosen = fitted_views(net)
     if not chosen:

@@ -1,4 +1,4 @@
-"""Lightning's trainer as this package uses it: our files, our output, and processes that torchrun started or none."""
+"""Configuration of Lightning's trainer: files, output, and processes started by torchrun."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from m3g.training.settings.config import Config
 
 
 def environment() -> ClusterEnvironment:
-    """Where processes come from: torchrun, or there is only this one.
+    """Return the source of processes: torchrun, or only this one.
 
-    Lightning would guess, and where Slurm is installed it would take Slurm's variables for its own: the number of a
-    task for a rank, a signal before the time limit for an order to queue the job again. The same command must do the
-    same on a login node, in a job and under `srun`, so nothing is guessed.
+    Lightning would guess. On machines with Slurm it would use Slurm's variables: a task number as rank, a signal before
+    the time limit as a request to requeue the job. The same command must behave the same on a login node, in a job and
+    under `srun`.
     """
     rank_zero_only.rank = 0 if is_first() else int(os.environ["RANK"])  # type: ignore[attr-defined]
     return TorchElasticEnvironment() if started() else LightningEnvironment()
@@ -41,7 +41,7 @@ def build_trainer(
     save: SaveCheckpoints,
     sometimes_unused: bool,
 ) -> Trainer:
-    """The trainer of a run. `sometimes_unused`: a step may leave some parameters without a gradient."""
+    """Return the trainer of a run. `sometimes_unused`: a step may leave some parameters without a gradient."""
     loop = config.loop
     devices = int(os.environ["LOCAL_WORLD_SIZE"]) if started() else loop.devices
     nodes = int(os.environ["WORLD_SIZE"]) // devices if started() else 1

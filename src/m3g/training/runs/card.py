@@ -1,4 +1,4 @@
-"""The model card of a run: what the hub shows of it."""
+"""Model card of a run for the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CITATION = """@inproceedings{piran2024contrasting,
 
 
 def model_card(run: Run, repository: str, *, license: str | None = None) -> str:
-    """The text of `README.md`, from the settings and results of a run."""
+    """Return the text of `README.md` from the settings and results of a run."""
     config = run.open()
     model = json.loads(run.model_text)
     names = model.get("view_names") or [f"view{l}" for l in range(len(model["view_shapes"]))]

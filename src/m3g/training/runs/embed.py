@@ -1,4 +1,4 @@
-"""The embeddings of a run's own rows."""
+"""Embeddings of the rows of a run."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def embed_run(
     data = build_data(config, run)
     names = [name for name in data.datasets if split in ("all", name) and data.num_rows(name)]
     if not names:
-        raise ValueError(f"split must be one with rows in it, got {split!r}, which has none.")
+        raise ValueError(f"split must have rows, got {split!r} without any.")
     return Embedded.join([embed(net, data, name) for name in names])
 
 
 def embed(net: MultiViewNet, data: ViewsData, split: Any, *, most: int | None = None) -> Embedded:
-    """Embed a split batch by batch, without dropout or augmentation; at most so many of its rows, evenly spread."""
+    """Embed a split batch by batch, without dropout or augmentation; at most `most` rows, evenly spaced."""
     found = embed_batches(net, data.loader(split, most=most))
     names = [split] * len(found.views[0])
     return replace(found, split=names, view_names=data.view_names, class_names=data.class_names)
@@ -45,14 +45,14 @@ def embed(net: MultiViewNet, data: ViewsData, split: Any, *, most: int | None = 
 
 @torch.no_grad()
 def embed_batches(net: MultiViewNet, batches: Iterable[Any]) -> Embedded:
-    """Embed batches of views; where one encoder serves all views, batches may have one view."""
+    """Embed batches of views; with one encoder for all views, batches may have one view."""
     first = next(net.parameters())
-    device, dtype = first.device, first.dtype  # a run in half or double precision has such weights
+    device, dtype = first.device, first.dtype  # runs may be in half or double precision
     training = net.training
     net.eval()
     embeddings: list[Tensor] = []
     features: list[list[Tensor]] = []
-    beside: dict[str, list[Any]] = {"label": [], "mask": [], "index": []}  # no views: they may not fit
+    beside: dict[str, list[Any]] = {"label": [], "mask": [], "index": []}  # not the views, which may be large
     try:
         for batch in batches:
             views = [view.to(device, dtype if view.is_floating_point() else None) for view in batch["views"]]
@@ -75,7 +75,7 @@ def embed_batches(net: MultiViewNet, batches: Iterable[Any]) -> Embedded:
 
 
 def _join(parts: list[Any], dim: int) -> Any:
-    """The parts as one tensor; the list is emptied, so that they are not held twice."""
+    """Concatenate the parts; empties the list, so that they are not stored twice."""
     joined = None if parts[0] is None else torch.cat(parts, dim=dim)
     parts.clear()
     return joined

@@ -1,4 +1,4 @@
-"""What was learned, during a run and after it: numbers, pictures and a table."""
+"""Evaluation during and after a run: scores, plots and a table."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ from m3g.training.runs.pictures import draw
 from m3g.training.runs.trained import TrainedNet
 from m3g.training.settings.config import Config
 
-MOST_RAW = 1e7  # numbers in all rows; a probe on more would take longer than the rest of the evaluation
-# rows that are measured at most, evenly spread: what a network says of more would fill the memory
+MOST_RAW = 1e7  # numbers; a probe on more would be slower than all other scores
+# Maximum number of evaluated rows, evenly spaced, because the embeddings of more would fill the memory.
 MEASURED: dict[Split, int] = {"train": 50_000, "test": 20_000}
 QUICK = ("linear_mean", "knn_mean", "recall_at_1", "effective_rank")
 
 
 def probe_split(data: ViewsData) -> str | None:
-    """Where to look during training: the validation split, or None if there is none."""
+    """Return the split for evaluation during training: validation, or None if it is empty."""
     return "val" if data.num_rows("val") > 1 else None
 
 
 class Probe(Callback):
-    """A quick evaluation on the validation split every few epochs: one row of `probes.csv` each."""
+    """Quick evaluation on the validation split every few epochs: one row of `probes.csv` each."""
 
     def __init__(self, folder: str | os.PathLike[str], *, every: int) -> None:
         self.table = Table(Path(folder) / "probes.csv")
@@ -52,7 +52,7 @@ class Probe(Callback):
         if (trainer.current_epoch + 1) % self.every or split is None:
             return
         net: Any = pl_module.net
-        # every process looks, because each may hold only a share of the weights; the first judges
+        # Every process embeds, because each may store only a shard of the weights; the first evaluates.
         seen = embed(net, data, "train", most=MEASURED["train"])
         held_out = embed(net, data, split, most=MEASURED["test"])
         if not trainer.is_global_zero:
@@ -65,7 +65,7 @@ class Probe(Callback):
 
 
 def watch(config: Config, folder: str | os.PathLike[str]) -> list[Callback]:
-    """The callbacks that evaluate during training, as the settings ask for."""
+    """Return the callbacks that evaluate during training."""
     return [Probe(folder, every=config.loop.evaluate_every)] if config.loop.evaluate_every else []
 
 
@@ -77,14 +77,14 @@ def evaluate_run(
     paper_probe: bool = False,
     few_shot: bool | None = None,
 ) -> tuple[Report, list[Path]]:
-    """Measure a finished run on its test split; writes `results.json` and the pictures into its folder.
+    """Evaluate a finished run on its test split; write `results.json` and the plots to its folder.
 
     Args:
         run: the folder.
-        data: the run's data where it has been read already; None reads it.
+        data: the data of the run if already read; None reads it.
         trust: allow encoder classes from outside m3g, torch.nn and transformers.
         paper_probe: also the paper's linear probe.
-        few_shot: also probes from a few labels per class; None does so where the data asks for it (signals).
+        few_shot: also probes with a few labels per class; None does so depending on the data (signals).
     """
     folder = Run.of(run)
     config = folder.open()
@@ -116,7 +116,7 @@ def evaluate_run(
     readout = build_loss(config).readout or "mean"
     report = evaluate(train, test, paper_probe=paper_probe, few_shot=few, raw=raw, missing=True, readout=readout)
     held_out = data.held_out_batches()
-    if held_out is not None and len(net.encoders) == 1:  # views that were held out have no encoder of their own
+    if held_out is not None and len(net.encoders) == 1:  # held-out views have no separate encoder
         name = "linear_held_out"
         report.numbers[name], report.chance[name] = held_out_accuracy(net, *held_out)
     content: dict[str, Any] = {
@@ -132,7 +132,7 @@ def evaluate_run(
 
 
 def write_rows(path: Path, index: Tensor | None, found: dict[str, Tensor]) -> None:
-    """What each test row contributes to a measure, a line per row; nothing where rows have no numbers of their own."""
+    """Write the contribution of each test row to the measures, a line per row; nothing without row numbers."""
     path.unlink(missing_ok=True)
     if index is not None and len(index.unique()) == len(index):
         lines = [",".join(["row", *found])]
@@ -142,7 +142,7 @@ def write_rows(path: Path, index: Tensor | None, found: dict[str, Tensor]) -> No
 
 
 def raw_features(data: ViewsData) -> tuple[Embedded, Embedded] | None:
-    """Training and test rows with their inputs as features; None where they are no numbers, or too many for a probe."""
+    """Return training and test rows with their inputs as features; None if they are not numeric, or too large."""
     rows = sum(min(data.num_rows(split), most) for split, most in MEASURED.items())
     if rows * sum(map(math.prod, data.view_shapes)) > MOST_RAW:
         return None
@@ -156,10 +156,9 @@ def raw_features(data: ViewsData) -> tuple[Embedded, Embedded] | None:
 
 
 def held_out_accuracy(net: MultiViewNet, train: Iterable[Any], test: Iterable[Any]) -> tuple[float, float]:
-    """A linear probe on the features of all seen views' training rows, tested on rows of the views that were held out;
-    and what guessing gives there.
+    """Return the accuracy of a linear probe trained on all seen views and tested on the held-out views, and of chance.
 
-    Batches have one view each; one encoder serves all.
+    Batches have one view each; one encoder is used for all.
     """
     rows: list[Any] = []
     for batches in (train, test):
@@ -169,7 +168,7 @@ def held_out_accuracy(net: MultiViewNet, train: Iterable[Any], test: Iterable[An
 
 
 def finish(run: Run, data: ViewsData, *, trust: bool = False) -> None:
-    """Evaluate a run that was just trained on this data, and tell where everything is; only the first process does."""
+    """Evaluate a newly trained run and print the locations of its files; only in the first process."""
     if not is_first():
         return
     if data.num_rows("test") < 2:
@@ -199,7 +198,7 @@ def show(report: Report) -> None:
     Console().print(grid)
     if report.raw:
         print(
-            "raw: the inputs without a network, side by side (linear_views: one by one); chance: guessing, random order"
+            "raw: the concatenated inputs without a network (linear_views: each view); chance: guessing, random order"
         )
 
 

@@ -1,4 +1,4 @@
-"""A trained network as two files that are safe to read: its weights, and how to build it."""
+"""Trained network as two files that are safe to read: its weights, and its description."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SCALING = "scaling."
 
 
 def network(config: Config, data: ViewsData, *, trust: bool = False) -> MultiViewNet:
-    """The untrained network of a configuration, for the views of a data set."""
+    """Return the untrained network of a configuration, for the views of a data set."""
     return build_net(**_recipe(config, data), trust=trust)
 
 
@@ -53,12 +53,12 @@ def save_network(
     weights: Mapping[str, Tensor],
     data: ViewsData,
 ) -> None:
-    """Write `model.safetensors` and `model.json` into a run folder, with what its inputs are scaled by.
+    """Write `model.safetensors` and `model.json` to a run folder, including the scaling of the inputs.
 
-    `weights` are those of `net`, whole, also where each process holds a share of them.
+    `weights` are those of `net`, unsharded.
     """
     run = Run(folder)
-    # contiguous copies under every name: modules may share storage, which safetensors refuses
+    # Contiguous copies under every name, because safetensors rejects shared storage.
     tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in weights.items()}
     for l, scaling in enumerate(data.scaling):
         if scaling is None:
@@ -73,7 +73,7 @@ def save_network(
     for spec, encoder in zip(specs if isinstance(specs, list) else [specs], net.encoders):
         if spec.get("kind") == "transformers":
             backbone: Any = encoder.backbone
-            # the whole configuration instead of a name on the hub: reading the network back needs no connection
+            # The full configuration instead of a name on the hub, so that loading requires no connection.
             settings = json.loads(backbone.config.to_json_string(use_diff=True))
             spec |= {"model": settings.pop("model_type"), "config": settings, "pretrained": False}
     content_of = {"weights": digest(content), "view_names": list(data.view_names), "inputs": data.inputs}
@@ -89,7 +89,7 @@ def write_network(net: TrainedNet, folder: str | os.PathLike[str]) -> None:
         part, _, rest = name.partition(".")
         place, _, inner = rest.partition(".")
         if part == "encoders" and isinstance(net.encoders[int(place)], _Scaled):
-            if inner.startswith("0."):  # the scaling, which has names of its own
+            if inner.startswith("0."):  # the scaling has separate names
                 continue
             inner = inner.removeprefix("1.")
         if part in ("encoders", "projectors"):
@@ -110,23 +110,33 @@ def load(
     token: str | bool | None = None,
     local_files_only: bool = False,
 ) -> TrainedNet:
-    """The trained network of a run folder, ready to use: `load(run)(views)` gives embeddings (k, n, d).
+    """Load the trained network of a run: `load(run)(views)` returns embeddings (k, n, d).
 
-    `load(run).embed(views)` gives them with their mean over the views that are present and a mask. Views are a list, a
-    dictionary by name or the path of a table, some of them may be absent: see `m3g.training.runs.trained.TrainedNet`.
+    `load(run).embed(views)` also returns their mean over the present views and the mask. Views are a list, a dictionary
+    by
+    name or the path of a table, and some may be missing: see `m3g.training.runs.trained.TrainedNet`.
 
-    Nothing in the folder is executed: weights are safetensors, the rest is JSON, and an encoder named by its
-    class path must come from m3g, torch.nn or transformers unless `trust=True`.
+    Nothing in the folder is executed: weights are safetensors, the rest is JSON, and an encoder given by its class path
+    must come from m3g, torch.nn or transformers unless `trust=True`.
 
     Args:
         folder: a run folder, any folder with `model.safetensors` and `model.json`, or USER/NAME on the Hugging Face
             hub, where USER/NAME@REVISION names a branch, tag or commit.
-        trust: allow encoder classes from anywhere; their code is then imported and run.
-        scaled: whether inputs come scaled, as the run's data module gives them; by default they come as they
-            are in the user's files, and the network scales them as in training.
-        revision: of a repository on the hub: a branch, tag or commit.
-        token: of the hub, for a private repository; None takes that of `hf auth login`.
+        trust: allow encoder classes from any package; their code is then imported and executed.
+        scaled: whether inputs are already scaled, like those of the run's data module; by default they are unscaled,
+            and the network scales them as in training.
+        revision: branch, tag or commit of a repository on the hub.
+        token: token of the hub, for a private repository; None is that of `hf auth login`.
         local_files_only: do not connect to the hub.
+
+    Returns:
+        A `TrainedNet`, an `nn.Module`. `m3g.load("runs/m3g-1").embed({"sound": sounds}).mean` has one vector per
+        object.
+
+    Raises:
+        ValueError: a file is missing, damaged, or does not match its SHA-256.
+
+    Complexity: O(number of parameters), for reading and verifying the weights.
     """
     run = Run.find(folder, revision=revision, token=token, local_files_only=local_files_only)
     recipe, expected = _read_model(run)
@@ -160,7 +170,7 @@ def load(
 
 
 def _describe(net: TrainedNet, run: Run) -> None:
-    """Give a network the names of its views, their shapes, and how new data of them are read."""
+    """Set the names of the views of a network, their shapes, and the preprocessing of new data."""
     content = json.loads(run.model_text)
     net.description = content
     net.view_shapes = [tuple(shape) for shape in content["view_shapes"]]
@@ -171,17 +181,17 @@ def _describe(net: TrainedNet, run: Run) -> None:
 
 
 def _scaled(encoder: nn.Module, tensors: Mapping[str, Tensor], l: int) -> nn.Module:
-    """The encoder of view l, which scales its inputs first where training did."""
+    """Return the encoder of view l, preceded by the scaling of training if there was one."""
     mean, divisor = (tensors.get(f"{SCALING}{l}.{part}") for part in ("mean", "divisor"))
     return encoder if mean is None or divisor is None else _Scaled(Scale(mean, divisor), encoder)
 
 
 class _Scaled(nn.Sequential):
-    """A scaling and the encoder after it."""
+    """A scaling followed by an encoder."""
 
 
 class Scale(nn.Module):
-    """`(x - mean) / divisor`, feature by feature: what training did to its inputs."""
+    """`(x - mean) / divisor` per feature: the scaling of the training inputs."""
 
     def __init__(self, mean: Tensor, divisor: Tensor) -> None:
         super().__init__()
@@ -189,7 +199,7 @@ class Scale(nn.Module):
         self.divisor = nn.Buffer(divisor)
 
     def forward(self, view: Tensor) -> Tensor:
-        # a one-dimensional file has one feature per row
+        # A one-dimensional file has one feature per row.
         return (view.reshape(view.shape[0], *self.mean.shape) - self.mean) / self.divisor
 
 
@@ -198,12 +208,12 @@ def digest(content: bytes) -> str:
 
 
 def read_recipe(folder: str | os.PathLike[str]) -> dict[str, Any]:
-    """How to build the network of a finished run: the arguments of `build_net`, and nothing else."""
+    """Return the description of the network of a finished run: the arguments of `build_net`."""
     return _read_model(Run.of(folder))[0]
 
 
 def _read_model(run: Run) -> tuple[dict[str, Any], str]:
-    """What `model.json` says: the recipe, and the digest of the weights that belong to it."""
+    """Read `model.json`: the description, and the digest of the weights."""
     if not run.path.is_dir():
         raise ValueError(f"run must be the folder of a run, but there is none at {run.path}.")
     for path in (run.model, run.weights):
@@ -224,4 +234,4 @@ def _read_model(run: Run) -> tuple[dict[str, Any], str]:
 
 
 def _foreign(path: Path, error: Exception) -> ValueError:
-    return ValueError(f"{path} must be what m3g train wrote, but it is damaged or foreign ({error}).")
+    return ValueError(f"{path} must be written by m3g train, but it is damaged or foreign ({error}).")

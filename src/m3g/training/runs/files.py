@@ -1,4 +1,4 @@
-"""Files that are either wholly there or not there at all, whatever happens while they are written."""
+"""Atomic writes, locks and related file operations."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ _NO_LINKS = getattr(os, "O_NOFOLLOW", 0)  # Windows has no such flag
 
 @contextlib.contextmanager
 def atomic(path: str | os.PathLike[str], mode: str = "wb") -> Iterator[IO[Any]]:
-    """Open a file that replaces `path` only once everything is on the disk.
+    """Open a file that replaces `path` atomically.
 
-    The new content goes to a temporary file in the same folder, is flushed to the device, and takes the name
-    `path` in one step; if anything fails on the way, `path` stays as it was and the temporary file is
-    removed.
+    The new content is written to a temporary file in the same folder, flushed to the device, and renamed to `path`. If
+    anything fails, `path` is unchanged and the temporary file is removed.
     """
     path = Path(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -42,7 +41,7 @@ def atomic(path: str | os.PathLike[str], mode: str = "wb") -> Iterator[IO[Any]]:
 
 
 def cannot_write(path: str | os.PathLike[str], error: OSError) -> ValueError:
-    """What to tell a user when the system refuses to write."""
+    """Return the error for a file that cannot be written."""
     if ran_out_of_space(error):
         return ValueError(
             f"{path} cannot be written because the disk is full or the file is too large ({error}): free "
@@ -55,7 +54,7 @@ def cannot_write(path: str | os.PathLike[str], error: OSError) -> ValueError:
 
 
 def append_text(path: str | os.PathLike[str], text: str) -> None:
-    """Add to the end of a file; a symbolic link in its place is not followed."""
+    """Append to a file without following a symbolic link."""
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | _NO_LINKS, 0o666)
         with open(descriptor, "a", encoding="utf-8", newline="") as file:
@@ -70,19 +69,19 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
 
 
 def write_json(path: str | os.PathLike[str], content: Any) -> None:
-    """Write JSON that any reader takes: a value that is not a number becomes null."""
+    """Write portable JSON: non-finite numbers become null."""
     write_text(path, json.dumps(_plain(content), indent=2, allow_nan=False) + "\n")
 
 
 def remove_leftovers(folder: str | os.PathLike[str]) -> None:
-    """Delete the temporary files that a killed process left behind."""
+    """Delete temporary files of killed processes."""
     for leftover in Path(folder).glob(".*.tmp"):
         if not leftover.is_dir() or leftover.is_symlink():
             leftover.unlink()
 
 
 def refuse_links(folder: str | os.PathLike[str]) -> None:
-    """Refuse a folder in which something points elsewhere: what is written or removed there would be elsewhere too."""
+    """Reject a folder that contains symbolic links, through which files elsewhere would be written or removed."""
     for parent, folders, files in os.walk(folder):  # which does not follow links below the folder
         for name in (*folders, *files):
             path = Path(parent, name)
@@ -94,7 +93,7 @@ def refuse_links(folder: str | os.PathLike[str]) -> None:
 
 
 class Lock:
-    """A file that one process at a time can hold; the system releases it when that process ends."""
+    """Lock file, held by one process at a time; the system releases it when that process ends."""
 
     def __init__(self, path: str | os.PathLike[str], *, what: str) -> None:
         self._lock = FileLock(path)
@@ -110,7 +109,7 @@ class Lock:
 
 
 def ran_out_of_space(error: BaseException | None) -> bool:
-    """Whether an error, or one it came from, says that nothing more fits on the disk."""
+    """Return whether an error, or its cause, is due to a full disk."""
     while error is not None:
         if isinstance(error, OSError) and error.errno in _FULL:
             return True
@@ -119,7 +118,7 @@ def ran_out_of_space(error: BaseException | None) -> bool:
 
 
 def _flush_folder(folder: Path) -> None:
-    """Make the new name itself durable; Windows cannot open a folder and needs no such call."""
+    """Make the new name durable; not required on Windows, which cannot open a folder."""
     if os.name == "nt":
         return
     descriptor = os.open(folder, os.O_RDONLY)

@@ -1,4 +1,4 @@
-"""The run folder: everything a training leaves behind, in one place.
+"""The run folder: all files of a training.
 
 config.yaml        every setting
 environment.json   versions, machine, git commit
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from m3g.nets import MultiViewNet
 
 LOCK = ".lock"
-_RESERVED: set[Path] = set()  # empty folders that this process has made for runs
+_RESERVED: set[Path] = set()  # empty folders that this process created for runs
 _PACKAGES = ("m3g", "torch", "lightning", "numpy", "scipy", "scikit-learn", "transformers", "kornia")
 
 
@@ -44,9 +44,10 @@ REPOSITORY = re.compile(r"\w[\w.-]*/\w[\w.-]*")  # on the Hugging Face hub
 
 
 def is_repository(name: str | os.PathLike[str]) -> bool:
-    """Whether `name` is USER/NAME or USER/NAME@REVISION on the hub rather than a folder.
+    """Return whether `name` is USER/NAME or USER/NAME@REVISION on the hub rather than a folder.
 
-    A folder wins, and so does a path whose first part is a folder: there a run is missing or misspelt.
+    An existing folder takes precedence, and so does a path whose first part is a folder, where a run is missing or
+    misspelt.
 
     Example:
         >>> is_repository("someone/digits"), is_repository("someone/digits@v1"), is_repository("./run")
@@ -76,19 +77,19 @@ class Run:
         self.rows = self.path / "rows.csv"
         self.plots = self.path / "plots"
         self.mismatch = self.path / "mismatch.csv"
-        self.data_root: Path | None = None  # where to look first for data files, see `m3g.training.runs.location`
+        self.data_root: Path | None = None  # first location of data files, see `m3g.training.runs.location`
         self.net: MultiViewNet | None = None  # after training, while it is in memory
         self._lock: Lock | None = None
         self._settings: Config | None = None
 
     @classmethod
     def of(cls, run: str | os.PathLike[str]) -> Run:
-        """The run in this folder; one that is open stays so, and its files are not read again."""
+        """Return the run in this folder; an open one is returned unchanged, and its files are not read again."""
         return run if isinstance(run, Run) else cls(run)
 
     @classmethod
     def find(cls, run: str | os.PathLike[str], **options: Any) -> Run:
-        """The run in this folder, or the copy of USER/NAME on the hub; `options` are those of `hub.fetch`."""
+        """Return the run in this folder, or the copy of USER/NAME on the hub; `options` are those of `hub.fetch`."""
         if isinstance(run, Run) or not is_repository(run):
             return cls.of(run)
         from m3g.training.runs.hub import fetch
@@ -102,11 +103,11 @@ class Run:
 
     @cached_property
     def model_text(self) -> str:
-        """The content of `model.json`."""
+        """Return the content of `model.json`."""
         return self.model.read_text(encoding="utf-8")
 
     def refuse_existing(self) -> None:
-        """Raise if there is something at the folder's path, unless this process has reserved it."""
+        """Raise if the path of the folder exists, unless this process has reserved it."""
         reserved = self.path in _RESERVED and not any(self.path.iterdir())
         if not reserved and self.path.exists():
             raise ValueError(
@@ -115,11 +116,11 @@ class Run:
             )
 
     def create(self, config: Config) -> None:
-        """Make the folder with its configuration; an existing one is never touched."""
+        """Create the folder with its configuration; an existing one is never changed."""
         self.refuse_existing()
-        facts = environment()  # asks git, so before there is anything that a kill could leave behind
+        facts = environment()  # calls git, so before anything exists that a kill could leave
         facts |= {"directory": os.getcwd(), "directory_from_run": os.path.relpath(os.getcwd(), self.path)}
-        # built under another name and renamed, so that a folder of this name is always complete
+        # Built under another name and renamed, so that a folder of this name is always complete.
         building = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
         try:
             self._sweep()
@@ -145,17 +146,17 @@ class Run:
             raise
 
     def _sweep(self) -> None:
-        """Remove what a process left that was killed while it made a folder of this name."""
+        """Remove leftovers of a process that was killed while creating a folder of this name."""
         for leftover in self.path.parent.glob(f".{glob.escape(self.path.name)}.*.tmp"):
             if leftover.is_symlink():
                 continue
-            with contextlib.suppress(ValueError):  # it is being made right now, or is not ours
+            with contextlib.suppress(ValueError):  # in use, or not ours
                 lock = Lock(leftover / LOCK, what="leftover")
                 shutil.rmtree(leftover, ignore_errors=True)
                 lock.release()
 
     def lock(self) -> None:
-        """Keep other processes from training in this folder until `release`, or until this process ends."""
+        """Prevent other processes from training in this folder until `release`, or until this process ends."""
         self._lock = Lock(self.path / LOCK, what=f"--resume must be a folder of its own, got {self.path}")
 
     def release(self) -> None:
@@ -164,7 +165,7 @@ class Run:
             self._lock = None
 
     def open(self) -> Config:
-        """The configuration of an existing run, whose files must be its own; it is read and validated once."""
+        """Return the validated configuration of an existing run; read once. Files must not be links."""
         if self._settings is not None:
             return self._settings
         if not self.path.is_dir():
@@ -178,16 +179,16 @@ class Run:
         return self._settings
 
     def clean(self) -> None:
-        """Remove half-written files that a killed process left."""
+        """Remove partial files of a killed process."""
         for folder in (self.path, self.checkpoints, self.plots):
             if folder.is_dir():
                 remove_leftovers(folder)
 
 
 def make_numbered(parent: Path, name: str) -> Path:
-    """Make the folder `parent/name-1`, or the first number that is free.
+    """Create the folder `parent/name-N` with the first free number N.
 
-    `mkdir` either makes a folder or fails, so processes that start at the same time get different numbers.
+    `mkdir` is atomic, so processes that start at the same time get different numbers.
     """
     number = 1
     while True:
@@ -208,7 +209,7 @@ def make_numbered(parent: Path, name: str) -> Path:
 
 @contextlib.contextmanager
 def reserved(parent: Path, name: str) -> Iterator[Path]:
-    """`make_numbered`, and remove the folder at the end if it is still empty."""
+    """Yield the folder of `make_numbered`, and remove it at the end if it is still empty."""
     made = [path for path in (parent, *parent.parents) if not path.exists()]
     folder = make_numbered(parent, name)
     _RESERVED.add(folder)
@@ -222,7 +223,7 @@ def reserved(parent: Path, name: str) -> Iterator[Path]:
 
 
 def environment() -> dict[str, Any]:
-    """What a result may depend on besides its settings."""
+    """Return the environment on which a result may depend."""
     import torch
 
     return {
@@ -257,7 +258,7 @@ def _cpu_name() -> str:
 
 
 def _git_commit() -> str | None:
-    """The commit of the working directory, if it is under git, with a plus sign if files were changed."""
+    """Return the commit of the working directory, if it is under git, with a plus sign if files were changed."""
     try:
         commit = subprocess.run(
             ["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True, timeout=5

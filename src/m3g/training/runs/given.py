@@ -1,4 +1,4 @@
-"""A view as a user has it (one value, a list, images, a data frame), brought into the form that a network reads."""
+"""Conversion of user input (one value, a list, images, a data frame) to the form that a network reads."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ CELLS = (str, bytes, Path)
 
 
 def is_frame(value: Any) -> bool:
-    """Whether a value is a data frame, without an import of pandas or polars."""
+    """Return whether a value is a data frame, without importing pandas or polars."""
     return hasattr(value, "columns") and hasattr(value, "to_dict") and hasattr(value, "shape")
 
 
 def is_picture(value: Any) -> bool:
-    """Whether a value is an image of PIL, without an import of it."""
+    """Return whether a value is a PIL image, without importing PIL."""
     return all(hasattr(value, name) for name in ("convert", "save", "getbands"))
 
 
 def split_frame(frame: Any, names: Sequence[str], recipes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The views of which a data frame has columns, by their names."""
+    """Return the views whose columns a data frame has, by name."""
     columns = _columns(frame)
     if not recipes:
         raise ValueError("views must be arrays for a run that was trained on arrays, got a data frame: pass a dict.")
@@ -42,7 +42,7 @@ def split_frame(frame: Any, names: Sequence[str], recipes: Sequence[Mapping[str,
 
 
 def as_given(view: Any, name: str, shape: tuple[int, ...], recipe: Mapping[str, Any]) -> Any:
-    """A list of cells, a mapping of columns to lists, or a tensor (n, ...); one value is a view of one row."""
+    """Return a list of cells, a mapping of columns to lists, or a tensor (n, ...); one value is a view of one row."""
     kind = recipe.get("kind")
     if is_frame(view):
         view = _columns(view) if kind else view.to_numpy()
@@ -85,7 +85,7 @@ def _many(cells: Any) -> bool:
 
 
 def _columns(frame: Any) -> dict[str, list[Any]]:
-    """Lists by column; NaN, as pandas marks what is missing, is None."""
+    """Return lists by column; NaN, the missing value of pandas, is None."""
     return {
         str(column): [None if isinstance(cell, float) and cell != cell else cell for cell in frame[column].to_list()]
         for column in frame.columns
@@ -93,7 +93,7 @@ def _columns(frame: Any) -> dict[str, list[Any]]:
 
 
 def _content(cell: Any) -> bytes | None:
-    """The content of an image file, in PNG for an image of PIL, which loses nothing."""
+    """Return the content of an image file; a PIL image is encoded as PNG, without loss."""
     if cell is None or isinstance(cell, bytes):
         return cell
     if is_picture(cell):

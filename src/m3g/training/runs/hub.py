@@ -1,7 +1,7 @@
 """Runs on the Hugging Face hub: upload with a model card, download, and the usual `*_pretrained` calls.
 
-A run on the hub is read as a local one: safetensors and JSON only, nothing is executed, and weights whose SHA-256 is
-not that of `model.json` are refused. Files are copied out of the hub's cache, which consists of symbolic links.
+A run on the hub is read like a local one: safetensors and JSON only, nothing is executed, and weights that do not match
+the SHA-256 in `model.json` are rejected. Files are copied out of the hub's cache, which consists of symbolic links.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ def fetch(
     token: str | bool | None = None,
     local_files_only: bool = False,
 ) -> Path:
-    """Download a run, or take the copy of an earlier download; returns its folder.
+    """Download a run, or use an earlier download; return its folder.
 
     Args:
         repository: USER/NAME, or USER/NAME@REVISION.
         revision: a branch, tag or commit; by default `main`.
-        token: for private repositories; None takes that of `hf auth login`.
+        token: for private repositories; None is that of `hf auth login`.
         local_files_only: do not connect; `HF_HUB_OFFLINE=1` has the same effect.
     """
     client = _checks.extra("huggingface_hub", "train")
@@ -78,13 +78,13 @@ def push_to_hub(
     license: str | None = None,
     commit_message: str | None = None,
 ) -> str:
-    """Upload network, settings, results and pictures of a run with a model card; returns the address.
+    """Upload network, settings, results and plots of a run with a model card; return the address.
 
     Args:
         run: the folder of a finished run.
-        repository: USER/NAME; made if it does not exist.
+        repository: USER/NAME; created if it does not exist.
         private: whether a new repository is private.
-        token: None takes that of `hf auth login`.
+        token: None is that of `hf auth login`.
         revision: the branch to write to; by default `main`.
         license: the licence of the weights for the model card, for example `apache-2.0`.
         commit_message: by default "Upload a run of m3g".
@@ -92,7 +92,7 @@ def push_to_hub(
     from m3g.training.runs.export import load
 
     folder = Run.of(run)
-    load(folder)  # refuses an unfinished or damaged run before anything is sent
+    load(folder)  # rejects an unfinished or damaged run before uploading
     with tempfile.TemporaryDirectory(prefix="m3g-") as place:
         for pattern in FILES:
             for path in folder.path.glob(pattern):
@@ -112,7 +112,7 @@ def push_network(
     revision: str | None = None,
     commit_message: str | None = None,
 ) -> str:
-    """Upload a loaded network with its current weights, without results; returns the address."""
+    """Upload a loaded network with its current weights, without results; return the address."""
     with tempfile.TemporaryDirectory(prefix="m3g-") as place:
         save_pretrained(net, place)
         return _upload(place, repository, private, token, revision, commit_message or "Upload a network of m3g")
@@ -135,7 +135,7 @@ def _upload(
 def _hub_errors(repository: str, what: str) -> Iterator[None]:
     try:
         yield
-    except Exception as error:  # the hub's client raises many kinds: connection, permission, missing token
+    except Exception as error:  # the client raises various errors: connection, permission, token
         reason = " ".join(str(error).split())[:200]
         raise ValueError(
             f"repository must be a name on a hub that can be reached and {what}, got {repository!r} ({reason}): "

@@ -1,4 +1,4 @@
-"""Where the data files of a run are: the paths in its settings are as the user gave them, perhaps elsewhere."""
+"""Location of the data files of a run, whose paths are stored as given and may have moved."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from m3g.training.settings.config import Config
 
 
 def located(config: Config, run: Run) -> Config:
-    """The settings of a run with paths of data files that exist.
+    """Return the settings of a run with existing paths of data files.
 
     Candidates, in this order: below `run.data_root`, if given; in the directory in which the run was trained; at the
-    same place relative to the run folder, for a run that was moved together with its data; in the current directory.
+    same location relative to the run folder, for a run that was moved with its data; in the current directory.
     """
     options = dict(config.data_options)
     for name, paths in path_options(config).items():
@@ -79,7 +79,7 @@ def _candidates(path: Path, run: Run) -> Iterator[Path]:
 
 
 def _noted(run: Run) -> Mapping[str, Any]:
-    """The content of `environment.json`; empty where there is none."""
+    """Return the content of `environment.json`; empty if there is none."""
     try:
         content = json.loads(run.environment.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -88,7 +88,7 @@ def _noted(run: Run) -> Mapping[str, Any]:
 
 
 def _with_model(options: Mapping[str, Any], run: Run) -> dict[str, Any]:
-    """The options of an encoder with the folder of its pretrained model, if that is a folder and not on the hub."""
+    """Return the options of an encoder with the folder of its pretrained model, if it is a local folder."""
     model = options.get("model")
     if not isinstance(model, str) or "/" not in model:
         return dict(options)

@@ -1,4 +1,4 @@
-"""Objects that a run has not seen, embedded by its network: a table, files of arrays, or both."""
+"""Embeddings of new objects by the network of a run: from a table, files of arrays, or both."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def embed_new(
     views: Sequence[str] | None = None,
     trust: bool = False,
 ) -> Embedded:
-    """Embed new objects, known in any of the views of the run.
+    """Embed new objects with any of the views of the run.
 
     Args:
         run: the folder of a finished run.
-        table: a table with some of the columns that the run was trained on.
-        views: files of arrays, `NAME=FILE` or named as the views are, or one per view in their order.
+        table: a table with some of the columns of the training table.
+        views: files of arrays, `NAME=FILE` or named like the views, or one per view in their order.
         trust: allow encoder classes from outside m3g, torch.nn and transformers.
     """
     net = load(run, trust=trust)
@@ -39,7 +39,7 @@ def embed_new(
     if len(set(sizes)) > 1:
         raise ValueError(f"--views must have as many rows as --table, {sizes[0]}, got {sizes[1]}.")
     if len(parts) == 2 and bool((parts[0].present & parts[1].present).any()):
-        raise ValueError("--views must be views that --table does not have, got one that it has: leave one out.")
+        raise ValueError("--views must be views that --table does not have, got one that it has: omit one.")
     embeddings = torch.stack([torch.as_tensor(part.embeddings) for part in parts]).sum(0)  # zero if missing
     mask = torch.stack([part.present for part in parts]).any(0)
     return replace(parts[0], embeddings=embeddings, mask=mask, index=torch.arange(mask.shape[1]))

@@ -1,4 +1,4 @@
-"""The pictures in a run's folder: curves, matrices between views, what is left without some views, a map."""
+"""Plots of a run: curves, matrices between views, scores with missing views, a map."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from m3g.training.runs.folder import Run
 
 
 def draw(folder: Run, report: Report, test: Embedded) -> list[Path]:
-    """Draw what an evaluation found on the test rows; returns the files."""
+    """Plot an evaluation of the test rows; return the files."""
     pictures, names = [], list(test.view_names or ())
     curves = _curves(folder)
     if curves:
@@ -25,7 +25,7 @@ def draw(folder: Run, report: Report, test: Embedded) -> list[Path]:
             folder.plots / "retrieval.png",
             title="Partner found first",
             chance=report.chance.get("recall_at_1"),
-            diagonal=False,  # a point finds itself
+            diagonal=False,  # trivial
         )
     )
     if "transfer" in report.matrices:

@@ -1,7 +1,7 @@
-"""A trained network as one file per view that needs neither m3g nor, as ONNX, PyTorch.
+"""Export of a trained network as one file per view that requires neither m3g nor, as ONNX, PyTorch.
 
-Every file maps the inputs of one view, as they are in the user's files, to embeddings: the scaling of the training
-data, the encoder and the heads in one graph with a free number of rows. A file is kept only if it agrees with PyTorch.
+Every file maps the unscaled inputs of one view to embeddings: the scaling of the training data, the encoder and the
+heads in one graph with a dynamic number of rows. A file is written only if it agrees with PyTorch.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from m3g.training.runs.trained import TrainedNet
 
 FORMATS = {"onnx": ".onnx", "torch": ".pt2"}
 PRECISIONS = ("fp32", "fp16", "int8")
-ROWS = 512  # test rows that are compared with PyTorch at most
+ROWS = 512  # maximum number of test rows compared with PyTorch
 TOLERANCE = 1e-4  # largest difference, as a fraction of the largest entry of PyTorch's embeddings
 INPUT, OUTPUT = "view", "view_embedding"
 
@@ -39,7 +39,7 @@ Function = Callable[[np.ndarray], np.ndarray]
 
 
 class Rows(NamedTuple):
-    """What a file is compared on: inputs of every view (n, ...), the mask (k, n), and whether they are test rows."""
+    """Inputs for the comparison of every view (n, ...), the mask (k, n), and whether they are test rows."""
 
     views: list[Tensor]
     mask: Tensor | None
@@ -47,7 +47,7 @@ class Rows(NamedTuple):
 
 
 class OneView(nn.Module):
-    """Encoder and heads of one view as a module of one tensor."""
+    """Encoder and heads of one view as a module with one input tensor."""
 
     def __init__(self, net: MultiViewNet, l: int) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ def export(
     precision: str = "fp32",
     trust: bool = False,
 ) -> dict[str, Any]:
-    """Write one file per view and `views.json` into the new folder `out`; returns the content of `views.json`.
+    """Write one file per view and `views.json` to the new folder `out`; return the content of `views.json`.
 
     Args:
         run: the folder of a finished run.
@@ -143,7 +143,7 @@ def _write(net: TrainedNet, rows: Rows, folder: Path, format: str, precision: st
 
 
 def _rows(run: Run, net: TrainedNet, *, required: bool) -> Rows:
-    """Test rows of the run, unscaled; where its data cannot be read, rows drawn at random."""
+    """Return unscaled test rows of the run; random rows if its data cannot be read."""
     try:
         data = build_data(run.open(), run)
         split = next(name for name in ("test", "val", "train") if data.num_rows(name) > 1)
@@ -188,7 +188,7 @@ def _write_onnx(module: nn.Module, view: Tensor, file: Path, precision: str) -> 
             from onnxruntime.quantization import quantize_dynamic
 
             model = onnx.load(file)
-            del model.graph.value_info[:]  # shapes of before the weights were transposed, which its inference refuses
+            del model.graph.value_info[:]  # outdated shapes, which shape inference rejects
             quantize_dynamic(model, file)
         session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
     return lambda array: session.run([OUTPUT], {INPUT: array})[0]
@@ -210,7 +210,11 @@ def _write_torch(module: nn.Module, view: Tensor, file: Path) -> Function:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
+<<<<<<< HEAD
     """Suppress messages of the exporters about torchvision and a deprecation within torch."""
+=======
+    """Suppress messages of the exporters about torchvision and about deprecations within torch."""
+>>>>>>> 8c72b6b (Reword data, training and run folders in idiomatic English)
     names = ("torch.onnx._internal.exporter._registration", "root")
     before: Mapping[str, int] = {name: logging.getLogger(name).level for name in names}
     for name in names:

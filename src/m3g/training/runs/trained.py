@@ -1,4 +1,4 @@
-"""A trained network that takes what a user has: some of the views, arrays, texts, paths, a whole table."""
+"""Trained network that accepts user data: some of the views, arrays, texts, paths, a whole table."""
 
 from __future__ import annotations
 
@@ -15,46 +15,47 @@ from m3g.evaluation import Embedded
 from m3g.nets import MultiViewNet
 from m3g.training.runs.given import as_given, is_frame, split_frame
 
-ROWS = 256  # that are embedded at a time
+ROWS = 256  # embedded at a time
 
 
 class TrainedNet(MultiViewNet):
-    """A network with the names of its views and how they are read; `net(views)` gives (k, n, d), `net.embed` more.
+    """Network with the names and preprocessing of its views; `net(views)` returns (k, n, d), `net.embed(views)` more.
 
-    Views are a list of k or a dictionary by their names; None, or a missing name, is an absent view, and so is a row
-    of NaN. Each is a tensor or an array of any type with the samples as they are in the user's files, or, where the
-    run was trained on a table, what its cells would be: texts, paths, a mapping of columns; images may be whole
-    numbers from 0 to 255, or images of PIL. One value (a text, a path, an image, a vector, a dictionary of cells) is a
-    view of one row. The path of a table, or a data frame with its columns, stands for all of its views.
+    Views are a list of k or a dictionary by name; None, an omitted name, or a row of NaN is a missing view. Each view
+    is a
+    tensor or an array of any type with unscaled samples, or, for a run trained on a table, the content of its cells:
+    texts, paths, a mapping of columns; images may be whole numbers from 0 to 255 or PIL images. A single value (a text,
+    a path, an image, a vector, a dictionary of cells) is a view of one row. The path of a table, or a data frame with
+    its columns, provides all of its views.
     """
 
     view_names: list[str]
     view_shapes: list[tuple[int, ...]]
-    inputs: list[dict[str, Any]]  # empty where all views are arrays
+    inputs: list[dict[str, Any]]  # empty if all views are arrays
     description: dict[str, Any]  # the content of model.json
-    scaling: dict[str, Tensor]  # what inputs are scaled by, under the names of model.safetensors
+    scaling: dict[str, Tensor]  # scaling of the inputs, by the names of model.safetensors
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: str | Path, **options: Any) -> TrainedNet:
-        """`m3g.load` under the name that transformers uses; `revision`, `token`, `local_files_only`, `trust`."""
+        """`m3g.load` under its name in transformers; options: `revision`, `token`, `local_files_only`, `trust`."""
         from m3g.training.runs.export import load
 
         return load(pretrained_model_name_or_path, **options)
 
     def save_pretrained(self, save_directory: str | Path) -> None:
-        """Write the network with its current weights into a folder that `m3g.load` reads."""
+        """Write the network with its current weights to a folder that `m3g.load` reads."""
         from m3g.training.runs.hub import save_pretrained
 
         save_pretrained(self, save_directory)
 
     def push_to_hub(self, repo_id: str, **options: Any) -> str:
-        """Upload the network with its current weights; `private`, `token`, `commit_message`; returns the address."""
+        """Upload the network with its current weights; `private`, `token`, `commit_message`; return the address."""
         from m3g.training.runs.hub import push_network
 
         return push_network(self, repo_id, **options)
 
     def forward(self, views: Any) -> Tensor:
-        """Embeddings (k, n, d); those of absent views are zero."""
+        """Return embeddings (k, n, d); those of missing views are zero."""
         if isinstance(views, Tensor) or (isinstance(views, Sequence) and all(isinstance(v, Tensor) for v in views)):
             whole = len(views) == len(self.view_names) or len(self.encoders) == 1
             if whole and not any(view.is_floating_point() and bool(view.isnan().any()) for view in views):
@@ -63,7 +64,7 @@ class TrainedNet(MultiViewNet):
 
     @torch.no_grad()
     def embed(self, views: Any) -> Embedded:
-        """The embeddings of every view, zero where one is missing, and the mask; `.mean` is one vector per object."""
+        """Return the embeddings of every view, zero if missing, and the mask; `.mean` is one vector per object."""
         embeddings, mask = self._embed(views)
         return Embedded(embeddings, mask=mask, view_names=self.view_names)
 
@@ -86,7 +87,7 @@ class TrainedNet(MultiViewNet):
             yield [None if c is None else c.take(index) for c in columns], torch.from_numpy(mask)
 
     def _given(self, views: Any) -> tuple[list[Tensor | None], Tensor]:
-        """k tensors or None, and the mask, of views as a user gives them."""
+        """Return k tensors or None, and the mask, from user input."""
         if is_frame(views):
             views = split_frame(views, self.view_names, self.inputs)
         if isinstance(views, Mapping):
@@ -96,7 +97,7 @@ class TrainedNet(MultiViewNet):
             views = [views.get(name) for name in self.view_names]
         if not isinstance(views, (Sequence, Tensor, np.ndarray)) or len(views) != len(self.view_names):
             got = len(views) if hasattr(views, "__len__") else type(views).__name__
-            raise ValueError(f"views must be {len(self.view_names)}, None for an absent one, got {got}.")
+            raise ValueError(f"views must be {len(self.view_names)}, None for a missing one, got {got}.")
         read = [None if view is None else self._read(view, l) for l, view in enumerate(views)]
         sizes = {name: len(part[0]) for name, part in zip(self.view_names, read) if part is not None}
         if len(set(sizes.values())) != 1:
@@ -134,7 +135,7 @@ class TrainedNet(MultiViewNet):
     def _present(self, views: Sequence[Tensor | None], mask: Tensor) -> tuple[Tensor, Tensor]:
         lonely = (~mask.any(0)).nonzero().flatten().tolist()
         if lonely:
-            raise ValueError(f"views must leave every row at least one that is present, got none in row {lonely[0]}.")
+            raise ValueError(f"every row must have at least one view, got none in row {lonely[0]}.")
         last: Any = self.projectors[0]
         out = torch.zeros(*mask.shape, last.out_features)
         for l, view in enumerate(views):

@@ -1,7 +1,7 @@
-"""Validation of a run's settings, before anything is read or written.
+"""Validation of settings before anything is read or written.
 
-Names of options are checked here, from their declarations (`m3g._catalogue`); the values of options of a data set, an
-encoder or a loss are checked by it, when it is built.
+Names of options are validated against their declarations (`m3g._catalogue`); values of options of a data set, an
+encoder or a loss are validated when it is built.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LOGGERS = ("tensorboard", "csv", "wandb", "mlflow", "trackio", "none")
 
 
 def check(config: Config) -> None:
-    """Refuse settings that cannot work."""
+    """Reject invalid settings."""
     _check_names(config)
     loop, optim = config.loop, config.optim
     for name in ("epochs", "accumulate", "devices", "checkpoint_every", "log_every"):
@@ -58,7 +58,7 @@ def _check_loggers(names: Sequence[str]) -> None:
 
 
 def _check_names(config: Config) -> None:
-    """Refuse losses, data sets, encoders, kinds of views and options that there are not."""
+    """Reject unknown losses, data sets, encoders, kinds of views and options."""
     loss, data = find("loss", config.loss, LOSSES), find("data", config.data, DATA)
     checks.among(f"loss_options of {config.loss}", config.loss_options, loss.options())
     checks.among(f"data_options of {config.data}", config.data_options, data.options())
@@ -79,12 +79,12 @@ def _check_names(config: Config) -> None:
 
 
 def _check_encoder(name: str, encoder: object) -> None:
-    if encoder is not None and not (isinstance(encoder, str) and "." in encoder):  # that is the path of a class
+    if encoder is not None and not (isinstance(encoder, str) and "." in encoder):  # a class path
         checks.one_of(name, encoder, ENCODERS)
 
 
 def _options_of(encoder: str | None) -> list[str] | None:
-    """What an encoder takes; of all that may be the default where none is named, None where only its class knows."""
+    """Return the options of an encoder; of all possible defaults if none is named, None if its class defines them."""
     if encoder is not None and "." in encoder:
         return None
     kinds = [kind for kind in ENCODERS if kind != "transformers"] if encoder is None else [encoder]

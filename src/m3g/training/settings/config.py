@@ -1,4 +1,4 @@
-"""Every setting of a run, with its default: what `m3g train --help` lists and a run's `config.yaml` holds."""
+"""Settings of a run with their defaults, for `m3g train --help` and the `config.yaml` of a run."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from m3g._values import meant
 from m3g.training.settings.check import check
 from m3g.training.settings.plain_yaml import read_yaml
 
-Origin = str | Mapping[str, str]  # the file that settings come from, or the file of each by its dotted name
+Origin = str | Mapping[str, str]  # the file of all settings, or of each by its dotted name
 
 
 @dataclass
 class Heads:
-    """The small networks between the encoders and the loss.
+    """Networks between the encoders and the loss.
 
     Args:
         embedding_size: features d of the space in which the views are compared
-        hidden: units of the hidden layer of each head; None makes a head one linear map
-        predictor: add a prediction head after the projection (usual with a teacher, which has none)
-        bias: where the biases of the last layer of every projection start; None draws them at random. A loss that
-            cannot tell z from -z (gram, pmrl, symile) needs a common one, say 0.5, to align untrained views
+        hidden: units of the hidden layer of each head; None is a linear head
+        predictor: add a prediction head after the projection (common with a teacher, which has none)
+        bias: initial bias of the last layer of every projection; None draws it at random. Losses that are invariant to
+            signs (gram, pmrl, symile) require a common one, such as 0.5, to align untrained views
     """
 
     embedding_size: int = 64
@@ -38,14 +38,14 @@ class Heads:
 
 @dataclass
 class TeacherSettings:
-    """The teacher: a slowly moving average of the network, which sees some of the views instead of it.
+    """Teacher: a moving average of the network that embeds some of the views.
 
     Args:
         enabled: train with a teacher
-        momentum: how slowly the teacher moves at the start of the run; it stops moving at the end
-        student_views: None lets every view in turn come from the teacher and all others from the student
-            (leave one out); a number s lets s views, drawn anew each step, come from the student and the
-            others from the teacher, whose activations need no memory
+        momentum: momentum of the moving average at the start of the run; it increases to 1 at the end
+        student_views: None takes each view in turn from the teacher and all others from the student (leave one out); a
+            number s takes s views, redrawn in each step, from the student and the others from the teacher, whose
+            activations need no memory
     """
 
     enabled: bool = False
@@ -58,17 +58,16 @@ class OptimSettings:
     """AdamW and its schedules; biases and one-dimensional parameters never decay.
 
     Args:
-        learning_rate: the peak, reached after the warm-up
-        min_learning_rate: what the half cosine after the warm-up ends at
-        warmup_epochs: epochs of linear warm-up from 0; if loop.max_steps ends the run early, the same share of its
-            steps
+        learning_rate: peak learning rate, after the warm-up
+        min_learning_rate: final learning rate of the cosine decay
+        warmup_epochs: epochs of linear warm-up from 0; if loop.max_steps limits the run, the same fraction of its steps
         weight_decay: weight decay at the first step
-        end_weight_decay: weight decay at the last step (half a cosine between); None keeps it constant
-        betas: Adam's two memories
-        eps: the floor of Adam's denominator
-        reference_batch: the batch size these values were found with; the scaling rules for Adam and for the
-            teacher's momentum carry them to the batch of this run (all processes and accumulated batches
-            together); None uses them as they are
+        end_weight_decay: weight decay at the last step (cosine schedule); None keeps it constant
+        betas: betas of Adam
+        eps: epsilon of Adam
+        reference_batch: the batch size for which these values were tuned; scaling rules for Adam and for the momentum
+            of the teacher convert them to the batch of this run (all processes and accumulated batches together); None
+            uses them unchanged
     """
 
     learning_rate: float = 2e-3
@@ -87,17 +86,17 @@ class OptimSettings:
 
 @dataclass
 class LoopSettings:
-    """How long, how precise, on what, and how often to save.
+    """Length, precision, hardware and checkpoints of the training.
 
     Args:
         epochs: passes over the training data
-        max_steps: stop after this many optimiser steps, whatever epochs says; None does not stop early
+        max_steps: stop after this number of optimiser steps; None is no limit
         precision: Lightning's name of a precision, e.g. 32-true, bf16-mixed, 16-mixed
-        accumulate: batches whose gradients are added up before each optimiser step
-        chunk_size: rows of a view that are embedded at a time, so that memory holds the activations of these only; they
-            are computed twice, and the loss is still that of the whole batch; None embeds all rows at once
-        clip: largest gradient norm; None does not clip
-        accelerator: cpu, gpu, ...; auto takes the fastest there is
+        accumulate: number of batches whose gradients are accumulated before each optimiser step
+        chunk_size: rows of a view embedded at a time, so that only their activations are in memory; they are computed
+            twice, and the loss is that of the whole batch; None embeds all rows at once
+        clip: maximum gradient norm; None does not clip
+        accelerator: cpu, gpu, ...; auto is the fastest available
         devices: processes on this machine (torchrun sets its own number)
         strategy: auto, ddp, fsdp, ...
         sync_batchnorm: share the statistics of batch normalisation between processes
@@ -126,34 +125,32 @@ class Config:
     """All settings of a run.
 
     Args:
-        data: a data set; `m3g data` lists them
+        data: name of a data set; `m3g data` lists them
         data_options: options of the data set, e.g. --data_options.batch_size 128
-        encoder: an encoder for every view, `m3g encoders` lists them, or the class path of any nn.Module; None takes
-            what suits the kind of each view
+        encoder: encoder of every view, `m3g encoders` lists them, or the class path of any nn.Module; None chooses by
+            the kind of each view
         encoder_options: options of the encoder, e.g. --encoder_options.width 512
-        view: settings of single views, by their names: how one is read (--view.photo.kind image) and its encoder
-            (--view.photo.encoder conv --view.photo.pool 2), the earlier view it shares weights with
-            (--view.de.share en), whether the encoder is frozen (--view.photo.frozen true) and its own peak learning
-            rate (--view.photo.learning_rate 1e-5)
-        shared: one encoder and one projection head for all views, which must then have one shape, instead of
-            one per view; None does what suits the data set
-        loss: a loss; `m3g losses` lists them
+        view: settings of single views by name: how it is read (--view.photo.kind image), its encoder
+            (--view.photo.encoder conv --view.photo.pool 2), the earlier view with which it shares weights
+            (--view.de.share en), whether the encoder is frozen (--view.photo.frozen true) and its peak learning rate
+            (--view.photo.learning_rate 1e-5)
+        shared: one encoder and one projection head for all views, which must have one shape, instead of one per view;
+            None chooses by the data set
+        loss: name of a loss; `m3g losses` lists them
         loss_options: options of the loss, e.g. --loss_options.temperature 0.1
         heads: projection and prediction heads
         teacher: the teacher
         optim: the optimiser
         loop: the training loop
-        views_per_step: how many of the k views are compared at a time; None takes all of them, or with the
-            losses m3g and kl as many as their exact solver, whose cost is n ** k, takes quickly
-        subsets_per_step: of how many random subsets of that size a step takes the mean; None takes as many as
-            are quick
-        view_dropout: leave each entry (a view of a row) out of the loss of a step with this probability, so that the
-            network learns to do without; every row keeps two of its views
-        mismatch: watch for entries that do not belong to their row, and leave them out of the loss; `m3g audit` lists
-            them
-        logger: where metrics, settings and results are recorded: tensorboard, csv, wandb, mlflow, trackio, several of
-            them (--logger csv wandb), or none; metrics.csv and results.json are written in any case
-        seed: fixes every random choice: a run on CPU is repeated bit for bit
+        views_per_step: number of views compared at a time; None is all of them, or with the losses m3g and kl as many
+            as are fast with their exact solver, whose complexity is n ** k
+        subsets_per_step: number of random subsets of that size that a step averages; None is as many as are fast
+        view_dropout: probability of removing each entry (a view of a row) from the loss of a step, so that the network
+            learns to handle missing views; every row keeps two of its views
+        mismatch: detect entries that do not match their row and exclude them from the loss; `m3g audit` lists them
+        logger: experiment trackers: tensorboard, csv, wandb, mlflow, trackio, several of them (--logger csv wandb), or
+            none; metrics.csv and results.json are always written
+        seed: determines all random choices; runs on a CPU are bitwise reproducible
     """
 
     data: str = "multiple-features"
@@ -176,7 +173,7 @@ class Config:
     seed: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values only: what YAML and JSON hold."""
+        """Return the settings as plain values for YAML and JSON."""
         content = dataclasses.asdict(self)
         content["optim"]["betas"] = list(self.optim.betas)
         return content
@@ -186,9 +183,9 @@ class Config:
 
     @classmethod
     def from_dict(cls, content: object, *, origin: Origin = "") -> Config:
-        """The validated settings in a plain dictionary; a missing name takes its default.
+        """Return the validated settings of a plain dictionary; a missing name has its default.
 
-        This is the only validation of settings that come from a file or a command line.
+        This is the only validation of settings from files and command lines.
         """
         _refuse_classes(content, origin)
         config: Config = _build(cls, content, origin)
@@ -197,12 +194,12 @@ class Config:
 
     @classmethod
     def read(cls, path: str | Path) -> Config:
-        """The settings in a YAML file."""
+        """Read the settings of a YAML file."""
         return cls.from_dict(read_yaml(path), origin=str(path))
 
 
 def flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings under names with points.
+    """Flatten nested settings to dotted names.
 
     Example:
         >>> flat({"loop": {"epochs": 3}, "seed": 0})
@@ -237,14 +234,14 @@ def _build(kind: type, content: object, origin: Origin, group: str = "") -> Any:
 
 
 def _file(origin: Origin, path: str) -> str:
-    """The beginning of a message about a setting: the file that it comes from, if it comes from one."""
+    """Return the prefix of a message about a setting: the file from which it was read, if any."""
     if isinstance(origin, Mapping):
         origin = next((file for name, file in origin.items() if f"{name}.".startswith(f"{path}.")), "")
     return f"{origin}: " if origin else ""
 
 
 def _refuse_classes(content: object, origin: Origin, path: str = "") -> None:
-    """Refuse `class_path` anywhere: the one setting that may name a class is `encoder`, under the rules of --trust."""
+    """Reject `class_path` anywhere: only `encoder` may name a class, subject to --trust."""
     if isinstance(content, Mapping):
         if "class_path" in content:
             what = _file(origin, path.rstrip(".")).removesuffix(": ") or "settings"

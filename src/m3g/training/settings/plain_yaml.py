@@ -1,4 +1,4 @@
-"""YAML of plain values only: numbers, words, lists and mappings, as settings are made of."""
+"""YAML of plain values: numbers, words, lists and mappings."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 import yaml
 
-DEEPEST = 20  # levels of lists and mappings in a file of settings
+DEEPEST = 20  # levels of lists and mappings in a settings file
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML takes 1e-3 for a word, as YAML 1.1 does; here it is a number."""
+    """Loader that parses 1e-3 as a number, unlike YAML 1.1."""
 
 
 _Loader.add_implicit_resolver(
@@ -21,7 +21,7 @@ _Loader.add_implicit_resolver(
 
 
 def read_yaml(path: str | Path) -> Any:
-    """The content of a YAML file: plain values only."""
+    """Read a YAML file of plain values."""
     try:
         return plain_yaml(Path(path).read_text(encoding="utf-8"))
     except (yaml.YAMLError, ValueError) as error:
@@ -29,12 +29,12 @@ def read_yaml(path: str | Path) -> Any:
 
 
 def plain_yaml(text: str) -> Any:
-    """A value in YAML: numbers, words, lists and mappings, not nested deeper than settings ever are."""
+    """Parse a plain value in YAML: numbers, words, lists and mappings of limited depth."""
     depth = 0
     for event in yaml.parse(text, _Loader):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > DEEPEST:
             raise ValueError(f"it is nested more than {DEEPEST} levels deep")
-        if isinstance(event, yaml.AliasEvent):  # a few lines of them can stand for billions of values
+        if isinstance(event, yaml.AliasEvent):  # a few lines of aliases can expand to billions of values
             raise ValueError("it has an alias (*name): write the value out")
     return yaml.load(text, _Loader)

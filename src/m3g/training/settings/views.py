@@ -1,4 +1,4 @@
-"""What the setting `view` says of single views: how each is read, and which encoder it has."""
+"""Settings of single views: how each is read, and its encoder."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from m3g.nets.layout import image_shape
 from m3g.nets.processors import processor_of
 from m3g.training.settings.config import Config
 
-SHOWN = 8  # columns of a view that are listed
-LARGEST_FOR_CONV = 64  # pixels; a convolutional network sees too little of larger images
+SHOWN = 8  # number of listed columns of a view
+LARGEST_FOR_CONV = 64  # pixels; the receptive field is too small for larger images
 
 
 def reading(config: Config) -> dict[str, Any]:
-    """How views are read, as options of a table: under `view` per view, under `processor` where nothing is said."""
+    """Return how views are read, as options of a table: per view under `view`, and the default under `processor`."""
     usual = _processor(config, {})
     view = {
         name: {
@@ -31,7 +31,7 @@ def reading(config: Config) -> dict[str, Any]:
 
 
 def _processor(config: Config, options: Mapping[str, Any]) -> dict[str, Any]:
-    """What the pretrained model of a view with these settings asks of its inputs; empty where it has none."""
+    """Return the preprocessing of the pretrained model of a view with these settings; empty if it has none."""
     if "share" in options:
         options = config.view.get(options["share"], {})
     own = "encoder" in options
@@ -43,14 +43,14 @@ def _processor(config: Config, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def kinds(data: ViewsData) -> list[str]:
-    """What every view is: as the data set says, or by its shape an image or a vector."""
+    """Return the kind of every view: from the data set, or image or vector by its shape."""
     if data.view_kinds is not None:
         return data.view_kinds
     return ["vector" if image_shape(shape) is None else "image" for shape in data.view_shapes]
 
 
 def default_encoder(kind: str, shape: Sequence[int]) -> str:
-    """The encoder that suits a kind of view.
+    """Return the default encoder of a kind of view.
 
     Example:
         >>> [default_encoder("image", (3, side, side)) for side in (32, 224)], default_encoder("text", (128,))
@@ -62,7 +62,7 @@ def default_encoder(kind: str, shape: Sequence[int]) -> str:
 
 
 def settled(config: Config, data: ViewsData) -> Config:
-    """The settings with what they leave to the data set filled in."""
+    """Return the settings with defaults that depend on the data set."""
     for name in config.view:
         if name not in data.view_names:
             known = data.view_names
@@ -90,7 +90,7 @@ def settled(config: Config, data: ViewsData) -> Config:
 
 
 def described(config: Config, data: ViewsData, *, columns: bool = False) -> list[str]:
-    """A line per view, of settled settings: name, kind, shape, encoder, and its columns where it has several."""
+    """Return a line per view: name, kind, shape, encoder, and its columns if there are several."""
     width = max(map(len, data.view_names))
     lines = []
     for l, (name, kind, shape) in enumerate(zip(data.view_names, kinds(data), data.view_shapes)):
@@ -110,7 +110,7 @@ def _encoder_of(config: Config, name: str) -> str:
 
 
 def encoder_spec(config: Config, data_names: Sequence[str], rates: Sequence[int | None]) -> Any:
-    """What `m3g.nets.build_net` takes as `encoder`, of settled settings: one description, or one per view."""
+    """Return the `encoder` argument of `m3g.nets.build_net`: one description, or one per view."""
     if not any(_of_the_network(options) for options in config.view.values()):
         assert config.encoder is not None
         return _spec(config.encoder, config.encoder_options, rates[0] if rates else None)
@@ -121,7 +121,7 @@ def encoder_spec(config: Config, data_names: Sequence[str], rates: Sequence[int 
         _check_training(name, spec, list(data_names))
         if "share" in spec:
             if options or len(spec) > 1:
-                raise ValueError(f"view.{name} must have nothing beside share but how it is read, got more.")
+                raise ValueError(f"view.{name} must have no encoder options besides share, got more.")
             specs.append({"share": list(data_names).index(spec["share"])})
             continue
         try:
