@@ -1,8 +1,8 @@
-"""The optimal coupling itself: solve, look at marginals, and join only some of the views.
+"""Solve for the optimal coupling, read its marginals, and use a graph of views.
 
-Three noisy views of the same points, each in an order of its own. Which row of view 1 belongs to which row of view 0?
-The pair marginals of the coupling answer, and no tensor of n^k entries is ever built. Where the cost joins only some
-pairs of views, here a chain of five, the work grows with the pairs and not with the n^5 tuples.
+Three noisy views of the same points, each in a different order: which row of view 1 belongs to which row of view 0? The
+pair marginals of the coupling give the answer, without a tensor of n^k entries. If the cost has edges between only some
+pairs of views, here a chain of five, the complexity depends on the edges and not on the n^5 tuples.
 
     python examples/coupling.py
 """
@@ -16,7 +16,7 @@ import m3g
 
 
 def shuffled_views(k: int, n: int, noise: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """Unit vectors (k, n, d) whose rows are shuffled in each view, and the orders (k, n) they are in."""
+    """Return unit vectors (k, n, d) whose rows are shuffled in each view, and the orders (k, n)."""
     generator = torch.Generator().manual_seed(0)
     objects = torch.randn(n, 16, generator=generator)
     orders = torch.stack([torch.randperm(n, generator=generator) for _ in range(k)])
@@ -25,7 +25,7 @@ def shuffled_views(k: int, n: int, noise: float) -> tuple[torch.Tensor, torch.Te
 
 
 def found(solution: m3g.Solution, orders: torch.Tensor, l: int, m: int) -> str:
-    """How often the most likely partner, in view m, of a row of view l is the same object."""
+    """Return how often the most likely partner in view m of a row of view l is the same object."""
     partner = solution.pair_marginal(l, m).argmax(1)
     return f"{(orders[m][partner] == orders[l]).float().mean():4.0%} of view {l} found in view {m}"
 

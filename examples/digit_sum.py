@@ -1,8 +1,8 @@
 """Three views of which any two are independent: pairwise costs learn nothing, the product of all three does.
 
 View 1 is a handwritten digit a, view 2 another handwritten digit b, view 3 a third one that shows (a + b) mod 10; each
-in another feature set of the digits that ship with the package. After training without labels, a and b are given and
-the nearest point of view 3 is searched: does it show the sum?
+in a different feature set of the embedded digits. After training without labels, the nearest point of view 3 is
+retrieved from a and b. The score is how often it shows the sum.
 
     python examples/digit_sum.py
 """
@@ -26,7 +26,7 @@ LOSSES = {
 
 
 class Digits:
-    """Triples (a, b, a + b) of different digits, drawn anew for every batch."""
+    """Triples (a, b, a + b) of different digits, redrawn for every batch."""
 
     def __init__(self, split: str) -> None:
         rows = MultipleFeatures(views=FEATURES).datasets[split]
@@ -34,7 +34,7 @@ class Digits:
         self.by_digit = [(self.labels == digit).nonzero().flatten() for digit in range(10)]
 
     def draw(self, n: int) -> tuple[list[torch.Tensor], torch.Tensor]:
-        """Three views (n, d_l), and the digit that the third one shows."""
+        """Return three views (n, d_l), and the digit that the third one shows."""
         first, second = torch.randint(len(self.labels), (2, n))
         total = (self.labels[first] + self.labels[second]) % 10
         third = torch.stack([rows[torch.randint(len(rows), ())] for rows in map(self.by_digit.__getitem__, total)])
@@ -60,7 +60,7 @@ def train(loss: ViewLoss, digits: Digits, *, steps: int, n: int = 32) -> nn.Modu
 
 @torch.no_grad()
 def found(networks: nn.ModuleList, cost: m3g.costs.Cost, digits: Digits, n: int = 400) -> float:
-    """How often the best candidate of view 3, by the cost's own query of views 1 and 2, shows the sum."""
+    """Return how often the best candidate of view 3, by the query of the cost from views 1 and 2, shows the sum."""
     torch.manual_seed(1)
     views, total = digits.draw(n)
     points = nn.functional.normalize(torch.stack([net(view) for net, view in zip(networks, views)]), dim=-1)

@@ -1,8 +1,8 @@
-"""Points in the plane, moved by the matching gap alone, until the true matching is the best one.
+"""Points in the plane that descend the matching gap until the true matching is the best one.
 
-n objects are seen in k = 3 views, as free points without any network. Gradient descent on the matching gap moves them.
-The picture shows the start, the way and the end: a colour is an object, a shape is a view, coloured triangles are the
-true matching, grey lines the best polymatching that the solver finds.
+Gradient descent on the matching gap moves the points of n objects in k = 3 views, without a network. The figure shows
+the start, the middle and the end: colours are objects, shapes are views, coloured triangles are the true matching, grey
+lines the best polymatching.
 
     python examples/free_points.py --n 5 --out demo/free_points.png
 """
@@ -21,7 +21,7 @@ SHAPES = "os^"
 
 
 def best_tuples(points: torch.Tensor) -> torch.Tensor:
-    """The tuples (s, k) in the support of the best polymatching without entropy."""
+    """Return the tuples (s, k) in the support of the best polymatching without entropy."""
     coupling = m3g.solve(COST(points), epsilon=0.0, solver="linear-program").coupling()
     return (coupling > 1e-6).nonzero()
 
@@ -31,7 +31,7 @@ def is_true(tuples: torch.Tensor) -> bool:
 
 
 def descend(points: torch.Tensor, *, epsilon: float, steps: int, rate: float) -> list[tuple[int, float, torch.Tensor]]:
-    """(step, gap, points) of every step, the start included."""
+    """Return (step, gap, points) of every step, including the start."""
     points = points.clone().requires_grad_()
     optimizer = torch.optim.Adam([points], lr=rate)
     history = []
@@ -70,7 +70,7 @@ def main() -> None:
     parser.add_argument("--n", type=int, default=4, help="objects")
     parser.add_argument("--epsilon", type=float, default=0.05, help="strength of the entropy")
     parser.add_argument("--steps", type=int, default=60, help="steps of gradient descent")
-    parser.add_argument("--seed", type=int, default=0, help="decides where the points start")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the initial points")
     parser.add_argument("--out", type=Path, default=Path("demo/free_points.png"), help="the picture")
     args = parser.parse_args()
 
@@ -80,7 +80,7 @@ def main() -> None:
     for step, gap, _ in history[:: max(1, args.steps // 10)]:
         print(f"step {step:4d}   gap {gap:.5f}")
     if reached > args.steps:
-        raise SystemExit(f"the true matching is not the best one after {args.steps} steps: take more")
+        raise SystemExit(f"the true matching is not the best one after {args.steps} steps: use more")
     print(f"the true matching is the best one from step {reached} on")
     draw([history[0], history[reached // 2], history[-1]], args.out)
     print(f"picture   {args.out}")

@@ -1,7 +1,7 @@
-"""Objects that lack some of their views: say which with a mask, and lose nothing of the rest.
+"""Train with missing views: a mask makes incomplete objects usable.
 
-Two trainings from the same start on the same data, in which half of the entries is missing at random. One keeps
-the objects that have every view; the other keeps all and passes the mask.
+Two trainings from the same start on the same data, in which half of the entries are missing at random. One uses only
+complete objects; the other uses all objects and passes the mask.
 
     python examples/missing_views.py
 """
@@ -18,14 +18,14 @@ K, WIDTH = 4, 16
 
 
 def make_views(n: int, generator: torch.Generator) -> torch.Tensor:
-    """(k, n, width): each view is another fixed rotation of a hidden vector, with noise."""
+    """Return (k, n, width): each view is a different fixed rotation of a hidden vector, with noise."""
     rotations, _ = torch.linalg.qr(torch.randn(K, WIDTH, WIDTH, generator=torch.Generator().manual_seed(1)))
     hidden = torch.randn(n, WIDTH, generator=generator)
     return hidden @ rotations + 0.3 * torch.randn(K, n, WIDTH, generator=generator)
 
 
 def make_mask(n: int, share: float, generator: torch.Generator) -> torch.Tensor:
-    """bool (k, n), true where a view is there; every object keeps at least one."""
+    """Return bool (k, n), true where a view is present; every object keeps at least one."""
     mask = torch.rand(K, n, generator=generator) >= share
     mask[0] |= ~mask.any(0)
     return mask
@@ -38,7 +38,7 @@ def train(views: torch.Tensor, mask: torch.Tensor, *, steps: int, batch_size: in
     loss = m3g.M3GLoss(epsilon=0.05)
     for _ in range(steps):
         rows = torch.randperm(views.shape[1])[:batch_size]
-        # What stands at an absent entry changes neither the loss nor a gradient, not even NaN.
+        # Values at missing entries, including NaN, affect neither the loss nor the gradient.
         gap = loss(embed(networks, views[:, rows]), mask=mask[:, rows])
         optimizer.zero_grad()
         gap.backward()
@@ -53,7 +53,7 @@ def embed(networks: nn.ModuleList, views: torch.Tensor) -> torch.Tensor:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--n", type=int, default=200, help="objects")
-    parser.add_argument("--missing", type=float, default=0.5, help="share of the entries that is missing")
+    parser.add_argument("--missing", type=float, default=0.5, help="fraction of missing entries")
     parser.add_argument("--steps", type=int, default=200)
     args = parser.parse_args()
 

@@ -1,7 +1,6 @@
-"""The loss in a training loop of one's own: three views of handwritten digits, three networks, plain PyTorch.
+"""Custom training loop: three views of handwritten digits, three networks, plain PyTorch.
 
-Row i of every view is the same digit; labels are never used. After training, a digit seen in one view is looked up
-among the others seen in another view.
+Row i of every view is the same digit; labels are not used. The score is R@1 between views.
 
     python examples/own_loop.py --epochs 5
 """
@@ -18,7 +17,7 @@ from m3g.evaluation import retrieval
 
 
 class Networks(nn.Module):
-    """One small network per view; all of them end in the same space."""
+    """One small network per view, all with the same output space."""
 
     def __init__(self, widths: list[int], out_features: int = 32):
         super().__init__()
@@ -31,7 +30,7 @@ class Networks(nn.Module):
 
 
 def found_first(networks: Networks, views: list[torch.Tensor]) -> float:
-    """How often the nearest neighbour in another view is the same object, over all pairs of views."""
+    """Return how often the nearest neighbour in another view is the same object, over all pairs of views."""
     with torch.no_grad():
         recall = retrieval(networks(views)).recall[1]  # (k, k), one on the diagonal
     return float(recall[~torch.eye(len(recall), dtype=torch.bool)].mean())

@@ -1,13 +1,13 @@
-"""The gap of a batch that is shared by two processes equals that of one process with the whole batch.
+"""The gap of a batch distributed over two processes equals that of one process with the whole batch.
 
-With `gather=True` the loss collects the views of all processes; each then differentiates its own part.
+With `gather=True` the loss gathers the views of all processes; each process then differentiates its own part.
 
     torchrun --standalone --nproc-per-node 2 examples/several_processes.py
 """
 
 import torch
 import torch.distributed as dist
-import torch.distributed.nn.functional  # before there is a group, which its default arguments would keep alive
+import torch.distributed.nn.functional  # before the group exists, which its default arguments would keep alive
 from torch.nn.parallel import DistributedDataParallel
 
 import m3g
@@ -37,7 +37,7 @@ def compare() -> None:
     whole.backward()
 
     shared = DistributedDataParallel(Model(gather=True))
-    gap = shared(views.chunk(world, dim=1)[rank])  # each process has its share of the objects
+    gap = shared(views.chunk(world, dim=1)[rank])  # each process has a part of the objects
     gap.backward()
 
     if rank == 0:

@@ -2,14 +2,14 @@ r"""
 1. The cost of a tuple
 ======================
 
-Six objects are seen in three views. A view of an object is a unit vector, here in the plane; a colour is an object, a
-shape a view. A **cost** says how badly a tuple fits together, one point taken from each view. The default is the
+Six objects are observed in three views. A view of an object is a unit vector, here in the plane; colours are objects,
+shapes are views. A **cost** measures how badly a tuple, one point of each view, fits together. The default is the
 *circular variance*: one minus the squared length of the mean of the tuple's vectors,
 
 .. math:: c(z_1, \dots, z_k) = 1 - \Bigl\lvert \tfrac1k \sum_l z_l \Bigr\rvert^2 .
 
-Vectors that agree have a long mean (bold arrow) and a cost near 0; vectors that point in all directions cancel, and
-cost almost 1.
+Vectors that agree have a long mean (bold arrow) and a cost near 0; vectors that point in all directions cancel and have
+a cost near 1.
 """
 
 import matplotlib.pyplot as plt
@@ -39,10 +39,9 @@ axes[2].hist(costs.flatten(), bins=24, color="0.8", label=f"all {n**k} tuples")
 for i in range(n):
     axes[2].axvline(true[i], color=f"C{i}", lw=2)
 axes[2].plot([], color="C0", lw=2, label="the true tuples (i, i, i)")
-axes[2].set(xlabel="cost", ylabel="tuples", title="the truth should be cheap")
+axes[2].set(xlabel="cost", ylabel="tuples", title="true tuples should be cheap")
 axes[2].legend()
 
 # %%
-# The **true matching** takes the tuples :math:`(i, i, i)`. A **polymatching** may take any tuples, as long as every
-# point is used as much as every other. The loss compares the two, so it needs the best polymatching among :math:`n^k`
-# tuples.
+# The **true matching** consists of the tuples :math:`(i, i, i)`. A **polymatching** may use any tuples, as long as all
+# points have the same mass. The loss compares the two, so it requires the best polymatching among :math:`n^k` tuples.

@@ -2,13 +2,12 @@ r"""
 2. The kernel factors over pairs
 ================================
 
-A best polymatching that is smoothed by entropy, with strength :math:`\varepsilon`, is built on the kernel
-:math:`e^{-C/\varepsilon}`, a tensor of :math:`n^k` numbers. But on unit vectors the circular variance is a sum over
-pairs of views,
+The best polymatching with entropy of strength :math:`\varepsilon` is built on the kernel :math:`e^{-C/\varepsilon}`, a
+tensor of :math:`n^k` numbers. On unit vectors the circular variance is a sum over pairs of views,
 
 .. math:: 1 - \Bigl\lvert \tfrac1k \sum_l z_l \Bigr\rvert^2 = \tfrac{1}{k^2} \sum_{l<m} \lvert z_l - z_m \rvert^2 ,
 
-and the exponential of a sum is a product: three matrices say everything that the tensor of three axes says.
+and the exponential of a sum is a product: three matrices contain the same information as the tensor.
 """
 
 import matplotlib.pyplot as plt
@@ -41,7 +40,7 @@ axes[3].loglog(tensor.flatten(), product.flatten(), ".", ms=3)
 axes[3].set(title=f"all {n**k} entries", xlabel=r"$e^{-C/\varepsilon}$", ylabel=r"$K_{12} K_{13} K_{23}$")
 
 # %%
-# The matrices have :math:`\tfrac{k(k-1)}{2} n^2` entries in place of :math:`n^k`:
+# The matrices have :math:`\tfrac{k(k-1)}{2} n^2` entries instead of :math:`n^k`:
 
 for k, n in [(3, 64), (4, 64), (6, 64)]:
-    print(f"k = {k}, n = {n}: {k * (k - 1) // 2 * n**2:7,} numbers in place of {n**k:15,}")
+    print(f"k = {k}, n = {n}: {k * (k - 1) // 2 * n**2:7,} numbers instead of {n**k:15,}")

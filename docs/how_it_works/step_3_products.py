@@ -1,15 +1,15 @@
 r"""
-3. Matrix products add up the tuples
-====================================
+3. Matrix products sum over tuples
+==================================
 
 A coupling of three views is
-:math:`P[i, j, h] = u_1[i]\, u_2[j]\, u_3[h]\; K_{12}[i, j]\, K_{13}[i, h]\, K_{23}[j, h]`. What a solver asks for are
-its **marginals**, and to sum over the points :math:`h` of the third view is a matrix product:
+:math:`P[i, j, h] = u_1[i]\, u_2[j]\, u_3[h]\; K_{12}[i, j]\, K_{13}[i, h]\, K_{23}[j, h]`. A solver requires its
+**marginals**, and the sum over the points :math:`h` of the third view is a matrix product:
 
 .. math:: P_{12} = (u_1 u_2^\top) \circ K_{12} \circ \bigl( K_{13} \operatorname{diag}(u_3)\, K_{23}^\top \bigr).
 
-So all :math:`n^3` tuples are added up by the operation that computers are best at, and nothing larger than
-:math:`n \times n` is held. More views go the same way, in groups (:doc:`/mathematics`).
+All :math:`n^3` tuples are thus summed by the operation for which hardware is optimised, and no intermediate is larger
+than :math:`n \times n`. More views are contracted in the same way, in groups (:doc:`/mathematics`).
 """
 
 import matplotlib.pyplot as plt
@@ -41,8 +41,8 @@ for axis, sign, (name, matrix) in zip(axes, ["@", "=", "∘", "=", ""], parts.it
     axis.text(1.12, 0.5, sign, transform=axis.transAxes, fontsize=20, ha="center", va="center")
 
 # %%
-# In the last matrix the diagonal is stronger than in :math:`K_{12}` alone: pairs that both fit the third view are
-# confirmed by it. This is what a loss of all views at once sees, and a loss of one pair does not.
+# In the last matrix the diagonal is stronger than in :math:`K_{12}` alone: the third view confirms pairs that both fit
+# it. A loss of all views uses this information; a loss of one pair cannot.
 
 for name, matrix in ("K12", K12), ("P12", marginal):
     print(f"{name}: {matrix.trace() / matrix.sum():.0%} of the mass on the true pairs")

@@ -3,9 +3,9 @@ r"""
 =================================
 
 The scalings :math:`u_l = e^{f_l/\varepsilon}` must make every marginal uniform. Sinkhorn's algorithm, which the paper
-uses, mends one view after the other; a small :math:`\varepsilon` makes it slow. The pair marginals of step 3 are, up
-to a factor, also the **Hessian** of the problem that the potentials :math:`f` maximise: one :math:`kn \times kn` matrix
-(right). A Newton step solves a linear system with it and mends all views together.
+uses, corrects one view after the other and is slow for a small :math:`\varepsilon`. Up to a factor, the
+pair marginals of step 3 are also the **Hessian** of the dual problem: one :math:`kn \times kn` matrix (right). A Newton
+step solves a linear system with it and corrects all views together.
 """
 
 import matplotlib.pyplot as plt
@@ -20,7 +20,7 @@ problem = m3g.CircularVariance()(views)
 
 
 def errors(solver, steps, epsilon):
-    """The error of the marginals after each number of steps, where it is still above the precision of the numbers."""
+    """Return the error of the marginals after each number of steps, while it is above the numerical precision."""
     found = [m3g.solve(problem, epsilon=epsilon, solver=solver(fixed_steps=s), tol=1e-9).error.item() for s in steps]
     return [error for error in found if error > 1e-12]
 
@@ -45,5 +45,5 @@ right.imshow(torch.cat([torch.cat(row, 1) for row in rows]).sqrt().numpy(), cmap
 right.set(title=r"the Newton matrix: diag($m_l$) and $P_{lm}$", xticks=[], yticks=[])
 
 # %%
-# A sweep of Sinkhorn and a Newton step are not the same amount of work: for times, see :doc:`/results/speed`.
-# Wherever a step would overshoot, it is shortened; :doc:`/mathematics` tells how.
+# A Sinkhorn sweep and a Newton step differ in cost: for times, see :doc:`/results/speed`. Steps that overshoot are
+# shortened; see :doc:`/mathematics`.

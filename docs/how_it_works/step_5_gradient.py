@@ -1,11 +1,11 @@
 r"""
-5. The gradient is truth minus best
-===================================
+5. The gradient is the true matching minus the best
+===================================================
 
-The loss is the gap between the cost of the true matching :math:`J` and that of the best polymatching :math:`P^\star`,
-entropy included. Because :math:`P^\star` is optimal, nothing needs to be differentiated through the solver (Danskin's
-theorem): the derivative with respect to the cost is :math:`J - P^\star`, and for a cost by pairs only the pair
-marginals are needed, which the last Newton step has computed.
+The loss is the cost of the true matching :math:`J` minus that of the best polymatching :math:`P^\star`, including
+entropy. Because :math:`P^\star` is optimal, nothing is differentiated through the solver (Danskin's theorem): the
+derivative with respect to the cost is :math:`J - P^\star`. For a pairwise cost only pair marginals are needed, which
+the last Newton step has already computed.
 """
 
 import matplotlib.pyplot as plt
@@ -34,6 +34,6 @@ axes[3].set(title=f"where descent moves them (gap {gap:.3f})", aspect="equal", x
 axes[3].margins(0.2)
 
 # %%
-# Blue entries are true pairs that should fit better, red ones are wrong pairs that fit too well. Points that are
-# matched rightly hardly move: the loss asks that no rearrangement is better than the truth, and not that the views of
-# an object coincide. :doc:`/flow` shows the whole descent.
+# Blue entries are true pairs that should fit better, red ones are wrong pairs that fit too well. Correctly matched
+# points hardly move: the loss requires that no rearrangement is better than the true matching, not that the views of an
+# object coincide. :doc:`/flow` shows the whole descent.

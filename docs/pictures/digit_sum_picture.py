@@ -1,6 +1,6 @@
-"""Draws digit_sum.png: python docs/pictures/digit_sum_picture.py
+"""Draw digit_sum.png: python docs/pictures/digit_sum_picture.py
 
-The training of examples/digit_sum.py with three losses: which digit the third view found shows, for every true sum.
+Trains examples/digit_sum.py with three losses and plots the retrieved digit of the third view against the true sum.
 """
 
 import runpy
@@ -15,7 +15,7 @@ TITLES = {"m3g, cv": "circular variance (pairs)", "m3g, product": "product", "m3
 
 
 def table(name: str) -> torch.Tensor:
-    """Part of the queries of each true sum (rows) that find each digit (columns)."""
+    """Return the fraction of the queries of each true sum (rows) that retrieve each digit (columns)."""
     loss = example["LOSSES"][name]()
     networks = example["train"](loss, example["Digits"]("train"), steps=1000)
     torch.manual_seed(1)

@@ -1,7 +1,7 @@
-"""Draws sampled.png: python docs/pictures/sampled_picture.py
+"""Draw sampled.png: python docs/pictures/sampled_picture.py
 
-Left, where the samples are, for three views of six objects in the plane: the sums of true tuples, and samples g around
-sums of tuples drawn from the coupling. Right, the error of the gradient for the two forms of the kernel, by epsilon.
+Left: samples for three views of six objects in the plane: the sums of true tuples, and samples g around sums of tuples
+drawn from the coupling. Right: the error of the gradient for the two forms of the kernel, by epsilon.
 """
 
 import warnings

@@ -127,7 +127,7 @@ def test_a_loaded_network_takes_what_a_user_has(trained, tmp_path):
         ({}, "at least one of them present"),
         ({"vector": np.zeros((2, 4)), "caption": ["a"]}, "views must have the same rows"),
         ([None] * 3, "views must be 5, None for a missing one, got 3"),
-        ({"caption": [None, "a"]}, "at least one that is present, got none in row 0"),
+        ({"caption": [None, "a"]}, "every row must have at least one view, got none in row 0"),
     ):
         with pytest.raises(ValueError, match=message):
             net.embed(wrong)

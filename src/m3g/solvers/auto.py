@@ -1,4 +1,4 @@
-"""Choosing a solver, and saying beforehand what a solve costs."""
+"""Choice of a solver, and prediction of its operations and memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from m3g.solvers.solution import Solution
 
 @dataclass(frozen=True)
 class Workload:
-    """What a solver needs: `flops` of one step (sweep or contraction) and `bytes` of working memory."""
+    """Resources of a solver: `flops` of one step (sweep or contraction) and `bytes` of working memory."""
 
     solver: str
     flops: float
@@ -31,11 +31,11 @@ class Workload:
 
 
 def workload(problem: Problem, *, solver: str = "auto") -> Workload:
-    """Operations of a step and bytes of memory that a solver would take, without solving.
+    """Predict the operations of a step and the memory of a solver, without solving.
 
     Args:
         problem: a cost applied to views.
-        solver: "factored", "dense", "sinkhorn", "sampled" (at its default rank), or "auto" for the one it takes.
+        solver: "factored", "dense", "sinkhorn", "sampled" (at its default rank), or "auto" for its choice.
 
     Example:
         >>> import torch, m3g
@@ -54,7 +54,7 @@ def workload(problem: Problem, *, solver: str = "auto") -> Workload:
 
 def _dense(problem: Problem) -> tuple[float, float]:
     tuples = float(problem.num_tuples)
-    # Per entry: four multiply-adds of a Newton step, and an exponential (counted as ten), which many steps do without.
+    # Per entry: four multiply-adds of a Newton step, and an exponential (counted as ten), which many steps do not need.
     return 18 * tuples, 2 * tuples * problem.dtype.itemsize
 
 
@@ -97,20 +97,20 @@ _NEEDS = {"dense": _dense, "factored": _factored, "sampled": _sampled, "sinkhorn
 
 
 class EstimatedWarning(UserWarning):
-    """solver="auto" took the sampled solver, because the exact one was past its budget."""
+    """solver="auto" selected the sampled solver, because the exact one exceeds its budget."""
 
 
 @dataclass(frozen=True)
 class Auto(Solver):
-    """Takes "factored" for every cost that is a sum over pairs of views, "dense" for the others.
+    """Automatic choice: "factored" for costs that are sums over pairs of views, "dense" for the others.
 
-    Where these would be past their budget of memory or operations, "sampled" takes over, with a warning, for all named
-    costs and their sums, but for sums over few pairs of views.
+    If these exceed their budget of memory or operations, "sampled" is used, with a warning, for all named costs and
+    their sums, except for sums over few pairs of views.
 
     Args:
-        seed, generator: those of `Sampled`, where it takes over.
-        max_flops: operations of one step past which a solve is left to sampling; it then takes longer than ten seconds
-            on a laptop.
+        seed, generator: those of `Sampled`, if it is used.
+        max_flops: operations of one step beyond which sampling is used; a solve then takes longer than ten seconds on a
+            laptop.
         few_tuples: problems of fewer tuples are always solved exactly.
     """
 
@@ -122,7 +122,7 @@ class Auto(Solver):
     name = "auto"
 
     def __post_init__(self) -> None:
-        Sampled(seed=self.seed, generator=self.generator)  # which refuses both
+        Sampled(seed=self.seed, generator=self.generator)  # raises if both are given
         _checks.positive("max_flops", self.max_flops)
         _checks.positive_int("few_tuples", self.few_tuples)
 
@@ -144,12 +144,12 @@ class Auto(Solver):
             try:
                 return solver.solve(problem, epsilon=epsilon, tol=tol, weights=weights)
             except RangeError:
-                # An estimate is better than the end of a training.
+                # An estimate is better than an aborted training.
                 if not _can_be_sampled(problem):
                     raise
-        # Warned from one line with one text per shape: Python's default filter shows it once.
+        # One line and one text per shape, so that Python's default filter shows the warning once.
         warnings.warn(
-            f"solving {' x '.join(map(str, problem.sizes))} tuples exactly is past the budget: solver='auto' estimates "
+            f"solving {' x '.join(map(str, problem.sizes))} tuples exactly exceeds the budget: solver='auto' estimates "
             "the solution by sampling, see Solution.standard_error; solver='sampled' does so without this warning.",
             EstimatedWarning,
             stacklevel=2,
@@ -159,5 +159,5 @@ class Auto(Solver):
 
 
 def _can_be_sampled(problem: Problem) -> bool:
-    """On a graph with missing edges an exact solve is cheap; costs of no known form cannot be sampled."""
+    """Return whether a problem can be sampled and is not cheap to solve exactly, as on a graph with missing edges."""
     return problem.kernel_form is not None and (problem.complete or not problem.by_pairs)

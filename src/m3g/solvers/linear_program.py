@@ -1,4 +1,4 @@
-"""epsilon = 0: the best polymatching itself, by assignment (k = 2) or linear programming (k >= 3)."""
+"""The best polymatching without entropy (epsilon = 0), by assignment (k = 2) or linear programming (k >= 3)."""
 
 from __future__ import annotations
 
@@ -19,13 +19,22 @@ from m3g.solvers.solution import Solution
 
 @dataclass(frozen=True)
 class LinearProgram(Solver):
-    r"""The best polymatching itself, :math:`\min_P \langle P, C\rangle` without entropy, on the CPU in float64.
+    r"""Unregularised solver, :math:`\min_P \langle P, C\rangle`, on the CPU in float64.
 
-    Two views with uniform weights are an assignment problem; everything else is a linear programme of n^k unknowns
-    given to HiGHS, so small problems only.
+    Two views with uniform weights are an assignment problem, O(n³). All other problems are linear programmes with n^k
+    unknowns and Σ n_l constraints for HiGHS, and must be small.
 
     Args:
-        max_tuples: the largest n^k that is tried by linear programming.
+        max_tuples: maximum n^k for linear programming.
+
+    Example:
+        >>> import torch, m3g
+        >>> cost = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+        >>> m3g.solve(cost, epsilon=0, solver="linear-program").coupling()
+        tensor([[0.0000, 0.5000],
+                [0.5000, 0.0000]])
+
+    Reference: Huangfu and Hall, 2018 :cite:`huangfu2018`.
     """
 
     max_tuples: int = 500_000

@@ -1,4 +1,4 @@
-"""One solve for several processes, each of which does a part of its work."""
+"""One solve distributed over several processes."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from m3g.solvers.shared.processes import Processes
 from m3g.solvers.shared.solver import Solver
 from m3g.solvers.solution import Solution
 
-# Solvers whose work is divided.
+# Solvers that support distribution.
 SHARED = ("factored", "dense", "sampled")
 
 
 @dataclass(frozen=True)
 class Sharded(Solver):
-    """Another solver, whose work all processes of the default group divide among them where there is much of it.
+    """Wrapper that distributes the work of another solver over all processes of the default group if it is large.
 
-    All processes must solve the same problem at the same time, and all find the same solution. Each contracts its own
-    rows of the leading view, n / R x n^(k-1) tuples of n^k, or its own part of the samples. Where one process raises,
-    all do. With `fixed_steps` nothing is divided, for a shared solve reads its error.
+    All processes must solve the same problem at the same time, and all get the same solution. Each contracts its own
+    rows of the leading view, n / R x n^(k-1) of n^k tuples, or its own part of the samples. If one process raises, all
+    do. With `fixed_steps` nothing is distributed, because a shared solve reads its error.
 
     Args:
         inner: the solver.
-        min_flops: operations of one step from which on work is divided; below, an exchange takes longer.
+        min_flops: operations of one step from which work is distributed; below, communication takes longer.
     """
 
     inner: Solver

@@ -1,4 +1,4 @@
-"""What every solver returns."""
+"""The result of a solve."""
 
 from __future__ import annotations
 
@@ -20,28 +20,37 @@ from m3g.solvers.shared.result import Result
 
 @dataclass(frozen=True)
 class Solution:
-    """The optimal coupling of a problem, known by its potentials and marginals.
+    """Optimal coupling of a problem, represented by its potentials and marginals.
+
+    P = exp((f_1 ⊕ … ⊕ f_k - C) / eps) with potentials f_l (Eq. 10 of the paper). Marginals and pair marginals never
+    build the tensor of n^k entries.
 
     Attributes:
-        value: OT_eps, the entropic cost `min ⟨P, C⟩ + eps ⟨P, log P - 1⟩` (batch shape of the problem). It is the
-            dual value at the potentials found, so never above the optimum; with solver="sampled" an estimate.
-        flat_potentials: (b, N), behind `potentials`, a list of k tensors (..., n_l) with
-            P = exp((f_1 ⊕ … ⊕ f_k - C) / eps). They are float64 also where the costs are float32: f and C may be much
-            larger than eps, and P rebuilt from rounded numbers is then off by more than `error`.
+        value: OT_eps, the entropic cost `min ⟨P, C⟩ + eps ⟨P, log P - 1⟩` (batch shape of the problem). It is the dual
+            value (Eq. 9) at the potentials and thus a lower bound of the optimum; an estimate with solver="sampled".
+        flat_potentials: (b, N), the concatenated `potentials`. They are float64 even if the costs are float32, because
+            f and C may be much larger than eps, and P computed from rounded potentials would not be within `error`.
         error: Σ_l |m_l(P) - a_l|_1, the distance of the marginals from the weights (batch shape); at most `tol` times
-            `mass` where the solve converged.
-        num_steps: sweeps, Newton steps or pivots taken, as the solver counts them.
-        tol: the tolerance asked for, relative to the mass.
-        solver: name of the solver that found it.
-        standard_error: of `value`, and so of the loss (batch shape), where the solver samples; else None. Infinite
-            where a fixed number of steps left an estimate that is not to be trusted.
+            `mass` if the solve converged.
+        num_steps: number of sweeps, Newton steps or pivots, depending on the solver.
+        tol: the requested tolerance, relative to the mass.
+        solver: name of the solver.
+        standard_error: standard error of `value`, and so of the loss (batch shape), if the solver samples; otherwise
+            None. Infinite if the estimate after a fixed number of steps is untrusted.
         relative_gradient_error: standard error of the gradient of the loss relative to its length, likewise; of the
-            gradient with respect to the points, or for a `PairwiseCost` to its matrices of costs.
-        reason: how the solve ended, where the solver knows; None leaves it to `result` to tell from the tensors.
-        gradients: d value / d tensors of the problem, where the solver computed them on its way; None leaves it to the
-            coupling to tell.
+            gradient with respect to the points, or for a `PairwiseCost` to its cost matrices.
+        reason: how the solve ended, if set by the solver; otherwise inferred from the tensors by `result`.
+        gradients: d value / d tensors of the problem, if computed by the solver; otherwise computed from the coupling.
         mass: the sum of the weights of a view (batch shape).
-        differentiable: whether `pair_marginal` and `coupling` carry gradients to the problem's tensors.
+        differentiable: whether `pair_marginal` and `coupling` are differentiable with respect to the problem's tensors.
+
+    Example:
+        >>> import torch, m3g
+        >>> solution = m3g.solve(torch.eye(4).sub(1).neg(), epsilon=0.1)
+        >>> solution.converged, solution.pair_marginal(0, 1).shape, len(solution.potentials)
+        (True, torch.Size([4, 4]), 2)
+
+    References: Piran et al., ICML 2024 :cite:`piran2024`; Benamou et al., 2015 :cite:`benamou2015`.
     """
 
     problem: Problem
@@ -63,15 +72,15 @@ class Solution:
 
     @property
     def potentials(self) -> list[Tensor]:
-        """f_1 … f_k, tensors (..., n_l) in float64 (in float32 on a device without it)."""
+        """f_1 … f_k, tensors (..., n_l) in float64 (float32 on devices without it)."""
         parts = self.flat_potentials.to(vector_dtype(self.problem.device)).split(list(self.problem.sizes), 1)
         return [self._shaped(part) for part in parts]
 
     @property
     def result(self) -> Result:
-        """How the solve ended, the worst problem of a batch deciding; its `value` is a message.
+        """How the solve ended, for the worst problem of a batch; its `value` is a message.
 
-        After a fixed number of steps this is the first time that the host reads the error.
+        With `fixed_steps`, the host reads the error only here.
         """
         if not _finite(self.value):
             return Result.OUT_OF_RANGE
@@ -94,9 +103,9 @@ class Solution:
         return tensor.reshape(*self.problem.batch, *tensor.shape[1:])
 
     def in_units_of(self, problem: Problem, mass: Tensor | None = None) -> Solution:
-        """The solution as that of `problem`, which is the one solved in another type, with `mass` (b,) times its mass.
+        """Convert the solution to `problem`, the same problem in another dtype, with `mass` (b,) times its mass.
 
-        P becomes m P, so the value becomes m (value + eps log m), and one potential grows by eps log m.
+        P becomes m P, so the value becomes m (value + eps log m), and one potential increases by eps log m.
         """
         b, dtype = problem.num_batch, problem.dtype
         wide = self.flat_potentials.to(vector_dtype(problem.device))
@@ -129,11 +138,11 @@ class Solution:
         )
 
     def marginal(self, l: int) -> Tensor:
-        """Marginal of view l: (..., n_l)."""
+        """Return the marginal of view l: (..., n_l)."""
         return self._shaped(self.coupling_form.marginal(_checks.view_index("l", l, self.problem.k)))
 
     def pair_marginal(self, l: int, m: int) -> Tensor:
-        """Joint marginal of views l and m: (..., n_l, n_m). Never builds the full tensor."""
+        """Return the pair marginal of views l and m: (..., n_l, n_m), without building the full tensor."""
         k = self.problem.k
         l, m = _checks.view_index("l", l, k), _checks.view_index("m", m, k)
         if l == m:
@@ -150,13 +159,13 @@ class Solution:
         return self._pairs[l, m]
 
     def _plain(self) -> Solution:
-        """The same without gradients. The graph keeps it: if it kept `self`, which keeps the graph's outputs, that
+        """Return the solution without gradients, for use in the graph: `self` refers to the outputs of the graph, which
         would be a reference cycle.
         """
         return replace(self, value=self.value.detach(), differentiable=False)
 
     def coupling(self, *, limit: int | None = None) -> Tensor:
-        """The full tensor (..., n_1, …, n_k), if it fits in `limit` bytes (default: half the memory)."""
+        """Return the full tensor (..., n_1, …, n_k), if it fits into `limit` bytes (default: half the memory)."""
         size = self.problem.num_batch * self.problem.num_tuples * self.problem.dtype.itemsize
         limit = memory_limit(self.problem.device) if limit is None else limit
         _checks.fits("the full coupling", size, limit, "use pair_marginal(l, m), or raise limit")

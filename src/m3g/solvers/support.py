@@ -1,4 +1,4 @@
-"""Points of weight zero are left out of a solve, and stand in its answer with no mass."""
+"""Points of weight zero are excluded from a solve and padded back with zero mass."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from m3g.solvers.solution import Solution
 
 @dataclass(frozen=True)
 class Support:
-    """The points that carry mass: their indices in each view, and how many points each view has in all."""
+    """The points with mass: their indices in each view, and the number of points of each view."""
 
     rows: tuple[Tensor, ...]
     sizes: tuple[int, ...]
 
     @staticmethod
     def of(weights: Sequence[Tensor] | None) -> Support | None:
-        """The support of weights (..., n_l); None where no weight is zero."""
+        """Return the support of weights (..., n_l); None if no weight is zero."""
         if weights is None or all(bool((weight > 0).all()) for weight in weights):
             return None
         kept = []
@@ -36,16 +36,16 @@ class Support:
         return Support(tuple(kept), tuple(weight.shape[-1] for weight in weights))
 
     def restricted(self, problem: Problem, weights: Sequence[Tensor]) -> tuple[Problem, list[Tensor]]:
-        """The problem and the weights of these points alone."""
+        """Return the problem and the weights of these points only."""
         return problem.select(self.rows), [weight[..., kept] for weight, kept in zip(weights, self.rows)]
 
     def padded(self, solution: Solution) -> PaddedSolution:
-        """The solution with the other points in their places again."""
+        """Return the solution with the other points padded back."""
         content = {field.name: getattr(solution, field.name) for field in fields(Solution) if field.init}
         return PaddedSolution(**content, support=self)
 
     def spread(self, tensor: Tensor, views: Sequence[int], fill: float = 0.0) -> Tensor:
-        """(..., kept) of some views, in the last axes, to (..., n): `fill` at the points without mass."""
+        """Scatter (..., kept) of some views, in the last axes, to (..., n), with `fill` at the points without mass."""
         for axis, l in enumerate(views, start=tensor.ndim - len(views)):
             shape = [*tensor.shape[:axis], self.sizes[l], *tensor.shape[axis + 1 :]]
             tensor = tensor.new_full(shape, fill).index_copy(axis, self.rows[l], tensor)
@@ -54,9 +54,9 @@ class Support:
 
 @dataclass(frozen=True, repr=False)
 class PaddedSolution(Solution):
-    """A solution in which some points have weight zero: they carry no mass, and their potentials are minus infinity.
+    """Solution in which some points have weight zero: they have no mass, and their potentials are minus infinity.
 
-    `problem` is that of the points with mass, which was solved.
+    `problem` is the solved one, with the points that have mass.
     """
 
     support: Support | None = None
@@ -71,15 +71,15 @@ class PaddedSolution(Solution):
         return [self._support().spread(part, (l,), -torch.inf) for l, part in enumerate(super().potentials)]
 
     def marginal(self, l: int) -> Tensor:
-        """Marginal of view l: (..., n_l)."""
+        """Return the marginal of view l: (..., n_l)."""
         return self._support().spread(super().marginal(l), (_checks.view_index("l", l, self.problem.k),))
 
     def pair_marginal(self, l: int, m: int) -> Tensor:
-        """Joint marginal of views l and m: (..., n_l, n_m)."""
+        """Return the pair marginal of views l and m: (..., n_l, n_m)."""
         k = self.problem.k
         pair = super().pair_marginal(l, m)
         return self._support().spread(pair, (_checks.view_index("l", l, k), _checks.view_index("m", m, k)))
 
     def coupling(self, *, limit: int | None = None) -> Tensor:
-        """The full tensor (..., n_1, …, n_k)."""
+        """Return the full tensor (..., n_1, …, n_k)."""
         return self._support().spread(super().coupling(limit=limit), range(self.problem.k))

@@ -39,11 +39,11 @@ FILES = {"fonts": "fonts.npz", **{name: f"{name}_edges.npz" for name in TREES}}
 TUNED_ON = {"fonts": "display", "pacs": "sketch", "office-home": "Clipart", "domainnet-small": "sketch"}
 CONTROLLED_ON = ("display", "handwriting")
 TUNING_SEED = 100
-# training images per class and domain that the laptop's probes see
+# Training images per class and domain of the laptop probes.
 SHOTS = {"fonts": 8, "pacs": 100, "office-home": 20, "domainnet-small": 20}
-MOST = 2000  # images on which a laptop probe is tested
+MOST = 2000  # test images of a laptop probe
 
-# Arms that tell loss from setting, on two held-out styles of fonts: what they change, and for which methods.
+# Control arms on two held-out styles of fonts: their changes, and the methods to which they apply.
 CONTROLS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "no teacher": (
         {"teacher": {"enabled": False}, "heads": {"predictor": False}},
@@ -61,7 +61,7 @@ CONTROLS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
 
 
 def laptop_config(data: str, method: str, held_out: str, *, seed: int, steps: int) -> Settings:
-    """What differs from the defaults of `m3g train`: a small network, student and teacher."""
+    """Return the differences from the defaults of `m3g train`: a small network, student and teacher."""
     n = 7 if data == "pacs" else 16
     config = {
         "data": "domain-arrays",
@@ -83,7 +83,7 @@ def laptop_config(data: str, method: str, held_out: str, *, seed: int, steps: in
         "loop": {"epochs": 1, "evaluate_every": 0, "log_every": 100, "accelerator": "cpu"},
         "seed": seed,
     }
-    if data in TREES:  # histograms of edges: nothing to move, no picture to convolve
+    if data in TREES:  # histograms of edges: neither shifts nor convolutions apply
         config["encoder"], config["encoder_options"] = "mlp", {"width": 128}
         config = merged(config, {"data_options": {"shift": 0}})
     return config
@@ -173,7 +173,7 @@ def runs(request: Request) -> Iterator[RunSpec]:
 
 
 def work(settings: Settings, folder: Path, data: Path) -> dict[str, Any]:
-    """Train, and measure on validation images of the seen domains and on all images of the unseen one."""
+    """Train, and evaluate on validation images of the seen domains and on all images of the unseen one."""
     config = full.config_of(settings)
     if "path" not in config.data_options:
         return full.domain_metrics(config, folder)
@@ -185,7 +185,7 @@ def work(settings: Settings, folder: Path, data: Path) -> dict[str, Any]:
 
 @torch.no_grad()
 def measure(net: Any, data: DomainArrays, *, shots: int, seed: int) -> dict[str, Any]:
-    """Accuracy of probes on the features: of all seen domains together, and of each alone."""
+    """Return the accuracy of probes on the features of all seen domains together, and of each separately."""
     train = {name: _features(net, data, name, ("train",), seed, shots=shots) for name in data.view_names}
     seen = [_features(net, data, name, ("val",), seed, most=MOST // data.k) for name in data.view_names]
     unseen = _features(net, data, data.held_out[0], ("train", "val"), seed, most=MOST)
@@ -210,7 +210,7 @@ def _features(
     shots: int | None = None,
     most: int | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Features and classes of a domain's images: `shots` per class, or at most `most`, drawn by the seed."""
+    """Return features and classes of a domain's images: `shots` per class, or at most `most`, drawn with the seed."""
     parts = [data.domain_rows(domain, split) for split in splits]
     images = torch.cat([part.views[0] for part in parts])
     labels = torch.cat([part.label for part in parts if part.label is not None])

@@ -1,4 +1,4 @@
-"""Table 2 and Figures 3 and A1, from the runs that are finished."""
+"""Table 2 and Figures 3 and A1, from finished runs."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _table(tests: list[Result]) -> str:
     rows.append(["mean of domains", *(_mean_of_domains(values, domains) for values in arms.values())])
     ranks = average_rank(arms)
     rows.append(["average rank", *(f"{ranks[arm]:.2f}" if arm in ranks else "—" for arm in arms)])
-    # near 1 where all points have become one
+    # Near 1 after collapse.
     used = {arm: [row["metrics"].get("effective_rank") for row in tests if row["labels"]["arm"] == arm] for arm in arms}
     rows.append(
         ["effective rank", *("—" if None in found else f"{statistics.fmean(found):.0f}" for found in used.values())]
@@ -71,7 +71,7 @@ def _table(tests: list[Result]) -> str:
 
 
 def _references(mine: list[Result]) -> str:
-    """What the inputs give by themselves, and the same network with labels."""
+    """Return the scores of the inputs, and of the same network with labels."""
     found = scores([row for row in mine if row["labels"]["stage"] == "reference"])
     domains = sorted({domain for values in found.values() for domain, _ in values})
     rows = {
@@ -83,7 +83,7 @@ def _references(mine: list[Result]) -> str:
 
 
 def _mean_of_domains(values: dict[Key, float], domains: list[str]) -> str:
-    """The mean over domains of each seed that has all of them, then mean ± deviation over seeds."""
+    """Return the mean over domains of each seed that has all of them, then mean ± standard deviation over seeds."""
     seeds = {seed for _, seed in values}
     whole = [seed for seed in sorted(seeds) if all((domain, seed) in values for domain in domains)]
     return percent([statistics.fmean(values[domain, seed] for domain in domains) for seed in whole])
@@ -95,7 +95,7 @@ def _comparison(tests: list[Result]) -> str:
 
 
 def _single(tests: list[Result], data: str, folder: Path) -> str:
-    """Probes trained on one seen domain: heat maps, and the average rank over all of them."""
+    """Evaluate probes trained on one seen domain: heat maps, and the average rank over all of them."""
     names = sorted({name for row in tests for name in (row["labels"]["held_out"], *row["metrics"]["single"])})
     values: dict[str, dict[Key, list[float]]] = {}
     ranked: dict[str, dict[Key, float]] = {}
@@ -124,7 +124,7 @@ def _single(tests: list[Result], data: str, folder: Path) -> str:
 
 
 def _grid(mine: list[Result]) -> str:
-    """What was tried, by its accuracy on validation images of the seen domains; the best is marked."""
+    """Return the evaluated settings by their accuracy on validation images of the seen domains; the best is marked."""
     tried = [row for row in mine if row["labels"]["stage"] == "grid"]
     rows = [["method", "setting", "validation %", ""]]
     for arm in (arm for arm in ARMS if any(row["labels"]["arm"] == arm for row in tried)):
@@ -146,7 +146,7 @@ def setting(change: dict[str, Any]) -> str:
 
 
 def _controls(mine: list[Result], tests: list[Result]) -> str:
-    """Each control beside the same method without it, on the same domains and seeds."""
+    """Compare each control with the same method without it, on the same domains and seeds."""
     found: dict[str, list[Result]] = {}
     for row in sorted(mine, key=lambda row: row["labels"].get("control", "")):
         if row["labels"]["stage"] == "control":

@@ -7,9 +7,9 @@ Networks learn from the channels without labels; a linear combination of the cha
 learn from s labels per class, and are tested on all recordings of unseen subjects. Balanced accuracy.
 
 Laptop scale: `sleep`, spectral features of six sensors of SleepEDFx, an encoder per sensor; `raw`, one encoder for the
-raw signals F3 F4 C3 C4 O1 O2 of EEGMAT, moved to UCI EEG and its two groups of subjects; `windows`, one encoder for
-4000 windows of PhysioNet 2018, moved to 4000 of SleepEDFx. Paper scale: all windows of these two, which `m3g prepare`
-writes to the folders `pretrain` and `sleep`.
+raw signals F3 F4 C3 C4 O1 O2 of EEGMAT, transferred to UCI EEG and its two groups of subjects; `windows`, one encoder
+for 4000 windows of PhysioNet 2018, transferred to 4000 of SleepEDFx. Paper scale: all windows of these two, written by
+`m3g prepare` to the folders `pretrain` and `sleep`.
 
 The paper trains InfoNCE with n = 64 and M3G with n = 16. Here both have both sizes.
 """
@@ -55,7 +55,7 @@ CONTROLS: dict[str, Arm] = {
     "infonce-ave, n = 16": ("infonce-ave", 16, {}),
     "m3g, n = 16, epsilon in units of Algorithm 2": ("m3g", 16, {"cost": "cv-algorithm2"}),
 }
-# As the paper has it: not chosen on validation.
+# As in the paper: not chosen on validation.
 UNTUNED: dict[str, Arm] = {
     "m3g, n = 16, untuned": ("m3g", 16, {"epsilon": 0.2}),
     "infonce-pwe, n = 64, untuned": ("infonce-pwe", 64, {"symmetric": True, "temperature": 0.5}),
@@ -63,7 +63,7 @@ UNTUNED: dict[str, Arm] = {
 METHODS = ("m3g", "infonce-pwe", "infonce-ave")
 VALUES = {"m3g": ("epsilon", (0.05, 0.1, 0.2, 0.5)), "infonce": ("temperature", (0.05, 0.1, 0.2, 0.5))}
 RATES = (3e-3,)
-# Sets of raw signals: the file that the encoder is trained on, and the one that it is moved to.
+# Sets of raw signals: the file for training the encoder, and the one to which it is transferred.
 PRETRAIN = {"raw": "eegmat.npz", "windows": "pretrain_windows.npz"}
 TARGET = {"raw": "uci_eeg.npz", "windows": "sleep_windows.npz"}
 SHOTS = (10, 50, 100, 1000)
@@ -71,7 +71,7 @@ TUNING_SEED = 100
 
 
 def laptop_config(data: str, loss: str, n: int, options: dict[str, Any], *, seed: int, steps: int) -> Settings:
-    """What differs from the defaults of `m3g train`: the paper's optimiser, no teacher, a small network."""
+    """Return the differences from the defaults of `m3g train`: the paper's optimiser, no teacher, a small network."""
     if data == "sleep":
         source: Settings = {
             "data": "arrays",
@@ -171,7 +171,7 @@ def runs(request: Request) -> Iterator[RunSpec]:
 
 
 def work(settings: Settings, folder: Path, data: Path) -> dict[str, Any]:
-    """Train, then probe with a few labels: on subjects for validation and, once chosen, on those for the test."""
+    """Train, then probe with a few labels: on validation subjects and, once chosen, on test subjects."""
     config = full.config_of(settings)
     if settings["data"] == "physionet":
         net, _ = full.trained(config, folder)
@@ -185,7 +185,7 @@ def work(settings: Settings, folder: Path, data: Path) -> dict[str, Any]:
 
 
 def _reference(settings: Settings, config: Config, data: Path) -> tuple[torch.nn.Module, ViewsData]:
-    """The inputs, or a network trained on all labels of the set that the probe is tested on."""
+    """Return the inputs, or a network trained on all labels of the target set."""
     raw = settings["data"] in TARGET
     views = target_of(settings["data"], data, config.seed, batch_size=16) if raw else build_data(config)
     if settings["reference"] == "raw":
@@ -197,8 +197,8 @@ def few_shot(net: Any, data: ViewsData, *, seed: int) -> dict[str, Any]:
     """Balanced accuracy with s labels per class, on the embeddings of all channels."""
     train, val, test = (_embedded(net, data, split) for split in ("train", "val", "test"))
     most = most_shots(train[1])
-    # The probe takes s rows per class to train and s to stop. Where the rarest class has fewer, all it has are used for
-    # s, if they are at least half.
+    # The probe uses s rows per class for training and s for early stopping. If the rarest class has fewer, all of them
+    # are used for s, if they are at least half.
     shots = {s: min(s, most) for s in SHOTS if 2 * most >= s}
     found: dict[str, Any] = {"validation": _probe(train, val, min(100, most), seed), "shots": {}}
     for s, used in shots.items():
@@ -223,7 +223,7 @@ def _embedded(net: Any, data: ViewsData, split: Any) -> tuple[Tensor, Tensor]:
 
 
 def target_of(name: str, data: Path, seed: int, **options: Any) -> Signals:
-    """The other set, to which an encoder of raw signals is moved; subjects are split by the seed."""
+    """Return the target set of an encoder of raw signals; subjects are split by the seed."""
     return Signals([data / TARGET[name]], val=0.2, test=0.2, split_seed=seed, seed=seed, **options)
 
 

@@ -1,4 +1,4 @@
-"""Table 3, from the runs that are finished."""
+"""Table 3, from finished runs."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _table(arms: dict[str, dict[int, dict[Any, float]]]) -> str:
 
 
 def _references(mine: list[Result]) -> str:
-    """What the inputs give by themselves, and the same network with all labels of the training subjects."""
+    """Return the scores of the inputs, and of the same network with all labels of the training subjects."""
     found = scores([row for row in mine if row["labels"]["stage"] == "reference"])
     rows = {
         f"s = {s}": {name: percent(list(by[s].values())) for name, by in found.items()}
@@ -80,7 +80,7 @@ def _references(mine: list[Result]) -> str:
 
 
 def _comparisons(arms: dict[str, dict[int, dict[Any, float]]]) -> list[str]:
-    """M3G, in both units of epsilon, against the others, by the number of labels."""
+    """Compare M3G, in both units of epsilon, with the others, by the number of labels."""
     parts = []
     for s in sorted(arms.get(OURS, {})):
         here = {arm: by_shots[s] for arm, by_shots in arms.items() if s in by_shots}

@@ -3,8 +3,8 @@
 `m3g reproduce branches --data SETS`: 24 runs per data set, 3 minutes on one core. Expected on Tiny-ImageNet: M3G 37.7
 to 38.3 % and InfoNCE 39.2 to 40.2 % for every number, 3 MiB with one student view and 12 MiB with leave one out.
 
-With s student views the activations of s of the k views are kept for the backward pass. With `leave one out` every view
-in turn is the teacher's, the paper's form. k = 4 views, M3G and pairwise InfoNCE.
+With s student views the activations of s of the k views are stored for the backward pass. With `leave one out` each
+view in turn comes from the teacher, the form of the paper. k = 4 views, M3G and pairwise InfoNCE.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def work(settings: Settings, folder: Path, data: Path) -> dict[str, Any]:
 
 
 def step_bytes(settings: Settings) -> int:
-    """What one training step keeps for its backward pass, loss included, parameters left out."""
+    """Return the bytes that one training step stores for its backward pass, including the loss, without parameters."""
     config = full.config_of(settings)
     views = build_data(config)
     module = build_module(config, views)
@@ -54,7 +54,7 @@ def step_bytes(settings: Settings) -> int:
     students = config.teacher.student_views
 
     def step() -> torch.Tensor:
-        # the split into student and teacher is drawn in training; which views they are changes no size
+        # The split into student and teacher is drawn in training; it does not change sizes.
         seen = len(batch) if students is None else students
         parts = [module.net.embed_view(view, l) for l, view in enumerate(batch[:seen])]
         assert module.teacher is not None

@@ -3,8 +3,9 @@
 `m3g reproduce cost --data SETS`: 27 runs per data set, 4 minutes on one core. Expected on Tiny-ImageNet with k = 4: cv
 38.5 %, cv-algorithm2 40.0 %, csd 38.8 %.
 
-The circular variance has two scales: that of the paper's formula, and that of its Algorithm 2. The standard deviation
-has no structure that the exact solver uses, so its k = 4 runs hold all n^4 tuples; the laptop's batch is n = 16 here.
+The circular variance has two scales: that of the paper's definition, and that of its Algorithm 2. The standard
+deviation has no structure that the factored solver uses, so its k = 4 runs store all n^4 tuples; the laptop batch is n
+= 16.
 """
 
 from __future__ import annotations

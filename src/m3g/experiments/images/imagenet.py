@@ -22,9 +22,9 @@ from m3g.experiments.runner.references import REFERENCES, reference_runs
 METHODS = ("m3g", "infonce-ave", "infonce-pwe", "byol-ave", "byol-pwe")
 VALUES = {"m3g": ("epsilon", (0.05, 0.1, 0.2, 0.5)), "infonce": ("temperature", (0.05, 0.1, 0.2, 0.5))}
 RATES = (1e-3, 3e-3)
-TUNED_WITH = 3  # views with which the grid and the controls are tried
+TUNED_WITH = 3  # views of the grid and the controls
 
-# Arms that tell loss from setting: what they change, and for which methods.
+# Control arms: their changes, and the methods to which they apply.
 ALONE = {"teacher": {"enabled": False}, "heads": {"predictor": False}}
 CONTROLS: dict[str, tuple[Settings, tuple[str, ...]]] = {
     "no teacher": (ALONE, ("m3g", "infonce-ave", "infonce-pwe")),
@@ -49,7 +49,7 @@ def laptop_runs(data: str, request: Request) -> Iterator[RunSpec]:
         for k in (2, 3, 4):
             for method in candidates:
                 if k == 2 and method.endswith("ave"):
-                    continue  # one other view is its own average
+                    continue  # for k = 2 both aggregations are equal
                 yield replace(run(k, method, seed, {"arm": method}), candidates=candidates[method])
     for seed in range(request.seeds):
         for control, (change, methods) in CONTROLS.items():

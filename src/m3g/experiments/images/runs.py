@@ -1,4 +1,4 @@
-"""Images in k augmentations: what the runs of imagenet, epsilon, cost and branches share."""
+"""Shared parts of the runs of imagenet, epsilon, cost and branches: images in k augmentations."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TUNING_SEED = 100
 
 
 def laptop_config(data: str, k: int, loss: str, options: dict[str, Any], *, seed: int, steps: int) -> Settings:
-    """The differences from the defaults of `m3g train`: ten classes at 32 pixels, student and teacher."""
+    """Return the differences from the defaults of `m3g train`: ten classes at 32 pixels, student and teacher."""
     return {
         "data": "image-arrays",
         "data_options": {
@@ -61,9 +61,9 @@ def image_run(
     change: Settings | None = None,
     laptop: Settings | None = None,
 ) -> RunSpec:
-    """One run: on a laptop, or with the paper's recipe (ImageNet-1k, ViT-B/16, 300 epochs).
+    """Return one run: on a laptop, or with the paper's recipe (ImageNet-1k, ViT-B/16, 300 epochs).
 
-    `change` holds other settings than those of all image runs, `laptop` those of laptop runs only.
+    `change` contains settings that differ from those of all image runs, `laptop` those of laptop runs only.
     """
     if request.scale == "paper":
         own = {"loss": loss, "loss_options": options, "seed": seed, "data_options": {"root": "{data}", "k": k}}
@@ -76,14 +76,14 @@ def image_run(
 
 
 def sets(scale: str) -> dict[str, Prepare]:
-    """Ten classes of Tiny-ImageNet, and of any other folder of images; at the paper's scale ImageNet-1k."""
+    """Return ten classes of Tiny-ImageNet, and of any other image folder; at the paper's scale ImageNet-1k."""
     if scale == "paper":
         return {"imagenet": check_paper_folders}
     return {"tinyimagenet": prepare_tinyimagenet, "folders": prepare_folders}
 
 
 def work(settings: Settings, folder: Path, data: Path) -> dict[str, Any]:
-    """Train, and probe the features of plain images."""
+    """Train, and probe the features of unaugmented images."""
     config = full.config_of(settings)
     if "path" not in config.data_options:
         return full.image_metrics(config, folder)

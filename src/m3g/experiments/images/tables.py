@@ -1,4 +1,4 @@
-"""Tables 1 and 4, Figure 4 and the branches, from the runs that are finished."""
+"""Tables 1 and 4, Figure 4 and the branches, from finished runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from m3g.training.runs.files import write_text
 
 ORDER = ("m3g", "infonce-ave", "infonce-pwe", "byol-ave", "byol-pwe", "cv", "cv-algorithm2", "csd", *REFERENCES)
 RECOMMENDED = "epsilon 0.2"  # by the paper
-OTHER = "folders"  # the data set whose tables stay apart
+OTHER = "folders"  # the data set with separate tables
 Scores = dict[str, dict[Any, float]]
 Collect = Callable[[list[Result], Path], str]
 
@@ -85,7 +85,7 @@ def collect_imagenet(results: list[Result], folder: Path) -> str:
 
 
 def _controls(arms: Scores, results: list[Result]) -> str:
-    """Each control beside the same method without it, on the same views and seeds."""
+    """Compare each control with the same method without it, on the same views and seeds."""
     found: dict[str, Scores] = {}
     for row in sorted(results, key=lambda row: (row["labels"].get("control", ""), ORDER.index(row["labels"]["arm"]))):
         labels = row["labels"]
@@ -96,7 +96,7 @@ def _controls(arms: Scores, results: list[Result]) -> str:
 
 
 def _references(results: list[Result]) -> str:
-    """What the inputs give by themselves, and the same network with labels."""
+    """Return the scores of the inputs, and of the same network with labels."""
     found: dict[str, list[float]] = {}
     for row in results:
         if row["labels"]["stage"] == "reference":
@@ -106,7 +106,7 @@ def _references(results: list[Result]) -> str:
 
 
 def chosen(results: list[Result]) -> str:
-    """What was tried, by its accuracy on validation images; the best of each method is marked."""
+    """Return the evaluated settings by their accuracy on validation images, with the best of each method marked."""
     tried = [row for row in results if row["labels"]["stage"] == "grid"]
     rows, seen = [["method", "setting", "validation %", ""]], set()
     for row in sorted(tried, key=lambda r: (ORDER.index(r["labels"]["arm"]), -r["metrics"]["validation"])):
@@ -129,7 +129,7 @@ def collect_cost(results: list[Result], folder: Path) -> str:
 
 @per_set
 def collect_epsilon(results: list[Result], folder: Path) -> str:
-    """Figure 4; the paper draws its curve without printing numbers, and recommends 0.2."""
+    """Write Figure 4; the paper plots its curve without printing numbers, and recommends 0.2."""
     found: dict[int, dict[str, dict[Any, float]]] = {}
     arms: Scores = {}
     for row in sorted(results, key=lambda row: row["labels"]["epsilon"]):
@@ -155,7 +155,7 @@ def collect_epsilon(results: list[Result], folder: Path) -> str:
 
 @per_set
 def collect_branches(results: list[Result], folder: Path) -> str:
-    """Accuracy and memory by the number of views that the student sees."""
+    """Write accuracy and memory by the number of student views."""
     rows = [["method", "student views", "accuracy %", "kept for the backward pass, MiB", "seeds"]]
     groups: dict[tuple[str, str], list[Result]] = {}
     for row in results:

@@ -1,1 +1,1 @@
-"""Training rows whose views do not belong together."""
+"""Training rows with mismatched views."""

@@ -1,12 +1,13 @@
-"""Rows whose views do not belong together.
+"""Detection of mismatched rows.
 
-`m3g reproduce mismatch`: 100 runs of about 3 minutes on one core; no data needed. Expected with a tenth of the entries
+`m3g reproduce mismatch`: 100 runs of about 3 minutes on one core; no data required. Expected with a tenth of the
+entries
 swapped: 90.5 % of them among the first 15 % of the list, and R@1 of InfoNCE 27.8 % without and 37.8 % with `mismatch`.
 
-On the six-view digits a share of the training entries takes the view of another object. Every loss is trained with and
-without `mismatch`, on its own split of the rows for every seed, with the defaults of `m3g train`. What is asked: how
-well the wrong entries are found (area under the ROC curve, and how many are among the first 15 % of the list), and what
-the noise costs on clean test rows (linear probe, true partner found first).
+On the six-view digits a fraction of the training entries is replaced by the view of another object. Every loss is
+trained with and without `mismatch`, with a different split for every seed and the defaults of `m3g train`. Scores:
+detection of the wrong entries (area under the ROC curve, and how many are in the first 15 % of the list), and the cost
+of the noise on clean test rows (linear probe, R@1).
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ SHARES = (0.0, 0.1, 0.2, 0.4, 0.6)
 
 
 def runs(request: Request) -> list[RunSpec]:
-    """Every share of swapped entries, with and without `mismatch`, with every seed; the small shares first."""
+    """Return every fraction of swapped entries, with and without `mismatch`, with every seed; small fractions first."""
     specs = []
     for share in SHARES:
         for seed in range(request.seeds):
@@ -49,7 +50,7 @@ def runs(request: Request) -> list[RunSpec]:
 
 
 def work(settings: Settings, folder: Path, data: Path) -> dict[str, Any]:
-    """Train, judge the list of doubtful entries, and measure on the test rows, of which none was swapped."""
+    """Train, evaluate the list of unreliable entries, and evaluate on the test rows, of which none was swapped."""
     module, views = fit_quickly(config_of(settings), folder)
     assert isinstance(views, Arrays)
     numbers = evaluate(
@@ -68,7 +69,7 @@ def work(settings: Settings, folder: Path, data: Path) -> dict[str, Any]:
 
 
 def found_entries(odds: Tensor, wrong: Tensor) -> dict[str, float]:
-    """How well the order of the log odds (k, n) finds the wrong entries (k, n).
+    """Return how well the order of the log odds (k, n) detects the wrong entries (k, n).
 
     Example:
         >>> odds = torch.tensor([[-1.0, 2.0, 3.0, 4.0]])

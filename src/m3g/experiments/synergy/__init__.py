@@ -1,1 +1,1 @@
-"""Dependence that only three views together show: where multiway losses differ from pairwise ones."""
+"""Dependence that only three views together show, which distinguishes multiway from pairwise losses."""

@@ -18,9 +18,9 @@ TEXT_FEATURES, PICTURES = 64, 12_000
 def captions(source: Path | None) -> Arrays:
     """Compose the objects.
 
-    View `captions` holds four captions of four different pictures, one per language. View `language` is an unrelated
-    sentence, whose language selects one of the four pictures. View `caption` is a caption of that picture in another
-    language. `others` (n, 3, d) are the captions, in the same language, of the three pictures that were not selected.
+    View `captions` contains four captions of four different images, one per language. View `language` is an unrelated
+    sentence, whose language selects one of the four images. View `caption` is a caption of that image in another
+    language. `others` (n, 3, d) are the captions, in the same language, of the three images that were not selected.
     """
     text, decomposition = (
         _checks.extra("sklearn.feature_extraction.text", "train"),
@@ -61,7 +61,7 @@ def captions(source: Path | None) -> Arrays:
 
 
 def _within(fold: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """A permutation of the rows that leaves every row in its fold."""
+    """Return a permutation of the rows within their folds."""
     out = np.arange(len(fold))
     for one in range(FOLDS):
         rows = np.flatnonzero(fold == one)

@@ -1,13 +1,13 @@
-"""Which losses learn what only all views together determine; `m3g reproduce synergy`.
+"""Comparison of losses on data whose views depend on each other only jointly; `m3g reproduce synergy`.
 
 Command: `m3g reproduce synergy --out FOLDER [--data FILES] [--sets digits bits-100 …]`. Without `--data` the sets of
 embedded digits and of bits run. Hours: see `docs/results/synergy.md`.
 
 Objects have three views. In sets without synergy two views determine the third; in sets of pure synergy any two views
-are independent, and only both together determine the third (`m3g.experiments.synergy.sets`). Every loss trains the
-same network (one MLP per view) with the same optimiser, number of steps and points per batch. Each has the same grid of
-five temperatures, tried on one split that no table contains and chosen on its validation rows; the chosen temperature
-is then trained on other splits. The measure is the share of test objects whose last view is found from the other two.
+are independent, and only both together determine the third (`m3g.experiments.synergy.sets`). Every loss trains the same
+network (one MLP per view) with the same optimiser, number of steps and points per batch. Each has the same grid of five
+temperatures, evaluated on one split that no table contains and chosen on its validation rows; the chosen temperature is
+then trained on other splits. The score is the fraction of test objects whose last view is retrieved from the other two.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SEEDS, TUNING_SEED = 5, 100
 POINTS, STEPS, EMBEDDING = 32, 1500, 32
 TEMPERATURES = (0.03, 0.06, 0.12, 0.25, 0.5)
 TEMPERATURE = "loss_options.temperature"
-CANDIDATES = 1000  # rows among which a view is looked for
+CANDIDATES = 1000  # candidates of retrieval
 SUPERVISED = "supervised"
 
 ARMS: dict[str, Settings] = {
@@ -59,7 +59,7 @@ METHODS = (*ARMS, SUPERVISED)
 
 
 def config(data: str, arm: str, *, seed: int, steps: int = STEPS) -> Settings:
-    """What a run changes of the defaults of `m3g train`."""
+    """Return the differences of a run from the defaults of `m3g train`."""
     names, file = SETS[data].views, f"{{data}}/{data}.npz"
     base: Settings = {
         "data": "arrays",
@@ -72,7 +72,7 @@ def config(data: str, arm: str, *, seed: int, steps: int = STEPS) -> Settings:
             "test": 0.2,
             "batch_size": POINTS,
             "split_seed": seed + 1,
-            "standardize": data != "captions",  # whose features have unit length
+            "standardize": data != "captions",  # unit-length features
         },
         "encoder_options": {"width": 128},
         "heads": {"embedding_size": EMBEDDING, "hidden": None},
@@ -100,13 +100,13 @@ def _runs(request: Request) -> Iterator[RunSpec]:
             yield from grid
             for seed in range(request.seeds):
                 yield replace(_run(data, arm, seed, request), candidates=candidates)
-        if request.wants(SUPERVISED) and data != "captions":  # a label there names a place among four captions
+        if request.wants(SUPERVISED) and data != "captions":  # its labels are positions among four captions
             for seed in range(request.seeds):
                 yield _run(data, SUPERVISED, seed, request)
 
 
 def work(settings: Settings, folder: Path, data: Path) -> dict[str, Any]:
-    """Train, choose the score on the validation rows and measure it on the test rows."""
+    """Train, choose the score on the validation rows and evaluate it on the test rows."""
     run, name = config_of(settings), settings["data"]
     if "reference" in settings:
         return {"found": supervised(build_data(run), seed=run.seed)}
@@ -128,7 +128,7 @@ def work(settings: Settings, folder: Path, data: Path) -> dict[str, Any]:
 
 @torch.no_grad()
 def measured(net: Any, data: ViewsData, split: Any, *, others: Tensor | None) -> dict[str, float]:
-    """Share of rows whose last view is found, by every score."""
+    """Return the fraction of rows whose last view is found, by every score."""
     arrays, _, label = data.arrays(split)
     rows = slice(0, CANDIDATES)
     views = [normalize(view, dim=-1) for view in net([view[rows] for view in arrays])]
@@ -144,7 +144,7 @@ def measured(net: Any, data: ViewsData, split: Any, *, others: Tensor | None) ->
 
 @torch.no_grad()
 def probe(net: Any, data: ViewsData) -> float:
-    """Accuracy of a logistic regression on all embeddings side by side and their product."""
+    """Return the accuracy of a logistic regression on the concatenated embeddings and their product."""
     linear = _checks.extra("sklearn.linear_model", "train")
 
     def features(split: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -158,7 +158,7 @@ def probe(net: Any, data: ViewsData) -> float:
 
 
 def supervised(data: ViewsData, *, seed: int) -> float:
-    """Accuracy of a network that predicts the class of the last view from the inputs of the other two."""
+    """Return the accuracy of a network that predicts the class of the last view from the inputs of the other two."""
     networks = _checks.extra("sklearn.neural_network", "train")
 
     def inputs(split: Any) -> tuple[np.ndarray, np.ndarray]:

@@ -1,7 +1,7 @@
-"""Data sets and losses of one's own in `m3g reproduce views`, all in one file that `--add` names.
+"""The user's own data sets and losses in `m3g reproduce views`, in one file for `--add`.
 
-The file uses `data_set` and `view_loss`. The command then does the runs of these sets and losses only: a set with all
-losses, a loss on all sets that are found, of which the digits are always there.
+The file uses `data_set` and `view_loss`. The command then executes only the runs of these sets and losses: a set with
+all losses, a loss on all sets that are found, including the embedded digits.
 
     from m3g.experiments.views.added import data_set, view_loss
 
@@ -27,12 +27,12 @@ __all__ = ["data_set", "extend", "view_loss"]
 
 
 def view_loss(name: str, grid: Sequence[dict[str, Any]], **fixed: Any) -> Callable[[Any], Any]:
-    """Register a `ViewLoss` (or a function that returns one) for this process, with the settings it chooses from.
+    """Register a `ViewLoss` (or a function that returns one) for this process, with its grid of settings.
 
     Args:
-        name: a new name; `m3g reproduce views --methods NAME` runs it alone.
+        name: a new name; `m3g reproduce views --methods NAME` runs only this loss.
         grid: four changes of the configuration, such as `{"loss_options.temperature": 0.1}`.
-        fixed: options of the loss that are the same in all of them.
+        fixed: options of the loss common to all settings.
     """
     if len(grid) != 4:
         raise ValueError(f"grid must have 4 settings, as that of every loss, got {len(grid)}.")
@@ -46,7 +46,7 @@ def view_loss(name: str, grid: Sequence[dict[str, Any]], **fixed: Any) -> Callab
 
 
 def extend(file: str | None, source: Path | None, target: Path) -> set[str]:
-    """Register the multi-view files of the data folder and what the user's file brings; the names in that file."""
+    """Register the multi-view files of the data folder and the content of the user's file; return the names in it."""
     register_files(source, target)
     if file is None:
         return set()

@@ -1,4 +1,4 @@
-"""What needs no k-view loss: the inputs, their principal components, linear CCA of k views, and labels."""
+"""Baselines without a k-view loss: the inputs, their principal components, linear CCA of k views, and labels."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ COMPONENTS = 32
 
 
 def principal(train: Tensor, others: Sequence[Tensor], *, size: int) -> list[Tensor]:
-    """Each of `others` (n, d) in the first principal components of `train`, centred by it."""
+    """Return each of `others` (n, d) in the first principal components of `train`, centred by it."""
     centre = train.mean(0)
     _, _, directions = torch.linalg.svd(train - centre, full_matrices=False)
     return [(part - centre) @ directions[:size].T for part in others]
 
 
 def baseline(name: str, config: Config) -> tuple[ViewsData, dict[str, list[Tensor]]]:
-    """The data, and the views of every split as the baseline sees them."""
+    """Return the data, and the views of every split for a baseline."""
     data = build_data(config)
     parts: dict[str, list[Tensor]] = {
         split: [view.flatten(1) for view in data.arrays(split)[0]] for split in ("train", "val", "test")
@@ -51,7 +51,7 @@ def baseline(name: str, config: Config) -> tuple[ViewsData, dict[str, list[Tenso
 
 
 def _supervised(config: Config, data: ViewsData, parts: dict[str, list[Tensor]]) -> dict[str, list[Tensor]]:
-    """The encoders of the losses and a classifier on the mean of the views they give."""
+    """Train the encoders of the losses and a classifier on the mean of their views."""
     net = StackedNet(build_module(config, data).net)
     head = nn.Linear(config.heads.embedding_size, data.num_classes or 1)
     scale = nn.Parameter(torch.tensor(10.0))

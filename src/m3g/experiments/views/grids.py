@@ -1,12 +1,12 @@
-"""What every loss of `m3g reproduce views` may choose from: four settings each, in the form that suits it best.
+"""Grids of `m3g reproduce views`: four settings per loss, in its best form.
 
-An arm is a loss, or a loss of another name with options of its own. Two things are set for losses that need them,
-because the measures compare views by cosines and by probes that move from one view to another:
+An arm is a loss, or a loss under another name with its own options. Two remedies are set for losses that need them,
+because scores compare views by cosines and by moved probes:
 
-- `BIAS`: `gram`, `pmrl` and `symile` cannot tell z from -z, in whole or for single features of two views, so that from
-  random networks they align the views up to signs. All points start in one half-space instead.
-- `READOUT`: `mcca` is the same after any linear map of a view, and ends, as deep CCA does, with linear CCA of the
-  embeddings of the training rows (`m3g.evaluation.CanonicalViews`); `gram` and `symile` may choose it.
+- `BIAS`: `gram`, `pmrl` and `symile` are invariant to signs of points, or of single features of two views, and from
+  random networks align the views only up to signs. All points start in one half-space instead.
+- `READOUT`: `mcca` is invariant to linear maps of a view, so linear CCA of the embeddings of the training rows follows
+  (`m3g.evaluation.CanonicalViews`), as in deep CCA; for `gram` and `symile` this is part of the grid.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import Any
 from m3g.experiments.engine.spec import Settings
 
 CANONICAL = "readout.canonical"
-# arms that are a loss of another name with options of their own
+# Arms that are a loss under another name with their own options.
 LOSS_OF = {"m3g-rising": "m3g"}
-# options of the loss that are not in its grid
+# Options of the loss that are not in its grid.
 FIXED: dict[str, Settings] = {
     "infonce-pwe": {"symmetric": True},
     "infonce-ave": {"symmetric": True},

@@ -1,4 +1,4 @@
-"""What `m3g reproduce views` measures of k views' embeddings, each number in milliseconds."""
+"""Fast scores of the embeddings of k views for `m3g reproduce views`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MATCHED_VIEWS, MATCHED_POINTS = 4, 128
 
 
 def validation(train: Embedded, held_out: Embedded, *, by_class: bool) -> dict[str, float]:
-    """What a setting is chosen by: the mean of linear probe, moved probe and retrieval, as far as there are labels."""
+    """Return the score that selects a setting: the mean of linear probe, moved probe and retrieval."""
     found = {"recall": recall(held_out, by_class=by_class)}
     if train.labels is not None and held_out.labels is not None:
         found["linear_mean"] = Probe(train.mean, train.labels, kind="ridge").accuracy(held_out.mean, held_out.labels)
@@ -32,7 +32,7 @@ def validation(train: Embedded, held_out: Embedded, *, by_class: bool) -> dict[s
 
 
 def measure(train: Embedded, test: Embedded, *, by_class: bool, seed: int) -> dict[str, Any]:
-    """Everything, on rows of the test; what needs one space for all views only where there are embeddings."""
+    """Return all scores on test rows; those that require a common space only for embeddings."""
     found: dict[str, Any] = {}
     shared = test.embeddings is not None
     if shared:
@@ -65,12 +65,12 @@ def _labelled(
 
 
 def _nonzero(x: Tensor) -> Tensor:
-    """A direction for every row, also for one that is zero throughout."""
+    """Return a direction for every row, also for a zero row."""
     return x + 1e-12
 
 
 def few_labels(train: Tensor, labels: Tensor, test: Tensor, truth: Tensor, *, shots: int, seed: int) -> float:
-    """Accuracy of the nearest class mean (cosine) from so many labels per class, mean over draws of them."""
+    """Return the accuracy of the nearest class mean (cosine) with `shots` labels per class, averaged over draws."""
     classes, codes = torch.unique(labels, return_inverse=True)
     units, asked = normalize(train, dim=-1), normalize(test, dim=-1)
     scores = []
@@ -85,12 +85,12 @@ def few_labels(train: Tensor, labels: Tensor, test: Tensor, truth: Tensor, *, sh
 
 
 def moved_probe(train: Embedded, test: Embedded) -> float:
-    """A probe trained on one view and tested, unchanged, on another; mean over the ordered pairs."""
+    """Return the accuracy of a probe trained on one view and tested on another, averaged over ordered pairs."""
     return off_diagonal_mean(transfer_probe(train, test, kind="ridge"))
 
 
 def recall(points: Embedded, *, by_class: bool) -> float:
-    """The right object is found first from one view in another; mean over the ordered pairs."""
+    """Return R@1 from one view in another, averaged over ordered pairs."""
     present, views, labels = points.present, points.views, points.labels if by_class else None
     found = [
         found_first(views[l], views[m], asked=present[l], searched=present[m], labels=labels)
@@ -100,9 +100,9 @@ def recall(points: Embedded, *, by_class: bool) -> float:
 
 
 def recall_from_rest(points: Embedded, *, by_class: bool, asked: Tensor | None = None) -> float:
-    """The right object is found first in a view from the mean of all others; mean over the views.
+    """Return R@1 in a view from the mean of all others, averaged over views.
 
-    `asked`, bool (k, n), marks the entries the means are of, by default all; an object without any is not found.
+    `asked`, bool (k, n), selects the entries of the means, by default all; an object without any counts as not found.
     """
     present, found = points.present, []
     asked = present if asked is None else asked
@@ -114,14 +114,14 @@ def recall_from_rest(points: Embedded, *, by_class: bool, asked: Tensor | None =
 
 
 def polymatching(points: Embedded, *, seed: int) -> float:
-    """Objects that the best polymatching of 16 matches rightly in all of at most four views."""
+    """Return the fraction of objects matched correctly in all of at most four views by the best polymatching of 16."""
     present = points.present[:MATCHED_VIEWS].all(0)
     views = torch.stack(list(points.views[:MATCHED_VIEWS]))[:, present][:, :MATCHED_POINTS]
     return polymatching_accuracy(views, seed=seed) if views.shape[1] >= 2 else float("nan")
 
 
 def absent(train: Embedded, test: Embedded, share: float, *, by_class: bool, seed: int) -> dict[str, float]:
-    """Probe and retrieval when a share of the test's entries is missing; the probe is that of whole training rows."""
+    """Return probe and retrieval with a fraction of the test entries missing; the probe is trained on complete rows."""
     present = test.present
     left = drop_entries(present, seeded_draws(*present.shape, seed=seed), fraction=share, exact=True)
     found, join = {}, "concat" if train.embeddings is None else "mean"
@@ -134,7 +134,7 @@ def absent(train: Embedded, test: Embedded, share: float, *, by_class: bool, see
 
 
 def by_number_of_views(train: Embedded, test: Embedded, *, seed: int) -> dict[str, float]:
-    """The probe of all views on the mean of s of them, for every s; mean over subsets, at most six of each size."""
+    """Return the probe of all views on the mean of s of them, for every s; at most six subsets of each size."""
     assert train.labels is not None
     probe, k, found = Probe(train.mean, train.labels, kind="ridge"), len(test.views), {}
     random = torch.Generator().manual_seed(seed)

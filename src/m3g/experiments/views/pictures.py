@@ -1,4 +1,4 @@
-"""Pictures of `m3g reproduce views`: critical differences, a heat map, and curves against absent entries."""
+"""Plots of `m3g reproduce views`: critical differences, a heat map, and curves against missing entries."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from m3g.experiments.output import figures
 from m3g.experiments.output.ranks import Ranks
 from m3g.experiments.views import scores as views_scores
 
-# the losses at the top, and those that were weak before they got what they need
+# The best losses, and those that need remedies.
 FRONT = ("m3g", "infonce-pwe", "infonce-ave", "m3g-pairs", "vicreg", "mmcr", "pmrl", "mcca")
 SHOWN = (
     "m3g",
@@ -34,7 +34,7 @@ BY_NUMBER = {
 
 
 def draw(results: list[Result], every: Mapping[str, Any], folder: Path) -> list[Path]:
-    """All pictures that the finished runs allow, as PNG and SVG; returns the PNGs."""
+    """Draw all plots that the finished runs allow, as PNG and SVG; return the PNGs."""
     tests = views_scores.tested(results)
     made = []
     ranks = {name: found for name, found in views_scores.ranks_of(dict(every)).items() if name in PICTURED}
@@ -47,8 +47,8 @@ def draw(results: list[Result], every: Mapping[str, Any], folder: Path) -> list[
 
 
 def critical_differences(ranks: Mapping[str, Ranks], path: Path) -> list[Path]:
-    """Per task a line for every arm, the best first, with its average rank; bars at the right join arms whose ranks do
-    not differ (Nemenyi, 5 %).
+    """Plot per task a line for every arm, the best first, with its average rank; bars at the right connect arms whose
+    ranks do not differ (Nemenyi, 5 %).
     """
     most = max(len(found.ranks) for found in ranks.values())
     figure, axes = figures.panels(len(ranks), width=4.6 * len(ranks), height=1.4 + 0.24 * most)
@@ -75,7 +75,7 @@ def critical_differences(ranks: Mapping[str, Ranks], path: Path) -> list[Path]:
 
 
 def heat_map(every: Mapping[str, Any], path: Path) -> list[Path]:
-    """Arms against data sets; the colour is the distance from the best loss of the column, in points."""
+    """Plot arms against data sets; the colour is the distance from the best loss of the column, in points."""
     shown = [name for name in PICTURED if every[name]]
     if not shown:
         return []
@@ -103,7 +103,7 @@ def heat_map(every: Mapping[str, Any], path: Path) -> list[Path]:
 
 
 def absent_curves(tests: list[Result], path: Path) -> list[Path]:
-    """Probe and retrieval against the share of the test's entries that is absent, mean over the data sets."""
+    """Plot probe and retrieval against the fraction of missing test entries, averaged over the data sets."""
     found = {name: views_scores.absent_curves(tests, name) for name in ("linear", "recall_rest")}
     if not any(found.values()):
         return []
@@ -122,7 +122,7 @@ def absent_curves(tests: list[Result], path: Path) -> list[Path]:
 
 
 def front(results: list[Result], path: Path) -> list[Path]:
-    """Probe against retrieval for every setting of the grids, on validation rows, mean over the data sets."""
+    """Plot probe against retrieval for every setting of the grids, on validation rows, averaged over the data sets."""
     points: dict[str, dict[str, dict[str, tuple[float, float]]]] = {}
     for row in results:
         labels, found = row["labels"], row["metrics"]
@@ -159,7 +159,7 @@ def _place(setting: str) -> tuple[bool, list[float]]:
 
 
 def by_number(tests: list[Result], path: Path) -> list[Path]:
-    """Probe and retrieval on the digits against the number of views that training and testing have; returns the PNG."""
+    """Plot probe and retrieval on the digits against the number of views in training and testing; return the PNG."""
     found = {name: views_scores.by_number(tests, name) for name in BY_NUMBER}
     if not any(found.values()):
         return []

@@ -1,21 +1,20 @@
-"""Which k-view loss for which data.
+"""Comparison of k-view losses on real data.
 
-`m3g reproduce views --data SETS`: 2252 runs on eleven sets, 6 hours on one core; without `--data` the shipped digits.
-Expected: M3G, InfoNCE, VICReg and MMCR in the group at the top of the ranks.
+`m3g reproduce views --data SETS`: 2252 runs on eleven sets, 6 hours on one core; without `--data` the embedded digits.
+Expected: M3G, InfoNCE, VICReg and MMCR in the top group.
 
 Every loss of `m3g losses` trains the same small network (an MLP per view) on real sets of k = 2 to 12 views, with the
-same optimiser, number of steps and points per batch; M3G also with an epsilon that rises. Each has a grid of four
-settings, tried with a seed and a split that no table contains and chosen on its validation rows; the setting is then
-trained on five other splits and measured on their test rows. Beside them stand what needs no such loss: the inputs,
-their principal components, linear CCA of k views, and the same network trained on all labels. M3G and InfoNCE also
-choose their points per batch: 16, 32 or 64, with the setting that was best at 32.
+same optimiser, number of steps and points per batch; M3G also with a rising epsilon. Each has a grid of four settings,
+evaluated with a seed and a split that no table contains and chosen on its validation rows; the setting is then trained
+on five other splits and evaluated on their test rows. Baselines are the inputs, their principal components, linear CCA
+of k views, and the same network trained on all labels. For M3G and InfoNCE the points per batch are also tuned: 16, 32
+or 64, with the best setting for 32.
 
-The order is such that a part is useful: M3G, InfoNCE and the baselines on all sets of measurements, the other losses
-one by one, the first three losses (and `m3g-pairs`) with half of the training entries absent, the three with the batch
-in their choice, and on the digits with three to five of their views; on two sets some losses with 128 objects per
-batch, with 1000 steps, or without the help that they need; then the same on the sets of pictures (`by_class`), which
-take as long as all others together. Data sets are in `m3g.experiments.views.sets`, the grids in
-`m3g.experiments.views.grids`.
+The order makes partial results useful: M3G, InfoNCE and the baselines on all sets of measurements, the other losses one
+by one, the first three losses (and `m3g-pairs`) with half of the training entries missing, the three with a tuned batch
+size, and on the digits with three to five of their views; on two sets some losses with 128 objects per batch, with 1000
+steps, or without their remedies; then the same on the sets of images (`by_class`), which take as long as all others
+together. Data sets are in `m3g.experiments.views.sets`, grids in `m3g.experiments.views.grids`.
 """
 
 from __future__ import annotations
@@ -51,15 +50,15 @@ POINTS, STEPS = 32, 200
 OTHER_POINTS = (16, 64)
 ABSENT_IN_TRAINING = 0.5
 MAIN = ("m3g", "infonce-pwe", "infonce-ave")
-# on two sets: larger batches (without M3G, which has 128^4 tuples of four views), longer trainings, and what losses
-# without a sense of signs do when views start at random and are read as they are (arms "plain")
+# On two sets: larger batches (without M3G, which has 128^4 tuples of four views), longer trainings, and sign-invariant
+# losses from a random start without remedies (arms "plain").
 CLOSER = ("digits", "scenes")
 LARGE, IN_LARGE = 128, ("infonce-pwe", "infonce-ave", "m3g-pairs", "mcca")
 LONGER, WEAK = 1000, ("gram", "symile", "pmrl", "mcca")
 
 
 def config(data: str, arm: str, *, seed: int, steps: int = STEPS) -> Settings:
-    """What a run changes of the defaults of `m3g train`."""
+    """Return the differences of a run from the defaults of `m3g train`."""
     wanted, loss = SETS[data], LOSS_OF.get(arm, arm)
     file = f"{{data}}/{data}.npz"
     options: Settings = {
@@ -84,7 +83,7 @@ def config(data: str, arm: str, *, seed: int, steps: int = STEPS) -> Settings:
         "seed": seed,
     }
     if loss in ("m3g", "kl") and len(wanted.views) > 4:
-        found |= {"views_per_step": 4, "subsets_per_step": 4}  # all tuples of more views are too many
+        found |= {"views_per_step": 4, "subsets_per_step": 4}  # more views have too many tuples
     if loss.startswith("byol"):
         found |= {"teacher": {"enabled": True, "momentum": 0.99}}
         found["heads"] = {**found["heads"], "predictor": True}
@@ -94,7 +93,7 @@ def config(data: str, arm: str, *, seed: int, steps: int = STEPS) -> Settings:
 
 
 def possible(data: str, loss: str) -> bool:
-    """The area of a triangle is that of three views."""
+    """Return whether a loss applies to a data set: a triangle requires three views."""
     return loss != "triangle" or len(SETS[data].views) == 3
 
 
@@ -111,7 +110,7 @@ def _tuned(data: str, loss: str, request: Request) -> tuple[list[RunSpec], Candi
 
 
 def _block(data: str, loss: str, request: Request) -> Iterator[RunSpec]:
-    """The grid of a loss on a data set, then its runs with the setting that was best."""
+    """Return the grid of a loss on a data set, then its runs with the best setting."""
     if request.wants(loss) and possible(data, loss):
         runs, candidates = _tuned(data, loss, request)
         yield from runs
@@ -120,7 +119,7 @@ def _block(data: str, loss: str, request: Request) -> Iterator[RunSpec]:
 
 
 def runs(request: Request) -> Iterator[RunSpec]:
-    """The main losses and the baselines on all sets, then the others, then other conditions."""
+    """Return the main losses and the baselines on all sets, then the others, then other conditions."""
     for by_class in (False, True):
         sets = [name for name, about in SETS.items() if about.by_class == by_class]
         whole, parts = ([name for name in sets if SETS[name].part == part] for part in (False, True))
@@ -130,7 +129,7 @@ def runs(request: Request) -> Iterator[RunSpec]:
             for data in whole:
                 yield from _block(data, loss, request)
         for data in whole:
-            if len(SETS[data].views) > 2 and not SETS[data].gaps:  # of two views half would leave no pair
+            if len(SETS[data].views) > 2 and not SETS[data].gaps:  # half of two views leaves no pair
                 for loss in (*MAIN, "m3g-pairs"):
                     change = {"config": {"data_options": {"absent": ABSENT_IN_TRAINING}}}
                     yield from _as_chosen(data, loss, "absent in training", change, request)
@@ -165,7 +164,7 @@ def _baselines(data: str, request: Request) -> Iterator[RunSpec]:
 
 
 def _as_chosen(data: str, loss: str, name: str, change: Settings, request: Request) -> Iterator[RunSpec]:
-    """A loss with the setting that was best, under other conditions."""
+    """Return the runs of a loss with its best setting under other conditions."""
     if request.wants(loss):
         _, candidates = _tuned(data, loss, request)
         for seed in range(request.seeds):
@@ -174,7 +173,7 @@ def _as_chosen(data: str, loss: str, name: str, change: Settings, request: Reque
 
 
 def _with_batch(data: str, loss: str, request: Request) -> Iterator[RunSpec]:
-    """The points per batch are chosen too, after the loss's own setting."""
+    """Return the runs that also tune the points per batch, after the setting of the loss."""
     arm = f"{loss}, batch chosen"
     _, candidates = _tuned(data, loss, request)
     tried = replace(_run(data, arm, loss, TUNING_SEED, request), candidates=candidates)
@@ -185,7 +184,7 @@ def _with_batch(data: str, loss: str, request: Request) -> Iterator[RunSpec]:
 
 
 def work(settings: Settings, folder: Path, data: Path) -> dict[str, Any]:
-    """Train, then measure: on the validation rows to choose a setting, on the test rows once it is chosen."""
+    """Train, then evaluate: on validation rows to choose a setting, on test rows once it is chosen."""
     run, by_class = config_of(settings), SETS[settings["data"]].by_class
     if "baseline" in settings:
         views_data, parts = baseline(settings["baseline"], run)
@@ -208,12 +207,12 @@ def work(settings: Settings, folder: Path, data: Path) -> dict[str, Any]:
 
 @torch.no_grad()
 def embedded(net: Any, data: ViewsData, split: Any) -> Embedded:
-    """A split as a trained network sees it."""
+    """Return a split embedded by a trained network."""
     return _points(data, split, list(net(data.arrays(split)[0])), shared=True)
 
 
 def read_out(seen: dict[str, Embedded]) -> dict[str, Embedded]:
-    """Every split's views in the space in which those of the training rows correlate most."""
+    """Return the views of every split in the canonical space of the training rows."""
     maps = CanonicalViews(list(seen["train"].views), seen["train"].mask)
     return {
         split: replace(points, embeddings=normalize(torch.stack(maps(list(points.views))), dim=-1))

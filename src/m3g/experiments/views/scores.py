@@ -1,4 +1,4 @@
-"""Scores of `m3g reproduce views` by arm, data set and seed, and what is ranked of them."""
+"""Scores of `m3g reproduce views` by arm, data set and seed."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ Table = dict[str, dict[str, dict[Any, float]]]  # arm, data set, seed
 
 
 def is_control(arm: str) -> bool:
-    """Whether an arm is another one under other conditions (`m3g, absent in training`), so not ranked with it."""
+    """Return whether an arm is another one under other conditions (`m3g, absent in training`), so not ranked."""
     return "," in arm
 
 
 def setting(changes: Mapping[str, Any]) -> str:
-    """The values of a grid's setting in words.
+    """Format the values of a setting.
 
     Example:
         >>> setting({"loss_options.temperature": 0.2, CANONICAL: True, BATCH: 64})
@@ -37,14 +37,14 @@ def setting(changes: Mapping[str, Any]) -> str:
 
 
 def tested(results: Iterable[Result]) -> list[Result]:
-    """The runs that were measured on test rows, in the order of the data sets; what diverged has nothing to measure."""
+    """Return the runs evaluated on test rows, in the order of the data sets, without diverged ones."""
     found = [row for row in results if row["labels"]["stage"] == "test" and "diverged" not in row["metrics"]]
     order = list(SETS)
     return sorted(found, key=lambda row: (*order, row["labels"]["data"]).index(row["labels"]["data"]))
 
 
 def scores(tests: Iterable[Result], name: str) -> Table:
-    """A metric by arm, data set and seed; M3G first, what is no loss last."""
+    """Return a metric by arm, data set and seed; M3G first, baselines last."""
     found: Table = {}
     order = (OURS, "infonce-pwe", "infonce-ave")
 
@@ -61,7 +61,7 @@ def scores(tests: Iterable[Result], name: str) -> Table:
 
 
 def means(table: Table, *, seeds: int = 0) -> dict[str, dict[str, float]]:
-    """The mean over the seeds by arm and data set, where there are at least so many."""
+    """Return the mean over the seeds by arm and data set, if there are at least `seeds`."""
     return {
         arm: {data: statistics.fmean(by.values()) for data, by in sets.items() if len(by) >= seeds}
         for arm, sets in table.items()
@@ -69,13 +69,13 @@ def means(table: Table, *, seeds: int = 0) -> dict[str, dict[str, float]]:
 
 
 def common(found: Mapping[str, Collection[str]]) -> set[str]:
-    """The data sets that M3G and both forms of InfoNCE have, as far as they have any."""
+    """Return the data sets common to M3G and both forms of InfoNCE, if they have any."""
     sets = [set(found[arm]) for arm in (OURS, "infonce-pwe", "infonce-ave") if found.get(arm)]
     return set.intersection(*sets) if sets else set()
 
 
 def complete(table: Table) -> dict[str, dict[str, float]]:
-    """Means of the arms that have all those data sets, for ranks: without labels, and no arm under other conditions."""
+    """Return means of the arms that have all these data sets, for ranks, without `supervised` and control arms."""
     found = means(table)
     wanted = common(found)
     return {
@@ -106,7 +106,7 @@ def by_number(tests: Iterable[Result], name: str) -> dict[str, dict[int, list[fl
 
 
 def few_views(tests: list[Result]) -> dict[str, dict[str, float]]:
-    """Per arm the probe of all views on one view, on half of them and on all, mean over seeds and data sets."""
+    """Return per arm the probe of all views on one, half and all of them, averaged over seeds and data sets."""
     tables: dict[str, Table] = {"one view": {}, "half of the views": {}, "all views": {}}
     for row in tests:
         by_size = row["metrics"].get("subsets")

@@ -1,8 +1,8 @@
-"""The data sets of `m3g reproduce views`, one entry each. To add a set, write one more reader here.
+"""Data sets of `m3g reproduce views`, one entry each. To add a set, write one more reader here.
 
-A reader gets the user's `--data` folder and returns arrays by name: the views that its entry names,
-`label` if the entry has labels, and `group` if rows of one group must not be split. It is read once, into
-`OUT/data/NAME.npz`. Files in the folder `views` of the data folder become sets of their own (`register_files`).
+A reader gets the user's `--data` folder and returns arrays by name: the views that its entry names, `label` if the
+entry has labels, and `group` if rows of one group must not be split. It is called once and stored in
+`OUT/data/NAME.npz`. Files in the folder `views` of the data folder become separate sets (`register_files`).
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ NOT_VIEWS = ("label", "group")
 
 @dataclass(frozen=True)
 class ViewSet:
-    """A data set: its views' names, how to read it, and whether it has labels, groups, and rows that are only of one
-    class (any row of the class is then a right answer in retrieval). A set that is a `part` of another has some of its
-    views: it stands in the curve against k, and in no mean over data sets. A set with `gaps` has rows that lack views
-    as they are: no more are taken away from its training, and it stands in no curve against the share that is absent.
-    A set that is `shipped` needs no `--data`.
+    """A data set: the names of its views, its reader, and whether it has labels, groups, and rows that combine images
+    of one class (any row of the class is then correct in retrieval). A set that is a `part` of another has some of its
+    views: it is used in the curve against k, but in no mean over data sets. A set with `gaps` has missing views: no
+    more are removed from its training, and it is not used in the curves against missing entries. A `shipped` set
+    requires no `--data`.
     """
 
     views: tuple[str, ...]
@@ -64,7 +64,7 @@ def data_set(name: str, views: Sequence[str], **facts: bool) -> Callable[[Reader
 
 
 def sets(scale: str) -> Mapping[str, Prepare]:
-    """How `target/NAME.npz` of every set is made."""
+    """Return how `target/NAME.npz` of every set is created."""
     return {name: partial(prepare, name) for name in SETS}
 
 
@@ -89,7 +89,7 @@ def prepare(name: str, source: Path | None, target: Path) -> None:
 
 
 def register_files(source: Path | None, target: Path) -> None:
-    """Register the multi-view files in `source/views`, and the sets that an earlier command prepared of such files."""
+    """Register the multi-view files in `source/views`, and sets that an earlier command prepared from such files."""
     for file in () if source is None else sorted((source / "views").glob("*")):
         if file.suffix.lower() in SUFFIXES and file.stem not in SETS:
             _register(file.stem, read_views(file))
@@ -108,7 +108,7 @@ def _register(name: str, arrays: Arrays) -> None:
 
 
 def _some(n: int, most: int) -> np.ndarray:
-    """At most so many of n rows, always the same."""
+    """Return at most `most` of n rows, deterministically."""
     return np.sort(np.random.default_rng(0).permutation(n)[:most])
 
 
@@ -125,7 +125,7 @@ DIGITS = ("fourier", "profile", "karhunen", "pixels", "zernike", "morphology")
 
 @data_set("digits", DIGITS, shipped=True)
 def digits(source: Path) -> Arrays:
-    """UCI Multiple Features, shipped with the package: handwritten digits, k = 6."""
+    """UCI Multiple Features, embedded in the package: handwritten digits, k = 6."""
     with (
         resources.as_file(resources.files("m3g.data") / "files" / "mfeat.npz") as file,
         np.load(file, allow_pickle=False) as stored,
@@ -180,7 +180,7 @@ def proteins(source: Path) -> Arrays:
 
 @data_set("tumours", ["mrna", "mirna", "protein"], gaps=True)
 def tumours(source: Path) -> Arrays:
-    """TCGA breast tumours, k = 3; 70 of the 220 rows really lack the proteins."""
+    """TCGA breast tumours, k = 3; 70 of the 220 rows lack the protein view."""
     with _stored(source, "tcga_breast_3omics.npz") as stored:
         return {name: stored[name] for name in ("mrna", "mirna", "protein", "label")}
 
@@ -194,7 +194,7 @@ def sleep(source: Path) -> Arrays:
 
 @data_set("captions", ["en", "de", "fr", "cs"], labels=False)
 def captions(source: Path) -> Arrays:
-    """Multi30k: a picture's caption in k = 4 languages, as counts of words hashed to 500 places; no labels."""
+    """Multi30k: captions in k = 4 languages, as counts of words hashed to 500 bins; no labels."""
     return {
         language: np.stack(
             [hashed(line, 500) for line in _lines(find_file(source, f"train.{language}.gz"), 4 * MOST_ROWS)]
@@ -212,7 +212,7 @@ def _lines(path: Path, most: int) -> Iterator[str]:
 
 
 def hashed(text: str, places: int) -> np.ndarray:
-    """How often the words of a text fall on each of so many places; the same on every machine.
+    """Count the words of a text in hash bins, the same on every machine.
 
     Example:
         >>> float(hashed("A dog, a cat", 50).sum())
@@ -238,7 +238,7 @@ def fonts(source: Path) -> Arrays:
 
 @data_set("pacs", TREES["pacs"].domains, groups=True, by_class=True)
 def pacs(source: Path) -> Arrays:
-    """A kind of object in k = 4 domains of PACS, as histograms of the directions of edges in 16 fields."""
+    """Objects in k = 4 domains of PACS, as histograms of edge directions in 16 cells."""
     found: dict[str, dict[str, list[np.ndarray]]] = {domain: {} for domain in TREES["pacs"].domains}
     for domain, kind, grey in tree_images(source, TREES["pacs"]):
         found[domain].setdefault(kind, []).append(edge_directions(grey))
@@ -247,7 +247,7 @@ def pacs(source: Path) -> Arrays:
 
 
 def _joined_by_class(images: dict[str, dict[str, np.ndarray]], *, rows_per_class: int, folds: int = 5) -> Arrays:
-    """Rows of one random image per domain, all of one class; images of one fold (the group) meet only each other."""
+    """Return rows of one random image per domain, all of one class; images of one fold (the group) are combined."""
     random = np.random.default_rng(0)
     kinds = sorted(set.intersection(*(set(by_kind) for by_kind in images.values())))
     columns: dict[str, list[np.ndarray]] = {domain: [] for domain in images}

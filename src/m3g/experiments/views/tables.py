@@ -1,4 +1,4 @@
-"""Tables of `m3g reproduce views`, from the runs that are finished."""
+"""Tables of `m3g reproduce views`, from finished runs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from m3g.experiments.views.scores import (
 )
 from m3g.training.runs.files import write_text
 
-# What the tables show, and what each number is.
+# Scores of the tables, with their descriptions.
 METRICS = {
     "linear_mean": "linear probe on the mean of the views",
     "moved": "linear probe trained on one view and tested on another",
@@ -51,7 +51,7 @@ METRICS = {
 
 
 def collect(results: list[Result], folder: Path) -> str:
-    """`table.md` and the pictures; returns what to print."""
+    """Write `table.md` and the pictures; return the text to print."""
     every_test = tested(results)
     parts = [hours(results), _finished(every_test)]
     results = [row for row in results if row["labels"]["data"] not in PARTS]
@@ -108,7 +108,7 @@ def _against(every: dict[str, Table]) -> str:
 
 
 def _by_set(every: dict[str, Table]) -> str:
-    """Paired over the seeds of a data set, against the loss that is best there."""
+    """Compare over the seeds of a data set with the best other loss there."""
     sets = list(every["recall"].get(OURS, {}))
     rows = [["data set", *TASKS]]
     for data in sets:
@@ -141,7 +141,7 @@ def _table(table: Table) -> str:
 
 
 def _absent(tests: list[Result], name: str) -> str:
-    """Mean over the data sets that all shown arms have, by the share that is absent."""
+    """Return the mean over the data sets common to all shown arms, by the fraction of missing entries."""
     curves = absent_curves(tests, name)
     shares = sorted({share for by in curves.values() for share in by}, key=float)
     if not curves:
@@ -161,7 +161,7 @@ def _by_number(tests: list[Result], name: str) -> str:
 
 
 def _few_views(tests: list[Result]) -> str:
-    """A probe fitted on the mean of all views, tested on the mean of some; at most six subsets of each size."""
+    """Return a probe trained on the mean of all views, tested on the mean of some; at most six subsets of each size."""
     found = few_views(tests)
     if not found:
         return ""
@@ -170,7 +170,7 @@ def _few_views(tests: list[Result]) -> str:
 
 
 def _grid(results: list[Result]) -> str:
-    """Per arm and data set the settings that were tried, the best first, with their validation score."""
+    """Return per arm and data set the evaluated settings, the best first, with their validation score."""
     tried: dict[str, dict[str, list[tuple[float, str]]]] = {}
     for row in results:
         labels = row["labels"]

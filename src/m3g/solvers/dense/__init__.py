@@ -1,1 +1,1 @@
-"""Any multiway cost: scaling and Newton steps on the full tensor."""
+"""Exact solver for any multiway cost: scaling and Newton steps on the full tensor."""

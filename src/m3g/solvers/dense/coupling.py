@@ -1,4 +1,4 @@
-"""The coupling that the dense solver finds."""
+"""Coupling of the dense solver."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from m3g.solvers.dense.kernel import Kernel
 
 
 class KernelCoupling(Coupling):
-    """P = K ∘ ⊗ exp(log scaling - base), from the kernel of the last step: no exponential is computed again.
+    """P = K ∘ ⊗ exp(log scaling - base), from the kernel of the last step, without further exponentials.
 
-    The coupling takes over the kernel. Where that is in memory it is scaled in place when first read, and the cost
-    tensor is given back.
+    The coupling owns the kernel. If the kernel is in memory it is scaled in place on first use, and the cost tensor is
+    released.
     """
 
     def __init__(self, kernel: Kernel, log_scaling: Tensor):
         self.kernel, self.dtype = kernel, kernel.problem.dtype
         self._log_scaling = log_scaling
-        # Not cached properties, whose lock no compiled graph takes.
+        # Not cached properties, whose lock cannot be traced.
         self._scalings: list[Tensor] | None = None
         self._pairs: dict[Edge, Tensor] | None = None
 
@@ -32,7 +32,7 @@ class KernelCoupling(Coupling):
 
     @property
     def scalings(self) -> list[Tensor]:
-        """What is left to multiply the kernel by."""
+        """Remaining scalings of the kernel."""
         if self._scalings is None:
             self._scalings = self.kernel.scalings(self._log_scaling)
             if self.kernel.kept:
@@ -56,9 +56,9 @@ class KernelCoupling(Coupling):
         return self._pairs[l, m].to(self.dtype)
 
     def exchanged_gradients(self, problem: Problem) -> tuple[Tensor, ...] | None:
-        """`problem.gradient` of the slabs of all processes, where several share the solve; else None.
+        """Return `problem.gradient` of the slabs of all processes, if several share the solve; otherwise None.
 
-        Also pair marginals are exchanged here: later, other processes may not ask for them.
+        Pair marginals are exchanged here too, because other processes may not need them later.
         """
         sharing = self.kernel.sharing
         if sharing is None:
@@ -69,7 +69,7 @@ class KernelCoupling(Coupling):
         rows[0] = rows[0][self.kernel.own]
         with torch.enable_grad():
             own = problem.with_tensors(leaves).select(rows)
-        # The derivative of `select` puts the gradient of the own rows in their place.
+        # The derivative of `select` scatters the gradient of the own rows.
         found = torch.autograd.grad(own.tensors, leaves, own.detached().gradient(OwnCoupling(self)))
         flat = sharing.reduced(torch.cat([gradient.flatten() for gradient in found]))
         parts = flat.split([leaf.numel() for leaf in leaves])
@@ -77,7 +77,7 @@ class KernelCoupling(Coupling):
 
 
 class OwnCoupling(Coupling):
-    """The slab of a `KernelCoupling` that this process has, as a coupling of its own rows of view 0 with the others."""
+    """The slab of a `KernelCoupling` on this process, as a coupling of its own rows of view 0 with the others."""
 
     def __init__(self, full: KernelCoupling):
         own = full.kernel.own

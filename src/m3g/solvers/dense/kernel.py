@@ -1,4 +1,4 @@
-"""The kernel exp(⊕base - C / eps) of a problem, kept in memory or computed anew slab by slab."""
+"""The kernel exp(⊕base - C / eps) of a problem, in memory or recomputed slab by slab."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from m3g.costs.coupling import Edge
 from m3g.solvers.shared.couplings import slabs
 from m3g.solvers.shared.processes import processes
 
-# Sum over the views of the largest change of a log scaling after which the kernel is computed anew. Entries of P above
+# Sum over the views of the largest change of a log scaling after which the kernel is recomputed. Entries of P above
 # 1e-25 then have a kernel within the range of float32.
 STRETCH = {torch.float32: 30.0, torch.float64: 300.0}
-# Exponents are clamped here, because exponentials that underflow take ten times as long.
+# Exponents are clamped here, because denormal exponentials take ten times as long.
 LEAST_EXPONENT = {torch.float32: -80.0, torch.float64: -690.0}
 
 
 class Kernel:
-    """K = exp(⊕base - C / eps), of which P = K ∘ ⊗ exp(log scaling - base).
+    """K = exp(⊕base - C / eps), with P = K ∘ ⊗ exp(log scaling - base).
 
     Attributes:
-        base: (b, N), log scalings that K holds, in float64 where there is one.
-        own: the rows of view 0 that K has here: all, or those of this process where several share a solve.
-        kept: whether K is in memory; then it is one slab of these rows.
+        base: (b, N), log scalings absorbed in K, in float64 if the device supports it.
+        own: the rows of view 0 that K has here: all, or those of this process if several share a solve.
+        kept: whether K is in memory, as one slab of these rows.
         lead: the number of views in the leading group A; the others are B.
     """
 
@@ -47,7 +47,7 @@ class Kernel:
         return [self.own] if self.kept else slabs(self.sizes, self.problem.num_batch, self.dtype.itemsize, self.own)
 
     def _joined(self, parts: Sequence[Tensor]) -> Tensor:
-        """The rows of view 0, along axis 1, of all slabs and processes."""
+        """Concatenate rows of view 0, along axis 1, of all slabs and processes."""
         own = parts[0] if len(parts) == 1 else torch.cat(list(parts), 1)
         if self.sharing is None:
             return own
@@ -58,12 +58,12 @@ class Kernel:
         return own if self.sharing is None else self.sharing.reduced(own, by)
 
     def costs(self) -> Iterator[tuple[slice, Tensor]]:
-        """Costs (b, rows, n_2, …, n_k), slab by slab."""
+        """Yield costs (b, rows, n_2, …, n_k), slab by slab."""
         for rows in self.rows:
             yield rows, self.problem.slab(rows) if self._cost is None else self._cost
 
     def slabs(self) -> Iterator[tuple[slice, Tensor]]:
-        """K (b, rows, n_2, …, n_k), slab by slab."""
+        """Yield K (b, rows, n_2, …, n_k), slab by slab."""
         if self._kernel is not None:
             yield self.own, self._kernel
             return
@@ -71,7 +71,7 @@ class Kernel:
             yield rows, self._exponential(cost, rows, None)
 
     def absorb(self, log_scaling: Tensor) -> None:
-        """Let K hold these log scalings (b, N)."""
+        """Absorb these log scalings (b, N) in K."""
         self.base = log_scaling
         if self._cost is not None:
             out = None if self.fixed else self._kernel
@@ -95,7 +95,7 @@ class Kernel:
         return out.exp_().view(b, rows.stop - rows.start, *self.sizes[1:])
 
     def scalings(self, log_scaling: Tensor) -> list[Tensor]:
-        """u_l (b, n_l) with P = K ∘ ⊗u; K is computed anew where they would leave the range."""
+        """Return u_l (b, n_l) with P = K ∘ ⊗u; K is recomputed if they would leave the range."""
         if self.base is None or (not self.fixed and self._stretched(log_scaling)):
             self.absorb(log_scaling)
         assert self.base is not None
@@ -104,18 +104,18 @@ class Kernel:
     def _stretched(self, log_scaling: Tensor) -> bool:
         assert self.base is not None
         change = (log_scaling - self.base).abs().split(self.sizes, 1)
-        # Also where a scaling is not a number, which the caller will find in the marginals.
+        # Also if a scaling is NaN, which the caller detects in the marginals.
         return not float(torch.stack([part.amax() for part in change]).sum()) <= STRETCH[self.dtype]
 
     def absorb_minima(self, log_target: Tensor) -> None:
-        """Let K hold log scalings for which every point has a tuple with an entry of 1, and none has a larger one.
+        """Absorb log scalings for which every point has a tuple with an entry of 1, and none has a larger one.
 
-        That is Sinkhorn with minima in place of soft ones. Up to a constant the weights are then those of the points.
+        This is Sinkhorn with hard instead of soft minima. Up to a constant the weights are then those of the points.
         """
         if self._cost is None or self.fixed:
             self.absorb(self._minima(log_target))
             return
-        # With two passes for each view, in the memory that K takes: what is left in the end is its exponent.
+        # With two passes per view, in the memory of K, which finally contains its exponent.
         left = (self._cost if self._cost.dtype == self.dtype else self._cost.to(self.dtype)) / -self.epsilon
         parts = []
         for l in range(self.k):
@@ -141,7 +141,7 @@ class Kernel:
         return torch.cat(parts, 1).to(log_target.dtype)
 
     def lowest_and_highest(self) -> tuple[float, float]:
-        """The range of the costs."""
+        """Return the range of the costs."""
         bounds = [cost.aminmax() for _, cost in self.costs()]
         both = torch.stack([torch.stack([-low, high]) for low, high in bounds]).amax(0)
         low, high = self._reduced(both, "MAX").tolist()
@@ -166,9 +166,10 @@ class Kernel:
         return self._reduced(total)
 
     def pairs(self, scalings: Sequence[Tensor], wanted: Tensor | None = None) -> tuple[dict[Edge, Tensor], Tensor]:
-        """All pair marginals of K ∘ ⊗u, and u of view 0, which is first scaled to a marginal `wanted` (b, n) if given.
+        """Return all pair marginals of K ∘ ⊗u, and u of view 0, which is first scaled to the marginal `wanted` (b, n)
+        if given.
 
-        One pass over the slabs serves all, so that each is computed once where K is not in memory.
+        One pass over the slabs computes all, so that each slab is computed once if K is not in memory.
         """
         pairs, lead = self.own_pairs(scalings, wanted)
         if self.sharing is None:
@@ -183,7 +184,7 @@ class Kernel:
         return {**{(0, m): pair for m, pair in enumerate(of_first, 1)}, **rest}, lead.squeeze(2)
 
     def own_pairs(self, scalings: Sequence[Tensor], wanted: Tensor | None = None) -> tuple[dict[Edge, Tensor], Tensor]:
-        """The same for the own rows of view 0 alone."""
+        """Return the same for the own rows of view 0."""
         leads, of_first = [], []
         tail: Tensor | None = None
         rest = outer(scalings[1:]).unsqueeze(2)
@@ -202,13 +203,13 @@ class Kernel:
         return pairs, torch.cat(leads, 1)
 
     def settle(self, scalings: Sequence[Tensor]) -> None:
-        """Multiply K, where it is kept, by scalings u_l (b, n_l), and give back the memory of the cost tensor."""
+        """Multiply K, if it is in memory, by scalings u_l (b, n_l), and release the cost tensor."""
         if self._kernel is not None:
             own = [scalings[0][:, self.own], *scalings[1:]]
             self._kernel, self._cost = self.scaled(self._kernel, own, in_place=not self.fixed), None
 
     def scaled(self, slab: Tensor, scalings: Sequence[Tensor], *, in_place: bool) -> Tensor:
-        """A slab of K times scalings u_l (b, n_l)."""
+        """Return a slab of K times scalings u_l (b, n_l)."""
         first, second = outer(scalings[: self.lead]).unsqueeze(2), outer(scalings[self.lead :]).unsqueeze(1)
         matrix = slab.reshape(first.shape[0], first.shape[1], -1)
         matrix = matrix.mul_(first).mul_(second) if in_place else matrix * first * second

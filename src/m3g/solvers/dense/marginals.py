@@ -11,7 +11,7 @@ from m3g.costs.contraction import outer
 
 
 def group_marginals(joint: Tensor, scalings: Sequence[Tensor]) -> list[Tensor]:
-    """The marginal (b, n_l) of every view of a joint (b, n_1 ⋯ n_j) without the scalings, each without its own."""
+    """Return the marginal (b, n_l), without its own scaling, of every view of an unscaled joint (b, n_1 ⋯ n_j)."""
     if len(scalings) == 1:
         return [joint]
     first, *rest = scalings
@@ -21,7 +21,7 @@ def group_marginals(joint: Tensor, scalings: Sequence[Tensor]) -> list[Tensor]:
 
 
 def group_update(joint: Tensor, scalings: Sequence[Tensor], wanted: Sequence[Tensor]) -> list[Tensor]:
-    """The scalings of a group after each of its views, the last first, was scaled to its marginal `wanted`."""
+    """Return the scalings of a group after scaling each of its views, the last first, to its marginal `wanted`."""
     if len(wanted) == 1:
         return [wanted[0] / joint]
     table = joint.view(joint.shape[0], wanted[0].shape[1], -1)

@@ -1,12 +1,12 @@
-"""The solver for any multiway cost: scaling sweeps and damped Newton steps on the full tensor.
+"""Exact solver for any multiway cost: scaling sweeps and damped Newton steps on the full tensor.
 
-1. K = exp(⊕base - C / eps) is computed once, with log scalings absorbed that keep it in the range of its type.
-2. Scaling sweeps by products of K with vectors (sweeps.py) reach the tolerance where epsilon is not small.
-3. Else Newton steps on the dual follow (shared/ascent.py), whose Hessian are the pair marginals: three passes over K
-   (marginals.py). K is computed anew only where the scalings have moved far from those absorbed.
+1. K = exp(⊕base - C / eps) is computed once, with absorbed log scalings `base` that keep it in the range of its dtype.
+2. Scaling sweeps by matrix–vector products with K (sweeps.py) reach the tolerance if epsilon is not small.
+3. Otherwise Newton steps on the dual follow (shared/ascent.py), whose Hessian consists of the pair marginals: three
+   passes over K (marginals.py). K is recomputed only if the scalings differ much from the absorbed ones.
 
-One exponential of n^k entries takes as long as ten passes, so that nearly all of a solve are the cost tensor and the
-exponential. The full tensor in memory takes 2 n^k numbers; past the memory limit slabs are computed anew in each pass.
+One exponential of n^k entries takes as long as ten passes, so the cost tensor and the exponential dominate a solve.
+Memory is 2 n^k numbers; beyond the memory limit, slabs are recomputed in each pass.
 """
 
 from __future__ import annotations
@@ -36,13 +36,12 @@ from m3g.solvers.shared.solver import Solver
 from m3g.solvers.shared.weights import concatenated_weights
 from m3g.solvers.solution import Solution
 
-# A tolerance below which tensors of a float32 problem are in float64, and the rounding error of an exponent in float32,
-# relative to the tolerance, above which they are.
+# Tolerance below which tensors of a float32 problem are converted to float64, and the rounding error of an exponent in
+# float32, relative to the tolerance, above which they are.
 SINGLE_TOLERANCE, ROUNDING = 2e-5, 0.1
-# The range of the exponents up to which K needs no base but a constant.
+# Range of the exponents up to which a constant base is sufficient for K.
 FLAT_REACH = 70.0
-# On the way to a small epsilon: the range of exponents to begin with, how much smaller epsilon gets at a time, and the
-# error that is enough to go on.
+# Decreasing epsilon: the initial range of exponents, the ratio of successive epsilons, and the error at which to go on.
 FIRST_REACH, EPSILON_RATIO, LOOSE = 150.0, 3.0, 0.1
 FIXED_SWEEPS = 3
 
@@ -69,17 +68,20 @@ class TensorContraction(Contraction):
 
 @dataclass(frozen=True)
 class Dense(Solver):
-    """Exact for any cost: scaling sweeps and damped Newton steps on the full tensor of n^k entries.
+    r"""Exact solver for any cost: scaling sweeps and damped Newton steps on the full tensor of n^k entries.
 
-    A solve takes the cost tensor, one exponential of it or a few, and about ten passes over it by products with
-    vectors; the Newton system takes O((Σ n_l)³). Memory is twice the cost tensor.
+    .. math:: P = K \circ (u_1 \otimes \dots \otimes u_k), \qquad K = e^{\oplus b - C / \varepsilon}
+
+    with absorbed log scalings b that keep K in range. Complexity: the cost tensor, one or a few exponentials of n^k
+    entries, and O(n^k) per step for about ten passes by matrix–vector products; O((Σ n_l)³) for a Newton system.
+    Memory: twice the cost tensor.
 
     Args:
-        max_steps: sweeps and Newton steps before it gives up.
-        fixed_steps: take just this many Newton steps, after three sweeps, and never read the error (one compiled
-            graph); `Solution.error` still reports how good they were. Steps are then not taken back.
-        memory_limit: bytes that the cost tensor and its exponential may take; None means half the memory. Past it slabs
-            of both are computed anew in every step.
+        max_steps: maximum number of sweeps and Newton steps.
+        fixed_steps: take exactly this number of Newton steps, after three sweeps, without reading the error (one
+            compiled graph); `Solution.error` still reports the error. Steps are then not backtracked.
+        memory_limit: maximum bytes of the cost tensor and its exponential; None is half the memory. Beyond it, slabs of
+            both are recomputed in every step.
 
     Example:
         >>> import torch, m3g
@@ -88,6 +90,9 @@ class Dense(Solver):
         >>> solution = m3g.solve(m3g.MultilinearProduct()(views), epsilon=0.05, solver=m3g.Dense())
         >>> solution.converged, solution.num_steps < 20
         (True, True)
+
+    References: Schmitzer, 2019 :cite:`schmitzer2019`, for absorbed scalings and decreasing epsilon; Brauer et al., 2017
+    :cite:`brauer2017`, for Newton's method on the dual.
     """
 
     max_steps: int = 200
@@ -102,7 +107,7 @@ class Dense(Solver):
                 _checks.positive_int(field, getattr(self, field))
 
     def solve(self, problem: Problem, *, epsilon: float, tol: float, weights: list[Tensor] | None) -> Solution:
-        if torch.compiler.is_compiling():  # settings of the process cannot change inside a graph
+        if torch.compiler.is_compiling():  # process settings cannot change inside a graph
             with torch.no_grad():
                 return self._solve(problem, epsilon, tol, weights)
         with full_precision(problem.device):
@@ -132,7 +137,7 @@ class Dense(Solver):
             return _solution(kernel, target, torch.full_like(target, torch.nan), None, tol, 0, Result.OUT_OF_RANGE)
         steps = 0
         start: Tensor | None = None
-        # Where epsilon is small, the way leads over larger ones, whose solutions are close to each other.
+        # A small epsilon is approached from larger ones, whose solutions are close to each other.
         scale = 1.0
         while reach / scale > FIRST_REACH * EPSILON_RATIO:
             scale *= EPSILON_RATIO
@@ -149,12 +154,12 @@ class Dense(Solver):
     def _ascend(
         self, kernel: Kernel, target: Tensor, start: Tensor | None, low: float, reach: float, tol: float
     ) -> tuple[Tensor, int, Tensor, Result]:
-        """Log scalings within `tol`, from a start or none; the steps, the error and how it ended."""
+        """Return log scalings within `tol`, from an optional start; the steps, the error and how it ended."""
         log_target = target.log()
         if start is not None:
             kernel.absorb(start)
         elif reach <= FLAT_REACH:
-            # With the weights in it, the scalings stay near 1.
+            # With absorbed weights, the scalings stay near 1.
             log_target[:, : kernel.sizes[0]] += low / kernel.epsilon
             kernel.absorb(log_target)
         else:
@@ -177,7 +182,7 @@ class Dense(Solver):
 
 
 def _fixed_sweeps(kernel: Kernel, target: Tensor) -> Tensor:
-    """Log scalings (b, N) after a fixed number of sweeps."""
+    """Return log scalings (b, N) after a fixed number of sweeps."""
     assert kernel.base is not None
     h = kernel.lead
     wanted = list(target.split(kernel.sizes, 1))

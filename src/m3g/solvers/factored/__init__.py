@@ -1,1 +1,1 @@
-"""Exact solves of costs by pairs of views, by matrix products; `Factored` in solver.py."""
+"""Exact solver for pairwise costs by matrix products; `Factored` in solver.py."""

@@ -1,7 +1,7 @@
 """Marginals of a coupling whose kernel is a product over some pairs of views: any graph, by tensor contraction.
 
-The order of contraction is the cheapest that opt_einsum finds: for a tree the marginal of a pair with an edge costs
-O(k n²), of any other pair O(k n³).
+opt_einsum finds the cheapest order of contraction: on a tree the marginal of a pair with an edge costs O(k n²), of any
+other pair O(k n³) (Haasler et al., 2021).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class GraphContraction(Contraction):
     """Kernels {(l, m): (b, n_l, n_m)} for the edges of a graph."""
 
     def __init__(self, kernels: dict[Edge, Tensor], sizes: Sequence[int], *, all_pairs: bool):
-        """`all_pairs` asks `evaluate` for the pair marginals of views without an edge too."""
+        """`all_pairs`: `evaluate` also returns the pair marginals of views without an edge."""
         self.kernels = kernels
         self.sizes = list(sizes)
         self.wanted = all_edges(len(self.sizes)) if all_pairs else list(kernels)
@@ -54,7 +54,7 @@ class GraphContraction(Contraction):
 
 @lru_cache(maxsize=256)
 def _expression(edges: tuple[Edge, ...], sizes: tuple[int, ...], num_batch: int, kept: tuple[int, ...]) -> Any:
-    """The cheapest contraction of scalings and kernels to the marginal of some views; it holds no tensors."""
+    """Return the cheapest contraction of scalings and kernels to the marginal of some views; it stores no tensors."""
     letters = [opt_einsum.get_symbol(l + 1) for l in range(len(sizes))]
     batch = opt_einsum.get_symbol(0)
     terms = [(l,) for l in range(len(sizes))] + list(edges)

@@ -1,4 +1,4 @@
-"""Pair kernels exp(-D_lm / eps) in numbers that stay in range, and a first guess of the scalings."""
+"""Pair kernels exp(-D_lm / eps) within the range of their dtype, and initial scalings."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from m3g.solvers.shared.weights import concatenated_weights
 
 # float32 log scalings do not converge below this error.
 SINGLE_VECTORS = 5e-5
-# Exponents, summed over the pairs, up to which one step balances the kernels well enough.
+# Sum of the exponents over the pairs up to which one step balances the kernels sufficiently.
 FLAT = 30.0
 
 
 class Kernels(NamedTuple):
-    """What the ascent starts from.
+    """Initial data of the ascent.
 
     Attributes:
-        matrices: kernels {(l, m): (b, n_l, n_m)}, or their logarithms where `in_range` is False.
-        groups: the same, joined as in `LogKernels`.
-        target: the weights (b, N), in the type of the log scalings.
-        shift: (b, N) in float64, to be added to eps times the log scalings, which gives the potentials; None means 0.
+        matrices: kernels {(l, m): (b, n_l, n_m)}, or their logarithms if `in_range` is False.
+        groups: the same, concatenated as in `LogKernels`.
+        target: the weights (b, N), in the dtype of the log scalings.
+        shift: (b, N) in float64; the potentials are eps times the log scalings plus `shift`. None means 0.
         in_range: whether products of the kernels stay in the range of float64.
-        reach: a bound on the exponent of a tuple; 0 where no value was read.
+        reach: an upper bound of the exponent of a tuple; 0 if no value was read.
     """
 
     matrices: dict[Edge, Tensor]
@@ -52,10 +52,10 @@ def pair_kernels(
     read_values: bool,
     logs: bool = False,
 ) -> Kernels:
-    """The kernels of a problem, or their logarithms where asked for by `logs`.
+    """Return the kernels of a problem, or their logarithms with `logs`.
 
-    With `read_values` the range of the exponents decides between float32, float64 and logarithms; without, the type of
-    the problem stays.
+    With `read_values` the range of the exponents decides between float32, float64 and logarithms; otherwise the dtype
+    of the problem is kept.
     """
     dtype = problem.dtype
     double = vector_dtype(problem.device)
@@ -77,11 +77,11 @@ def pair_kernels(
 
 
 def balanced_start(problem: PairwiseProblem, kernels: Kernels) -> Tensor:
-    """Log scalings (b, N) that balance each kernel as if it stood alone."""
+    """Return log scalings (b, N) that balance each kernel separately."""
     b, k = problem.num_batch, problem.k
     log_target = kernels.target.log()
     wide = log_target.dtype
-    # Nearly flat kernels are balanced at once; a reach of 0 says that no value was read.
+    # Nearly constant kernels are balanced in one step; a reach of 0 means that no value was read.
     steps = 1 if 0 < kernels.reach < FLAT else 2
     groups = kernels.groups
     if len(groups) == 1 and len(problem.edges) > 1:
@@ -100,7 +100,7 @@ def balanced_start(problem: PairwiseProblem, kernels: Kernels) -> Tensor:
 
 
 def _ends(problem: PairwiseProblem) -> tuple[Tensor, ...]:
-    """The left and the right views of all edges."""
+    """Return the left and the right views of all edges."""
     if problem.complete:
         return torch.triu_indices(problem.k, problem.k, 1, device=problem.device).unbind(0)
     return tuple(torch.tensor(ends, device=problem.device) for ends in zip(*problem.edges))
@@ -113,7 +113,7 @@ def _as(tensor: Tensor, dtype: torch.dtype) -> Tensor:
 def balance(kernels: Tensor, steps: int) -> tuple[Tensor, Tensor]:
     """-log u (b, n, 1) and -log v (b, m, 1) of kernels (b, n, m) such that rows and columns of u K v average about 1.
 
-    That is two-view Sinkhorn, up to a constant factor, which the first scaling of the leading view puts right.
+    Two-view Sinkhorn up to a constant factor, which the first scaling of the leading view corrects.
     """
     transposed = kernels.mT
     left = kernels.mean(2, keepdim=True)

@@ -1,4 +1,4 @@
-"""Marginals of a coupling of which each of several processes has a slab."""
+"""Marginals of a coupling distributed over processes, each with a slab."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from torch import Tensor
 from m3g.solvers.shared.contraction import Contracted, Contraction
 from m3g.solvers.shared.processes import Shard
 
-# Points of all views up to which pair marginals are exchanged in every step. Beyond, each process keeps its part of
+# Total number of points up to which pair marginals are exchanged in every step. Beyond, each process keeps its part of
 # them, and a multiplication with the Hessian exchanges a vector.
 EXCHANGED_SIZE = 2048
 
 
 class ShardedContraction(Contraction):
-    """The contraction `own` of the own slab, and an exchange of what it finds."""
+    """The contraction `own` of the own slab, followed by an exchange of its results."""
 
     def __init__(self, own: Contraction, shard: Shard):
         self.own, self.slab = own, shard

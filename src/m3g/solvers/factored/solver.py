@@ -1,16 +1,16 @@
-"""The exact and fast solver for costs that are sums over pairs of views.
+"""Exact solver for costs that are sums over pairs of views.
 
-Where epsilon is not small, a few Sinkhorn sweeps by matrix products reach the tolerance (sweeps.py). Else:
+If epsilon is not small, a few Sinkhorn sweeps by matrix products reach the tolerance (sweeps.py). Otherwise:
 
-1. Each pair kernel is balanced on its own (kernels.py), which costs O(n²) and already puts the product of the
-   kernels close to the solution.
-2. One contraction gives all pair marginals (contraction.py; graph.py where edges are missing and n^k is large;
-   streamed.py where epsilon is too small for the range of the numbers).
-3. They are the Hessian of the dual, so a Newton step follows (shared/newton.py); back to 2 until the marginals are
-   right. The loop is that of shared/ascent.py.
+1. Each pair kernel is balanced separately (kernels.py) in O(n²), which brings the product of the kernels close to the
+   solution.
+2. One contraction computes all pair marginals (contraction.py; graph.py if edges are missing and n^k is large;
+   streamed.py if epsilon is too small for the range of float64).
+3. They are the Hessian of the dual, so a Newton step follows (shared/newton.py); repeat from 2 until the marginals are
+   within tolerance (shared/ascent.py).
 
-The pair marginals of the last contraction are also the gradient: a backward pass costs nothing more. After sweeps
-one matrix product more finds them.
+The pair marginals of the last contraction also give the gradient, so a backward pass needs no contraction. After sweeps
+it needs one matrix product.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from m3g.solvers.shared.result import Result
 from m3g.solvers.shared.solver import Solver
 from m3g.solvers.solution import Solution
 
-# Tuples up to which a missing edge is a kernel of ones, for the matrix products of a complete graph are quick.
+# Tuples up to which a missing edge is a kernel of ones, because the matrix products of a complete graph are fast.
 FEW_TUPLES = 2**20
-# Points of all views up to which a graph with missing edges gets Newton steps, which need all pair marginals.
+# Total number of points up to which a graph with missing edges gets Newton steps, which need all pair marginals.
 NEWTON_SIZE = 2048
-# Tuples that are streamed in the log domain where epsilon is too small for the range of the numbers.
+# Maximum number of tuples in the log domain, if epsilon is too small for the range of float64.
 STREAMED_TUPLES = 2 * 10**7
-# On the way to a small epsilon: how much smaller it gets at a time, and the error that is good enough to go on.
+# Decreasing epsilon: the ratio of successive values, and the error at which to go on.
 EPSILON_RATIO, LOOSE = 3.0, 0.05
 
 
@@ -57,22 +57,43 @@ class RangeError(ValueError):
 
 
 class RangeWarning(UserWarning):
-    """Epsilon is too small for the range of float64, so the solver works in the log domain, which is slower."""
+    """Epsilon is too small for the range of float64; the solver uses the log domain, which is slower."""
 
 
 @dataclass(frozen=True)
 class Factored(Solver):
-    """Exact for every pairwise cost, by matrix products; nothing of size n^k is held.
+    r"""Exact solver for pairwise costs: damped Newton steps on the dual (Eq. 9 of the paper) by matrix products.
+
+    With scalings :math:`u_l = e^{f_l / \varepsilon}` and kernels :math:`K_{lm} = e^{-D_{lm} / \varepsilon}`,
+
+    .. math:: P = \prod_l u_l[i_l] \prod_{l<m} K_{lm}[i_l, i_m], \qquad
+        H = \begin{cases} \operatorname{diag}(m_l) & l = m \\ P_{lm} & l \neq m \end{cases}
+
+    where H, the negative Hessian up to a factor, consists of the pair marginals. Complexity: three matrix products of
+    n^k multiply-adds and one linear system of size k n per step, usually fewer than 10 steps; O(k n²) per step on
+    trees.
+    Memory: O(n^(k-1)) at most, in slabs; no tensor of n^k entries.
 
     Args:
-        newton: take Newton steps. None lets the solver choose: they are taken unless views have missing edges and
-            more than 2048 points in all. False leaves Sinkhorn updates only.
-        max_steps: contractions before it gives up; None means 100 with Newton steps and 10 000 without.
-        check_every: steps between two reads of the error. On an accelerator every read makes the host wait; None
-            means 1 on a CPU and 4 elsewhere.
-        fixed_steps: take just this many steps and never read the error (no waiting for an accelerator, one compiled
-            graph); `Solution.error` still tells how good they were. Steps are then not taken back, and kernels keep the
-            problem's type. Compiled, matrix products have the precision of `torch.set_float32_matmul_precision`.
+        newton: take Newton steps. None takes them unless the graph of views has missing edges and more than 2048 points
+            in total. False uses Sinkhorn updates only.
+        max_steps: maximum number of contractions; None is 100 with Newton steps and 10 000 without.
+        check_every: steps between two reads of the error, which synchronise with an accelerator; None is 1 on a CPU and
+            4 elsewhere.
+        fixed_steps: take exactly this number of steps without reading the error (no synchronisation, one compiled
+            graph); `Solution.error` still reports the error. Steps are then not backtracked, and kernels keep the dtype
+            of the problem. Compiled matrix products have the precision of `torch.set_float32_matmul_precision`.
+
+    Example:
+        >>> import torch, m3g
+        >>> _ = torch.manual_seed(0)
+        >>> views = torch.nn.functional.normalize(torch.randn(4, 16, 8), dim=-1)
+        >>> solution = m3g.solve(m3g.CircularVariance()(views), epsilon=0.02, solver=m3g.Factored())
+        >>> solution.converged, solution.num_steps < 20
+        (True, True)
+
+    References: Brauer et al., 2017 :cite:`brauer2017`, for Newton's method on the dual of two marginals; Haasler et
+    al., 2021 :cite:`haasler2021`, for graphs of views; Nocedal and Wright, 2006 :cite:`nocedal2006`, for damping.
     """
 
     newton: bool | None = None
@@ -93,7 +114,7 @@ class Factored(Solver):
                 "cost must be a sum over pairs of views with solver='factored', "
                 f"got {type(problem).__name__}: use solver='dense'."
             )
-        if torch.compiler.is_compiling():  # settings of the process cannot change inside a graph
+        if torch.compiler.is_compiling():  # process settings cannot change inside a graph
             with torch.no_grad():
                 return self._solve(problem, epsilon, tol, weights)
         with full_precision(problem.device):
@@ -108,12 +129,12 @@ class Factored(Solver):
                 bool(torch.isfinite(tensor).all()) for tensor in problem.tensors
             ):
                 return solution
-            # The range was known from the costs alone; weights of many magnitudes need more of it.
+            # The range was estimated from the costs; weights of many magnitudes require more.
             kernels = pair_kernels(problem, weights, epsilon=epsilon, tol=tol, read_values=True, logs=True)
         return self._streamed(problem, kernels, epsilon, tol)
 
     def _in_range(self, problem: PairwiseProblem, kernels: Kernels, epsilon: float, tol: float) -> Solution:
-        """By products of the kernels themselves."""
+        """Solve with the kernels in the exponential domain."""
         fixed = self.fixed_steps is not None
         newton = self._takes_newton(problem)
         contraction = self._contraction(problem, kernels.matrices, newton)
@@ -166,7 +187,7 @@ class Factored(Solver):
         return CompleteContraction(kernels, problem.sizes, whole=fixed, sharing=None if fixed else processes())
 
     def _streamed(self, problem: PairwiseProblem, kernels: Kernels, epsilon: float, tol: float) -> Solution:
-        """In the log domain, epsilon being made smaller step by step."""
+        """Solve in the log domain with decreasing epsilon."""
         if kernels.reach == math.inf:
             raise RangeError(f"costs divided by epsilon must be finite in float64, got inf with epsilon {epsilon:g}.")
         if problem.num_batch * problem.num_tuples > STREAMED_TUPLES:
@@ -174,7 +195,7 @@ class Factored(Solver):
                 f"epsilon must be at least {epsilon * kernels.reach / DOUBLE_RANGE:.2g} with solver='factored' on "
                 f"these costs of {problem.num_tuples} tuples, got {epsilon:g}: use solver='sampled'."
             )
-        # Warned from one line with one text: Python's default filter shows it once.
+        # One line and one text, so that Python's default filter shows the warning once.
         warnings.warn(
             "epsilon is too small for the range of float64 on these costs: solver='factored' works in the log domain, "
             "which is slower.",
@@ -200,7 +221,7 @@ class Factored(Solver):
 
 
 def _can_be_swept(contraction: CompleteContraction, kernels: Kernels) -> bool:
-    """Where all numbers have one type, and M of sweeps.py is held in one piece."""
+    """Return whether all numbers have one dtype, and M of sweeps.py fits into one slab."""
     return (
         contraction.in_one_piece()
         and kernels.target.dtype == contraction.kernels[0, 1].dtype
@@ -265,5 +286,5 @@ def _solution(
 
 
 def _as_of(problem: PairwiseProblem, numbers: Tensor) -> Tensor:
-    """One number per problem in its type and batch shape."""
+    """Return one number per problem in its dtype and batch shape."""
     return (numbers if numbers.dtype == problem.dtype else numbers.to(problem.dtype)).view(problem.batch)

@@ -1,7 +1,7 @@
 """Marginals of a coupling in the log domain, for an epsilon so small that the kernels leave the range of float64.
 
-Exponents of all n^k tuples are formed slab by slab, so that nothing overflows: n^k exponentials where contraction.py
-takes n^k multiply-adds. For a small problem, and to the end of a training that would stop otherwise.
+Exponents of all n^k tuples are computed slab by slab, so that nothing overflows: n^k exponentials instead of n^k
+multiply-adds. For small problems, and so that training can continue.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from m3g.solvers.shared.couplings import slabs
 
 
 class StreamedContraction(Contraction):
-    """Log kernels {(l, m): (b, n_l, n_m)} of any graph; `evaluate` takes log scalings."""
+    """Log kernels {(l, m): (b, n_l, n_m)} of any graph; `evaluate` expects log scalings."""
 
     in_logs = True
 
@@ -30,7 +30,7 @@ class StreamedContraction(Contraction):
         self.slabs = slabs(self.sizes, example.shape[0], example.element_size())
 
     def evaluate(self, log_scalings: Sequence[Tensor], target: Tensor) -> Contracted:
-        """Marginals of P after view 0 was scaled to its target; `lead` is the logarithm of its scaling."""
+        """Return the marginals of P after scaling view 0 to its target; `lead` is the logarithm of its scaling."""
         k = len(self.sizes)
         found: list[dict[Edge, Tensor]] = []
         leads: list[Tensor] = []

@@ -1,12 +1,12 @@
-"""Sinkhorn sweeps, which reach a moderate tolerance with the fewest operations where epsilon is not small.
+"""Sinkhorn sweeps, which reach a moderate tolerance with the fewest operations if epsilon is not small.
 
 With L, R and W of contraction.py, u the scalings of the group A, v those of B and w those of the pivot c,
 
     M = W ∘ (L diag(w) Rᵀ),      P_AB = diag(u) M diag(v),      m_c = w ∘ (uᵀ (L ∘ (W diag(v) R)))
 
-M does not depend on u and v, so one matrix product serves the updates of all views but the pivot, which are products
-of M with a vector, and a second one serves that of the pivot. Two views have no pivot: M is their kernel, and a sweep
-is a pair of updates (`sweep_two`).
+M does not depend on u and v, so one matrix product suffices for the updates of all views except the pivot, which are
+matrix–vector products, and a second one for the update of the pivot. Two views have no pivot: M is their kernel, and a
+sweep is a pair of updates (`sweep_two`).
 
 Vectors are rows (b, 1, n): the sums `s` of a view are its marginal without its own scaling, which is then `wanted / s`.
 """
@@ -26,27 +26,27 @@ from m3g.solvers.shared.processes import read
 
 Summed = Callable[[Tensor], Tensor]
 
-# Bounds on the exponent of a tuple: that from which on a further sweep is needed before the error is read, and that
-# past which balanced kernels are the better start of Newton steps.
+# Upper bounds of the exponent of a tuple: beyond the first, a further sweep is needed before the error is read; beyond
+# the second, balanced kernels are the better start of Newton steps.
 FLAT_REACH, SWEPT_REACH = 6.0, 60.0
-# Sweeps before the error is first read, and those where a sweep is long beside that read, which is from this many
-# tuples on.
+# Sweeps before the error is first read, and the same for problems of at least this many tuples, for which the read is
+# cheap compared with a sweep.
 SWEEPS, LONG_SWEEPS = 3, 2
 LONG = 2**20
-# By how much a sweep is expected to lower the error, where that has not been seen yet.
+# Expected decrease of the error per sweep, before it has been observed.
 USUAL_RATE, USUAL_RATE_OF_TWO = 0.1, 0.3
 
 
 def complete(tensor: Tensor) -> Tensor:
-    """A sum of which this process has all terms."""
+    """Identity: a sum of which this process has all terms."""
     return tensor
 
 
 class Pivot:
-    """What a sweep does with the pivot: its two matrix products, whose results the next sweep overwrites.
+    """Part of a sweep that involves the pivot: its two matrix products, whose results the next sweep overwrites.
 
     Attributes:
-        sums: (b, 1, n_c), and `sums_used`, those of which M was made.
+        sums: (b, 1, n_c), and `sums_used`, those from which M was computed.
         with_pivot: L ∘ (W diag(v) R) (b, α, n_c).
     """
 
@@ -59,12 +59,12 @@ class Pivot:
         self._far: Tensor | None = None if contraction.scaled_buffer is None else contraction.scaled_buffer.mT
         self.left, self.across, self.between, self.wanted = contraction.left, contraction.right.mT, between, wanted
         self._start = self.left * wanted
-        # A first guess, as if there were no kernels between A and B.
+        # Initial value, without the kernels between A and B.
         self._summed = contraction.summed
         self.sums = self._summed(self.left.sum(1, keepdim=True)).mul_(contraction.right.sum(1, keepdim=True))
 
     def joint(self) -> Tensor:
-        """M (b, α, β), after the update of w."""
+        """Return M (b, α, β) after the update of w."""
         self.sums_used = self.sums
         self._near = torch.div(self._start, self.sums, out=self._near)
         joint = torch.bmm(self._near, self.across, out=self._joint).mul_(self.between)
@@ -72,7 +72,7 @@ class Pivot:
         return joint
 
     def meet(self, left: Tensor, right: Tensor) -> None:
-        """The sums, for scalings u (b, 1, α) and v (b, 1, β)."""
+        """Compute the sums for scalings u (b, 1, α) and v (b, 1, β)."""
         far = torch.mul(self.across, right, out=self._far)
         self._far = far
         self.with_pivot = torch.bmm(self.between, far.mT, out=self.with_pivot).mul_(self.left)
@@ -80,11 +80,11 @@ class Pivot:
 
     @property
     def scaling(self) -> Tensor:
-        """w (b, 1, n_c), of which M was made."""
+        """Return w (b, 1, n_c), with which M was computed."""
         return self.wanted / self.sums_used
 
     def pairs(self, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
-        """The joint marginals of A and the pivot and of B and the pivot: one more matrix product."""
+        """Return the joint marginals of A and the pivot and of B and the pivot, with one more matrix product."""
         assert self.with_pivot is not None, "some sweep was made"
         scaling, column = self.scaling, left.mT
         pulled = torch.bmm(self.between.mT, self.left * column).mul_(self.across.mT).mul_(right.mT)
@@ -92,14 +92,14 @@ class Pivot:
 
 
 class Swept(NamedTuple):
-    """Where the sweeps ended.
+    """Result of the sweeps.
 
     Attributes:
         joint: M (b, α, β).
         parts_a, parts_b: scalings (b, 1, n_l) of the views of A and B.
         left, right: their outer products, (b, 1, α) and (b, 1, β).
         pivot: None for two views.
-        scalings: of all views, one after the other (b, 1, N).
+        scalings: of all views, concatenated (b, 1, N).
         error: (b,), and the largest of the batch `worst`.
     """
 
@@ -119,7 +119,7 @@ class Swept(NamedTuple):
         return self.scalings.log().squeeze(1)
 
     def pairs(self) -> dict[Edge, Tensor]:
-        """All pair marginals of the own slab. Of four views or more by products with vectors, which only read M."""
+        """Return all pair marginals of the own slab; for four or more views by matrix–vector products with M."""
         c = self.contraction
         if self.pivot is None or len(c.sizes) == 3:
             joint = (self.joint * self.left.mT).mul_(self.right)
@@ -139,9 +139,9 @@ class Swept(NamedTuple):
 
 
 def sweep(contraction: CompleteContraction, target: Tensor, *, tol: float, reach: float, max_steps: int) -> Swept:
-    """Sweeps towards the marginals `target` (b, N) until they are within `tol`, or Newton steps would be quicker.
+    """Sweep towards the marginals `target` (b, N) until they are within `tol`, or Newton steps would be faster.
 
-    That of the leading view is right in the end, since it is scaled last.
+    The marginal of the leading view is exact at the end, because it is scaled last.
     """
     c = contraction
     if c.pivot is None or c.between is None:
@@ -164,7 +164,7 @@ def sweep(contraction: CompleteContraction, target: Tensor, *, tol: float, reach
         for following in range(chunk - 1, -1, -1):
             if num_steps > 0:
                 pivot.joint()
-            # Several views of a group disturb each other.
+            # Updates of several views of a group interfere.
             for _ in range(2 if following == 0 and len(wanted_b) > 1 else 1):
                 parts_b = updated(c.summed(torch.bmm(left, joint)), parts_b, wanted_b)
                 right = outer(parts_b)
@@ -183,17 +183,17 @@ def sweep(contraction: CompleteContraction, target: Tensor, *, tol: float, reach
         before = worst
         error, worst = _errors(residual)
         rate = rate if before == math.inf else worst / before
-        # Newton steps are quicker than more than one sweep; and a number that is not one ends here.
+        # Newton steps are faster than more than one sweep; a NaN ends here too.
         if worst <= tol or not worst * rate <= tol or num_steps >= max_steps:
             return Swept(c, joint, parts_a, parts_b, left, right, pivot, scalings, error, worst, num_steps)
         chunk = 1
 
 
 def sweep_two(contraction: CompleteContraction, target: Tensor, *, tol: float, reach: float, max_steps: int) -> Swept:
-    """The same for two views, of which one sweep scales view 1 and then view 0.
+    """Sweep for two views: one sweep scales view 1 and then view 0.
 
-    The first guess u = a / √(K b) is half a step in logarithms: a whole one, which balances the rows alone, goes too
-    far where both views have their part in the sums, and two sweeps more would be needed.
+    The initial u = a / √(K b) is half a step in logarithms: a full step, which balances only the rows, overshoots if
+    both views contribute to the sums, and two more sweeps would be needed.
     """
     kernel = contraction.kernels[0, 1]
     transposed = kernel.mT
@@ -221,7 +221,7 @@ def sweep_two(contraction: CompleteContraction, target: Tensor, *, tol: float, r
 
 
 def _errors(residual: Tensor) -> tuple[Tensor, float]:
-    """The error (b,) of a residual (b, 1, N), and the largest of the batch."""
+    """Return the error (b,) of a residual (b, 1, N), and the largest of the batch."""
     error = torch.linalg.vector_norm(residual, ord=1, dim=(1, 2))
     return error, read(error)
 
@@ -229,10 +229,10 @@ def _errors(residual: Tensor) -> tuple[Tensor, float]:
 def updated(
     sums: Tensor, scalings: Sequence[Tensor], wanted: Sequence[Tensor], summed: Summed = complete
 ) -> list[Tensor]:
-    """The scalings (b, 1, n) of a group after a sweep over its views, the last first.
+    """Return the scalings (b, 1, n) of a group after a sweep over its views, the last first.
 
     `sums` (b, 1, n_1 ⋯ n_j) is the joint marginal of the group without these scalings, `wanted` are the marginals.
-    `summed` completes a sum over the first view, of which this process may have some rows only.
+    `summed` completes a sum over the first view, of which this process may have only some rows.
     """
     if len(wanted) == 1:
         return [wanted[0] / sums]
@@ -242,7 +242,7 @@ def updated(
 
 
 def sums_by_view(sums: Tensor, scalings: Sequence[Tensor], summed: Summed = complete) -> list[Tensor]:
-    """The sums (b, 1, n) of every view of a group, from those of the group (b, 1, n_1 ⋯ n_j)."""
+    """Return the sums (b, 1, n) of every view of a group, from those of the group (b, 1, n_1 ⋯ n_j)."""
     if len(scalings) == 1:
         return [sums]
     table = sums.view(sums.shape[0], scalings[0].shape[2], -1)

@@ -1,10 +1,10 @@
-"""Couplings as differentiable objects: marginals of P* with their gradient, by the implicit function theorem.
+"""Differentiable marginals of P*, by the implicit function theorem.
 
-For a function L of marginals of P, with Ĝ the tensor that broadcasts and adds up its derivatives,
+For a function L of marginals of P, with Ĝ the broadcast sum of its derivatives,
 
     dL/dC = P ∘ (⊕v - Ĝ) / eps,      H v = m(P ∘ Ĝ)
 
-which is the answer of P to a change Ĝ of the cost (response.py); `Problem.gradient` takes it like a coupling.
+which is the response of P to a change Ĝ of the cost (response.py); `Problem.gradient` accepts it like a coupling.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 
 def differentiable_marginals(solution: Solution, kept: Sequence[tuple[int, ...]]) -> tuple[Tensor, ...]:
-    """Marginals of the coupling on the given views, each (b, n, …), with their gradient to the problem's tensors.
+    """Return marginals of the coupling on the given views, each (b, n, …), differentiable in the problem's tensors.
 
-    Ask for all that one loss needs in one call: they share the backward pass.
+    Request all marginals of a loss in one call, so that they share the backward pass.
     """
     if not solution.coupling_form.from_potentials:
         raise ValueError(

@@ -1,15 +1,15 @@
-"""How the optimal coupling answers to a small change of the cost.
+"""Response of the optimal coupling to a small change of the cost.
 
-P = exp((⊕f - C) / eps) keeps its one-view marginals when the cost moves, so the potentials must follow:
+P = exp((⊕f - C) / eps) keeps its one-view marginals when the cost changes, so the potentials change too:
 
     dP = P ∘ (⊕v - dC) / eps,      H v = m(P ∘ dC)
 
-where m takes the k one-view marginals and H is the Newton system of the dual: diag(m_l) on the diagonal blocks, P_lm
-off it. dP is a signed tensor whose one-view marginals vanish. For a cost by pairs only its pair marginals are needed,
-and the pair marginals of P ∘ dC and of P ∘ ⊕v give them (weighted.py).
+where m denotes the k one-view marginals and H the Newton system of the dual: diag(m_l) on the diagonal blocks, P_lm
+elsewhere. dP is a signed tensor whose one-view marginals vanish. For a pairwise cost only its pair marginals are
+needed, which follow from the pair marginals of P ∘ dC and of P ∘ ⊕v (weighted.py).
 
-Everything is computed anew from the potentials, in float64: entries of H that were rounded in float32, each on its own,
-are not those of a coupling, and H then has no factors.
+Everything is recomputed from the potentials in float64: entries of H that were rounded independently in float32 are not
+those of a coupling, and H may then have no Cholesky factor.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from m3g.costs.coupling import Edge, PairCoupling, TensorCoupling, sum_onto
 from m3g.costs.problem import vector_dtype
 from m3g.solvers.gradients.weighted import WeightedComplete, WeightedGraph
 
-# Added to the diagonal of H, which is scaled to ones, and raised where rounding leaves H without factors.
+# Added to the diagonal of H, which is scaled to ones, and increased if rounding makes the factorisation fail.
 RIDGE = 1e-14
 LARGEST_RIDGE = 1e-7
 
@@ -32,7 +32,7 @@ Terms = dict[tuple[int, ...], Tensor]
 
 
 class Response:
-    """The coupling of some potentials (b, N), and its derivative; the problem's tensors are in float64."""
+    """Coupling of given potentials (b, N), and its derivative; the problem's tensors are in float64."""
 
     coupling: Coupling
 
@@ -40,11 +40,11 @@ class Response:
         self.problem, self.epsilon, self.potentials = problem, epsilon, potentials
 
     def change(self, terms: Terms) -> Coupling:
-        """dP for dC = Σ terms, each {views: (b, n, …)}."""
+        """Return dP for dC = Σ terms, each {views: (b, n, …)}."""
         raise NotImplementedError
 
     def _potentials(self, right: Sequence[Tensor]) -> list[Tensor]:
-        """v, one tensor (b, n_l) per view, with H v = right."""
+        """Return v, one tensor (b, n_l) per view, with H v = right."""
         sizes = list(self.problem.sizes)
         pairs = {edge: self.coupling.pair(*edge) for edge in all_edges(len(sizes))}
         marginals = torch.cat([self.coupling.marginal(l) for l in range(len(sizes))], 1)
@@ -52,7 +52,7 @@ class Response:
 
 
 def response_of(problem: Problem, epsilon: float, potentials: Tensor, terms: Sequence[tuple[int, ...]]) -> Response:
-    """The form that fits a problem and terms of the change of its cost that depend on these views."""
+    """Return the response for a problem and terms of the change of its cost that depend on these views."""
     wide = vector_dtype(problem.device)
     problem = problem.with_tensors([tensor.detach().to(wide) for tensor in problem.tensors])
     potentials = potentials.detach().to(wide)
@@ -63,7 +63,7 @@ def response_of(problem: Problem, epsilon: float, potentials: Tensor, terms: Seq
 
 
 class TensorResponse(Response):
-    """By the full tensor of n^k entries, for any cost."""
+    """Response computed from the full tensor of n^k entries, for any cost."""
 
     def __init__(self, problem: Problem, epsilon: float, potentials: Tensor):
         super().__init__(problem, epsilon, potentials)
@@ -83,13 +83,13 @@ class TensorResponse(Response):
 
 
 class PairResponse(Response):
-    """By contractions of pair kernels; nothing of n^k entries is held."""
+    """Response computed by contractions of pair kernels, without a tensor of n^k entries."""
 
     def __init__(self, problem: PairwiseProblem, epsilon: float, potentials: Tensor, terms: Sequence[Edge]):
         super().__init__(problem, epsilon, potentials)
         sizes, k = problem.sizes, problem.k
         logs = shared_logs(problem, epsilon, potentials)
-        # A pair without a cost of its own, of which a term is given, enters with a kernel of ones.
+        # A pair without a cost for which a term is given has a kernel of ones.
         for l, m in terms:
             if (l, m) not in logs:
                 logs[l, m] = potentials.new_zeros(problem.num_batch, sizes[l], sizes[m])
@@ -114,7 +114,7 @@ class PairResponse(Response):
 
 
 def marginals_of(pairs: dict[Edge, Tensor], k: int) -> list[Tensor]:
-    """The one-view marginals, each from the first pair that has the view."""
+    """Return the one-view marginals, each from the first pair that contains the view."""
     out = []
     for l in range(k):
         edge = next(edge for edge in pairs if l in edge)
@@ -123,11 +123,11 @@ def marginals_of(pairs: dict[Edge, Tensor], k: int) -> list[Tensor]:
 
 
 def shared_logs(problem: PairwiseProblem, epsilon: float, potentials: Tensor) -> dict[Edge, Tensor]:
-    """Matrices whose sum over the edges is log P: each potential is shared out among the edges of its view."""
+    """Return matrices whose sum over the edges is log P: each potential is divided among the edges of its view."""
     exponents = problem.log_kernels(epsilon, potentials.dtype)
     logs = problem.by_edge(exponents.groups)
     for l in range(problem.k):
-        if not any(l in edge for edge in logs):  # a view without an edge is joined by one without a cost
+        if not any(l in edge for edge in logs):  # a view without an edge gets one without a cost
             edge = (0, l) if l > 0 else (0, 1)
             logs[edge] = potentials.new_zeros(problem.num_batch, problem.sizes[edge[0]], problem.sizes[edge[1]])
     shifted = potentials if exponents.shift is None else potentials - exponents.shift
@@ -137,10 +137,10 @@ def shared_logs(problem: PairwiseProblem, epsilon: float, potentials: Tensor) ->
 
 
 def solve_singular(pairs: dict[Edge, Tensor], marginals: Tensor, right: Tensor, sizes: Sequence[int]) -> Tensor:
-    """x (b, N) with H x = right, for a right-hand side with the same sum in every view.
+    """Return x (b, N) with H x = right, for a right-hand side with the same sum in every view.
 
-    H has k - 1 null directions, a constant moved from one view to another. A term that is positive there and only
-    there, Σ_{l > 0} m_l m_lᵀ, gives the solution of which m_l-weighted means vanish for l > 0; it is exact.
+    H has k - 1 null directions, constants shifted between views. A term that is positive only there, Σ_{l > 0} m_l
+    m_lᵀ, selects the solution whose m_l-weighted means vanish for l > 0; it is exact.
     """
     root = marginals.clamp_min(torch.finfo(marginals.dtype).tiny).sqrt()
     matrix = block_matrix(pairs, marginals, sizes) / (root.unsqueeze(1) * root.unsqueeze(2))

@@ -1,12 +1,12 @@
 """Derivatives of the entropic cost: d OT_eps / dC = P*, so nothing is differentiated through the solver.
 
-The value, its gradient and the product of its second derivative with a vector are one function each, so that every
-order is computed only where it is asked for, in backward and in forward mode:
+The value, its gradient and the product of its second derivative with a vector are separate functions, so that each
+order is computed only on demand, in backward and in forward mode:
 
     d OT = ⟨P, dC⟩,      d² OT = ⟨P, d²C⟩ + ⟨dP, dC⟩
 
-with dP, the answer of the coupling to the change of the cost, by the implicit function theorem (response.py). The
-functions get every tensor as an argument, which is what `torch.func` asks for.
+with dP, the response of the coupling to the change of the cost, by the implicit function theorem (response.py). All
+tensors are arguments of the functions, as `torch.func` requires.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from m3g.solvers.solution import Solution
 
 
 def differentiable_value(solution: Solution) -> Tensor:
-    """`value` of a solution with its derivatives with respect to the problem's tensors."""
+    """Return `value` of a solution, differentiable with respect to the problem's tensors."""
     problem = solution.problem
     if torch.compiler.is_compiling():
         return _linear_value(solution).reshape(problem.batch)
@@ -40,9 +40,9 @@ def differentiable_value(solution: Solution) -> Tensor:
 
 
 def _linear_value(solution: Solution) -> Tensor:
-    """The same value and first derivative out of plain tensor operations, which a compiler can trace.
+    """Return the same value and first derivative by plain tensor operations, which can be traced.
 
-    Compiled code has no second derivatives, so that this form has none is never seen.
+    Second derivatives are not supported, but compiled code has none.
     """
     value = solution.value.detach().reshape(-1)
     for tensor, gradient in zip(solution.problem.tensors, _gradients(solution)):
@@ -59,7 +59,7 @@ def _gradients(solution: Solution) -> tuple[Tensor, ...]:
 
 
 def _is_differentiated(tensor: Tensor) -> bool:
-    """Whether a derivative with respect to it may be asked for, in backward or in forward mode or by `torch.func`."""
+    """Return whether a derivative with respect to a tensor may be required, in backward or forward mode."""
     if torch.is_grad_enabled() and tensor.requires_grad:
         return True
     return forward_ad.unpack_dual(tensor).tangent is not None or torch._C._functorch.is_functorch_wrapped_tensor(tensor)
@@ -67,7 +67,7 @@ def _is_differentiated(tensor: Tensor) -> bool:
 
 @dataclass(frozen=True)
 class _Form:
-    """What the functions need to know besides tensors; of the problem they use the structure alone."""
+    """Non-tensor arguments of the functions; only the structure of the problem is used."""
 
     problem: Problem
     epsilon: float
@@ -75,16 +75,16 @@ class _Form:
     from_potentials: bool
 
     def split(self, tensors: Sequence[Tensor]) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-        """Gradients, and the tensors they belong to."""
+        """Split into gradients and the tensors to which they belong."""
         half = len(self.problem.tensors)
         return tuple(tensors[:half]), tuple(tensors[half:])
 
     def over_batch(self, value: Tensor, tensor: Tensor) -> Tensor:
-        """A number for every problem of the batch (b,), shaped to multiply one of the problem's tensors."""
+        """Reshape one number per problem of the batch (b,) to multiply one of the problem's tensors."""
         return value.to(tensor.dtype).reshape([-1] + [1] * (tensor.ndim - 1))
 
     def inner(self, first: Sequence[Tensor], second: Sequence[Tensor | None]) -> Tensor | None:
-        """⟨first, second⟩ for every problem of the batch (b,); None where nothing of the second is there."""
+        """⟨first, second⟩ for every problem of the batch (b,); None if all of the second are None."""
         b = self.problem.num_batch
         terms = [(x * y).reshape(b, -1).sum(1) for x, y in zip(first, second) if y is not None]
         return torch.stack(terms).sum(0) if terms else None
@@ -108,7 +108,7 @@ class _Value(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         _, potentials, *rest = ctx.saved_tensors
-        # A function of its own only where it may be differentiated again.
+        # A separate function only if it may be differentiated again.
         call = _Gradient.apply if torch.is_grad_enabled() else _Gradient.forward
         found = call(ctx.form, grad, potentials, *rest)
         return (None, None, None, *[None] * len(found), *found)
@@ -198,5 +198,5 @@ class _SecondDerivative(torch.autograd.Function):
 
 
 def _views_of_terms(problem: Problem) -> Sequence[tuple[int, ...]]:
-    """The views on which terms of `Problem.change` depend."""
+    """Return the views on which terms of `Problem.change` depend."""
     return problem.edges if problem.by_pairs else [tuple(range(problem.k))]

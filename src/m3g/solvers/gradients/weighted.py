@@ -1,7 +1,7 @@
 """Pair marginals of P ∘ D, for P a product of pair kernels and D a sum of matrices D_lm[i_l, i_m], broadcast.
 
-They are the derivative of the pair marginals of P when the log kernels move along D, so each contraction is
-differentiated once, by the product rule; the n^k tensor is never built, a tensor of n^(k-1) entries is.
+They are the derivative of the pair marginals of P with respect to the log kernels along D, so each contraction is
+differentiated once, by the product rule. A tensor of n^(k-1) entries is built, but none of n^k.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from m3g.solvers.factored.contraction import CompleteContraction, pair_sums
 
 
 class WeightedComplete:
-    """Where every pair of views has a kernel: the matrix products of contraction.py and their derivative."""
+    """All pairs of views have a kernel: the matrix products of contraction.py and their derivative."""
 
     def __init__(self, kernels: dict[Edge, Tensor], sizes: Sequence[int]):
         self.contraction = c = CompleteContraction(kernels, sizes, whole=True)
@@ -32,7 +32,7 @@ class WeightedComplete:
             self.pull_right = torch.bmm(self.between.transpose(1, 2), c.left)
 
     def pairs(self) -> dict[Edge, Tensor]:
-        """The pair marginals of P itself, which is P ∘ 1."""
+        """Return the pair marginals of P itself, which is P ∘ 1."""
         return self({(0, 1): torch.ones_like(self.kernels[0, 1])})
 
     def __call__(self, directions: dict[Edge, Tensor]) -> dict[Edge, Tensor]:
@@ -44,7 +44,7 @@ class WeightedComplete:
         right = self._towards_pivot(b, directions, c.right)
         across = self._sum(directions, [(l, m) for l in a for m in b], a + b)
         moved = None if across is None else across.reshape_as(self.between) * self.between
-        # The product rule; a factor that does not move has derivative None, and costs nothing.
+        # The product rule; a constant factor has derivative None at no cost.
         joint = _add(
             _times(
                 _add(_product("zac,zbc->zab", left, c.right), _product("zac,zbc->zab", c.left, right)), self.between
@@ -67,7 +67,7 @@ class WeightedComplete:
         return {(l, m) if l < m else (m, l): Q if l < m else Q.transpose(1, 2) for (l, m), Q in found.items()}
 
     def _towards_pivot(self, group: list[int], directions: dict[Edge, Tensor], kernel: Tensor) -> Tensor | None:
-        """The derivative of `left` or `right`."""
+        """Return the derivative of `left` or `right`."""
         pivot = self.contraction.pivot
         assert pivot is not None
         views = [*group, pivot]
@@ -75,7 +75,7 @@ class WeightedComplete:
         return None if moved is None else moved.reshape_as(kernel) * kernel
 
     def _sum(self, directions: dict[Edge, Tensor], edges: list[Edge], views: list[int]) -> Tensor | None:
-        """The directions on some edges, added up over the axes of `views`."""
+        """Return the sum of the directions on some edges over the axes of `views`."""
         total = None
         for l, m in edges:
             edge = (min(l, m), max(l, m))
@@ -104,8 +104,8 @@ def _add(x: Tensor | None, y: Tensor | None) -> Tensor | None:
 
 
 class WeightedGraph:
-    """Where some pairs have none: pair marginals are first derivatives of the total mass in the log kernels, found
-    by the cheapest contraction, so these are second ones.
+    """Some pairs have no kernel: pair marginals are first derivatives of the total mass in the log kernels, computed by
+    the cheapest contraction, so these are second ones.
     """
 
     def __init__(self, kernels: dict[Edge, Tensor], sizes: Sequence[int]):
@@ -121,7 +121,7 @@ class WeightedGraph:
         self.found, self.derivative = torch.func.vjp(marginals, *logs)  # type: ignore[misc]
 
     def pairs(self) -> dict[Edge, Tensor]:
-        """The pair marginals of P itself, of all pairs of views."""
+        """Return the pair marginals of P itself, of all pairs of views."""
         out = dict(zip(self.kernels, self.found))
         for edge in combinations(range(len(self.sizes)), 2):
             if edge not in out:
@@ -139,7 +139,7 @@ class WeightedGraph:
 
 @lru_cache(maxsize=64)
 def _expression(edges: tuple[Edge, ...], sizes: tuple[int, ...], num_batch: int, kept: tuple[int, ...]) -> Any:
-    """The contraction of kernels on these edges to the marginal on the kept views (b, n, …), or to the mass (b,)."""
+    """Return the contraction of kernels on these edges to the marginal on the kept views (b, n, …), or mass (b,)."""
     letters = [opt_einsum.get_symbol(l + 1) for l in range(len(sizes))]
     batch = opt_einsum.get_symbol(0)
     inputs = ",".join(batch + letters[l] + letters[m] for l, m in edges)

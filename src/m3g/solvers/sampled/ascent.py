@@ -1,4 +1,4 @@
-"""The dual on a list, for the ascent that all solvers share: Σ_l ⟨h_l, a_l⟩ - a log mass(h), with a = Σ a_l."""
+"""Dual of a list, for the shared ascent: Σ_l ⟨h_l, a_l⟩ - a log mass(h), with a = Σ a_l."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from m3g.solvers.shared.ascent import advance, done, init, step
 from m3g.solvers.shared.newton import conjugate_gradients, solve_newton
 from m3g.solvers.shared.processes import read
 
-# The largest change of the exponent of a tuple in one Newton step.
+# Maximum change of the exponent of a tuple in one Newton step.
 LONGEST_STEP = 8.0
-# Log scalings further than this from those in the tables are taken into them.
+# Log scalings that differ by more than this from those in the tables are absorbed in them.
 LARGEST_CHANGE = 20.0
 # Error, as a part of the largest there can be half of, past which views are scaled one at a time.
 COARSE = 0.4

@@ -1,12 +1,12 @@
-"""Does a fresh sample say the same? The check of an answer against what its own samples may have missed.
+"""Cross-check of a result against an independent validation sample.
 
-At the potentials h that a list gave, the true kernel has some mass Z, which would be the mass a of the weights if the
-list were the kernel. A second sample, independent of the list, estimates Z: around tuples to which Gibbs steps under h
-led, from random tuples and from the coupling. What the list missed is not held down by h, so these steps find it, and
-the fresh mass is far from a.
+At the potentials h of a list, the true kernel has some mass Z, which would equal the mass a of the weights if the list
+were the kernel. A second sample, independent of the list, estimates Z around tuples found by Gibbs steps under h, from
+random tuples and from the coupling. Tuples that the list missed are not limited by h, so these steps find them, and the
+new mass differs from a.
 
-If the list is right but for its noise, with a bias b of the value / eps, log(Z / a) is 2b / a on average: the value on
-the list is too high by b, and the bound Σ⟨h, a⟩ - a log(Z / a) that h gives on the true value too low by b.
+If the list is correct up to noise, with a bias b of the value / eps, log(Z / a) is 2b / a on average: the value on the
+list is too high by b, and the lower bound Σ⟨h, a⟩ - a log(Z / a) on the true value too low by b.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from m3g.solvers.sampled.recomputed_rows import chunk_rows
 from m3g.solvers.sampled.tuple_kernel import tuple_keys
 from m3g.solvers.shared.processes import read
 
-# A fresh sample has one draw for so many of the list: its mass has so many times the variance.
+# Draws of the list per draw of the validation sample, whose mass has as many times the variance.
 FRESH_PART = 4
-# Standard deviations of the difference past which more rounds follow.
+# Standard deviations of the discrepancy beyond which more rounds follow.
 MOST_DEVIATIONS = 3.0
 
 
 @dataclass(frozen=True)
 class Check:
-    """What a fresh sample found: tuples (b, c, k) that carry mass, and a log(Z / a) (b,)."""
+    """Result of the validation sample: tuples (b, c, k) with mass, and a log(Z / a) (b,)."""
 
     tuples: Tensor
     excess: Tensor
 
     def difference(self, error: SamplingError) -> Tensor:
-        """By how much value / eps is contradicted: (b,)."""
+        """Return the discrepancy of value / eps: (b,)."""
         return (self.excess - 2 * error.bias).abs()
 
     def deviations(self, error: SamplingError) -> Tensor:
-        """The difference in its standard deviations, if the error is right: (b,)."""
+        """Return the discrepancy in units of its standard deviation, if the error estimate is correct: (b,)."""
         allowed = ((1 + FRESH_PART) * error.value.square() + error.bias.square()).sqrt()
         return self.difference(error) / allowed.clamp_min(torch.finfo(allowed.dtype).tiny)
 
@@ -53,7 +53,7 @@ class Check:
         return not read(self.deviations(error)) <= MOST_DEVIATIONS
 
     def contradiction(self, error: SamplingError) -> Tensor:
-        """The difference where it is doubtful, else 0: (b,)."""
+        """Return the discrepancy if it is significant, otherwise 0: (b,)."""
         return torch.where(self.deviations(error) <= MOST_DEVIATIONS, 0.0, self.difference(error))
 
 
@@ -68,10 +68,10 @@ def fresh_check(
     anchors: Tensor,
     powers: Sequence[float] = POWERS,
 ) -> Check:
-    """A list around `count` tuples that Gibbs steps found, at the potentials of a solved one.
+    """Draw a list around `count` tuples found by Gibbs steps, at the potentials of a solved one.
 
-    Where both are lists of tuples, the mass is at least that of all tuples in them, each counted once: of a sharp
-    problem, whose mass is on few tuples, this knows more than the estimate by importance weights.
+    If both are lists of tuples, the mass is at least that of all distinct tuples in them: for a sharp problem, whose
+    mass is on few tuples, this is more accurate than the estimate by importance weights.
     """
     b = point.target.shape[0]
     starts = [draws.tuples(log_kernel.sizes, b, count - count // 2), point.coupling.draw(count // 2, draws)]
@@ -86,7 +86,7 @@ def fresh_check(
 
 
 def log_mass(log_kernel: LogKernel, tuples: Tensor, log_scaling: Tensor) -> Tensor:
-    """log Σ exp(⊕h + L) over the different ones among tuples (b, s, k), at log scalings h (b, N): (b, 1)."""
+    """log Σ exp(⊕h + L) over the distinct tuples (b, s, k), at log scalings h (b, N): (b, 1)."""
     open_view = min(range(len(log_kernel.sizes)), key=lambda l: log_kernel.sizes[l])
     row_bytes = tuples.shape[0] * log_kernel.itemsize * log_kernel.sizes[open_view]
     step = chunk_rows(tuples.shape[1], row_bytes, tuples.device)

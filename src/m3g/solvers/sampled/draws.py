@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 class Draws(ABC):
-    """Where the rounds take their random numbers from."""
+    """Source of the random numbers of the rounds."""
 
     device: torch.device
 
@@ -28,14 +28,14 @@ class Draws(ABC):
         return self.uniform(*shape).argsort(-1)
 
     def tuples(self, sizes: list[int] | tuple[int, ...], *shape: int) -> Tensor:
-        """Tuples (*shape, k), all points of a view being equally likely."""
+        """Return tuples (*shape, k), uniform over the points of each view."""
         parts = [(self.uniform(*shape) * n).long().clamp_(max=n - 1) for n in sizes]
         return torch.stack(parts, -1)
 
 
 @dataclass(frozen=True)
 class CommonDraws(Draws):
-    """From torch's own generator: the one that compiled code knows."""
+    """Draws from torch's default generator, the only one available to compiled code."""
 
     device: torch.device
 
@@ -48,7 +48,7 @@ class CommonDraws(Draws):
 
 @dataclass(frozen=True)
 class GeneratorDraws(Draws):
-    """From a generator of the user's, or one with a seed."""
+    """Draws from the user's generator, or from one with a seed."""
 
     device: torch.device
     generator: torch.Generator
@@ -61,10 +61,10 @@ class GeneratorDraws(Draws):
 
 
 def seeded_draws(seed: int, device: torch.device) -> GeneratorDraws:
-    """The draws of a seed.
+    """Return the draws of a seed.
 
-    The seed is mixed first: views that were themselves drawn with `torch.manual_seed(seed)` would be made of the very
-    numbers that sample them, and samples that depend on the views are no samples of the kernel.
+    The seed is hashed first: views drawn with `torch.manual_seed(seed)` would consist of the same numbers as the
+    samples, which must not depend on the views.
     """
     mixed = int(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0]) >> 1
     return GeneratorDraws(device, torch.Generator(device=device).manual_seed(mixed))

@@ -1,14 +1,14 @@
-"""How far a sampled solution is from the true one, by its own account.
+"""Error estimates of a sampled solution.
 
-The samples are two independent halves. To first order each half would have found the coupling P (1 ± s ± δ) where P
-is the one found, s is +1 on the rows of the first half and -1 on those of the second (0 on rows that are exact), and
-δ is the answer of the log scalings, which keep the marginals right: H δ = -(marginals of P s). So
+The samples consist of two independent halves. To first order each half would give the coupling P (1 ± s ± δ), where P
+is the solution, s is +1 on the rows of the first half and -1 on those of the second (0 on exact rows), and δ is the
+response of the log scalings, which preserves the marginals: H δ = -(marginals of P s). Therefore
 
-- P (s + δ), half the difference between the halves, is a draw of the error of P and, through it, of the gradient, but
-  for what the log scalings take from it by fitting the sample (see `fit_factor`);
-- the value on a list is a maximum, so on average too high, by ½ ⟨δ, H δ⟩, twice that for the halves: it is taken off;
-- the noise left in the value is that of the mass at fixed log scalings, found from the scatter of the draws of each
-  component of the proposal.
+- P (s + δ), half the difference between the halves, is a draw of the error of P and thus of the gradient, up to
+  overfitting of the log scalings (see `fit_factor`);
+- the value on a list is a maximum and thus biased upwards by ½ ⟨δ, H δ⟩, twice that for the halves; it is corrected;
+- the remaining noise of the value is that of the mass at fixed log scalings, estimated from the variance of the draws
+  of each component of the proposal.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from m3g.costs.multilinear import products_without_each
 from m3g.solvers.sampled.ascent import ListPoint
 from m3g.solvers.sampled.interfaces import Listed
 
-# Mean leverage past which the factor no longer grows; the answer is not trusted long before that.
+# Mean leverage beyond which the factor no longer grows; the result is untrusted well before that.
 MOST_LEVERAGE = 0.95
 
 
@@ -33,7 +33,7 @@ MOST_LEVERAGE = 0.95
 class SamplingError:
     """Standard errors: of the value / eps, of the gradient relative to its length; and the bias of the value / eps.
 
-    `gradients` are those of the value with respect to the problem's tensors, which the relative error needs; None where
+    `gradients` are those of the value with respect to the problem's tensors, required by the relative error; None if
     nothing was sampled.
     """
 
@@ -84,7 +84,7 @@ def sampling_error(listed: Listed, found: ListPoint, problem: Problem, draws_eac
     uneven = coupling.changed(zero, signs).marginals()
     answer = found.solve(-uneven, rtol=0.1)
     bias = -(answer * uneven).sum(1) / 2
-    # Draws of one component of the proposal are a stride apart.
+    # Draws of one component of the proposal are one stride apart.
     weights = coupling.sample_weights()
     drawn = weights.reshape(b, draws_each, -1)
     scatter = drawn.var(1).sum(1) * draws_each if drawn.numel() else zero[:, 0]
@@ -99,16 +99,16 @@ def sampling_error(listed: Listed, found: ListPoint, problem: Problem, draws_eac
 
 
 def fit_factor(weights: Tensor, bias: Tensor) -> Tensor:
-    """How much larger errors are than they look from the sample that the log scalings were fitted to: (b,), at least 1.
+    """Ratio of errors to their apparent size on the sample to which the log scalings were fitted: (b,), at least 1.
 
-    A sample with leverage h draws the log scalings towards itself, so that only 1 - h of its error is seen; dividing
-    by that is the jackknife. The mean of h over the mass is twice the bias of the value. How h is spread over samples
-    of weight w is taken from the leverage of independent ones, h = a w / (1 + a w), with a such that the mean is right:
-    the factor is √(Σ w² (1 + a w)² / Σ w²).
+    A sample with leverage h attracts the log scalings, so that only 1 - h of its error is visible; dividing by 1 - h is
+    the jackknife. The mean of h over the mass is twice the bias of the value. The distribution of h over samples of
+    weight w is modelled by the leverage of independent samples, h = a w / (1 + a w), with a such that the mean is
+    correct: the factor is √(Σ w² (1 + a w)² / Σ w²).
 
     Args:
-        weights: of the samples in the coupling found (b, s).
-        bias: of the value / eps (b,).
+        weights: mass of the samples in the coupling (b, s).
+        bias: bias of the value / eps (b,).
 
     Example:
         >>> fit_factor(torch.full((1, 100), 0.01), torch.tensor([0.05]))  # of equal weights 1 / (1 - 2 bias)

@@ -1,7 +1,7 @@
-"""The rounds in a fixed number of steps: no value is read on the host, so that a compiler takes them whole.
+"""Rounds with a fixed number of steps, without reading values on the host, so that they can be compiled.
 
-What `rounds.py` decides by looking is settled beforehand: kernels of products only, a given number of rounds and of
-Newton steps in each, tables made anew at every step.
+The decisions of `rounds.py` are made beforehand: kernels of products only, given numbers of rounds and of Newton steps
+in each, tables recomputed at every step.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def fixed_rounds(
     rounds: int,
     steps: int,
 ) -> Found:
-    """`steps` evaluations in each of `rounds` rounds, and what the samples say about the error."""
+    """Execute `steps` evaluations in each of `rounds` rounds, and estimate the error."""
     b = target.shape[0]
     no_anchors = torch.zeros(b, 0, problem.k, dtype=torch.long, device=target.device)
     last: ListPoint | None = None
@@ -57,7 +57,7 @@ def _ascent(listed: ProductList, target: Tensor, log_scaling: Tensor, steps: int
 
 
 def _centres(log_kernel: LogKernel, rank: int, b: int, last: ListPoint | None, draws: Draws) -> Tensor:
-    """Half true, half random tuples at first; then a quarter true ones, the others from the last coupling."""
+    """Return half true, half random tuples at first; then a quarter true ones, the others from the last coupling."""
     count, sizes = max(4, -(-rank // DRAWS_EACH)), log_kernel.sizes
     true = count // 2 if last is None else count // 4
     rest = draws.tuples(sizes, b, count - true) if last is None else last.coupling.draw(count - true, draws)

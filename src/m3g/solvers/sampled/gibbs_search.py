@@ -1,7 +1,7 @@
-"""A search for tuples that carry mass under given potentials, wherever they are: Gibbs steps from many starts.
+"""Search for tuples with mass under given potentials by Gibbs steps from many starts.
 
-Potentials that were found without a heavy tuple do not limit its mass: its exponent ⊕h + L is far above all others, so
-a chain that redraws one view at a time given the others moves towards it from every start that differs in few views.
+If a heavy tuple is missing, the potentials do not limit its mass: its exponent ⊕h + L is far above all others, so a
+chain that redraws one view at a time given the others moves towards it from every start that differs in few views.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from m3g.solvers.sampled.draws import Draws
 from m3g.solvers.sampled.log_kernel import LogKernel
 from m3g.solvers.sampled.recomputed_rows import chunk_rows
 
-# Powers of the conditionals in one sweep after the other: a low one leaves local maxima, 1 is the conditional itself.
+# Powers of the conditionals in successive sweeps: a low one leaves local maxima, 1 is the conditional itself.
 POWERS = (0.3, 1.0, 1.0)
 
 
 def powers_for(stages: int, ratio: float) -> tuple[float, ...]:
-    """The powers for a problem that is first solved at `stages` larger epsilons: as many smaller ones come first.
+    """Return the powers for a problem that is first solved at `stages` larger epsilons: as many smaller ones come
+    first.
 
-    Where exponents differ by hundreds, a chain at a power of 0.3 stays in the first local maximum that it meets.
+    If exponents differ by hundreds, a chain at a power of 0.3 stays in the first local maximum.
     """
     return (*(POWERS[0] / ratio**stage for stage in range(stages, 0, -1)), *POWERS)
 
@@ -30,7 +31,7 @@ def powers_for(stages: int, ratio: float) -> tuple[float, ...]:
 def moved(
     log_kernel: LogKernel, tuples: Tensor, log_scaling: Tensor, draws: Draws, powers: Sequence[float] = POWERS
 ) -> Tensor:
-    """Tuples (b, c, k) after one sweep over the views at each power of the conditional distributions."""
+    """Return tuples (b, c, k) after one sweep over the views at each power of the conditional distributions."""
     b, c, _ = tuples.shape
     out = tuples.clone()
     scalings = log_scaling.split(list(log_kernel.sizes), 1)

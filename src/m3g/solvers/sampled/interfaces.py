@@ -1,4 +1,4 @@
-"""What the rounds ask of a kernel known through samples, and of the coupling on it, whatever form they have."""
+"""Interfaces of sampled kernels and of the couplings on them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from m3g.solvers.sampled.log_kernel import LogKernel
 
 
 class ListedCoupling(Coupling):
-    """A coupling on a list: a weight for every row of it, and one for every point.
+    """Coupling on a list: a weight for every row of it, and one for every point.
 
     Attributes:
-        log_factor: (b, 1), the log of what the weights were multiplied by to reach the mass asked for.
-        dense_pairs: all pair marginals cost no more than a few multiplications with the Hessian.
+        log_factor: (b, 1), the log of the factor by which the weights were multiplied to reach the required mass.
+        dense_pairs: whether all pair marginals cost no more than a few multiplications with the Hessian.
     """
 
     from_potentials = False  # P also depends on the samples
@@ -28,35 +28,35 @@ class ListedCoupling(Coupling):
 
     @abstractmethod
     def marginals(self) -> Tensor:
-        """All marginals, one after the other: (b, N), in float64."""
+        """Return all marginals, concatenated: (b, N), in float64."""
 
     @abstractmethod
     def pairs(self, edges: Sequence[Edge]) -> dict[Edge, Tensor]:
-        """Joint marginals (b, n_l, n_m) of the given pairs of views."""
+        """Return the pair marginals (b, n_l, n_m) of the given pairs of views."""
 
     @abstractmethod
     def sample_weights(self) -> Tensor:
-        """The mass of every sample (b, s); rows that are exact are not among them."""
+        """Return the mass of every sample (b, s), without exact rows."""
 
     @abstractmethod
     def changed(self, log_change: Tensor, row_factors: Sequence[Tensor] | None) -> ListedCoupling:
-        """The derivative of the coupling in a direction (b, N) of log scalings, and of weights of rows."""
+        """Return the derivative of the coupling in a direction (b, N) of log scalings, and of weights of rows."""
 
     def derivative(self, log_change: Tensor) -> Tensor:
-        """How the marginals answer to a small change (b, N) of the log scalings: the Hessian of the dual."""
+        """Return the response of the marginals to a change (b, N) of the log scalings, the Hessian of the dual."""
         return self.changed(log_change, None).marginals()
 
     @abstractmethod
     def draw(self, count: int, draws: Draws) -> Tensor:
-        """Tuples (b, count, k) of the coupling."""
+        """Draw tuples (b, count, k) from the coupling."""
 
 
 class Listed(ABC):
-    """A kernel of k views known through samples.
+    """Kernel of k views represented by samples.
 
     Attributes:
-        base: log scalings (b, N) that the tables hold.
-        exact: nothing was sampled: the list is the kernel.
+        base: log scalings (b, N) absorbed in the tables.
+        exact: whether nothing was sampled, so that the list is the kernel.
     """
 
     base: Tensor
@@ -72,7 +72,7 @@ class Listed(ABC):
 
     @property
     def tuples(self) -> Tensor | None:
-        """The tuples (b, s, k) in it, where it is a list of them."""
+        """Return the tuples (b, s, k), if it is a list of tuples."""
         return None
 
     @property
@@ -81,21 +81,21 @@ class Listed(ABC):
 
     @abstractmethod
     def based(self, log_scaling: Tensor) -> Any:
-        """The list with these log scalings (b, N) in its tables, so that what they hold is in the range of its type."""
+        """Return the list with these log scalings (b, N) absorbed in its tables, so that they are in range."""
 
     @abstractmethod
     def at(self, log_scaling: Tensor, mass: Tensor) -> ListedCoupling:
-        """The coupling of these log scalings (b, N), scaled to the given mass (b, 1)."""
+        """Return the coupling of these log scalings (b, N), scaled to the given mass (b, 1)."""
 
     @abstractmethod
     def halves(self) -> list[Tensor]:
-        """+1 on the rows of the first half of the samples, -1 on those of the second, 0 on rows that are exact."""
+        """Return +1 on the rows of the first half of the samples, -1 on those of the second, 0 on exact rows."""
 
     @abstractmethod
     def doubts(self) -> list[str]:
-        """Why a solution on this list is not to be trusted, whatever its error looks like; mostly nothing."""
+        """Return reasons not to trust a solution on this list, regardless of its error; usually empty."""
 
 
-# How a list is made: log kernel, centres (b, r, k), log scalings (b, N), draws of each centre, random numbers, and
-# tuples that must be in it.
+# Constructor of a list: log kernel, centres (b, r, k), log scalings (b, N), draws per centre, random numbers, and
+# tuples that it must contain.
 Build = Callable[[LogKernel, Tensor, Tensor, int, Draws, Tensor], Listed]

@@ -1,7 +1,7 @@
-"""What the sampled solver asks of a cost: log kernels of tuples, and of tuples with one view left open.
+"""Log kernels of tuples, and of tuples with one view left open, for the sampled solver.
 
-The log kernel of a tuple t is L(t) = -C(t) / eps up to terms of one view alone, which change neither the coupling nor
-the gap: log scalings found for L plus `shift` are potentials / eps for C.
+The log kernel of a tuple t is L(t) = -C(t) / eps up to one-view terms, which change neither the coupling nor the gap:
+log scalings for L plus `shift` are potentials / eps for C.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class LogKernel(ABC):
     has_maxima = False  # whether tuples that differ in two views or more may be local maxima, as of a product
 
     def sharpness(self) -> Tensor:
-        """How far tuples that differ in one view are apart, squared, in standard deviations of a product."""
+        """Return the squared distance of tuples that differ in one view, in standard deviations of a product."""
         raise NotImplementedError("there are no products for this cost")
 
     @abstractmethod
@@ -48,17 +48,17 @@ class LogKernel(ABC):
 
     @abstractmethod
     def conditional(self, l: int, tuples: Tensor) -> Tensor:
-        """The terms of L with view l in them, for all points of it and the other entries of t: (b, s, n_l), new."""
+        """Return the terms of L with view l, for all its points and the other entries of t: (b, s, n_l), new."""
 
     @abstractmethod
     def rest(self, l: int, tuples: Tensor) -> Tensor:
-        """The terms of L without view l: (b, s), in float64."""
+        """Return the terms of L without view l: (b, s), in float64."""
 
 
 class ResultantKernel(LogKernel):
     """Circular variance: L(t) = 2a Σ_{l<m} ⟨r_l, r_m⟩ with a = factor / (k² eps) and r the centred views.
 
-    The other entries of a tuple enter through their sum alone, so a conditional costs O(n d) whatever k is.
+    The other entries of a tuple contribute only through their sum, so a conditional costs O(n d) for every k.
     """
 
     has_products = True
@@ -86,7 +86,7 @@ class ResultantKernel(LogKernel):
         return torch.cat(parts, 1)
 
     def sharpness(self) -> Tensor:
-        """2a |r_i - r_j|², its mean over the points of a view: how far tuples that differ in one view are apart."""
+        """Return the mean of 2a |r_i - r_j|² over the points of a view."""
         squares = [view.square().sum(-1).mean(1) for view in self.views]
         return 2 * self.strength * torch.stack(squares).mean(0).max()
 
@@ -157,7 +157,7 @@ class PairKernel(LogKernel):
 class LogResultantKernel(LogKernel):
     """Circular standard deviation: L(t) = log(|mean_l x_l|²) / eps, clamped as the cost is.
 
-    No term of it is without view l. As for the variance, the other entries enter through their sum alone:
+    Every term contains view l. As for the variance, the other entries contribute only through their sum:
     |y + x_i|² = |y|² + 2⟨y, x_i⟩ + |x_i|², one matrix product for all points i.
     """
 
@@ -182,9 +182,9 @@ class LogResultantKernel(LogKernel):
 
 
 class ProductKernel(LogKernel):
-    """Multilinear product: L(t) = (s / eps) Σ_j Π_l x_l[t_l][j]. No term of it is without view l.
+    """Multilinear product: L(t) = (s / eps) Σ_j Π_l x_l[t_l][j]. Every term contains view l.
 
-    The other entries of a tuple enter through their product alone, so a conditional costs O(n d) whatever k is.
+    The other entries of a tuple contribute only through their product, so a conditional costs O(n d) for every k.
     """
 
     has_maxima = True
@@ -214,7 +214,7 @@ class ProductKernel(LogKernel):
 
 
 class SumKernel(LogKernel):
-    """A sum of costs: the log kernels of its terms, added up."""
+    """Sum of costs: the sum of the log kernels of its terms."""
 
     def __init__(self, problem: SumProblem, epsilon: float):
         self.sizes = problem.sizes

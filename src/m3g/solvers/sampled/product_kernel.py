@@ -33,18 +33,18 @@ from m3g.solvers.sampled.recomputed_rows import (
     transposed_times,
 )
 
-# Squared distance of tuples that differ in one view, in standard deviations of a product (`sharpness`), past which
-# products no longer overlap: tuples that were missed then leave no trace in the samples, nor in the error.
+# Squared distance of tuples that differ in one view, in standard deviations of a product (`sharpness`), beyond which
+# products no longer overlap: missed tuples then affect neither the samples nor the error estimate.
 SHARP = 10.0
 
 
 def product_list(
     log_kernel: LogKernel, centres: Tensor, log_scaling: Tensor, each: int, draws: Draws, anchors: Tensor
 ) -> ProductList:
-    """`each` samples g around every centre (b, r, k), weighted.
+    """Draw `each` samples g around every centre (b, r, k), with weights.
 
-    The proposal is the mixture of unit normals at √(2a) Σ_l r_l of the centres; weights are N(g; 0, 1) / (s q(g)).
-    The log scalings make no difference to them, nor do the anchors, since every sample reaches every tuple.
+    The proposal is the mixture of unit normals at √(2a) Σ_l r_l of the centres; weights are N(g; 0, 1) / (s q(g)). They
+    depend neither on the log scalings nor on the anchors, because every sample covers all tuples.
     """
     assert isinstance(log_kernel, ResultantKernel)
     places = log_kernel.resultant(centres).mul_(math.sqrt(log_kernel.strength))
@@ -61,7 +61,7 @@ def product_list(
 
 @dataclass(frozen=True)
 class ProductList(Listed):
-    """Samples g (b, s, d) as rows with log weights (b, s), and the sums a solver needs."""
+    """Samples g (b, s, d) as rows with log weights (b, s), and the sums required by the solver."""
 
     log_kernel: ResultantKernel
     fields: Tensor
@@ -111,11 +111,11 @@ class ProductList(Listed):
     def doubts(self) -> list[str]:
         if bool(self.log_kernel.sharpness() <= SHARP):
             return []
-        return ["form='products' does not reach between tuples at so small an epsilon"]
+        return ["form='products' does not cover the space between tuples at this small epsilon"]
 
 
 def product_tables(log_kernel: ResultantKernel, fields: Tensor, base: Tensor, rows: slice) -> tuple[Tensor, ...]:
-    """p(i_l | g) of some samples at log scalings `base`, k tables (b, s, n_l), and the log of their divisors (b, s)."""
+    """Return p(i_l | g) of some samples at log scalings `base`, k tables (b, s, n_l), and their log divisors (b, s)."""
     wide, tables, log_scale = base.dtype, [], torch.zeros(1, 1, dtype=base.dtype, device=base.device)
     for l, scaling in enumerate(base.split(list(log_kernel.sizes), 1)):
         table = log_kernel.field_logits(l, fields[:, rows])
@@ -154,10 +154,10 @@ class Samples:
 
 @dataclass
 class ProductCoupling(ListedCoupling):
-    """The coupling of a `ProductList` at some log scalings, see `Samples`; and `m3g.costs.Coupling`.
+    """Coupling of a `ProductList` at given log scalings, see `Samples`; and `m3g.costs.Coupling`.
 
     `tilt`, a factor per row and one per point (b, N), multiplies the terms by row factor + Σ_l point factor(t_l); it
-    makes signed measures, the derivatives of couplings.
+    represents signed measures, the derivatives of couplings.
     """
 
     listed: ProductList

@@ -1,11 +1,11 @@
-"""Where the sampled solver looks: tuples drawn from a mixture whose density is known.
+"""Proposal of the sampled solver: tuples drawn from a mixture with known density.
 
-Each component belongs to a tuple c, a guess at where the coupling has its mass, and redraws every view given the
-other entries of c: q_c(t) = Π_m p_m(t_m | c without m), p_m being the exact conditional at the current potentials.
-If c came from the coupling, each view of the draw does too.
+Each component belongs to a tuple c, an estimate of where the coupling has mass, and redraws every view given the other
+entries of c: q_c(t) = Π_m p_m(t_m | c without m), where p_m is the exact conditional at the current potentials. If c
+was drawn from the coupling, each view of the draw has the marginal of the coupling.
 
 Every other component is warmer: its conditionals are raised to the power WARM. They reach tuples several steps from c,
-which the others hardly ever draw, and keep the importance weights bounded.
+which the others hardly ever draw, and bound the importance weights.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from m3g.solvers.sampled.log_kernel import LogKernel, pick
 from m3g.solvers.sampled.recomputed_rows import Rows, chunk_rows, rows_at_once
 from m3g.solvers.sampled.tuple_kernel import TupleList, sampled_list
 
-# Of nearly solved batches, nearly all draws at power 1 are true tuples; 0.5 halves the error there, or better.
+# In nearly solved batches, nearly all draws at power 1 are true tuples; 0.5 at least halves the error.
 WARM = 0.5
 
 
@@ -77,7 +77,7 @@ class Mixture:
 def tuple_list(
     log_kernel: LogKernel, centres: Tensor, log_scaling: Tensor, each: int, draws: Draws, anchors: Tensor
 ) -> TupleList:
-    """A list of the anchors and `each` tuples from the component of every centre (b, r, k), at log scalings (b, N)."""
+    """Return a list of the anchors and `each` tuples from the component of every centre (b, r, k)."""
     mixture = Mixture(log_kernel, centres, log_scaling)
     tuples = mixture.draw(each, draws)
     log_counts = mixture.log_density(torch.cat([anchors, tuples], 1)) + math.log(tuples.shape[1])

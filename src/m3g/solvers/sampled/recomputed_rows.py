@@ -1,4 +1,4 @@
-"""Tables larger than memory: kept whole where they fit, else made anew, some rows at a time, whenever they are read."""
+"""Tables larger than memory: stored if they fit, otherwise recomputed in chunks whenever they are read."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from m3g.solvers.shared.processes import processes
 
 Made = TypeVar("Made")
 
-# Part of the memory limit that the tables of one list may take to be kept: the list before it, the mixture it was
-# drawn from and what is computed from all of them need room too.
+# Fraction of the memory limit for the stored tables of one list; the previous list, the mixture from which it was drawn
+# and intermediate results need memory too.
 KEPT_PART = 1 / 4
 # Otherwise rows are made in chunks of so many bytes at most (more are no quicker), or that part of the limit.
 CHUNK_BYTES = 2**26
@@ -24,11 +24,12 @@ CHUNK_PART = 1 / 64
 
 
 class Rows(Generic[Made]):
-    """Rows 0 … count - 1 of something, which `make` makes for any slice of them.
+    """Rows 0 … count - 1 of a table, which `make` computes for any slice.
 
-    Iterating gives (slice, what `make` made): once with everything if `step` >= count, and then it is made only once;
-    else `step` rows at a time, made anew in every pass. With `shared` only the own rows are made, where several
-    processes share the solve: what is computed from them is partial, and `joined` or `summed` completes it.
+    Iteration yields (slice, result of `make`): once with everything if `step` >= count, and then it is computed only
+    once; otherwise `step` rows at a time, recomputed in every pass. With `shared` only the own rows are computed if
+    several
+    processes share the solve: results from them are partial, and `joined` or `summed` completes them.
 
     Example:
         >>> squares = Rows(lambda rows: [i * i for i in range(rows.start, rows.stop)], count=5, step=2)

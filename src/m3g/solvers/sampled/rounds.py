@@ -1,12 +1,12 @@
-"""The rounds of one solve by sampling: a sampled kernel in place of the true one, and the dual solved on that.
+"""Rounds of a sampled solve: a sampled kernel replaces the true one, and its dual is solved.
 
-1. Tuples that matter: true and random ones at first, then tuples drawn from the last coupling, and others that Gibbs
-   steps under its potentials found (search.py).
-2. A kernel of products around them (products.py), for the circular variance; where that is not accurate enough, and
-   for other costs, a weighted list of tuples (tuples.py) drawn near them (proposals.py).
-3. Newton steps on the dual of the sampled kernel (ascent.py); back to 1 for the next round.
-4. What the two halves of the samples say about the error (error.py), and what a fresh sample says about the mass
-   (trust.py). Where that contradicts the error, more rounds follow.
+1. Select relevant tuples: true and random ones at first, then tuples drawn from the last coupling, and others found by
+   Gibbs steps under its potentials (gibbs_search.py).
+2. Build a kernel of products around them (product_kernel.py) for the circular variance; if that is not accurate enough,
+   and for other costs, a weighted list of tuples (tuple_kernel.py) drawn near them (proposals.py).
+3. Take Newton steps on the dual of the sampled kernel (ascent.py); repeat from 1 for the next round.
+4. Estimate the error from the two halves of the samples (error.py), and the mass from a validation sample
+   (cross_check.py). If they disagree, more rounds follow.
 
 Sharp problems are first solved at larger epsilons, whose potentials lead to the mass at the next one.
 """
@@ -35,32 +35,32 @@ from m3g.solvers.sampled.tuple_kernel import full_list
 from m3g.solvers.shared.memory import memory_limit
 from m3g.solvers.shared.processes import processes, read
 
-# Draws of one component; half of them go to each half of the samples.
+# Draws of one component, divided equally between the two halves of the samples.
 DRAWS_EACH = 4
-# Marginal error at which the rounds before the last stop.
+# Marginal error at which all rounds except the last stop.
 LOOSE = 0.05
-# Error (`Found.worst`) up to which a kernel of products is good enough, and no list of tuples is tried.
+# Error (`Found.worst`) up to which a kernel of products is accepted without trying a list of tuples.
 FINE = 0.03
-# Past this its coupling is a poor guess to draw the list from, which then gets a round of its own first: a tenth less
-# error in the gradient for a quarter more time.
+# Beyond this its coupling is a poor proposal for the list, which then gets a separate first round: a tenth less error
+# in the gradient for a quarter more time.
 POOR = 0.15
-# Range of the exponents within a view past which larger epsilons come first, each a quarter of the one before.
+# Range of the exponents within a view beyond which larger epsilons come first, decreasing by a factor of four.
 STEEP = 30.0
 EPSILON_RATIO = 4.0
-# With more of them than this, tuples that carry mass may lie where no chain comes, and no sample contradicts. One less
-# for a cost with local maxima.
+# Beyond this number of stages, tuples with mass may be unreachable for the chains, and no sample would reveal it. One
+# less for a cost with local maxima.
 MOST_STAGES = 2
-# Chains of the check at least; else it draws one sample for so many of the list.
+# Minimum number of chains of the check; otherwise one sample per so many of the list.
 FEWEST_CHAINS = 256
-# Steps past tol where nothing is sampled.
+# Steps beyond tol if nothing is sampled.
 MOST_FURTHER = 4
-# Rounds added where the check contradicts the error.
+# Additional rounds if the check disagrees with the error.
 MOST_REPEATS = 3
 
 
 @dataclass(frozen=True)
 class Found:
-    """A list solved, and how good it is.
+    """A solved list and its error.
 
     Attributes:
         build: how the list was made; None where nothing was sampled.
@@ -79,14 +79,14 @@ class Found:
         return read(self.error.gradient)
 
     def worst(self) -> float:
-        """One number to choose by: errors of first order, and the sign that they are not all."""
+        """A single number for comparisons: first-order errors, and an indicator of higher-order ones."""
         return read(self.error.gradient + self.error.bias)
 
     def doubtful(self) -> bool:
         return self.check is not None and self.check.doubtful(self.error)
 
     def contradictions(self) -> Tensor | None:
-        """The largest difference so far that made a list doubtful, this one included."""
+        """Return the largest significant discrepancy so far, including this list."""
         if self.check is None:
             return self.contradicted
         here = self.check.contradiction(self.error)

@@ -1,4 +1,4 @@
-"""A solver linear in the number of views: its settings, and what it says of its answer."""
+"""Sampled solver, linear in the number of views: its settings and its error report."""
 
 from __future__ import annotations
 
@@ -24,49 +24,52 @@ from m3g.solvers.shared.solver import Solver
 from m3g.solvers.shared.weights import concatenated_weights
 from m3g.solvers.solution import Solution
 
-# Past these an answer is not to be trusted: relative standard error of the gradient; and the bias found in the value,
-# in units of epsilon, because where it is large the potentials fit the sample and not the problem, and first-order
-# errors tell nothing.
+# Limits of a trusted result: relative standard error of the gradient, and bias of the value in units of epsilon. With a
+# larger bias the potentials overfit the sample, and first-order error estimates are not valid.
 UNTRUSTED = 0.3
 UNTRUSTED_BIAS = 0.06
-# After a fresh sample has contradicted an answer, the next one is believed to this part of the difference at best:
-# weights of samples that missed so much have a long tail, which their own standard error does not show.
+# After a discrepancy with the validation sample, the standard error is at least this fraction of the discrepancy,
+# because the weights of such samples are heavy-tailed, which their standard error does not show.
 REPAIRED = 0.15
 
 
 class SamplingWarning(UserWarning):
-    """A sampled solution whose own estimate of its error is too large to trust it."""
+    """The estimated error of a sampled solution is too large to trust it."""
 
 
 @dataclass(frozen=True)
 class Sampled(Solver):
-    """Linear in k and in n at a fixed rank; an estimate, which says how good it is.
+    r"""Sampled solver: an estimate in time linear in k and n, with its standard error.
 
-    Works for the circular variance, the circular standard deviation, the multilinear product and their sums in
-    O(k n d rank), and for every other cost that is a sum over pairs of views in O(k² n rank). Tables of rank · n
-    numbers per view are kept where they fit into the memory limit, else made anew, some rows at a time, in every pass
-    over them: slower, and bounded in memory.
+    .. math:: e^{-C / \varepsilon} \;\propto\; \mathbb E_g \prod_l e^{\sqrt{2a} \langle g, r_l \rangle}, \qquad
+        a = \frac{1}{k^2 \varepsilon}, \quad g \sim N(0, I)
 
-    Where there are no more than rank · Σ n_l tuples, or two views, all of them are listed and nothing is sampled
-    (unless a `form` is insisted on): the standard error is then that of rounding.
+    for the circular variance, with centred views :math:`r_l`; other costs use a weighted list of tuples. The dual (Eq.
+    9 of the paper) of the sampled kernel is solved by Newton steps. Complexity per step: O(k n d rank) for the circular
+    variance, the circular standard deviation, the multilinear product and their sums, O(k² n rank) for other sums over
+    pairs of views. Tables of rank · n numbers per view are stored if they fit into the memory limit; otherwise they are
+    recomputed in chunks in every pass.
+
+    If there are at most rank · Σ n_l tuples, or two views, all tuples are enumerated and nothing is sampled (unless
+    `form` is set): the standard error is then that of rounding.
 
     Args:
-        rank: samples drawn in the last round, half as many in those before.
-        rounds: times the samples are drawn, the later ones around the coupling found before. More follow where a fresh
-            sample contradicts the answer, and before them where epsilon is small.
-        form: of the kernel. "products" (circular variance only) is best where couplings are spread out, "tuples" where
-            they are sharp; "auto" takes tuples where products of the views no longer overlap, else products, and
-            tries tuples too where products call their own error large.
-        rtol: relative standard error of the gradient to reach, by a rank up to `max_rank`, with a warning where that
-            is too low; None keeps `rank`.
-        max_rank: the budget of `rtol`.
-        seed: the same draws in every solve, not those that torch makes of that seed: views may be made of them. None
-            takes fresh ones from `generator`, or torch's own generator.
+        rank: samples in the last round; half as many in earlier rounds.
+        rounds: number of rounds; later ones sample around the previous coupling. More rounds follow if the validation
+            sample disagrees, and precede if epsilon is small.
+        form: representation of the kernel. "products" (circular variance only) is accurate for spread-out couplings,
+            "tuples" for sharp ones; "auto" uses tuples if products do not overlap, otherwise products, and also tries
+            tuples if the product estimator reports a large error.
+        rtol: target relative standard error of the gradient; the rank is increased up to `max_rank`, with a warning if
+            that is not sufficient; None keeps `rank`.
+        max_rank: limit of the rank for `rtol`.
+        seed: use the same draws in every solve. The seed is hashed, because the views may have been drawn with the same
+            seed. None draws from `generator`, or from torch's default generator.
         generator: a `torch.Generator` on the device of the views.
-        max_steps: Newton steps of a round before it gives up.
-        fixed_steps: take just this many steps in each of `rounds` rounds and never read the error (one compiled graph),
-            with products only, so for the circular variance. Where the answer is not to be trusted its standard error
-            is infinite. Compiled code draws from torch's own generator, so a seed is not taken there.
+        max_steps: maximum number of Newton steps per round.
+        fixed_steps: take exactly this number of steps in each of `rounds` rounds without reading the error (one
+            compiled graph), with products only, so for the circular variance. The standard error of an untrusted result
+            is infinite. Compiled code draws from torch's default generator and does not support a seed.
 
     Example:
         >>> import torch, m3g
@@ -75,6 +78,9 @@ class Sampled(Solver):
         >>> solution = m3g.solve(m3g.CircularVariance()(views), epsilon=0.05, solver=m3g.Sampled(rank=1024, seed=0))
         >>> solution.converged, bool(solution.standard_error < 0.01)
         (True, True)
+
+    References: Scetbon and Cuturi, 2020 :cite:`scetbon2020`, for positive features; Owen, 2013 :cite:`owen2013`, for
+    mixture proposals and importance weights. The error estimates are derived in docs/sampled.md.
     """
 
     rank: int = 4096

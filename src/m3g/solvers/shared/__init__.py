@@ -1,1 +1,1 @@
-"""What several solvers use: weights, Newton system, precision, memory, forms of couplings."""
+"""Shared parts of the solvers: weights, Newton system, precision, memory, couplings."""

@@ -1,15 +1,15 @@
-"""Damped ascent on the dual, once for all solvers: init, step, done over an explicit state.
+"""Damped ascent on the dual for all solvers: init, step, done over an explicit state.
 
-A solver brings a `Dual`: `evaluate` finds the marginals at some log scalings, `direction` the step that follows. All
-are pure functions of their arguments; the state is immutable. `ascend` is the loop:
+A solver provides a `Dual`: `evaluate` computes the marginals at given log scalings, `direction` the next step. All are
+pure functions of their arguments; the state is immutable. `ascend` is the loop:
 
     state = init(dual, log_scaling)
     while (result := done(state, tol=tol, max_steps=max_steps)) is None:
         state = step(dual, state)
 
-`step` first reads whether the last step lowered the dual. Where it did, a quarter of it is tried; else the next step
-is taken. `fixed_ascent` takes a fixed number of steps, reads no value on the host and shortens no step, so that it can
-be compiled into one graph.
+`step` first reads whether the last step decreased the dual. If it did, a quarter of it is tried; otherwise the next
+step is taken. `fixed_ascent` takes a fixed number of steps without reading values on the host and without backtracking,
+so that it compiles to one graph.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from torch import Tensor
 from m3g.solvers.shared.processes import read, read_two
 from m3g.solvers.shared.result import Result
 
-# Times in a row that a step may be shortened.
+# Maximum number of consecutive backtracking steps.
 MOST_SHORTENINGS = 12
 
 
 class Evaluated(Protocol):
-    """What is known at a point of the ascent, for each of b problems.
+    """Quantities at a point of the ascent, for each of b problems.
 
     Attributes:
-        log_scaling: (b, N) the point; `evaluate` may have moved it to where the mass is right.
+        log_scaling: (b, N) the point; `evaluate` may have corrected its mass.
         error: (b,) Σ_l |m_l(P) - a_l|_1.
         height: (b, 1) the dual value in units of epsilon, up to a constant.
     """
@@ -50,24 +50,24 @@ E = TypeVar("E", bound=Evaluated)
 
 
 class Dual(Protocol[E]):
-    """A concave function of the log scalings."""
+    """Concave function of the log scalings."""
 
     def evaluate(self, log_scaling: Tensor) -> E:
-        """What is known at a point (b, N)."""
+        """Evaluate a point (b, N)."""
 
     def direction(self, found: E) -> Tensor:
-        """The step (b, N) to take from there; already shortened where it would be too long."""
+        """Return the next step (b, N), already damped."""
 
 
 @dataclass(frozen=True)
 class AscentState(Generic[E]):
-    """Where an ascent stands.
+    """State of an ascent.
 
     Attributes:
-        found: what is known at the current point.
-        start, move: what was known where the last step began, and that step; None before the first.
-        num_steps: evaluations so far.
-        shortenings: times the last step has been shortened.
+        found: quantities at the current point.
+        start, move: quantities at the start of the last step, and that step; None before the first.
+        num_steps: number of evaluations.
+        shortenings: number of times the last step has been shortened.
     """
 
     found: E
@@ -78,24 +78,24 @@ class AscentState(Generic[E]):
 
     @cached_property
     def observed(self) -> tuple[float, float]:
-        """The largest error, and the largest loss of height in the last step: all that the host reads of a state."""
+        """The largest error, and the largest decrease of the dual in the last step, read on the host."""
         if self.start is None:
             return read(self.found.error), -math.inf
         return read_two(self.found.error, (self.start.height - self.found.height).squeeze(1))
 
 
 def init(dual: Dual[E], log_scaling: Tensor) -> AscentState[E]:
-    """The state at the first point."""
+    """Return the state at the first point."""
     return AscentState(dual.evaluate(log_scaling))
 
 
 def step(dual: Dual[E], state: AscentState[E], *, loss_allowed: float) -> AscentState[E]:
-    """One more evaluation: after the next step, or after a part of the last one where that lowered the dual.
+    """Evaluate once more: after the next step, or after a part of the last one if that decreased the dual.
 
-    `loss_allowed` is how far the dual may fall in a step, in units of epsilon.
+    `loss_allowed` is the tolerated decrease of the dual in a step, in units of epsilon.
     """
     found = state.found
-    lowered = not state.observed[1] <= loss_allowed  # also where it is not a number
+    lowered = not state.observed[1] <= loss_allowed  # also for NaN
     if state.start is not None and state.move is not None and lowered:
         lost = ~(state.start.height - found.height <= loss_allowed)
         move = torch.where(lost, state.move / 4, 0.0)
@@ -111,7 +111,7 @@ def step(dual: Dual[E], state: AscentState[E], *, loss_allowed: float) -> Ascent
 
 
 def advance(dual: Dual[E], state: AscentState[E]) -> AscentState[E]:
-    """The next step, without a check of the last one: no value is read on the host."""
+    """Take the next step without checking the last one: no value is read on the host."""
     found = state.found
     move = dual.direction(found)
     there = dual.evaluate(found.log_scaling + move)
@@ -119,12 +119,12 @@ def advance(dual: Dual[E], state: AscentState[E]) -> AscentState[E]:
 
 
 def done(state: AscentState[E], *, tol: float, max_steps: int) -> Result | None:
-    """Why the ascent ends here, or None where it goes on."""
+    """Return why the ascent ends here, or None if it continues."""
     worst, _ = state.observed
     if worst <= tol:
         return Result.CONVERGED
     finite = math.isfinite(worst)
-    # An error that is not a number comes from the input, or from a step too far, which is taken back.
+    # A NaN error is due to the input, or to a step that is too long and will be backtracked.
     if not finite and state.num_steps == 1:
         return Result.OUT_OF_RANGE
     if state.num_steps >= max_steps or state.shortenings >= MOST_SHORTENINGS:
@@ -142,9 +142,9 @@ def ascend(
     loss_allowed: float = 1e-3,
     check_every: int = 1,
 ) -> tuple[AscentState[E], Result]:
-    """Steps until every problem of the batch has an error of at most `tol`, or `max_steps` evaluations were made.
+    """Step until every problem of the batch has an error of at most `tol`, or for `max_steps` evaluations.
 
-    With `check_every` > 1 the host reads the error only every so many steps, so an accelerator seldom waits.
+    With `check_every` > 1 the host reads the error only every so many steps, which reduces synchronisation.
     """
     while (result := done(state, tol=tol, max_steps=max_steps)) is None:
         state = step(dual, state, loss_allowed=loss_allowed)
@@ -154,7 +154,7 @@ def ascend(
 
 
 def fixed_ascent(dual: Dual[E], log_scaling: Tensor, num_steps: int) -> AscentState[E]:
-    """Just `num_steps` evaluations; nothing is read on the host, no step is taken back."""
+    """Evaluate `num_steps` times without reading values on the host and without backtracking."""
     state = init(dual, log_scaling)
     for _ in range(num_steps - 1):
         state = advance(dual, state)

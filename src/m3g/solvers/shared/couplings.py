@@ -1,4 +1,4 @@
-"""Couplings in the forms the solvers find them; see `m3g.costs.Coupling`."""
+"""Representations of couplings; see `m3g.costs.Coupling`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SLAB_BYTES = 2**24
 
 
 def slabs(sizes: Sequence[int], num_batch: int, itemsize: int, within: slice | None = None) -> list[slice]:
-    """Rows of view 0, all or those within a range, such that a slab of the full tensor takes about 16 MiB."""
+    """Return slices of view 0, all or within a range, for which a slab of the full tensor takes about 16 MiB."""
     per_row = num_batch * math.prod(sizes[1:]) * itemsize
     start, stop = (0, sizes[0]) if within is None else (within.start, within.stop)
     step = max(1, min(stop - start, SLAB_BYTES // max(1, per_row)))
@@ -25,7 +25,7 @@ def slabs(sizes: Sequence[int], num_batch: int, itemsize: int, within: slice | N
 
 
 def log_slab(cost: Tensor, potentials: Sequence[Tensor], rows: slice, epsilon: float) -> Tensor:
-    """(⊕f - C) / eps for a slab of the cost (b, rows, n_2, …): a new tensor."""
+    """Return (⊕f - C) / eps for a slab of the cost (b, rows, n_2, …) as a new tensor."""
     k = len(potentials)
     out = along(potentials[0][:, rows], (0,), k) - cost
     for l in range(1, k):
@@ -63,11 +63,10 @@ class DenseCoupling(Coupling):
 
 @dataclass
 class PairwiseCoupling(Coupling):
-    """A coupling of a pairwise problem: its pair marginals are there, the full tensor is built on demand.
+    """Coupling of a pairwise problem given by its pair marginals; the full tensor is built on demand.
 
-    `log_scaling` (b, N) belongs to the exponents that the problem has in `kernel_dtype`, the type of the solve: the
-    full tensor is built from the same numbers. `missing` finds a pair that is not in `pairs`, and others if they come
-    with it.
+    `log_scaling` (b, N) belongs to the exponents of the problem in `kernel_dtype`, the dtype of the solve, from which
+    the full tensor is built. `missing` computes a pair that is not in `pairs`, and possibly others with it.
     """
 
     problem: PairwiseProblem
@@ -105,7 +104,7 @@ class PairwiseCoupling(Coupling):
 
 @dataclass
 class RescaledCoupling(Coupling):
-    """Another coupling times a factor (b,) for each problem, computed in its own type and returned in another."""
+    """Another coupling times a factor (b,) per problem, computed in its own dtype and returned in another."""
 
     inner: Coupling
     factor: Tensor
@@ -145,7 +144,7 @@ class RescaledCoupling(Coupling):
 
 @dataclass
 class SparseCoupling(Coupling):
-    """A coupling with few entries, as an exact solver finds: tuples (s, k) and their weights (s,).
+    """Coupling with few entries, as from an exact solver: tuples (s, k) and their weights (s,).
 
     It is piecewise constant in the cost.
     """

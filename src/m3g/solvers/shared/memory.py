@@ -1,4 +1,4 @@
-"""How much memory a solver may take, and one piece of it for all that is large in a solve."""
+"""Memory limit of solvers, and a workspace for the large tensors of a solve."""
 
 from __future__ import annotations
 
@@ -9,40 +9,40 @@ import os
 import torch
 from torch import Tensor
 
-# What compiled code counts with: it keeps all its tables.
+# Assumed by compiled code, which keeps all its tables.
 COMPILED_LIMIT = 2**40
-# The most bytes that glibc takes from what was freed before, less its own header.
+# Largest block that glibc reuses after it was freed, minus its header.
 MOST_KEPT = 2**25 - 2**12
 
 
 def memory_limit(device: torch.device) -> int:
-    """Half of the memory there is: of the device, or of the machine."""
+    """Return half of the memory of the device or machine."""
     if torch.compiler.is_compiling():  # a graph may run elsewhere, so its form must not depend on this machine
         return COMPILED_LIMIT
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[1] // 2
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
-    except (ValueError, OSError, AttributeError):  # not told on this system
+    except (ValueError, OSError, AttributeError):  # not available on this system
         return 4 * 2**30
 
 
 @functools.cache
 def keep_freed_memory() -> None:
-    """Let the C library keep blocks of some megabytes that are freed, once per process.
+    """Make the C library keep freed blocks of some megabytes, once per process.
 
-    glibc gives a freed block back to the system unless a larger one, of up to 32 MiB, was freed before; then every pass
-    that makes a new tensor waits for new pages, for a third of its time. No page of this block is ever touched.
+    glibc returns a freed block to the system unless a larger one, of up to 32 MiB, was freed before; then every pass
+    that allocates a tensor waits for new pages, for a third of its time. No page of this block is ever touched.
     """
     torch.empty(MOST_KEPT, dtype=torch.uint8)
 
 
 class Workspace:
-    """Memory of one solve in one piece, of which tensors are taken one after the other.
+    """Memory of one solve in one block, from which tensors are allocated in sequence.
 
-    Tensors of some megabytes that are allocated one by one are given back to the system when they are freed, and the
-    next solve waits for new pages, on a CPU for a good part of its time. One piece of up to 32 MiB is kept by the C
-    library (glibc gives back what is more than twice the largest of them). Past that each tensor has its own memory.
+    Tensors of some megabytes that are allocated separately are returned to the system when freed, and the next solve
+    waits for new pages, which takes a considerable part of its time on a CPU. The C library keeps one block of up to 32
+    MiB (glibc returns more than twice the largest of them). Beyond that, each tensor has its own memory.
 
     Example:
         >>> space = Workspace(torch.zeros(2), 10)

@@ -1,7 +1,7 @@
-"""The Newton system of the dual: H = [diag(m_l) on the diagonal blocks, P_lm off it], N x N with N = Σ n_l.
+"""Newton system of the dual: H = [diag(m_l) on the diagonal blocks, P_lm elsewhere], N x N with N = Σ n_l.
 
-H is positive semi-definite with k - 1 null directions (a constant moved from one potential to another), on which
-every right-hand side that arises here (nearly) vanishes.
+H is positive semi-definite with k - 1 null directions (constants shifted between potentials), to which all right-hand
+sides here are (nearly) orthogonal.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from m3g.costs.coupling import Edge
 from m3g.costs.problem import vector_dtype
 from m3g.solvers.shared.processes import Shard, read
 
-# Below this size a factorisation is quicker than a handful of iterations.
+# Below this size a factorisation is faster than a few iterations.
 DIRECT_SIZE = 400
 # Curvature along a direction, relative to that of the diagonal alone, below which it counts as zero.
 NULL = 1e-6
-# Iterations where the host may not read the residual.
+# Number of iterations if the host must not read the residual.
 FIXED_ITERATIONS = 12
 
 
@@ -36,14 +36,14 @@ def solve_newton(
     fixed: bool = False,
     partial: Shard | None = None,
 ) -> Tensor:
-    """x (b, N) with H x = right, to a residual of rtol: by iteration where H is large, else by factorisation.
+    """Solve H x = right for x (b, N), to a residual of rtol: by iteration if H is large, otherwise by factorisation.
 
     Args:
         pairs: {(l, m): (b, n_l, n_m)} for every l < m.
-        marginals: (b, N), the views one after the other.
-        dtype: of the factorisation; None means float64.
+        marginals: (b, N), concatenated over views.
+        dtype: of the factorisation; None is float64.
         fixed: read no value on the host.
-        partial: the shard that has these pairs; None where they are complete.
+        partial: the shard to which these pairs belong; None if they are complete.
     """
     size = marginals.shape[1]
     if size > DIRECT_SIZE:
@@ -62,7 +62,7 @@ def solve_newton(
 
 
 def hessian(pairs: dict[Edge, Tensor], marginals: Tensor, sizes: Sequence[int]) -> Callable[[Tensor], Tensor]:
-    """Multiplication of a vector (b, N) by H."""
+    """Return the multiplication of a vector (b, N) by H."""
     matrix = block_matrix(pairs, marginals, sizes)
     return lambda vector: torch.bmm(matrix, vector.unsqueeze(-1)).squeeze(-1)
 
@@ -76,10 +76,10 @@ def factorise(
     dtype: torch.dtype,
     fixed: bool = False,
 ) -> Tensor:
-    """By Cholesky; a relative ridge at the rounding error of the entries fixes the null directions.
+    """Solve by Cholesky factorisation; a relative ridge at the rounding error of the entries fixes the null directions.
 
-    Where the entries are so far from those of a coupling that the ridge is not enough, it grows; at last the diagonal
-    alone decides, which is a mean of Sinkhorn updates.
+    If the entries are so far from those of a coupling that the ridge is not sufficient, it is increased; in the limit
+    the diagonal dominates, which is a mean of Sinkhorn updates.
     """
     k = len(sizes)
     if marginals.dtype != dtype or right.dtype != dtype or pairs[0, 1].dtype != dtype:
@@ -88,7 +88,7 @@ def factorise(
         marginals, right = marginals.to(dtype), right.to(dtype)
     else:
         ridge = 4 * marginals.shape[1] * torch.finfo(dtype).eps  # of the factorisation itself, a sum of N terms
-    # Cholesky reads one triangle only, so the other is not filled.
+    # Cholesky reads one triangle, so the other is not filled.
     starts = [sum(sizes[: l + 1]) for l in range(k)]
     rows = []
     for l in range(k - 1):
@@ -98,7 +98,7 @@ def factorise(
     column = right.unsqueeze(-1)
     for power in range(5):
         diagonal = marginals * (1 + ridge * 30**power)
-        # The same twice: the first is one operation, the second compiles without a warning of torch's own.
+        # Equivalent forms: the first is one operation, the second compiles without a warning of torch.
         matrix = upper + torch.diag_embed(diagonal) if fixed else upper.diagonal_scatter(diagonal, dim1=1, dim2=2)
         factor, info = torch.linalg.cholesky_ex(matrix.mT)
         if fixed or not read(info):
@@ -115,7 +115,7 @@ def conjugate_gradients(
     max_steps: int,
     fixed: bool = False,
 ) -> tuple[Tensor, bool]:
-    """Preconditioned by the diagonal; the host reads the residual every few steps only, or never (`fixed`)."""
+    """Solve by conjugate gradients with diagonal preconditioner; the residual is read rarely, or never (`fixed`)."""
     x = torch.zeros_like(right)
     residual = right
     z = residual / diagonal
@@ -127,9 +127,9 @@ def conjugate_gradients(
     for step in range(1, max_steps + 1):
         image = multiply(direction)
         curvature = (direction * image).sum(-1, keepdim=True)
-        # A problem of the batch that is already solved exactly has direction 0.
+        # A problem of the batch that is solved exactly has direction 0.
         alpha = rho / curvature.clamp_min(tiny)
-        if fixed:  # past the goal, and along the null space, only rounding is left, which more steps would follow
+        if fixed:  # beyond the goal only rounding errors remain
             scale = (direction.square() * diagonal).sum(-1, keepdim=True)
             alpha = torch.where((rho > goal) & (curvature > NULL * scale), alpha, 0.0)
         x = torch.addcmul(x, alpha, direction)

@@ -1,4 +1,4 @@
-"""Full precision inside, the user's setting outside."""
+"""Full precision inside solvers, independent of the user's settings."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from torch import Tensor
 from m3g.costs.problem import vector_dtype
 from m3g.solvers.shared.processes import agreed
 
-# Exponents, summed over the pairs, that the range of the type holds with room for the scalings.
+# Sum of the exponents over the pairs within the range of the dtype, with room for the scalings.
 SINGLE_RANGE, DOUBLE_RANGE = 60.0, 500.0
-# Exponents that float32 holds to 1e-4, for solvers that subtract the largest of them before the exponential.
+# Exponents that float32 represents to 1e-4, for solvers that subtract the largest before the exponential.
 ROUNDED_RANGE = 1e3
 # float32 sums of n² entries do not converge below this error.
 SINGLE_TOLERANCE = 5e-6
 
-# Settings that let a float32 matrix product use fewer bits (TF32 on CUDA, bfloat16 in oneDNN). The per-backend
-# names are there since torch 2.9; before, one global setting stands for all.
+# Settings that allow float32 matrix products with fewer bits (TF32 on CUDA, bfloat16 in oneDNN). The per-backend names
+# exist since torch 2.9; before, there is one global setting.
 _BACKENDS = [
     backend
     for backend in (getattr(torch.backends.cuda, "matmul", None), getattr(torch.backends.mkldnn, "matmul", None))
@@ -29,9 +29,9 @@ _BACKENDS = [
 
 
 class full_precision:
-    """Matrix products in full float32 or better whatever was set; without autocast, without a graph.
+    """Matrix products in full float32 or better, regardless of settings, without autocast and without a graph.
 
-    A class and not a generator because small problems are solved in the time a few context managers take.
+    A class instead of a generator, because small problems are solved in the time of a few context managers.
     """
 
     def __init__(self, device: torch.device):
@@ -53,10 +53,10 @@ class full_precision:
 
 
 def _already_full() -> bool:
-    """Whether no setting of the user's asks for fewer bits; what a solve of another thread has set does not count."""
+    """Return whether no setting of the user reduces precision; settings of a solve in another thread do not count."""
     try:
         return torch.get_float32_matmul_precision() == "highest" and _global_setting() in ("none", "ieee")
-    except RuntimeError:  # torch refuses to answer where old and new settings were mixed
+    except RuntimeError:  # torch raises if old and new settings were mixed
         return False
 
 
@@ -67,7 +67,7 @@ def _global_setting() -> str:
 class _FullMatmul(contextlib.AbstractContextManager[None]):
     """Full precision while any thread is inside: the first that enters changes the setting, the last restores it.
 
-    torch has no such setting for one thread alone. What the user sets while a solve runs is left as it is.
+    torch has no such setting per thread. Changes by the user during a solve are kept.
     """
 
     def __init__(self) -> None:
@@ -110,13 +110,13 @@ _full_matmul = _FullMatmul()
 
 
 def needs_double(tensor: Tensor, reach: float, tol: float) -> bool:
-    """Whether float32 is not enough for exponents up to `reach`, or for this tolerance, and the device has float64."""
+    """Return whether exponents up to `reach`, or this tolerance, require float64 and the device supports it."""
     if tensor.dtype != torch.float32 or vector_dtype(tensor.device) == torch.float32:
         return False
     return tol < SINGLE_TOLERANCE or not reach <= ROUNDED_RANGE
 
 
 def largest_magnitude(tensor: Tensor) -> float:
-    """The largest entry in absolute value."""
+    """Return the largest absolute value."""
     low, high = tensor.aminmax()
     return agreed(max(-low.item(), high.item()))

@@ -1,10 +1,10 @@
 """Processes that share one solve: each has some rows of the leading view, and marginals are summed over all.
 
-Vectors (b, N) are the same on all processes, so that all take the same steps. What an own slab of the coupling
-contributes to a marginal is partial, and an all-reduce completes it. A number that the host reads is that of rank 0.
+Vectors (b, N) are the same on all processes, so that all take the same steps. The contribution of the own slab to a
+marginal is partial, and an all-reduce completes it. Numbers read on the host are those of rank 0.
 
-Every exchange begins with a meeting, an all-reduce of three numbers. A process that fails anywhere in the solve attends
-one more meeting, at which it reports the failure; the others attend it before their next exchange, and raise too.
+Every exchange starts with a synchronisation, an all-reduce of three numbers. A process that fails anywhere in the solve
+takes part in one more, at which it reports the failure; the others take part before their next exchange and raise too.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ class SharedSolveError(RuntimeError):
 
 
 def processes() -> Processes | None:
-    """The processes that share the solve that runs here; None where it has no others, as in compiled code."""
+    """Return the processes that share the current solve; None if there are no others, or in compiled code."""
     return None if torch.compiler.is_compiling() else _sharing.get()
 
 
 def read(numbers: Tensor) -> float:
-    """The largest of some numbers on the host, as rank 0 computed it."""
+    """Return the largest of some numbers on the host, as computed by rank 0."""
     return agreed(numbers.item() if numbers.numel() == 1 else numbers.max().item())
 
 
 def read_two(first: Tensor, second: Tensor) -> tuple[float, float]:
-    """`read` of two tensors (b,), for which the host waits once."""
+    """Return `read` of two tensors (b,) with one synchronisation."""
     both = torch.stack([first.to(second.dtype), second])
     found, other = (both if both.shape[1] == 1 else both.amax(1)).flatten().tolist()
     sharing = _sharing.get()
@@ -47,13 +47,13 @@ def read_two(first: Tensor, second: Tensor) -> tuple[float, float]:
 
 
 def agreed(number: float) -> float:
-    """A number as rank 0 computed it."""
+    """Return a number as computed by rank 0."""
     sharing = _sharing.get()
     return number if sharing is None else sharing.of_first(number, 0.0)[0]
 
 
 def gather_rows(own: Tensor, dim: int) -> Tensor:
-    """The tensors of all processes, which have one shape, joined along an axis in the order of the ranks."""
+    """Concatenate tensors of equal shape from all processes along an axis, in rank order."""
     own = own.movedim(dim, 0).contiguous()
     full = own.new_empty(dist.get_world_size() * len(own), *own.shape[1:])
     # The first is the name since torch 2.13, which deprecates the second.
@@ -77,12 +77,12 @@ class Processes:
         return dist.get_world_size()
 
     def rows(self, n: int) -> slice:
-        """The part of n rows that is this process's own."""
+        """Return the part of n rows that belongs to this process."""
         return slice(n * self.rank // self.count, n * (self.rank + 1) // self.count)
 
     @contextmanager
     def sharing(self) -> Iterator[None]:
-        """Share the solve that runs inside. Where one process raises, all do."""
+        """Share the enclosed solve. If one process raises, all do."""
         token = _sharing.set(self)
         try:
             yield
@@ -102,25 +102,25 @@ class Processes:
         return found
 
     def _meet(self, first: float = 0.0, second: float = 0.0) -> tuple[float, float]:
-        """The sums of two numbers of every process."""
+        """Return the sums of two numbers over all processes."""
         failures, first, second = self._attend(first, second)
         if failures:
             raise SharedSolveError(f"{failures:.0f} of {self.count} processes failed in a solve that they share.")
         return first, second
 
     def of_first(self, first: float, second: float) -> tuple[float, float]:
-        """Two numbers of rank 0."""
+        """Return two numbers of rank 0."""
         return self._meet(first, second) if self.rank == 0 else self._meet()
 
     def reduced(self, tensor: Tensor, by: str = "SUM") -> Tensor:
-        """The sum (or "MIN", "MAX") of the tensors of all processes, in place where possible."""
+        """Reduce the tensors of all processes by sum (or "MIN", "MAX"), in place if possible."""
         self._meet()
         tensor = tensor.contiguous()
         dist.all_reduce(tensor, op=getattr(dist.ReduceOp, by))
         return tensor
 
     def joined(self, own: Tensor, n: int, *, dim: int = 1) -> Tensor:
-        """All n rows of a tensor, of which each process has its own."""
+        """Return all n rows of a tensor, of which each process has its own."""
         if n % self.count == 0:
             self._meet()
             return gather_rows(own, dim)
@@ -132,7 +132,7 @@ class Processes:
 
 @dataclass(frozen=True)
 class Shard:
-    """The slab of a coupling that belongs to the own rows of view `lead`.
+    """The slab of a coupling for the own rows of view `lead`.
 
     Attributes:
         sizes: of all views, with all rows.
@@ -172,11 +172,11 @@ class Shard:
         return torch.cat([before, torch.nn.functional.pad(lead, (first, rest)), after], -1)
 
     def summed(self, own: Tensor) -> Tensor:
-        """(..., N') -> (..., N): what the slabs of all processes contribute to a vector."""
+        """(..., N') -> (..., N): the sum of the contributions of all processes to a vector."""
         return self.processes.reduced(self._padded(own))
 
     def joined(self, own: Tensor) -> Tensor:
-        """(..., N') -> (..., N), where all processes agree on the other views."""
+        """(..., N') -> (..., N), if all processes agree on the other views."""
         start = sum(self.sizes[: self.lead])
         rows = self.rows.stop - self.rows.start
         before, lead, after = own.split([start, rows, own.shape[-1] - start - rows], -1)
@@ -184,7 +184,7 @@ class Shard:
         return torch.cat([before, lead, after], -1)
 
     def pairs(self, partial: dict[Edge, Tensor]) -> dict[Edge, Tensor]:
-        """All pair marginals in full, of those of the own slab."""
+        """Return all pair marginals from those of the own slab."""
         return self.summed_with_pairs(next(iter(partial.values())).new_zeros(0), partial)[1]
 
     def summed_with_pairs(self, own: Tensor, partial: dict[Edge, Tensor]) -> tuple[Tensor, dict[Edge, Tensor]]:
@@ -199,7 +199,7 @@ class Shard:
         return vector, dict(zip(partial, pairs))
 
     def hessian(self, partial: dict[Edge, Tensor], marginals: Tensor) -> Callable[[Tensor], Tensor]:
-        """Multiplication of a vector (b, N) by [diag(m_l), P_lm], of the pair marginals of the own slab."""
+        """Return the multiplication of a vector (b, N) by [diag(m_l), P_lm] from the pair marginals of the own slab."""
         own = self.own(marginals)
         matrix = block_matrix(partial, torch.zeros_like(own), self.own_sizes)
 

@@ -1,4 +1,4 @@
-"""What every solver offers, so that callers never ask for its class."""
+"""Interface of solvers; callers must not dispatch on the class."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 class Solver(ABC):
-    """What `solver=` takes besides a name. A subclass has a `name` and writes `solve`.
+    """Base class of solvers. A subclass has a `name` and implements `solve`.
 
     Attributes:
-        fixed_steps: the number of steps it takes without reading a value on the host; None where it reads its error,
-            so that callers may read it too.
-        exact: whether it visits all n^k tuples, so that its cost grows like that.
+        fixed_steps: number of steps without reading a value on the host; None if the solver reads its error, so that
+            callers may read it too.
+        exact: whether all n^k tuples are visited, so that the complexity is O(n^k).
     """
 
     name: str
@@ -31,16 +31,16 @@ class Solver(ABC):
 
     @abstractmethod
     def solve(self, problem: Problem, *, epsilon: float, tol: float, weights: list[Tensor] | None) -> Solution:
-        """The solution of a checked problem."""
+        """Solve a validated problem."""
 
     def check_epsilon(self, epsilon: float) -> float:
-        """epsilon, if this solver takes it."""
+        """Return epsilon if it is supported, otherwise raise."""
         return _checks.positive("epsilon", epsilon)
 
     def decide(self, problem: Problem) -> str:
-        """The name of the solver that solves this problem."""
+        """Return the name of the solver that solves this problem."""
         return self.name
 
     def with_seed(self, draw: Callable[[torch.Generator | None], int]) -> Solver:
-        """The same with the seed that `draw` gives for its generator, if it draws at random and has no seed yet."""
+        """Return the solver with the seed that `draw` returns for its generator, if it is random and has no seed."""
         return self

@@ -1,4 +1,4 @@
-"""The marginals that a coupling must have: validated, and in the form the solvers use."""
+"""Required marginals of a coupling, validated and concatenated for the solvers."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from m3g.costs import Problem
 from m3g.costs.coupling import all_equal
 from m3g.costs.problem import vector_dtype
 
-# Below this part of the sum a scaling in float64 could leave the range; such a point may as well have weight 0.
+# Below this fraction of the sum, a scaling in float64 could overflow; such a point should have weight 0.
 SMALLEST_WEIGHT = 1e-100
 
 
 def marginal_weights(
     weights: Sequence[Tensor] | None, sizes: Sequence[int], batch: Sequence[int], device: torch.device
 ) -> list[Tensor] | None:
-    """Weights per view, (n_l) or (*batch, n_l), with the same sum in every view; None means uniform."""
+    """Validate weights per view, (n_l) or (*batch, n_l), with the same sum in every view; None means uniform."""
     if weights is None:
         return None
     if isinstance(weights, (Tensor, str)) or not isinstance(weights, Sequence) or len(weights) != len(sizes):
@@ -67,7 +67,7 @@ def _weights_of_view(given: Any, l: int, size: int, batch: Sequence[int], device
 
 
 def concatenated_weights(problem: Problem, weights: list[Tensor] | None, dtype: torch.dtype | None = None) -> Tensor:
-    """The k marginals a_l, one after the other (b, N), in float64 unless a type is given."""
+    """Return the k marginals a_l, concatenated (b, N), in float64 unless a dtype is given."""
     b, device, sizes = problem.num_batch, problem.device, problem.sizes
     dtype = dtype or vector_dtype(device)
     if weights is not None:

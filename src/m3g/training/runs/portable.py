@@ -210,11 +210,7 @@ def _write_torch(module: nn.Module, view: Tensor, file: Path) -> Function:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-<<<<<<< HEAD
     """Suppress messages of the exporters about torchvision and a deprecation within torch."""
-=======
-    """Suppress messages of the exporters about torchvision and about deprecations within torch."""
->>>>>>> 8c72b6b (Reword data, training and run folders in idiomatic English)
     names = ("torch.onnx._internal.exporter._registration", "root")
     before: Mapping[str, int] = {name: logging.getLogger(name).level for name in names}
     for name in names:
