@@ -18,6 +18,8 @@ def test_the_conda_recipe_has_the_version_and_requirements_of_the_package():
     assert recipe["context"]["version"] == m3g.__version__
     wanted = {name.replace(">=", " >=").replace("torch ", "pytorch ", 1) for name in project["dependencies"]}
     assert wanted <= set(recipe["requirements"]["run"])
+    scripts = [f"{name} = {target}" for name, target in project["scripts"].items()]
+    assert recipe["build"]["python"]["entry_points"] == scripts
 
 
 def test_the_dockerfile_copies_what_the_build_needs():

@@ -1,5 +1,7 @@
 """Exported networks: the files agree with PyTorch, need only onnxruntime and numpy, and a wrong one is not left."""
 
+import contextlib
+import io
 import json
 import subprocess
 import sys
@@ -31,30 +33,36 @@ def trained(tmp_path_factory):
     return folder / "run", arrays
 
 
-def test_onnx_files_give_the_embeddings_for_any_number_of_rows(trained, tmp_path, capsys):
-    run, arrays = trained
-    assert main(["export", str(run), "--format", "onnx", "--out", str(tmp_path / "out")]) == 0
-    assert "compared on 16 test rows" in capsys.readouterr().out
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {"a.onnx", "b_b.onnx", "views.json"}
+@pytest.fixture(scope="module")
+def exported(trained):
+    """The folder of its ONNX files, and what was printed."""
+    folder, printed = trained[0].parent / "exported", io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        assert main(["export", str(trained[0]), "--format", "onnx", "--out", str(folder)]) == 0
+    return folder, printed.getvalue()
+
+
+def test_onnx_files_give_the_embeddings_for_any_number_of_rows(trained, exported):
+    (run, arrays), (folder, printed) = trained, exported
+    assert "compared on 16 test rows" in printed
+    assert {path.name for path in folder.iterdir()} == {"a.onnx", "b_b.onnx", "views.json"}
     net = m3g.load(run)
     for rows in (1, 2, 80):
         wanted = net([torch.from_numpy(array[:rows]) for array in arrays.values()]).detach().numpy()
         for l, (file, array) in enumerate(zip(("a", "b_b"), arrays.values())):
-            session = onnxruntime.InferenceSession(tmp_path / "out" / f"{file}.onnx")
+            session = onnxruntime.InferenceSession(folder / f"{file}.onnx")
             (found,) = session.run(None, {session.get_inputs()[0].name: array[:rows].astype(np.float32)})
             np.testing.assert_allclose(found, wanted[l], atol=1e-4)
 
 
-def test_reading_needs_only_onnxruntime_and_numpy(trained, tmp_path):
-    run, _ = trained
-    portable.export(run, tmp_path / "out")
+def test_reading_needs_only_onnxruntime_and_numpy(exported):
     program = (
         "import sys; sys.modules['torch'] = sys.modules['m3g'] = None\n"
         "import numpy, onnxruntime\n"
-        "session = onnxruntime.InferenceSession('out/a.onnx')\n"
+        "session = onnxruntime.InferenceSession('a.onnx')\n"
         "print(session.run(None, {'view': numpy.zeros((4, 5), numpy.float32)})[0].shape)\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", program], cwd=exported[0], capture_output=True, text=True, check=True)
     assert done.stdout == "(4, 64)\n"
 
 
@@ -67,9 +75,10 @@ def test_torch_files(trained, tmp_path):
 
 
 @pytest.mark.parametrize("precision", ["fp16", "int8"])
-def test_fewer_bits_come_with_the_recall_they_cost(trained, tmp_path, precision, capsys):
+def test_fewer_bits_come_with_the_recall_they_cost(trained, exported, tmp_path, precision):
     run, arrays = trained
-    whole, small = (portable.export(run, tmp_path / name, precision=name) for name in ("fp32", precision))
+    whole = json.loads((exported[0] / "views.json").read_text())
+    small = portable.export(run, tmp_path / precision, precision=precision)
     assert set(small["recall_at_1"]) == {"pytorch", "exported"}
     assert small["views"][0]["difference"] > whole["views"][0]["difference"]
     session = onnxruntime.InferenceSession(tmp_path / precision / "a.onnx")
