@@ -103,7 +103,7 @@ def test_many_views_are_matched_by_sampling():
     assert (objects == objects[:, :1]).all()
 
 
-def test_a_solve_that_stops_early_says_so():
+def test_a_solve_that_stops_early_warns():
     views, _ = shuffled_copies(3, 12, 6, noise=0.5, seed=0)
     with pytest.warns(ConvergenceWarning, match="the probabilities are approximate"):
         m3g.match(views, epsilon=0.01, solver=m3g.Sinkhorn(max_steps=1), tol=1e-9)

@@ -1,4 +1,4 @@
-"""A misspelt name is told in one line with the nearest one, before data are read and heavy libraries are loaded."""
+"""A misspelt name is reported in one line with the nearest one, before data are read and heavy libraries are loaded."""
 
 import json
 import subprocess
@@ -48,7 +48,7 @@ print(json.dumps([codes, sorted(set(json.loads(sys.argv[2])) & set(sys.modules))
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory):
+def reported(tmp_path_factory):
     """Exit codes, the heavy libraries that were loaded, and the lines on standard error, of all wrong commands."""
     words = json.dumps([command.split() for command in WRONG])
     command = [sys.executable, "-c", PROGRAM, words, json.dumps(HEAVY)]
@@ -58,8 +58,8 @@ def told(tmp_path_factory):
     return codes, loaded, ended.stderr.splitlines()
 
 
-def test_it_is_told_in_one_line_with_the_nearest_name(told):
-    codes, _, lines = told
+def test_it_is_reported_in_one_line_with_the_nearest_name(reported):
+    codes, _, lines = reported
     assert codes == [2] * len(WRONG)
     assert len(lines) == len(WRONG), lines
     for line, (command, meant) in zip(lines, WRONG.items()):
@@ -67,8 +67,8 @@ def test_it_is_told_in_one_line_with_the_nearest_name(told):
         assert line.endswith(f": did you mean {meant}?"), line
 
 
-def test_no_heavy_library_is_loaded_for_it(told):
-    assert told[1] == []
+def test_no_heavy_library_is_loaded_for_it(reported):
+    assert reported[1] == []
 
 
 def test_nor_for_any_help(tmp_path):
@@ -110,7 +110,7 @@ def test_the_help_of_train_explains_every_setting(capsys):
 
 
 @pytest.mark.parametrize("words", [["--view.phto.size", "9"], ["--view.phot.encoder", "conv"]], ids=" ".join)
-def test_a_misspelt_view_is_told_with_the_nearest_one(tmp_path, refused, words):
+def test_a_misspelt_view_is_reported_with_the_nearest_one(tmp_path, refused, words):
     lines = [f"{i % 4},text number {i},{i / 7}" for i in range(20)]
     (tmp_path / "t.csv").write_text("\n".join(["age,photo,size", *lines]) + "\n")
     line = refused("train", "--table", tmp_path / "t.csv", *words, "--out", tmp_path / "run")

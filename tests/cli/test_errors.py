@@ -181,7 +181,7 @@ def test_a_damaged_image_also_if_another_process_reads_it(tmp_path, monkeypatch,
     assert line == "m3g: error: images must be readable but for 1 % of them, got 1 damaged of 9: images/ape/broken.png."
 
 
-def test_a_run_that_is_not_there_is_told_before_the_heavy_libraries_are_loaded(tmp_path):
+def test_a_missing_run_is_reported_before_heavy_libraries_are_imported(tmp_path):
     command = [sys.executable, "-X", "importtime", "-m", "m3g", "evaluate", "missing"]
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert ended.returncode == 2

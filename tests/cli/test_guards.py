@@ -21,7 +21,7 @@ HOLD = "import filelock, sys; lock = filelock.FileLock(sys.argv[1]); lock.acquir
 
 
 @pytest.mark.parametrize("place", [0.2, 0.5, 0.99])
-def test_damaged_weights_are_told_by_all_that_read_them(copy, refused, place):
+def test_damaged_weights_are_reported_by_all_readers(copy, refused, place):
     content = bytearray((copy / "model.safetensors").read_bytes())
     content[int(place * len(content))] ^= 4
     (copy / "model.safetensors").write_bytes(content)
@@ -50,7 +50,7 @@ def test_settings_of_an_older_version_are_read_or_refused_in_one_line(copy, refu
     assert "config.yaml must have only the names" in refused("evaluate", "run")
 
 
-def test_edited_settings_are_told_and_can_be_accepted(copy, refused, capsys):
+def test_edited_settings_are_reported_and_can_be_accepted(copy, refused, capsys):
     text = (copy / "config.yaml").read_text()
     steps = len(Table(copy / "metrics.csv").rows())
     (copy / "config.yaml").write_text(text.replace("epochs: 1\n", "epochs: 2\n", 1))
@@ -65,7 +65,7 @@ def test_edited_settings_are_told_and_can_be_accepted(copy, refused, capsys):
     assert main(["train", "--resume", "run"]) == 0  # they are the run's settings now
 
 
-def test_settings_that_were_cut_are_told(copy, refused):
+def test_truncated_settings_are_reported(copy, refused):
     text = (copy / "config.yaml").read_text()
     (copy / "config.yaml").write_text(text[: text.index("loop:")])
     assert "loop.epochs was 1 and is 20" in refused("train", "--resume", "run")

@@ -128,7 +128,7 @@ def test_search_by_rows(here, capsys):
     assert "<b>up</b>" in capsys.readouterr().out or all(row["label"] == "down" for row in rows)
 
 
-def test_a_row_finds_itself_if_asked(here):
+def test_a_row_finds_itself_if_requested(here):
     words = ["--itself", "true", "--top", "1", "--out", str(here / "t.csv")]
     assert main(["search", "run", "--query", "3", "8", *words]) == 0
     assert [row["row"] for row in table(here / "t.csv")] == ["3", "8"]

@@ -139,7 +139,7 @@ def test_one_model_for_all_views_reads_them_all(pretrained, tmp_path, capsys):
     assert [entry["processor"]["pad"] for entry in inputs] == [PAD, PAD]
 
 
-def test_a_text_model_without_a_tokenizer_is_told(pretrained, tmp_path, refused, monkeypatch):
+def test_a_text_model_without_a_tokenizer_is_reported(pretrained, tmp_path, refused, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     folder, table, _, _ = pretrained
     shutil.copytree(folder / "see", tmp_path / "see")

@@ -154,7 +154,7 @@ def test_an_approximate_index_finds_nearly_the_same(tmp_path, monkeypatch, reado
     assert len(list((tmp_path / "m3g" / "indices").glob("*.faiss"))) == (1 if readout == "mean" else 3)
 
 
-def test_the_index_is_used_if_asked_for(here, tmp_path, monkeypatch):
+def test_the_index_is_used_if_requested(here, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     exact = found(here, "3")
     monkeypatch.setattr(index, "PROBED", 1.0)

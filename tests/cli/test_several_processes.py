@@ -121,7 +121,7 @@ def test_a_sharded_vision_transformer_trains_like_a_whole_one(tmp_path, monkeypa
     ids=lambda value: value[-1] if isinstance(value, list) else "",
 )
 @pytest.mark.parametrize("by", ["torchrun", "the command"])
-def test_a_mistake_in_all_processes_is_told_once(tmp_path, arguments, message, by, torchrun, command):
+def test_a_mistake_in_all_processes_is_reported_once(tmp_path, arguments, message, by, torchrun, command):
     code, output = (torchrun if by == "torchrun" else command)("train", *SMALL, *arguments)
     assert code == 2
     assert output.count("m3g: error:") == 1, output

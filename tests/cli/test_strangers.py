@@ -47,7 +47,7 @@ def test_deeply_nested_settings(tmp_path, monkeypatch, refused, text):
     assert "nested more than 20 levels deep" in refused("train", "--loss_options.solver", text)
 
 
-def test_aliases_that_stand_for_billions_of_values(tmp_path, refused):
+def test_aliases_that_expand_to_billions_of_values(tmp_path, refused):
     lines = ["a: &a0 [1, 1]", *(f"b{i}: &a{i + 1} [*a{i}, *a{i}]" for i in range(40))]
     (tmp_path / "laughs.yaml").write_text("\n".join(lines))
     assert "it has an alias" in refused("train", "--config", tmp_path / "laughs.yaml")

@@ -101,7 +101,7 @@ def test_print_config_is_a_config(tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().out == printed
 
 
-def test_print_config_tells_what_will_run(finished, tmp_path, monkeypatch, capsys):
+def test_print_config_shows_what_will_run(finished, tmp_path, monkeypatch, capsys):
     """Also with --views, and with --resume the settings of that run."""
     monkeypatch.chdir(tmp_path)
     views = [str(finished / "a.npy"), str(finished / "b.npy")]
@@ -113,7 +113,7 @@ def test_print_config_tells_what_will_run(finished, tmp_path, monkeypatch, capsy
     assert list(tmp_path.iterdir()) == []
 
 
-def test_steps_are_counted_where_they_end_the_run_and_few_are_told(finished, tmp_path, monkeypatch, capsys):
+def test_steps_are_counted_if_they_limit_the_run_and_few_are_reported(finished, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     views = ["--views", str(finished / "a.npy"), str(finished / "b.npy"), "--data_options.batch_size", "20"]
     small = ["--encoder_options.width", "8", "--heads.hidden", "8", "--loop.evaluate_every", "0"]
@@ -188,7 +188,7 @@ def test_a_domain_held_out_is_tested(tmp_path, monkeypatch, capsys):
     assert json.loads(Path("runs/m3g-1/results.json").read_text())["numbers"]["linear_held_out"] > 0.9
 
 
-def test_ctrl_c_says_how_to_go_on(tmp_path, monkeypatch, capsys):
+def test_ctrl_c_shows_how_to_continue(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     append = Table.append
 
@@ -206,7 +206,7 @@ def test_ctrl_c_says_how_to_go_on(tmp_path, monkeypatch, capsys):
     assert len(Table(tmp_path / "run" / "metrics.csv").rows()) == 8
 
 
-def test_a_warm_up_that_fills_the_run_is_told(tmp_path, monkeypatch, capsys):
+def test_a_warm_up_that_fills_the_run_is_reported(tmp_path, monkeypatch, capsys):
     views = three_files(tmp_path)
     monkeypatch.chdir(tmp_path)
     small = ["--encoder_options.width", "8", "--heads.hidden", "8", "--loop.evaluate_every", "0"]

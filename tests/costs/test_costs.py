@@ -154,7 +154,7 @@ def test_coulomb_of_unit_vectors_that_nearly_meet():
     assert float(m3g.PairwiseCost("coulomb")(views).dense()) == pytest.approx(500.0, rel=1e-4)
 
 
-def test_a_function_that_fails_is_told_the_pair_and_the_shapes():
+def test_the_error_of_a_failing_function_names_the_pair_and_the_shapes():
     views = [torch.rand(2, 3, 4), torch.rand(2, 5, 4), torch.rand(2, 6, 4)]
     grounds = {(0, 1): "cosine", (1, 2): lambda x, y: (x - y).norm(dim=-1)}
     with pytest.raises(

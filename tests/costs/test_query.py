@@ -38,7 +38,7 @@ def test_the_score_of_a_candidate_is_its_product_with_the_query(cost, k):
 
 
 @pytest.mark.parametrize("cost", LINEAR, ids=str)
-def test_what_stands_at_a_missing_point_or_in_the_view_itself_is_not_read(cost):
+def test_values_at_missing_points_and_in_the_view_itself_are_not_read(cost):
     views, mask = unit(3, 4, 6), torch.ones(3, 4, dtype=torch.bool)
     mask[1, 2] = False
     broken = views.clone()

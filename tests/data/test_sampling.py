@@ -14,7 +14,7 @@ def batches(sampler):
 
 @settings(deadline=None, max_examples=40)
 @given(n=st.integers(1, 80), size=st.integers(1, 9), world=st.integers(1, 4), epoch=st.integers(0, 3))
-def test_processes_together_see_what_one_sees_with_the_whole_batch(n, size, world, epoch):
+def test_processes_together_get_the_batch_of_a_single_process(n, size, world, epoch):
     if size * world > n:
         with pytest.raises(ValueError, match="batch_size must be at most"):
             EpochSampler(n, batch_size=size, world=world, rank=0)
@@ -103,7 +103,7 @@ def test_class_aligned_points_are_one_class_and_classes_differ(size, world):
             assert len(together) == size * world
 
 
-def test_class_aligned_sees_all_classes_and_images():
+def test_class_aligned_visits_all_classes_and_images():
     sampler = ClassAlignedSampler(domains(5, 3), points=400, batch_size=4)
     images = {image for point in sampler.order(0) for image in point}
     assert images == set(np.concatenate([np.concatenate(list(d.values())) for d in domains(5, 3)]))

@@ -33,7 +33,7 @@ def test_few_labels_suffice_where_the_classes_are_apart_and_not_for_noise():
     assert nothing.deviation > 0
 
 
-def test_more_labels_are_better_and_find_the_channel_that_tells():
+def test_more_labels_are_better_and_find_the_informative_channel():
     data = (*channels(4000, 0), *channels(500, 1))
     few, many = (few_shot_probe(*data, shots=shots, draws=2).balanced_accuracy for shots in (5, 150))
     assert many > few

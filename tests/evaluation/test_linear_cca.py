@@ -30,7 +30,7 @@ def test_more_columns_than_rows_still_find_partners():
     assert all(part.shape == (width, 16) for part, width in zip(found.maps, (400, 300, 500)))
 
 
-def test_the_original_scale_is_kept_where_it_says_which_features_matter():
+def test_the_original_scale_is_kept_if_it_is_informative():
     views = shared_factors(300, (8, 8), noise=0.3)
     random = torch.Generator().manual_seed(1)
     # many features of noise of a small scale: standardising makes them as large as the others

@@ -46,7 +46,7 @@ def test_collapsed_embeddings_have_a_map_too(width):
 
 
 @pytest.mark.parametrize("classes", [21, 100])
-def test_the_names_of_many_classes_stand_in_the_map(tmp_path, monkeypatch, classes):
+def test_many_classes_are_labelled_in_the_map(tmp_path, monkeypatch, classes):
     drawn = []
     monkeypatch.setattr(map, "save", lambda figure, path: drawn.append(figure) or path)
     labels = torch.arange(2 * classes) % classes

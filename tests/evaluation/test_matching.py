@@ -22,7 +22,7 @@ def test_polymatching_of_many_views_takes_smaller_batches():
     assert polymatching_accuracy(views) == 1.0  # 16 points would make 16^9 tuples
 
 
-def test_polymatching_sees_a_swapped_pair():
+def test_polymatching_detects_a_swapped_pair():
     views = torch.eye(6).expand(3, 6, 6).clone()
     views[2, [0, 1]] = views[2, [1, 0]]  # one view takes point 0 for point 1
     assert polymatching_accuracy(views, batch_size=6) == pytest.approx(4 / 6)

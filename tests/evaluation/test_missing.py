@@ -36,7 +36,7 @@ def test_subsets():
 
 
 @pytest.mark.parametrize("masked", [False, True])
-def test_one_view_finds_what_the_matrix_says_and_all_views_score_the_probe(masked):
+def test_one_view_matches_the_recall_matrix_and_all_views_the_probe(masked):
     train, test = points(150, 0, masked=masked), points(96, 1, masked=masked)
     found = without_views(train, test)
     numbers = evaluate(train, test, polymatching=False, transfer=False).numbers

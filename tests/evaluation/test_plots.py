@@ -39,7 +39,7 @@ def test_a_picture_that_cannot_be_written_stays_as_it_was(tmp_path, monkeypatch)
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_matrix_tells_chance_and_leaves_out_what_is_trivial(tmp_path, monkeypatch):
+def test_a_matrix_shows_chance_and_omits_the_trivial_diagonal(tmp_path, monkeypatch):
     drawn = []
     monkeypatch.setattr(plots, "save", lambda figure, path: drawn.append(figure) or path)
     matrix = torch.tensor([[1.0, 0.5], [0.25, 1.0]])

@@ -52,7 +52,7 @@ def test_linear_probe_does_not_depend_on_the_scale_of_features():
     assert linear_probe(far, y, far, y).accuracy == pytest.approx(linear_probe(x, y, x, y).accuracy, abs=0.02)
 
 
-def test_transfer_matrix_tells_which_views_share_a_space():
+def test_transfer_matrix_shows_which_views_share_a_space():
     x, y = blobs()
     views = torch.stack([x, x + 0.01, -x])
     points = Embedded(views, labels=y)

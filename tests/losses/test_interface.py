@@ -51,7 +51,7 @@ def test_a_mask_with_everything_present_changes_nothing(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_stands_at_an_absent_point_changes_nothing(name):
+def test_values_at_missing_points_change_nothing(name):
     mask = absent_points()
     assert not mask.all()
     values, gradients = [], []
@@ -153,7 +153,7 @@ def test_absent_points_of_the_teacher_change_nothing(name):
 
 
 @pytest.mark.parametrize("name", sorted(set(NAMES) - set(TEACHABLE)))
-def test_a_loss_without_a_teacher_form_says_so(name):
+def test_a_loss_without_a_teacher_form_raises(name):
     with pytest.raises(ValueError, match=r"teacher must be None for \w+, which has no teacher form"):
         build(name)(batch(), teacher=batch())
 

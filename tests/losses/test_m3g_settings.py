@@ -91,7 +91,7 @@ def test_a_solve_that_stops_early_warns_and_keeps_an_upper_bound():
         m3g.matching_gap(many, epsilon=0.1, tol=1e-9, solver=m3g.Sampled(max_steps=2, seed=0))
 
 
-def test_a_loss_can_be_printed_and_tells_how_the_last_solve_went():
+def test_a_loss_can_be_printed_and_reports_the_last_solve():
     loss = m3g.M3GLoss(epsilon=0.1)
     assert "epsilon=0.1" in repr(loss)
     loss(reference.noisy_views(3, 5))

@@ -69,7 +69,7 @@ def test_what_is_left_without_some_views_has_a_table():
     ]
 
 
-def test_a_matrix_has_no_trivial_diagonal_and_tells_chance():
+def test_a_matrix_has_no_trivial_diagonal_and_shows_chance():
     text = page([facts()])
     found, moved = re.findall(r"<table class=matrix>(.*?)</table>", text)
     assert re.findall(r"<td[^>]*>([^<]*)</td>", found) == ["", "50", "40", ""]

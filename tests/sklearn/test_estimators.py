@@ -37,7 +37,7 @@ def test_views_of_an_object_come_together(views):
     assert model.loss_curve_[-1] < model.loss_curve_[0]
 
 
-def test_the_same_seed_gives_the_same_result_and_disturbs_nobody(views):
+def test_the_same_seed_gives_the_same_result_without_side_effects(views):
     state = torch.random.get_rng_state()
     first = MultiViewEmbedding(**QUICK).fit_transform(views)
     assert torch.equal(state, torch.random.get_rng_state())

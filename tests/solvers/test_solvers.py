@@ -198,7 +198,7 @@ def test_fixed_steps_never_look_but_tell_the_error():
     assert solution.converged
 
 
-def test_a_solve_that_stops_early_says_so():
+def test_a_solve_that_stops_early_warns():
     problem = m3g.CircularVariance()(reference.noisy_views(3, 20))
     for solver in (m3g.Factored(max_steps=1), m3g.Sinkhorn(max_steps=1)):
         solution = m3g.solve(problem, epsilon=0.01, tol=1e-9, solver=solver)
@@ -277,7 +277,7 @@ def test_wrong_arguments_are_named(options, message):
         (lambda: m3g.workload(PROBLEM, solver="x"), "solver must be one of 'auto', 'dense', 'factored', 'sampled'"),
     ],
 )
-def test_what_a_solver_cannot_do_is_said(call, message):
+def test_unsupported_problems_raise(call, message):
     with pytest.raises(ValueError, match=message):
         call()
 

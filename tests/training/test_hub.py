@@ -114,8 +114,8 @@ def test_a_tampered_file_is_refused(run, server):
 
 def test_a_name_that_is_not_there(server, capsys):
     assert main(["embed", "me/nothing", "--out", "e.npz"]) == 2
-    told = capsys.readouterr().err
-    assert "repository must be a name on a hub that can be reached and read from, got 'me/nothing'" in told
+    message = capsys.readouterr().err
+    assert "repository must be a name on a hub that can be reached and read from, got 'me/nothing'" in message
 
 
 def test_a_misspelt_folder_is_not_looked_for_on_the_hub(tmp_path, monkeypatch, capsys):

@@ -13,14 +13,14 @@ from m3g.training.settings.config import Config
 PAPER = ("imagenet", "domainnet", "eeg", "epsilon", "cost", "branches")
 
 
-def told(name, scale="laptop"):
+def described(name, scale="laptop"):
     request = Request(scale=scale, seeds=1)
     return describe(find(name), find(name).specs(request), request, {})
 
 
 @pytest.mark.parametrize("name", PAPER)
 def test_every_run_of_the_paper_has_steps_and_hours(name):
-    lines = told(name, "paper")
+    lines = described(name, "paper")
     steps = next(line for line in lines if line.startswith("steps"))
     assert int(re.findall(r"[\d,]+", steps)[0].replace(",", "")) > 10_000
     hours = next(line for line in lines if line.startswith("hours"))
@@ -30,19 +30,19 @@ def test_every_run_of_the_paper_has_steps_and_hours(name):
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in ("overhead", "iterations")])
 def test_every_training_on_a_laptop_has_steps(name):
-    steps = next(line for line in told(name) if line.startswith("steps"))
+    steps = next(line for line in described(name) if line.startswith("steps"))
     assert not steps.split()[1].startswith("0")
 
 
 def test_a_folder_of_recordings_is_no_list_of_views():
-    lines = told("eeg", "paper")
+    lines = described("eeg", "paper")
     assert any("m3g" in line and "64 MiB" in line and "k = 6, n = 16" in line for line in lines)
     assert views_of({"data_options": {"paths": "{data}/pretrain"}}) == 6
     assert views_of({"data_options": {"paths": ["a", "b", "c"]}}) == 3
 
 
-def test_each_loss_stands_once_with_the_most_it_takes():
-    lines = [line for line in told("imagenet", "paper") if line.startswith("loss")]
+def test_each_loss_is_listed_once_with_its_maximum_cost():
+    lines = [line for line in described("imagenet", "paper") if line.startswith("loss")]
     assert len(lines) == 5
     assert any("m3g" in line and "256 MiB" in line and "k = 4, n = 64" in line for line in lines)
 

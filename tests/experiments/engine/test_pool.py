@@ -135,7 +135,7 @@ def test_tables_hold_only_runs_of_the_plan(tmp_path):
     assert older.id not in {row["id"] for row in kept}
 
 
-def test_a_run_that_fails_is_told_and_tried_again_later(tmp_path):
+def test_a_run_that_fails_is_reported_and_retried_later(tmp_path):
     def failing(settings, folder, data):
         raise RuntimeError("no luck")
 

@@ -70,7 +70,7 @@ def test_sweeps_agree_with_the_dense_solver(sizes, dtype, tol, weighted):
 
 
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
-def test_the_error_told_is_that_of_the_marginals(sizes):
+def test_the_reported_error_is_that_of_the_marginals(sizes):
     """The error is measured on the scalings that are returned, and the pairs are those of the same point."""
     problem = problem_of(sizes, seed=3)
     kernels = {edge: cost.exp() for edge, cost in zip(problem.edges, pair_exponents(problem, 0.3))}

@@ -129,7 +129,7 @@ def test_a_gradient_penalty_in_float32_agrees_with_float64():
     assert (found[0] - found[1]).norm() < 1e-3 * found[1].norm()
 
 
-def test_what_has_no_second_derivative_says_so():
+def test_a_missing_second_derivative_raises():
     views = reference.noisy_views(3, 3, 2).requires_grad_()
     for options in (
         {"solver": m3g.Sampled(rank=256, seed=0), "epsilon": 0.5},

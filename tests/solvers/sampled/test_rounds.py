@@ -46,12 +46,12 @@ def test_agrees_with_the_exact_solver_within_its_own_error(k, n, noise, epsilon,
 def test_potentials_that_fit_the_sample_do_not_make_the_error_look_small():
     views = noisy_views(3, 64, 1.0)
     _, true_gradient, _ = gap_and_gradient(views.double(), 0.05, m3g.Factored(), 1e-7)
-    true, told = 0.0, 0.0
+    true, estimated = 0.0, 0.0
     for seed in range(6):
         _, gradient, solution = gap_and_gradient(views, 0.05, m3g.Sampled(rank=1024, form="products", seed=seed), 1e-5)
         true += float((gradient.double() - true_gradient).norm() / true_gradient.norm()) ** 2
-        told += float(solution.relative_gradient_error) ** 2
-    assert 0.8 < (true / told) ** 0.5 < 1.2
+        estimated += float(solution.relative_gradient_error) ** 2
+    assert 0.8 < (true / estimated) ** 0.5 < 1.2
 
 
 @pytest.mark.parametrize(("k", "n"), [(3, 128), (4, 32), (4, 64)])

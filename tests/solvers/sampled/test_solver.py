@@ -24,7 +24,7 @@ def test_rtol_raises_the_rank_until_it_is_reached(seed):
     assert float(fine.relative_gradient_error) <= 0.03
 
 
-def test_rtol_past_the_budget_is_said():
+def test_rtol_beyond_the_budget_warns():
     views = noisy_views(3, 32, 2.0)
     with pytest.warns(SamplingWarning, match="gradient is past rtol=0.01 at the highest rank"):
         _, _, found = gap_and_gradient(
@@ -47,7 +47,7 @@ def test_too_few_samples_are_not_trusted(rank, epsilon, reason):
         m3g.matching_gap(views, epsilon=epsilon, solver=m3g.Sampled(rank=rank, seed=0))
 
 
-def test_a_training_that_is_not_to_be_trusted_says_so_once():
+def test_an_untrusted_training_warns_once():
     loss = m3g.M3GLoss(epsilon=0.02, solver=m3g.Sampled(rank=256))
     torch.manual_seed(0)
     with warnings.catch_warnings(record=True) as said:
@@ -57,7 +57,7 @@ def test_a_training_that_is_not_to_be_trusted_says_so_once():
     assert [warning.category for warning in said] == [SamplingWarning]
 
 
-def test_auto_samples_past_the_budget_and_says_so():
+def test_auto_samples_beyond_the_budget_with_a_warning():
     views = noisy_views(4, 40, 1.0)
     exact = m3g.matching_gap(views, epsilon=0.1, tol=1e-6)
     loss = m3g.M3GLoss(epsilon=0.1, solver=m3g.Auto(max_flops=1e5, few_tuples=1))
@@ -138,7 +138,7 @@ def test_costs_it_cannot_sample_are_named():
         m3g.solve(problem, epsilon=0.1, solver=m3g.Sampled(form="products"))
 
 
-def test_estimate_tells_what_auto_would_take(monkeypatch):
+def test_workload_predicts_the_choice_of_auto(monkeypatch):
     cost = m3g.CircularVariance()
     small, large = cost(torch.rand(3, 32, 8)), cost(torch.rand(8, 64, 8))
     assert m3g.workload(small).solver == m3g.Auto().decide(small) == "factored"

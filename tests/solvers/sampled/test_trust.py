@@ -44,7 +44,7 @@ def test_few_tuples_are_all_listed(views, epsilon, truth, rank):
     ("views", "epsilon", "truth"), [(unequal_views, 0.083, 2.7933798), (sharp_views, 0.01, 4.1538972)]
 )
 @pytest.mark.parametrize("seed", range(6))
-def test_tuples_that_the_draws_missed_are_found_or_told(views, epsilon, truth, seed):
+def test_tuples_that_the_draws_missed_are_found_or_reported(views, epsilon, truth, seed):
     solver = m3g.Sampled(seed=seed, rank=256, form="tuples")
     found = m3g.solve(SQUARED(views()), epsilon=epsilon, tol=1e-6, solver=solver)
     off = abs(float(found.value) - truth)
@@ -71,7 +71,7 @@ def test_an_answer_that_is_not_trusted_is_not_converged_and_its_error_is_wide(mo
     assert abs(float(found.value - exact.value)) < 5 * float(found.standard_error)
 
 
-def test_the_loss_says_once_that_it_is_not_trusted():
+def test_an_untrusted_loss_warns_once():
     loss = m3g.M3GLoss(epsilon=0.02, solver=m3g.Sampled(rank=64, seed=0))
     with pytest.warns(SamplingWarning) as said:
         loss(noisy_views(3, 64, 2.0))
@@ -79,7 +79,7 @@ def test_the_loss_says_once_that_it_is_not_trusted():
 
 
 @pytest.mark.parametrize("seed", range(24))
-def test_random_problems_are_right_within_their_error_or_told(seed):
+def test_random_problems_are_within_their_error_or_reported(seed):
     verdict = judge(draw(seed, most_tuples=3000))
     assert verdict.truth is not None
     assert not verdict.wrong, str(verdict)
@@ -87,7 +87,7 @@ def test_random_problems_are_right_within_their_error_or_told(seed):
 
 @pytest.mark.filterwarnings("ignore::m3g.solvers.SamplingWarning")
 @pytest.mark.parametrize("seed", [6, 271, 1027, 1538, 1826, 2354])
-def test_mass_on_tuples_that_few_chains_reach_is_found_or_told(seed):
+def test_mass_on_tuples_that_few_chains_reach_is_found_or_reported(seed):
     verdict = judge(draw(seed, costs=PLAIN))
     assert verdict.truth is not None
     assert not verdict.wrong, str(verdict)

@@ -71,7 +71,7 @@ def test_the_list_is_that_of_the_run(run, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["--count", "0"], "count must be"),
         (["--count", "many"], "count"),
@@ -79,12 +79,12 @@ def test_the_list_is_that_of_the_run(run, tmp_path, capsys):
         (["--out", "none/doubtful.csv"], "none"),
     ],
 )
-def test_wrong_arguments_are_one_line(run, tmp_path, monkeypatch, capsys, arguments, told):
+def test_wrong_arguments_are_one_line(run, tmp_path, monkeypatch, capsys, arguments, message):
     monkeypatch.chdir(tmp_path)
     capsys.readouterr()
     assert main(["audit", str(run), *arguments]) == 2
     printed = capsys.readouterr()
-    assert told in printed.err
+    assert message in printed.err
     assert len(printed.err.strip().splitlines()) == 1
     assert not printed.out
 

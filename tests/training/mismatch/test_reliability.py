@@ -154,8 +154,8 @@ def test_an_empty_list_is_explained(tmp_path, capsys):
     assert "no entry was evaluated, because the network never distinguished rows" in capsys.readouterr().err
     run.mismatch.write_text("row,view,reliability,log_odds\n7,zernike,0.9,2.2\n8,zernike,0.99,4.6\n")
     assert main(["audit", str(run.path)]) == 0
-    told = capsys.readouterr().err
-    assert "no entry is more likely wrong than correct; the least reliable of 2 is zernike of row 7 (0.900)" in told
+    message = capsys.readouterr().err
+    assert "no entry is more likely wrong than correct; the least reliable of 2 is zernike of row 7 (0.900)" in message
     run.mismatch.write_text("row,view,reliability,log_odds\n7,zernike,0.1,-2.2\n8,zernike,0.99,4.6\n")
     assert nothing_found(run.path) == ""
 

@@ -22,7 +22,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
 
 
-def test_a_full_disk_is_said_in_one_sentence(tmp_path):
+def test_a_full_disk_is_reported_in_one_sentence(tmp_path):
     with pytest.raises(ValueError, match=r"disk is full.*--resume"), atomic(tmp_path / "file"):
         raise OSError(errno.ENOSPC, "No space left on device")
     assert list(tmp_path.iterdir()) == []
