@@ -116,6 +116,7 @@ ENCODERS = {
     "conv": Entry("m3g.nets.conv:ConvNet", "small images: a convolutional network"),
     "vit": Entry("m3g.nets.backbones:ViT", "larger images: a vision transformer"),
     "text": Entry("m3g.nets.text:ByteTransformer", "text: a transformer over bytes"),
+    "tfidf": Entry("m3g.nets.linear:Tfidf", "text: TF-IDF and SVD of the training rows, then a linear map"),
     "spectrogram": Entry("m3g.nets.spectrogram:SpectrogramNet", "sound: convolutions over a spectrogram"),
     "eeg": Entry("m3g.nets.encoders:EEGEncoder", "one signal channel: the paper's convolutions"),
     "transformers": Entry("m3g.nets.backbones:TransformersEncoder", "images, text, sound: any model of transformers"),
@@ -136,6 +137,7 @@ READERS = {  # of the kinds of views in a table
     "image": Entry("m3g.data.tables.file_readers:ImageReader"),
     "audio": Entry("m3g.data.tables.file_readers:SoundReader"),
     "text": Entry("m3g.data.tables.reader:TextReader"),
+    "tfidf": Entry("m3g.data.tables.tfidf:TfidfReader"),
     "vector": Entry("m3g.data.tables.reader:VectorReader"),
     "table": Entry("m3g.data.tables.table_reader:TableReader"),
 }
@@ -149,7 +151,7 @@ def reading_options() -> tuple[str, ...]:
 
     Example:
         >>> reading_options()
-        ('kind', 'columns', 'size', 'rate', 'seconds', 'length')
+        ('kind', 'columns', 'size', 'rate', 'seconds', 'length', 'components')
     """
     found = [_member(str(reader.where), "options") for reader in READERS.values()]
     return tuple(dict.fromkeys(["kind", "columns", *(word for part in found for word in ast.literal_eval(part))]))

@@ -100,7 +100,7 @@ def test_columns_are_read_as_the_models_ask(pretrained):
 def test_long_texts_end_as_the_model_expects(pretrained):
     folder, _, _, order = pretrained
     view = {"caption": {"length": 4, "processor": processor_of(f"{folder}/read")}}
-    table = write_csv(folder, [{"caption": f"a cat a dog {i}", "n": i} for i in range(9)], "long.csv")
+    table = write_csv(folder, [{"caption": f"a cat a dog {i}", "n": i * i} for i in range(9)], "long.csv")
     (tokens, _), _, _ = Objects(table, view=view, batch_size=4, val=0.0, test=0.0).arrays("train")
     assert tokens[0].tolist() == [order.index(word) for word in ("[CLS]", "a", "cat", "[SEP]")]
 

@@ -60,6 +60,7 @@ class ViewsData(LightningDataModule):
         scaling: per view, the offset and divisor of its features, or None; empty if they are unscaled.
         view_kinds: per view, image, audio, text, vector, table or signal; None if determined by the shapes.
         inputs: per view, the preprocessing of new data as plain values; empty for arrays.
+        input_tensors: per view, the tensors that belong to `inputs`; empty if there are none.
         shared_encoder: whether the views are of one kind, so that one encoder is suitable for all.
         few_shot: whether an evaluation includes probes with a few labels per class.
         notes: inferred properties of the files that should be known before training, a sentence each.
@@ -85,6 +86,7 @@ class ViewsData(LightningDataModule):
         self.datasets: dict[Split, Dataset[Any]] = {}
         self.scaling: list[tuple[Tensor, Tensor] | None] = []
         self.inputs: list[dict[str, Any]] = []
+        self.input_tensors: list[dict[str, Tensor]] = []
         self.notes: list[str] = []
 
     @property

@@ -51,6 +51,15 @@ class Linear(nn.Module):
         self.bias.copy_(-mean @ directions)
 
 
+class Tfidf(Linear):
+    """A linear map of TF-IDF features of text, which the data module computes (`m3g.data.tables.tfidf`)."""
+
+    def __init__(
+        self, in_features: int, *, out_features: int = 64, hidden: int | None = None, bias: float | None = None
+    ) -> None:
+        super().__init__(in_features, out_features=out_features, bias=bias)
+
+
 class Residual(Linear):
     """A linear map plus a multilayer perceptron whose last layer starts at zero, so that it starts as the linear map.
 

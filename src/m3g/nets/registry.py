@@ -28,13 +28,14 @@ def _of_image(shape: Shape) -> dict[str, int]:
 FITTED: dict[str, Callable[[Shape], dict[str, int]]] = {
     "mlp": lambda shape: {"in_features": math.prod(shape)},
     "linear": lambda shape: {"in_features": math.prod(shape)},
+    "tfidf": lambda shape: {"in_features": math.prod(shape)},
     "residual": lambda shape: {"in_features": math.prod(shape)},
     "conv": _of_image,
     "vit": lambda shape: {**_of_image(shape), "size": (image_shape(shape) or shape)[-1]},
     "text": lambda shape: {"length": shape[0]},
     "eeg": lambda shape: {"in_channels": shape[0] if len(shape) > 1 else 1},
 }
-EMBEDDING = ("linear", "residual")  # their output is the embedding, so they take the options of the projector
+EMBEDDING = ("linear", "tfidf", "residual")  # their output is the embedding, so they take the options of the projector
 
 
 def _fitted(kind: str, shape: Shape) -> dict[str, int]:

@@ -88,7 +88,7 @@ def test_columns_that_are_no_features_are_left_out_with_a_note(tmp_path):
         "'photo' is the same file in all rows",
     ):
         assert sum(what in note for note in data.notes) == 1, (what, data.notes)
-    assert len(data.notes) == 9
+    assert len(data.notes) == 10  # and that few texts are read as TF-IDF
     kept = Objects(tmp_path / "t.csv", view={"sample_id": {"kind": "table"}})
     assert "sample_id" in kept.view_names
     frame.to_parquet(tmp_path / "t.parquet")
@@ -99,7 +99,7 @@ def test_a_dry_run_prints_kinds_columns_and_notes(tmp_path, capsys):
     FRAME.to_csv(tmp_path / "t.csv", sep=";", decimal=",")
     assert main(["train", "--table", str(tmp_path / "t.csv"), "--dry-run"]) == 0
     printed = capsys.readouterr().out
-    assert "  caption  text 24, encoder" in printed
+    assert "  caption  tfidf 28, encoder tfidf\n" in printed
     assert "  table    table 3, encoder mlp, from price, when, age\n" in printed
     assert "note: columns are separated by semicolons\n" in printed
     assert "note: decimal commas are read as points in price\n" in printed

@@ -13,7 +13,7 @@ from animals import rows, write_csv
 from m3g.data import Arrays, Objects
 from m3g.data.storage import rows as stored_rows
 
-OPTIONS = {"labels": "kind", "ignore": ["home"], "batch_size": 8}
+OPTIONS = {"labels": "kind", "ignore": ["home"], "batch_size": 8, "encoder": "text"}
 
 
 @pytest.fixture(scope="module")
@@ -93,12 +93,12 @@ def test_a_datasets_folder_brings_its_files_and_splits(animals, tmp_path):
     for split, part in (("train", full[:20]), ("validation", full[20:24]), ("test", full[24:])):
         _save_like_datasets(pa.Table.from_pylist(part), tmp_path / "saved" / split)
     (tmp_path / "saved" / "dataset_dict.json").write_text(json.dumps({"splits": ["train", "validation", "test"]}))
-    data = Objects(tmp_path / "saved", batch_size=4)
+    data = Objects(tmp_path / "saved", batch_size=4, encoder="text")
     assert [data.num_rows(split) for split in ("train", "val", "test")] == [20, 4, len(full) - 24]
     assert data.view_kinds == ["image", "audio", "text"]
     by_path = Objects(
         write_csv(folder, [{key: row[key] for key in ("photo", "sound", "caption")} for row in kept], "some.csv"),
-        view={"sound": {"seconds": data.inputs[1]["seconds"]}}, batch_size=4, val=0.0, test=0.0,
+        view={"sound": {"seconds": data.inputs[1]["seconds"]}}, batch_size=4, val=0.0, test=0.0, encoder="text",
     )  # fmt: skip
     for ours, theirs in zip(data.arrays("train")[0], by_path.arrays("train")[0]):
         torch.testing.assert_close(ours, theirs[:20])

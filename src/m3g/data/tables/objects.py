@@ -39,6 +39,8 @@ class Objects(ViewsData):
             `processor` as below.
         processor: preprocessing of a pretrained model (`m3g.nets.processor_of`), for views that `view` does not name;
             set by the encoder transformers.
+        encoder: the encoder of views that `view` does not name; text is read as TF-IDF for `tfidf`, as bytes for
+            another, and for None as TF-IDF in tables of fewer than 20 000 rows.
         batch_size: points per step and process; None is 64, or all training rows if there are fewer.
         val, test: fractions of the rows held out; the rest is for training.
         split_seed: seed of the split.
@@ -61,6 +63,7 @@ class Objects(ViewsData):
         ignore: Sequence[str] = (),
         view: Mapping[str, Any] | None = None,
         processor: Mapping[str, Any] | None = None,
+        encoder: str | None = None,
         batch_size: int | None = None,
         val: float = 0.1,
         test: float = 0.2,
@@ -82,7 +85,7 @@ class Objects(ViewsData):
         rows = self._rows(source, codes, groups, split, val=val, test=test, seed=split_seed)
         train = np.zeros(source.num_rows, dtype=bool)
         train[rows["train"]] = True
-        readers = plan_views(source, view or {}, special, more=len(paths), processor=processor)
+        readers = plan_views(source, view or {}, special, more=len(paths), processor=processor, encoder=encoder)
         for reader in readers:
             if isinstance(reader, FileReader):
                 reader.allow_outside = allow_outside
@@ -91,6 +94,7 @@ class Objects(ViewsData):
         set_up(self, columns, codes, rows, standardize=standardize)
         self.view_kinds = [column.kind for column in columns]
         self.inputs = [column.reader.recipe() for column in columns]
+        self.input_tensors = [column.reader.tensors() for column in columns]
         self.notes = [*source.notes, *(note for column in columns for note in column.reader.notes)]
 
     def _rows(

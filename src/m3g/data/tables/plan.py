@@ -11,9 +11,19 @@ from m3g.data.tables.kinds import Guess, kind_of_type
 from m3g.data.tables.reader import Reader
 from m3g.data.tables.source import Source
 
+MODEL = "sentence-transformers/all-MiniLM-L6-v2"  # an example
+FEW_TEXTS = 20_000  # below which text is read as TF-IDF, unless its encoder is named
+BESIDE = {"kind", "processor", "encoder", "fitted"}  # that a view may have beside the options of its reader
+
 
 def plan_views(
-    source: Source, view: Mapping[str, Any], special: set[str], *, more: int, processor: Mapping[str, Any] | None = None
+    source: Source,
+    view: Mapping[str, Any],
+    special: set[str],
+    *,
+    more: int,
+    processor: Mapping[str, Any] | None = None,
+    encoder: str | None = None,
 ) -> list[Reader]:
     """Return a reader per view; `special` columns are not views, `more` views come from other files.
 
@@ -33,13 +43,15 @@ def plan_views(
             raise ValueError(f"view.{name}.columns must be columns that nothing else uses, got {again[0]!r}.")
         if "kind" in options or len(columns) > 1:
             kind = _checks.one_of(f"view.{name}.kind", options.pop("kind", "table"), READERS)
-            readers[name] = _reader(kind, name, columns, options)
+            readers[name] = _reader(_text_kind(kind, options, encoder, source), name, columns, options)
             taken |= set(columns)
     kinds = infer(source, [column for column in source.types if column not in taken])
     together = [column for column, kind in kinds.items() if kind in ("number", "category", "date")]
     for column in kinds:
         if column not in together:
-            readers[column] = _reader(kinds[column], column, [column], given.get(column, usual))
+            options = given.get(column, usual)
+            kind = _text_kind(kinds[column], options, encoder, source)
+            readers[column] = _reader(kind, column, [column], options)
     if together:
         name = "table" if "table" not in readers else "numbers"
         readers[name] = _reader("table", name, together, given.get(name, {}))
@@ -51,6 +63,7 @@ def plan_views(
             + "".join(f" ({note})" for note in source.notes if "left out" in note)
             + "."
         )
+    _note_few_texts(list(readers.values()), source)
     order = list(source.types)
     return sorted(readers.values(), key=lambda reader: order.index(reader.columns[0]))
 
@@ -87,6 +100,30 @@ def infer(source: Source, columns: Sequence[str]) -> dict[str, str]:
     return found
 
 
+def _text_kind(kind: str, options: Mapping[str, Any], encoder: str | None, source: Source) -> str:
+    """How text is read: as TF-IDF where its encoder is tfidf, or where nothing is said and the texts are few."""
+    encoder = options.get("encoder", encoder)
+    if kind != "text" or (encoder is None and not {"length", "processor"}.isdisjoint(options)):
+        return kind
+    return "tfidf" if encoder == "tfidf" or (encoder is None and source.num_rows < FEW_TEXTS) else "text"
+
+
+def _note_few_texts(readers: Sequence[Reader], source: Source) -> None:
+    """Say that few texts do not suffice to train an encoder, and with which options another is used."""
+    for kind in ("tfidf", "text"):
+        names = [reader.name for reader in readers if reader.kind == kind and not reader.processor]
+        if not names or source.num_rows >= FEW_TEXTS:
+            continue
+        view, which = f"--view.{names[0]}", ", ".join(map(repr, names))
+        use = "read as TF-IDF" if kind == "tfidf" else f"trained from scratch ({view}.encoder tfidf reads TF-IDF)"
+        other = f"{view}.encoder text trains one from scratch; " if kind == "tfidf" else ""
+        source.notes.append(
+            f"text of {which} is {use}: {source.num_rows:,} texts are few for an encoder trained from scratch, "
+            f"which takes about {FEW_TEXTS:,}; {other}{view}.encoder transformers {view}.model {MODEL} "
+            f"{view}.pretrained true uses a pretrained one"
+        )
+
+
 def _columns(name: str, given: Any, source: Source) -> list[str] | None:
     if given is None:
         return None
@@ -98,10 +135,11 @@ def _columns(name: str, given: Any, source: Source) -> list[str] | None:
 
 def _reader(kind: str, name: str, columns: Sequence[str], options: Mapping[str, Any]) -> Reader:
     reader: type[Reader] = READERS[kind].load()
-    unknown = sorted(set(options) - set(reader.options) - {"kind", "processor"})
+    unknown = sorted(set(options) - set(reader.options) - BESIDE)
     if unknown:
         takes = ", ".join(option for option in reader.options if option != "columns") or "no options of reading"
         raise ValueError(f"view.{name} must have options of its kind {kind} ({takes}), got {unknown[0]}.")
     if kind != "table" and len(columns) > 1:
         raise ValueError(f"view.{name}.columns must be one column for the kind {kind}, got {len(columns)}.")
-    return reader(name, columns, **{option: value for option, value in options.items() if option != "kind"})
+    kept = {option: value for option, value in options.items() if option not in ("kind", "encoder")}
+    return reader(name, columns, **kept)

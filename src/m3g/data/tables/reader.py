@@ -71,6 +71,10 @@ class Reader(ABC):
         beside = {"processor": self.processor} if self.processor else {}
         return {"kind": self.kind, "columns": self.columns, **self.given, **beside}
 
+    def tensors(self) -> dict[str, Tensor]:
+        """Numbers that belong to the recipe, to be stored beside the weights of the network."""
+        return {}
+
     def _refuse(self, row: int, what: str, got: str, instead: str) -> ValueError:
         return ValueError(f"view {self.name!r} must be {what}, got {got} in row {row}: {instead}.")
 
@@ -87,7 +91,7 @@ class TextReader(Reader):
 
     kind = "text"
     options = ("length",)
-    processed = ("model", "tokenizer", "pad", "longest")
+    processed: ClassVar[tuple[str, ...]] = ("model", "tokenizer", "pad", "longest")
 
     def __init__(self, name: str, columns: Sequence[str], **given: Any):
         super().__init__(name, columns, **given)

@@ -19,7 +19,7 @@ from m3g.training.loop.module import KEPT_VIEWS, MultiViewModule
 from m3g.training.loop.seeds import seed_everything
 from m3g.training.loop.start import start_at_linear_cca
 from m3g.training.mismatch.reliability import Mismatch
-from m3g.training.runs.export import network
+from m3g.training.runs.export import fitted_inputs, network
 from m3g.training.runs.folder import Run
 from m3g.training.runs.location import located
 from m3g.training.settings.config import Config
@@ -42,6 +42,8 @@ def build_data(config: Config, run: Run | None = None) -> data_sets.ViewsData:
     options = {"seed": config.seed, **config.data_options}
     if "view" in inspect.signature(kind).parameters:
         options |= reading(config)
+        for name, fitted in fitted_inputs(run).items() if run is not None else ():
+            options["view"].setdefault(name, {}).update(encoder="tfidf", fitted=fitted)
     data = _call(f"data_options of {config.data}", kind, options)
     checks.printable("the views' names", data.view_names)
     checks.printable("the classes' names", data.class_names or [])

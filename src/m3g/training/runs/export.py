@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load as tensors_from
 from safetensors.torch import save as bytes_of
 from torch import Tensor, nn
@@ -24,7 +24,7 @@ from m3g.training.settings.config import Config
 from m3g.training.settings.views import encoder_spec
 
 FORMAT = 2  # since 2, with a digest of the weights
-SCALING = "scaling."
+SCALING, INPUTS = "scaling.", "inputs."  # names of tensors that are no weights
 
 
 def network(config: Config, data: ViewsData, *, trust: bool = False) -> MultiViewNet:
@@ -65,6 +65,8 @@ def save_network(
             continue
         mean, divisor = scaling
         tensors |= {f"{SCALING}{l}.mean": mean, f"{SCALING}{l}.divisor": divisor}
+    for l, parts in enumerate(data.input_tensors):
+        tensors |= {f"{INPUTS}{l}.{part}": tensor for part, tensor in parts.items()}
     content = bytes_of(tensors)
     with atomic(run.weights) as file:
         file.write(content)
@@ -154,19 +156,44 @@ def load(
     try:
         check_safetensors(content)
         tensors = tensors_from(content)
-        net.load_state_dict({name: t for name, t in tensors.items() if not name.startswith(SCALING)})
+        net.load_state_dict({name: t for name, t in tensors.items() if not name.startswith((SCALING, INPUTS))})
     except (SafetensorError, RuntimeError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise ValueError(
             f"{run.weights} must hold the weights of {run.model.name}, but it is damaged or belongs to another "
             f"network ({reason})."
         ) from error
-    net.scaling = {name: tensor for name, tensor in tensors.items() if name.startswith(SCALING)}
+    net.scaling = {name: tensor for name, tensor in tensors.items() if name.startswith((SCALING, INPUTS))}
+    net.inputs = [{**recipe, **_beside(tensors, l)} for l, recipe in enumerate(net.inputs)]
     if not scaled and any(name.startswith(SCALING) for name in tensors):
         net.encoders = nn.ModuleList(
             _scaled(net.encoders[l % len(net.encoders)], tensors, l) for l in range(len(recipe["view_shapes"]))
         )
     return net.eval()
+
+
+def _beside(tensors: Mapping[str, Tensor], l: int) -> dict[str, Tensor]:
+    """The numbers that belong to the recipe of view l."""
+    prefix = f"{INPUTS}{l}."
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
+def fitted_inputs(run: Run) -> dict[str, dict[str, Any]]:
+    """What the readers of a finished run learnt from its training rows, by view, where that includes tensors."""
+    if not run.model.is_file() or not run.weights.is_file() or '"tfidf"' not in run.model_text:
+        return {}
+    content = json.loads(run.model_text)
+    try:
+        with open(run.weights, "rb") as file:
+            check_safetensors(file.read(8))
+        with safe_open(run.weights, framework="pt") as stored:
+            tensors = {name: stored.get_tensor(name) for name in stored.keys() if name.startswith(INPUTS)}  # noqa: SIM118
+        recipes = zip(content["view_names"], content["inputs"], strict=True)
+        return {
+            name: {**recipe, **_beside(tensors, l)} for l, (name, recipe) in enumerate(recipes) if _beside(tensors, l)
+        }
+    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise _foreign(run.weights, error) from error
 
 
 def _describe(net: TrainedNet, run: Run) -> None:

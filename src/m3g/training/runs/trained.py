@@ -136,10 +136,12 @@ class TrainedNet(MultiViewNet):
         lonely = (~mask.any(0)).nonzero().flatten().tolist()
         if lonely:
             raise ValueError(f"every row must have at least one view, got none in row {lonely[0]}.")
-        last: Any = self.projectors[0]
-        out = torch.zeros(*mask.shape, last.out_features)
+        found: dict[int, Tensor] = {}
         for l, view in enumerate(views):
             if view is not None and bool(mask[l].any()):
                 there = self._typed(view, l)[mask[l].to(view.device)].split(ROWS)
-                out[l, mask[l]] = torch.cat([self.embed_view(part, l) for part in there]).float().cpu()
+                found[l] = torch.cat([self.embed_view(part, l) for part in there]).float().cpu()
+        out = torch.zeros(*mask.shape, next(iter(found.values())).shape[1])
+        for l, rows in found.items():
+            out[l, mask[l]] = rows
         return out, mask

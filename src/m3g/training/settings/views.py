@@ -24,10 +24,26 @@ def reading(config: Config) -> dict[str, Any]:
         name: {
             **{option: value for option, value in options.items() if option in reading_options()},
             **_processor(config, options),
+            **({"encoder": encoder} if (encoder := _named_encoder(config, name)) is not None else {}),
         }
         for name, options in config.view.items()
     }
-    return {"view": view, **usual}
+    return {"view": view, "encoder": _usual_encoder(config), **usual}
+
+
+def _usual_encoder(config: Config) -> str | None:
+    """The encoder of views that the settings do not name; `text` for texts if settings imply a trained encoder."""
+    return config.encoder or ("text" if config.shared or config.encoder_options else None)
+
+
+def _named_encoder(config: Config, name: str) -> str | None:
+    """The encoder that the settings name for a view; `text` where they share it or set options of that encoder."""
+    own = config.view[name]
+    if "encoder" in own:
+        return str(own["encoder"])
+    shares = "share" in own or any(options.get("share") == name for options in config.view.values())
+    implied = shares or not set(ENCODERS["text"].options()).isdisjoint(own)
+    return _usual_encoder(config) or ("text" if implied else None)
 
 
 def _processor(config: Config, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -58,7 +74,7 @@ def default_encoder(kind: str, shape: Sequence[int]) -> str:
     """
     if kind == "image":
         return "conv" if max((image_shape(shape) or shape)[1:]) <= LARGEST_FOR_CONV else "vit"
-    return {"text": "text", "audio": "spectrogram", "signal": "eeg"}.get(kind, "mlp")
+    return {"text": "text", "audio": "spectrogram", "signal": "eeg", "tfidf": "tfidf"}.get(kind, "mlp")
 
 
 def settled(config: Config, data: ViewsData) -> Config:
@@ -70,6 +86,10 @@ def settled(config: Config, data: ViewsData) -> Config:
                 f"view must name views of the data ({', '.join(known)}), got {name!r}{checks.meant(name, known)}"
             )
     own = {name: _of_the_network(options) for name, options in config.view.items()}
+    for name, kind in zip(data.view_names, kinds(data)):
+        named = own.get(name, {}).get("encoder", config.encoder if "share" not in own.get(name, {}) else None)
+        if named == "tfidf" and kind != "tfidf":
+            raise ValueError(f"view.{name}.encoder must suit a view of kind {kind}, got tfidf, which is for text.")
     names = [default_encoder(kind, shape) for kind, shape in zip(kinds(data), data.view_shapes)]
     shared = data.shared_encoder and not any(own.values()) if config.shared is None else config.shared
     if not any(own.values()) and (config.encoder is not None or shared or len(set(names)) == 1):

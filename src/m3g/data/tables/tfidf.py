@@ -1,0 +1,106 @@
+"""Text as TF-IDF of its words and the leading singular directions of the training rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from m3g import _checks
+from m3g.data.tables.reader import Cells, TextReader
+
+COMPONENTS = 300  # singular directions, unless the user says otherwise
+MOST_WORDS = 50_000  # in the vocabulary: the most frequent
+# a word is a run of letters and digits; Chinese and Japanese characters are words of their own
+_WORD = r"[\u3040-\u30ff\u3400-\u9fff]|[^\W\u3040-\u30ff\u3400-\u9fff]+"
+
+
+class TfidfReader(TextReader):
+    """Text as a vector: TF-IDF of its words, projected on the leading singular directions of the training rows.
+
+    Vocabulary, inverse document frequencies and directions are learnt by scikit-learn from the training rows. The
+    words are part of the recipe; `tensors` has the numbers, which are stored beside the weights of the network.
+
+    Args:
+        components: singular directions; by default 300, or as many as the training rows have.
+        fitted: `words`, `idf` (V,) and `directions` (components, V) of an earlier fit, which are then used as they are.
+    """
+
+    kind = "tfidf"
+    options = ("components",)
+    processed = ()
+
+    def __init__(self, name: str, columns: Sequence[str], *, fitted: Mapping[str, Any] | None = None, **given: Any):
+        if fitted is None and "words" in given:  # a recipe, with the tensors of the network's file
+            fitted = {part: given.pop(part) for part in ("words", "idf", "directions") if part in given}
+        super().__init__(name, columns, **given)
+        self.dtype = torch.float32
+        self._texts_seen: list[str] = []
+        self._words: list[str] | None = None
+        self._vectorizer: Any = None
+        if fitted is not None:
+            self._set(*(fitted.get(part) for part in ("words", "idf", "directions")))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (len(self._directions),)
+
+    def learn(self, cells: Cells, train: np.ndarray) -> None:
+        if self._words is None:
+            self._texts_seen += [text for text, here in zip(self._texts(cells), train) if here and text is not None]
+
+    def finish(self) -> None:
+        if self._words is not None:
+            return
+        decomposition = _checks.extra("sklearn.decomposition", "train")
+        vectorizer = self._new_vectorizer(max_features=MOST_WORDS)
+        try:
+            features = vectorizer.fit_transform(self._texts_seen)
+        except ValueError:
+            raise ValueError(
+                f"view {self.name!r} must have words in its training rows to be read as TF-IDF, got none: use "
+                f"--view.{self.name}.encoder text."
+            ) from None
+        number = min(int(self.given.get("components", COMPONENTS)), *features.shape)
+        directions = decomposition.TruncatedSVD(number, random_state=0).fit(features).components_
+        words = vectorizer.get_feature_names_out().tolist()
+        self._texts_seen = []
+        self._set(words, torch.from_numpy(vectorizer.idf_), torch.from_numpy(directions))
+
+    def _set(self, words: Any, idf: Any, directions: Any) -> None:
+        if not (
+            isinstance(words, list)
+            and words
+            and all(isinstance(word, str) for word in words)
+            and len(set(words)) == len(words)
+            and isinstance(idf, Tensor)
+            and isinstance(directions, Tensor)
+            and tuple(idf.shape) == (len(words),)
+            and directions.ndim == 2
+            and directions.shape[1] == len(words)
+        ):
+            raise ValueError(f"view {self.name!r} must have words, idf and directions of one size, got others.")
+        self._words = words
+        self._idf, self._directions = idf.float().contiguous(), directions.float().contiguous()
+        self._vectorizer = self._new_vectorizer(vocabulary={word: at for at, word in enumerate(words)})
+        self._vectorizer.idf_ = self._idf.numpy()
+
+    @staticmethod
+    def _new_vectorizer(**options: Any) -> Any:
+        text = _checks.extra("sklearn.feature_extraction.text", "train")
+        return text.TfidfVectorizer(token_pattern=_WORD, sublinear_tf=True, dtype=np.float32, **options)
+
+    def encode(self, cells: Cells) -> tuple[np.ndarray, np.ndarray]:
+        texts = self._texts(cells)
+        features = self._vectorizer.transform([text or "" for text in texts])
+        stored = np.asarray(features @ self._directions.numpy().T, dtype=np.float32)
+        return stored, np.array([text is not None for text in texts])
+
+    def recipe(self) -> dict[str, Any]:
+        return {"kind": self.kind, "columns": self.columns, "words": self._words}
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {"idf": self._idf, "directions": self._directions}
