@@ -60,7 +60,7 @@ def plan_views(
             f"table must have k >= 2 views, got {len(readers)}"
             + (f" ({', '.join(readers)})" if readers else "")
             + ": give view.NAME.columns to split numbers into views"
-            + "".join(f" ({note})" for note in source.notes if "left out" in note)
+            + "".join(f" ({note})" for note in source.notes if "is not used" in note)
             + "."
         )
     _note_few_texts(list(readers.values()), source)
