@@ -19,6 +19,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -97,11 +99,11 @@ def measured(loss: Any, own: Any, world: int) -> dict[str, float]:
             return original(*tensors, **options)
 
         setattr(dist, name, count)
-    before = reset_peak()
     step()
-    row = {"peak_bytes": peak() - before, "exchanged_bytes": sum(counted), "collectives": len(counted)}
+    row = {"exchanged_bytes": sum(counted), "collectives": len(counted)}
     for name, original in originals.items():
         setattr(dist, name, original)
+    row["peak_bytes"] = peak_bytes(step)
     times, busy = [], []
     for _ in range(REPEATS):
         if world > 1:
@@ -123,16 +125,15 @@ def measured(loss: Any, own: Any, world: int) -> dict[str, float]:
 COLLECTIVES = {"all_reduce": 0, "broadcast": 0, "all_gather_single": 1, "all_gather_into_tensor": 1}
 
 
-def reset_peak() -> int:
-    """Forget the largest memory so far, where Linux allows it; return what is in use."""
-    Path("/proc/self/clear_refs").write_text("5")
-    return peak()
+def peak_bytes(step: Callable[[], None]) -> int:
+    """The most bytes of tensors that a call holds at a time, beyond those held before it."""
+    from torch.profiler import ProfilerActivity, profile
 
-
-def peak() -> int:
-    """The largest memory since the last reset."""
-    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
-    return int(line.split()[1]) * 1024
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
+        step()
+    assert recorded.profiler is not None
+    events = [event for event in recorded.profiler.kineto_results.events() if event.name() == "[memory]"]
+    return max(accumulate((event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())), initial=0))
 
 
 def launch(world: int) -> list[dict[str, Any]]:
@@ -204,7 +205,7 @@ def written(report: dict[str, Any]) -> str:
     lines = [
         f"Written by `python -m benchmarks processes` on {machine.get('cores')} cores ({machine.get('processor')}), "
         f"one thread per process, gloo, float32, epsilon {EPSILON}, d = {FEATURES}. Forward and backward, median of "
-        f"{REPEATS}; memory beyond what is held before the step.",
+        f"{REPEATS}; memory of tensors beyond what is held before the step.",
         "",
         "| n | k | processes | solve | ms per step | faster than one | processor ms | steps | memory, MiB "
         "| exchanged, KiB | formula, KiB | exchanges |",
