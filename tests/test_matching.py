@@ -103,6 +103,17 @@ def test_many_views_are_matched_by_sampling():
     assert (objects == objects[:, :1]).all()
 
 
+def test_a_temperature_is_an_epsilon_in_units_of_the_cost():
+    views = torch.randn(3, 6, 4, generator=torch.Generator().manual_seed(0))
+    for cost in ("cv", "product"):
+        epsilon = 0.1 * as_cost(cost).slope(3)
+        found, expected = m3g.match(views, temperature=0.1, cost=cost), m3g.match(views, epsilon=epsilon, cost=cost)
+        assert torch.equal(found.tuples, expected.tuples)
+        torch.testing.assert_close(found.probabilities, expected.probabilities)
+    with pytest.raises(ValueError, match="temperature must be None where epsilon is given"):
+        m3g.match(views, temperature=0.1, epsilon=0.1)
+
+
 def test_a_solve_that_stops_early_warns():
     views, _ = shuffled_copies(3, 12, 6, noise=0.5, seed=0)
     with pytest.warns(ConvergenceWarning, match="the probabilities are approximate"):

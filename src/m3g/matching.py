@@ -14,12 +14,14 @@ from m3g import _checks
 from m3g.costs import Cost, CostLike, as_cost
 from m3g.costs.grounds import unit_or_zero
 from m3g.losses.convergence import ConvergenceWarning
+from m3g.losses.entropy import Entropy
 from m3g.polymatching import NO_ROW, memberships, round_coupling, split
 from m3g.solvers import Solution, Solver, solve
 
 # Up to this number, all tuples are enumerated; beyond it, the best tuple of each point is found by local search.
 MOST_TUPLES = 2**26
 MOST_SWEEPS = 100
+EPSILON = 0.01
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,8 @@ class Matching:
 def match(
     views: Sequence[Any] | Tensor,
     *,
-    epsilon: float = 0.01,
+    epsilon: float | None = None,
+    temperature: float | None = None,
     cost: CostLike = "cv",
     solver: str | Solver | None = "auto",
     tol: float = 1e-4,
@@ -80,8 +83,9 @@ def match(
 
     Args:
         views: k arrays or tensors (n_l, d) in a common space.
-        epsilon: strength of the entropy. A smaller value gives more certain tuples; in the limit 0, two views of equal
-            size are matched by the assignment of least cost.
+        epsilon: strength of the entropy, 0.01 by default. A smaller value gives more certain tuples; in the limit 0,
+            two views of equal size are matched by the assignment of least cost.
+        temperature: the same in units of InfoNCE, as in `m3g.matching_gap`, in place of epsilon.
         cost, solver, tol: as in `m3g.matching_gap`.
         normalize: scale every vector to unit length first.
         alternatives: number of tuples per anchor point, in order of decreasing probability.
@@ -116,6 +120,9 @@ def match(
     anchor = sizes.index(max(sizes))
     order = _anchor_first(anchor, k)
     cost = as_cost(cost)
+    if epsilon is None and temperature is None:
+        epsilon = EPSILON
+    epsilon = Entropy(epsilon, temperature).epsilon_of(cost, k)
     problem = cost([parts[l] for l in order])
     _checks.positive_int("alternatives", alternatives)
     least = _least(allow_unmatched)

@@ -17,6 +17,7 @@ def test_saved_bytes_counts_each_activation_once_and_no_parameter():
 
 def test_the_loss_is_timed():
     assert 0 < overhead.loss_seconds(3, n=8, d=4, epsilon=0.1, repeats=1) < 60
+    assert 0 < overhead.loss_seconds(3, n=8, d=4, temperature=0.1, repeats=1) < 60
 
 
 def test_shares(monkeypatch):

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+import m3g
 from m3g import losses
 from m3g.cli import main
 from m3g.flow import descend as flow
@@ -97,3 +98,12 @@ def test_wrong_arguments(tmp_path, monkeypatch, capsys, arguments, message):
     assert message in error
     assert "\n" not in error
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_temperature_sets_the_entropy_of_the_gap_unless_epsilon_does():
+    points = flow.start(4, 3, space="sphere")
+    slope = m3g.CircularVariance().slope(3)
+    by_temperature = flow.gap_of(points, flow.Setting(space="sphere", temperature=0.3))
+    torch.testing.assert_close(by_temperature, flow.gap_of(points, flow.Setting(space="sphere", epsilon=0.3 * slope)))
+    both = flow.gap_of(points, flow.Setting(space="sphere", temperature=0.3, epsilon=0.05))
+    torch.testing.assert_close(both, flow.gap_of(points, flow.Setting(space="sphere")))

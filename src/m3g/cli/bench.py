@@ -21,7 +21,8 @@ def arguments(parser: Any, name: str) -> None:
     parser.add_argument("--n", type=int, default=64, help="points per view in the loss (overhead)")
     parser.add_argument("--d", type=int, default=256, help="features of the embeddings in the loss (overhead)")
     parser.add_argument("--max_k", type=int, default=4, help="measure 2, ..., max_k views")
-    parser.add_argument("--epsilon", type=float, default=0.05, help="entropy of the loss (overhead)")
+    parser.add_argument("--epsilon", type=float, default=None, help="entropy of the loss (overhead)")
+    parser.add_argument("--temperature", type=float, default=None, help="the same in units of InfoNCE, 0.1 by default")
     parser.add_argument("--images", type=int, default=2, help="images per view to measure the network")
     parser.add_argument("--repeats", type=int, default=3, help="number of timings; the median is reported (overhead)")
     parser.add_argument("--out", type=str, default="bench", help="output folder")
@@ -33,7 +34,11 @@ def run(args: Any, name: str) -> int:
         checks.positive_int(f"--{option}", getattr(args, option))
     if args.max_k < 2:
         raise ValueError(f"--max_k must be a whole number of at least 2, got {args.max_k}.")
-    checks.positive("--epsilon", args.epsilon)
+    if args.epsilon is not None and args.temperature is not None:
+        raise ValueError(f"--temperature must not be given together with --epsilon, got {args.temperature:g}.")
+    for option in ("epsilon", "temperature"):
+        if getattr(args, option) is not None:
+            checks.positive(f"--{option}", getattr(args, option))
     out = Path(args.out)
     out.mkdir(parents=True, exist_ok=True)
     return _overhead(args, out) if args.what == "overhead" else _memory(args, out)
@@ -50,7 +55,15 @@ def _overhead(args: Any, out: Path) -> int:
 
     ks = list(range(2, args.max_k + 1))
     print(f"measuring ViT-B/16 on {2 * args.images} images and M3G on n = {args.n}, d = {args.d} ...", flush=True)
-    rows = overhead(n=args.n, d=args.d, ks=ks, epsilon=args.epsilon, images=args.images, repeats=args.repeats)
+    rows = overhead(
+        n=args.n,
+        d=args.d,
+        ks=ks,
+        epsilon=args.epsilon,
+        temperature=args.temperature,
+        images=args.images,
+        repeats=args.repeats,
+    )
     print_table(
         ["k", "loss (ms)", "ViT-B/16, student and teacher (s)", "fraction of the step"],
         [(r["k"], f"{1e3 * r['loss']:.1f}", f"{r['network']:.0f}", f"{100 * r['share']:.3f} %") for r in rows],

@@ -28,8 +28,13 @@ def arguments(parser: Any, name: str) -> None:
     parser.add_argument(
         "--loss", type=str, nargs="+", default=["m3g"], help="one or two losses: m3g, infonce-pwe; on the sphere any"
     )
-    parser.add_argument("--epsilon", type=float, default=0.05, help="entropy of the matching gap")
-    parser.add_argument("--temperature", type=float, default=0.1, help="temperature of InfoNCE")
+    parser.add_argument("--epsilon", type=float, default=None, help="entropy of the matching gap, 0.05 by default")
+    parser.add_argument(
+        "--temperature",
+        type=float,
+        default=None,
+        help="temperature of InfoNCE, 0.1 by default, and of the matching gap if --epsilon is not given",
+    )
     parser.add_argument(
         "--cost", type=str, default=None, help="cost of a tuple; sqeuclidean in the plane, cv on the sphere"
     )

@@ -31,7 +31,10 @@ rows. An empty cell means that the tuple has no row of this file."""
 def arguments(parser: Any, name: str) -> None:
     parser.add_argument("files", type=str, nargs="+", help="k >= 2 files (.npy .npz .csv .parquet), one per view")
     parser.add_argument("--out", type=str, default=None, help=".csv file for the table; must not exist")
-    parser.add_argument("--epsilon", type=float, default=0.01, help="entropy; smaller values give more certain tuples")
+    parser.add_argument(
+        "--epsilon", type=float, default=None, help="entropy, 0.01 by default; smaller values give more certain tuples"
+    )
+    parser.add_argument("--temperature", type=float, default=None, help="entropy in units of InfoNCE, for any k")
     parser.add_argument(
         "--cost",
         type=str,
@@ -73,6 +76,7 @@ def run(args: Any, name: str) -> int:
     found = match(
         arrays,
         epsilon=args.epsilon,
+        temperature=args.temperature,
         cost=args.cost,
         solver=args.solver,
         normalize=args.normalize,

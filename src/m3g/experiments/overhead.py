@@ -50,13 +50,15 @@ def seconds(function: Callable[[], Any], *, repeats: int) -> float:
     return statistics.median(times)
 
 
-def loss_seconds(k: int, *, n: int, d: int, epsilon: float, repeats: int) -> float:
+def loss_seconds(
+    k: int, *, n: int, d: int, repeats: int, epsilon: float | None = None, temperature: float | None = None
+) -> float:
     """Time the forward and backward pass of M3G in its student–teacher form, on partly aligned views."""
     torch.manual_seed(0)
     objects = torch.randn(1, n, d)
     student = (objects + torch.randn(k, n, d)).requires_grad_()
     teacher = objects + torch.randn(k, n, d)
-    loss = M3GLoss(epsilon=epsilon)
+    loss = M3GLoss(epsilon, temperature=temperature)
     return seconds(lambda: loss(student, teacher=teacher).backward(), repeats=repeats)
 
 
@@ -71,12 +73,21 @@ def network_seconds(*, images: int, repeats: int) -> tuple[float, float]:
     return student_time / (2 * images), teacher_time / (2 * images)
 
 
-def overhead(*, n: int, d: int, ks: list[int], epsilon: float, images: int, repeats: int) -> list[dict[str, float]]:
+def overhead(
+    *,
+    n: int,
+    d: int,
+    ks: list[int],
+    images: int,
+    repeats: int,
+    epsilon: float | None = None,
+    temperature: float | None = None,
+) -> list[dict[str, float]]:
     """Return one row per k: seconds of the loss, of the rest of a step, and the fraction of the loss."""
     per_student, per_teacher = network_seconds(images=images, repeats=repeats)
     rows = []
     for k in ks:
-        loss = loss_seconds(k, n=n, d=d, epsilon=epsilon, repeats=repeats)
+        loss = loss_seconds(k, n=n, d=d, epsilon=epsilon, temperature=temperature, repeats=repeats)
         network = k * n * (per_student + per_teacher)
         rows.append({"k": k, "loss": loss, "network": network, "share": loss / (loss + network)})
     return rows

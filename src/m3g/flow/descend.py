@@ -17,6 +17,7 @@ from torch.nn.functional import cross_entropy, normalize
 from m3g import _checks, losses
 from m3g.costs import all_edges, as_cost
 from m3g.losses import matching_gap
+from m3g.losses.entropy import DEFAULT_EPSILON, DEFAULT_TEMPERATURE
 from m3g.solvers import solve
 
 SPACES = {"plane": 2, "sphere": 3}
@@ -43,11 +44,15 @@ class Moment:
 
 @dataclass(frozen=True)
 class Setting:
-    """Parameters of a flow, besides the initial points."""
+    """Parameters of a flow, besides the initial points.
+
+    The entropy of the matching gap is `epsilon`, else `temperature`, else an epsilon of 0.05. The temperature of
+    InfoNCE is `temperature`, else 0.1.
+    """
 
     space: str = "plane"
-    epsilon: float = 0.05
-    temperature: float = 0.1
+    epsilon: float | None = None
+    temperature: float | None = None
     cost: str | None = None
     steps: int = 60
     rate: float = 0.02
@@ -55,7 +60,8 @@ class Setting:
     def __post_init__(self) -> None:
         _checks.one_of("space", self.space, SPACES)
         for name in ("epsilon", "temperature", "rate"):
-            _checks.positive(name, getattr(self, name))
+            if getattr(self, name) is not None:
+                _checks.positive(name, getattr(self, name))
         _checks.positive_int("steps", self.steps)
         as_cost(self.cost_name)
 
@@ -103,7 +109,7 @@ def loss_value(name: str, points: Tensor, setting: Setting) -> Tensor:
     if name == "m3g":
         return gap_of(points, setting)
     if name == "infonce-pwe":
-        return distance_infonce(points, temperature=setting.temperature)
+        return distance_infonce(points, temperature=setting.temperature or DEFAULT_TEMPERATURE)
     value: Tensor = losses.build(name)(points)
     return value
 
@@ -119,7 +125,17 @@ def check_loss(name: str, space: str) -> None:
 
 def gap_of(points: Tensor, setting: Setting) -> Tensor:
     """Return the matching gap with the cost and epsilon of the flow."""
-    return matching_gap(points, epsilon=setting.epsilon, cost=setting.cost_name, normalize=setting.on_sphere, tol=1e-6)
+    epsilon, temperature = setting.epsilon, setting.temperature
+    if epsilon is None and temperature is None:
+        epsilon = DEFAULT_EPSILON
+    return matching_gap(
+        points,
+        epsilon=epsilon,
+        temperature=temperature if epsilon is None else None,
+        cost=setting.cost_name,
+        normalize=setting.on_sphere,
+        tol=1e-6,
+    )
 
 
 def best_tuples(points: Tensor, cost: str) -> tuple[Tensor, float]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -24,8 +23,8 @@ from m3g.sklearn.views import Views, as_views
 from m3g.training.loop.light import clip, descend
 from m3g.training.loop.optim import AdamSettings, adamw
 from m3g.training.loop.schedules import warmup_cosine
+from m3g.training.loop.subsets import chosen_subsets, encoder_seconds, sample_if_quicker
 
-QUICK_TUPLES = 2e7  # n ** k up to which an exact solve takes some tens of milliseconds
 Tables = Sequence[Any] | Mapping[str, Any] | Views
 
 
@@ -44,8 +43,8 @@ class MultiViewEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
 
     Views are a list of arrays or DataFrames, or a dict of them by name, where a name that `transform` does not get is a
     missing view. A row that is NaN throughout a view is missing there; the loss leaves it out. Features are
-    standardised. With more views than an exact solve takes quickly, the losses `m3g` and `kl` compare all subsets of
-    three views in turn.
+    standardised. With more views than a solve takes quickly, the losses `m3g` and `kl` compare random subsets of the
+    views, as `m3g train` does.
 
     Attributes:
         net_: the trained network.
@@ -197,9 +196,9 @@ class MultiViewEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         inputs = [view.float() for view in inputs]
         n, k = mask.shape[1], len(inputs)
         size, per_epoch = min(self.batch_size, n), self._steps(n)
-        subsets: list[list[int]] = [list(range(k))]
-        if loss.visits_all_tuples and size**k > QUICK_TUPLES:
-            subsets = [list(s) for s in itertools.combinations(range(k), 3)]
+        subsets = chosen_subsets(loss, k=k, n=size, encoder_seconds=encoder_seconds(self.net_, k=k, n=size))
+        if subsets.size == k:
+            sample_if_quicker(loss, k=k, n=size)
         order = torch.empty(0)
 
         def value(step: int) -> Tensor:
@@ -208,7 +207,8 @@ class MultiViewEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
             order = order if place else torch.randperm(n)
             rows = order[place * size : (place + 1) * size]
             points = self.net_([view[rows] for view in inputs])
-            found = torch.stack([_compared(loss, points[s], mask[s][:, rows]) for s in subsets]).mean()
+            compared = [_compared(loss, points[s], mask[s][:, rows]) for s in subsets.draw(k)]
+            found = torch.stack(compared).mean()
             if not math.isfinite(found.item()):
                 raise ValueError(f"the loss is no longer finite in epoch {epoch + 1}: try a smaller learning_rate.")
             return found

@@ -7,7 +7,8 @@ import pytest
 import m3g
 from m3g import losses
 from m3g.training import Config
-from m3g.training.loop.build import exact_seconds, sampled_seconds, subsets
+from m3g.training.loop.build import subsets
+from m3g.training.loop.subsets import exact_seconds, sampled_seconds
 
 
 @pytest.mark.parametrize(

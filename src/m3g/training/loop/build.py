@@ -3,33 +3,24 @@
 from __future__ import annotations
 
 import inspect
-import math
 import os
-from typing import Any, NamedTuple
+from typing import Any
 
 from m3g import _checks as checks
 from m3g import data as data_sets
 from m3g import losses
 from m3g._options import typed
-from m3g.costs import CircularVariance
-from m3g.nets import MultiViewNet
 from m3g.nets.chunks import refuse_batch_norm
-from m3g.solvers import Auto, Sampled
 from m3g.training.loop.module import KEPT_VIEWS, MultiViewModule
 from m3g.training.loop.seeds import seed_everything
 from m3g.training.loop.start import start_at_linear_cca
+from m3g.training.loop.subsets import Subsets, chosen_subsets, encoder_seconds, sample_if_quicker
 from m3g.training.mismatch.reliability import Mismatch
 from m3g.training.runs.export import fitted_inputs, network
 from m3g.training.runs.folder import Run
 from m3g.training.runs.location import located
 from m3g.training.settings.config import Config
 from m3g.training.settings.views import reading, settled
-
-# n ** k up to which the exact solver of M3G takes some tens of milliseconds, and the limit for all subsets of a step
-QUICK_TUPLES = 2e7
-QUICK_STEP = 6e7
-# Floating-point operations per second of one core in the training of an encoder.
-CORE_FLOPS = 5e10
 
 
 def build_data(config: Config, run: Run | None = None) -> data_sets.ViewsData:
@@ -68,11 +59,10 @@ def build_module(
     started_at = start_at_linear_cca(net, data) if start else ""
     if config.loop.chunk_size is not None:
         refuse_batch_norm(net.train())  # keeps frozen encoders in evaluation mode
-    seconds = encoder_seconds(net, k=data.k, batch_size=data.batch_size)
+    seconds = encoder_seconds(net, k=data.k, n=data.batch_size)
     shown, number = subsets(config, loss, k=data.k, batch_size=data.batch_size, encoder_seconds=seconds)
-    n = data.batch_size
-    if shown == data.k and isinstance(loss, losses.M3GLoss) and _can_be_sampled(loss) and n**shown > QUICK_TUPLES:
-        loss.solver = Sampled() if sampled_seconds(shown, n) < exact_seconds(shown, n) else loss.solver
+    if shown == data.k:
+        sample_if_quicker(loss, k=data.k, n=data.batch_size)
     students = config.teacher.student_views
     if students is not None and not (config.teacher.enabled and 1 <= students < shown):
         raise ValueError(
@@ -121,62 +111,19 @@ def _mismatch(data: data_sets.ViewsData) -> Mismatch:
     return Mismatch(data.k, int(index.max()) + 1)
 
 
-class Subsets(NamedTuple):
-    """Number of views compared at a time, and number of such subsets per step."""
-
-    size: int
-    number: int
-
-
-def exact_seconds(k: int, n: int) -> float:
-    """Return the measured time of an exact gap with its gradient, on one core at a temperature of 0.1."""
-    return 6.5e-10 * float(n) ** k
-
-
-def sampled_seconds(k: int, n: int) -> float:
-    """Return the same for the sampled solver, which is linear in k and n."""
-    return 1.4e-3 * k * n
-
-
-def encoder_seconds(net: MultiViewNet, *, k: int, batch_size: int) -> float:
-    """Return a lower bound of the training time of the encoders per batch on one core: one use per weight and point."""
-    weights = sum(weight.numel() for weight in net.parameters()) * (k if len(net.encoders) == 1 else 1)
-    return 6 * weights * batch_size / CORE_FLOPS
-
-
 def subsets(config: Config, loss: losses.ViewLoss, *, k: int, batch_size: int, encoder_seconds: float = 0.0) -> Subsets:
-    """Return the requested subsets, or the largest and most that are fast if they are not set.
-
-    All views are compared at once if the exact solver is fast, or if it or the sampled one takes no longer than the
-    encoders.
-    """
-    size, number = config.views_per_step, config.subsets_per_step
-    if size is not None and not 2 <= size <= k:
-        raise ValueError(f"views_per_step must be None or a number from 2 to {k}, got {size!r}.")
+    """Return the subsets of views of a configuration, by default those of `chosen_subsets`."""
     n = batch_size * (processes(config) if loss.gather else 1)
     if n < 2:
         raise ValueError(f"batch_size must be at least 2 points, which are compared with each other, got {n}.")
-    if size is None:
-        quick = [s for s in range(3, k) if n**s <= QUICK_TUPLES]
-        solve = min(exact_seconds(k, n), sampled_seconds(k, n) if _can_be_sampled(loss) else math.inf)
-        too_many = loss.visits_all_tuples and n**k > QUICK_TUPLES and solve > encoder_seconds
-        size = max([min(3, k), *quick]) if too_many else k
-    most = math.comb(k, size)
-    if number is None:
-        number = min(most, 20, max(1, int(QUICK_STEP / n**size)) if loss.visits_all_tuples else most)
-    elif not 1 <= number <= most:
-        raise ValueError(
-            f"subsets_per_step must be None or a number from 1 to {most}, the subsets of {size} out of {k} "
-            f"views, got {number!r}."
-        )
-    return Subsets(size, number)
-
-
-def _can_be_sampled(loss: losses.ViewLoss) -> bool:
-    """Return whether the sampled solver may handle all views of the loss, given solver "auto"."""
-    if type(loss) is not losses.M3GLoss or loss.solver != Auto():
-        return False
-    return isinstance(loss.cost, CircularVariance)
+    return chosen_subsets(
+        loss,
+        k=k,
+        n=n,
+        views_per_step=config.views_per_step,
+        subsets_per_step=config.subsets_per_step,
+        encoder_seconds=encoder_seconds,
+    )
 
 
 def processes(config: Config) -> int:

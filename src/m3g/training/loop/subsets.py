@@ -1,0 +1,98 @@
+"""How many of the k views are compared at a time: one rule for the command line, the experiments and scikit-learn."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import NamedTuple
+
+import torch
+
+from m3g import losses
+from m3g.costs import CircularVariance
+from m3g.nets import MultiViewNet
+from m3g.solvers import Auto, Sampled
+
+# n ** k up to which the exact solver of M3G takes some tens of milliseconds, and the limit for all subsets of a step
+QUICK_TUPLES = 2e7
+QUICK_STEP = 6e7
+# Floating-point operations per second of one core in the training of an encoder.
+CORE_FLOPS = 5e10
+
+
+class Subsets(NamedTuple):
+    """Number of views compared at a time, and number of such subsets per step."""
+
+    size: int
+    number: int
+
+    def draw(self, k: int) -> list[list[int]]:
+        """Return random subsets of k views, drawn by the generator of torch, or all of them if there are no more."""
+        every = [list(subset) for subset in itertools.combinations(range(k), self.size)]
+        return every if self.number == len(every) else [every[i] for i in torch.randperm(len(every))[: self.number]]
+
+
+def exact_seconds(k: int, n: int) -> float:
+    """Return the measured time of an exact gap with its gradient, on one core at a temperature of 0.1."""
+    return 6.5e-10 * float(n) ** k
+
+
+def sampled_seconds(k: int, n: int) -> float:
+    """Return the same for the sampled solver, which is linear in k and n."""
+    return 1.4e-3 * k * n
+
+
+def encoder_seconds(net: MultiViewNet, *, k: int, n: int) -> float:
+    """Return a lower bound of the training time of the encoders per batch on one core: one use per weight and point."""
+    weights = sum(weight.numel() for weight in net.parameters()) * (k if len(net.encoders) == 1 else 1)
+    return 6 * weights * n / CORE_FLOPS
+
+
+def chosen_subsets(
+    loss: losses.ViewLoss,
+    *,
+    k: int,
+    n: int,
+    views_per_step: int | None = None,
+    subsets_per_step: int | None = None,
+    encoder_seconds: float = 0.0,
+) -> Subsets:
+    """Return the requested subsets, or the largest and most that are fast if they are not set.
+
+    All views are compared at once if the exact solver is fast, or if it or the sampled one takes no longer than the
+    encoders.
+    """
+    size, number = views_per_step, subsets_per_step
+    if size is not None and not 2 <= size <= k:
+        raise ValueError(f"views_per_step must be None or a number from 2 to {k}, got {size!r}.")
+    if size is None:
+        quick = [s for s in range(3, k) if n**s <= QUICK_TUPLES]
+        solve = min(exact_seconds(k, n), sampled_seconds(k, n) if _can_be_sampled(loss) else math.inf)
+        too_many = loss.visits_all_tuples and n**k > QUICK_TUPLES and solve > encoder_seconds
+        size = max([min(3, k), *quick]) if too_many else k
+    most = math.comb(k, size)
+    if number is None:
+        number = min(most, 20, max(1, int(QUICK_STEP / n**size)) if loss.visits_all_tuples else most)
+    elif not 1 <= number <= most:
+        raise ValueError(
+            f"subsets_per_step must be None or a number from 1 to {most}, the subsets of {size} out of {k} "
+            f"views, got {number!r}."
+        )
+    return Subsets(size, number)
+
+
+def sample_if_quicker(loss: losses.ViewLoss, *, k: int, n: int) -> None:
+    """Set the sampled solver if it solves for all views faster than an exact one."""
+    if _can_be_sampled(loss) and n**k > QUICK_TUPLES and sampled_seconds(k, n) < exact_seconds(k, n):
+        assert isinstance(loss, losses.M3GLoss)
+        loss.solver = Sampled()
+
+
+def _can_be_sampled(loss: losses.ViewLoss) -> bool:
+    """Whether all views of the loss may be left to the sampled solver, at the user's choice of "auto".
+
+    The circular variance only: lists of tuples, which other costs need, take several times as long.
+    """
+    if type(loss) is not losses.M3GLoss or loss.solver != Auto():
+        return False
+    return isinstance(loss.cost, CircularVariance)
