@@ -17,7 +17,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.split("\n\n")[0])
     parser.add_argument("suites", nargs="*", default=SUITES, help=f"which ones to run: {', '.join(SUITES)}")
     parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results", help="where to write")
-    parser.add_argument("--only", metavar="PART", help="one part of one suite; a wrong name tells which there are")
+    parser.add_argument("--only", metavar="PART", help="one part of one suite; an unknown name lists them")
     options = parser.parse_args()
     for suite in options.suites:
         if suite not in SUITES:

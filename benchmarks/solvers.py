@@ -46,8 +46,8 @@ def measure(program: str, n: int, k: int, epsilon: float, **options: Any) -> dic
         reason = out.stderr.strip().splitlines()[-1] if out.stderr.strip() else f"exit code {out.returncode}"
         return {**job, "failed": reason}
     row = {**job, **json.loads(out.stdout.strip().splitlines()[-1])}
-    told = f"{row['seconds'] * 1e3:10.3f} ms  {row['steps']:>4d} steps" if "seconds" in row else "counted"
-    print(f"  {program:8s} n={n:<4d} k={k} eps={epsilon:<6g} {told}", flush=True)
+    shown = f"{row['seconds'] * 1e3:10.3f} ms  {row['steps']:>4d} steps" if "seconds" in row else "counted"
+    print(f"  {program:8s} n={n:<4d} k={k} eps={epsilon:<6g} {shown}", flush=True)
     return row
 
 

@@ -77,6 +77,6 @@ def small_runs(name, sets, out, *, methods=None, keep=lambda spec: True, miniatu
     planned = [spec for spec in experiment.specs(request) if keep(spec)]
     missing = prepare_sets(experiment, planned, "laptop", sets, store.data)
     specs = [spec for spec in planned if spec.labels.get("data") not in missing]
-    errors = run_pool(experiment, specs, store, store.data, jobs=1, tell=lambda line: None)
+    errors = run_pool(experiment, specs, store, store.data, jobs=1, report=lambda line: None)
     assert not errors, errors
     return experiment.collect(list(store.collect().values()), out), specs

@@ -1,8 +1,8 @@
-"""For scikit-learn: k views in, one representation out.
+"""Estimators for scikit-learn: k views in, one representation out.
 
-`MultiViewEmbedding` takes a list or a dict of k arrays or DataFrames, or `Views` of them, whose rows `GridSearchCV` and
-`cross_val_score` can split. `ColumnBlockEmbedding` takes one table whose columns are the views, which is what
-`Pipeline` passes on.
+`MultiViewEmbedding` accepts a list or a dict of k arrays or DataFrames, or `Views` of them, whose rows `GridSearchCV`
+and `cross_val_score` can split. `ColumnBlockEmbedding` accepts one table whose columns contain the views, for
+`Pipeline`.
 """
 
 from m3g.sklearn.blocks import ColumnBlockEmbedding

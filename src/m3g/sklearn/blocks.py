@@ -1,4 +1,4 @@
-"""`ColumnBlockEmbedding`: one table whose columns are the views, which is what `Pipeline` passes on."""
+"""`ColumnBlockEmbedding`: one table whose columns contain the views, for `Pipeline`."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ Blocks = int | Sequence[int] | Mapping[str, Any]
 
 
 class ColumnBlockEmbedding(MultiViewEmbedding):
-    """`MultiViewEmbedding` of one table whose columns are the views.
+    """`MultiViewEmbedding` of one table whose columns contain the views.
 
     Args:
-        blocks: the columns of every view, as `ColumnTransformer` takes them: a dict from the name of a view to column
-            names, indices, a slice or a callable such as `make_column_selector`; other columns are not used. Or the
-            numbers of columns of k views side by side, which add up to those of X; or k, for views of about one size.
+        blocks: the columns of every view, as in `ColumnTransformer`: a dict from the name of a view to column names,
+            indices, a slice or a callable such as `make_column_selector`; other columns are not used. Or the widths of
+            k adjacent blocks, which sum to the number of columns of X; or k, for blocks of about equal width.
         others: as in `MultiViewEmbedding`.
 
-    A block of a row may be NaN throughout, a missing view. The tag `allow_nan` stays false, since NaN in a single entry
-    is refused.
+    A block of a row may be NaN throughout, which is a missing view. The tag `allow_nan` is false, because NaN in a
+    single entry is an error.
 
     Example:
         >>> from sklearn.linear_model import LogisticRegression

@@ -33,23 +33,23 @@ class MultiViewEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
 
     Args:
         n_components: features of the representation.
-        loss: a name of `m3g.losses.available()` that needs no teacher.
-        loss_options: its options, `{"temperature": 0.2}` say.
+        loss: a name of `m3g.losses.available()` that requires no teacher.
+        loss_options: its options, such as `{"temperature": 0.2}`.
         width, depth: of the encoders, one perceptron per view.
         epochs: passes over the rows.
         batch_size: rows compared at a time.
-        learning_rate: the peak of the schedule of AdamW.
-        random_state: fixes initial weights and order; the result is then the same in every run on one machine.
+        learning_rate: peak of the schedule of AdamW.
+        random_state: seed of initial weights and order; results are then reproducible on one machine.
 
-    Views are a list of arrays or DataFrames, or a dict of them by name, where a name that `transform` does not get is a
-    missing view. A row that is NaN throughout a view is missing there; the loss leaves it out. Features are
-    standardised. With more views than a solve takes quickly, the losses `m3g` and `kl` compare random subsets of the
-    views, as `m3g train` does.
+    Views are a list of arrays or DataFrames, or a dict of them by name; a name omitted in `transform` is a missing
+    view. A row that is NaN throughout a view is missing there and excluded from the loss. Features are standardised.
+    With more views than a solve handles fast, the losses `m3g` and `kl` compare random subsets of the views, as in
+    `m3g train`.
 
     Attributes:
         net_: the trained network.
         n_views_, n_features_: k, and the number of features of each view.
-        view_names_, feature_names_: the names of the views and of their columns, None where there are none.
+        view_names_, feature_names_: the names of the views and of their columns, None if there are none.
         loss_curve_: the mean loss of every epoch.
 
     Example:
@@ -104,10 +104,10 @@ class MultiViewEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         return self
 
     def partial_fit(self, X: Tables, y: Any = None) -> MultiViewEmbedding:
-        """Make one pass over these rows at the learning rate `learning_rate`; y is not used.
+        """Train for one pass over these rows with the constant rate `learning_rate`; y is not used.
 
-        The first call sets up the network and requires every view; `fit` counts as one. Later calls may lack views, and
-        update the means and scales of the features.
+        The first call sets up the network and requires every view; a preceding `fit` counts as the first. Later calls
+        may lack views, and update the means and scales of the features.
         """
         new = not hasattr(self, "net_")
         views = self._first(X) if new else self._views(X, first=False)
@@ -121,9 +121,10 @@ class MultiViewEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         return self
 
     def transform(self, X: Tables) -> Any:
-        """(n, n_components): the mean of the unit embeddings of the views that a row has; None is a missing view.
+        """Return (n, n_components): the mean of the unit embeddings of the present views of a row; None is a missing
+        view.
 
-        `set_output(transform="pandas")` gives a DataFrame with the index of the views.
+        `set_output(transform="pandas")` returns a DataFrame with the index of the views.
         """
         points, mask, views = self._embed(X)
         alone = (~mask.any(0)).nonzero()
@@ -136,14 +137,14 @@ class MultiViewEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         return found
 
     def transform_views(self, X: Tables) -> np.ndarray:
-        """(k, n, n_components): every view's embedding by itself, NaN where a row lacks it."""
+        """Return (k, n, n_components): the embedding of every view, NaN if a row lacks it."""
         points, mask, _ = self._embed(X)
         return np.asarray(torch.where(mask.unsqueeze(-1), points, torch.nan))
 
     def score(self, X: Tables, y: Any = None) -> float:
-        """R@1: how often the nearest row in another view is the same object; the mean over ordered pairs of views.
+        """Return R@1, averaged over ordered pairs of views.
 
-        More rows are harder to search, so scores of different numbers of rows cannot be compared. y is not used.
+        Retrieval among more rows is harder, so scores on different numbers of rows are not comparable. y is not used.
         """
         points, mask, _ = self._embed(X)
         recall = retrieval(points, mask=mask).recall[1]
@@ -166,7 +167,7 @@ class MultiViewEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         self.view_names_, self.feature_names_ = views.names, views.features
         self._scalers = [StandardScaler().set_output(transform="default").fit(array) for array in arrays]
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        with torch.random.fork_rng(devices=[]):  # the user's own random numbers stay as they are
+        with torch.random.fork_rng(devices=[]):  # keep the global random state
             torch.manual_seed(seed)
             self.net_: MultiViewNet = build_net(
                 [(d,) for d in self.n_features_],
@@ -178,7 +179,7 @@ class MultiViewEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         return views
 
     def _views(self, X: Any, *, first: bool) -> Views:
-        """What a method is given as validated views, those of a later call in the order of the first."""
+        """Return the input of a method as validated views, in the order of the first fit."""
         views = as_views(X)
         return views if first else views.matched(self.view_names_, self.feature_names_, self.n_features_)
 
@@ -229,7 +230,7 @@ class MultiViewEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         return [float(part) for part in np.reshape(curve, (epochs, per_epoch)).mean(1)]
 
     def _inputs(self, views: Views) -> tuple[list[Tensor], Tensor]:
-        """k tensors of standardised features, zero where missing, and which rows have which view, (k, n)."""
+        """Return k tensors of standardised features, zero if missing, and the mask (k, n)."""
         inputs, mask = [], torch.zeros(len(views.arrays), len(views), dtype=torch.bool)
         for l, array in enumerate(views.arrays):
             if array is None:
@@ -258,7 +259,7 @@ def _check_rows(views: Views) -> None:
 
 
 def _compared(loss: Any, points: Tensor, mask: Tensor) -> Tensor:
-    """The loss of the rows that have any of these views."""
+    """Return the loss of the rows that have any of these views."""
     seen = mask.any(0)
     value: Tensor = loss(points[:, seen], mask=None if bool(mask.all()) else mask[:, seen])
     return value

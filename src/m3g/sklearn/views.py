@@ -1,4 +1,4 @@
-"""k tables of the same rows, validated, and in a form whose rows scikit-learn can split."""
+"""k tables of the same rows, validated, in a form whose rows scikit-learn can split."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Views:
         return self._with(arrays, self.names, self.features, None if self.index is None else self.index[rows])
 
     def matched(self, names: list[str] | None, features: list[list[str] | None], widths: list[int]) -> Views:
-        """The views in the order of those of a fit, None where one is missing, with the columns that they had."""
+        """Return the views in the order of a fit, None if one is missing, with the columns of the fit."""
         found = self
         if self.names is not None:
             if names is None:
@@ -99,7 +99,7 @@ class Views:
         return found
 
     def _with(self, arrays: list[Any], names: list[str] | None, features: list[Any], index: Any) -> Views:
-        """Views of arrays that are validated already."""
+        """Return views of arrays that are already validated."""
         part = object.__new__(Views)
         part.arrays, part.names, part.features, part.index = arrays, names, features, index
         part.shape = (next(len(array) for array in arrays if array is not None),)
@@ -107,7 +107,7 @@ class Views:
 
 
 def as_views(X: Any) -> Views:
-    """Validated views of what `MultiViewEmbedding` takes."""
+    """Return validated views of the input of `MultiViewEmbedding`."""
     return X if isinstance(X, Views) else Views(X)
 
 

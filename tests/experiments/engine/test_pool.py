@@ -183,13 +183,13 @@ def test_workers_killed_at_random_are_replaced_and_nothing_is_lost_or_repeated(t
 
     thread = threading.Thread(target=kill)
     thread.start()
-    errors = run_pool(found, specs, store, tmp_path, jobs=2, tell=lambda line: None)
+    errors = run_pool(found, specs, store, tmp_path, jobs=2, report=lambda line: None)
     thread.join()
     assert killed
     assert not errors
     assert set(store.results()) == {spec.id for spec in specs}
     stamps = {spec.id: (store.folder(spec.id) / "result.json").stat().st_mtime_ns for spec in specs}
-    run_pool(found, specs, store, tmp_path, jobs=1, tell=lambda line: None)
+    run_pool(found, specs, store, tmp_path, jobs=1, report=lambda line: None)
     assert stamps == {spec.id: (store.folder(spec.id) / "result.json").stat().st_mtime_ns for spec in specs}
 
 

@@ -113,14 +113,14 @@ def run_pool(
     jobs: int,
     keep: bool = False,
     added: str | None = None,
-    tell: Callable[[str], None] = print,
+    report: Callable[[str], None] = print,
 ) -> dict[str, str]:
     """Execute all runs with `jobs` processes and one progress display; killed workers are replaced.
 
     `added` is the file of the user's data sets and losses, which every worker requires.
     """
     if jobs == 1:
-        with Progress(specs, store, tell) as progress:
+        with Progress(specs, store, report) as progress:
             errors: dict[str, str] = {}
             for spec in specs:
                 if not any(run in errors for run in spec.needs):
@@ -137,7 +137,7 @@ def run_pool(
 
     before = dict.fromkeys(store.errors())
     workers, deaths = [start() for _ in range(jobs)], 0
-    with Progress(specs, store, tell) as progress:
+    with Progress(specs, store, report) as progress:
         while workers:
             time.sleep(0.2)
             progress.show()
@@ -158,10 +158,10 @@ def run_pool(
 class Progress:
     """Progress display for all workers: a bar in a terminal, occasional lines elsewhere."""
 
-    def __init__(self, specs: Sequence[RunSpec], store: Store, tell: Callable[[str], None]) -> None:
-        self.ids, self.store, self.tell = [spec.id for spec in specs], store, tell
+    def __init__(self, specs: Sequence[RunSpec], store: Store, report: Callable[[str], None]) -> None:
+        self.ids, self.store, self.report = [spec.id for spec in specs], store, report
         self.bar: Any = None
-        self.told = -1
+        self.reported = -1
         self.began, self.first = time.monotonic(), self.count()
 
     def count(self) -> int:
@@ -183,11 +183,11 @@ class Progress:
         done = self.count()
         if self.bar is not None:
             self.bar.update(self.task, completed=done)
-        elif done != self.told and (done == len(self.ids) or done - self.told >= max(1, len(self.ids) // 20)):
+        elif done != self.reported and (done == len(self.ids) or done - self.reported >= max(1, len(self.ids) // 20)):
             each = (time.monotonic() - self.began) / max(done - self.first, 1)
             left = f", about {each * (len(self.ids) - done) / 60:.0f} minutes left" if done > self.first else ""
-            self.tell(f"{done} of {len(self.ids)} runs finished{left}")
-            self.told = done
+            self.report(f"{done} of {len(self.ids)} runs finished{left}")
+            self.reported = done
 
     def __exit__(self, *_: object) -> None:
         self.show()

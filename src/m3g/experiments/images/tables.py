@@ -37,8 +37,8 @@ def by_views(arms: Scores, paper: dict[int, dict[str, Any]]) -> str:
     rows = [["accuracy %", *arms]]
     for k in sorted({k for values in arms.values() for k, _ in values}):
         rows.append([f"k = {k}", *(percent([v for (m, _), v in arms[arm].items() if m == k]) for arm in arms)])
-        told = [paper.get(k, {}).get(arm, "—") for arm in arms]
-        rows.append([f"k = {k}, published", *(f"{v[0]} ± {v[1]}" if isinstance(v, tuple) else str(v) for v in told)])
+        printed = [paper.get(k, {}).get(arm, "—") for arm in arms]
+        rows.append([f"k = {k}, published", *(f"{v[0]} ± {v[1]}" if isinstance(v, tuple) else str(v) for v in printed)])
     ranks = average_rank(arms)
     rows.append(["average rank", *(f"{ranks[arm]:.2f}" if arm in ranks else "—" for arm in arms)])
     rows.append(["seeds", *(str(len({seed for _, seed in values})) for values in arms.values())])

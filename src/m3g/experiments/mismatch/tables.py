@@ -1,4 +1,4 @@
-"""Tables and curves of `m3g reproduce mismatch`, from the runs that are finished."""
+"""Tables and curves of `m3g reproduce mismatch`, from finished runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FOUND = {"wrong_left_out": "wrong entries left out", "right_left_out": "right en
 
 
 class Place(NamedTuple):
-    """Where a run stands: the loss, the share of swapped entries, and whether `mismatch` is on."""
+    """Configuration of a run: the loss, the fraction of swapped entries, and whether `mismatch` is on."""
 
     loss: str
     share: float
@@ -30,7 +30,7 @@ Table = dict[Place, dict[str, dict[int, float]]]  # metric, seed
 
 
 class Lost(NamedTuple):
-    """Of what the noise cost, the share that is lost with `mismatch` too: of the means, and for every seed."""
+    """Fraction of the cost of the noise that remains with `mismatch`: of the means, and for every seed."""
 
     whole: float
     seeds: list[float]
@@ -40,7 +40,7 @@ class Lost(NamedTuple):
 
 
 def still_lost(clean: Scores, noisy: Scores, watched: Scores) -> Lost | None:
-    """(clean - watched) / (clean - noisy), over the seeds that all three have; None where the noise cost nothing.
+    """(clean - watched) / (clean - noisy), over common seeds; None if the noise has no cost.
 
     Example:
         >>> still_lost({0: 0.9, 1: 0.8}, {0: 0.7, 1: 0.7}, {0: 0.85, 1: 0.75}).whole.__round__(3)
@@ -55,7 +55,7 @@ def still_lost(clean: Scores, noisy: Scores, watched: Scores) -> Lost | None:
 
 
 def by_place(results: list[Result]) -> Table:
-    """Every metric by where its run stands and by seed."""
+    """Return every metric by configuration and seed."""
     table: Table = {}
     for row in results:
         labels = row["labels"]
@@ -66,7 +66,7 @@ def by_place(results: list[Result]) -> Table:
 
 
 def collect(results: list[Result], folder: Path) -> str:
-    """`table.md` and the picture; returns what to print."""
+    """Write `table.md` and the plot; return the text to print."""
     table = by_place(results)
     parts = [hours(results), "## Which entries are found", _found(table), "## What the noise costs", _cost(table)]
     parts += ["## On rows that are all right", _clean(table)]
@@ -109,7 +109,7 @@ def _cost(table: Table) -> str:
 
 
 def _clean(table: Table) -> str:
-    """What `mismatch` changes where nothing is wrong, paired over the seeds."""
+    """Return the effect of `mismatch` on clean rows, paired over the seeds."""
     rows = [["mismatch minus without", *SCORES.values()]]
     for loss in dict.fromkeys(place.loss for place in table):
         cells = []
@@ -126,7 +126,7 @@ def _values(table: Mapping[Place, Mapping[str, dict[int, float]]], place: Place,
 
 
 def draw(table: Table, path: Path) -> Path:
-    """AUC, retrieval and probe against the share of swapped entries: PNG and SVG."""
+    """Plot AUC, retrieval and probe against the fraction of swapped entries: PNG and SVG."""
     shown = {"auc": "wrong entries found, AUC", **SCORES}
     figure, axes = figures.panels(len(shown), width=11.0, height=3.4)
     losses = list(dict.fromkeys(place.loss for place in table))
@@ -149,6 +149,6 @@ def draw(table: Table, path: Path) -> Path:
                     )
         axis.set(xlabel="swapped entries, %", title=f"{title}, %", xlim=(-2, 100 * max(p.share for p in table) + 2))
         axis.grid(alpha=0.3)
-    axes[0].set_ylim(50, 101)  # an order by chance has 50 %
+    axes[0].set_ylim(50, 101)  # chance is 50 %
     axes[-1].legend(frameon=False, fontsize=7, handlelength=4)
     return figures.save(figure, path)[0]

@@ -1,4 +1,4 @@
-"""Table and picture of `m3g reproduce synergy`, from the runs that are finished."""
+"""Table and plot of `m3g reproduce synergy`, from finished runs."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def _choices(results: list[Result]) -> str:
 
 
 def draw(scores: Scores, path: Path) -> Path | None:
-    """Share of bits' objects found against the share of synergy, one line per loss."""
+    """Plot the fraction of objects of the bit sets found, against the fraction of synergy, one line per loss."""
     lines: dict[str, dict[float, tuple[float, float]]] = {}
     for name, arms in scores.items():
         share = SETS[name].share

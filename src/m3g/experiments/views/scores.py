@@ -12,7 +12,7 @@ from m3g.experiments.views.grids import CANONICAL
 from m3g.experiments.views.sets import DIGITS_BY_NUMBER, SETS
 
 OURS = "m3g"
-BATCH = "data_options.batch_size"  # the label of a run of the grid that tries other points per batch
+BATCH = "data_options.batch_size"  # label of runs that tune the batch size
 NOT_LOSSES = ("raw", "pca", "linear-mcca", "supervised")
 PARTS = tuple(name for name, wanted in SETS.items() if wanted.part)
 TASKS = ("linear_mean", "moved", "recall", "recall_rest", "few_5_mean", "nmi")
@@ -86,14 +86,14 @@ def complete(table: Table) -> dict[str, dict[str, float]]:
 
 
 def ranks_of(every: dict[str, Table]) -> dict[str, Ranks]:
-    """Ranks for each task that has them."""
+    """Return the ranks of each task that has them."""
     found = {name: ranked(complete(every[name])) for name in TASKS}
     return {name: ranks for name, ranks in found.items() if ranks is not None}
 
 
 def by_number(tests: Iterable[Result], name: str) -> dict[str, dict[int, list[float]]]:
-    """A metric of the digits by arm and number of views, one value per seed, for arms that have all the numbers that
-    any arm has, and several.
+    """Return a metric of the digits by arm and number of views, one value per seed, for arms that have several numbers
+    of views and all that any arm has.
     """
     table = scores(tests, name)
     found = {
@@ -125,8 +125,8 @@ def few_views(tests: list[Result]) -> dict[str, dict[str, float]]:
 
 
 def absent_curves(tests: list[Result], name: str) -> dict[str, dict[str, float]]:
-    """Per arm and share of absent entries the mean over seeds and data sets; sets of two views are left out, where a
-    row that keeps one view lacks at most half, and those with gaps of their own.
+    """Return per arm and fraction of missing entries the mean over seeds and data sets, without sets of two views (a
+    row that keeps one view lacks at most half) and sets that lack entries already.
     """
     table: dict[str, Table] = {}
     for row in tests:

@@ -81,7 +81,7 @@ class ListPoint:
             if fine or not small:
                 return found
         pairs = self.coupling.pairs(all_edges(len(sizes)))
-        # In the type of the tables, from which the solve tells how far to trust the entries.
+        # In the dtype of the tables, which determines the ridge of the solve.
         here = marginals.to(pairs[0, 1].dtype)
         return solve_newton(pairs, here, right, sizes, rtol=rtol, fixed=self.fixed)
 

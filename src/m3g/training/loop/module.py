@@ -98,7 +98,7 @@ class MultiViewModule(pl.LightningModule):
         if not bool(torch.isfinite(embeddings).all()):
             raise self._stopped("the embeddings are not finite", batch)
         if self.mismatch is not None:
-            mask = self.without_doubtful(embeddings, mask, batch["index"], shown)
+            mask = self.reliable_mask(embeddings, mask, batch["index"], shown)
         if self.view_dropout > 0:
             key = (self.seed, self.now.batch)
             draws = hashed_draws(len(views), batch["index"], key=key)
@@ -139,10 +139,8 @@ class MultiViewModule(pl.LightningModule):
             ]
         )
 
-    def without_doubtful(
-        self, embeddings: Tensor, mask: Tensor | None, index: Tensor, shown: list[int]
-    ) -> Tensor | None:
-        """The mask without the entries that were doubtful before this batch, from which the judge then learns."""
+    def reliable_mask(self, embeddings: Tensor, mask: Tensor | None, index: Tensor, shown: list[int]) -> Tensor | None:
+        """Return the mask without entries that were unreliable before this batch; then update the reliabilities with it."""
         assert self.mismatch is not None
         trusted = self.mismatch.trusted(index, mask)
         self.mismatch.observe(embeddings.detach(), index, views=shown, mask=None if mask is None else mask[shown])

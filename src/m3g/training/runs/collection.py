@@ -71,7 +71,7 @@ def fingerprint(run: Run) -> str:
     config = run.open()
     parts: list[Any] = [run.model_text, config.to_yaml()]
     for path in _files(located(config, run), json.loads(run.model_text).get("inputs") or []):
-        with contextlib.suppress(OSError):  # a missing file, which whoever reads it reports
+        with contextlib.suppress(OSError):  # a missing file is reported when it is read
             status = os.stat(path)
             parts.append([str(path), status.st_size, status.st_mtime_ns])
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
