@@ -38,7 +38,7 @@ def load_image(path: Path, side: int) -> Tensor:
     try:
         with open_image(path) as image:
             square = ops.fit(image.convert("RGB"), (side, side), method=image_module.Resampling.BICUBIC)
-    except (OSError, SyntaxError, ValueError) as error:  # what PIL raises for a file that is no image
+    except (OSError, SyntaxError, ValueError) as error:  # errors of PIL for an invalid image
         raise ValueError(
             f"images must be readable files, got {str(path)!r} ({error}): replace it, or remove it and start a new run."
         ) from error
@@ -128,7 +128,7 @@ class ImageData(ViewsData):
 
     files: list[Path]
     labels: Tensor | None
-    evaluation_seed: int | None = None  # None: plain views
+    evaluation_seed: int | None = None  # None: views without augmentation
 
     def _setup_images(self, stacks: Sequence[str], size: int, augment_on: str) -> None:
         self.size = _checks.positive_int("size", size)
@@ -142,7 +142,7 @@ class ImageData(ViewsData):
         return ImageRows(self.files, points, self.labels, side=self.side, transform=transform, seed=self.seed)
 
     def _evaluation_rows(self, points: Sequence[tuple[int, ...]]) -> ImageRows:
-        # Always finished in the worker: evaluation also reads outside a trainer.
+        # Always transformed in the worker, because evaluation may run without a trainer.
         return ImageRows(
             self.files, points, self.labels,
             side=self.side, transform=self.transform, seed=self.evaluation_seed,
@@ -231,7 +231,7 @@ def find_images(
     if classes is not None and len(set(classes)) < 2:
         raise ValueError(
             f"root must have at least 2 class folders, got only {classes[0]!r} in {str(folder)!r}: for images without "
-            "classes give the folder that holds them."
+            "classes give the folder that contains them."
         )
     if folder == root:
         kinds = None if classes is None else np.unique(classes, return_inverse=True)[1]

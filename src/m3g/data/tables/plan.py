@@ -137,7 +137,7 @@ def _reader(kind: str, name: str, columns: Sequence[str], options: Mapping[str, 
     reader: type[Reader] = READERS[kind].load()
     unknown = sorted(set(options) - set(reader.options) - BESIDE)
     if unknown:
-        takes = ", ".join(option for option in reader.options if option != "columns") or "no options of reading"
+        takes = ", ".join(option for option in reader.options if option != "columns") or "none"
         raise ValueError(f"view.{name} must have options of its kind {kind} ({takes}), got {unknown[0]}.")
     if kind != "table" and len(columns) > 1:
         raise ValueError(f"view.{name}.columns must be one column for the kind {kind}, got {len(columns)}.")

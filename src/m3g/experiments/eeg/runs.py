@@ -11,7 +11,7 @@ raw signals F3 F4 C3 C4 O1 O2 of EEGMAT, transferred to UCI EEG and its two grou
 for 4000 windows of PhysioNet 2018, transferred to 4000 of SleepEDFx. Paper scale: all windows of these two, written by
 `m3g prepare` to the folders `pretrain` and `sleep`.
 
-The paper trains InfoNCE with n = 64 and M3G with n = 16. Here both have both sizes.
+The paper trains InfoNCE with n = 64 and M3G with n = 16. Here both losses are trained with both batch sizes.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ from m3g.experiments.sources.signals import (
 from m3g.training import build_data
 from m3g.training.settings.config import Config
 
-# arm: (loss, points per batch, options of the loss); the first three are the paper's rows and the same batch size.
+# arm: (loss, points per batch, options of the loss). The first three are the two rows of the paper, and InfoNCE with
+# the batch size of M3G.
 Arm = tuple[str, int, dict[str, Any]]
 MAIN: dict[str, Arm] = {
     "m3g, n = 16": ("m3g", 16, {}),
@@ -197,8 +198,8 @@ def few_shot(net: Any, data: ViewsData, *, seed: int) -> dict[str, Any]:
     """Balanced accuracy with s labels per class, on the embeddings of all channels."""
     train, val, test = (_embedded(net, data, split) for split in ("train", "val", "test"))
     most = most_shots(train[1])
-    # The probe uses s rows per class for training and s for early stopping. If the rarest class has fewer, all of them
-    # are used for s, if they are at least half.
+    # The probe uses s rows per class for training and s for early stopping. If the rarest class has fewer than 2 s
+    # rows but at least s, all of them are used.
     shots = {s: min(s, most) for s in SHOTS if 2 * most >= s}
     found: dict[str, Any] = {"validation": _probe(train, val, min(100, most), seed), "shots": {}}
     for s, used in shots.items():

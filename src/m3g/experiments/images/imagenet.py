@@ -35,7 +35,7 @@ CONTROLS: dict[str, tuple[Settings, tuple[str, ...]]] = {
 
 
 def laptop_runs(data: str, request: Request) -> Iterator[RunSpec]:
-    """The grid at k = 3, then seed by seed."""
+    """Yield the grid at k = 3, then all arms, seed by seed."""
 
     def run(k: int, method: str, seed: int, labels: Settings, change: Settings | None = None) -> RunSpec:
         return image_runs.image_run("imagenet", data, k, method, {}, seed, request, labels=labels, change=change)
@@ -65,7 +65,7 @@ def laptop_runs(data: str, request: Request) -> Iterator[RunSpec]:
 
 
 def paper_runs(request: Request) -> Iterator[RunSpec]:
-    """Five seeds of the paper's recipe: its epsilon, and the library's temperature."""
+    """Yield five seeds of the paper's recipe, with its epsilon and with the default temperature."""
     for seed in range(request.seeds):
         for k in (2, 3, 4):
             for method in filter(request.wants, METHODS):

@@ -4,9 +4,9 @@ With L, R and W of contraction.py, u the scalings of the group A, v those of B a
 
     M = W ∘ (L diag(w) Rᵀ),      P_AB = diag(u) M diag(v),      m_c = w ∘ (uᵀ (L ∘ (W diag(v) R)))
 
-M does not depend on u and v, so one matrix product suffices for the updates of all views except the pivot, which are
-matrix–vector products, and a second one for the update of the pivot. Two views have no pivot: M is their kernel, and a
-sweep is a pair of updates (`sweep_two`).
+M does not depend on u and v. One matrix product therefore gives M for the updates of all views except the pivot, each a
+matrix–vector product, and a second matrix product is needed for the update of the pivot. Two views have no pivot: M is
+their kernel, and a sweep is a pair of updates (`sweep_two`).
 
 Vectors are rows (b, 1, n): the sums `s` of a view are its marginal without its own scaling, which is then `wanted / s`.
 """
@@ -29,8 +29,8 @@ Summed = Callable[[Tensor], Tensor]
 # Upper bounds of the exponent of a tuple: beyond the first, a further sweep is needed before the error is read; beyond
 # the second, balanced kernels are the better start of Newton steps.
 FLAT_REACH, SWEPT_REACH = 6.0, 60.0
-# Sweeps before the error is first read, and the same for problems of at least this many tuples, for which the read is
-# cheap compared with a sweep.
+# Sweeps before the error is first read: for small problems, for large ones, and the number of tuples from which a
+# problem is large, so that reading the error is cheap compared with a sweep.
 SWEEPS, LONG_SWEEPS = 3, 2
 LONG = 2**20
 # Expected decrease of the error per sweep, before it has been observed.
@@ -38,7 +38,7 @@ USUAL_RATE, USUAL_RATE_OF_TWO = 0.1, 0.3
 
 
 def complete(tensor: Tensor) -> Tensor:
-    """Identity: a sum of which this process has all terms."""
+    """Return the tensor: on a single process every sum is complete."""
     return tensor
 
 

@@ -89,7 +89,7 @@ class PairResponse(Response):
         super().__init__(problem, epsilon, potentials)
         sizes, k = problem.sizes, problem.k
         logs = shared_logs(problem, epsilon, potentials)
-        # A pair without a cost for which a term is given has a kernel of ones.
+        # A term may concern a pair of views without a cost; its kernel is then one.
         for l, m in terms:
             if (l, m) not in logs:
                 logs[l, m] = potentials.new_zeros(problem.num_batch, sizes[l], sizes[m])
