@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 Pairs = dict[tuple[int, int], Tensor]
-# A slab of more bytes than these is read in four parts or more, of at most so many.
+# Slabs of more bytes are read in at least four parts of at most this size.
 WHOLE_BYTES, PART_BYTES = 2**18, 2**21
 
 
@@ -90,7 +90,7 @@ def balanced_split(sizes: Sequence[int]) -> int:
 
 
 def parts_of(slabs: Iterable[tuple[slice, Tensor]]) -> Iterator[tuple[slice, Tensor]]:
-    """Slabs (b, rows, …) in parts of some rows, so that what is computed from a part is small beside the slab."""
+    """Split slabs (b, rows, …) into parts of some rows, so that intermediate results are small."""
     for rows, slab in slabs:
         step = rows.stop - rows.start
         if not torch.compiler.is_compiling():

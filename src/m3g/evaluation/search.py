@@ -88,9 +88,9 @@ def search_many(
     without: Tensor | None = None,
     readout: Readout = "mean",
 ) -> Found:
-    """`search` among the objects that an approximate index finds: 10 `top` of them per query, 200 at least.
+    """`search` among candidates of an approximate index: 10 `top` of them per query, at least 200.
 
-    The arguments and the similarities are those of `search`; an object may be overlooked. Requires faiss.
+    Arguments and similarities are those of `search`; an object may be missed. Requires faiss.
     """
     given, there = _checks.presence(query_mask, queries), _checks.presence(mask, objects)
     size = min(max(10 * top, 200), objects.shape[1])
@@ -117,7 +117,7 @@ def _query(cost: Cost, queries: Tensor, given: Tensor | None, view: int) -> Tens
 
 
 def _candidates(cost: Cost, objects: Tensor, there: Tensor | None, view: int) -> Tensor:
-    """What the query for a view is compared with, zero for objects that lack the view."""
+    """Return the candidates for the query of a view, zero for objects that lack the view."""
     points = objects[view] if there is None else torch.where(there[view].unsqueeze(-1), objects[view], 0.0)
     return normalize(cost.candidates(normalize(points, dim=-1)), dim=-1)
 

@@ -17,11 +17,11 @@ from m3g import _checks
 from m3g.solvers.shared.memory import memory_limit
 
 MOST_COLUMNS = 50_000  # of a table: the time to read one grows with the number of columns
-MOST_HEADER = 2**24  # characters of the line of names that are read
+MOST_HEADER = 2**24  # characters of a header line
 MOST_PIXELS = 89_478_485  # of an image: the number above which PIL warns
 ROW_BYTES = 64  # memory of a row besides its views: splits, order, labels, fingerprint
-FEW_CELLS = 2**24  # a table of so many cells may have empty ones
-FEW_ROWS = 10**6  # a table of so many rows may repeat them
+FEW_CELLS = 2**24  # number of cells up to which empty ones are allowed
+FEW_ROWS = 10**6  # number of rows up to which repetitions are allowed
 
 
 def parse_json(text: str) -> Any:
@@ -43,7 +43,7 @@ def check_columns(number: int) -> None:
 
 
 def check_cells(rows: int, columns: int, size: int) -> None:
-    """Reject a large table of nearly only empty cells: far more of them than bytes in its file."""
+    """Reject a large table of almost only empty cells: far more cells than bytes in its file."""
     if rows * columns > max(FEW_CELLS, 64 * size):
         raise OSError(f"its {rows} rows have {columns} columns, nearly all of them empty: name them alike in all rows")
 
@@ -100,7 +100,7 @@ def load_numpy(file: str | os.PathLike[str], *, mapped: bool = False) -> Any:
 def _read_array(content: IO[bytes], path: Path, *, mapped: bool) -> np.ndarray:
     shape, fortran, dtype = _check_array(content, path.stat().st_size, in_memory=not mapped)
     if dtype.hasobject:
-        raise ValueError("it holds Python objects, which only pickle reads")
+        raise ValueError("it contains Python objects, which require pickle")
     if mapped:
         return np.memmap(path, dtype, mode="r", offset=content.tell(), shape=shape, order="F" if fortran else "C")
     flat = np.fromfile(content, dtype, count=math.prod(shape))
@@ -118,7 +118,7 @@ def _check_archive(path: Path) -> None:
 def _check_array(content: IO[bytes], size: int, *, in_memory: bool) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     """Compare the array declared by the header with the size of its file and with the memory."""
     if content.read(len(np.lib.format.MAGIC_PREFIX)) != np.lib.format.MAGIC_PREFIX:
-        raise ValueError("damaged, or no .npy array")
+        raise ValueError("damaged, or not an .npy array")
     version = content.read(2)
     read = {
         b"\x01\x00": np.lib.format.read_array_header_1_0,

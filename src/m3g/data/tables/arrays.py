@@ -46,9 +46,8 @@ class Arrays(ViewsData):
     Files are `.npy`, `.npz` (`file.npz:key` selects one of several arrays; also a sparse matrix saved by scipy), `.mat`
     (`file.mat:X`, `file.mat:X{2}` for an entry of a cell array, `file.mat:X'` transposed), `.csv` or `.tsv` with a
     header line, or `.parquet`; arrays may have any number of axes, the first of which counts the rows. `.npy` and
-    `.parquet` files
-    of more than 128 MiB in total are not held in memory: their rows are read on demand. Each feature is standardised
-    with the mean and standard deviation of the training rows.
+    `.parquet` files of more than 128 MiB in total are not held in memory: their rows are read on demand. Each feature
+    is standardised with the mean and standard deviation of the training rows.
 
     Args:
         paths: k >= 2 files.

@@ -59,7 +59,7 @@ def reproduce(args: Any) -> int:
         return 0
     errors = run_pool(experiment, ready, store, data, jobs=jobs, keep=keep, added=args.add)
     for run, reason in errors.items():
-        print(f"run {run} failed: {reason.splitlines()[-1]}; all of it is in {store.folder(run) / 'error.txt'}")
+        print(f"run {run} failed: {reason.splitlines()[-1]}; see {store.folder(run) / 'error.txt'}")
     return _collect(experiment, store, request, specs) or int(bool(errors))
 
 

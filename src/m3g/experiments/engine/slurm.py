@@ -21,10 +21,9 @@ def write_scripts(
     """Write `slurm.sh`, and `submit.sh`, which submits it for each stage; a grid precedes the runs that depend on it.
 
     `command` is `m3g reproduce NAME ...` without an action; the script adds `--run ID`. The ids of a stage are in a
-    file, one
-    per line: task i of the array executes line i. Slurm requeues a task that is preempted, or whose node fails; it then
-    continues from its checkpoint. Lightning's own requeueing would submit it a second time and is not used: tasks are
-    started by plain `srun` or torchrun, whose processes ignore signals of Slurm.
+    file, one per line: task i of the array executes line i. Slurm requeues a task that is preempted, or whose node
+    fails; it then continues from its checkpoint. Lightning's own requeueing would submit it a second time and is not
+    used: tasks are started by plain `srun` or torchrun, whose processes ignore signals of Slurm.
     """
     stages: list[list[str]] = [[], [], []]
     for spec in specs:

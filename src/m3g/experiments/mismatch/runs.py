@@ -1,8 +1,8 @@
 """Detection of mismatched rows.
 
 `m3g reproduce mismatch`: 100 runs of about 3 minutes on one core; no data required. Expected with a tenth of the
-entries
-swapped: 90.5 % of them among the first 15 % of the list, and R@1 of InfoNCE 27.8 % without and 37.8 % with `mismatch`.
+entries swapped: 90.5 % of them among the first 15 % of the list, and R@1 of InfoNCE 27.8 % without and 37.8 % with
+`mismatch`.
 
 On the six-view digits a fraction of the training entries is replaced by the view of another object. Every loss is
 trained with and without `mismatch`, with a different split for every seed and the defaults of `m3g train`. Scores:

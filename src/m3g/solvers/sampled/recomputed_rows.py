@@ -28,8 +28,7 @@ class Rows(Generic[Made]):
 
     Iteration yields (slice, result of `make`): once with everything if `step` >= count, and then it is computed only
     once; otherwise `step` rows at a time, recomputed in every pass. With `shared` only the own rows are computed if
-    several
-    processes share the solve: results from them are partial, and `joined` or `summed` completes them.
+    several processes share the solve: results from them are partial, and `joined` or `summed` completes them.
 
     Example:
         >>> squares = Rows(lambda rows: [i * i for i in range(rows.start, rows.stop)], count=5, step=2)

@@ -1,4 +1,4 @@
-"""The dual in terms of the marginals that a contraction finds: marginals at a point, and the step from there."""
+"""The dual as a function of the marginals of a contraction: marginals at a point, and the next step."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from m3g.costs.coupling import Edge
 from m3g.solvers.shared.contraction import Contraction
 from m3g.solvers.shared.newton import solve_newton
 
-# The largest change of a log scaling in one Newton step.
+# Maximum change of a log scaling in one Newton step.
 LONGEST_STEP = 3.0
-# What is added to the diagonal of the Newton system, relative to it and to the error.
+# Damping of the diagonal of the Newton system, relative to it and to the error.
 DAMPING = 0.03
 
 
 @dataclass(frozen=True)
 class Marginals:
-    """What is known at log scalings (b, N) at which the leading view has its weights as marginal.
+    """Quantities at log scalings (b, N) at which the marginal of the leading view equals its weights.
 
-    The mass is right there, so the dual value is ⟨log scaling, weights⟩ up to a constant.
+    The mass is then exact, so the dual value is ⟨log scaling, weights⟩ up to a constant.
     """
 
     log_scaling: Tensor
     target: Tensor
     pairs: dict[Edge, Tensor]
-    others: Tensor  # marginals of the views but the leading one, in the type of the kernels
+    others: Tensor  # marginals of all views except the leading one, in the dtype of the kernels
     error: Tensor
 
     @property
@@ -38,13 +38,13 @@ class Marginals:
 
 @dataclass(frozen=True)
 class MarginalDual:
-    """Σ_l ⟨h_l, a_l⟩ over log scalings h (b, N), the leading one being that of the right mass.
+    """Σ_l ⟨h_l, a_l⟩ over log scalings h (b, N), where that of the leading view makes the mass exact.
 
     Attributes:
-        target: (b, N), the weights, in the type of the log scalings; `target_here` in that of the kernels, split into
+        target: (b, N), the weights, in the dtype of the log scalings; `target_here` in that of the kernels, split into
             the views before, at and after the leading one.
-        newton: Newton steps, or Sinkhorn updates only.
-        fixed: read no value on the host.
+        newton: whether to take Newton steps instead of Sinkhorn updates.
+        fixed: whether no value may be read on the host.
     """
 
     contraction: Contraction
@@ -57,7 +57,7 @@ class MarginalDual:
 
     @staticmethod
     def of(contraction: Contraction, target: Tensor, dtype: torch.dtype, newton: bool, fixed: bool) -> MarginalDual:
-        """The dual of weights (b, N) for a contraction in some type."""
+        """Return the dual of weights (b, N) for a contraction in some dtype."""
         here = target if target.dtype == dtype else target.to(dtype)
         before, n = sum(contraction.sizes[: contraction.lead]), contraction.sizes[contraction.lead]
         first, lead, last = here.split([before, n, here.shape[1] - before - n], 1)
@@ -65,7 +65,7 @@ class MarginalDual:
         return MarginalDual(contraction, target, here, lead, others, newton, fixed)
 
     def scalings(self, log_scaling: Tensor) -> tuple[Tensor, ...]:
-        """u_l (b, n_l) of every view, in the type of the kernels; their logarithms for a streamed contraction."""
+        """Return u_l (b, n_l) of every view in the dtype of the kernels; logarithms for a streamed contraction."""
         here = log_scaling if self.contraction.in_logs else log_scaling.exp()
         if here.dtype != self.target_here.dtype:
             here = here.to(self.target_here.dtype)
@@ -80,18 +80,18 @@ class MarginalDual:
         return self.known(self._with_lead(log_scaling, lead), found.pairs, found.others)
 
     def known(self, log_scaling: Tensor, pairs: dict[Edge, Tensor], others: Tensor) -> Marginals:
-        """What `evaluate` returns, where the marginals at these log scalings are there already."""
+        """Return the result of `evaluate` from known marginals at these log scalings."""
         error = torch.linalg.vector_norm(self.other_targets - others, ord=1, dim=1)
         return Marginals(log_scaling, self.target, pairs, others, error)
 
     def _with_lead(self, vector: Tensor, lead: Tensor) -> Tensor:
-        """(b, N) with the part of the leading view replaced."""
+        """Return (b, N) with the part of the leading view replaced."""
         parts = list(vector.split(self.contraction.sizes, 1))
         parts[self.contraction.lead] = lead
         return torch.cat(parts, 1)
 
     def marginals(self, found: Marginals) -> Tensor:
-        """(b, N), those of all views."""
+        """Return (b, N), the marginals of all views."""
         before = sum(self.contraction.sizes[: self.contraction.lead])
         parts = [self.lead_target, found.others]
         if before:
@@ -107,8 +107,8 @@ class MarginalDual:
         # the step there, and vanishes with it.
         m = self.marginals(found)
         if self.contraction.in_logs:
-            # A marginal far below its weight may be 0 here. The longest step towards it is taken, and no other is
-            # shortened for its sake.
+            # A marginal far below its weight may be 0 here. The longest step towards it is taken, without shortening
+            # the others.
             m = torch.maximum(m, self.target_here * math.exp(-LONGEST_STEP))
         damped = torch.addcmul(m, m, found.error.unsqueeze(1), value=DAMPING)
         # log(a / m) is nearly linear in the log scalings, more so than a - m, which is nearly the same close to 0.
@@ -128,9 +128,10 @@ class MarginalDual:
         return step if step.dtype == found.log_scaling.dtype else step.to(found.log_scaling.dtype)
 
     def _sinkhorn_step(self, found: Marginals) -> Tensor:
-        """A sweep over the views where a contraction is cheap, else a mean of the k - 1 exact updates of one view each.
+        """Return a sweep over the views if a contraction is cheap, else the mean of k - 1 exact updates of one view
+        each.
 
-        The mean never lowers the dual, because the dual is concave.
+        The mean never decreases the dual, which is concave.
         """
         targets = self.target_here.split(self.contraction.sizes, 1)
         swept = self.contraction.sweep(self.scalings(found.log_scaling), targets)

@@ -115,8 +115,7 @@ def load(
     """Load the trained network of a run: `load(run)(views)` returns embeddings (k, n, d).
 
     `load(run).embed(views)` also returns their mean over the present views and the mask. Views are a list, a dictionary
-    by
-    name or the path of a table, and some may be missing: see `m3g.training.runs.trained.TrainedNet`.
+    by name or the path of a table, and some may be missing: see `m3g.training.runs.trained.TrainedNet`.
 
     Nothing in the folder is executed: weights are safetensors, the rest is JSON, and an encoder given by its class path
     must come from m3g, torch.nn or transformers unless `trust=True`.

@@ -22,11 +22,10 @@ class TrainedNet(MultiViewNet):
     """Network with the names and preprocessing of its views; `net(views)` returns (k, n, d), `net.embed(views)` more.
 
     Views are a list of k or a dictionary by name; None, an omitted name, or a row of NaN is a missing view. Each view
-    is a
-    tensor or an array of any type with unscaled samples, or, for a run trained on a table, the content of its cells:
-    texts, paths, a mapping of columns; images may be whole numbers from 0 to 255 or PIL images. A single value (a text,
-    a path, an image, a vector, a dictionary of cells) is a view of one row. The path of a table, or a data frame with
-    its columns, provides all of its views.
+    is a tensor or an array of any type with unscaled samples, or, for a run trained on a table, the content of its
+    cells: texts, paths, a mapping of columns; images may be whole numbers from 0 to 255 or PIL images. A single value
+    (a text, a path, an image, a vector, a dictionary of cells) is a view of one row. The path of a table, or a data
+    frame with its columns, provides all of its views.
     """
 
     view_names: list[str]

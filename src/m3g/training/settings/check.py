@@ -54,7 +54,7 @@ def _check_loggers(names: Sequence[str]) -> None:
     for name in names:
         checks.one_of("logger", name, LOGGERS)
     if len(set(names)) < len(names) or ("none" in names and len(names) > 1):
-        raise ValueError(f"logger must be different names, or none alone, got {', '.join(names)}.")
+        raise ValueError(f"logger must be different names, or only none, got {', '.join(names)}.")
 
 
 def _check_names(config: Config) -> None:
