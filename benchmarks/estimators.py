@@ -53,7 +53,7 @@ def digit_quadrants() -> tuple[Views, np.ndarray]:
 
 
 SETS = {
-    "six-view digits (k = 6, 2000 rows)": six_view_digits,
+    "six-view digits (k = 6, 1800 rows)": six_view_digits,
     "tumour statistics (k = 3, 569 rows)": tumour_statistics,
     "quadrants of digits (k = 4, 1797 rows)": digit_quadrants,
 }
