@@ -141,7 +141,7 @@ def test_an_existing_run_folder_is_not_touched(here, capsys):
 
 
 def test_resume_takes_no_other_settings(here, capsys):
-    assert "not be combined with other settings" in fails(["train", "--resume", here, "--loop.epochs", "7"], capsys)
+    assert "not be combined with other settings" in fails(["train", "--resume", here, "--loop.devices", "7"], capsys)
 
 
 @pytest.mark.parametrize(

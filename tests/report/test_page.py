@@ -34,6 +34,7 @@ def facts(name="first", *, labels=True, label=EVIL):
         curves={"loss": ([1.0, 2.0, 3.0], [0.5, 0.2, 0.1]), "linear_mean": ([3.0], [0.9])},
         chance={"linear_mean": 0.5, "recall_at_1": 0.02},
         raw={"linear_mean": 0.95},
+        linear_cca={"linear_mean": 0.92},
         couplings={"before": [[0.5, 0.5], [0.5, 0.5]], "after": [[1.0, 0.0], [0.0, 1.0]]},
         map={
             "rows": [4, 9],
@@ -86,10 +87,10 @@ def test_what_comes_from_the_user_is_text():
     assert tags.seen.count("canvas") == 2
 
 
-def test_tables_have_raw_features_and_chance_beside():
+def test_tables_have_linear_cca_raw_features_and_chance_beside():
     text = page([facts()])
     row = re.search(r"<tr><td>linear_mean</td>(.*?)</tr>", text)[1]
-    assert re.findall(r"<td>([^<]*)</td>", row)[:3] == ["90.0 [78.6, 95.7]", "95.0", "50.0"]
+    assert re.findall(r"<td>([^<]*)</td>", row)[:4] == ["90.0 [78.6, 95.7]", "92.0", "95.0", "50.0"]
     assert "Comparison" not in text
     assert "Comparison" in page([facts(), facts("second")])
 

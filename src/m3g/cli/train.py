@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from m3g._catalogue import DATA, ENCODERS, LOSSES
+from m3g._values import positive_int
 from m3g.cli.interrupts import ending_at_once
 from m3g.cli.launch import from_first, run_in_processes, share_with_others
 from m3g.cli.words import Given, read_settings
 from m3g.training.loop.processes import is_first, started
 from m3g.training.runs.folder import Run, reserved
-from m3g.training.settings.config import GROUPS, Config
+from m3g.training.settings.config import GROUPS, Config, flat
 
 # all others are settings of the run
 COMMAND_OPTIONS = ("out", "resume", "views", "table", "labels", "groups", "split", "trust", "accept_changes", "dry_run")
@@ -35,6 +36,7 @@ DESCRIPTION = {
   m3g train --print_config > my.yaml            write a settings file with all defaults
   m3g train --config my.yaml --dry-run          build everything, run one batch, write nothing
   m3g train --resume runs/m3g-1                 continue after an interruption
+  m3g train --resume runs/m3g-1 --loop.epochs 40   train a finished run for longer
 
 Everything is written to one folder, by default the next free runs/LOSS-NUMBER."""
 }
@@ -143,13 +145,15 @@ def wanted(args: Namespace) -> tuple[Config, Run]:
     if args.resume is None:
         config = settings(args)
         return config, Run(args.out if args.out is not None else next_run(Path("runs"), config.loss))
-    if _with_files(args.given.settings, args) or args.out is not None:
+    given = flat(_with_files(args.given.settings, args))
+    epochs = given.pop("loop.epochs", None)
+    if given or args.out is not None:
         raise ValueError(
-            "--resume must not be combined with other settings, because a run continues with its own: omit them, or "
-            "start a new run."
+            "--resume must not be combined with other settings than --loop.epochs, because a run continues with its "
+            "own: omit them, or start a new run."
         )
     run = Run(args.resume if args.resume else newest_run(Path("runs")))
-    return run.open(), run
+    return run.open() if epochs is None else run.extend(positive_int("loop.epochs", epochs)), run
 
 
 def run(args: Namespace, name: str) -> int:

@@ -48,7 +48,8 @@ METRICS = {
 class Report:
     """Scores by the names of `METRICS`, and matrices (k, k) between views: `recall_at_1`, `transfer`, …
 
-    `chance` and `raw` contain, under the same names, the values of chance and of the inputs without a network;
+    `chance`, `raw` and `linear_cca` contain, under the same names, the values of chance, of the inputs without a
+    network and of linear CCA;
     `missing` is the result of `m3g.evaluation.missing`; `rows` contains, for some of the scores, the contribution of
     each test row (n,), so that two runs can be compared row by row.
     """
@@ -57,6 +58,7 @@ class Report:
     matrices: dict[str, Tensor] = field(default_factory=dict)
     chance: dict[str, float] = field(default_factory=dict)
     raw: dict[str, float] = field(default_factory=dict)
+    linear_cca: dict[str, float] = field(default_factory=dict)
     missing: dict[str, Any] = field(default_factory=dict)
     rows: dict[str, Tensor] = field(default_factory=dict)
 
@@ -72,6 +74,7 @@ def evaluate(
     matching_batch: int | None = None,
     matching_epsilon: float = 0.02,
     raw: tuple[Embedded, Embedded] | None = None,
+    linear_cca: tuple[Embedded, Embedded] | None = None,
     missing: bool = False,
     readout: Readout = "mean",
 ) -> Report:
@@ -79,8 +82,9 @@ def evaluate(
 
     Probes are trained on `train` and tested on `test`; all other scores use `test` only. `few_shot` adds the paper's
     probes with 10, 50, 100 and 1000 labels per class, if there are twice as many training rows. `raw` are the same rows
-    with the inputs as features, for reference; `missing` adds scores with missing views. `readout` is the query for a
-    view, see `read_out`; a cost is used for retrieval and missing views, and adds the probe `linear_query`.
+    with the inputs as features, and `linear_cca` with the embeddings of `LinearCCA`, for reference; `missing` adds
+    scores with missing views. `readout` is the query for a view, see `read_out`; a cost is used for retrieval and
+    missing views, and adds the probe `linear_query`.
 
     Example:
         >>> import torch
@@ -122,6 +126,16 @@ def evaluate(
     report.chance = {name: baselines.chance_of(name, guessed) for name in report.numbers}
     if raw is not None:
         report.raw = baselines.raw(*raw, list(report.numbers))
+    if linear_cca is not None:
+        linear = evaluate(
+            *linear_cca,
+            paper_probe=paper_probe,
+            transfer=transfer,
+            polymatching=polymatching,
+            matching_batch=matching_batch,
+            matching_epsilon=matching_epsilon,
+        ).numbers
+        report.linear_cca = {name: linear[name] for name in report.numbers if name in linear}
     if missing and test.embeddings is not None:
         report.missing = without_views(train, test, raw=raw, readout=readout)
     return report

@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 
 from m3g import _checks
 from m3g._catalogue import ENCODERS, OF_A_VIEW
-from m3g.nets.heads import Predictor, Projector
+from m3g.nets.heads import NoProjector, Predictor, Projector
 from m3g.nets.multiview import MultiViewNet
 from m3g.nets.registry import Spec, build_encoder
 from m3g.solvers.shared.memory import memory_limit
@@ -118,11 +118,13 @@ def _parts(
     for part in encoders:
         if id(part) not in heads:
             embeds = getattr(part, "embeds", False)
-            heads[id(part)] = nn.Identity() if embeds else Projector(part.out_features, **(projector or {}))
-    projectors = [heads[id(part)] for part in encoders]
+            heads[id(part)] = (
+                NoProjector(part.out_features) if embeds else Projector(part.out_features, **(projector or {}))
+            )
+    projectors: list[Any] = [heads[id(part)] for part in encoders]
     head = None
     if predictor is not None:
-        size: Any = getattr(projectors[0], "out_features", encoders[0].out_features)
+        size = projectors[0].out_features
         head = Predictor(size, **{"hidden": 512, **predictor, "out_features": size})
     return encoders, projectors, head
 

@@ -49,5 +49,13 @@ class Projector(Head):
     """Map from features to the embedding; see `Head`."""
 
 
+class NoProjector(nn.Identity):
+    """The identity, after an encoder whose output is the embedding."""
+
+    def __init__(self, out_features: int) -> None:
+        super().__init__()
+        self.out_features = out_features
+
+
 class Predictor(Head):
     """Map from the student's embedding to the teacher's; see `Head`. The teacher has none."""

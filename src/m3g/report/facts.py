@@ -33,7 +33,7 @@ MATCHED = 16  # objects in the couplings
 class RunFacts:
     """Content of the report of a run; all texts come from the user and must be escaped.
 
-    `chance` and `raw` have the names of `numbers`: the values of chance and of probes on the inputs.
+    `chance`, `raw` and `linear_cca` have the names of `numbers`: the values of chance, of the inputs and of linear CCA.
     """
 
     name: str
@@ -45,6 +45,7 @@ class RunFacts:
     curves: dict[str, tuple[list[float], list[float]]]
     chance: dict[str, float]
     raw: dict[str, float]
+    linear_cca: dict[str, float]
     couplings: dict[str, list[list[float]]]
     map: dict[str, Any]
     num_test: int
@@ -65,7 +66,9 @@ def read_results(run: str | os.PathLike[str]) -> dict[str, Any]:
         raise ValueError(f"run must have been evaluated, but {folder.path} has no results.json: use m3g evaluate.")
     try:
         content = parse_json(folder.results.read_text(encoding="utf-8"))
-        parts = {name: dict(content[name]) for name in ("numbers", "matrices", "chance", "raw", "missing")}
+        parts = {
+            name: dict(content[name]) for name in ("numbers", "matrices", "chance", "raw", "linear_cca", "missing")
+        }
         return {**parts, "views": list(content["views"]), "num_test": int(content["test_rows"])}
     except KeyError as error:
         raise ValueError(
@@ -104,7 +107,7 @@ def collect(run: str | os.PathLike[str], *, trust: bool = False) -> RunFacts:
         map=_map(test),
         settings=flat(folder.open().to_dict()),
         rows=read_rows(run),
-        **{name: results[name] for name in ("numbers", "matrices", "views", "chance", "raw", "missing", "num_test")},
+        **results,
     )
 
 

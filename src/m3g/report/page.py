@@ -53,6 +53,7 @@ def _run(run: RunFacts, number: int) -> str:
         [
             name,
             cell(name, value, run.num_test),
+            _plain(name, run.linear_cca.get(name)),
             _plain(name, run.raw.get(name)),
             _plain(name, run.chance.get(name)),
             METRICS.get(name, ""),
@@ -87,7 +88,7 @@ def _run(run: RunFacts, number: int) -> str:
 <details><summary>Environment</summary>{_table(["what", "value"], facts)}</details>
 <h3>Curves</h3><div class=row>{curves}</div>
 <h3>On {run.num_test} test objects</h3>
-<div class=numbers>{_table(["measure", "value [95 %]", "raw", "chance", "meaning"], rows)}</div>
+<div class=numbers>{_table(["measure", "value [95 %]", "linear CCA", "raw", "chance", "meaning"], rows)}</div>
 {_missing(run.missing)}
 <h3>Between views</h3><div class=row>{matrices}</div>
 <h3>Couplings of the first views</h3><div class=row>{couplings}</div>

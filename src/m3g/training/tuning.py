@@ -25,7 +25,7 @@ from m3g.training.runs.evaluate import Probe
 from m3g.training.runs.files import write_text
 from m3g.training.settings.check import check
 from m3g.training.settings.config import Config
-from m3g.training.settings.views import kinds
+from m3g.training.settings.views import kinds, num_epochs
 
 METRICS = {"retrieval": "recall_at_1", "linear": "linear_mean", "knn": "knn_mean"}
 WIDTHS = (64, 128, 256, 512)
@@ -64,7 +64,7 @@ def suggest(trial: Any, config: Config, data: ViewsData, choices: Sequence[str])
         found.loss_options["temperature"] = trial.suggest_float("temperature", *TEMPERATURES, log=True)
     if config.optim.learning_rate == Config().optim.learning_rate:
         found.optim.learning_rate = trial.suggest_float("learning_rate", *LEARNING_RATES, log=True)
-    plain = config.encoder in (None, "mlp") and set(kinds(data)) <= {"vector", "table"} and not config.view
+    plain = config.encoder in (None, "mlp", "residual") and set(kinds(data)) <= {"vector", "table"} and not config.view
     if plain and "width" not in config.encoder_options:
         found.encoder_options["width"] = trial.suggest_categorical("width", list(WIDTHS))
     check(found)
@@ -98,10 +98,10 @@ def tune(
     for name in choices:
         _checks.one_of("losses", name, losses.available())
     config = copy.deepcopy(config)
-    config.logger = ["none"]
-    every = config.loop.evaluate_every
-    every = every if 0 < every <= config.loop.epochs else config.loop.epochs
+    config.logger, config.loop.patience = ["none"], 0  # the pruner stops trials
     data = build_data(config)
+    every, epochs = config.loop.evaluate_every, num_epochs(config, data)
+    every = every if 0 < every <= epochs else epochs
     if data.num_rows("val") < 2:
         raise ValueError("data_options.val must be a fraction that leaves at least 2 rows to tune on, got fewer.")
     folder = Path(out)

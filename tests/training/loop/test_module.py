@@ -147,7 +147,7 @@ def test_missing_views_are_trained_around(tmp_path):
         view = (common @ rng.standard_normal((4, 4 + l))).astype(np.float32)
         view[rng.permutation(120)[:20] if l else []] = np.nan
         np.save(path, view)
-    config = small(loss="m3g", views_per_step=2, loop={"epochs": 15})
+    config = small(loss="m3g", views_per_step=2, encoder="mlp", loop={"epochs": 15, "patience": 0})
     config.data, config.data_options = "arrays", {"paths": paths, "batch_size": 20}
     run = fit.train(config, tmp_path / "run")
     values = [row["loss"] for row in Table(run.path / "metrics.csv").rows()]

@@ -16,7 +16,7 @@ from m3g.experiments.engine.spec import Settings, ShareDone
 from m3g.nets import MultiViewNet
 from m3g.training import Run, build_data, load, train
 from m3g.training.runs.embed import embed, embed_batches
-from m3g.training.settings.config import Config
+from m3g.training.settings.config import FEWEST_EPOCHS, Config
 from m3g.training.settings.plain_yaml import read_yaml
 
 
@@ -28,8 +28,16 @@ def shipped(name: str) -> Settings:
 
 
 def config_of(settings: Settings) -> Config:
-    """Return the full configuration of a run from its differences from the defaults."""
-    return Config.from_dict(settings["config"])
+    """Return the full configuration of a run from its differences from the defaults.
+
+    The encoders of numeric views and the length are the defaults that the stored results were computed with, and no
+    run stops early.
+    """
+    content = dict(settings["config"])
+    if content.get("data", "multiple-features") in ("arrays", "multiple-features"):
+        content.setdefault("encoder", "mlp")
+    content["loop"] = {"epochs": FEWEST_EPOCHS, "patience": 0, **content.get("loop", {})}
+    return Config.from_dict(content)
 
 
 def difference(config: Config) -> Settings:

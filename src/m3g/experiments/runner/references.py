@@ -72,7 +72,8 @@ def fit_labels(config: Config, data: ViewsData, *, joined: bool) -> MultiViewNet
     """
     torch.manual_seed(config.seed)
     net = build_module(config, data).net
-    steps = config.loop.max_steps or config.loop.epochs * data.sampler().num_steps
+    per_epoch = data.sampler().num_steps
+    steps = config.loop.max_steps or config.loop.num_epochs(per_epoch) * per_epoch
     rows: Any = data.datasets["train"]
     head = nn.LazyLinear(data.num_classes or 1)
     _logits(net, head, rows.__getitems__([0, 1])["views"], joined)  # the first call determines the width of the head

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import warnings
 from typing import Any
 
 from m3g import _checks as checks
@@ -98,7 +99,19 @@ def build_module(
         seed=config.seed,
     )
     module.started_at = started_at
+    _warn_about_small_batches(config, loss, data)
     return module
+
+
+def _warn_about_small_batches(config: Config, loss: losses.ViewLoss, data: data_sets.ViewsData) -> None:
+    """Warn where the canonical correlations of a batch are perfect by chance."""
+    n, d = data.batch_size * (processes(config) if loss.gather else 1), config.heads.embedding_size
+    if isinstance(loss, losses.MCCA) and n < 2 * d:
+        warnings.warn(
+            f"mcca requires batches of more points than twice the dimensions, got {n} points and {d} dimensions, which "
+            f"correlate by chance: use --data_options.batch_size {4 * d} or --heads.embedding_size {max(1, n // 4)}.",
+            stacklevel=3,
+        )
 
 
 def _mismatch(data: data_sets.ViewsData) -> Mismatch:

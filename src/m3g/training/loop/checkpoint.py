@@ -37,6 +37,7 @@ MARK = "m3g_checkpoint"
 VERSION = 2  # since 2, with the settings
 ROWS = "m3g_rows"
 CONFIG = "m3g_config"
+SHORT_EPOCH = 10  # optimiser steps; a checkpoint may take longer than one
 PARTS = ("state_dict", "optimizer_states", "loops", "global_step")
 
 
@@ -123,15 +124,20 @@ def check_fits(
             )
 
 
-def check_settings(content: Mapping[str, Any], config: Config, path: str | os.PathLike[str]) -> None:
-    """Reject settings that differ from those of the checkpoint, such as a truncated or edited file."""
+def check_settings(
+    content: Mapping[str, Any], config: Config, path: str | os.PathLike[str], *, extended: bool = False
+) -> None:
+    """Reject settings that differ from those of the checkpoint, such as a truncated or edited file.
+
+    A run that is `extended` may have another number of epochs.
+    """
     noted = plain_yaml(str(content.get(CONFIG, "{}"))) or {}
     # Settings that did not exist when the checkpoint was written had their default.
     before, now = (flat({**Config().to_dict(), **noted}) if noted else {}), flat(config.to_dict())
     changes = [
         f"{name} was {before.get(name)!r} and is {now.get(name)!r}"
         for name in {**before, **now}
-        if before.get(name) != now.get(name)
+        if before.get(name) != now.get(name) and not (extended and name == "loop.epochs")
     ]
     if changes:
         shown = "; ".join(changes[:3]) + (f" and {len(changes) - 3} more" if len(changes) > 3 else "")
@@ -143,6 +149,8 @@ def check_settings(content: Mapping[str, Any], config: Config, path: str | os.Pa
 
 class SaveCheckpoints(Callback):
     """Write `last.ckpt` before the first step, every `every` optimiser steps, and after every epoch.
+
+    Of epochs of fewer than `SHORT_EPOCH` steps only some are followed by a checkpoint, and the last.
 
     The first one reports a full disk or a missing permission at once, and allows a run that is killed early to be
     resumed. Checkpoints contain the number of training rows and the settings.
@@ -169,7 +177,10 @@ class SaveCheckpoints(Callback):
             self._save(trainer, pl_module)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._save(trainer, pl_module)
+        step = trainer.global_step
+        ends = trainer.should_stop or trainer.current_epoch + 1 == trainer.max_epochs or step == trainer.max_steps
+        if ends or step % self.every == 0 or step - (self._saved_at or 0) >= min(SHORT_EPOCH, self.every):
+            self._save(trainer, pl_module)
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         checkpoint.update(self.notes)

@@ -7,12 +7,14 @@ import math
 import os
 import shutil
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 from lightning.pytorch import Callback, Trainer
 
 from m3g.data import ViewsData
 from m3g.training.loop import checkpoint, logs
+from m3g.training.loop.best import KeepBest, keep_best
 from m3g.training.loop.build import build_data, build_module
 from m3g.training.loop.loggers import Loggers
 from m3g.training.loop.module import MultiViewModule
@@ -21,13 +23,11 @@ from m3g.training.loop.processes import abandon_group, end_group, is_first, prep
 from m3g.training.loop.trainer import build_trainer
 from m3g.training.mismatch.entries import write_entries
 from m3g.training.runs.export import save_network
-from m3g.training.runs.files import cannot_write
+from m3g.training.runs.files import cannot_write, write_text
 from m3g.training.runs.folder import Run
 from m3g.training.settings.check import check
-from m3g.training.settings.config import Config, LoopSettings
-from m3g.training.settings.views import described, kinds, settled
-
-ENOUGH_STEPS = 400  # of the default settings on the embedded data set
+from m3g.training.settings.config import Config
+from m3g.training.settings.views import described, kinds, num_epochs, settled
 
 
 def train(
@@ -126,19 +126,22 @@ def _fit(
         folder.refuse_existing()
     data = build_data(config, folder if resume else None) if data is None else data
     config = settled(config, data)
-    data.sampler()  # rejects a batch larger than the data before writing
+    # refuses a batch larger than the data before anything is written
+    config = replace(config, loop=replace(config.loop, epochs=num_epochs(config, data)))
     module = build_module(config, data, trust=trust, start=kept is None)
     rows = data.num_rows("train")
     if kept is not None:
         if not accept_changes:
-            checkpoint.check_settings(kept, config, folder.checkpoint)
+            extended = folder.extended_from is not None
+            checkpoint.check_settings(kept, config, folder.checkpoint, extended=extended)
         checkpoint.check_fits(kept, module, folder.checkpoint, rows=rows)
     _check_strategy(config, module)
+    best = keep_best(config.loop, data)
     with logs.quiet():
         trainer = build_trainer(
             config,
             folder,
-            callbacks=callbacks,
+            callbacks=[*callbacks, *best],
             loggers=loggers.build(),
             checkpoints=checkpoint.AtomicCheckpoints(kept),
             save=checkpoint.SaveCheckpoints(
@@ -164,6 +167,13 @@ def _fit(
         print(_headline(config, data, module), f"run folder {folder.path}", sep="\n", flush=True)
         if kept is not None:
             print(f"continuing after step {kept['global_step']}", flush=True)
+        if folder.extended_from is not None:
+            write_text(folder.config, config.to_yaml())
+            print(
+                f"extended from {folder.extended_from} to {config.loop.epochs} epochs: the learning rate continues on "
+                f"the schedule of {config.loop.epochs} epochs",
+                flush=True,
+            )
     begun = kept is not None
     del kept
     try:
@@ -173,13 +183,20 @@ def _fit(
         if first and not folder.checkpoint.exists():
             _discard(made)  # nothing to resume from
         raise
-    weights = trainer.strategy.lightning_module_state_dict()  # gathered from all processes if sharded
+    state = trainer.strategy.lightning_module_state_dict()  # all processes give their share, if each has one
+    weights = {name.removeprefix("net."): value for name, value in state.items() if name.startswith("net.")}
+    for kept_best in best:
+        weights = kept_best.weights
+        if not started():
+            module.net.load_state_dict(weights)
+        if first:
+            print(_kept(kept_best, trainer), flush=True)
     if first:
         save_network(
             module.net,
             config,
             folder.path,
-            weights={name.removeprefix("net."): value for name, value in weights.items() if name.startswith("net.")},
+            weights=weights,
             data=data,
         )
         if module.mismatch is not None:
@@ -202,6 +219,12 @@ def _run(trainer: Trainer, module: MultiViewModule, data: ViewsData, folder: Run
         raise KeyboardInterrupt(advice) from error
     except OSError as error:
         raise cannot_write(error.filename or folder.path, error) from error
+
+
+def _kept(best: KeepBest, trainer: Trainer) -> str:
+    when = f"of epoch {best.epoch} of {trainer.current_epoch}" if best.epoch else "before the first step"
+    early = f", training stopped early (--loop.patience {best.patience})" if best.stopped else ""
+    return f"kept the network {when}, the best on the validation split{early}"
 
 
 def _check_strategy(config: Config, module: MultiViewModule) -> None:
@@ -229,24 +252,11 @@ def _headline(config: Config, data: ViewsData, module: MultiViewModule) -> str:
         line += f"\n{module.started_at}"
     if module.views_per_step is not None:
         line += f"\neach step compares {module.subsets_per_step} subsets of {module.views_per_step} views"
-    if config.optim.warmup_epochs >= config.loop.epochs > 1:
+    if config.optim.warmup_epochs >= (config.loop.epochs or 1) > 1:
         line += (
             f"\nthe learning rate rises to the end: the warm-up of {config.optim.warmup_epochs:g} epochs fills the run"
         )
-    return line + _few_steps(config, data)
-
-
-def _few_steps(config: Config, data: ViewsData) -> str:
-    """Return a hint if the default settings give too few steps; they suit a thousand rows or more."""
-    loop, default = config.loop, LoopSettings()
-    per_epoch = math.ceil(data.sampler().num_steps / loop.accumulate)
-    steps = per_epoch * loop.epochs
-    if steps >= ENOUGH_STEPS or loop.max_steps is not None or loop.epochs != default.epochs:
-        return ""  # an explicit value is kept
-    return (
-        f"\n{steps} steps are few, because an epoch is {per_epoch} of them here: --loop.epochs "
-        f"{math.ceil(ENOUGH_STEPS / per_epoch)} makes about {ENOUGH_STEPS}"
-    )
+    return line
 
 
 def _discard(made: list[Path]) -> None:

@@ -88,7 +88,7 @@ def place(module: MultiViewModule, config: Config, *, per_epoch: int) -> None:
 
     The optimiser is built after this call: its settings may depend on the number of processes.
     """
-    epochs, most = config.loop.epochs, config.loop.max_steps
+    epochs, most = config.loop.num_epochs(per_epoch), config.loop.max_steps
     total = per_epoch * epochs if most is None else min(most, per_epoch * epochs)
     module.position = Position(total=total, epochs=epochs)
     module.setup("fit")

@@ -19,6 +19,7 @@ from lightning.pytorch.callbacks import RichProgressBar
 
 from m3g.training.runs.files import append_text, write_text
 
+MOST_LINES = 50  # about, of epochs in the log
 SHOWN = ("loss", "gap", "solver_steps", "epsilon")
 
 
@@ -112,11 +113,13 @@ class EpochLines(Callback):
         self._began = time.perf_counter()
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if not trainer.is_global_zero or counts_steps(trainer):
+        epoch, total = trainer.current_epoch + 1, trainer.max_epochs or 1
+        shown = epoch % max(1, total // MOST_LINES) == 0 or epoch == total
+        if not trainer.is_global_zero or counts_steps(trainer) or not shown:
             return
         began = getattr(self, "_began", None)  # None for an epoch that was resumed midway
         seconds = "" if began is None else f"  {time.perf_counter() - began:.1f} s"
-        print(f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}  {_shown(trainer)}{seconds}", flush=True)
+        print(f"epoch {epoch}/{total}  {_shown(trainer)}{seconds}", flush=True)
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int

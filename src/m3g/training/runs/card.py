@@ -73,12 +73,14 @@ def _results(run: Run) -> list[str]:
         return []
     content = json.loads(run.results.read_text(encoding="utf-8"))
     rows = [
-        f"| {name} | {_cell(value)} | {_cell((content.get('raw') or {}).get(name))} "
-        f"| {_cell((content.get('chance') or {}).get(name))} |"
+        f"| {name} | {_cell(value)} | "
+        + " | ".join(_cell((content.get(beside) or {}).get(name)) for beside in ("linear_cca", "raw", "chance"))
+        + " |"
         for name, value in content["numbers"].items()
     ]
-    head = [f"## Results on {content.get('test_rows')} test rows", "", "| measure | value | raw features | chance |"]
-    return [*head, "| --- | --- | --- | --- |", *rows, ""]
+    head = [f"## Results on {content.get('test_rows')} test rows", ""]
+    head += ["| measure | value | linear CCA | raw features | chance |", "| --- | --- | --- | --- | --- |"]
+    return [*head, *rows, ""]
 
 
 def _cell(value: Any) -> str:

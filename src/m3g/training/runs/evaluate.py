@@ -9,12 +9,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 
 from m3g.data import ViewsData
 from m3g.data.splits import Split
-from m3g.evaluation import METRICS, Embedded, Report, evaluate, quick_probe
+from m3g.evaluation import METRICS, Embedded, LinearCCA, Report, evaluate, quick_probe
 from m3g.evaluation.baselines import guess
 from m3g.nets import MultiViewNet
 from m3g.training.loop.build import build_data, build_loss
@@ -27,6 +28,7 @@ from m3g.training.runs.folder import Run
 from m3g.training.runs.pictures import draw
 from m3g.training.runs.trained import TrainedNet
 from m3g.training.settings.config import Config
+from m3g.training.settings.views import kinds
 
 MOST_RAW = 1e7  # numbers; a probe on more would be slower than all other scores
 # Maximum number of evaluated rows, evenly spaced, because the embeddings of more would fill the memory.
@@ -105,16 +107,17 @@ def evaluate_run(
     for split, most in MEASURED.items():
         if data.num_rows(split) > most:
             print(f"measured on {most} of the {data.num_rows(split)} {split} rows, evenly spread")
-    raw = raw_features(data)
+    raw, linear = raw_features(data), linear_cca(data, size=config.heads.embedding_size)
     there = [l for l in range(data.k) if test.mask is None or bool(test.mask[l].any())]
     if 2 <= len(there) < data.k:
         without = [data.view_names[l] for l in range(data.k) if l not in there]
         print(f"measured without {', '.join(without)}: no test row has it")
         train, test = train.only(there), test.only(there)
-        raw = None if raw is None else (raw[0].only(there), raw[1].only(there))
+        raw, linear = (part and (part[0].only(there), part[1].only(there)) for part in (raw, linear))
     names = list(test.view_names or ())
     readout = build_loss(config).readout or "mean"
-    report = evaluate(train, test, paper_probe=paper_probe, few_shot=few, raw=raw, missing=True, readout=readout)
+    beside: dict[str, Any] = {"raw": raw, "linear_cca": linear}
+    report = evaluate(train, test, paper_probe=paper_probe, few_shot=few, missing=True, readout=readout, **beside)
     held_out = data.held_out_batches()
     if held_out is not None and len(net.encoders) == 1:  # held-out views have no separate encoder
         name = "linear_held_out"
@@ -155,6 +158,21 @@ def raw_features(data: ViewsData) -> tuple[Embedded, Embedded] | None:
     return parts[0], parts[1]
 
 
+def linear_cca(data: ViewsData, *, size: int) -> tuple[Embedded, Embedded] | None:
+    """Training and test rows as linear CCA of the training rows maps them; None where views are not numeric."""
+    if set(kinds(data)) - {"vector", "table"}:
+        return None
+    parts = [data.arrays(split, most=most) for split, most in MEASURED.items()]
+    views, mask, _ = parts[0]
+    divisors = [None if part is None else part[1] for part in data.scaling or [None] * data.k]
+    try:
+        found = LinearCCA(views, mask, size=size, divisors=divisors)
+    except ValueError:  # too few rows have two views
+        return None
+    seen, unseen = (Embedded(torch.stack(found(part)), labels=labels, mask=here) for part, here, labels in parts)
+    return seen, unseen
+
+
 def held_out_accuracy(net: MultiViewNet, train: Iterable[Any], test: Iterable[Any]) -> tuple[float, float]:
     """Return the accuracy of a linear probe trained on all seen views and tested on the held-out views, and of chance.
 
@@ -188,18 +206,22 @@ def show(report: Report) -> None:
 
     grid = Grid(title="on the test split", title_justify="left")
     grid.add_column("measure")
-    for name in ("value", *(["raw"] if report.raw else []), "chance"):
+    others = {"linear CCA": report.linear_cca, "raw": report.raw, "chance": report.chance}
+    others = {name: column for name, column in others.items() if column}
+    for name in ("value", *others):
         grid.add_column(name, justify="right")
     grid.add_column("meaning")
     for name, value in report.numbers.items():
-        beside = [report.raw.get(name)] if report.raw else []
-        cells = [_rounded(number) for number in (value, *beside, report.chance.get(name))]
+        cells = [_rounded(number) for number in (value, *(column.get(name) for column in others.values()))]
         grid.add_row(name, *cells, METRICS[name])
     Console().print(grid)
-    if report.raw:
-        print(
-            "raw: the concatenated inputs without a network (linear_views: each view); chance: guessing, random order"
-        )
+    meanings = {
+        "linear CCA": "of the training rows, without a network",
+        "raw": "the concatenated inputs without a network (linear_views: each view)",
+        "chance": "guessing, random order",
+    }
+    if len(others) > 1:
+        print("; ".join(f"{name}: {meanings[name]}" for name in others))
 
 
 def _rounded(number: float | None) -> str:

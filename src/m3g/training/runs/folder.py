@@ -25,6 +25,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -79,6 +80,7 @@ class Run:
         self.mismatch = self.path / "mismatch.csv"
         self.data_root: Path | None = None  # first location of data files, see `m3g.training.runs.location`
         self.net: MultiViewNet | None = None  # after training, while it is in memory
+        self.extended_from: int | None = None  # epochs of the run before `extend`
         self._lock: Lock | None = None
         self._settings: Config | None = None
 
@@ -176,6 +178,20 @@ class Run:
             )
         refuse_links(self.path)
         self._settings = Config.read(self.config)
+        return self._settings
+
+    def extend(self, epochs: int) -> Config:
+        """The configuration of an existing run with more epochs, which `fit` writes when it resumes the run."""
+        config = self.open()
+        before, limit = config.loop.epochs, config.loop.max_steps
+        if limit is not None:
+            raise ValueError(
+                f"loop.epochs must be left out, because loop.max_steps ({limit}) ends the run, got {epochs}."
+            )
+        if before is not None and epochs < before:
+            raise ValueError(f"loop.epochs must be at least the {before} epochs of the run, got {epochs}.")
+        self.extended_from = before
+        self._settings = replace(config, loop=replace(config.loop, epochs=epochs))
         return self._settings
 
     def clean(self) -> None:

@@ -22,9 +22,10 @@ def check(config: Config) -> None:
     """Reject invalid settings."""
     _check_names(config)
     loop, optim = config.loop, config.optim
-    for name in ("epochs", "accumulate", "devices", "checkpoint_every", "log_every"):
+    for name in ("accumulate", "devices", "checkpoint_every", "log_every"):
         checks.positive_int(f"loop.{name}", getattr(loop, name))
     for name, value in (
+        ("loop.epochs", loop.epochs),
         ("loop.max_steps", loop.max_steps),
         ("loop.chunk_size", loop.chunk_size),
         ("heads.hidden", config.heads.hidden),
@@ -39,8 +40,9 @@ def check(config: Config) -> None:
     checks.seed("seed", config.seed)
     checks.fraction("teacher.momentum", config.teacher.momentum)
     checks.fraction("view_dropout", config.view_dropout)
-    if loop.evaluate_every < 0:
-        raise ValueError(f"loop.evaluate_every must be a whole number of at least 0, got {loop.evaluate_every!r}.")
+    for name in ("evaluate_every", "patience"):
+        if getattr(loop, name) < 0:
+            raise ValueError(f"loop.{name} must be a whole number of at least 0, got {getattr(loop, name)!r}.")
     for name in ("learning_rate", "eps"):
         checks.positive(f"optim.{name}", getattr(optim, name))
     for name in ("min_learning_rate", "warmup_epochs", "weight_decay", "end_weight_decay"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +16,8 @@ from m3g._values import meant
 from m3g.training.settings.check import check
 from m3g.training.settings.plain_yaml import read_yaml
 
+FEWEST_EPOCHS = 20  # where the user leaves their number open
+ENOUGH_STEPS = 600
 Origin = str | Mapping[str, str]  # the file of all settings, or of each by its dotted name
 
 
@@ -89,7 +92,7 @@ class LoopSettings:
     """Length, precision, hardware and checkpoints of the training.
 
     Args:
-        epochs: passes over the training data
+        epochs: passes over the training data; None is 20, or as many as about 600 steps require
         max_steps: stop after this number of optimiser steps; None is no limit
         precision: Lightning's name of a precision, e.g. 32-true, bf16-mixed, 16-mixed
         accumulate: number of batches whose gradients are accumulated before each optimiser step
@@ -102,10 +105,12 @@ class LoopSettings:
         sync_batchnorm: share the statistics of batch normalisation between processes
         checkpoint_every: optimiser steps between two checkpoints
         evaluate_every: epochs between two quick evaluations on the validation split; 0 for none
+        patience: stop after this many evaluations on the validation split (about 25 in a run) without a better
+            retrieval, and keep the best network; 0 trains to the end and keeps the last
         log_every: optimiser steps between two rows of metrics.csv
     """
 
-    epochs: int = 20
+    epochs: int | None = None
     max_steps: int | None = None
     precision: str = "32-true"
     accumulate: int = 1
@@ -117,7 +122,19 @@ class LoopSettings:
     sync_batchnorm: bool = False
     checkpoint_every: int = 100
     evaluate_every: int = 5
+    patience: int = 8
     log_every: int = 1
+
+    def num_epochs(self, per_epoch: int) -> int:
+        """The number of epochs, where an epoch has so many optimiser steps.
+
+        Example:
+            >>> [LoopSettings().num_epochs(steps) for steps in (1, 17, 1000)], LoopSettings(epochs=3).num_epochs(17)
+            ([600, 36, 20], 3)
+        """
+        if self.epochs is not None:
+            return self.epochs
+        return FEWEST_EPOCHS if self.max_steps is not None else max(FEWEST_EPOCHS, math.ceil(ENOUGH_STEPS / per_epoch))
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -77,6 +78,14 @@ def default_encoder(kind: str, shape: Sequence[int]) -> str:
     return {"text": "text", "audio": "spectrogram", "signal": "eeg", "tfidf": "tfidf"}.get(kind, "mlp")
 
 
+def _default_encoders(data: ViewsData, *, shared: bool) -> list[str]:
+    """The default of every view; two or more numeric views with encoders of their own start at linear CCA."""
+    names = [default_encoder(kind, shape) for kind, shape in zip(kinds(data), data.view_shapes)]
+    if shared or names.count("mlp") < 2:
+        return names
+    return ["residual" if name == "mlp" else name for name in names]
+
+
 def settled(config: Config, data: ViewsData) -> Config:
     """Return the settings with defaults that depend on the data set."""
     for name in config.view:
@@ -90,8 +99,8 @@ def settled(config: Config, data: ViewsData) -> Config:
         named = own.get(name, {}).get("encoder", config.encoder if "share" not in own.get(name, {}) else None)
         if named == "tfidf" and kind != "tfidf":
             raise ValueError(f"view.{name}.encoder must suit a view of kind {kind}, got tfidf, which is for text.")
-    names = [default_encoder(kind, shape) for kind, shape in zip(kinds(data), data.view_shapes)]
     shared = data.shared_encoder and not any(own.values()) if config.shared is None else config.shared
+    names = _default_encoders(data, shared=shared)
     if not any(own.values()) and (config.encoder is not None or shared or len(set(names)) == 1):
         return replace(config, shared=shared, encoder=config.encoder or names[0])
     if shared:
@@ -127,6 +136,11 @@ def _encoder_of(config: Config, name: str) -> str:
     if "share" in own:
         return f"the encoder of {own['share']}"
     return f"encoder {own.get('encoder', config.encoder)}" + (", frozen" if own.get("frozen") else "")
+
+
+def num_epochs(config: Config, data: ViewsData) -> int:
+    """The number of epochs, also where the settings leave it open."""
+    return config.loop.num_epochs(max(1, math.ceil(data.sampler().num_steps / config.loop.accumulate)))
 
 
 def encoder_spec(config: Config, data_names: Sequence[str], rates: Sequence[int | None]) -> Any:

@@ -1,0 +1,175 @@
+"""Defaults of `m3g train` beside linear CCA and the earlier defaults: `python -m benchmarks.defaults --data FOLDER`.
+
+FOLDER has the files of these sets (those missing are left out): Scene_15.mat, 100Leaves.mat, Reuters-1200.mat,
+protein_fold_12views.npz, tcga_breast_3omics.npz, multi30k/train.LANGUAGE.gz, mosi_3views.npz, rosmap_3omics.npz,
+3Sources.mat, BBCSport.mat, webkb.mat, in any subfolder; the digits are shipped with the package.
+
+Every run is `m3g train --views ... --data_options.split_seed SEED --seed SEED` without further options; "before" adds
+`--encoder mlp --loop.epochs 20 --loop.patience 0`, the defaults of commit 9113af2. Results are stored one by one, so
+that a stopped run continues. Writes docs/results/defaults.{json,md}.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gzip
+import io
+import itertools
+import json
+import statistics
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.decomposition import TruncatedSVD
+from sklearn.feature_extraction.text import TfidfVectorizer
+
+from m3g.data import ViewsData
+from m3g.evaluation import Embedded, LinearCCA, evaluate
+from m3g.experiments.sources.files import MissingData, find_file
+from m3g.experiments.sources.multiview import read_views
+from m3g.experiments.views import sets
+from m3g.training.loop.build import build_data
+from m3g.training.loop.fit import train
+from m3g.training.runs.embed import embed
+from m3g.training.settings.config import Config
+
+ARMS = ("linear CCA", "before", "default")
+BEFORE: dict[str, Any] = {"encoder": "mlp", "loop": {"epochs": 20, "patience": 0, "evaluate_every": 0}}
+MEASURES = {"recall_at_1": "R@1", "linear_mean": "linear probe"}
+LANGUAGES, CAPTIONS, FEATURES = ("en", "de", "fr", "cs"), 1000, 300
+
+
+def captions(folder: Path) -> sets.Arrays:
+    """Captions of 1000 pictures in four languages as TF-IDF, reduced to 300 features by an SVD."""
+    found = {}
+    for language in LANGUAGES:
+        with gzip.open(find_file(folder, f"train.{language}.gz"), "rt", encoding="utf-8") as file:
+            words = TfidfVectorizer(sublinear_tf=True).fit_transform(list(itertools.islice(file, CAPTIONS)))
+        found[language] = TruncatedSVD(FEATURES, random_state=0).fit_transform(words).astype(np.float32)
+    return found
+
+
+def stored(name: str, *views: str) -> Callable[[Path], sets.Arrays]:
+    def read(folder: Path) -> sets.Arrays:
+        with np.load(find_file(folder, name), allow_pickle=False) as file:
+            return {key: file[key] for key in (*views, "label")}
+
+    return read
+
+
+def matlab(name: str) -> Callable[[Path], sets.Arrays]:
+    return lambda folder: read_views(find_file(folder, name))
+
+
+SETS: dict[str, Callable[[Path], sets.Arrays]] = {
+    "digits (mfeat)": sets.digits,
+    "Scene-15": sets.scenes,
+    "100Leaves": sets.leaves,
+    "Reuters": matlab("Reuters-1200.mat"),
+    "protein fold": sets.proteins,
+    "TCGA": sets.tumours,
+    "Multi30k, TF-IDF": captions,
+    "MOSI": stored("mosi_3views.npz", "text", "audio", "video"),
+    "ROSMAP": stored("rosmap_3omics.npz", "mrna", "methylation", "mirna"),
+    "3Sources": matlab("3Sources.mat"),
+    "BBCSport": matlab("BBCSport.mat"),
+    "webkb": matlab("webkb.mat"),
+}
+
+
+def settings(file: Path, *, seed: int) -> dict[str, Any]:
+    with np.load(file) as content:
+        names = [name for name in content.files if name != "label"]
+        labels = {"labels": f"{file}:label"} if "label" in content.files else {}
+    options = {"paths": [f"{file}:{name}" for name in names], "split_seed": seed, **labels}
+    return {"data": "arrays", "data_options": options, "seed": seed, "logger": ["none"], "loop": {"evaluate_every": 0}}
+
+
+def linear_cca(data: ViewsData) -> tuple[Embedded, Embedded]:
+    parts = {split: data.arrays(split) for split in ("train", "test")}  # type: ignore[arg-type]
+    views, mask, _ = parts["train"]
+    divisors = [None if part is None else part[1] for part in data.scaling]
+    found = LinearCCA(views, mask, size=64, divisors=divisors)
+    seen, unseen = (Embedded(torch.stack(found(v)), labels=y, mask=m) for v, m, y in parts.values())
+    return seen, unseen
+
+
+def measured(file: Path, arm: str, *, seed: int) -> dict[str, float]:
+    content = settings(file, seed=seed)
+    config = Config.from_dict(content | BEFORE if arm == "before" else content)
+    data = build_data(config)
+    if arm == "linear CCA":
+        parts = linear_cca(data)
+    else:
+        with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
+            net = train(config, Path(folder) / "run", data=data).net
+        assert net is not None
+        parts = embed(net, data, "train"), embed(net, data, "test")
+    numbers = evaluate(*parts, transfer=False, polymatching=False).numbers
+    return {name: 100 * numbers[name] for name in MEASURES if name in numbers}
+
+
+def table(found: dict[str, dict[str, float]]) -> str:
+    """One row per set, and the mean over the sets on which all three were measured."""
+    seeds = sorted({key.split("|")[2] for key in found})
+    columns = [(measure, arm) for measure in MEASURES for arm in ARMS]
+    rows, means = [], {column: [] for column in columns}
+    lowest = {measure: [] for measure in MEASURES}
+    for name in SETS:
+        cells = {}
+        for measure, arm in columns:
+            values = [found.get(f"{name}|{arm}|{seed}", {}).get(measure) for seed in seeds]
+            known = [value for value in values if value is not None]
+            cells[measure, arm] = statistics.fmean(known) if known else None
+        if all(cells["recall_at_1", arm] is None for arm in ARMS):
+            continue
+        rows.append([name, *("—" if cells[column] is None else f"{cells[column]:.1f}" for column in columns)])
+        for measure in MEASURES:
+            values = [cells[measure, arm] for arm in ARMS]
+            if None not in values:
+                lowest[measure].append((values[2] / max(values[:2]), name))
+                for arm in ARMS:
+                    means[measure, arm].append(cells[measure, arm])
+    rows.append(["**mean**", *(f"{statistics.fmean(means[column]):.1f}" for column in columns)])
+    heads = ["test split, %", *(f"{MEASURES[measure]}, {arm}" for measure, arm in columns)]
+    lines = ["| " + " | ".join(row) + " |" for row in (heads, ["---"] * len(heads), *rows)]
+    for measure, ratios in lowest.items():
+        least, name = min(ratios)
+        lines += ["", f"{MEASURES[measure]}: at least {least:.2f} times the better of the two others ({name})."]
+    return "\n".join([f"Split seeds: {', '.join(seeds)}.", "", *lines, ""])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.defaults", description=__doc__.split("\n\n")[0])
+    parser.add_argument("--data", type=Path, required=True, help="the folder with the files")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--sets", nargs="+", default=list(SETS), choices=list(SETS), metavar="SET")
+    parser.add_argument("--results", type=Path, default=Path(__file__).parents[1] / "docs" / "results")
+    options = parser.parse_args()
+    path = options.results / "defaults.json"
+    found: dict[str, dict[str, float]] = json.loads(path.read_text()) if path.exists() else {}
+    torch.set_num_threads(1)
+    for seed, name in itertools.product(options.seeds, options.sets):
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "views.npz"
+            try:
+                np.savez(file, **SETS[name](options.data))
+            except MissingData as error:
+                print(f"{name} is left out: {error}", flush=True)
+                continue
+            for arm in ARMS:
+                key = f"{name}|{arm}|{seed}"
+                if key not in found:
+                    found[key] = measured(file, arm, seed=seed)
+                    print(key, " ".join(f"{value:.1f}" for value in found[key].values()), flush=True)
+                    path.write_text(json.dumps(found, indent=1) + "\n")
+    print(table(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""Early stopping keeps the best network of the validation split, and a resumed run keeps the same."""
+
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+import m3g
+from m3g.cli import main
+from m3g.training.loop import checkpoint, fit
+from m3g.training.loop.best import can_stop_early, validation_score
+from m3g.training.settings.config import Config
+from training.loop.test_checkpoint import KeepAll
+
+
+@pytest.fixture
+def config(tmp_path):
+    rng = np.random.default_rng(0)
+    hidden = rng.normal(size=(150, 4))
+    for name, width in (("a", 40), ("b", 60)):
+        np.save(tmp_path / f"{name}.npy", hidden @ rng.normal(size=(4, width)) + 2 * rng.normal(size=(150, width)))
+    return Config.from_dict(
+        {
+            "data": "arrays",
+            "data_options": {"paths": [str(tmp_path / "a.npy"), str(tmp_path / "b.npy")], "val": 0.3, "test": 0.0},
+            "encoder_options": {"width": 32},
+            "heads": {"embedding_size": 8, "hidden": 16},
+            "loss": "infonce-pwe",
+            "optim": {"learning_rate": 0.05},
+            "loop": {"epochs": 40, "patience": 3, "evaluate_every": 0, "checkpoint_every": 1, "accelerator": "cpu"},
+        }
+    )
+
+
+def test_training_stops_and_the_best_network_is_kept(config, tmp_path, capsys):
+    run = fit.train(config, tmp_path / "run")
+    out = capsys.readouterr().out
+    assert "the best on the validation split, training stopped early (--loop.patience 3)" in out
+    state = checkpoint.read_checkpoint(run.checkpoint)
+    kept = next(value for name, value in state["callbacks"].items() if "KeepBest" in name)
+    assert kept["stopped"]
+    assert state["epoch"] < 39
+    data = fit.build_data(config)
+    found = validation_score(m3g.load(run.path, scaled=True), data, None)
+    assert found == pytest.approx(kept["best"], abs=1e-6)
+    last = fit.train(_without_patience(config), tmp_path / "last")
+    assert found > validation_score(m3g.load(last.path, scaled=True), data, None)
+    assert "the best on the validation split" not in capsys.readouterr().out
+
+
+def _without_patience(config):
+    return Config.from_dict({**config.to_dict(), "loop": {**config.to_dict()["loop"], "patience": 0}})
+
+
+@pytest.mark.slow
+def test_a_resumed_run_stops_at_the_same_epoch_with_the_same_network(config, tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoint, "SaveCheckpoints", KeepAll)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    whole = fit.train(config, tmp_path / "whole")
+    kept = sorted(whole.checkpoints.glob("*.kept"), key=lambda path: int(path.stem))
+    for number in (0, 1, len(kept) // 2, len(kept) - 1):
+        again = tmp_path / f"again-{number}"
+        shutil.copytree(whole.path, again, ignore=shutil.ignore_patterns("*.kept", "model.*"))
+        shutil.copy(kept[number], again / "checkpoints" / "last.ckpt")
+        assert fit.train(config, again, resume=True).weights.read_bytes() == whole.weights.read_bytes()
+        steps = [
+            checkpoint.read_checkpoint(run / "checkpoints" / "last.ckpt")["global_step"] for run in (again, whole.path)
+        ]
+        assert steps[0] == steps[1]
+    torch.set_num_threads(threads)
+
+
+def test_too_few_validation_rows_decide_nothing(config):
+    assert can_stop_early(fit.build_data(config))
+    config.data_options["val"] = 0.05
+    assert not can_stop_early(fit.build_data(config))
+
+
+@pytest.mark.slow
+def test_a_finished_run_is_extended_and_can_be_resumed_again(config, tmp_path, capsys):
+    config.loop.epochs, config.loop.patience = 2, 30
+    run = fit.train(config, tmp_path / "run")
+    assert main(["train", "--resume", str(run.path), "--loop.epochs", "5"]) == 0
+    out = capsys.readouterr().out
+    assert "extended from 2 to 5 epochs: the learning rate continues on the schedule of 5 epochs" in out
+    assert "epoch 5/5" in out
+    weights = run.weights.read_bytes()
+    assert main(["train", "--resume", str(run.path)]) == 0  # these are the run's settings now, and it is finished
+    assert run.weights.read_bytes() == weights
+    capsys.readouterr()
+    assert main(["train", "--resume", str(run.path), "--loop.epochs", "3"]) == 2
+    assert "loop.epochs must be at least the 5 epochs of the run, got 3" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_run_that_stopped_early_goes_on_when_extended(config, tmp_path):
+    run = fit.train(config, tmp_path / "run")
+    stopped = checkpoint.read_checkpoint(run.checkpoint)["global_step"]
+    assert main(["train", "--resume", str(run.path), "--loop.epochs", "60"]) == 0
+    assert checkpoint.read_checkpoint(run.checkpoint)["global_step"] > stopped
