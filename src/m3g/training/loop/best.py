@@ -20,6 +20,7 @@ from m3g.training.settings.config import LoopSettings
 ROWS = 2000  # of the validation split, at most
 FEWEST_ROWS = 10  # fewer say too little
 EVALUATIONS = 25  # in a whole run, about
+SMALLEST_GAIN = 0.005  # of the score; a smaller one is within the noise of a few hundred rows
 
 
 def can_stop_early(data: ViewsData) -> bool:
@@ -89,7 +90,7 @@ class KeepBest(Callback):
         data: Any = trainer.datamodule  # type: ignore[attr-defined]
         score = trainer.strategy.broadcast(validation_score(module.net, data, module.loss.readout))
         self.since += 1
-        if score > self.best:
+        if score > self.best + (SMALLEST_GAIN if self.weights else 0.0):
             self.best, self.epoch, self.since = score, epoch, 0
             state = trainer.strategy.lightning_module_state_dict()  # every process contributes its share
             self.weights = {

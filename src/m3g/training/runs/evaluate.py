@@ -160,7 +160,7 @@ def raw_features(data: ViewsData) -> tuple[Embedded, Embedded] | None:
 
 def linear_cca(data: ViewsData, *, size: int) -> tuple[Embedded, Embedded] | None:
     """Training and test rows as linear CCA of the training rows maps them; None where views are not numeric."""
-    if set(kinds(data)) - {"vector", "table"}:
+    if set(kinds(data)) - {"vector", "table", "tfidf"}:
         return None
     parts = [data.arrays(split, most=most) for split, most in MEASURED.items()]
     views, mask, _ = parts[0]
