@@ -1,4 +1,4 @@
-"""Linear CCA of k views with its settings chosen on held-out training rows: a baseline and a start for encoders."""
+"""Linear CCA of k views with settings chosen on held-out training rows: a baseline and initialisation of encoders."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ class LinearCCA:
 
     Args:
         views: k tensors (n, ...) of training rows.
-        mask: bool (k, n), true where a row has a view; None where all rows have all views.
+        mask: bool (k, n), true where a row has a view; None if all are present.
         size: the number of components.
-        divisors: per view, by what its features were divided before; None where they are in their original scale.
+        divisors: per view, the previous divisor of its features; None if they have their original scale.
 
     Attributes:
         means: k tensors (d_l,).
         maps: k tensors (d_l, size); the mean squared length of a mapped training row is `size`.
-        standardized, ridge: what was chosen.
+        standardized, ridge: the chosen settings.
         reciprocal_rank: the mean reciprocal rank of held-out rows with this choice.
 
     Example:
@@ -85,7 +85,7 @@ class LinearCCA:
         self.maps = [factor * part / scale.unsqueeze(1) for part, scale in zip(maps, scales[self.standardized])]
 
     def __call__(self, views: Sequence[Tensor]) -> list[Tensor]:
-        """k tensors (n, size) of k views (n, ...)."""
+        """Map k views (n, ...) to k tensors (n, size)."""
         return [(view.flatten(1) - mean) @ part for view, mean, part in zip(views, self.means, self.maps)]
 
 
@@ -111,7 +111,7 @@ def _bases(views: Sequence[Tensor], mask: Tensor) -> list[Basis]:
 
 
 def _maps(views: Sequence[Tensor], mask: Tensor, bases: list[Basis], *, size: int, ridge: float) -> list[Tensor]:
-    """Directions (d_l, size) with weighted components; columns of zeros where there are fewer components."""
+    """Return directions (d_l, size) with weighted components; zero columns if there are fewer components."""
     found = canonical(views, size=size, ridge=ridge, mask=mask, bases=bases, within=False)
     weights = (found.eigenvalues / (len(views) - 1)).clamp(min=0).sqrt()
     pad = (0, size - len(weights))

@@ -26,7 +26,7 @@ def test_rtol_raises_the_rank_until_it_is_reached(seed):
 
 def test_rtol_beyond_the_budget_warns():
     views = noisy_views(3, 32, 2.0)
-    with pytest.warns(SamplingWarning, match="gradient is past rtol=0.01 at the highest rank"):
+    with pytest.warns(SamplingWarning, match="gradient exceeds rtol=0.01 at the highest rank"):
         _, _, found = gap_and_gradient(
             views, 0.05, m3g.Sampled(rank=512, rtol=0.01, max_rank=1024, seed=0, form="tuples")
         )
@@ -43,7 +43,7 @@ def test_rtol_beyond_the_budget_warns():
 )
 def test_too_few_samples_are_not_trusted(rank, epsilon, reason):
     views = noisy_views(3, 64, 2.0)
-    with pytest.warns(SamplingWarning, match=f"does not trust its answer: .*{reason}"):
+    with pytest.warns(SamplingWarning, match=f"is not trusted: .*{reason}"):
         m3g.matching_gap(views, epsilon=epsilon, solver=m3g.Sampled(rank=rank, seed=0))
 
 

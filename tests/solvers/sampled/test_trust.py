@@ -63,7 +63,7 @@ def test_a_sharp_circular_variance_is_right():
 def test_an_answer_that_is_not_trusted_is_not_converged_and_its_error_is_wide(monkeypatch):
     problem = SQUARED(sharp_views())
     monkeypatch.setattr(rounds, "MOST_REPEATS", 0)
-    with pytest.warns(SamplingWarning, match="does not trust its answer"):
+    with pytest.warns(SamplingWarning, match="is not trusted"):
         found = m3g.solve(problem, epsilon=0.001, solver=m3g.Sampled(rank=2, seed=0, form="tuples"))
     assert found.result is Result.UNTRUSTED
     assert not found.converged

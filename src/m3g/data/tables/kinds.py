@@ -88,8 +88,8 @@ class Guess:
             self._prints = self._prints if plain and len(self._prints) > before else None
 
     def left_out(self, num_rows: int) -> str | None:
-        """Return why the column is not a feature: it counts or identifies the rows, is empty or has ambiguous dates; or
-        None.
+        """Return why the column is not a feature, or None: it counts or identifies the rows, is empty or has ambiguous
+        dates.
 
         Example:
             >>> guess = Guess("sample_id")
@@ -108,7 +108,7 @@ class Guess:
         return None
 
     def kind(self) -> str | None:
-        """image, audio, text, vector, number, date or category; None for an empty column; raises for two kinds."""
+        """Return image, audio, text, vector, number, date or category; None if empty; raise for two kinds."""
         if len(self.first) > 1:
             (one, (row, cell)), (other, (later, word)) = sorted(self.first.items(), key=lambda item: item[1])[:2]
             raise ValueError(
@@ -126,7 +126,7 @@ class Guess:
 
 
 def kind_of_cell(cell: Any) -> str:
-    """image, audio, vector, number, date or text.
+    """Return image, audio, vector, number, date or text.
 
     Example:
         >>> [kind_of_cell(cell) for cell in ("x/a.JPG", "b.wav", "[1, 2]", "1e-3", "a red car", 7, True)]
@@ -164,7 +164,8 @@ def as_number(cell: str) -> float | None:
 
 
 def as_date(cell: Any) -> float | None:
-    """Days from 1970-01-01 to a date, with or without a time, in ISO format or as 31.12.2024; None for other cells.
+    """Return the days from 1970-01-01 to a date, in ISO format or as 31.12.2024, with or without a time; otherwise
+    None.
 
     Example:
         >>> as_date("1970-01-03"), as_date("1970-01-02 12:00"), as_date("3.1.1970"), as_date("March")

@@ -19,20 +19,20 @@ from m3g.solvers.shared.processes import read
 LONGEST_STEP = 8.0
 # Log scalings that differ by more than this from those in the tables are absorbed in them.
 LARGEST_CHANGE = 20.0
-# Error, as a part of the largest there can be half of, past which views are scaled one at a time.
+# Error, relative to half of its maximum, beyond which views are scaled one at a time.
 COARSE = 0.4
-# Evaluations without a lower error after which an ascent ends, where the error is below so many times the rounding.
+# Evaluations without a smaller error after which an ascent ends, if the error is below this multiple of the rounding.
 MOST_STALLED = 3
 NEAR_ROUNDING = 1e3
-# Number of points of all views up to which the Hessian is built, and not only multiplied with, if memory allows: its
-# blocks, the matrix, and in float64 its factors.
+# Total number of points up to which the Hessian is built instead of only multiplied with, if memory allows: its blocks,
+# the matrix, and its factors in float64.
 BUILT_SIZE = 2048
 BUILT_BYTES = 32
 
 
 @dataclass(frozen=True)
 class ListPoint:
-    """The coupling on a list at some log scalings (b, N), of the right mass, and its marginals beside the target."""
+    """The coupling on a list at given log scalings (b, N) with the required mass, its marginals and the target."""
 
     target: Tensor
     coupling: ListedCoupling
@@ -54,7 +54,7 @@ class ListPoint:
 
     @property
     def reach(self) -> Tensor:
-        """(b,) the largest log scaling of every view in absolute value, added up: the size of a tuple's exponent."""
+        """(b,) the sum over views of the largest absolute log scaling: a bound of the exponent of a tuple."""
         return torch.stack([part.abs().amax(1) for part in self.log_scaling.split(self.sizes, 1)]).sum(0)
 
     @property
@@ -62,13 +62,13 @@ class ListPoint:
         return list(self.coupling.sizes)
 
     def solve(self, right: Tensor, *, rtol: float) -> Tensor:
-        """x with H x = right (b, N), H being the derivative of the marginals with respect to the log scalings."""
+        """Solve H x = right (b, N), where H is the derivative of the marginals with respect to the log scalings."""
         sizes, size = self.sizes, right.shape[1]
         marginals = self.marginals.clamp_min(1e-12 / size)
         if not self.fixed and not math.isfinite(read(right.abs())):
             return torch.full_like(right, torch.nan)
         small = size <= BUILT_SIZE and can_be_kept(BUILT_BYTES * len(right) * size**2, right.device)
-        # One factorisation is a smaller graph than many multiplications, of which it is not known when they are enough.
+        # One factorisation is a smaller graph than many multiplications, whose sufficient number is unknown.
         if not small or not (self.fixed or self.coupling.dense_pairs):
             found, fine = conjugate_gradients(
                 self.coupling.derivative,
@@ -95,17 +95,17 @@ class ListDual:
     fixed: bool = False  # read no value on the host
 
     def evaluate(self, log_scaling: Tensor) -> ListPoint:
-        """The coupling at these log scalings, after view 0 was scaled so that the mass is right."""
+        """Return the coupling at these log scalings, after scaling view 0 to the required mass."""
         first = self.listed.sizes[0]
         coupling = self.listed.at(log_scaling, self.target[:, :first].sum(1, keepdim=True))
         log_scaling = torch.cat([log_scaling[:, :first] + coupling.log_factor, log_scaling[:, first:]], 1)
         return ListPoint(self.target, coupling, log_scaling, coupling.marginals(), self.fixed)
 
     def direction(self, found: ListPoint) -> Tensor:
-        """A Newton step, shortened where it would change the exponent of a tuple too much.
+        """Return a Newton step, shortened if it would change the exponent of a tuple too much.
 
-        Far from the solution a few tuples hold all the mass, and the Hessian knows nothing of the others: there the
-        view whose marginal is worst is scaled to its weights, which never loses.
+        Far from the solution a few tuples have all the mass, and the Hessian contains no information about the others.
+        The view with the largest marginal error is then scaled to its weights, which never decreases the dual.
         """
         coarse = found.error > COARSE * self.listed.k * self.target[:, : self.listed.sizes[0]].sum(1)
         if not self.fixed and not read(coarse):
@@ -131,13 +131,13 @@ class ListDual:
 
 @dataclass(frozen=True)
 class Ascended:
-    """Where an ascent ended.
+    """Result of an ascent.
 
     Attributes:
-        point: the last one.
-        left: (b,) by how much the dual can still rise, in units of epsilon: the gain of the last step times the square
-            of the part of the error that it left.
-        num_steps: evaluations.
+        point: the last point.
+        left: (b,) the possible further increase of the dual, in units of epsilon: the gain of the last step times the
+            square of the fraction of the error that it left.
+        num_steps: number of evaluations.
     """
 
     point: ListPoint
@@ -155,9 +155,9 @@ def ascend_on_list(
     rounding: float = 0.0,
     further: int = 0,
 ) -> Ascended:
-    """Newton steps until the marginals are within tol, then `further` ones while they halve the error.
+    """Take Newton steps until the marginals are within tol, then `further` ones while they halve the error.
 
-    Where the error is near the relative `rounding` of the tables, the ascent also ends when it no longer falls.
+    If the error is near the relative `rounding` of the tables, the ascent also ends when it stops decreasing.
     """
     dual = ListDual(listed.based(log_scaling), target)
     state = init(dual, log_scaling)
@@ -179,16 +179,16 @@ def ascend_on_list(
 
 
 def _in_range(dual: ListDual, point: ListPoint) -> ListDual:
-    """The dual with the log scalings of a point in its tables, where those that are there are too far from them.
+    """Return the dual with the log scalings of a point absorbed in its tables, if the absorbed ones differ too much.
 
-    Also of a first point: the mass may have changed the scalings of view 0 by more than float32 holds.
+    This includes the first point, because the mass may have changed the scalings of view 0 beyond the range of float32.
     """
     change = read((point.log_scaling - dual.listed.base).abs())
     return dual if change <= LARGEST_CHANGE else ListDual(dual.listed.based(point.log_scaling), dual.target)
 
 
 def _left(before: ListPoint, after: ListPoint) -> Tensor:
-    if before is after:  # no step was taken: half of what a Newton step promises
+    if before is after:  # no step was taken: half of the predicted gain of a Newton step
         return (after.residual * after.solve(after.residual, rtol=0.1)).sum(1).abs() / 2
     part = (after.error / before.error.clamp_min(torch.finfo(after.error.dtype).tiny)).clamp(max=1.0)
     return (after.height - before.height).abs().squeeze(1) * part.square()

@@ -4,8 +4,8 @@ With a = factor / (k² eps), centred views r_l and a standard normal g,
 
     exp(a |Σ_l r_l|²) = E_g Π_l exp(√(2a) ⟨g, r_l⟩),
 
-so that samples g_s with importance weights make the kernel a tensor of rank s with non-negative factors. Given g_s the
-views are independent: every sum over tuples is a product of k sums over points, O(k n) per sample.
+so samples g_s with importance weights represent the kernel by a tensor of rank s with non-negative factors. Given g_s
+the views are independent: every sum over tuples is a product of k sums over points, O(k n) per sample.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def product_list(
     b, r, d = places.shape
     fields = draws.normal(b, each, r, d, dtype=places.dtype)
     fields = fields.add_(places.unsqueeze(1)).reshape(b, each * r, d)
-    # log N(g; c) - log N(g; 0) = ⟨g, c⟩ - |c|² / 2: no difference of large squares.
+    # log N(g; c) - log N(g; 0) = ⟨g, c⟩ - |c|² / 2 avoids a difference of large squares.
     halves = places.square().sum(-1).unsqueeze(1) / -2
     step = chunk_rows(each * r, b * r * places.element_size(), places.device)
     ratios = [torch.baddbmm(halves, some, places.transpose(1, 2)).logsumexp(2) for some in fields.split(step, 1)]
@@ -167,7 +167,7 @@ class ProductCoupling(ListedCoupling):
     log_factor: Tensor
     tilt: tuple[Tensor, list[Tensor]] | None = None
 
-    dense_pairs = False  # they are n² rank each, a multiplication with the Hessian only n rank per view
+    dense_pairs = False  # n² rank operations each; the Hessian only n rank per view
 
     @property
     def sizes(self) -> list[int]:  # type: ignore[override]
@@ -182,14 +182,14 @@ class ProductCoupling(ListedCoupling):
         return self.row_weights
 
     def _samples(self, *, features: int = 0) -> Iterator[Samples]:
-        """All samples, as many at a time as the list holds at once, fewer where each gets k vectors of features."""
-        # Of such vectors four times as many are there at a time: means, covariances, and both once more on the way.
+        """Yield all samples in chunks, smaller if each sample needs k vectors of features."""
+        # Four times as many such vectors exist at a time: means, covariances, and intermediate copies of both.
         row_bytes = 4 * features * sum(column.shape[0] * column.element_size() for column in self.columns)
         for rows, (*tables, _) in pieces(self._tables, row_bytes) if features else self._tables:
             yield Samples(rows, tables, self.columns, self.sums[:, rows], self.row_weights[:, rows])
 
     def marginals(self) -> Tensor:
-        """All marginals, one after the other: (b, N), in float64."""
+        """Return all marginals, concatenated: (b, N), in float64."""
         out = torch.zeros_like(self.listed.base)
         for samples in self._samples():
             out += torch.cat(self._marginals_of(samples), 1).squeeze(2)
@@ -209,7 +209,7 @@ class ProductCoupling(ListedCoupling):
         return parts
 
     def changed(self, log_change: Tensor, row_factors: Sequence[Tensor] | None) -> ProductCoupling:
-        """The derivative of the coupling in a direction of log scalings, and of weights of rows."""
+        """Return the derivative of the coupling in a direction of log scalings, and of weights of rows."""
         points = [part.to(self.columns[0].dtype) for part in log_change.split(self.sizes, 1)]
         rows = torch.zeros_like(self.row_weights) if row_factors is None else row_factors[0]
         tilt = (rows, points)
@@ -252,7 +252,7 @@ class ProductCoupling(ListedCoupling):
         return self.pairs([(l, m)])[l, m]
 
     def pairs(self, edges: Sequence[tuple[int, int]]) -> dict[tuple[int, int], Tensor]:
-        """Joint marginals (b, n_l, n_m) of the given pairs of views."""
+        """Return the pair marginals (b, n_l, n_m) of the given pairs of views."""
         out: dict[tuple[int, int], Tensor] = {}
         for samples in self._samples():
             for l in sorted({l for l, _ in edges}):
@@ -263,7 +263,7 @@ class ProductCoupling(ListedCoupling):
         return {edge: self._tables.summed(pair) for edge, pair in out.items()}
 
     def rows(self) -> list[tuple[slice, Tensor]]:
-        """The full tensor, as one slab."""
+        """Return the full tensor, as one slab."""
         k, b = self.listed.k, self.row_weights.shape[0]
         total: Tensor | float = 0.0
         for samples in self._samples():
@@ -275,7 +275,7 @@ class ProductCoupling(ListedCoupling):
         return [(slice(0, self.sizes[0]), self._tables.summed(total))]
 
     def draw(self, count: int, draws: Draws) -> Tensor:
-        """Tuples (b, count, k) of the coupling."""
+        """Draw tuples (b, count, k) from the coupling."""
         b, k = self.row_weights.shape[0], self.listed.k
         place = systematic(self.row_weights, count, draws)
         levels = [draws.uniform(b, count) for _ in range(k)]

@@ -37,9 +37,9 @@ class Mixture:
         self.components = Rows(partial(component_logs, log_kernel, centres, log_scaling), count=r, step=step)
 
     def draw(self, each: int, draws: Draws) -> Tensor:
-        """`each` tuples (a multiple of 2) from every component: (b, r · each, k), the two halves independent.
+        """Draw `each` tuples (a multiple of 2) from every component: (b, r · each, k), in two independent halves.
 
-        Within a half the draws of a component are spread evenly over the distribution of each view, in random order.
+        Within a half the draws of a component are stratified over the distribution of each view, in random order.
         """
         b, r, k = self.centres.shape
         levels = [self._levels(each // 2, draws) for _ in range(k)]
@@ -49,11 +49,11 @@ class Mixture:
                 steps = log.exp().cumsum(2)
                 level = levels[m][:, rows].to(steps.dtype) * steps[..., -1:]
                 out[:, rows, :, m] = torch.searchsorted(steps, level).clamp_(max=log.shape[2] - 1)
-        # Halves first, so that a prefix of the draws has whole halves in it.
+        # Halves first, so that a prefix of the draws consists of whole halves.
         return out.transpose(1, 2).reshape(b, r * each, k)
 
     def _levels(self, per_half: int, draws: Draws) -> Tensor:
-        """Numbers between 0 and 1, evenly spread within each half: (b, r, 2 · per_half)."""
+        """Return numbers between 0 and 1, stratified within each half: (b, r, 2 · per_half)."""
         shape = (*self.centres.shape[:2], 2, per_half)
         noise = draws.uniform(*shape)
         order = draws.order(*shape)
@@ -90,7 +90,7 @@ def component_logs(log_kernel: LogKernel, centres: Tensor, log_scaling: Tensor, 
     for m, scaling in enumerate(log_scaling.split(list(log_kernel.sizes), 1)):
         logits = log_kernel.conditional(m, centres[:, rows])
         logits += scaling.to(logits.dtype).unsqueeze(1)
-        # Every other component, whichever row comes first.
+        # Every other component, independent of the first row.
         logits[:, rows.start % 2 :: 2] *= WARM
         logs.append(logits.log_softmax(2))
     return logs
@@ -106,17 +106,18 @@ def _log_sums(across: list[Tensor], tuples: Tensor) -> Tensor:
 
 
 def true_tuples(sizes: Sequence[int], count: int, b: int, draws: Draws) -> Tensor:
-    """(j, …, j) for as many different j as there are: (b, count, k)."""
+    """Return (j, …, j) for as many different j as possible: (b, count, k)."""
     order = draws.order(min(sizes))
     chosen = order[torch.arange(count, device=draws.device) % len(order)]
     return chosen.reshape(1, -1, 1).expand(b, -1, len(sizes))
 
 
 def anchors_of(target: Tensor, sizes: Sequence[int]) -> Tensor:
-    """Tuples (b, N, k) that carry a coupling with marginals `target` (b, N): the points of every view in order.
+    """Return tuples (b, N, k) that support a coupling with marginals `target` (b, N): the points of every view in
+    order.
 
-    Point i of view l covers the part of [0, a] between the sums of the weights up to it; between two neighbouring ends
-    of such parts there is one tuple.
+    Point i of view l covers the interval of [0, a] between successive cumulative weights; each interval between
+    neighbouring end points of all views is one tuple.
     """
     ends = [part.cumsum(1) for part in target.split(list(sizes), 1)]
     ends = [end / end[:, -1:] for end in ends]

@@ -18,7 +18,7 @@ Made = TypeVar("Made")
 # Fraction of the memory limit for the stored tables of one list; the previous list, the mixture from which it was drawn
 # and intermediate results need memory too.
 KEPT_PART = 1 / 4
-# Otherwise rows are made in chunks of so many bytes at most (more are no quicker), or that part of the limit.
+# Otherwise rows are computed in chunks of at most this many bytes (more are not faster), or this fraction of the limit.
 CHUNK_BYTES = 2**26
 CHUNK_PART = 1 / 64
 
@@ -52,17 +52,17 @@ class Rows(Generic[Made]):
             yield rows, self.make(rows)
 
     def joined(self, parts: Sequence[Tensor]) -> Tensor:
-        """All rows, along axis 1, of what was computed from some at a time."""
+        """Concatenate results of chunks to all rows, along axis 1."""
         own = torch.cat(list(parts), 1)
         return own if self.sharing is None else self.sharing.joined(own, self.count)
 
     def summed(self, own: Tensor) -> Tensor:
-        """The sum over all rows, of that over the own ones."""
+        """Sum over all rows, from the sum over the own ones."""
         return own if self.sharing is None else self.sharing.reduced(own)
 
 
 def pieces(rows: Rows[tuple[Tensor, ...]], row_bytes: float) -> Iterator[tuple[slice, tuple[Tensor, ...]]]:
-    """Rows of tensors (b, s, …) in parts for work that takes so many bytes a row, whether they are kept or not."""
+    """Yield rows of tensors (b, s, …) in parts for computations that need `row_bytes` per row."""
     for whole, made in rows:
         count = whole.stop - whole.start
         step = chunk_rows(count, row_bytes, made[0].device)
@@ -72,16 +72,16 @@ def pieces(rows: Rows[tuple[Tensor, ...]], row_bytes: float) -> Iterator[tuple[s
 
 
 def chunk_rows(count: int, row_bytes: float, device: torch.device) -> int:
-    """How many of the rows, of so many bytes each, make a chunk: all where they fit, at least one, which must fit."""
+    """Return how many rows of `row_bytes` form a chunk: all if they fit, at least one, which must fit."""
     limit = memory_limit(device)
     _checks.fits("one row of a table of solver='sampled'", row_bytes, limit, "use fewer points or smaller batches")
     most = min(CHUNK_BYTES, CHUNK_PART * limit)
-    # Compared before it is divided: a compiled graph then serves every size that fits, not one number of rows.
+    # Compared before dividing, so that a compiled graph is valid for every size that fits.
     return max(1, count if count * row_bytes <= most else int(most // row_bytes))
 
 
 def rows_at_once(count: int, *, row_bytes: float, total_bytes: float, device: torch.device) -> int:
-    """The step of `Rows` of which one takes `row_bytes`, and all tables used together `total_bytes`."""
+    """Return the step of `Rows`, given the bytes of one row and of all tables in use."""
     return count if can_be_kept(total_bytes, device) else chunk_rows(count, row_bytes, device)
 
 
@@ -90,12 +90,12 @@ def can_be_kept(num_bytes: float, device: torch.device) -> bool:
 
 
 def transposed_times(table: Tensor, values: Tensor) -> Tensor:
-    """Tᵀ V for (b, s, n) and (b, s, d), written as (Vᵀ T)ᵀ: with few columns ten times as fast on a CPU."""
+    """Tᵀ V for (b, s, n) and (b, s, d), computed as (Vᵀ T)ᵀ, which is ten times as fast for few columns on a CPU."""
     return torch.bmm(values.transpose(1, 2), table).transpose(1, 2)
 
 
 def systematic(weights: Tensor, count: int, draws: Draws) -> Tensor:
-    """Rows (b, count) drawn in proportion to weights (b, s), at evenly spaced levels."""
+    """Draw rows (b, count) in proportion to weights (b, s), at evenly spaced levels."""
     steps = weights.cumsum(1)
     offset = draws.uniform(steps.shape[0], 1)
     levels = (torch.arange(count, device=steps.device) + offset) / count
@@ -103,7 +103,7 @@ def systematic(weights: Tensor, count: int, draws: Draws) -> Tensor:
 
 
 def choose_each(table: Tensor, column: Tensor, rows: Tensor, levels: Tensor) -> Tensor:
-    """One point from each of the given rows (b, c) of table · column (b, s, n), by its level: (b, c)."""
+    """Choose one point from each of the given rows (b, c) of table · column (b, s, n), by its level: (b, c)."""
     b, _, n = table.shape
     batch = torch.arange(b, device=table.device).unsqueeze(1)
     step = chunk_rows(rows.shape[1], b * n * table.element_size(), table.device)
@@ -116,9 +116,9 @@ def choose_each(table: Tensor, column: Tensor, rows: Tensor, levels: Tensor) -> 
 
 
 def choose_within(out: Tensor, table: Tensor, column: Tensor, rows: Tensor, levels: Tensor) -> None:
-    """One point from each of the given rows (b, c) of table · column (b, s, n), by its level, into out (b, c).
+    """Choose one point from each of the given rows (b, c) of table · column (b, s, n), by its level, into out (b, c).
 
-    Rows outside the table are passed over: they are in another chunk of it.
+    Rows outside the table are skipped, because they are in another chunk.
     """
     chosen = ((rows >= 0) & (rows < table.shape[1])).nonzero(as_tuple=True)
     step = chunk_rows(len(chosen[0]), table.shape[2] * table.element_size(), table.device)

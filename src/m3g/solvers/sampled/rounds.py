@@ -63,9 +63,9 @@ class Found:
     """A solved list and its error.
 
     Attributes:
-        build: how the list was made; None where nothing was sampled.
-        contradicted: (b,) the largest difference that a fresh sample found from a list before this one and that made
-            it doubtful; None before the first.
+        build: how the list was built; None if nothing was sampled.
+        contradicted: (b,) the largest significant discrepancy of an earlier list with its validation sample; None
+            before the first.
     """
 
     build: Build | None
@@ -102,12 +102,12 @@ class Rounds:
         self.problem, self.target, self.draws = problem, target, draws
         self.epsilon, self.tol, self.rank, self.max_steps = epsilon, tol, rank, max_steps
         self.log_kernel = log_kernel_of(problem, epsilon)
-        # The true matching, which is always listed, has these marginals where sizes and weights are equal.
+        # The true matching, which is always listed, has these marginals if sizes and weights are equal.
         sizes = problem.sizes
         plain = all_equal(sizes) and bool((target == target[:, :1]).all())
         self.anchors = anchors_of(target, sizes)[:, : 0 if plain else None]
         self.num_steps = 0
-        # The larger epsilons that come first; as many more sweeps search for tuples.
+        # The larger epsilons to solve first; as many additional sweeps search for tuples.
         self.first_epsilons = self._epsilons()
         self.powers = powers_for(len(self.first_epsilons), EPSILON_RATIO)
 
@@ -123,16 +123,16 @@ class Rounds:
 
     @property
     def too_sharp(self) -> bool:
-        """Exponents within a view differ by more than STEEP · EPSILON_RATIO^MOST_STAGES."""
+        """Return whether exponents within a view differ by more than STEEP · EPSILON_RATIO^MOST_STAGES."""
         return len(self.first_epsilons) > MOST_STAGES - self.log_kernel.has_maxima
 
     def lists_all(self, form: str) -> bool:
-        """All tuples are no more than the entries of a sampled list; with two views they never are."""
+        """Return whether enumerating all tuples takes no more entries than a sampled list; always for two views."""
         few = self.problem.num_tuples <= self.rank * sum(self.problem.sizes)
         return self.problem.k == 2 or (form == "auto" and few)
 
     def _epsilons(self) -> list[float]:
-        """The larger epsilons that come first, largest first, by the range of the exponents given random tuples."""
+        """Return the larger epsilons to solve first, largest first, from the range of exponents of random tuples."""
         tuples = self.draws.tuples(self.problem.sizes, self.target.shape[0], 64)
         ranges = []
         for l in range(self.problem.k):
@@ -147,10 +147,10 @@ class Rounds:
             warm = self._ascended(full_list(log_kernel_of(self.problem, epsilon)), log_scaling, LOOSE)
             log_scaling = warm.point.log_scaling * EPSILON_RATIO
         listed = full_list(self.log_kernel)
-        # Where nothing is sampled, what tol leaves is all the error there is: a few more steps take it away.
+        # If nothing is sampled, only the error due to tol remains, and a few more steps remove it.
         last = self._ascended(listed, log_scaling, self.tol, further=MOST_FURTHER)
         nothing = torch.zeros_like(last.left)
-        # Where processes share the solve, gradients are found while they exchange.
+        # If processes share the solve, gradients are computed while they exchange.
         gradients = None if processes() is None else self.problem.detached().gradient(last.point.coupling)
         return Found(None, listed, last.point, SamplingError(last.left, nothing, nothing, gradients))
 
@@ -186,7 +186,7 @@ class Rounds:
         return form == "products" or read(self.log_kernel.sharpness()) <= SHARP
 
     def refine(self, found: Found, rank: int) -> Found:
-        """The same form of list once more, with what the check found among its centres."""
+        """Return a list of the same form, with the tuples of the check among its centres."""
         assert found.build is not None
         log_scaling = found.point.log_scaling
         centres = self._centres(self.log_kernel, rank, found.point, log_scaling)
@@ -197,8 +197,8 @@ class Rounds:
 
     def _judged(self, build: Build, listed: Listed, end: Ascended) -> Found:
         error = sampling_error(listed, end.point, self.problem, DRAWS_EACH)
-        # Four times what tol leaves: its estimate is a rough one, and low where little is sampled. And what exponents
-        # of this size lose by rounding, which no sample contradicts.
+        # Four times the error due to tol, whose estimate is rough, and low if little is sampled; and the rounding error
+        # of exponents of this size, which no sample reveals.
         value = error.value + 4 * end.left + torch.finfo(self.problem.dtype).eps * end.point.reach
         return Found(build, listed, end.point, replace(error, value=value))
 
@@ -219,7 +219,7 @@ class Rounds:
         return replace(found, check=check)
 
     def _centres(self, log_kernel: LogKernel, rank: int, last: ListPoint | None, log_scaling: Tensor) -> Tensor:
-        """Half true, half random tuples at first; then a quarter true ones, the others from the last coupling."""
+        """Return half true, half random tuples at first; then a quarter true, the others from the last coupling."""
         count, b = max(2, -(-rank // DRAWS_EACH)), self.target.shape[0]
         sizes = log_kernel.sizes
         if last is None:
@@ -236,11 +236,11 @@ class Rounds:
     def _solved(
         self, build: Build, log_kernel: LogKernel, centres: Tensor, log_scaling: Tensor, tol: float
     ) -> tuple[Listed, Ascended]:
-        """A list around the centres, and where the ascent on its dual ended."""
+        """Return a list around the centres, and the result of the ascent on its dual."""
         k, rows = len(log_kernel.sizes), centres.shape[1] * DRAWS_EACH + self.anchors.shape[1]
         row_bytes = 8 * (log_kernel.features + 2 * k**2 + 10 * k)
         need = float(self.target.shape[0] * rows * row_bytes)
-        # What is kept whatever the size of the views: the samples themselves, and vectors with one entry for each.
+        # Stored in any case: the samples, and vectors with one entry per sample.
         _checks.fits(f"solver='sampled' with {rows} rows", need, memory_limit(self.target.device), "use a smaller rank")
         listed = build(log_kernel, centres, log_scaling, DRAWS_EACH, self.draws, self.anchors)
         return listed, self._ascended(listed, log_scaling, tol)

@@ -150,15 +150,15 @@ class Sampled(Solver):
         )
         found, rank = rounds.solve(log_target, form=self.form, rounds=self.rounds), self.rank
         while self.rtol is not None and found.relative_gradient_error() > self.rtol and rank < self.max_rank:
-            # At least half as many again: after an estimate that was too low, small increases would be many.
+            # Increase by at least half, because after an underestimate many small increases would follow.
             growth = max(1.5, (found.relative_gradient_error() / self.rtol) ** 2)
             rank = math.ceil(min(self.max_rank, rank * growth))
             found = rounds.refine(found, rank)
         reasons = self._doubts(found, too_sharp=rounds.too_sharp)
         if reasons:
-            # The text has no figures that change from step to step: Python's default filter then shows it once.
+            # The text has no numbers that vary between steps, so that Python's default filter shows it once.
             warnings.warn(
-                f"solver 'sampled' does not trust its answer: {', and '.join(reasons)}; "
+                f"the result of solver 'sampled' is not trusted: {', and '.join(reasons)}; "
                 "use a higher rank or a larger epsilon.",
                 SamplingWarning,
                 stacklevel=4,
@@ -198,27 +198,27 @@ class Sampled(Solver):
         return _solution(problem, found, epsilon, tol, self.rounds * self.fixed_steps, spread, None)
 
     def _doubts(self, found: Found, *, too_sharp: bool) -> list[str]:
-        """Why the answer is not to be trusted."""
+        """Return the reasons not to trust the result."""
         if found.listed.exact:
             return []
         reasons = []
         if not found.relative_gradient_error() <= UNTRUSTED:
-            reasons.append(f"the relative standard error of its gradient is past {UNTRUSTED:g}")
+            reasons.append(f"the relative standard error of its gradient exceeds {UNTRUSTED:g}")
         elif self.rtol is not None and found.relative_gradient_error() > self.rtol:
             reasons.append(
-                f"the relative standard error of its gradient is past rtol={self.rtol:g} at the highest rank"
+                f"the relative standard error of its gradient exceeds rtol={self.rtol:g} at the highest rank"
             )
         if not float(found.error.bias.max()) <= UNTRUSTED_BIAS:
             reasons.append(f"its value is biased by more than {UNTRUSTED_BIAS:g} epsilon")
         if found.doubtful():
-            reasons.append("a fresh sample found another mass than it has")
+            reasons.append("an independent sample disagrees about its mass")
         if too_sharp:
-            reasons.append("epsilon is so small beside the costs that samples may miss tuples that carry mass")
+            reasons.append("epsilon is so small relative to the costs that samples may miss tuples with mass")
         return reasons + found.listed.doubts()
 
 
 def _trusted(log_kernel: LogKernel, found: Found) -> Tensor:
-    """`Sampled._doubts` as a tensor (b,)."""
+    """Return `Sampled._doubts` as a tensor (b,)."""
     assert found.check is not None
     error = found.error
     fine = (error.gradient <= UNTRUSTED) & (error.bias <= UNTRUSTED_BIAS) & (log_kernel.sharpness() <= SHARP)
@@ -259,19 +259,19 @@ def _potentials(problem: Problem, found: Found, epsilon: float) -> Tensor:
 
 
 def _standard_error(problem: Problem, found: Found, *, epsilon: float, tol: float, trusted: bool) -> Tensor:
-    """Of the value (b,): by the samples, widened by what contradicts them, by an unfinished ascent and by rounding."""
+    """Standard error of the value (b,): from the samples, discrepancies, an unfinished ascent and rounding."""
     out = epsilon * found.error.value
     if found.check is not None:
         out = torch.maximum(out, epsilon * found.check.difference(found.error) / (4 if trusted else 1))
     if found.contradicted is not None:
         out = torch.maximum(out, epsilon * REPAIRED * found.contradicted)
     if found.listed.tuples is not None and not found.listed.exact:
-        # A tuple with less mass than this is drawn less than once on average: the samples say nothing about it.
+        # A tuple with less mass than this is drawn less than once on average, so the samples may miss it.
         mass = found.point.target[:, : problem.sizes[0]].sum(1)
         out = torch.maximum(out, epsilon * mass / found.listed.tuples.shape[1])
     potentials = _potentials(problem, found, epsilon)
     size = torch.stack([part.abs().amax(1) for part in potentials.split(list(problem.sizes), 1)]).sum(0)
     left = found.point.error
-    # The dual may still rise by the residual times the way that the potentials have to go.
+    # The dual may still increase by the residual times the remaining change of the potentials.
     out = out + torch.where(left <= tol, 0.0, left * size)
     return out + 4 * torch.finfo(problem.dtype).eps * (1 + size)

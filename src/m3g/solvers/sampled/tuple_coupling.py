@@ -1,4 +1,4 @@
-"""The coupling of a weighted list of tuples (tuples.py): its marginals, pair marginals, derivatives and draws."""
+"""Coupling of a weighted list of tuples (tuple_kernel.py): its marginals, pair marginals, derivatives and draws."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class Piece:
     table: Tensor  # (b, s, n)
     row: Tensor  # (b, s, 1)
     column: Tensor  # (b, n, 1)
-    sums: Tensor | None  # table @ column, where known
+    sums: Tensor | None  # table @ column, if known
     tilt: tuple[Tensor, Tensor] | None
 
     def times(self, matrix: Tensor | None = None) -> Tensor:
-        """Entries @ matrix: (b, n, d) -> (b, s, d); None stands for ones."""
+        """Entries @ matrix: (b, n, d) -> (b, s, d); None means ones."""
         scaled = self.column if matrix is None else self.column * matrix
         plain = self.sums if matrix is None and self.sums is not None else torch.bmm(self.table, scaled)
         if self.tilt is None:
@@ -43,7 +43,7 @@ class Piece:
         return self.row * (self.tilt[0] * plain + torch.bmm(self.table, self.tilt[1] * scaled))
 
     def transposed_times(self, matrix: Tensor | None = None) -> Tensor:
-        """Entriesᵀ @ matrix: (b, s, d) -> (b, n, d); None stands for ones."""
+        """Entriesᵀ @ matrix: (b, s, d) -> (b, n, d); None means ones."""
         scaled = self.row if matrix is None else self.row * matrix
         if self.tilt is None:
             return self.column * transposed_times(self.table, scaled)
@@ -52,12 +52,12 @@ class Piece:
         return self.column * (tilted + self.tilt[1] * plain)
 
     def entries(self) -> Tensor:
-        """In full: (b, s, n)."""
+        """Return all entries: (b, s, n)."""
         out = (self.table * self.row).mul_(self.column.transpose(1, 2))
         return out if self.tilt is None else out.mul_(self.tilt[0] + self.tilt[1].transpose(1, 2))
 
     def weighted(self, factors: Tensor) -> Piece:
-        """With every entry times a factor of its own (b, s, n), which is used up."""
+        """Multiply every entry by a factor (b, s, n), which is overwritten."""
         return replace(self, table=factors.mul_(self.table), sums=None)
 
 
@@ -65,8 +65,8 @@ class Piece:
 class TupleCoupling(ListedCoupling):
     """Entry (s, i) of block l is row_scales_l[s] · table_l[s, i] · column_scales_l[i]; see `m3g.costs.Coupling`.
 
-    `tilt` (one factor per row and per column of each block) multiplies the entries by row factor + column factor;
-    it makes signed measures, the derivatives of couplings.
+    `tilt` (one factor per row and per column of each block) multiplies the entries by row factor + column factor; it
+    represents signed measures, the derivatives of couplings.
     """
 
     listed: TupleList
@@ -83,7 +83,7 @@ class TupleCoupling(ListedCoupling):
         return self.listed.sizes
 
     def _pieces(self, place: int, *, numbers: int = 0) -> Iterator[Piece]:
-        """A block, as many rows at a time as the list holds at once, fewer where each gets so many numbers more."""
+        """Yield a block in chunks of rows, smaller if each row needs this many additional numbers."""
         column = self.column_scales[place].unsqueeze(2)
         tables = self.listed.tables[place]
         row_bytes = numbers * column.shape[0] * column.element_size()
@@ -95,7 +95,7 @@ class TupleCoupling(ListedCoupling):
             yield Piece(rows, table, row, column, sums, tilt)
 
     def marginals(self) -> Tensor:
-        """All marginals, one after the other: (b, N), in float64."""
+        """Return all marginals, concatenated: (b, N), in float64."""
         listed = self.listed
         out = torch.zeros_like(listed.base)
         for place, block in enumerate(listed.blocks):
@@ -106,24 +106,24 @@ class TupleCoupling(ListedCoupling):
         return self._summed(out)
 
     def _summed(self, own: Tensor) -> Tensor:
-        """The sum over the rows of all blocks, of that over the own ones."""
+        """Sum over the rows of all blocks, from the sum over the own ones."""
         return self.listed.tables[0].summed(own)
 
     def _totals(self, place: int) -> Tensor:
-        """Total of every row (b, s), in float64."""
+        """Return the total of every row (b, s), in float64."""
         if self.tilt is None:
             return (self.row_scales[place] * self.row_sums[place]).to(self.listed.base.dtype)
         found = self.listed.tables[place].joined([piece.times() for piece in self._pieces(place)])
         return found.squeeze(2).to(self.listed.base.dtype)
 
     def sample_weights(self) -> Tensor:
-        """Total of the rows of every sample, over all blocks: (b, s)."""
+        """Return the total of the rows of every sample, over all blocks: (b, s)."""
         return torch.stack(
             [self._totals(place)[:, block.num_exact :] for place, block in enumerate(self.listed.blocks)]
         ).sum(0)
 
     def changed(self, log_change: Tensor, row_factors: Sequence[Tensor] | None) -> TupleCoupling:
-        """The derivative of the coupling in a direction of log scalings, and of weights of rows."""
+        """Return the derivative of the coupling in a direction of log scalings, and of weights of rows."""
         listed, dtype = self.listed, self.row_scales[0].dtype
         rows, columns = [], []
         for place, block in enumerate(listed.blocks):
@@ -139,7 +139,7 @@ class TupleCoupling(ListedCoupling):
         return self.pairs([(l, m)])[l, m]
 
     def pairs(self, edges: Sequence[tuple[int, int]]) -> dict[tuple[int, int], Tensor]:
-        """Joint marginals (b, n_l, n_m) of the given pairs of views."""
+        """Return the pair marginals (b, n_l, n_m) of the given pairs of views."""
         listed, sizes = self.listed, self.listed.sizes
         b, device = listed.base.shape[0], listed.base.device
         out = {(l, m): torch.zeros(b, sizes[l] * sizes[m], dtype=listed.base.dtype, device=device) for l, m in edges}
@@ -165,7 +165,7 @@ class TupleCoupling(ListedCoupling):
         return self._pull(points, None)
 
     def weighted_pull(self, points: Tensor, weight: Callable[[Tensor], Tensor]) -> Tensor:
-        """As `pull`, every tuple times w(|mean|²) of its points."""
+        """Return `pull` with every tuple multiplied by w(|mean|²) of its points."""
         return self._pull(points, weight)
 
     def _pull(self, points: Tensor, weight: Callable[[Tensor], Tensor] | None) -> Tensor:
@@ -173,7 +173,7 @@ class TupleCoupling(ListedCoupling):
         out = torch.zeros_like(points)
         for place, block in enumerate(listed.blocks):
             own, there = listed.part(points, block.l), listed.part(out, block.l)
-            # At a time there are six vectors of features per row, and with weights three factors per entry.
+            # Six vectors of features per row exist at a time, and with weights three factors per entry.
             numbers = 6 * points.shape[-1] + (0 if weight is None else 3 * own.shape[1])
             for piece in self._pieces(place, numbers=numbers):
                 columns = block.columns[:, piece.rows]
@@ -205,7 +205,7 @@ class TupleCoupling(ListedCoupling):
         return self._summed(out)
 
     def draw(self, count: int, draws: Draws) -> Tensor:
-        """Tuples (b, count, k) of the coupling, an equal share from each block."""
+        """Draw tuples (b, count, k) from the coupling, equally many from each block."""
         out = []
         for place, block in enumerate(self.listed.blocks):
             num_blocks = len(self.listed.blocks)
@@ -223,7 +223,7 @@ class TupleCoupling(ListedCoupling):
         return torch.cat(out, 1)
 
     def rows(self) -> list[tuple[slice, Tensor]]:
-        """The full tensor, as one slab."""
+        """Return the full tensor, as one slab."""
         listed, sizes = self.listed, self.listed.sizes
         b = listed.base.shape[0]
         out = torch.zeros(b, math.prod(sizes), dtype=listed.base.dtype, device=listed.base.device)

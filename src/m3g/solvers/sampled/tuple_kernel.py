@@ -1,18 +1,18 @@
-"""The kernel of a k-view problem known on a weighted list of tuples.
+"""Kernel of a k-view problem represented by a weighted list of tuples.
 
-A row of the list leaves one view open: it fixes the other k - 1 entries and stands for all n_l tuples that complete it,
-at their exact cost. A block holds rows with the same view open. Where it is no longer than a sampled list would be, the
-list is full: one block with every row there is. A sampled list has k blocks, one per view, with two kinds of rows:
+A row of the list leaves one view open: it fixes the other k - 1 entries and represents all n_l tuples that complete it,
+at their exact cost. A block contains rows with the same open view. If it is no longer than a sampled list would be, the
+list is full: one block with all rows. A sampled list has k blocks, one per view, with three kinds of rows:
 
-- the matched rows (j, …, j): with every view left open in turn they list the true tuples and all tuples that differ
-  from a true one in a single view, each exactly once;
-- sampled rows, weighted by 1 / (expected number of times the row is drawn), without the tuples listed above. Every
-  other tuple can be reached from k rows, one per block, so each block counts 1/k;
-- rows of anchors, tuples of a coupling that has the right marginals, where the true matching has not: they are drawn
-  once for certain, which the expected numbers above count.
+- matched rows (j, …, j): with every view left open in turn they contain the true tuples and all tuples that differ from
+  a true one in a single view, each exactly once;
+- sampled rows, weighted by 1 / (expected number of draws of the row), without the tuples listed above. Every other
+  tuple can be reached from k rows, one per block, so each block has weight 1/k;
+- rows of anchors, tuples of a coupling with the required marginals, if the true matching does not have them: they are
+  included once for certain, which the expected numbers above account for.
 
-It is an unbiased estimate of the whole kernel, non-negative, exact where nearly solved batches have their mass, and
-there always is a coupling on it that has the right marginals.
+The list is an unbiased, non-negative estimate of the whole kernel, exact where nearly solved batches have their mass,
+and always supports a coupling with the required marginals.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from m3g.solvers.sampled.log_kernel import LogKernel, pick
 from m3g.solvers.sampled.recomputed_rows import Rows, rows_at_once
 from m3g.solvers.sampled.tuple_coupling import TupleCoupling
 
-# Tuples per point below which points may have nothing but the true tuples around them.
+# Tuples per point below which points may have only the true tuples around them.
 TUPLES_PER_POINT = 4
 
 
 @dataclass(frozen=True)
 class Block:
-    """Rows with view l open: first the matched ones, then other rows that are not sampled, then the samples."""
+    """Rows with view l open: first the matched ones, then other exact rows, then the samples."""
 
     l: int
     tuples: Tensor  # (b, s, k); entry l is not used
@@ -48,7 +48,7 @@ class Block:
 
 @dataclass(frozen=True)
 class TupleList(Listed):
-    """Rows in blocks, with the sums a solver needs; made by `full_list` or `sampled_list`."""
+    """Rows in blocks, with the sums required by the solver; built by `full_list` or `sampled_list`."""
 
     log_kernel: LogKernel
     blocks: list[Block]
@@ -71,7 +71,7 @@ class TupleList(Listed):
     def based(self, log_scaling: Tensor) -> TupleList:
         b, device = log_scaling.shape[0], log_scaling.device
         item_bytes = b * self.log_kernel.itemsize
-        # The features of one block are there while it is made.
+        # The features of one block exist while it is built.
         numbers = sum(block.tuples.shape[1] * self.sizes[block.l] for block in self.blocks)
         total_bytes = item_bytes * (numbers + self.blocks[0].tuples.shape[1] * self.log_kernel.features)
         tables = []
@@ -84,7 +84,7 @@ class TupleList(Listed):
         return replace(self, base=log_scaling, tables=tables)
 
     def part(self, vector: Tensor, l: int) -> Tensor:
-        """The entries of view l in (b, N, …)."""
+        """Return the entries of view l in (b, N, …)."""
         start = sum(self.sizes[:l])
         return vector[:, start : start + self.sizes[l]]
 
@@ -133,7 +133,7 @@ def _block(log_kernel: LogKernel, l: int, tuples: Tensor, num_matched: int, num_
 
 
 def full_list(log_kernel: LogKernel) -> TupleList:
-    """All tuples, with the view of most points open."""
+    """Return all tuples, with the largest view open."""
     sizes, b, device = log_kernel.sizes, log_kernel.shift.shape[0], log_kernel.shift.device
     l = max(range(len(sizes)), key=lambda m: sizes[m])
     points = [torch.arange(1 if m == l else n, device=device) for m, n in enumerate(sizes)]
@@ -143,7 +143,7 @@ def full_list(log_kernel: LogKernel) -> TupleList:
 
 
 def sampled_list(log_kernel: LogKernel, samples: Tensor, log_counts: Tensor, anchors: Tensor) -> TupleList:
-    """Matched rows, anchors and samples, for three views or more.
+    """Return a list of matched rows, anchors and samples, for three or more views.
 
     Args:
         samples: tuples (b, s, k), each used once in every block.
@@ -168,16 +168,16 @@ def sampled_list(log_kernel: LogKernel, samples: Tensor, log_counts: Tensor, anc
 
 
 def _times_among(tuples: Tensor, count: int, l: int) -> Tensor:
-    """How often the entries of each tuple (b, s, k) but l are those of one of the first `count`: (b, s)."""
+    """Return how often the entries of each tuple (b, s, k) except l equal those of one of the first `count`: (b, s)."""
     keys = tuple_keys(tuples, without=l)
     known = keys[:, :count].sort(1).values
     return torch.searchsorted(known, keys, right=True) - torch.searchsorted(known, keys)
 
 
 def tuple_keys(tuples: Tensor, *, without: int | None = None) -> Tensor:
-    """A number for every tuple (b, s, k), or for its entries but one: (b, s).
+    """Return a hash of every tuple (b, s, k), or of its entries except one: (b, s).
 
-    Sums of odd multiples modulo 2^64: different entries have the same sum with a probability next to nothing.
+    Sums of odd multiples modulo 2^64: collisions have negligible probability.
     """
     factors = torch.tensor([0x9E3779B97F4A7C15 * (2 * m + 1) ** 7 % 2**62 | 1 for m in range(tuples.shape[2])])
     if without is not None:
@@ -186,10 +186,10 @@ def tuple_keys(tuples: Tensor, *, without: int | None = None) -> Tensor:
 
 
 def block_table(log_kernel: LogKernel, block: Block, base: Tensor, rows: slice, *, once: bool) -> tuple[Tensor, ...]:
-    """Some rows of a block at log scalings `base` (b, n_l) of the open view.
+    """Return some rows of a block at log scalings `base` (b, n_l) of the open view.
 
-    With `once`, tuples that are in other rows too are left out, or take a share. Returns the conditional distribution
-    (b, s, n_l), and the log of what the rows were divided by (b, s).
+    With `once`, tuples that are also in other rows are excluded or divided. Returns the conditional distribution
+    (b, s, n_l), and the log of the divisors of the rows (b, s).
     """
     table = log_kernel.conditional(block.l, block.tuples[:, rows])
     table += base.to(table.dtype).unsqueeze(1)
@@ -203,7 +203,7 @@ def block_table(log_kernel: LogKernel, block: Block, base: Tensor, rows: slice, 
 
 
 def _leave_out(table: Tensor, block: Block, rows: slice) -> None:
-    """Each tuple once: true tuples are in every block, neighbours of true tuples are not the samples' part."""
+    """Return weights that count each tuple once: true tuples are in every block, their neighbours in no sample."""
     k, size = block.tuples.shape[2], table.shape[2]
     last = min(rows.stop, block.num_matched, size)
     if rows.start < last:
@@ -211,7 +211,7 @@ def _leave_out(table: Tensor, block: Block, rows: slice) -> None:
     first = max(block.num_matched, rows.start)
     fixed = block.tuples[:, first : rows.stop][..., [m for m in range(k) if m != block.l]]
     sampled = table[:, first - rows.start :]
-    # In a neighbour of a true tuple all entries but one are equal; its majority is among any two of the fixed.
+    # In a neighbour of a true tuple all entries except one are equal; their value is among any two of the fixed ones.
     for candidate in (fixed[..., 0], fixed[..., 1]):
         agree = (fixed == candidate.unsqueeze(-1)).sum(-1)
         sampled.masked_fill_((agree == k - 1).unsqueeze(-1), 0.0)
