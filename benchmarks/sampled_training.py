@@ -43,7 +43,7 @@ class StepClock(Callback):
 
 def trained(solver: str, *, n: int, epochs: int, seed: int, max_steps: int | None = None) -> dict[str, Any]:
     """One run on all six views, n points a batch: losses, seconds of a step, and accuracies on the test split."""
-    config = Config(views_per_step=6, seed=seed)
+    config = Config(views_per_step=6, encoder="mlp", seed=seed)
     config.data_options = {"batch_size": n}
     config.loss_options = {"solver": solver}
     config.loop.epochs, config.loop.max_steps = epochs, max_steps

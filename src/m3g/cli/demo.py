@@ -43,7 +43,7 @@ def probes_on_fewer(missing: Mapping[str, Any], name: str) -> dict[str, float]:
 
 def arguments(parser: Any, name: str) -> None:
     parser.add_argument("--out", type=str, default=None, help="folder of the runs; by default the next demo-N")
-    parser.add_argument("--epochs", type=int, default=None, help="passes over the data; by default that of m3g train")
+    parser.add_argument("--epochs", type=int, default=None, help="passes over the data; 20 by default")
 
 
 def run(args: Any, name: str) -> int:
@@ -67,8 +67,8 @@ def _compare(out: Path, epochs: int | None) -> int:
     rows, pictures = [], []
     for loss in METHODS:
         config = settings(loss)
-        if epochs is not None:
-            config.loop.epochs = epochs
+        config.encoder, config.loop.patience = "mlp", 0  # the losses are compared from a random start
+        config.loop.epochs = 20 if epochs is None else epochs
         print(f"training with {loss}", flush=True)
         train(config, out / loss, data=data)
         report, drawn = evaluate_run(out / loss, data=data)

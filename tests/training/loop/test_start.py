@@ -71,3 +71,17 @@ def test_a_loaded_run_gives_the_embeddings_of_the_network(config, tmp_path):
     with torch.no_grad():
         found, wanted = m3g.load(run.path)(raw), run.net.eval()(views)
     assert torch.allclose(found, wanted, atol=1e-4)
+
+
+def test_mcca_warns_about_a_batch_that_is_too_small(config):
+    config.loss, config.heads.embedding_size = "mcca", 64
+    with pytest.warns(UserWarning, match=r"got 64 points and 64 dimensions.*--data_options.batch_size 256"):
+        build_module(config, build_data(config))
+
+
+def test_missing_entries_and_their_treatment_are_logged(config):
+    assert fit._missing_entries(config, build_data(config)) == ""
+    config.data_options["absent"] = 0.4
+    assert fit._missing_entries(config, build_data(config)).endswith("are missing: the loss omits them")
+    config.loss = "m3g"
+    assert "takes their place, and --loss m3g-pairs omits them" in fit._missing_entries(config, build_data(config))

@@ -29,6 +29,9 @@ from m3g.training.settings.check import check
 from m3g.training.settings.config import Config
 from m3g.training.settings.views import described, kinds, num_epochs, settled
 
+FEW_MISSING = 0.01  # share of the training entries below which nothing is logged
+MANY_MISSING = 0.3  # above which the losses of pairs find more partners (docs/missing_views.md)
+
 
 def train(
     config: Config,
@@ -250,6 +253,7 @@ def _headline(config: Config, data: ViewsData, module: MultiViewModule) -> str:
     line += "".join(f"\nnote: {note}" for note in data.notes)
     if module.started_at:
         line += f"\n{module.started_at}"
+    line += _missing_entries(config, data)
     if module.views_per_step is not None:
         line += f"\neach step compares {module.subsets_per_step} subsets of {module.views_per_step} views"
     if config.optim.warmup_epochs >= (config.loop.epochs or 1) > 1:
@@ -257,6 +261,18 @@ def _headline(config: Config, data: ViewsData, module: MultiViewModule) -> str:
             f"\nthe learning rate rises to the end: the warm-up of {config.optim.warmup_epochs:g} epochs fills the run"
         )
     return line
+
+
+def _missing_entries(config: Config, data: ViewsData) -> str:
+    """Return a line about the treatment of missing training entries, with a suggestion if there are many."""
+    mask = getattr(data.datasets["train"], "mask", None)
+    share = 0.0 if mask is None else float((~mask).double().mean())
+    if share < FEW_MISSING:
+        return ""
+    replaced = config.loss in ("m3g", "kl")
+    treatment = "the unit mean of the views that a row has takes their place" if replaced else "the loss omits them"
+    advice = ", and --loss m3g-pairs omits them, which finds more partners" if replaced and share > MANY_MISSING else ""
+    return f"\n{100 * share:.0f} % of the training entries are missing: {treatment}{advice}"
 
 
 def _discard(made: list[Path]) -> None:
