@@ -102,11 +102,11 @@ def browser(tmp_path):
         assert os.environ.get("CI") != "true", "CI must have a browser: install Debian's package chromium"
         pytest.skip("no Chromium found: the page was not tried in a browser")
 
-    def open_page(text, script):
+    def open_page(text, script, *flags):
         # The page's own policy allows inline scripts and nothing from outside.
         path = tmp_path / "page.html"
         path.write_text(text.replace("</body>", f"<script>{script}</script></body>"), encoding="utf-8")
-        command = [BROWSER, *FLAGS, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", path.as_uri()]
+        command = [BROWSER, *FLAGS, *flags, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", path.as_uri()]
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
 
     return open_page
@@ -150,6 +150,21 @@ def said(dom):
     tags = re.search(r'data-said="([^"]*)"', dom)
     assert tags, dom[-2000:]
     return json.loads(tags[1].replace("&quot;", '"').replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&"))
+
+
+NARROW = """
+const cells = [...document.querySelectorAll(".numbers td")].map((cell) => cell.getBoundingClientRect());
+const width = document.documentElement.clientWidth;
+document.documentElement.dataset.said = JSON.stringify(
+  {width, cells: cells.length, cut: cells.filter((box) => box.right > width || box.width < 40).length});
+"""
+
+
+def test_no_column_is_cut_on_a_telephone(browser):
+    found = said(browser(page([facts()]), NARROW, "--window-size=390,900"))
+    assert found["width"] < 640
+    assert found["cells"] > 0
+    assert found["cut"] == 0
 
 
 def test_in_a_browser_the_map_answers_and_labels_stay_text(browser):

@@ -180,3 +180,9 @@ def test_json_that_is_no_table(tmp_path, content):
     (tmp_path / "t.json").write_text(content)
     with pytest.raises(ValueError, match="must be a table that can be read"):
         Objects(tmp_path / "t.json")
+
+
+def test_infinity_is_a_word(tmp_path):
+    content = "".join(f"{'infinity' if i == 7 else f'a sign {i}'},{i * i}\n" for i in range(20))
+    (tmp_path / "t.csv").write_text(f"name,x\n{content}")
+    assert Objects(tmp_path / "t.csv").view_names == ["name", "table"]

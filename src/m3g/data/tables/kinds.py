@@ -157,6 +157,8 @@ def kind_of_cell(cell: Any) -> str:
 
 def as_number(cell: str) -> float | None:
     """Return the number in a cell; None if there is none."""
+    if cell.isalpha() and len(cell) > 3:  # programs write inf and nan; infinity is a word
+        return None
     try:
         return float(cell)
     except ValueError:
