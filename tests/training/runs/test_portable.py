@@ -95,7 +95,7 @@ def test_every_kind_of_view(tmp_path, monkeypatch):
     assert main(["train", *QUICK, *words, "--data_options.batch_size", "20", "--out", "run"]) == 0
     content = portable.export("run", "out")
     kinds = {view["kind"] for view in content["views"]}
-    assert {"image", "audio", "text", "vector", "table"} <= kinds
+    assert {"image", "audio", "tfidf", "vector", "table"} <= kinds
     assert max(view["difference"] for view in content["views"]) < 1e-4
     assert content["test_rows"]
 

@@ -30,7 +30,7 @@ from m3g.training.settings.config import Config
 from m3g.training.settings.views import described, kinds, num_epochs, settled
 
 FEW_MISSING = 0.01  # share of the training entries below which nothing is logged
-MANY_MISSING = 0.3  # above which the losses of pairs find more partners (docs/missing_views.md)
+MANY_MISSING = 0.3  # above which m3g-pairs often finds more partners (docs/missing_views.md)
 
 
 def train(
@@ -271,7 +271,8 @@ def _missing_entries(config: Config, data: ViewsData) -> str:
         return ""
     replaced = config.loss in ("m3g", "kl")
     treatment = "the unit mean of the views that a row has takes their place" if replaced else "the loss omits them"
-    advice = ", and --loss m3g-pairs omits them, which finds more partners" if replaced and share > MANY_MISSING else ""
+    many = replaced and share > MANY_MISSING
+    advice = ", and --loss m3g-pairs omits them, which often finds more partners" if many else ""
     return f"\n{100 * share:.0f} % of the training entries are missing: {treatment}{advice}"
 
 
