@@ -24,15 +24,19 @@ JOINT = ["csd", "product", "0.5*cv + 0.5*product", "cv[:0.5] + product[0.5:]", "
 def test_agrees_with_the_dense_solver_within_its_own_error(cost, k, n, noise, epsilon, dtype):
     views = noisy_views(k, n, noise, dtype=dtype)
     exact, true_gradient, _ = gap_and_gradient(views.double(), epsilon, m3g.Dense(), 1e-6, cost=as_cost(cost))
-    solver = m3g.Sampled(seed=1, form="tuples")
-    gap, gradient, solution = gap_and_gradient(views, epsilon, solver, cost=as_cost(cost))
-    assert solution.converged
-    assert gap.dtype == gradient.dtype == dtype
-    assert abs(float(gap - exact)) < 3 * float(solution.standard_error)
-    assert float(solution.standard_error) < 0.01 * float(exact)
-    off = float((gradient.double() - true_gradient).norm() / true_gradient.norm())
-    assert off < 2 * float(solution.relative_gradient_error)
-    assert float(solution.relative_gradient_error) < 0.1
+    ratios = []
+    for seed in range(4):
+        solver = m3g.Sampled(seed=seed, form="tuples")
+        gap, gradient, solution = gap_and_gradient(views, epsilon, solver, cost=as_cost(cost))
+        assert solution.converged
+        assert gap.dtype == gradient.dtype == dtype
+        assert abs(float(gap - exact)) < 3 * float(solution.standard_error)
+        assert float(solution.standard_error) < 0.01 * float(exact)
+        assert float(solution.relative_gradient_error) < 0.1
+        off = float((gradient.double() - true_gradient).norm() / true_gradient.norm())
+        ratios.append(off / float(solution.relative_gradient_error))
+    # The error of the gradient is estimated from one draw, so it holds in the root mean square.
+    assert sum(ratio**2 for ratio in ratios) / len(ratios) < 2**2
 
 
 @pytest.mark.parametrize("cost", ["csd", "product", "0.5*cv + 0.5*product"])
