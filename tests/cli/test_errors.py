@@ -76,7 +76,7 @@ CASES = [
     (["--loss", "mmcr", "--teacher.enabled", "true"], "student–teacher form"),
     (["--loss", "byol-ave"], "works without a teacher"),
     (["--loop.epochs", "0"], "loop.epochs must be"),
-    (["--loop.epochs", "many"], "loop.epochs must be a whole number, got 'many'"),
+    (["--loop.epochs", "many"], "loop.epochs must be a whole number or null, got 'many'"),
     (["--heads.hidden", "wide"], "heads.hidden must be a whole number or null, got 'wide'"),
     (["--loop.epoch", "3"], r"loop must have only the names accelerator, .*, got epoch: did you mean epochs\?$"),
     (["--loop.precision", "3-bit"], "precision"),
@@ -232,7 +232,7 @@ def run(here, capsys):
     [
         ("config.yaml", "width: 8", "width: 9", "encoder_options.width was 8 and is 9"),
         ("config.yaml", "seed: 0", "seed: many", "config.yaml: seed must be a whole number, got 'many'"),
-        ("config.yaml", "encoder: mlp", "encoder: antigravity.Encoder", "pass trust=True"),
+        ("config.yaml", "encoder: residual", "encoder: antigravity.Encoder", "pass trust=True"),
         ("config.yaml", "seed: 0", "seed: !!python/object/apply:os.getcwd []", "could not determine a constructor"),
     ],
 )
@@ -248,7 +248,7 @@ def test_a_run_that_was_tampered_with_is_not_resumed(run, capsys, file, old, new
     [
         ('"view_shapes": [', '"view_shapes": 3, "old": [', "damaged or foreign"),
         ('"encoder": {', '"encoder": 4, "old": {', "damaged or foreign"),
-        ('"kind": "mlp"', '"class_path": "antigravity.Encoder"', "pass trust=True"),
+        ('"kind": "residual"', '"class_path": "antigravity.Encoder"', "pass trust=True"),
         ('"format"', "format", "damaged or foreign"),
     ],
 )

@@ -141,7 +141,7 @@ def test_settings_in_a_file_have_types(tmp_path):
         ("heads: {hidden: 1.5}", "hidden must be a whole number or null, got 1.5"),
         ("shared: 3", "shared must be true or false or null, got 3"),
         ("loss: [m3g]", "loss must be a word"),
-        ("loop: {epochs: true}", "epochs must be a whole number, got True"),
+        ("loop: {epochs: true}", "epochs must be a whole number or null, got True"),
         ("loss_options: 3", "loss_options must be a mapping of names to values, got 3"),
     ):
         path.write_text(text)
