@@ -20,7 +20,7 @@ def small(**changes):
         "heads": {"embedding_size": 8, "hidden": 16},
         "loss": "infonce-pwe",
         "view_dropout": 0.3,
-        "loop": {"epochs": 1, "evaluate_every": 0, "checkpoint_every": 1, "accelerator": "cpu"},
+        "loop": {"epochs": 1, "evaluate_every": 0, "checkpoint_every": 1, "patience": 0, "accelerator": "cpu"},
     }
     for name, value in changes.items():
         content[name] = {**content.get(name, {}), **value} if isinstance(value, dict) else value
