@@ -88,7 +88,9 @@ def fresh_check(
 def log_mass(log_kernel: LogKernel, tuples: Tensor, log_scaling: Tensor) -> Tensor:
     """log Σ exp(⊕h + L) over the distinct tuples (b, s, k), at log scalings h (b, N): (b, 1)."""
     open_view = min(range(len(log_kernel.sizes)), key=lambda l: log_kernel.sizes[l])
-    row_bytes = tuples.shape[0] * log_kernel.itemsize * log_kernel.sizes[open_view]
+    # A row of the conditional, and two vectors of features while those of the other views are combined.
+    numbers = log_kernel.sizes[open_view] + 2 * log_kernel.features
+    row_bytes = tuples.shape[0] * log_kernel.itemsize * numbers
     step = chunk_rows(tuples.shape[1], row_bytes, tuples.device)
     logs = torch.cat(
         [

@@ -50,8 +50,10 @@ EPSILON_RATIO = 4.0
 # Beyond this number of stages, tuples with mass may be unreachable for the chains, and no sample would reveal it. One
 # less for a cost with local maxima.
 MOST_STAGES = 2
-# Minimum number of chains of the check; otherwise one sample per so many of the list.
-FEWEST_CHAINS = 256
+# Minimum number of chains of the check, and that for a cost with local maxima, some of which 64 chains missed;
+# otherwise one sample per so many of the list.
+FEWEST_CHAINS = 64
+FEWEST_CHAINS_OF_MAXIMA = 256
 # Steps beyond tol if nothing is sampled.
 MOST_FURTHER = 4
 # Additional rounds if the check disagrees with the error.
@@ -204,7 +206,8 @@ class Rounds:
 
     def _checked(self, found: Found, rank: int) -> Found:
         assert found.build is not None
-        count = max(FEWEST_CHAINS, rank // (DRAWS_EACH * FRESH_PART))
+        fewest = FEWEST_CHAINS_OF_MAXIMA if self.log_kernel.has_maxima else FEWEST_CHAINS
+        count = max(fewest, rank // (DRAWS_EACH * FRESH_PART))
         check = fresh_check(
             found.build,
             found.listed,
