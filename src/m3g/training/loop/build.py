@@ -99,11 +99,10 @@ def build_module(
         seed=config.seed,
     )
     module.started_at = started_at
-    _warn_about_small_batches(config, loss, data)
     return module
 
 
-def _warn_about_small_batches(config: Config, loss: losses.ViewLoss, data: data_sets.ViewsData) -> None:
+def warn_about_small_batches(config: Config, loss: losses.ViewLoss, data: data_sets.ViewsData) -> None:
     """Warn where the canonical correlations of a batch are perfect by chance."""
     n, d = data.batch_size * (processes(config) if loss.gather else 1), config.heads.embedding_size
     if isinstance(loss, losses.MCCA) and n < 2 * d:

@@ -15,7 +15,7 @@ from lightning.pytorch import Callback, Trainer
 from m3g.data import ViewsData
 from m3g.training.loop import checkpoint, logs
 from m3g.training.loop.best import KeepBest, keep_best
-from m3g.training.loop.build import build_data, build_module
+from m3g.training.loop.build import build_data, build_module, warn_about_small_batches
 from m3g.training.loop.loggers import Loggers
 from m3g.training.loop.module import MultiViewModule
 from m3g.training.loop.nonfinite import NonFiniteLoss
@@ -132,6 +132,7 @@ def _fit(
     # refuses a batch larger than the data before anything is written
     config = replace(config, loop=replace(config.loop, epochs=num_epochs(config, data)))
     module = build_module(config, data, trust=trust, start=kept is None)
+    warn_about_small_batches(config, module.loss, data)
     rows = data.num_rows("train")
     if kept is not None:
         if not accept_changes:
