@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
+from collections.abc import Sequence
+
+import torch
 
 from m3g.data import ViewsData
+from m3g.data.storage.rows import IN_MEMORY
 from m3g.evaluation.linear_cca import MOST_ROWS, LinearCCA
 from m3g.nets import Linear, MultiViewNet
 
 ROWS_BESIDE_FILES = 2000  # if other views are images, sounds or text, which are read too
+MOST_NUMBERS = 12_000_000
+MOST_NUMBERS_OF_FILES = 4_000_000  # if the views are too large for memory
 
 
 def fitted_views(net: MultiViewNet) -> list[int]:
@@ -18,25 +25,48 @@ def fitted_views(net: MultiViewNet) -> list[int]:
     return found if len(found) > 1 else []
 
 
+def num_fitted_rows(data: ViewsData, views: Sequence[int]) -> int:
+    """Return the number of training rows on which linear CCA of some views is fitted.
+
+    At most 10 000 rows (2000 if other views are read with them) and 12 million numbers, so that memory is bounded; 4
+    million if the training rows exceed 128 MiB, which the data keeps in files.
+    """
+    columns = sum(math.prod(data.view_shapes[l]) for l in views)
+    in_files = 4 * columns * data.num_rows("train") > IN_MEMORY
+    most = (MOST_NUMBERS_OF_FILES if in_files else MOST_NUMBERS) // columns
+    return max(2, min(most, MOST_ROWS if len(views) == data.k else ROWS_BESIDE_FILES))
+
+
+def fit_linear_cca(data: ViewsData, views: Sequence[int], *, size: int) -> LinearCCA:
+    """Fit linear CCA of some views on `num_fitted_rows` training rows, evenly spaced."""
+    rows: list[list[torch.Tensor]] = [[] for _ in views]
+    masks = []
+    for batch in data.loader("train", most=num_fitted_rows(data, views)):
+        for part, l in zip(rows, views):
+            part.append(batch["views"][l])
+        if batch["mask"] is not None:
+            masks.append(batch["mask"][list(views)])
+    scaling = data.scaling or [None] * data.k
+    return LinearCCA(
+        [torch.cat(part) for part in rows],
+        torch.cat(masks, dim=1) if masks else None,
+        size=size,
+        divisors=[None if part is None else part[1] for part in (scaling[l] for l in views)],
+    )
+
+
 def start_at_linear_cca(net: MultiViewNet, data: ViewsData) -> str:
     """Set the linear maps of the network to linear CCA of the training rows; return a line for the log.
 
-    The result is part of the weights, so a resumed run reads it from the checkpoint.
+    They are fitted on `num_fitted_rows` rows. The result is part of the weights, so a resumed run reads it from the
+    checkpoint.
     """
     chosen = fitted_views(net)
     if not chosen:
         return ""
-    most = MOST_ROWS if len(chosen) == data.k else ROWS_BESIDE_FILES
-    views, mask, _ = data.arrays("train", most=most)
-    divisors = [None if part is None else part[1] for part in data.scaling or [None] * data.k]
     encoders = [net.encoders[l] for l in chosen]
     try:
-        found = LinearCCA(
-            [views[l] for l in chosen],
-            None if mask is None else mask[chosen],
-            size=int(encoders[0].out_features),  # type: ignore[arg-type]
-            divisors=[divisors[l] for l in chosen],
-        )
+        found = fit_linear_cca(data, chosen, size=int(encoders[0].out_features))  # type: ignore[arg-type]
     except ValueError as error:
         return f"linear encoders start at random, because linear CCA cannot be fitted: {error}"
     for encoder, mean, directions in zip(encoders, found.means, found.maps):

@@ -21,6 +21,7 @@ from m3g.nets import MultiViewNet
 from m3g.training.loop.build import build_data, build_loss
 from m3g.training.loop.logs import Table
 from m3g.training.loop.processes import is_first
+from m3g.training.loop.start import fit_linear_cca
 from m3g.training.runs.embed import embed, embed_batches
 from m3g.training.runs.export import load
 from m3g.training.runs.files import write_json, write_text
@@ -159,18 +160,25 @@ def raw_features(data: ViewsData) -> tuple[Embedded, Embedded] | None:
 
 
 def linear_cca(data: ViewsData, *, size: int) -> tuple[Embedded, Embedded] | None:
-    """Training and test rows as linear CCA of the training rows maps them; None where views are not numeric."""
+    """Return training and test rows mapped by linear CCA of at most `num_fitted_rows`; None if not all are numeric."""
     if set(kinds(data)) - {"vector", "table", "tfidf"}:
         return None
-    parts = [data.arrays(split, most=most) for split, most in MEASURED.items()]
-    views, mask, _ = parts[0]
-    divisors = [None if part is None else part[1] for part in data.scaling or [None] * data.k]
     try:
-        found = LinearCCA(views, mask, size=size, divisors=divisors)
+        found = fit_linear_cca(data, range(data.k), size=size)
     except ValueError:  # too few rows have two views
         return None
-    seen, unseen = (Embedded(torch.stack(found(part)), labels=labels, mask=here) for part, here, labels in parts)
+    seen, unseen = (_mapped(found, data.loader(split, most=most)) for split, most in MEASURED.items())
     return seen, unseen
+
+
+def _mapped(found: LinearCCA, batches: Iterable[Any]) -> Embedded:
+    """Map rows batch by batch, so that the inputs are not in memory at once."""
+    points, masks, labels = zip(*((torch.stack(found(b["views"])), b["mask"], b["label"]) for b in batches))
+    return Embedded(
+        torch.cat(points, dim=1),
+        labels=None if labels[0] is None else torch.cat(labels),
+        mask=None if masks[0] is None else torch.cat(masks, dim=1),
+    )
 
 
 def held_out_accuracy(net: MultiViewNet, train: Iterable[Any], test: Iterable[Any]) -> tuple[float, float]:
