@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import m3g
-from m3g.training.loop import build, fit
+from m3g.training.loop import build, fit, start
 from m3g.training.loop.build import build_data, build_module
 from m3g.training.loop.start import fitted_views
 from m3g.training.settings.config import Config
@@ -73,10 +73,28 @@ def test_a_loaded_run_gives_the_embeddings_of_the_network(config, tmp_path):
     assert torch.allclose(found, wanted, atol=1e-4)
 
 
-def test_mcca_warns_about_a_batch_that_is_too_small(config):
+def test_mcca_warns_about_a_batch_that_is_too_small(config, tmp_path):
     config.loss, config.heads.embedding_size = "mcca", 64
+    build_module(config, build_data(config))  # without a warning, as in an experiment
     with pytest.warns(UserWarning, match=r"got 64 points and 64 dimensions.*--data_options.batch_size 256"):
-        build_module(config, build_data(config))
+        fit.train(config, tmp_path / "run")
+
+
+def test_linear_cca_is_fitted_on_a_bounded_number_of_numbers(config, monkeypatch):
+    data = build_data(config)
+    rows = data.num_rows("train")
+    assert len(fitted_rows(data, monkeypatch)) == rows
+    monkeypatch.setattr(start, "MOST_NUMBERS", 230 * 50)
+    assert len(fitted_rows(data, monkeypatch)) == 50
+    monkeypatch.setattr(start, "MOST_NUMBERS_OF_FILES", 230 * 20)
+    monkeypatch.setattr(start, "IN_MEMORY", 4 * 230 * rows - 1)
+    assert len(fitted_rows(data, monkeypatch)) == 20
+
+
+def fitted_rows(data, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(start, "LinearCCA", lambda views, mask, **options: views[0])
+        return start.fit_linear_cca(data, [0, 1], size=6)
 
 
 def test_missing_entries_and_their_treatment_are_logged(config):
