@@ -36,6 +36,7 @@ def test_rtol_beyond_the_budget_warns():
 @pytest.mark.parametrize(
     ("rank", "epsilon", "reason"),
     [
+        (16, 0.02, "biased by more than"),
         (16, 0.0025, "an independent sample disagrees about its mass"),
         (256, 0.02, "biased by more than"),
         (256, 0.05, "biased by more than"),
