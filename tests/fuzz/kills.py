@@ -12,10 +12,11 @@ import numpy as np
 from fuzz.commands import m3g_command, warm_up
 from fuzz.outcome import Outcome, Tried
 
+LAST = ["--loop.patience", "0"]  # the last network is compared; with patience it may be the start
 SETTINGS = {
-    "infonce, teacher": ["--loss", "infonce-pwe", "--teacher.enabled", "true", "--heads.predictor", "true"],
+    "infonce, teacher": ["--loss", "infonce-pwe", "--teacher.enabled", "true", "--heads.predictor", "true", *LAST],
     "m3g": ["--loss", "m3g", "--views_per_step", "3"],
-    "vicreg, accumulate": ["--loss", "vicreg", "--loop.accumulate", "2"],
+    "vicreg, accumulate": ["--loss", "vicreg", "--loop.accumulate", "2", *LAST],
 }
 SMALL = [
     *("--data_options.batch_size", "200", "--data_options.views", "[fourier, zernike, morphology]"),
