@@ -164,8 +164,8 @@ class ImageFolders(ImageData):
 
     Layouts: `root/train/<class>/*.jpg` with `root/val` (and `root/test`; without it `val` is used for both);
     `root/<class>/*.jpg`, split by the seed; or `root/*.jpg` without classes. The augmentations depend only on the seed,
-    the epoch and the position in the epoch's order, so a resumed run uses the same images (several processes share the
-    order, and each draws the augmentations of its own images).
+    the epoch and the position in the epoch's order, so a resumed run uses the same images. Several processes share the
+    order; each process augments only the images assigned to it.
 
     Args:
         root: the folder.

@@ -77,7 +77,7 @@ class KernelCoupling(Coupling):
 
 
 class OwnCoupling(Coupling):
-    """The slab of a `KernelCoupling` on this process, as a coupling of its own rows of view 0 with the others."""
+    """Rows of view 0 of a `KernelCoupling` that belong to this process, coupled with all points of the other views."""
 
     def __init__(self, full: KernelCoupling):
         own = full.kernel.own
