@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from m3g.evaluation import LinearCCA, mean_reciprocal_rank
+from m3g.evaluation import LinearCCA, linear_cca, mean_reciprocal_rank
 from m3g.evaluation.retrieval import retrieval
 
 
@@ -66,3 +66,26 @@ def test_reciprocal_ranks_leave_missing_points_out():
     assert mean_reciprocal_rank(views) < 1
     assert mean_reciprocal_rank(views, torch.tensor([[1, 1, 1, 1], [0, 1, 1, 1]]).bool()) == 1
     assert math.isnan(mean_reciprocal_rank(views, torch.tensor([[1, 1, 0, 0], [0, 0, 1, 1]]).bool()))
+
+
+def test_coordinates_of_a_wide_view_keep_its_inner_products():
+    random = torch.Generator().manual_seed(0)
+    view = torch.randn(12, 40, generator=random)
+    view[3] = 0.0  # a missing row
+    reduced = linear_cca._coordinates(view)
+    assert reduced.shape == (12, 12)
+    torch.testing.assert_close(reduced @ reduced.T, view @ view.T, atol=1e-4, rtol=1e-5)
+    assert linear_cca._coordinates(view.T).shape == (40, 12)
+
+
+def test_settings_for_wide_views_are_those_of_all_columns(monkeypatch):
+    random = torch.Generator().manual_seed(1)
+    shared = torch.randn(60, 5, generator=random)
+    views = [shared @ torch.randn(5, 90, generator=random) + torch.randn(60, 90, generator=random) for _ in range(3)]
+    reduced = LinearCCA(views, size=5)
+    monkeypatch.setattr(linear_cca, "_coordinates", lambda view: view)
+    whole = LinearCCA(views, size=5)
+    assert (reduced.standardized, reduced.ridge) == (whole.standardized, whole.ridge)
+    assert reduced.reciprocal_rank == pytest.approx(whole.reciprocal_rank, abs=1e-3)
+    for ours, theirs in zip(reduced.maps, whole.maps):
+        torch.testing.assert_close(ours, theirs)

@@ -105,6 +105,18 @@ def _deviations(view: Tensor, here: Tensor) -> Tensor:
     return torch.where(found > 0, found, 1.0)
 
 
+def _coordinates(view: Tensor) -> Tensor:
+    """Return the rows of a view with d > n columns in an orthonormal basis of their span, (n, n); others unchanged.
+
+    Inner products of rows, and so the held-out ranks, are the same, and the memory does not depend on d.
+    """
+    if view.shape[1] <= view.shape[0]:
+        return view
+    double = view.double()
+    values, vectors = torch.linalg.eigh(double @ double.T)
+    return (vectors * values.clamp(min=0).sqrt()).to(view.dtype)
+
+
 def _bases(views: Sequence[Tensor], mask: Tensor) -> list[Basis]:
     rank = max(1, TOTAL_RANK // len(views))
     return [principal_basis(view, rank=rank, rows=int(here.sum())) for view, here in zip(views, mask)]
@@ -130,7 +142,7 @@ def _scores(views: list[Tensor], mask: Tensor, scales: dict[bool, list[Tensor]],
     parts = order.chunk(5)[: 5 if n <= FEW_ROWS else 1]
     found: dict[Choice, list[float]] = {}
     for standardized, scale in scales.items():
-        divided = [view / part for view, part in zip(views, scale)]
+        divided = [_coordinates(view / part) for view, part in zip(views, scale)]
         for held_out in parts:
             fitted = torch.ones(n, dtype=torch.bool)
             fitted[held_out] = False

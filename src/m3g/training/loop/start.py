@@ -47,8 +47,10 @@ def fit_linear_cca(data: ViewsData, views: Sequence[int], *, size: int) -> Linea
         if batch["mask"] is not None:
             masks.append(batch["mask"][list(views)])
     scaling = data.scaling or [None] * data.k
+    together = [torch.cat(part) for part in rows]
+    rows.clear()  # half of the memory
     return LinearCCA(
-        [torch.cat(part) for part in rows],
+        together,
         torch.cat(masks, dim=1) if masks else None,
         size=size,
         divisors=[None if part is None else part[1] for part in (scaling[l] for l in views)],

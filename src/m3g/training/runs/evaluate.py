@@ -167,15 +167,25 @@ def linear_cca(data: ViewsData, *, size: int) -> tuple[Embedded, Embedded] | Non
         found = fit_linear_cca(data, range(data.k), size=size)
     except ValueError:  # too few rows have two views
         return None
-    seen, unseen = (_mapped(found, data.loader(split, most=most)) for split, most in MEASURED.items())
+    seen, unseen = (_mapped(found, data, split, most) for split, most in MEASURED.items())
     return seen, unseen
 
 
-def _mapped(found: LinearCCA, batches: Iterable[Any]) -> Embedded:
-    """Map rows batch by batch, so that the inputs are not in memory at once."""
-    points, masks, labels = zip(*((torch.stack(found(b["views"])), b["mask"], b["label"]) for b in batches))
+def _mapped(found: LinearCCA, data: ViewsData, split: Split, most: int) -> Embedded:
+    """Map rows batch by batch, so that the inputs are not in memory at once.
+
+    The points are written to one tensor: small ones between the batches would keep the allocator from reusing space.
+    """
+    points = torch.empty(data.k, min(most, data.num_rows(split)), found.size)
+    masks, labels, start = [], [], 0
+    for batch in data.loader(split, most=most):
+        n = len(batch["views"][0])
+        torch.stack(found(batch["views"]), out=points[:, start : start + n])
+        start += n
+        masks.append(batch["mask"])
+        labels.append(batch["label"])
     return Embedded(
-        torch.cat(points, dim=1),
+        points,
         labels=None if labels[0] is None else torch.cat(labels),
         mask=None if masks[0] is None else torch.cat(masks, dim=1),
     )
