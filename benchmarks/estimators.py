@@ -1,6 +1,6 @@
 """Estimators of k views from three libraries on the same sets: `python -m benchmarks.estimators`.
 
-Needs `pip install cca-zoo polyview`, which no extra installs. On each of five random splits a method is trained on 60 %
+Needs cca-zoo and polyview (extra `test`). On each of five random splits a method is trained on 60 %
 of the rows, with the one setting of its grid that has the best recall at 1 on a third of them; the numbers are of the
 other 40 %. All methods learn as many features as the narrowest view has, at most ten, because cca-zoo allows no more.
 Writes benchmarks/results/estimators.md.
