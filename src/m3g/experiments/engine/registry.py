@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # the command line lists the names without importing torch
 MODULES = {
     "imagenet": ("images.imagenet", "accuracy against the number of augmentations (Table 1)"),
     "domainnet": ("domainnet.runs", "unseen domains (Table 2, Figures 3 and A1)"),
+    "emoji": ("emoji", "unseen vendors of 1594 emoji: the question of Table 2 with many classes"),
     "eeg": ("eeg.runs", "a few labels on signals of six channels (Table 3)"),
     "epsilon": ("images.epsilon", "accuracy against epsilon (Figure 4)"),
     "cost": ("images.cost", "circular variance against circular standard deviation (Table 4)"),
