@@ -18,21 +18,21 @@ from m3g._values import one_of
 
 
 class Entry(NamedTuple):
-    """A class by its name: `module:Class` or the class itself, what it does, what it costs in n, k and d."""
+    """A class by its name: `module:Class` or the class itself, its purpose, and its complexity in n, k and d."""
 
     where: str | Callable[..., Any]
     summary: str = ""
     cost: str = ""
 
     def load(self) -> Any:
-        """The class."""
+        """Return the class."""
         if not isinstance(self.where, str):
             return self.where
         module, _, name = self.where.partition(":")
         return getattr(importlib.import_module(module), name)
 
     def options(self) -> list[str]:
-        """The names of the constructor's arguments.
+        """Return the names of the constructor's arguments.
 
         Example:
             >>> LOSSES["mmcr"].options(), ENCODERS["mlp"].options()
@@ -40,12 +40,12 @@ class Entry(NamedTuple):
         """
         if not isinstance(self.where, str):
             return list(inspect.signature(self.where).parameters)
-        made = _member(self.where, "__init__")
-        assert isinstance(made, ast.FunctionDef), self.where
-        return [argument.arg for argument in (*made.args.args[1:], *made.args.kwonlyargs)]
+        constructor = _member(self.where, "__init__")
+        assert isinstance(constructor, ast.FunctionDef), self.where
+        return [argument.arg for argument in (*constructor.args.args[1:], *constructor.args.kwonlyargs)]
 
     def headline(self) -> str:
-        """The first line of the class's documentation."""
+        """Return the first line of the class's docstring."""
         assert isinstance(self.where, str)
         return (ast.get_docstring(_definition(self.where)) or "").partition("\n")[0]
 
@@ -142,23 +142,23 @@ READERS = {  # of the kinds of views in a table
     "table": Entry("m3g.data.tables.table_reader:TableReader"),
 }
 
-OF_A_VIEW = ("share", "frozen", "learning_rate")  # what one view may have beside its encoder's options
+OF_A_VIEW = ("share", "frozen", "learning_rate")  # training options of one view, besides those of its encoder
 
 
 @cache
 def reading_options() -> tuple[str, ...]:
-    """What may be set for one view about how it is read: its kind, its columns, and the options of the readers.
+    """Return the options that determine how a view is read: its kind, its columns, and the options of the readers.
 
     Example:
         >>> reading_options()
         ('kind', 'columns', 'size', 'rate', 'seconds', 'length', 'components')
     """
-    found = [_member(str(reader.where), "options") for reader in READERS.values()]
-    return tuple(dict.fromkeys(["kind", "columns", *(word for part in found for word in ast.literal_eval(part))]))
+    options = [_member(str(reader.where), "options") for reader in READERS.values()]
+    return tuple(dict.fromkeys(["kind", "columns", *(name for part in options for name in ast.literal_eval(part))]))
 
 
 def find(what: str, name: object, entries: dict[str, Entry]) -> Entry:
-    """The entry of that name; another name is a `ValueError` about `what`."""
+    """Return the entry of that name; raise a `ValueError` about `what` if there is none."""
     return entries[one_of(what, name, entries)]
 
 
@@ -173,15 +173,16 @@ def _definition(where: str) -> ast.ClassDef:
     return next(part for part in _tree(module).body if isinstance(part, ast.ClassDef) and part.name == name)
 
 
-def _member(where: str, name: str) -> Any:
-    """A method or the value of an attribute in the body of a class, or of the first class that it inherits from."""
+def _member(where: str, name: str) -> ast.AST:
+    """Return a method, or the value of an attribute, from the body of a class or of its first base class."""
     module, definition = where.partition(":")[0], _definition(where)
     for part in definition.body:
         if isinstance(part, ast.FunctionDef) and part.name == name:
             return part
-        target = part.targets[0] if isinstance(part, ast.Assign) else getattr(part, "target", None)
-        if isinstance(target, ast.Name) and target.id == name:
-            return part.value  # type: ignore[attr-defined]
+        if isinstance(part, (ast.Assign, ast.AnnAssign)) and part.value is not None:
+            target = part.targets[0] if isinstance(part, ast.Assign) else part.target
+            if isinstance(target, ast.Name) and target.id == name:
+                return part.value
     base = definition.bases[0]
     assert isinstance(base, ast.Name), where
     for part in _tree(module).body:

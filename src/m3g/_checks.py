@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -177,7 +176,7 @@ def masked_and_scaled(
 
 
 def _lengths(points: Tensor) -> Tensor:
-    """|x| (..., 1), from squares in float64 if those in float32 would overflow or underflow."""
+    """Return the norms |x| (..., 1), in float64 if the squares would overflow or underflow in float32."""
     norms: Tensor = torch.linalg.vector_norm(points, dim=-1, keepdim=True)
     if points.dtype == torch.float64 or points.device.type == "mps":
         return norms
@@ -241,7 +240,7 @@ def finite_tensor(name: str, tensor: Tensor) -> None:
 
 
 def in_range_of(dtype: torch.dtype, epsilon: float, name: str = "epsilon") -> float:
-    """epsilon, if numbers of about its size have full precision in this type; 0 has."""
+    """Return epsilon if it is 0 or numbers of its magnitude have full precision in this type; otherwise raise."""
     limits = torch.finfo(dtype)
     least, most = limits.tiny / limits.eps, limits.max * limits.eps
     if epsilon != 0 and not least <= epsilon <= most:
@@ -252,7 +251,7 @@ def in_range_of(dtype: torch.dtype, epsilon: float, name: str = "epsilon") -> fl
     return epsilon
 
 
-def view_index(name: str, index: Any, k: int) -> int:
+def view_index(name: str, index: int, k: int) -> int:
     if not isinstance(index, int) or not -k <= index < k:
         raise ValueError(f"{name} must be the number of a view, from 0 to {k - 1}, got {index!r}.")
     return index % k

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
+
+# Options by name, as in a settings file. Their types are those of the arguments of the class or function that they
+# configure; `typed` validates them at run time.
+Options: TypeAlias = Mapping[str, Any]
+Annotation: TypeAlias = object  # `int`, `int | None`, `Literal["a", "b"]`, ...
 
 
-def typed(function: Callable[..., object], options: Mapping[str, object], *, prefix: str = "") -> None:
+def typed(function: Callable[..., object], options: Options, *, prefix: str = "") -> None:
     """Reject options whose types do not match the annotations of a function or class (of its constructor).
 
     Example:
@@ -23,7 +28,7 @@ def typed(function: Callable[..., object], options: Mapping[str, object], *, pre
             raise ValueError(f"{prefix}{name} must be {in_words(hints[name])}, got {value!r}.")
 
 
-_WORDS: dict[Any, str] = {
+_WORDS: dict[Annotation, str] = {
     int: "a whole number",
     float: "a number",
     str: "a word",
@@ -34,7 +39,7 @@ _WORDS: dict[Any, str] = {
 }
 
 
-def fits(value: object, hint: Any) -> bool:
+def fits(value: object, hint: Annotation) -> bool:
     """Return whether a plain value matches an annotation."""
     origin, inner = get_origin(hint), get_args(hint)
     if hint is Any:
@@ -47,12 +52,14 @@ def fits(value: object, hint: Any) -> bool:
         return isinstance(value, (list, tuple)) and len(value) == len(inner) and all(map(fits, value, inner))
     if origin is Sequence:
         return isinstance(value, (list, tuple)) and all(fits(part, inner[0]) for part in value)
-    if hint in (int, float):
-        return isinstance(value, (int, hint)) and not isinstance(value, bool)
-    return isinstance(value, origin or hint)
+    kind = origin or hint
+    assert isinstance(kind, type), hint
+    if kind in (int, float):
+        return isinstance(value, (int, kind)) and not isinstance(value, bool)
+    return isinstance(value, kind)
 
 
-def in_words(hint: Any) -> str:
+def in_words(hint: Annotation) -> str:
     """Describe an annotation in words, without the names of Python types."""
     origin, inner = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):

@@ -10,7 +10,7 @@ import difflib
 import importlib
 import math
 from collections.abc import Iterable
-from typing import Any
+from types import ModuleType
 
 # Names of settings in other programs, with their names here.
 SYNONYMS = {
@@ -102,9 +102,9 @@ def meant(got: object, known: Iterable[str]) -> str:
     names = list(known)
     ends = {name.lstrip("-").rpartition(".")[2]: name for name in reversed(names)}
     word = str(got).lstrip("-").rpartition(".")[2].replace("-", "_")
-    found = [ends[other] for other in (word, SYNONYMS.get(word)) if other in ends]
-    found += difflib.get_close_matches(str(got), names, n=1, cutoff=0.7)
-    return f": did you mean {found[0]}?" if found else "."
+    similar = [ends[other] for other in (word, SYNONYMS.get(word)) if other in ends]
+    similar += difflib.get_close_matches(str(got), names, n=1, cutoff=0.7)
+    return f": did you mean {similar[0]}?" if similar else "."
 
 
 def fits(what: str, num_bytes: float, limit: float, instead: str) -> None:
@@ -120,7 +120,7 @@ def printable(name: str, words: Iterable[str]) -> None:
         raise ValueError(f"{name} must be printable, got {wrong!r}.")
 
 
-def extra(module: str, name: str) -> Any:
+def extra(module: str, name: str) -> ModuleType:
     """Import a module of an optional extra; the error gives the command that installs it."""
     try:
         return importlib.import_module(module)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
+from argparse import Namespace
 from pathlib import Path
-from typing import Any
 
 from m3g._csv import print_csv
+from m3g.cli.parser import Parser
 from m3g.cli.tables import write_csv
 
 USAGE = {"audit": "RUN [options]"}
@@ -23,14 +24,14 @@ and the cosines with that row and with its own. mismatch.csv of the run contains
 TITLES = ("row", "view", "reliability", "likely row", "cosine", "cosine to own row")
 
 
-def arguments(parser: Any, name: str) -> None:
+def arguments(parser: Parser, name: str) -> None:
     parser.add_argument("run", type=str, help="folder of a run trained with --mismatch true")
     parser.add_argument("--count", type=int | None, default=None, help="number of entries; default: the unreliable")
     parser.add_argument("--out", type=str, default=None, help=".csv file to write instead of printing a table")
     parser.add_run_options()
 
 
-def run(args: Any, name: str) -> int:
+def run(args: Namespace, name: str) -> int:
     from m3g.training.mismatch.audit import audit, nothing_found
 
     hint = nothing_found(args.run) if args.count is None else ""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from pathlib import Path
-from typing import Any
 
 from m3g import _values as checks
+from m3g.cli.parser import Parser
 
 USAGE = {"bench": "overhead|memory [options]"}
 DESCRIPTION = {
@@ -16,7 +17,7 @@ DESCRIPTION = {
 }
 
 
-def arguments(parser: Any, name: str) -> None:
+def arguments(parser: Parser, name: str) -> None:
     parser.add_argument("what", type=str, help="overhead or memory")
     parser.add_argument("--n", type=int, default=64, help="points per view in the loss (overhead)")
     parser.add_argument("--d", type=int, default=256, help="features of the embeddings in the loss (overhead)")
@@ -28,7 +29,7 @@ def arguments(parser: Any, name: str) -> None:
     parser.add_argument("--out", type=str, default="bench", help="output folder")
 
 
-def run(args: Any, name: str) -> int:
+def run(args: Namespace, name: str) -> int:
     checks.one_of("bench", args.what, ("overhead", "memory"))
     for option in ("n", "d", "images", "repeats"):
         checks.positive_int(f"--{option}", getattr(args, option))
@@ -44,7 +45,7 @@ def run(args: Any, name: str) -> int:
     return _overhead(args, out) if args.what == "overhead" else _memory(args, out)
 
 
-def _overhead(args: Any, out: Path) -> int:
+def _overhead(args: Namespace, out: Path) -> int:
     import torch
 
     from m3g.cli.listing import print_table
@@ -79,7 +80,7 @@ def _overhead(args: Any, out: Path) -> int:
     return 0
 
 
-def _memory(args: Any, out: Path) -> int:
+def _memory(args: Namespace, out: Path) -> int:
     from m3g.cli.listing import print_table
     from m3g.experiments.overhead import memory
     from m3g.training.runs.files import write_json

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import statistics
+from argparse import Namespace
 from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
+
+from m3g.cli.parser import Parser
 
 DESCRIPTION = {
     "demo": """Train M3G with its defaults and pairwise InfoNCE on the six-view digits, and compare both with the raw
@@ -41,12 +44,12 @@ def probes_on_fewer(missing: Mapping[str, Any], name: str) -> dict[str, float]:
     return {"linear_mean": curve[name][0], "one_view": alone, "most_absent": curve[name][-1]}
 
 
-def arguments(parser: Any, name: str) -> None:
+def arguments(parser: Parser, name: str) -> None:
     parser.add_argument("--out", type=str, default=None, help="folder of the runs; by default the next demo-N")
     parser.add_argument("--epochs", type=int, default=None, help="passes over the data; 20 by default")
 
 
-def run(args: Any, name: str) -> int:
+def run(args: Namespace, name: str) -> int:
     from m3g.training.runs.folder import reserved
 
     if args.out is not None and Path(args.out).exists():
@@ -82,7 +85,7 @@ def _compare(out: Path, epochs: int | None) -> int:
         print(line)
     print("training on sums of two digits", flush=True)
     sums = demo(out / "digit_sum", **({} if epochs is None else {"steps": 10 * epochs}))
-    print_table(["sum of two digits, %", "found"], [(loss, f"{100 * share:.1f}") for loss, share in sums.items()])
+    print_table(["sum of two digits, %", "found"], [(loss, f"{100 * recall:.1f}") for loss, recall in sums.items()])
     for line in SUM_NOTES:
         print(line)
     for picture in pictures:

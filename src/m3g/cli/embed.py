@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from pathlib import Path
-from typing import Any
 
+from m3g.cli.parser import Parser
 from m3g.cli.tables import check_out
 
 USAGE = {"embed": "RUN --out FILE.npz [options]"}
@@ -23,7 +24,7 @@ for missing views), mean over the present views, mask, index and views."""
 }
 
 
-def arguments(parser: Any, name: str) -> None:
+def arguments(parser: Parser, name: str) -> None:
     parser.add_argument("run", type=str, help="the folder of a finished run")
     parser.add_argument("--out", type=str, required=True, help="output .npz file; must not exist")
     parser.add_argument("--split", type=str, default=None, help="train, val, test or all (default)")
@@ -34,7 +35,7 @@ def arguments(parser: Any, name: str) -> None:
     parser.add_run_options()
 
 
-def run(args: Any, name: str) -> int:
+def run(args: Namespace, name: str) -> int:
     import numpy as np
 
     from m3g.data.tables import omics
@@ -50,17 +51,17 @@ def run(args: Any, name: str) -> int:
     if new and args.split is not None:
         raise ValueError("--split must not be combined with --table or --views, which define new objects.")
     if new:
-        found = embed_new(args.run, table=args.table, views=args.views, trust=args.trust)
+        embedded = embed_new(args.run, table=args.table, views=args.views, trust=args.trust)
     else:
-        found = embed_run(args.run, args.split or "all", trust=args.trust)
+        embedded = embed_run(args.run, args.split or "all", trust=args.trust)
     arrays = {
-        "embeddings": found.embeddings, "mean": found.mean, "mask": found.mask, "index": found.index,
-        "split": found.split, "views": found.view_names, "labels": found.labels,
+        "embeddings": embedded.embeddings, "mean": embedded.mean, "mask": embedded.mask, "index": embedded.index,
+        "split": embedded.split, "views": embedded.view_names, "labels": embedded.labels,
     }  # fmt: skip
-    content: dict[str, Any] = {name: np.asarray(array) for name, array in arrays.items() if array is not None}
+    content = {name: np.asarray(array) for name, array in arrays.items() if array is not None}
     if suffix == ".npz":
         with atomic(out) as file:
-            np.savez(file, **content)
+            np.savez(file, **content)  # type: ignore[arg-type]  # NumPy 2 declares `allow_pickle: bool`
     else:
         table = args.table or located(args.run.open(), args.run).data_options.get("table")
         if table is None or Path(table).suffix != suffix:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from argparse import Namespace
+
+from m3g.cli.parser import Parser
 
 USAGE = {"evaluate": "RUN [options]"}
 DESCRIPTION = {
@@ -16,7 +18,7 @@ Rewrites results.json and the plots in the run folder."""
 }
 
 
-def arguments(parser: Any, name: str) -> None:
+def arguments(parser: Parser, name: str) -> None:
     parser.add_argument("run", type=str, help="the folder of a finished run")
     parser.add_argument(
         "--paper_probe",
@@ -33,7 +35,7 @@ def arguments(parser: Any, name: str) -> None:
     parser.add_run_options()
 
 
-def run(args: Any, name: str) -> int:
+def run(args: Namespace, name: str) -> int:
     from m3g.training.runs.evaluate import evaluate_run, show
 
     report, pictures = evaluate_run(args.run, trust=args.trust, paper_probe=args.paper_probe, few_shot=args.few_shot)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from argparse import Namespace
+
+from m3g.cli.parser import Parser
 
 USAGE = {"export": "RUN --out DIR [options]"}
 DESCRIPTION = {
@@ -17,7 +19,7 @@ and returns embeddings. Files are written only if they agree with PyTorch on tes
 }
 
 
-def arguments(parser: Any, name: str) -> None:
+def arguments(parser: Parser, name: str) -> None:
     parser.add_argument("run", type=str, help="the folder of a finished run, or NAME/MODEL on the hub")
     parser.add_argument("--out", type=str, required=True, help="output folder; must not exist")
     parser.add_argument("--format", type=str, default="onnx", help="onnx or torch")
@@ -27,7 +29,7 @@ def arguments(parser: Any, name: str) -> None:
     )
 
 
-def run(args: Any, name: str) -> int:
+def run(args: Namespace, name: str) -> int:
     from m3g.training.runs.portable import export
 
     content = export(args.run, args.out, format=args.format, precision=args.precision, trust=args.trust)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from pathlib import Path
-from typing import Any
 
 from m3g import _values as checks
+from m3g.cli.parser import Parser
 
 USAGE = {"flow": "[options]"}
 DESCRIPTION = {
@@ -21,7 +22,7 @@ Writes flow.png, flow.svg, flow.gif and, if ffmpeg is installed, flow.mp4."""
 }
 
 
-def arguments(parser: Any, name: str) -> None:
+def arguments(parser: Parser, name: str) -> None:
     parser.add_argument("--n", type=int, default=5, help="objects")
     parser.add_argument("--k", type=int, default=3, help="views")
     parser.add_argument("--space", type=str, default="plane", help="plane or sphere")
@@ -47,7 +48,7 @@ def arguments(parser: Any, name: str) -> None:
     )
 
 
-def run(args: Any, name: str) -> int:
+def run(args: Namespace, name: str) -> int:
     from m3g.cli.listing import print_table
     from m3g.flow import descend as flow
     from m3g.flow import pictures as flow_pictures
@@ -73,12 +74,11 @@ def run(args: Any, name: str) -> int:
     flows = {loss: flow.descend(points, loss, setting) for loss in args.loss}
     out = make_numbered(Path("runs"), "flow") if args.out is None else Path(args.out)
     out.mkdir(parents=True, exist_ok=args.out is None)
-    rows: list[Any] = []
-    for loss, moments in flows.items():
-        rows += [
-            (loss, m.step, f"{m.loss:.4f}", f"{m.gap:.4f}", f"{100 * m.matched:.0f} %")
-            for m in moments[:: max(1, args.steps // 6)]
-        ]
+    rows = [
+        (loss, m.step, f"{m.loss:.4f}", f"{m.gap:.4f}", f"{100 * m.matched:.0f} %")
+        for loss, moments in flows.items()
+        for m in moments[:: max(1, args.steps // 6)]
+    ]
     print_table(["loss", "step", "value", "gap", "matched"], rows)
     for loss, moments in flows.items():
         first = flow.arrived(moments)
@@ -86,18 +86,9 @@ def run(args: Any, name: str) -> int:
             print(f"{loss}: the best polymatching is not the true one after {args.steps} steps: increase --steps")
         else:
             print(f"{loss}: the best polymatching is the true one from step {first} on")
-    figure = flow_pictures.triptych(flows, _three(flows))
-    made = [flow_pictures.save_still(figure, out / f"flow.{kind}") for kind in ("png", "svg")]
-    made += flow_pictures.animate(flows, flow.evenly(list(flows.values()), args.frames), out)
-    for path in made:
+    figure = flow_pictures.triptych(flows, flow.start_middle_end(list(flows.values())))
+    paths = [flow_pictures.save_still(figure, out / f"flow.{kind}") for kind in ("png", "svg")]
+    paths += flow_pictures.animate(flows, flow.evenly(list(flows.values()), args.frames), out)
+    for path in paths:
         print(f"picture   {path}")
     return 0
-
-
-def _three(flows: Any) -> list[int]:
-    """Return the indices of the start, the end, and the frame at half of the total displacement."""
-    from m3g.flow.descend import evenly
-
-    last = len(next(iter(flows.values()))) - 1
-    way = evenly(list(flows.values()), 2 * last + 1)
-    return [0, way[len(way) // 2] if len(way) > 2 else last // 2, last]

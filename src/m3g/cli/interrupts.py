@@ -12,7 +12,6 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from typing import Any
 
 INTERRUPTED = 130
 STARTED_BY = "M3G_STARTED_BY"  # process id of the command that started this process
@@ -36,7 +35,7 @@ def ending_at_once() -> Iterator[None]:
     A `KeyboardInterrupt` during imports may surface as another error, or as several lines about ignored exceptions.
     """
 
-    def end(*_: Any) -> None:
+    def end(*_: object) -> None:
         if not started_by_command():
             with contextlib.suppress(OSError):
                 os.write(2, b"m3g: error: interrupted\n")

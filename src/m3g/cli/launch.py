@@ -13,12 +13,15 @@ import time
 import uuid
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from m3g.cli.interrupts import STARTED_BY, children_without_interrupts, ending_at_once, started_by_command
 
+if TYPE_CHECKING:
+    from torch.distributed import TCPStore
+
 USER_ERROR = 2
-LAST_WORDS = "M3G_LAST_WORDS"  # file for the final messages of the processes of a run
+MESSAGES = "M3G_MESSAGES"  # file for the final messages of the processes of a run
 
 
 def run_in_processes(count: int, arguments: list[str]) -> int:
@@ -43,7 +46,7 @@ def run_in_processes(count: int, arguments: list[str]) -> int:
     )
     with tempfile.TemporaryDirectory() as folder:
         messages = Path(folder) / "messages"
-        os.environ.update({STARTED_BY: str(os.getpid()), LAST_WORDS: str(messages)})
+        os.environ.update({STARTED_BY: str(os.getpid()), MESSAGES: str(messages)})
         try:
             with children_without_interrupts():
                 elastic_launch(group, sys.executable)("-m", "m3g", *arguments)
@@ -57,13 +60,13 @@ def run_in_processes(count: int, arguments: list[str]) -> int:
                 "the system ran out of it, and continue with m3g train --resume."
             ) from error
         except SignalException as error:
-            usual = "m3g: error: interrupted\n"
-            lines = [line for line in _lines(messages) if line.startswith(usual.strip())]
-            print(*[*lines, usual][:1], sep="", end="", file=sys.stderr, flush=True)
+            default = "m3g: error: interrupted\n"
+            lines = [line for line in _lines(messages) if line.startswith(default.strip())]
+            print(*[*lines, default][:1], sep="", end="", file=sys.stderr, flush=True)
             return 128 + error.sigval
         finally:
             logging.disable(logging.NOTSET)
-            del os.environ[STARTED_BY], os.environ[LAST_WORDS]
+            del os.environ[STARTED_BY], os.environ[MESSAGES]
     return 0
 
 
@@ -76,7 +79,7 @@ def print_last(line: str) -> None:
     if not started_by_command():
         print(line, file=sys.stderr, flush=True)
         return
-    with contextlib.suppress(OSError), open(os.environ[LAST_WORDS], "a", encoding="utf-8") as file:
+    with contextlib.suppress(OSError), open(os.environ[MESSAGES], "a", encoding="utf-8") as file:
         file.write(line + "\n")
 
 
@@ -89,7 +92,7 @@ def check_process_count(count: int) -> None:
         raise ValueError(f"loop.devices must be at most {max(gpus, cores)} on this machine, got {count}: use fewer.")
 
 
-def agent_store(seconds: float) -> Any:
+def agent_store(seconds: float) -> TCPStore | None:
     """Return the store that torchrun provides for its processes, or None."""
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         return None

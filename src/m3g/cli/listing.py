@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Sequence
-from typing import Any
+from argparse import Namespace
+from collections.abc import Callable, Sequence
 
 from m3g._catalogue import DATA, ENCODERS, LOSSES, find
+from m3g.cli.parser import Parser
 
 DESCRIPTION = {
     "losses": "List the losses that m3g train --loss accepts; with a name, its options.",
@@ -22,11 +23,11 @@ SHARED = {
 USAGE = {"losses": "[NAME]", "data": "[NAME]", "encoders": "[NAME]"}
 
 
-def arguments(parser: Any, name: str) -> None:
+def arguments(parser: Parser, name: str) -> None:
     parser.add_argument("name", type=str, nargs="?", help="show the options of this name")
 
 
-def run(args: Any, name: str) -> int:
+def run(args: Namespace, name: str) -> int:
     {"losses": _losses, "data": _data, "encoders": _encoders}[name](args.name)
     return 0
 
@@ -64,7 +65,7 @@ def _encoders(name: str | None) -> None:
         print(f"\nFor one view: --view.NAME.encoder {name} --view.NAME.OPTION VALUE.")
 
 
-def _print_options(what: str, name: str, kind: Any, *, only: Sequence[str] | None = None) -> None:
+def _print_options(what: str, name: str, kind: Callable[..., object], *, only: Sequence[str] | None = None) -> None:
     print(_about(kind))
     print(f"\n--{what} {name} accepts --{what}_options.NAME VALUE, where NAME is one of:")
     meanings = _meanings(kind)
@@ -77,18 +78,18 @@ def _print_options(what: str, name: str, kind: Any, *, only: Sequence[str] | Non
     print_table(["option", "default", "meaning"], rows)
 
 
-def _about(kind: type) -> str:
+def _about(kind: Callable[..., object]) -> str:
     """Return the docstring of a class without arguments, example and citations."""
     text = (inspect.getdoc(kind) or "").partition("\nExample:")[0]
     return re.sub(r"\s*:cite:`\w+`", "", re.sub(r"\nArgs:\n((    .*)?\n?)*", "\n", text)).strip()
 
 
-def _meanings(kind: type) -> dict[str, str]:
+def _meanings(kind: Callable[..., object]) -> dict[str, str]:
     """Return the description of each option from the class, the functions of its module, or its base classes."""
     from docstring_parser.google import parse
 
-    found: dict[str, str] = {}
-    for parent in kind.__mro__:
+    meanings: dict[str, str] = {}
+    for parent in kind.__mro__ if isinstance(kind, type) else [kind]:
         module = inspect.getmodule(parent)
         functions = [f for _, f in inspect.getmembers(module, inspect.isfunction) if inspect.getmodule(f) is module]
         for source in (parent, *functions) if parent.__module__.startswith("m3g.") else ():
@@ -96,11 +97,11 @@ def _meanings(kind: type) -> dict[str, str]:
                 meaning = " ".join((parameter.description or "").split())
                 for name in parameter.arg_name.split(","):
                     if not meaning.startswith(("as in ", "as for ")):  # described elsewhere
-                        found.setdefault(name.strip(), meaning)
-    return {**SHARED, **found}
+                        meanings.setdefault(name.strip(), meaning)
+    return {**SHARED, **meanings}
 
 
-def print_table(head: list[str], rows: list[Any]) -> None:
+def print_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     from rich.console import Console
     from rich.table import Table
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from pathlib import Path
-from typing import Any
 
+from m3g.cli.parser import Parser
 from m3g.cli.tables import check_out, show_table, write_csv
 
 SHOWN = 20
@@ -29,7 +30,7 @@ rows. An empty cell means that the tuple has no row of this file."""
 }
 
 
-def arguments(parser: Any, name: str) -> None:
+def arguments(parser: Parser, name: str) -> None:
     parser.add_argument("files", type=str, nargs="+", help="k >= 2 files (.npy .npz .csv .parquet), one per view")
     parser.add_argument("--out", type=str, default=None, help=".csv file for the table; must not exist")
     parser.add_argument(
@@ -55,7 +56,7 @@ def arguments(parser: Any, name: str) -> None:
     )
 
 
-def run(args: Any, name: str) -> int:
+def run(args: Namespace, name: str) -> int:
     from m3g.data.storage.readers import read_array
     from m3g.matching import match
     from m3g.polymatching import NO_ROW

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import yaml
 
-from m3g._options import fits, in_words
+from m3g._options import Annotation, fits, in_words
 from m3g._values import meant
 from m3g.training.settings.plain_yaml import plain_yaml
 
@@ -70,7 +70,7 @@ class Parser(argparse.ArgumentParser):
         raise ValueError(re.sub(r"^argument (\S+): must", r"\1 must", message))
 
 
-def _value(word: str, hint: Any) -> Any:
+def _value(word: str, hint: Annotation) -> object:
     try:
         value = plain_yaml(word)
     except (yaml.YAMLError, ValueError):

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+from argparse import Namespace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
+
+from m3g.cli.parser import Parser
 
 USAGE = {"prepare": "READER FOLDER --out DIR [options]"}
 DESCRIPTION = {
@@ -20,7 +23,7 @@ Finished recordings are kept: repeat the command after an interruption."""
 }
 
 
-def arguments(parser: Any, name: str) -> None:
+def arguments(parser: Parser, name: str) -> None:
     parser.add_argument(
         "reader", type=Literal["physionet2018", "sleep-edf", "fonts"], help="format of the recordings, or fonts"
     )
@@ -33,7 +36,7 @@ def arguments(parser: Any, name: str) -> None:
     parser.add_argument("--split_seed", type=int, default=0, help="seed of the split of subjects")
 
 
-def run(args: Any, name: str) -> None:
+def run(args: Namespace, name: str) -> None:
     logging.basicConfig(format="%(message)s", level=logging.INFO)
     if args.reader == "fonts":
         _fonts(args)
@@ -41,7 +44,7 @@ def run(args: Any, name: str) -> None:
         _recordings(args)
 
 
-def _fonts(args: Any) -> None:
+def _fonts(args: Namespace) -> None:
     import io
 
     import numpy as np
@@ -49,17 +52,17 @@ def _fonts(args: Any) -> None:
     from m3g.data.images.fonts import render_fonts
     from m3g.training.runs.files import atomic
 
-    arrays: dict[str, Any] = render_fonts(args.folder, skip=args.skip)
+    arrays = render_fonts(args.folder, skip=args.skip)
     args.out.mkdir(parents=True, exist_ok=True)
     buffer = io.BytesIO()
-    np.savez_compressed(buffer, **arrays)
+    np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]  # NumPy 2 declares `allow_pickle: bool`
     with atomic(args.out / "fonts.npz") as file:
         file.write(buffer.getbuffer())
     counts = ", ".join(f"{style} {len(faces)}" for style, faces in arrays.items() if style != "chars")
     print(f"faces by style: {counts}\nimages    {args.out / 'fonts.npz'}")
 
 
-def _recordings(args: Any) -> None:
+def _recordings(args: Namespace) -> None:
     from m3g.data.signals import prepare_recordings
 
     prepared = prepare_recordings(

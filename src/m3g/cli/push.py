@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from argparse import Namespace
+
+from m3g.cli.parser import Parser
 
 USAGE = {"push": "RUN REPOSITORY [options]"}
 DESCRIPTION = {
@@ -15,14 +17,14 @@ with @REVISION for a branch, tag or commit. HF_TOKEN, HF_HUB_OFFLINE and HF_ENDP
 }
 
 
-def arguments(parser: Any, name: str) -> None:
+def arguments(parser: Parser, name: str) -> None:
     parser.add_argument("run", type=str, help="the folder of a finished run")
     parser.add_argument("repository", type=str, help="NAME/MODEL on the hub; created if it does not exist")
     parser.add_argument("--private", type=bool, default=True, help="whether a new repository is private")
     parser.add_argument("--license", type=str, default=None, help="licence of the weights, for the model card")
 
 
-def run(args: Any, name: str) -> int:
+def run(args: Namespace, name: str) -> int:
     from m3g.training.runs.hub import push_to_hub
 
     print(push_to_hub(args.run, args.repository, private=args.private, license=args.license))

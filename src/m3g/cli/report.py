@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from pathlib import Path
-from typing import Any
 
+from m3g.cli.parser import Parser
 from m3g.cli.tables import check_out
 
 USAGE = {"report": "RUN [RUN ...] [options]", "compare": "RUN RUN [RUN ...]"}
@@ -26,7 +27,7 @@ Differences are paired by test row with one seed, and by seed with several.""",
 }
 
 
-def arguments(parser: Any, name: str) -> None:
+def arguments(parser: Parser, name: str) -> None:
     parser.add_argument("runs", type=str, nargs="+", help="folders of finished runs")
     if name == "report":
         parser.add_argument(
@@ -35,13 +36,13 @@ def arguments(parser: Any, name: str) -> None:
         parser.add_run_options()
 
 
-def run(args: Any, name: str) -> int:
+def run(args: Namespace, name: str) -> int:
     if len({str(Path(run).resolve()) for run in args.runs}) < len(args.runs):
         raise ValueError("runs must be different folders, got one twice.")
     return _report(args) if name == "report" else _compare(args)
 
 
-def _report(args: Any) -> int:
+def _report(args: Namespace) -> int:
     from m3g.report import collect, page
     from m3g.training.runs.files import write_text
 
@@ -51,7 +52,7 @@ def _report(args: Any) -> int:
     return 0
 
 
-def _compare(args: Any) -> int:
+def _compare(args: Namespace) -> int:
     from m3g.cli.listing import print_table
     from m3g.report.compare import NOTE, PAIRED, comparison, differences
     from m3g.report.facts import measured

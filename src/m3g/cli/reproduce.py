@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from pathlib import Path
-from typing import Any
 
 from m3g import _values as checks
+from m3g.cli.parser import Parser
 from m3g.experiments.engine import registry
 
 NAMES = {**registry.NAMES, "summary": "one page with all finished results and the published ones"}
@@ -24,7 +25,7 @@ DESCRIPTION = {
 }
 
 
-def arguments(parser: Any, name: str) -> None:
+def arguments(parser: Parser, name: str) -> None:
     parser.add_argument("experiment", type=str, help=", ".join(NAMES))
     parser.add_argument(
         "--scale", type=str, default="laptop", help="laptop, or paper for the paper's data and networks"
@@ -46,7 +47,7 @@ def arguments(parser: Any, name: str) -> None:
     parser.add_argument("--keep", action="store_true", help="keep checkpoints and networks of finished runs")
 
 
-def run(args: Any, name: str) -> int:
+def run(args: Namespace, name: str) -> int:
     from m3g.experiments.engine.command import reproduce
 
     checks.one_of("experiment", args.experiment, NAMES)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import replace
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from m3g import _values as checks
 from m3g.cli.tables import check_out, show_table, write_csv
@@ -14,8 +15,11 @@ from m3g.cli.tables import check_out, show_table, write_csv
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from m3g.data.tables.source import Source
     from m3g.evaluation import Embedded
     from m3g.training.runs.folder import Run
+
+from m3g.cli.parser import Parser
 
 SHOWN, LETTERS, COLUMNS = 40, 40, 5  # lines and letters of a cell on the screen, and columns of the table
 
@@ -37,7 +41,7 @@ index of faiss (extra search)."""
 }
 
 
-def arguments(parser: Any, name: str) -> None:
+def arguments(parser: Parser, name: str) -> None:
     parser.add_argument("run", type=str, help="the folder of a finished run")
     parser.add_argument(
         "--query", type=str, nargs="+", required=True, help="rows of the data, or VIEW=VALUE for a new object"
@@ -53,7 +57,7 @@ def arguments(parser: Any, name: str) -> None:
     parser.add_run_options()
 
 
-def run(args: Any, name: str) -> int:
+def run(args: Namespace, name: str) -> int:
     import torch
 
     from m3g.evaluation.search import search, search_many
@@ -70,33 +74,35 @@ def run(args: Any, name: str) -> int:
     assert everything.index is not None
     by, among = (_chosen(option, getattr(args, option), everything.view_names or ()) for option in ("by", "in"))
     queries, places = _queries(args, everything, by)
-    there = everything.present & among.unsqueeze(1)
+    assert queries.embeddings is not None
+    assert queries.index is not None
+    mask = everything.present & among.unsqueeze(1)
     if args.split != "all":
-        there = there & torch.tensor([split == args.split for split in everything.split or ()])
-    kept = there.any(0).nonzero().flatten()
+        mask = mask & torch.tensor([split == args.split for split in everything.split or ()])
+    kept = mask.any(0).nonzero().flatten()
     if len(kept) == 0:
         raise ValueError(f"--split and --in must select at least one object, got none in split {args.split!r}.")
-    place = torch.full((there.shape[1],), -1)
+    place = torch.full((mask.shape[1],), -1)
     place[kept] = torch.arange(len(kept))
-    found = (search_many if args.approximate else search)(
+    neighbours = (search_many if args.approximate else search)(
         queries.embeddings,
         everything.embeddings[:, kept],
         query_mask=queries.mask,
-        mask=there[:, kept],
+        mask=mask[:, kept],
         top=args.top,
         without=None if args.itself or places is None else place[places],
         readout=build_loss(args.run.open()).readout or "mean",
     )
-    nearest, similarities = kept[found.places], found.similarities.tolist()
+    nearest, similarities = kept[neighbours.places], neighbours.similarities.tolist()
     cells = shown.read(everything.index[nearest.flatten()].tolist())
     labelled = everything.labels is not None
     head = ["query", "rank", "row", "similarity", *(["label"] if labelled else []), *shown.columns]
     titles = [str(row) if places is not None else f"new {row}" for row in queries.index.tolist()]
-    table: list[list[Any]] = []
-    for query, at, scores in zip(titles, nearest.tolist(), similarities):
-        for rank, (one, similarity) in enumerate(zip(at, scores), start=1):
-            row = int(everything.index[one])
-            label = [everything.label_name(one)] if labelled else []
+    table: list[list[object]] = []
+    for query, positions, scores in zip(titles, nearest.tolist(), similarities):
+        for rank, (position, similarity) in enumerate(zip(positions, scores), start=1):
+            row = int(everything.index[position])
+            label = [everything.label_name(position)] if labelled else []
             table.append([query, rank, row, f"{similarity:.4f}", *label, *cells.get(row, {}).values()])
     show_table(head, [[_short(cell) for cell in row] for row in table], most=SHOWN)
     if out is not None and out.suffix == ".html":
@@ -108,16 +114,16 @@ def run(args: Any, name: str) -> int:
 
 
 class _Cells(NamedTuple):
-    """The columns of a run's table that name its rows, with the kinds of those that are views; none for arrays."""
+    """Columns of a run's table that describe its rows, and the kinds of those that are views; empty for arrays."""
 
     columns: list[str]
     kinds: dict[str, str]
-    source: Any
+    source: Source | None
     outside: bool = False  # whether files may be located outside the folder of the table
 
     @classmethod
     def of(cls, run: Run, wanted: list[str] | None) -> _Cells:
-        """The columns that are wanted; by default texts, images, sounds and what is no view, identifiers say."""
+        """Return the selected columns; by default texts, images, sounds, and columns that are not views."""
         import json
 
         from m3g.data.tables.source import open_table
@@ -138,16 +144,15 @@ class _Cells(NamedTuple):
             for name in source.types
             if kinds.get(name) not in ("table", "vector") and name not in (options.get("labels"), options.get("split"))
         ]
-        return cls(
-            usual[:COLUMNS] if wanted is None else wanted, kinds, source, any("allow_outside" in one for one in inputs)
-        )
+        outside = any("allow_outside" in recipe for recipe in inputs)
+        return cls(usual[:COLUMNS] if wanted is None else wanted, kinds, source, outside)
 
-    def read(self, rows: list[int]) -> dict[int, dict[str, Any]]:
-        return self.source.rows(self.columns, rows) if self.columns else {}
+    def read(self, rows: list[int]) -> dict[int, dict[str, object]]:
+        return self.source.rows(self.columns, rows) if self.source is not None and self.columns else {}
 
 
-def _short(cell: Any, most: int | None = LETTERS) -> Any:
-    """A cell as text, at most so long; of the content of a file only its size."""
+def _short(cell: object, most: int | None = LETTERS) -> object:
+    """Return a cell as text of at most `most` letters; the content of a file is replaced by its size."""
     if isinstance(cell, dict):
         cell = cell.get("path") or cell.get("bytes")
     if isinstance(cell, bytes):
@@ -156,7 +161,7 @@ def _short(cell: Any, most: int | None = LETTERS) -> Any:
     return cell if isinstance(cell, int) else text if most is None or len(text) <= most else f"{text[: most - 1]}…"
 
 
-def _write_page(out: Path, args: Any, head: list[str], table: list[list[Any]], shown: _Cells) -> None:
+def _write_page(out: Path, args: Namespace, head: list[str], table: list[list[object]], shown: _Cells) -> None:
     from m3g.report.found import cell_html, found_page
     from m3g.training.runs.files import write_text
 
@@ -167,8 +172,9 @@ def _write_page(out: Path, args: Any, head: list[str], table: list[list[Any]], s
     )
     plain, folder = len(head) - len(shown.columns), Path() if shown.source is None else shown.source.folder
     parts: dict[str, list[list[str]]] = {}
-    for query, *row in table:
-        title = (given if query == "new 0" else escape(query)) if new else f"row {escape(query)}"
+    for first, *row in table:
+        query = escape(str(first))
+        title = (given if query == "new 0" else query) if new else f"row {query}"
         cells = [escape(str(cell)) for cell in row[: plain - 1]]
         views = [
             cell_html(cell, shown.kinds.get(name), folder, outside=shown.outside)
@@ -188,7 +194,7 @@ def _chosen(option: str, given: list[str] | None, names: Sequence[str]) -> Tenso
     return torch.tensor([given is None or name in given for name in names])
 
 
-def _queries(args: Any, everything: Embedded, by: Tensor) -> tuple[Any, Tensor | None]:
+def _queries(args: Namespace, everything: Embedded, by: Tensor) -> tuple[Embedded, Tensor | None]:
     """Return the queries and their positions in the data; None for new objects."""
     import torch
 
@@ -214,7 +220,7 @@ def _queries(args: Any, everything: Embedded, by: Tensor) -> tuple[Any, Tensor |
     places = torch.tensor([index.index(row) for row in rows])
     queries = everything.take(places)
     mask = queries.present & by.unsqueeze(1)
-    for row, some in zip(rows, mask.any(0).tolist()):
-        if not some:
+    for row, has_view in zip(rows, mask.any(0).tolist()):
+        if not has_view:
             raise ValueError(f"--by must be a view that the query has, but row {row} has none of {', '.join(args.by)}.")
     return replace(queries, mask=mask), places

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from m3g._csv import print_csv
 from m3g.cli.listing import print_table
@@ -25,13 +24,13 @@ def check_out(name: str | None, *, suffix: str = ".csv") -> Path | None:
     return out
 
 
-def show_table(head: Sequence[str], rows: Sequence[Sequence[Any]], *, most: int) -> None:
-    print_table(list(head), list(rows[:most]))
+def show_table(head: Sequence[str], rows: Sequence[Sequence[object]], *, most: int) -> None:
+    print_table(head, rows[:most])
     if len(rows) > most:
         print(f"... and {len(rows) - most} more")
 
 
-def write_csv(path: Path, head: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+def write_csv(path: Path, head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     from m3g.training.runs.files import atomic
 
     with atomic(path, "w") as file:

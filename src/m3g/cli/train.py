@@ -5,15 +5,16 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import re
-from argparse import Namespace
+from argparse import Namespace, _ArgumentGroup
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from m3g._catalogue import DATA, ENCODERS, LOSSES
+from m3g._options import Options
 from m3g._values import positive_int
 from m3g.cli.interrupts import ending_at_once
 from m3g.cli.launch import from_first, run_in_processes, share_with_others
+from m3g.cli.parser import Parser
 from m3g.cli.words import Given, read_settings
 from m3g.training.loop.processes import is_first, started
 from m3g.training.runs.folder import Run, reserved
@@ -42,7 +43,7 @@ Everything is written to one folder, by default the next free runs/LOSS-NUMBER."
 }
 
 
-def arguments(parser: Any, name: str) -> None:
+def arguments(parser: Parser, name: str) -> None:
     parser.add_argument("--config", type=str, help="a YAML settings file, or imagenet, domainnet, eeg")
     parser.add_argument("--print_config", action="store_true", help="print all settings as YAML and exit")
     parser.add_argument("--out", type=str, default=None, help="output folder; must not exist")
@@ -82,7 +83,7 @@ def arguments(parser: Any, name: str) -> None:
         _add_settings(parser.add_argument_group(group or "settings"), kind, f"{group}." if group else "")
 
 
-def _add_settings(parser: Any, kind: type, prefix: str) -> None:
+def _add_settings(parser: _ArgumentGroup, kind: type, prefix: str) -> None:
     """Add settings to the help; `prepare` removes them from the words before the parser runs."""
     from docstring_parser.google import parse
 
@@ -108,7 +109,7 @@ def prepare(words: list[str]) -> tuple[Given, list[str]]:
     return given, given.others
 
 
-def _with_files(settings: dict[str, Any], args: Namespace) -> dict[str, Any]:
+def _with_files(settings: Options, args: Namespace) -> Options:
     """Merge --views, --table, --labels, --groups and --split into the settings."""
     given = [option for option in ("table", "views") if getattr(args, option) is not None]
     for option, needs in (("labels", "--views or --table"), ("groups", "--table"), ("split", "--table")):

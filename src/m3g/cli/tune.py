@@ -5,9 +5,10 @@ from __future__ import annotations
 import shlex
 import subprocess
 import sys
-from typing import Any
+from argparse import Namespace
 
 from m3g.cli import train as train_command
+from m3g.cli.parser import Parser
 
 # all others are settings of every trial
 OPTIONS = ("out", "trials", "metric", "losses", "workers", "worker")
@@ -27,7 +28,7 @@ trials.csv and study.png; the command of the best trial is printed."""
 }
 
 
-def arguments(parser: Any, name: str) -> None:
+def arguments(parser: Parser, name: str) -> None:
     parser.add_argument("--trials", type=int, default=30, help="total number of trials of the study")
     parser.add_argument("--metric", type=str, default="retrieval", help="retrieval, linear or knn, on validation rows")
     parser.add_argument("--losses", type=str, nargs="+", default=[], help="losses to search over")
@@ -41,7 +42,7 @@ prepare = train_command.prepare
 names = train_command.names
 
 
-def run(args: Any, name: str) -> int:
+def run(args: Namespace, name: str) -> int:
     from m3g import _checks
     from m3g.training.tuning import options_of, tune, write_study
 
@@ -70,7 +71,7 @@ def run(args: Any, name: str) -> int:
     return 0
 
 
-def _given(args: Any) -> list[str]:
+def _given(args: Namespace) -> list[str]:
     """Return the words of the command line that `m3g train` accepts too."""
     rest, kept = list(args.words[1:]), []
     while rest:

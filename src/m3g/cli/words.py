@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, get_origin, get_type_hints
 
 import yaml
 
+from m3g._options import Options
 from m3g.training.settings.config import Config, flat
 from m3g.training.settings.plain_yaml import plain_yaml, read_yaml
 
@@ -61,17 +62,17 @@ def read_settings(words: list[str], *, ignored: tuple[str, ...] = ()) -> Given:
             given.origin.update(dict.fromkeys(flat(content), value))
             _merge(given.settings, content)
         elif path[0] in several and len(path) == 1 and not value.startswith("["):
-            found = lists.setdefault(path[0], [])
-            found.append(value)
+            values = lists.setdefault(path[0], [])
+            values.append(value)
             while rest and not rest[0].startswith("-"):
-                found.append(rest.pop(0))
-            _put(given, path, found)
+                values.append(rest.pop(0))
+            _put(given, path, values)
         else:
             _put(given, path, _value(option, path, value))
     return given
 
 
-def _read_file(given: str) -> dict[str, Any]:
+def _read_file(given: str) -> Options:
     """Read a settings file, or one of the package by its name."""
     folder = resources.files("m3g") / "configs"
     shipped = {Path(file.name).stem: str(file) for file in folder.iterdir() if file.name.endswith(".yaml")}
@@ -84,7 +85,7 @@ def _read_file(given: str) -> dict[str, Any]:
     return content
 
 
-def _value(option: str, path: list[str], word: str) -> Any:
+def _value(option: str, path: list[str], word: str) -> object:
     """Convert a word: unchanged if the setting is a string, otherwise parsed as YAML."""
     hints = get_type_hints(Config)
     hint = hints[path[0]]
@@ -100,22 +101,22 @@ def _value(option: str, path: list[str], word: str) -> Any:
         ) from error
 
 
-def _put(given: Given, path: list[str], value: Any) -> None:
-    *folders, name = path
-    place = given.settings
-    for depth, folder in enumerate(folders, start=1):
-        if not isinstance(place.get(folder), dict):
-            group = ".".join(path[:depth])
-            if group in given.origin:
-                kind = type(place[folder]).__name__
-                raise ValueError(f"{given.origin[group]}: {group} must be a mapping of names to values, got {kind}.")
-            place[folder] = {}
-        place = place[folder]
-    place[name] = value
+def _put(given: Given, path: list[str], value: object) -> None:
+    *groups, name = path
+    settings = given.settings
+    for depth, group in enumerate(groups, start=1):
+        if not isinstance(settings.get(group), dict):
+            dotted = ".".join(path[:depth])
+            if dotted in given.origin:
+                kind = type(settings[group]).__name__
+                raise ValueError(f"{given.origin[dotted]}: {dotted} must be a mapping of names to values, got {kind}.")
+            settings[group] = {}
+        settings = settings[group]
+    settings[name] = value
     given.origin.pop(".".join(path), None)
 
 
-def _merge(settings: dict[str, Any], more: dict[str, Any]) -> None:
+def _merge(settings: dict[str, Any], more: Options) -> None:
     for name, value in more.items():
         if isinstance(value, dict) and isinstance(settings.get(name), dict):
             _merge(settings[name], value)

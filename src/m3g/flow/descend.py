@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -187,9 +186,16 @@ def evenly(flows: Sequence[Sequence[Moment]], count: int) -> list[int]:
     steps = len(flows[0])
     moved = torch.zeros(steps, dtype=torch.float64)
     for moments in flows:
-        places: Any = torch.stack([moment.points for moment in moments]).double()
-        moved[1:] += (places[1:] - places[:-1]).norm(dim=-1).mean((1, 2))
-    way = moved.cumsum(0)
-    wanted = torch.linspace(0, float(way[-1]), min(count, steps), dtype=torch.float64)
-    found = torch.searchsorted(way, wanted - 1e-12).clamp(max=steps - 1)
-    return sorted({0, *found.tolist(), steps - 1})
+        points = torch.stack([moment.points for moment in moments]).double()
+        moved[1:] += torch.linalg.vector_norm(points[1:] - points[:-1], dim=-1).mean((1, 2))
+    path = moved.cumsum(0)
+    targets = torch.linspace(0, float(path[-1]), min(count, steps), dtype=torch.float64)
+    indices = torch.searchsorted(path, targets - 1e-12).clamp(max=steps - 1)
+    return sorted({0, *indices.tolist(), steps - 1})
+
+
+def start_middle_end(flows: Sequence[Sequence[Moment]]) -> list[int]:
+    """Return the indices of the start, the moment at half of the total displacement, and the end."""
+    last = len(flows[0]) - 1
+    indices = evenly(flows, 2 * last + 1)
+    return [0, indices[len(indices) // 2] if len(indices) > 2 else last // 2, last]

@@ -5,13 +5,19 @@ from __future__ import annotations
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from m3g import _checks
 from m3g.flow.descend import Moment
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
 # Okabe and Ito's colours, which are distinguishable with colour vision deficiency.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#7F7F7F")
@@ -28,7 +34,7 @@ def title(name: str) -> str:
     return NAMES.get(name, name)
 
 
-def triptych(flows: Flows, places: Sequence[int]) -> Any:
+def triptych(flows: Flows, places: Sequence[int]) -> Figure:
     """Return a figure of three moments: for every loss a row of true matchings and one of best polymatchings."""
     rows = 2 * len(flows)
     figure = _figure(3 * 3.1 + 0.9, rows * 2.9 + 1.2 + 0.35 * len(flows))
@@ -51,7 +57,7 @@ def triptych(flows: Flows, places: Sequence[int]) -> Any:
     return figure
 
 
-def save_still(figure: Any, path: Path) -> Path:
+def save_still(figure: Figure, path: Path) -> Path:
     figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
     return path
 
@@ -115,8 +121,11 @@ def frames(flows: Flows, places: Sequence[int]) -> list[np.ndarray]:
     return out
 
 
-def _figure(width: float, height: float, *, dpi: int = 130) -> Any:
-    return _checks.extra("matplotlib.figure", "plot").Figure(figsize=(width, height), dpi=dpi, facecolor=PAPER)
+def _figure(width: float, height: float, *, dpi: int = 130) -> Figure:
+    figure: Figure = _checks.extra("matplotlib.figure", "plot").Figure(
+        figsize=(width, height), dpi=dpi, facecolor=PAPER
+    )
+    return figure
 
 
 def _numbers(name: str, moment: Moment) -> str:
@@ -132,9 +141,9 @@ def _lines(moments: Sequence[Moment], *, relative: bool) -> tuple[list[float], l
     return [m.loss / unit for m in moments], [m.gap for m in moments], [100 * m.matched for m in moments]
 
 
-def _curves(axes: Sequence[Any], flows: Flows) -> dict[str, list[Any]]:
-    """The curves of all steps, pale, and on each a dot that the frames move; returns the dots by loss."""
-    dots: dict[str, list[Any]] = {name: [] for name in flows}
+def _curves(axes: Sequence[Axes], flows: Flows) -> dict[str, list[Line2D]]:
+    """Plot the curves of all steps, and return the dots by loss, which the frames move along the curves."""
+    dots: dict[str, list[Line2D]] = {name: [] for name in flows}
     for column, (axis, text) in enumerate(zip(axes, ("loss", "gap", "matched, %"))):
         for colour, (name, moments) in zip(LINES, flows.items()):
             values = _lines(moments, relative=len(flows) > 1)[column]
@@ -154,7 +163,7 @@ def _curves(axes: Sequence[Any], flows: Flows) -> dict[str, list[Any]]:
 
 
 def _extent(moments: Sequence[Moment]) -> tuple[float, float, float, float] | None:
-    """The square that all moments lie in, with a margin; None on the sphere, which has its own."""
+    """Return the square that contains all moments, with a margin; None on the sphere, whose extent is fixed."""
     points = np.concatenate([moment.points.numpy().reshape(-1, moment.points.shape[-1]) for moment in moments])
     if points.shape[1] == 3:
         return None
@@ -163,8 +172,8 @@ def _extent(moments: Sequence[Moment]) -> tuple[float, float, float, float] | No
     return middle[0] - half, middle[0] + half, middle[1] - half, middle[1] + half
 
 
-def _cliques(axis: Any, moment: Moment, frame: tuple[float, ...] | None, *, best: bool) -> None:
-    """Points and the cliques of a matching: in the object's colour where a tuple is true, dark and dashed where not."""
+def _cliques(axis: Axes, moment: Moment, frame: tuple[float, ...] | None, *, best: bool) -> None:
+    """Draw the points and the cliques of a matching: true tuples in the object's colour, others dark and dashed."""
     points = moment.points.numpy()
     k, n = points.shape[:2]
     flat, depth = (points, np.ones((k, n))) if frame is not None else _project(points)
@@ -191,7 +200,7 @@ def _cliques(axis: Any, moment: Moment, frame: tuple[float, ...] | None, *, best
     axis.set(xlim=frame[:2], ylim=frame[2:])
 
 
-def _clique(axis: Any, corners: np.ndarray, colour: str, *, dashed: bool, sphere: bool) -> None:
+def _clique(axis: Axes, corners: np.ndarray, colour: str, *, dashed: bool, sphere: bool) -> None:
     k = len(corners)
     if not sphere and k > 2:
         around = corners - corners.mean(0)
@@ -199,38 +208,35 @@ def _clique(axis: Any, corners: np.ndarray, colour: str, *, dashed: bool, sphere
         axis.fill(*corners[order].T, color=colour, alpha=0.1 if dashed else 0.25, linewidth=0, zorder=1)
     for a in range(k):
         for b in range(a + 1, k):
-            share = np.linspace(0, 1, 24)[:, None]
-            line = (1 - share) * corners[a] + share * corners[b]
-            style = {
-                "color": colour,
-                "linewidth": 1.4 if dashed else 2.0,
-                "linestyle": "--" if dashed else "-",
-                "zorder": 2,
-            }
+            weight = np.linspace(0, 1, 24)[:, None]
+            line = (1 - weight) * corners[a] + weight * corners[b]
+            style = "--" if dashed else "-"
+            draw = partial(axis.plot, color=colour, linewidth=1.4 if dashed else 2.0, linestyle=style, zorder=2)
             if not sphere:
-                axis.plot(*line.T, **style)
+                draw(*line.T)
                 continue
             # Along the great circle, pale where it runs behind the sphere.
             flat, depth = _project(line / np.maximum(np.linalg.norm(line, axis=1, keepdims=True), 1e-9))
             for shown, alpha in ((depth >= 0, 1.0), (depth < 0, 0.35)):
-                axis.plot(*np.where(shown[:, None], flat, np.nan).T, alpha=alpha, **style)
+                draw(*np.where(shown[:, None], flat, np.nan).T, alpha=alpha)
 
 
 def _project(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Where a point (..., 3) of the sphere is seen (..., 2), and its depth: below 0 it is behind."""
+    """Project points (..., 3) of the sphere to (..., 2), and return their depth too: negative behind the sphere."""
     x, y, z = np.moveaxis(points, -1, 0)
     x, z = np.cos(TURN) * x + np.sin(TURN) * z, np.cos(TURN) * z - np.sin(TURN) * x
     y, z = np.cos(TIP) * y - np.sin(TIP) * z, np.cos(TIP) * z + np.sin(TIP) * y
     return np.stack([x, y], axis=-1), z
 
 
-def _colour(i: int, n: int) -> Any:
+def _colour(i: int, n: int) -> str:
     if n <= len(COLOURS):
         return COLOURS[i]
-    return _checks.extra("matplotlib", "plot").colormaps["turbo"](0.05 + 0.9 * i / (n - 1))
+    matplotlib = _checks.extra("matplotlib", "plot")
+    return str(matplotlib.colors.to_hex(matplotlib.colormaps["turbo"](0.05 + 0.9 * i / (n - 1))))
 
 
-def _legend(figure: Any, moment: Moment) -> None:
+def _legend(figure: Figure, moment: Moment) -> None:
     lines = _checks.extra("matplotlib.lines", "plot").Line2D
     k, n = moment.points.shape[:2]
     style = {"linestyle": "", "markerfacecolor": PAPER, "markeredgecolor": INK, "markersize": 7}
@@ -247,7 +253,7 @@ def _video(images: Sequence[np.ndarray], path: Path, each: int) -> list[Path]:
     program = shutil.which("ffmpeg")
     if program is None:
         return []
-    height, width = images[0].shape[0] // 2 * 2, images[0].shape[1] // 2 * 2  # the codec takes even sizes
+    height, width = images[0].shape[0] // 2 * 2, images[0].shape[1] // 2 * 2  # the codec requires even sizes
     rate = 1000 / each
     shown = [images[0]] * round(1.2 * rate) + list(images) + [images[-1]] * round(2.5 * rate)
     command = [
