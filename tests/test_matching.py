@@ -110,7 +110,7 @@ def test_a_temperature_is_an_epsilon_in_units_of_the_cost():
         found, expected = m3g.match(views, temperature=0.1, cost=cost), m3g.match(views, epsilon=epsilon, cost=cost)
         assert torch.equal(found.tuples, expected.tuples)
         torch.testing.assert_close(found.probabilities, expected.probabilities)
-    with pytest.raises(ValueError, match="temperature must be None where epsilon is given"):
+    with pytest.raises(ValueError, match="temperature must be None if epsilon is given"):
         m3g.match(views, temperature=0.1, epsilon=0.1)
 
 

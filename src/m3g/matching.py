@@ -107,10 +107,10 @@ def match(
         >>> _ = torch.manual_seed(0)
         >>> objects = torch.randn(6, 8)
         >>> orders = [torch.randperm(6) for _ in range(3)]
-        >>> found = m3g.match([objects[order] + 0.1 * torch.randn(6, 8) for order in orders])
-        >>> [order[found.tuples[:, l]].tolist() for l, order in enumerate(orders)]  # the same objects in each
+        >>> matching = m3g.match([objects[order] + 0.1 * torch.randn(6, 8) for order in orders])
+        >>> [order[matching.tuples[:, l]].tolist() for l, order in enumerate(orders)]  # the same objects in each
         [[2, 0, 1, 5, 3, 4], [2, 0, 1, 5, 3, 4], [2, 0, 1, 5, 3, 4]]
-        >>> bool((found.probabilities > 0.999).all())
+        >>> bool((matching.probabilities > 0.999).all())
         True
 
     Reference: Piran et al., ICML 2024 :cite:`piran2024`.
@@ -170,8 +170,8 @@ def _rounded(solution: Solution, cost: Cost, views: list[Tensor], least: float) 
     """Return a one-to-one matching, sorted by the anchor's rows, and the probability of each membership."""
     tuples = round_coupling(cost, views, [solution.pair_marginal(0, m) for m in range(1, len(views))])
     if least:
-        found = split(cost, views, tuples, least=least).tolist()
-        tuples = torch.tensor(sorted(found, key=lambda rows: [(row == NO_ROW, row) for row in rows]))
+        rows_by_tuple = split(cost, views, tuples, least=least).tolist()
+        tuples = torch.tensor(sorted(rows_by_tuple, key=lambda rows: [(row == NO_ROW, row) for row in rows]))
     sure = memberships(cost, views, tuples)
     return tuples.to(views[0].device), sure.to(views[0].device)
 

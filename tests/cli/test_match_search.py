@@ -84,7 +84,7 @@ def test_match_leaves_rows_without_partner_alone(files, capsys):
         (["a.npy", "line.npy"], "files must be tables of numbers (rows, columns)"),
         (["a.npy", "b.npy", "--epsilon", "-1"], "epsilon must be a positive"),
         (["a.npy", "b.npy", "--temperature", "-1"], "temperature must be a positive"),
-        (["a.npy", "b.npy", "--temperature", "1", "--epsilon", "1"], "temperature must be None where epsilon is given"),
+        (["a.npy", "b.npy", "--temperature", "1", "--epsilon", "1"], "temperature must be None if epsilon is given"),
         (["a.npy", "b.npy", "--cost", "nonsense"], "cost must be one of"),
         (["a.npy", "b.npy", "--solver", "nonsense"], "solver must be one of"),
         (["a.npy", "b.npy", "--out", "table.txt"], "--out must be the name of a .csv file"),

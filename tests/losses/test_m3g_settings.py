@@ -86,7 +86,7 @@ def test_a_solve_that_stops_early_warns_and_keeps_an_upper_bound():
         early = m3g.matching_gap(views, epsilon=0.01, tol=1e-9, solver=m3g.Factored(max_steps=2))
     assert float(early) >= float(true) - 1e-9
     many = reference.noisy_views(5, 20, dtype=torch.float64)  # whose tuples are not all listed
-    with pytest.warns(ConvergenceWarning, match="the loss may be off, its gradient is approximate"):
+    with pytest.warns(ConvergenceWarning, match="the loss may be inaccurate, its gradient is approximate"):
         # An estimate bounds nothing.
         m3g.matching_gap(many, epsilon=0.1, tol=1e-9, solver=m3g.Sampled(max_steps=2, seed=0))
 

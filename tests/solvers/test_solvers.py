@@ -268,7 +268,7 @@ def test_wrong_arguments_are_named(options, message):
         (lambda: m3g.solve(PROBLEM, epsilon=0.1).pair_marginal(1, 1), "m must be a view other than l = 1"),
         (
             lambda: m3g.solve(m3g.CircularVariance()(torch.rand(2, 3, 4, 5)), epsilon=0, solver="linear-program"),
-            "problem must be a single one with solver='linear-program', got a batch of 2",
+            "problem must not be a batch with solver='linear-program', got 2 problems",
         ),
         (
             lambda: m3g.solve(PROBLEM, epsilon=0, solver=m3g.LinearProgram(max_tuples=10)),

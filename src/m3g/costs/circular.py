@@ -53,7 +53,7 @@ class CircularVariance(Cost):
         return True
 
     def slope(self, k: int) -> float:
-        """2 (k - 1) / k² times the factor: the derivative of |mean|² along the unit mean of k - 1 equal views."""
+        """Return 2 (k - 1) / k² times the factor: the slope of |mean|² along the unit mean of k - 1 equal views."""
         return self.factor(k) * 2 * (k - 1) / k**2
 
     def query(self, views: Tensor, view: int, *, mask: Tensor | None = None) -> Tensor:
@@ -144,7 +144,7 @@ class CircularVarianceProblem(PairwiseProblem):
         return out
 
     def log_kernels(self, epsilon: float, dtype: torch.dtype) -> LogKernels:
-        """Exponents s (⟨x_l, x_m⟩ - 1) with s = 2 · factor / (k² eps): on the sphere at most 0, and all of -C / eps."""
+        """Return the exponents s (⟨x_l, x_m⟩ - 1), s = 2 · factor / (k² eps). On the sphere each is at most 0."""
         points = self.tensors[0].detach()
         points = points if points.dtype == dtype else points.to(dtype)
         k = len(self.sizes)

@@ -18,7 +18,7 @@ from m3g.costs.pairwise_problem import LogKernels, PairwiseProblem
 from m3g.costs.problem import Cost, Problem
 
 AnySum = TypeVar("AnySum", bound="SumProblem")
-# Tuples of a large problem, whose terms are added up in parts.
+# Number of tuples from which the terms of a sum are added in parts.
 LARGE = 2**16
 
 
@@ -93,13 +93,13 @@ class SumCost(Cost):
 class RestrictedCost(Cost):
     """Cost of a range of features, written `cost[start:stop]`; points are normalised to length 1 within the range.
 
-    One part of an embedding can thus represent what views share, and another part what only all of them determine. A
-    point that is zero within the range stays a zero vector.
+    One part of an embedding can thus represent dependence between pairs of views, and another part dependence that
+    involves all of them. A point that is zero within the range stays a zero vector.
 
     Args:
         cost: the cost of the restricted points.
-        start, stop: the range of features: whole numbers, or fractions of their number between 0.0 and 1.0; None is
-            the first and the last.
+        start, stop: bounds of the range: whole numbers, or fractions of the number of features from 0.0 to 1.0. None
+            means no bound.
 
     Example:
         >>> import torch, m3g
@@ -214,7 +214,7 @@ class SumProblem(Problem):
         return total
 
     def dense(self) -> Tensor:
-        """In four parts where it is large, so that two tensors of all tuples are never exceeded."""
+        """Return the full cost tensor; a large one in four parts, so that peak memory is at most two tensors."""
         n = self.sizes[0]
         if torch.compiler.is_compiling() or self.num_batch * self.num_tuples < LARGE:
             return self.slab(slice(0, n))

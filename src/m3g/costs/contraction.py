@@ -21,10 +21,10 @@ WHOLE_BYTES, PART_BYTES = 2**18, 2**21
 
 def pair_marginals(tensor: Tensor, scalings: Sequence[Tensor], views: Sequence[int]) -> Pairs:
     """Return all pair marginals of a tensor (b, n_1, …, n_j) times scalings (b, n_l); `views` are the view indices."""
-    found = first_pairs(tensor, scalings, views)
+    pairs = first_pairs(tensor, scalings, views)
     if len(views) > 2:
-        found.update(pair_marginals(without_first(tensor, scalings[0]), scalings[1:], views[1:]))
-    return found
+        pairs.update(pair_marginals(without_first(tensor, scalings[0]), scalings[1:], views[1:]))
+    return pairs
 
 
 def first_pairs(tensor: Tensor, scalings: Sequence[Tensor], views: Sequence[int]) -> Pairs:

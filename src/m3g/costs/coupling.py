@@ -111,11 +111,11 @@ class Coupling(ABC):
         return out
 
     def product_pull(self, points: Tensor) -> Tensor:
-        """(b, N, d) -> (b, N, d): Σ_t P(t) Π_{m ≠ l} x_m[t_m] over the tuples t through each point of a view l, new."""
+        """(b, N, d) -> (b, N, d), new: Σ_t P(t) Π_{m ≠ l} x_m[t_m] over the tuples t with each point of view l."""
         return pull_from_rows(self.rows(), self.sizes, points)
 
     def weighted_pull(self, points: Tensor, weight: Callable[[Tensor], Tensor]) -> Tensor:
-        """(b, N, d) -> (b, N, d): Σ_t P(t) w(|mean_m x_m[t_m]|²) Σ_m x_m[t_m] over the tuples t through each point.
+        """(b, N, d) -> (b, N, d): Σ_t P(t) w(|mean_m x_m[t_m]|²) Σ_m x_m[t_m] over the tuples t with each point.
 
         Equals `pull` for w = 1. The default reads the full tensor, slab by slab. `weight` may work in place.
         """

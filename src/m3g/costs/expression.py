@@ -34,17 +34,17 @@ def read_cost(text: str, named: Mapping[str, Callable[[], Cost]]) -> Cost:
     terms: list[tuple[float, Cost]] = []
     position, more = 0, True
     while more:
-        found = _TERM.match(text, position)
-        if found is None:
+        term = _TERM.match(text, position)
+        if term is None:
             raise ValueError(
                 "cost must be a sum of terms such as '0.5*cv[:16] + 0.5*product[16:]', "
                 f"got {text!r}, which is invalid from {text[position:].strip()!r} on."
             )
-        cost = named[_checks.one_of("cost", found["name"], named)]()
-        if found["range"]:
-            cost = cost[_bound(found["start"]) : _bound(found["stop"])]
-        terms.append((float(found["weight"] or 1), cost))
-        position, more = found.end(), found["end"] == "+"
+        cost = named[_checks.one_of("cost", term["name"], named)]()
+        if term["range"]:
+            cost = cost[_bound(term["start"]) : _bound(term["stop"])]
+        terms.append((float(term["weight"] or 1), cost))
+        position, more = term.end(), term["end"] == "+"
     return terms[0][1] if len(terms) == 1 and terms[0][0] == 1 else SumCost.of(terms)
 
 

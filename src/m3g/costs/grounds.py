@@ -10,7 +10,7 @@ COULOMB_FLOOR = 1e-3
 CLOSE = 1e-4
 # Fraction of close pairs above which all distances are computed from differences.
 MANY = 0.2
-# Numbers of the differences in memory at a time.
+# Number of coordinate differences in memory at a time.
 CHUNK = 2**22
 
 

@@ -11,7 +11,7 @@ from m3g.costs.contraction import balanced_split, parts_of
 
 
 def two_groups(points: Tensor, sizes: Sequence[int], rows: slice | None = None) -> tuple[list[Tensor], list[Tensor]]:
-    """Points (b, N, d) of the leading views A and of the others B, for which both have the fewest tuples.
+    """Split points (b, N, d) into leading views A and other views B, so that both together have the fewest tuples.
 
     View 0 may be restricted to some rows.
     """
@@ -25,7 +25,7 @@ def two_groups(points: Tensor, sizes: Sequence[int], rows: slice | None = None) 
 def pull_from_rows(
     slabs: Iterable[tuple[slice, Tensor]], sizes: Sequence[int], points: Tensor, moves: Tensor | None = None
 ) -> Tensor:
-    """Σ_t P(t) Π_{m ≠ l} x_m[t_m] over the tuples t through each point (b, N, d), or its change when points move.
+    """Σ_t P(t) Π_{m ≠ l} x_m[t_m] over the tuples t with each point (b, N, d), or its derivative along `moves`.
 
     P is given in slabs of view 0.
     """
@@ -43,14 +43,14 @@ def pull_from_rows(
         pulled_a = torch.bmm(matrix, features_b)
         pulled_b = torch.baddbmm(pulled_b, matrix.mT, features_a)
         if moves is None or change_b is None:
-            found = pull(first, pulled_a)
+            grads = pull(first, pulled_a)
         else:
             first_moves, _ = two_groups(moves, sizes, rows)
-            found = pull_change(first, first_moves, pulled_a, torch.bmm(matrix, change_b))
+            grads = pull_change(first, first_moves, pulled_a, torch.bmm(matrix, change_b))
             moved = features_change(first, first_moves)
             pulled_change_b = torch.baddbmm(pulled_change_b, matrix.mT, moved)
-        leading.append(found[0])
-        rest = found[1:] if rest is None else [x + y for x, y in zip(rest, found[1:])]
+        leading.append(grads[0])
+        rest = grads[1:] if rest is None else [x + y for x, y in zip(rest, grads[1:])]
     assert rest is not None, "a coupling has rows"
     last = pull(second, pulled_b) if moves is None else pull_change(second, second_moves, pulled_b, pulled_change_b)
     return torch.cat([torch.cat(leading, 1), *rest, *last], 1)
@@ -74,7 +74,7 @@ def features(parts: Sequence[Tensor]) -> Tensor:
 
 
 def features_change(parts: Sequence[Tensor], moves: Sequence[Tensor]) -> Tensor:
-    """The derivative of `features` when the parts move."""
+    """Return the derivative of `features` along `moves`."""
     out, change = parts[0], moves[0]
     for part, move in zip(parts[1:], moves[1:]):
         change = (change.unsqueeze(2) * part.unsqueeze(1) + out.unsqueeze(2) * move.unsqueeze(1)).flatten(1, 2)
@@ -83,22 +83,22 @@ def features_change(parts: Sequence[Tensor], moves: Sequence[Tensor]) -> Tensor:
 
 
 def pull(parts: Sequence[Tensor], grad: Tensor) -> list[Tensor]:
-    """The gradients (b, n_l, d) of ⟨grad, features(parts)⟩; `grad` is used up."""
+    """Return the gradients (b, n_l, d) of ⟨grad, features(parts)⟩; overwrites `grad`."""
     first, rest = parts[0], parts[1:]
     if not rest:
         return [grad]
     table = grad.unflatten(1, (first.shape[1], -1))
-    of_first = (table * features(rest).unsqueeze(1)).sum(2)
-    return [of_first, *pull(rest, table.mul_(first.unsqueeze(2)).sum(1))]
+    first_grad = (table * features(rest).unsqueeze(1)).sum(2)
+    return [first_grad, *pull(rest, table.mul_(first.unsqueeze(2)).sum(1))]
 
 
 def pull_change(parts: Sequence[Tensor], moves: Sequence[Tensor], grad: Tensor, grad_move: Tensor) -> list[Tensor]:
-    """The derivative of `pull` when the parts and the gradient move."""
+    """Return the derivative of `pull` along `moves` and `grad_move`."""
     if len(parts) == 1:
         return [grad_move]
     first, move = parts[0].unsqueeze(2), moves[0].unsqueeze(2)
     rest, rest_move = features(parts[1:]).unsqueeze(1), features_change(parts[1:], moves[1:]).unsqueeze(1)
     table, table_move = (each.unflatten(1, (parts[0].shape[1], -1)) for each in (grad, grad_move))
-    of_first = (table_move * rest + table * rest_move).sum(2)
+    first_grad = (table_move * rest + table * rest_move).sum(2)
     down, down_move = (table * first).sum(1), (table_move * first + table * move).sum(1)
-    return [of_first, *pull_change(parts[1:], moves[1:], down, down_move)]
+    return [first_grad, *pull_change(parts[1:], moves[1:], down, down_move)]

@@ -111,7 +111,7 @@ class PairwiseCost(Cost):
         return 2 / k * sum(weight * SLOPES[ground] for ground, weight in edges if isinstance(ground, str))
 
     def query(self, views: Tensor, view: int, *, mask: Tensor | None = None) -> Tensor:
-        """Return the sum of the other present views, weighted by weights and slopes of the edges, over `slope`."""
+        """Return the sum of the other present views, weighted by edge weight and ground slope, divided by `slope`."""
         slope = self.slope(views.shape[-3])
         if slope is None:
             return super().query(views, view, mask=mask)
@@ -129,7 +129,7 @@ class PairwiseCost(Cost):
         masks = None
         if mask is not None and (self.neutral is not None or self.slope(len(parts)) is None):
             masks = mask.reshape(-1, *mask.shape[-2:]).unbind(1)
-            # A vector at which ground costs are differentiable; the cost of missing points is set below.
+            # Ground costs are differentiable at this vector; the cost of missing points is set below.
             parts = [torch.where(present.unsqueeze(-1), part, 1.0) for present, part in zip(masks, parts)]
         costs = []
         edges = self.edges(len(parts))

@@ -90,10 +90,10 @@ class PairwiseProblem(Problem):
         # new_zeros inherits the batch dimension of the costs under torch.vmap.
         shift = costs[0].new_zeros(self.num_batch, sum(self.sizes), dtype=vector_dtype(self.device))
         parts = shift.split(list(self.sizes), 1)
-        rows_of, columns_of = self.by_edge(all_rows), self.by_edge(all_columns)
+        row_means, column_means = self.by_edge(all_rows), self.by_edge(all_columns)
         for l, m in self.edges:
-            parts[l].add_(rows_of[l, m].squeeze(-1))
-            parts[m].add_(columns_of[l, m].squeeze(-2))
+            parts[l].add_(row_means[l, m].squeeze(-1))
+            parts[m].add_(column_means[l, m].squeeze(-2))
         return LogKernels(groups, shift)
 
     def by_edge(self, groups: Sequence[Tensor]) -> dict[Edge, Tensor]:

@@ -152,7 +152,7 @@ def mean_over(pair_loss: PairLoss, sides: Iterable[tuple[Tensor, Tensor, Tensor 
         total = len(a) * value if total is None else total + len(a) * value
         weight += len(a)
     if total is None:
-        raise ValueError(f"mask must leave two views at least {least_points} points in common, got none.")
+        raise ValueError(f"mask must leave at least {least_points} objects with the same two views, got fewer.")
     return total / weight
 
 

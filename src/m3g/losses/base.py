@@ -31,7 +31,7 @@ class ViewLoss(nn.Module):
     Attributes:
         takes_teacher: whether the loss has a student–teacher form, `loss(views, teacher=...)`.
         needs_teacher: whether only that form is useful, because without a teacher the loss is minimised by collapse.
-        takes_batches: whether leading batch dimensions (..., k, n, d) give one number each.
+        takes_batches: whether the loss of a batch of problems (..., k, n, d) is one value per problem.
         gather_dtype: dtype in which views are sent to other processes; None for that of the views.
         visits_all_tuples: whether a call costs O(n^k), so that a large k requires subsets of the views.
     """
@@ -62,8 +62,8 @@ class ViewLoss(nn.Module):
         """Whether the loss changes during training and requires `set_progress` at every step."""
         return False
 
-    def set_progress(self, share: float) -> None:
-        """Set the progress of the training: 0 at the first step, 1 at the last. No effect unless `scheduled`."""
+    def set_progress(self, progress: float) -> None:
+        """Set the progress of training, from 0 at the first step to 1 at the last. No effect unless `scheduled`."""
 
     def __init__(self, *, normalize: bool = True, gather: bool = False) -> None:
         super().__init__()

@@ -21,9 +21,9 @@ def enough_points(views: Tensor, *, least: int = 2) -> None:
         )
 
 
-def some_object(wanted: Tensor, *, has: str) -> None:
-    if not bool(wanted.any()):
-        raise ValueError(f"mask must leave at least one point with {has}, got none in this batch.")
+def some_object(selected: Tensor, *, has: str) -> None:
+    if not bool(selected.any()):
+        raise ValueError(f"mask must leave at least one object with {has}, got none in this batch.")
 
 
 def present_points(views: Tensor, mask: Tensor | None) -> Tensor:

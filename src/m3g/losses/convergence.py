@@ -44,10 +44,14 @@ def raise_or_warn(solution: Solution) -> None:
         return
     if solution.result is Result.OUT_OF_RANGE:
         raise FloatingPointError(
-            f"solver {solution.solver!r} left the range of its numbers at epsilon={solution.epsilon:g}: "
+            f"solver {solution.solver!r} exceeded the range of its dtype at epsilon={solution.epsilon:g}: "
             "use a larger epsilon, or solver='sinkhorn'."
         )
-    bound = "the loss is still an upper bound of the gap" if solution.standard_error is None else "the loss may be off"
+    bound = (
+        "the loss is still an upper bound of the gap"
+        if solution.standard_error is None
+        else "the loss may be inaccurate"
+    )
     warnings.warn(
         f"solver {solution.solver!r} stopped before its marginals were within tol={solution.tol:g} at "
         f"epsilon={solution.epsilon:g}: {bound}, its gradient is approximate; "

@@ -35,7 +35,7 @@ class Entropy:
         default_temperature: float = DEFAULT_TEMPERATURE,
     ) -> None:
         if epsilon is not None and temperature is not None:
-            raise ValueError(f"temperature must be None where epsilon is given, got {temperature!r} and {epsilon!r}.")
+            raise ValueError(f"temperature must be None if epsilon is given, got {temperature!r} and {epsilon!r}.")
         self.by_default = epsilon is None and temperature is None
         if self.by_default:
             if final_epsilon is not None:
@@ -46,7 +46,7 @@ class Entropy:
         unit, other = ("epsilon", "temperature") if self.in_epsilon else ("temperature", "epsilon")
         start, end = (epsilon, final_epsilon) if self.in_epsilon else (temperature, final_temperature)
         if (final_temperature if self.in_epsilon else final_epsilon) is not None:
-            raise ValueError(f"final_{other} must be None where {unit} is given, use final_{unit}.")
+            raise ValueError(f"final_{other} must be None if {unit} is given, use final_{unit}.")
         assert start is not None
         if end is not None:
             end = _checks.positive(f"final_{unit}", end)
@@ -59,9 +59,9 @@ class Entropy:
     def scheduled(self) -> bool:
         return self.final is not None
 
-    def set_progress(self, share: float) -> None:
+    def set_progress(self, progress: float) -> None:
         if self.final is not None:
-            self.value = self.first * (self.final / self.first) ** min(max(share, 0.0), 1.0)
+            self.value = self.first * (self.final / self.first) ** min(max(progress, 0.0), 1.0)
 
     def epsilon_of(self, cost: Cost, k: int) -> float:
         """Return epsilon for this cost of k views."""

@@ -56,8 +56,8 @@ def gather_views(
 
 
 def _gathered(views: Tensor, dtype: torch.dtype | None) -> Tensor:
-    found: Tensor = _GatherRows.apply(views if dtype is None else views.to(dtype))  # type: ignore[no-untyped-call]
-    return found.to(views.dtype)
+    gathered: Tensor = _GatherRows.apply(views if dtype is None else views.to(dtype))  # type: ignore[no-untyped-call]
+    return gathered.to(views.dtype)
 
 
 def _agree(views: Tensor, mask: Tensor | None, teacher: Tensor | None) -> bool:
@@ -71,12 +71,12 @@ def _agree(views: Tensor, mask: Tensor | None, teacher: Tensor | None) -> bool:
     shapes = [tuple(size for size in rank[3:] if size) for rank in ranks]
     if len(set(shapes)) > 1:
         raise ValueError(
-            f"views must be one shape on all processes with gather=True, got {shapes} by rank "
+            f"views must have one shape on all processes with gather=True, got {shapes} by rank "
             "(drop the last, smaller batch)."
         )
     if len({tuple(rank[1:3]) for rank in ranks}) > 1:
         raise ValueError(
-            "views must be one dtype, and a teacher on all processes or on none, with gather=True, "
+            "views must have one dtype, and a teacher must be given on all processes or on none, with gather=True, "
             f"got float64 = {[bool(rank[2]) for rank in ranks]}, "
             f"teacher = {[bool(rank[1]) for rank in ranks]} by rank."
         )

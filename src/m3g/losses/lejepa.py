@@ -79,10 +79,10 @@ def sigreg_term(projections: Tensor, weight: Tensor) -> Tensor:
     measure = 2 * LARGEST_FREQUENCY / (KNOTS - 1) * target
     measure[[0, -1]] /= 2
     points = weight.sum(1)
-    share = weight / points.clamp(min=1).unsqueeze(-1)
+    normalised = weight / points.clamp(min=1).unsqueeze(-1)
     angles = projections.unsqueeze(-1) * frequencies
-    real = torch.einsum("kn,knat->kat", share, angles.cos()) - target
-    imaginary = torch.einsum("kn,knat->kat", share, angles.sin())
+    real = torch.einsum("kn,knat->kat", normalised, angles.cos()) - target
+    imaginary = torch.einsum("kn,knat->kat", normalised, angles.sin())
     statistic = (real.square() + imaginary.square()) @ measure  # (k, A)
     return mean_where(statistic.mean(-1) * points, points > 0)
 

@@ -81,8 +81,9 @@ def matching_gap(
     Returns:
         A scalar, or one value per batch element (...).
 
-    Complexity: O(s n^k) with "auto" up to a few seconds of work, where s is the number of solver steps (usually fewer
-    than 10), and O(s k n d rank) with "sampled". `m3g.workload` predicts operations and memory.
+    Complexity: O(s n^k) with exact solvers, where s is the number of solver steps (usually fewer than 10), and
+    O(s k n d rank) with "sampled", which "auto" uses for the largest problems. `m3g.workload` predicts operations and
+    memory.
 
     Example:
         >>> import torch, m3g
@@ -151,8 +152,8 @@ class M3GLoss(ViewLoss):
         normalize: scale every vector to unit length first.
         gather: compute the gap on the points of all processes.
         gather_dtype: "bfloat16" sends the points to other processes in half the bytes; None keeps their type.
-        shard: divide the solve among the processes, with `gather`. None does so from 1e10 operations per step on, from
-            where it is quicker; True always, False never. Value and gradient are the same to rounding.
+        shard: whether to divide a solve among the processes, with `gather`. None divides solves of at least 1e10
+            operations per step, which are faster when divided. Value and gradient are the same up to rounding.
 
     Attributes:
         last: report of the last solve: `num_steps`, `epsilon`, `error`, `solver`, and standard errors if it sampled.
@@ -218,8 +219,8 @@ class M3GLoss(ViewLoss):
     def scheduled(self) -> bool:
         return self.entropy.scheduled
 
-    def set_progress(self, share: float) -> None:
-        self.entropy.set_progress(share)
+    def set_progress(self, progress: float) -> None:
+        self.entropy.set_progress(progress)
 
     @property
     def epsilon(self) -> float | None:

@@ -88,8 +88,8 @@ class M3GRest(ViewLoss):
     def scheduled(self) -> bool:
         return self.gap.scheduled
 
-    def set_progress(self, share: float) -> None:
-        self.gap.set_progress(share)
+    def set_progress(self, progress: float) -> None:
+        self.gap.set_progress(progress)
 
     def compute(self, views: Tensor, mask: Tensor | None, teacher: Tensor | None = None) -> Tensor:
         checked = functools.partial(

@@ -35,8 +35,8 @@ def mcca(
     Args:
         views: (k, n, d) or k tensors (n, d).
         components: c, the number of components, at most d; None is d.
-        ridge: r, in units of the mean variance of the view's features. A batch of n <= d points correlates perfectly by
-            chance, and the ridge corrects for it. Larger batches allow a smaller ridge.
+        ridge: r, in units of the mean variance of the view's features. With n <= d points, views correlate perfectly
+            by chance; the ridge counteracts this. Larger batches allow a smaller ridge.
         mask: bool (k, n). The covariance of two views is over the objects that have both. Views with fewer than two
             points, and pairs of views with fewer than two objects in common, are skipped.
         normalize: scale every vector to unit length first.
@@ -62,7 +62,7 @@ def mcca(
     k, _, d = views.shape
     common = weight @ weight.T
     if not bool((common.fill_diagonal_(0) >= 2).any()):
-        raise ValueError("mask must leave two views at least 2 points in common, got none.")
+        raise ValueError("mask must leave at least 2 objects with the same two views, got fewer.")
     if components is not None and positive_int("components", components) > d:
         raise ValueError(f"components must be a whole number up to d = {d}, got {components}.")
 

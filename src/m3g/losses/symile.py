@@ -14,7 +14,7 @@ from m3g.losses.temperature import Temperature, check_temperature
 
 NEGATIVES = ("n", "n_squared")
 LARGEST_TENSOR = 4 * 2**30
-"""Bytes that the scores of all tuples may take with `negatives="n_squared"`."""
+"""Maximum size of the scores of all tuples in bytes, for `negatives="n_squared"`."""
 
 
 @outside_autocast

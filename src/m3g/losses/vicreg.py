@@ -60,7 +60,7 @@ def vicreg(
     enough = points.squeeze(-1) >= 2
     if mask is not None:
         some_object(pairs > 0, has="two views")
-        some_object(enough, has="a view that another point has too")
+        some_object(enough, has="a view that another object also has")
     centred = (views - (views.sum(1) / points.clamp(min=1)).unsqueeze(1)) * weight
     centred, degrees_of_freedom = centred[enough], (points[enough] - 1).unsqueeze(-1)
     covariances = centred.mT @ centred / degrees_of_freedom  # (views, d, d)

@@ -104,13 +104,13 @@ class EstimatedWarning(UserWarning):
 class Auto(Solver):
     """Automatic choice: "factored" for costs that are sums over pairs of views, "dense" for the others.
 
-    If these exceed their budget of memory or operations, "sampled" is used, with a warning, for all named costs and
-    their sums, except for sums over few pairs of views.
+    If these exceed their budget of memory or operations, named costs and their sums are solved by "sampled", with a
+    warning. Sums over some pairs of views only are always solved exactly.
 
     Args:
         seed, generator: those of `Sampled`, if it is used.
-        max_flops: operations of one step beyond which sampling is used; a solve then takes longer than ten seconds on a
-            laptop.
+        max_flops: number of operations per step above which sampling is used. An exact solve of this size takes about
+            ten seconds on a laptop.
         few_tuples: problems of fewer tuples are always solved exactly.
     """
 
@@ -147,7 +147,7 @@ class Auto(Solver):
                 # An estimate is better than an aborted training.
                 if not _can_be_sampled(problem):
                     raise
-        # One line and one text per shape, so that Python's default filter shows the warning once.
+        # One source line and one text per shape, so that Python's default filter shows the warning once.
         warnings.warn(
             f"solving {' x '.join(map(str, problem.sizes))} tuples exactly exceeds the budget: solver='auto' estimates "
             "the solution by sampling, see Solution.standard_error; solver='sampled' does so without this warning.",
@@ -159,5 +159,5 @@ class Auto(Solver):
 
 
 def _can_be_sampled(problem: Problem) -> bool:
-    """Return whether a problem can be sampled and is not cheap to solve exactly, as on a graph with missing edges."""
+    """Return whether a problem can be sampled and is expensive to solve exactly, unlike a graph with missing edges."""
     return problem.kernel_form is not None and (problem.complete or not problem.by_pairs)

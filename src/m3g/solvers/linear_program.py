@@ -49,7 +49,7 @@ class LinearProgram(Solver):
     def solve(self, problem: Problem, *, epsilon: float, tol: float, weights: list[Tensor] | None) -> Solution:
         if problem.num_batch != 1:
             raise ValueError(
-                f"problem must be a single one with solver='linear-program', got a batch of {problem.num_batch}."
+                f"problem must not be a batch with solver='linear-program', got {problem.num_batch} problems."
             )
         with torch.no_grad():
             cost = problem.dense()[0].double().cpu().numpy()
@@ -86,8 +86,8 @@ class LinearProgram(Solver):
 
 def marginal_error(tuples: np.ndarray, mass: np.ndarray, target: np.ndarray, sizes: Sequence[int]) -> float:
     """Σ_l |m_l(P) - a_l|_1 of the coupling with this mass on these tuples (s, k)."""
-    found = [np.bincount(tuples[:, l], mass, minlength=n) for l, n in enumerate(sizes)]
-    return float(np.abs(np.concatenate(found) - target).sum())
+    marginals = [np.bincount(tuples[:, l], mass, minlength=n) for l, n in enumerate(sizes)]
+    return float(np.abs(np.concatenate(marginals) - target).sum())
 
 
 def assignment(cost: np.ndarray) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
@@ -120,8 +120,8 @@ def linear_programme(cost: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, 
     rows = (index + starts[:, None]).ravel()
     columns = np.tile(np.arange(cost.size), cost.ndim)
     equations = coo_array((np.ones(rows.size), (rows, columns)), shape=(len(target), cost.size)).tocsr()
-    # HiGHS compares with absolute tolerances, so masses are given in units of their mean. A view's equations follow
-    # from those of the others and one sum: with sums that differ in the last digit they would contradict each other.
+    # HiGHS uses absolute tolerances, so masses are in units of their mean. The equations of every view imply the total
+    # mass, so sums that differ in the last digit would make the system infeasible.
     unit = float(target.mean())
     parts = np.split(target / unit, np.cumsum(cost.shape)[:-1])
     right = np.concatenate([part * (parts[0].sum() / part.sum()) for part in parts])
@@ -130,8 +130,8 @@ def linear_programme(cost: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, 
         result = linprog(cost.ravel(), A_eq=equations, b_eq=right, method="highs-ds", options={"presolve": False})
     if not result.success:
         raise ValueError(
-            f"weights must be ones that HiGHS can solve with solver='linear-program', got {right.min() * unit:.2g} to "
-            f"{right.max() * unit:.2g} ({result.message.strip()})."
+            "weights must be in a range that HiGHS supports with solver='linear-program', "
+            f"got {right.min() * unit:.2g} to {right.max() * unit:.2g} ({result.message.strip()})."
         )
     mass = np.maximum(result.x, 0.0) * unit
     used = np.flatnonzero(mass > 0)

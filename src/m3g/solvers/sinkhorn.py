@@ -22,7 +22,7 @@ from m3g.solvers.solution import Solution
 
 @dataclass(frozen=True)
 class Sinkhorn(Solver):
-    r"""Multi-marginal Sinkhorn (Algorithm 1 of the paper) for any cost, the reference of the other solvers.
+    r"""Multi-marginal Sinkhorn (Algorithm 1 of the paper) for any cost, the reference for the other solvers.
 
     .. math:: f_l \leftarrow f_l - \varepsilon \bigl( \log m_l(P) - \log a_l \bigr), \qquad l = 1, \dots, k
 
@@ -64,7 +64,7 @@ class Sinkhorn(Solver):
             f"the cost tensor of {shape} entries",
             size,
             limit,
-            "use solver='sampled' (cost 'csd' or by pairs), solver='factored' (by pairs), fewer points, or fewer views",
+            "use solver='sampled' (named costs), solver='factored' (costs by pairs), fewer points, or fewer views",
         )
         # Settings of the process cannot change inside a graph.
         with torch.no_grad() if torch.compiler.is_compiling() else full_precision(problem.device):
@@ -118,6 +118,6 @@ def log_sums(cost: Tensor, potentials: list[Tensor], epsilon: float, views: Iter
     parts: dict[int, list[Tensor]] = {l: [] for l in views}
     for rows in slabs(sizes, num_batch, cost.element_size()):
         exponent = log_slab(cost[:, rows], potentials, rows, epsilon)
-        for l, found in parts.items():
-            found.append(exponent.logsumexp([a + 1 for a in range(len(sizes)) if a != l]))
-    return [torch.cat(found, 1) if l == 0 else torch.stack(found).logsumexp(0) for l, found in parts.items()]
+        for l, slab_sums in parts.items():
+            slab_sums.append(exponent.logsumexp([a + 1 for a in range(len(sizes)) if a != l]))
+    return [torch.cat(part, 1) if l == 0 else torch.stack(part).logsumexp(0) for l, part in parts.items()]

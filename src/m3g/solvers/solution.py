@@ -120,7 +120,7 @@ class Solution:
         first = torch.arange(wide.shape[1], device=wide.device) < problem.sizes[0]
         value = (self.value + lift.reshape(problem.batch)) * shaped
         spread = self.standard_error
-        if spread is not None:  # with what the value loses in a narrower type
+        if spread is not None:  # plus the rounding error of the narrower dtype
             spread = (spread * shaped + torch.finfo(dtype).eps * value.abs()).to(dtype)
         return replace(
             self,
@@ -159,8 +159,9 @@ class Solution:
         return self._pairs[l, m]
 
     def _plain(self) -> Solution:
-        """Return the solution without gradients, for use in the graph: `self` refers to the outputs of the graph, which
-        would be a reference cycle.
+        """Return the solution without gradients, for use in the graph.
+
+        `self` holds outputs of the graph, so the graph must not hold `self`: that would be a reference cycle.
         """
         return replace(self, value=self.value.detach(), differentiable=False)
 

@@ -23,7 +23,7 @@ from m3g.solvers.sinkhorn import Sinkhorn
 from m3g.solvers.solution import Solution
 from m3g.solvers.support import Support
 
-# Problems with smaller weights are not solved in float32.
+# Problems with smaller weights are solved in float64.
 SMALLEST_SINGLE = 1e-20
 # Weights whose sum is this close to 1 are not rescaled; others are solved with sum 1, and the solution is rescaled.
 UNIT = 1e-4
@@ -133,7 +133,7 @@ def solve(
     if support is not None and checked is not None:
         problem, checked = support.restricted(problem, checked)
     if checked is not None and min(float(weight.min()) for weight in checked) < SMALLEST_SINGLE:
-        # Scalings of such points leave the range of float32, so the problem is solved and answered in float64.
+        # Scalings of such points exceed the range of float32, so the problem is solved and returned in float64.
         problem = problem.with_tensors([tensor.double() for tensor in problem.tensors])
     epsilon = _checks.in_range_of(problem.dtype, chosen.check_epsilon(epsilon))
     if mass is not None:

@@ -30,7 +30,7 @@ class Support:
             positive = weight.reshape(-1, weight.shape[-1]) > 0
             if not bool((positive == positive[0]).all()):
                 raise ValueError(
-                    f"weights must be zero at the same points in every member of a batch, got others in view {l}."
+                    f"weights must be zero at the same points in the whole batch, got different points in view {l}."
                 )
             kept.append(positive[0].nonzero().squeeze(1))
         return Support(tuple(kept), tuple(weight.shape[-1] for weight in weights))

@@ -142,7 +142,7 @@ def test_a_missing_second_derivative_raises():
             torch.autograd.grad(gradient.sum(), views)
     (gradient,) = torch.autograd.grad(m3g.matching_gap(views), views, create_graph=True)
     (second,) = torch.autograd.grad(gradient.square().sum(), views, create_graph=True)
-    with pytest.raises(NotImplementedError, match="third derivatives of the entropic cost are not known"):
+    with pytest.raises(NotImplementedError, match="third derivatives of the entropic cost are not implemented"):
         torch.autograd.grad(second.sum(), views)
 
 

@@ -113,7 +113,7 @@ def test_more_views_than_any_tensor_could_hold():
         ({"form": "sums"}, "form must be one of 'auto', 'products', 'tuples', got 'sums'"),
         ({"seed": 1.5}, "seed must be a whole number"),
         ({"generator": 5}, "generator must be a torch.Generator or None, got int"),
-        ({"seed": 1, "generator": torch.Generator()}, "seed must be None where a generator is given"),
+        ({"seed": 1, "generator": torch.Generator()}, "seed must be None if a generator is given"),
     ],
 )
 def test_wrong_settings_are_named(arguments, message):

@@ -7,7 +7,7 @@ With one view c (the pivot) eliminated and the others split into two groups A an
 where L holds all kernels inside A and from A to c, R those inside B and from B to c, and W those between A and B.
 M is the joint marginal of all views but c. The derivatives of the total mass give the rest: L ∘ (W R) is the joint
 marginal of A and c, R ∘ (Wᵀ L) that of B and c. So three matrix products of n^k multiply-adds yield every pair
-marginal, and nothing larger than a slab of M is held.
+marginal, and no tensor larger than a slab of M is stored.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from m3g.solvers.shared.contraction import Contracted, Contraction
 from m3g.solvers.shared.memory import Workspace
 from m3g.solvers.shared.processes import Processes, Shard
 
-# A slab of M that stays in the cache of a CPU, and is large enough to fill the matrix products.
+# Size of a slab of M: small enough for the cache of a CPU, large enough for efficient matrix products.
 SLAB_BYTES = 2**23
-# W is kept between steps up to this size, and built anew slab by slab past it.
+# W is stored between steps up to this size; a larger W is recomputed slab by slab.
 KEEP_BYTES = 2**26
 
 
@@ -35,15 +35,15 @@ class CompleteContraction(Contraction):
     """Kernels {(l, m): (b, n_l, n_m)} for every l < m; see `evaluate`.
 
     With four views or more, intermediate results of the size of M or R are written into buffers that are allocated once
-    per solve. With `whole` M is never cut into slabs, so that no size decides what is computed, and there are no
-    buffers: for compiled code. With `sharing` only the own rows of the leading view are contracted, so that pair
-    marginals are those of a shard.
+    per solve. With `whole`, for compiled code, M is never split into slabs and there are no buffers, so that control
+    flow does not depend on sizes. With `sharing`, only the rows of the leading view that belong to this process are
+    contracted, so that pair marginals are those of a shard.
 
     Attributes:
-        sizes: of the views, the leading one with its own rows only.
-        num_tuples: of all processes.
-        joint_buffer: for a slab of M (b, α, β); None where every result gets new memory.
-        scaled_buffer: for R with scalings (b, β, n_c), likewise.
+        sizes: sizes of the views, with only the rows of this process for the leading one.
+        num_tuples: number of tuples of all processes together.
+        joint_buffer: buffer for a slab of M (b, α, β); None if every result is a new tensor.
+        scaled_buffer: buffer for R with scalings (b, β, n_c), or None.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class CompleteContraction(Contraction):
             self.between = self._kept[0]
 
     def _allocate(self, num_slabs: int) -> list[Tensor | None]:
-        """Memory for W, slab by slab, and for the attributes named above."""
+        """Return memory for W, one tensor per slab, and allocate both buffers."""
         b, beta, c = self.right.shape
         rows = self.left.shape[1] // self.sizes[self.lead] * self.slabs[0][1]  # the first slab is the largest
         slab, across = b * rows * beta, b * beta * c
@@ -90,19 +90,19 @@ class CompleteContraction(Contraction):
         self.joint_buffer, self.scaled_buffer = space.take(b, rows, beta), space.take(b, beta, c)
         return list(space.take(num_slabs, b, rows, beta))
 
-    def in_one_piece(self) -> bool:
-        """Whether M of all processes is no more than one slab."""
+    def fits_one_slab(self) -> bool:
+        """Return whether M of all processes fits into one slab."""
         if self.pivot is None:
             return True
         rows = self.sizes[self.lead] if self.shard is None else self.shard.sizes[self.lead]
         return self.between is not None and rows * self._lead_bytes() <= SLAB_BYTES
 
     def summed(self, tensor: Tensor) -> Tensor:
-        """A sum over the leading view, over that of all processes."""
+        """Add the sums of all processes over their rows of the leading view."""
         return tensor if self.shard is None else self.shard.processes.reduced(tensor)
 
     def _lead_bytes(self) -> int:
-        """Bytes of M for one point of the leading view."""
+        """Return the bytes of M per point of the leading view."""
         example = self.kernels[0, 1]
         others = math.prod(self.sizes[l] for l in (*self.group_a[1:], *self.group_b))
         return example.shape[0] * others * example.element_size()
@@ -113,11 +113,11 @@ class CompleteContraction(Contraction):
         return [(start, min(start + step, n)) for start in range(0, n, step)]
 
     def kernel(self, l: int, m: int) -> Tensor:
-        """The kernel with view l in the rows."""
+        """Return the kernel of views l and m, with view l in the rows."""
         return self.kernels[l, m] if l < m else self.kernels[m, l].transpose(1, 2)
 
     def _towards_pivot(self, group: Sequence[int]) -> Tensor:
-        """(b, Π n_l, n_c): all kernels inside the group and from it to the pivot."""
+        """Return the product of all kernels inside the group and from it to the pivot: (b, Π n_l, n_c)."""
         assert self.pivot is not None
         views = [*group, self.pivot]
         if len(views) == 2:
@@ -126,12 +126,12 @@ class CompleteContraction(Contraction):
         factors = [along(self.kernel(views[i], views[j]), (i, j), len(views)) for i, j in edges]
         out = factors[0]
         for edge, factor in zip(edges[1:], factors[1:]):
-            # The kernels of the first view span all axes: past them no new memory is needed.
+            # The kernels of the first view span all axes; the others are multiplied in place.
             out = out * factor if edge[0] == 0 else out.mul_(factor)
         return out.flatten(1, -2)
 
     def _between(self, start: int, stop: int, buffer: Tensor | None) -> Tensor:
-        """W for points start:stop of the leading view: (b, α, β), in the buffer if there is one."""
+        """Return W for points start:stop of the leading view: (b, α, β), in the buffer if given."""
         out = None
         for l in self.group_a:
             part = [self.kernel(l, m) for m in self.group_b]
@@ -161,19 +161,19 @@ class CompleteContraction(Contraction):
             joint, with_pivot, pulled, scaling = self._slab(left, right, self.between, target)
             pairs = self.pairs(joint, with_pivot, pulled.mul_(right))
         else:
-            found, with_pivot, pulled, scaling = self._by_slabs(left, right, target)
-            pairs = self.with_pivot(found, with_pivot, pulled.mul_(right))
+            pairs, with_pivot, pulled, scaling = self._by_slabs(left, right, target)
+            pairs = self.with_pivot(pairs, with_pivot, pulled.mul_(right))
         return Contracted(pairs, self.others(pairs), scaling)
 
     def pairs(self, joint: Tensor, joint_a: Tensor, joint_b: Tensor) -> dict[Edge, Tensor]:
-        """All pair marginals, from those of A and B (b, α, β), A and the pivot, and B and the pivot (b, β, n_c)."""
+        """Return all pair marginals from the joint ones of A and B (b, α, β) and of each with the pivot (b, …, n_c)."""
         views = self.group_a + self.group_b
         if len(views) > 2:
             joint = joint.view(joint.shape[0], *(self.sizes[l] for l in views))
         return self.with_pivot(pair_sums(joint, views), joint_a, joint_b)
 
     def with_pivot(self, pairs: dict[Edge, Tensor], joint_a: Tensor, joint_b: Tensor) -> dict[Edge, Tensor]:
-        """Pairs of views other than the pivot, and those with it added."""
+        """Add the pair marginals with the pivot to those of the other views."""
         assert self.pivot is not None
         for group, joint in ((self.group_a, joint_a), (self.group_b, joint_b)):
             if len(group) == 1:
@@ -189,9 +189,9 @@ class CompleteContraction(Contraction):
     def _slab(
         self, left: Tensor, right: Tensor, between: Tensor, target: Tensor, added_to: Tensor | None = None
     ) -> tuple[Tensor, ...]:
-        """For some points of the leading view: M (b, α, β), that of A and the pivot, Wᵀ L, the lead's scaling.
+        """Return M (b, α, β), the joint marginal of A and the pivot, Wᵀ L, and the scaling of the leading view.
 
-        Wᵀ L is added to that of other slabs if it is given.
+        All are for some points of the leading view. Wᵀ L is added to `added_to`, that of other slabs, if given.
         """
         buffer = None if self.joint_buffer is None else self.joint_buffer[:, : left.shape[1]]
         joint = torch.bmm(left, right.transpose(1, 2), out=buffer).mul_(between)
@@ -226,7 +226,7 @@ class CompleteContraction(Contraction):
             with_pivot.append(near)
             scalings.append(scaling)
         assert total is not None
-        # Slabs run along the leading view: its pairs are joined, those of other views added.
+        # Slabs run along the leading view: its pairs are concatenated, those of other views are summed.
         joined = {
             edge: torch.cat([part[edge] for part in pairs], 1)
             if edge[0] == self.lead
@@ -236,7 +236,7 @@ class CompleteContraction(Contraction):
         return joined, torch.cat(with_pivot, 1), total, torch.cat(scalings, 1)
 
     def others(self, pairs: dict[Edge, Tensor]) -> Tensor:
-        """Marginals of all views but the leading one, one after the other (b, N - n)."""
+        """Return the marginals of all views except the leading one, concatenated (b, N - n)."""
         lead, others = self.lead, [l for l in range(len(self.sizes)) if l != self.lead]
         if lead == 0:
             return torch.cat([pairs[0, l] for l in others], 2).sum(1)
@@ -250,7 +250,7 @@ class CompleteContraction(Contraction):
 
 
 def _largest(sizes: Sequence[int]) -> int:
-    """The largest view, which makes the longest inner dimension; of equal ones the last."""
+    """Return the largest view, the last one of equals, because it gives the longest inner dimension."""
     largest = len(sizes) - 1
     for l in range(len(sizes) - 1):
         if sizes[l] > sizes[largest]:
@@ -259,7 +259,7 @@ def _largest(sizes: Sequence[int]) -> int:
 
 
 def _product(x: Tensor, y: Tensor, buffer: Tensor | None) -> Tensor:
-    """x · y, broadcast, in the buffer (b, α, β) if there is one; of that the first rows may be enough."""
+    """Return the broadcast product x · y, in the first rows of the buffer (b, α, β) if given."""
     if buffer is None:
         return x * y
     shape = torch.broadcast_shapes(x.shape, y.shape)
@@ -276,14 +276,14 @@ def outer(vectors: Sequence[Tensor]) -> Tensor:
 
 
 def pair_sums(joint: Tensor, views: list[int]) -> dict[Edge, Tensor]:
-    """Every two-view marginal of a joint tensor (b, n_1, …, n_j), with three passes over the whole of it."""
+    """Return all pair marginals of a joint tensor (b, n_1, …, n_j), with three passes over it."""
     if len(views) == 2:
         return {(views[0], views[1]): joint}
-    found = pair_sums(joint.sum(-1), views[:-1])
+    pairs = pair_sums(joint.sum(-1), views[:-1])
     *rest, last = views
     while len(rest) > 1:
-        found[rest[-1], last] = joint.sum(list(range(1, joint.ndim - 2)))
+        pairs[rest[-1], last] = joint.sum(list(range(1, joint.ndim - 2)))
         joint = joint.sum(-2)
         rest.pop()
-    found[rest[0], last] = joint
-    return found
+    pairs[rest[0], last] = joint
+    return pairs

@@ -1,7 +1,7 @@
 """Marginals of a coupling whose kernel is a product over some pairs of views: any graph, by tensor contraction.
 
-opt_einsum finds the cheapest order of contraction: on a tree the marginal of a pair with an edge costs O(k n²), of any
-other pair O(k n³) (Haasler et al., 2021).
+opt_einsum finds the cheapest order of contraction: on a tree the marginal of a pair with an edge costs O(k n²), that
+of any other pair O(k n³) (Haasler et al., 2021).
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ class GraphContraction(Contraction):
     def _contract(self, kept: tuple[int, ...], scalings: Sequence[Tensor]) -> Tensor:
         num_batch = next(iter(self.kernels.values())).shape[0]
         contract = _expression(tuple(self.kernels), tuple(self.sizes), num_batch, kept)
-        found: Tensor = contract(*scalings, *self.kernels.values(), backend="torch")
-        return found
+        marginal: Tensor = contract(*scalings, *self.kernels.values(), backend="torch")
+        return marginal
 
     def pair(self, scalings: Sequence[Tensor], l: int, m: int) -> Tensor:
         return self._contract((l, m), scalings)
 
     def sweep(self, scalings: Sequence[Tensor], targets: Sequence[Tensor]) -> list[Tensor]:
-        """One sweep of Algorithm 1."""
+        """Return the scalings after one sweep of Algorithm 1."""
         swept = list(scalings)
         for l, target in enumerate(targets):
             swept[l] = swept[l] * (target / self._contract((l,), swept))

@@ -10,8 +10,8 @@ from torch import Tensor
 from m3g.solvers.shared.contraction import Contracted, Contraction
 from m3g.solvers.shared.processes import Shard
 
-# Total number of points up to which pair marginals are exchanged in every step. Beyond, each process keeps its part of
-# them, and a multiplication with the Hessian exchanges a vector.
+# Total number of points up to which pair marginals are exchanged in every step. Beyond it, each process keeps its part
+# of them, and a multiplication with the Hessian exchanges a vector.
 EXCHANGED_SIZE = 2048
 
 
@@ -26,10 +26,10 @@ class ShardedContraction(Contraction):
     def evaluate(self, scalings: Sequence[Tensor], target: Tensor) -> Contracted:
         rows, own = self.slab.rows, list(scalings)
         own[self.lead] = own[self.lead][:, rows]
-        found = self.own.evaluate(own, target[:, rows])
+        contracted = self.own.evaluate(own, target[:, rows])
         before = sum(self.sizes[: self.lead])
-        first, last = found.others.split([before, found.others.shape[1] - before], 1)
-        vector, pairs = torch.cat([first, found.lead.to(first.dtype), last], 1), found.pairs
+        first, last = contracted.others.split([before, contracted.others.shape[1] - before], 1)
+        vector, pairs = torch.cat([first, contracted.lead.to(first.dtype), last], 1), contracted.pairs
         if self.partial is None:
             vector, pairs = self.slab.summed_with_pairs(vector, pairs)
         else:

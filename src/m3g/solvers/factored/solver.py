@@ -48,7 +48,7 @@ FEW_TUPLES = 2**20
 NEWTON_SIZE = 2048
 # Maximum number of tuples in the log domain, if epsilon is too small for the range of float64.
 STREAMED_TUPLES = 2 * 10**7
-# Decreasing epsilon: the ratio of successive values, and the error at which to go on.
+# Decreasing epsilon: the ratio of successive values, and the error at which the next one follows.
 EPSILON_RATIO, LOOSE = 3.0, 0.05
 
 
@@ -143,12 +143,12 @@ class Factored(Solver):
         dual = MarginalDual.of(sharded, kernels.target, kernels.dtype, newton, fixed)
         if self.fixed_steps is not None:
             state = fixed_ascent(dual, balanced_start(problem, kernels), self.fixed_steps)
-            return _solution(problem, kernels, Found.of(dual, state), epsilon, tol)
+            return _solution(problem, kernels, FinalPoint.of(dual, state), epsilon, tol)
         swept: Swept | None = None
         if newton and isinstance(contraction, CompleteContraction) and _can_be_swept(contraction, kernels):
             swept = sweep(contraction, kernels.target, tol=tol, reach=kernels.reach, max_steps=self.max_steps or 100)
             if swept.worst <= tol:
-                return _solution(problem, kernels, Found.after(swept), epsilon, tol, Result.CONVERGED)
+                return _solution(problem, kernels, FinalPoint.after(swept), epsilon, tol, Result.CONVERGED)
         if swept is not None and math.isfinite(swept.worst):
             pairs = swept.pairs()
             others = swept.contraction.summed(swept.contraction.others(pairs))
@@ -165,7 +165,7 @@ class Factored(Solver):
             max_steps=self.max_steps or (100 if newton else 10_000),
             check_every=self.check_every or (1 if problem.device.type == "cpu" else 4),
         )
-        return _solution(problem, kernels, Found.of(dual, state), epsilon, tol, result)
+        return _solution(problem, kernels, FinalPoint.of(dual, state), epsilon, tol, result)
 
     def _takes_newton(self, problem: PairwiseProblem) -> bool:
         small = problem.complete or sum(problem.sizes) <= NEWTON_SIZE
@@ -195,7 +195,7 @@ class Factored(Solver):
                 f"epsilon must be at least {epsilon * kernels.reach / DOUBLE_RANGE:.2g} with solver='factored' on "
                 f"these costs of {problem.num_tuples} tuples, got {epsilon:g}: use solver='sampled'."
             )
-        # One line and one text, so that Python's default filter shows the warning once.
+        # One source line and one text, so that Python's default filter shows the warning once.
         warnings.warn(
             "epsilon is too small for the range of float64 on these costs: solver='factored' works in the log domain, "
             "which is slower.",
@@ -214,8 +214,8 @@ class Factored(Solver):
             state, result = ascend(dual, init(dual, log_scaling), tol=tol if last else LOOSE, max_steps=limit)
             steps += state.num_steps
             if last:
-                found = Found.of(dual, state)._replace(num_steps=steps)
-                return _solution(problem, kernels, found, epsilon, tol, result)
+                final = FinalPoint.of(dual, state)._replace(num_steps=steps)
+                return _solution(problem, kernels, final, epsilon, tol, result)
             smaller = max(1.0, scale / EPSILON_RATIO)
             log_scaling, scale = state.found.log_scaling * (scale / smaller), smaller
 
@@ -223,14 +223,14 @@ class Factored(Solver):
 def _can_be_swept(contraction: CompleteContraction, kernels: Kernels) -> bool:
     """Return whether all numbers have one dtype, and M of sweeps.py fits into one slab."""
     return (
-        contraction.in_one_piece()
+        contraction.fits_one_slab()
         and kernels.target.dtype == contraction.kernels[0, 1].dtype
         and kernels.reach < SWEPT_REACH
     )
 
 
-class Found(NamedTuple):
-    """Where a solve ended: log scalings (b, N), error (b,), pair marginals and how to find one that is missing."""
+class FinalPoint(NamedTuple):
+    """Result of a solve: log scalings (b, N), error (b,), pair marginals, and a function that computes missing ones."""
 
     log_scaling: Tensor
     error: Tensor
@@ -239,34 +239,34 @@ class Found(NamedTuple):
     num_steps: int
 
     @staticmethod
-    def after(swept: Swept) -> Found:
+    def after(swept: Swept) -> FinalPoint:
         shard = swept.contraction.shard
-        pairs = {} if shard is None else shard.pairs(swept.pairs())  # while the processes exchange
-        return Found(swept.log_scaling(), swept.error, pairs, lambda l, m: swept.pairs(), swept.num_steps)
+        pairs = {} if shard is None else shard.pairs(swept.pairs())  # while all processes still exchange
+        return FinalPoint(swept.log_scaling(), swept.error, pairs, lambda l, m: swept.pairs(), swept.num_steps)
 
     @staticmethod
-    def of(dual: MarginalDual, state: AscentState[Marginals]) -> Found:
-        found, partial = state.found, dual.contraction.partial
-        pairs = found.pairs if partial is None else partial.pairs(found.pairs)
+    def of(dual: MarginalDual, state: AscentState[Marginals]) -> FinalPoint:
+        point, partial = state.found, dual.contraction.partial
+        pairs = point.pairs if partial is None else partial.pairs(point.pairs)
 
         def missing(l: int, m: int) -> dict[Edge, Tensor]:
-            return {(l, m): dual.contraction.pair(dual.scalings(found.log_scaling), l, m)}
+            return {(l, m): dual.contraction.pair(dual.scalings(point.log_scaling), l, m)}
 
-        return Found(found.log_scaling, found.error, pairs, missing, state.num_steps)
+        return FinalPoint(point.log_scaling, point.error, pairs, missing, state.num_steps)
 
 
 def _solution(
     problem: PairwiseProblem,
     kernels: Kernels,
-    found: Found,
+    final: FinalPoint,
     epsilon: float,
     tol: float,
     result: Result | None = None,
 ) -> Solution:
     if kernels.shift is None:
-        potentials = found.log_scaling * epsilon
+        potentials = final.log_scaling * epsilon
     else:
-        potentials = torch.add(kernels.shift, found.log_scaling, alpha=epsilon)
+        potentials = torch.add(kernels.shift, final.log_scaling, alpha=epsilon)
     target = kernels.target if kernels.target.dtype == potentials.dtype else kernels.target.to(potentials.dtype)
     value = torch.linalg.vecdot(potentials - epsilon / problem.k, target)
     return Solution(
@@ -274,12 +274,12 @@ def _solution(
         epsilon=epsilon,
         value=_as_of(problem, value),
         flat_potentials=potentials,
-        error=_as_of(problem, found.error),
-        num_steps=found.num_steps,
+        error=_as_of(problem, final.error),
+        num_steps=final.num_steps,
         tol=tol,
         solver=Factored.name,
         coupling_form=PairwiseCoupling(
-            problem, found.log_scaling, epsilon, kernels.groups[0].dtype, found.pairs, found.missing
+            problem, final.log_scaling, epsilon, kernels.groups[0].dtype, final.pairs, final.missing
         ),
         reason=result,
     )

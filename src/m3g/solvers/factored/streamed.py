@@ -1,7 +1,7 @@
 """Marginals of a coupling in the log domain, for an epsilon so small that the kernels leave the range of float64.
 
 Exponents of all n^k tuples are computed slab by slab, so that nothing overflows: n^k exponentials instead of n^k
-multiply-adds. For small problems, and so that training can continue.
+multiply-adds. Only small problems are solved this way, so that training can continue.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class StreamedContraction(Contraction):
     def evaluate(self, log_scalings: Sequence[Tensor], target: Tensor) -> Contracted:
         """Return the marginals of P after scaling view 0 to its target; `lead` is the logarithm of its scaling."""
         k = len(self.sizes)
-        found: list[dict[Edge, Tensor]] = []
+        slab_pairs: list[dict[Edge, Tensor]] = []
         leads: list[Tensor] = []
         rest = along(log_scalings[1], (1,), k)
         for l in range(2, k):
@@ -49,12 +49,12 @@ class StreamedContraction(Contraction):
             lead = target[:, rows].log() - flat.logsumexp(2)
             flat.add_(lead.unsqueeze(-1)).exp_()
             leads.append(lead)
-            found.append(pair_sums(exponent, list(range(k))))
+            slab_pairs.append(pair_sums(exponent, list(range(k))))
         pairs = {
-            edge: torch.cat([part[edge] for part in found], 1)
+            edge: torch.cat([part[edge] for part in slab_pairs], 1)
             if edge[0] == 0
-            else torch.stack([part[edge] for part in found]).sum(0)
-            for edge in found[0]
+            else torch.stack([part[edge] for part in slab_pairs]).sum(0)
+            for edge in slab_pairs[0]
         }
         others = torch.cat([pairs[0, l] for l in range(1, k)], 2).sum(1)
         return Contracted(pairs, others, torch.cat(leads, 1))

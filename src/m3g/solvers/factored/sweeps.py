@@ -71,7 +71,7 @@ class Pivot:
         self._joint = joint
         return joint
 
-    def meet(self, left: Tensor, right: Tensor) -> None:
+    def update_sums(self, left: Tensor, right: Tensor) -> None:
         """Compute the sums for scalings u (b, 1, α) and v (b, 1, β)."""
         far = torch.mul(self.across, right, out=self._far)
         self._far = far
@@ -85,7 +85,7 @@ class Pivot:
 
     def pairs(self, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
         """Return the joint marginals of A and the pivot and of B and the pivot, with one more matrix product."""
-        assert self.with_pivot is not None, "some sweep was made"
+        assert self.with_pivot is not None, "at least one sweep precedes"
         scaling, column = self.scaling, left.mT
         pulled = torch.bmm(self.between.mT, self.left * column).mul_(self.across.mT).mul_(right.mT)
         return (self.with_pivot * column).mul_(scaling), pulled.mul_(scaling)
@@ -100,7 +100,7 @@ class Swept(NamedTuple):
         left, right: their outer products, (b, 1, α) and (b, 1, β).
         pivot: None for two views.
         scalings: of all views, concatenated (b, 1, N).
-        error: (b,), and the largest of the batch `worst`.
+        error: (b,); `worst` is its maximum over the batch.
     """
 
     contraction: CompleteContraction
@@ -125,17 +125,17 @@ class Swept(NamedTuple):
             joint = (self.joint * self.left.mT).mul_(self.right)
             return {(0, 1): joint} if self.pivot is None else c.pairs(joint, *self.pivot.pairs(self.left, self.right))
         by_b = sums_of_each(self.joint, self.parts_b)
-        found = {
+        pairs = {
             (l, m): pair.mT
             for m, joint in zip(c.group_b, by_b)
             for l, pair in zip(c.group_a, sums_of_each(joint.mT, self.parts_a))
         }
-        of_a = by_b[0].sum(2).unsqueeze(1) * self.left
-        of_b = torch.bmm(self.left, self.joint).mul_(self.right)
-        for group, joint in ((c.group_a, of_a), (c.group_b, of_b)):
+        joint_a = by_b[0].sum(2).unsqueeze(1) * self.left
+        joint_b = torch.bmm(self.left, self.joint).mul_(self.right)
+        for group, joint in ((c.group_a, joint_a), (c.group_b, joint_b)):
             if len(group) > 1:
-                found.update(pair_sums(joint.view(joint.shape[0], *(c.sizes[l] for l in group)), group))
-        return c.with_pivot(found, *self.pivot.pairs(self.left, self.right))
+                pairs.update(pair_sums(joint.view(joint.shape[0], *(c.sizes[l] for l in group)), group))
+        return c.with_pivot(pairs, *self.pivot.pairs(self.left, self.right))
 
 
 def sweep(contraction: CompleteContraction, target: Tensor, *, tol: float, reach: float, max_steps: int) -> Swept:
@@ -171,19 +171,19 @@ def sweep(contraction: CompleteContraction, target: Tensor, *, tol: float, reach
                 sums_a = torch.bmm(right, transposed)
                 parts_a = updated(sums_a, parts_a, wanted_a, c.summed)
                 left = outer(parts_a)
-            pivot.meet(left, right)
+            pivot.update_sums(left, right)
             num_steps += 1
         sums_b = c.summed(torch.bmm(left, joint))
         sums = [*sums_by_view(sums_a, parts_a, c.summed), *sums_by_view(sums_b, parts_b), pivot.sums]
-        found = [*parts_a, *parts_b, pivot.scaling]
-        scalings, marginals = (torch.cat([each[i] for i in places], 2) for each in (found, sums))
+        by_group = [*parts_a, *parts_b, pivot.scaling]
+        scalings, marginals = (torch.cat([each[i] for i in places], 2) for each in (by_group, sums))
         if c.shard is not None:
             scalings, marginals = c.shard.joined(torch.cat([scalings, marginals], 1)).split(1, 1)
         residual = torch.addcmul(target, marginals, scalings, value=-1)
         before = worst
         error, worst = _errors(residual)
         rate = rate if before == math.inf else worst / before
-        # Newton steps are faster than more than one sweep; a NaN ends here too.
+        # Newton steps are faster than two further sweeps. The second condition also holds for NaN.
         if worst <= tol or not worst * rate <= tol or num_steps >= max_steps:
             return Swept(c, joint, parts_a, parts_b, left, right, pivot, scalings, error, worst, num_steps)
         chunk = 1
@@ -258,9 +258,9 @@ def sums_of_each(table: Tensor, scalings: Sequence[Tensor]) -> list[Tensor]:
     if not rest:
         return [table * first]
     (b, r, _), n = table.shape, first.shape[2]
-    of_first = torch.bmm(table.reshape(b, r * n, -1), outer(rest).mT).view(b, r, n)
+    first_sums = torch.bmm(table.reshape(b, r * n, -1), outer(rest).mT).view(b, r, n)
     without = torch.matmul(first.unsqueeze(1), table.reshape(b, r, n, -1)).squeeze(2)
-    return [of_first.mul_(first), *sums_of_each(without, rest)]
+    return [first_sums.mul_(first), *sums_of_each(without, rest)]
 
 
 def outer(scalings: Sequence[Tensor]) -> Tensor:

@@ -32,8 +32,8 @@ def differentiable_marginals(solution: Solution, kept: Sequence[tuple[int, ...]]
         raise ValueError(
             f"solver must be 'factored', 'dense' or 'sinkhorn' with differentiable=True, got {solution.solver!r}."
         )
-    found: tuple[Tensor, ...] = _Marginals.apply(solution, tuple(kept), *solution.problem.tensors)  # type: ignore[no-untyped-call]
-    return found
+    marginals: tuple[Tensor, ...] = _Marginals.apply(solution, tuple(kept), *solution.problem.tensors)  # type: ignore[no-untyped-call]
+    return marginals
 
 
 class _Marginals(torch.autograd.Function):
@@ -57,5 +57,5 @@ class _Marginals(torch.autograd.Function):
         with full_precision(problem.device):
             response = response_of(problem, solution.epsilon, solution.flat_potentials, list(given))
             wide = {views: grad.to(response.potentials.dtype) for views, grad in given.items()}
-            found = response.problem.gradient(response.change(wide))
-            return (None, None, *(grad.to(problem.dtype) for grad in found))
+            gradients = response.problem.gradient(response.change(wide))
+            return (None, None, *(grad.to(problem.dtype) for grad in gradients))

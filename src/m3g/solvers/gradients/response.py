@@ -8,8 +8,8 @@ where m denotes the k one-view marginals and H the Newton system of the dual: di
 elsewhere. dP is a signed tensor whose one-view marginals vanish. For a pairwise cost only its pair marginals are
 needed, which follow from the pair marginals of P ∘ dC and of P ∘ ⊕v (weighted.py).
 
-Everything is recomputed from the potentials in float64: entries of H that were rounded independently in float32 are not
-those of a coupling, and H may then have no Cholesky factor.
+Everything is recomputed from the potentials in float64. In float32, the entries of H are rounded independently and
+belong to no coupling, so that H may have no Cholesky factor.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ class TensorResponse(Response):
     def change(self, terms: Terms) -> TensorCoupling:
         k = self.problem.k
         weighted = self.tensor * sum(along(term, views, k) for views, term in terms.items())
-        answer = self._potentials([sum_onto(weighted, (l,)) for l in range(k)])
-        for l, part in enumerate(answer):
+        potential_changes = self._potentials([sum_onto(weighted, (l,)) for l in range(k)])
+        for l, part in enumerate(potential_changes):
             weighted = weighted - self.tensor * along(part, (l,), k)
         return TensorCoupling(weighted / -self.epsilon)
 
@@ -102,9 +102,9 @@ class PairResponse(Response):
     def change(self, terms: Terms) -> PairCoupling:
         k, sizes = self.problem.k, self.problem.sizes
         outer = self.weighted(terms)  # type: ignore[arg-type]
-        answer = self._potentials(marginals_of(outer, k))
+        potential_changes = self._potentials(marginals_of(outer, k))
         lifted: dict[Edge, Tensor] = {}
-        for l, part in enumerate(answer):
+        for l, part in enumerate(potential_changes):
             edge = next(edge for edge in outer if l in edge)
             shaped = part.unsqueeze(-1 if edge[0] == l else -2).expand_as(outer[edge])
             lifted[edge] = lifted[edge] + shaped if edge in lifted else shaped
@@ -127,13 +127,13 @@ def shared_logs(problem: PairwiseProblem, epsilon: float, potentials: Tensor) ->
     exponents = problem.log_kernels(epsilon, potentials.dtype)
     logs = problem.by_edge(exponents.groups)
     for l in range(problem.k):
-        if not any(l in edge for edge in logs):  # a view without an edge gets one without a cost
+        if not any(l in edge for edge in logs):  # a view without an edge gets one of cost 0
             edge = (0, l) if l > 0 else (0, 1)
             logs[edge] = potentials.new_zeros(problem.num_batch, problem.sizes[edge[0]], problem.sizes[edge[1]])
     shifted = potentials if exponents.shift is None else potentials - exponents.shift
     scalings = (shifted / epsilon).split(list(problem.sizes), 1)
-    shares = [part / sum(l in edge for edge in logs) for l, part in enumerate(scalings)]
-    return {(l, m): log + shares[l].unsqueeze(-1) + shares[m].unsqueeze(-2) for (l, m), log in logs.items()}
+    per_edge = [part / sum(l in edge for edge in logs) for l, part in enumerate(scalings)]
+    return {(l, m): log + per_edge[l].unsqueeze(-1) + per_edge[m].unsqueeze(-2) for (l, m), log in logs.items()}
 
 
 def solve_singular(pairs: dict[Edge, Tensor], marginals: Tensor, right: Tensor, sizes: Sequence[int]) -> Tensor:

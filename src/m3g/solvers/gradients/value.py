@@ -35,8 +35,8 @@ def differentiable_value(solution: Solution) -> Tensor:
     gradients = _gradients(solution)
     form = _Form(problem, solution.epsilon, solution.solver, solution.coupling_form.from_potentials)
     value = solution.value.reshape(-1)
-    found: Tensor = _Value.apply(form, value, solution.flat_potentials, *gradients, *problem.tensors)  # type: ignore[no-untyped-call]
-    return found.reshape(problem.batch)
+    differentiable: Tensor = _Value.apply(form, value, solution.flat_potentials, *gradients, *problem.tensors)  # type: ignore[no-untyped-call]
+    return differentiable.reshape(problem.batch)
 
 
 def _linear_value(solution: Solution) -> Tensor:
@@ -108,17 +108,17 @@ class _Value(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         _, potentials, *rest = ctx.saved_tensors
-        # A separate function only if it may be differentiated again.
+        # An autograd function only if the gradient may be differentiated again.
         call = _Gradient.apply if torch.is_grad_enabled() else _Gradient.forward
-        found = call(ctx.form, grad, potentials, *rest)
-        return (None, None, None, *[None] * len(found), *found)
+        gradients = call(ctx.form, grad, potentials, *rest)
+        return (None, None, None, *[None] * len(gradients), *gradients)
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Tensor | None:
         value, potentials, *rest = ctx.saved_tensors
         form: _Form = ctx.form
-        found = _Gradient.apply(form, torch.ones_like(value), potentials, *rest)  # type: ignore[no-untyped-call]
-        return form.inner(found, tangents[-len(found) :])
+        gradients = _Gradient.apply(form, torch.ones_like(value), potentials, *rest)  # type: ignore[no-untyped-call]
+        return form.inner(gradients, tangents[-len(gradients) :])
 
 
 class _Gradient(torch.autograd.Function):
@@ -141,10 +141,10 @@ class _Gradient(torch.autograd.Function):
         form = ctx.form
         grad, potentials, *rest = ctx.saved_tensors
         gradients, tensors = form.split(rest)
-        found = _SecondDerivative.apply(form, potentials, *tensors, *grads)  # type: ignore[no-untyped-call]
-        scaled = [each * form.over_batch(grad, each) for each in found]
-        of_grad = form.inner(gradients, grads)
-        return (None, of_grad, None, *[None] * len(gradients), *scaled)
+        products = _SecondDerivative.apply(form, potentials, *tensors, *grads)  # type: ignore[no-untyped-call]
+        scaled = [each * form.over_batch(grad, each) for each in products]
+        grad_of_grad = form.inner(gradients, grads)
+        return (None, grad_of_grad, None, *[None] * len(gradients), *scaled)
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> tuple[Tensor, ...]:
@@ -155,8 +155,8 @@ class _Gradient(torch.autograd.Function):
             torch.zeros_like(tensor) if move is None else move
             for tensor, move in zip(tensors, tangents[-len(tensors) :])
         ]
-        found = _SecondDerivative.apply(form, potentials, *tensors, *moves)  # type: ignore[no-untyped-call]
-        scaled = [each * form.over_batch(grad, each) for each in found]
+        products = _SecondDerivative.apply(form, potentials, *tensors, *moves)  # type: ignore[no-untyped-call]
+        scaled = [each * form.over_batch(grad, each) for each in products]
         if tangents[1] is None:
             return tuple(scaled)
         return tuple(each + saved * form.over_batch(tangents[1], saved) for each, saved in zip(scaled, gradients))
@@ -191,7 +191,7 @@ class _SecondDerivative(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
         raise NotImplementedError(
-            "third derivatives of the entropic cost are not known: differentiate it twice at most."
+            "third derivatives of the entropic cost are not implemented: differentiate it at most twice."
         )
 
     jvp = backward

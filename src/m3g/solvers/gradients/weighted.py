@@ -44,7 +44,7 @@ class WeightedComplete:
         right = self._towards_pivot(b, directions, c.right)
         across = self._sum(directions, [(l, m) for l in a for m in b], a + b)
         moved = None if across is None else across.reshape_as(self.between) * self.between
-        # The product rule; a constant factor has derivative None at no cost.
+        # Product rule. The derivative of a constant factor is None, so that its products are skipped.
         joint = _add(
             _times(
                 _add(_product("zac,zbc->zab", left, c.right), _product("zac,zbc->zab", c.left, right)), self.between
@@ -58,13 +58,13 @@ class WeightedComplete:
         assert joint is not None, "some direction is given"
         assert joint_a is not None
         assert joint_b is not None
-        found = pair_sums(joint.reshape(-1, *(self.sizes[l] for l in a + b)), a + b)
+        pairs = pair_sums(joint.reshape(-1, *(self.sizes[l] for l in a + b)), a + b)
         for group, with_pivot in ((a, joint_a), (b, joint_b)):
             shaped = with_pivot.unflatten(1, [self.sizes[l] for l in group])
             for i, l in enumerate(group):
                 rest = [j + 1 for j in range(len(group)) if j != i]
-                found[l, c.pivot] = shaped.sum(rest) if rest else shaped
-        return {(l, m) if l < m else (m, l): Q if l < m else Q.transpose(1, 2) for (l, m), Q in found.items()}
+                pairs[l, c.pivot] = shaped.sum(rest) if rest else shaped
+        return {(l, m) if l < m else (m, l): Q if l < m else Q.transpose(1, 2) for (l, m), Q in pairs.items()}
 
     def _towards_pivot(self, group: list[int], directions: dict[Edge, Tensor], kernel: Tensor) -> Tensor | None:
         """Return the derivative of `left` or `right`."""
@@ -104,8 +104,9 @@ def _add(x: Tensor | None, y: Tensor | None) -> Tensor | None:
 
 
 class WeightedGraph:
-    """Some pairs have no kernel: pair marginals are first derivatives of the total mass in the log kernels, computed by
-    the cheapest contraction, so these are second ones.
+    """Some pairs of views have no kernel: the second derivatives of the total mass in the log kernels.
+
+    The first derivatives are the pair marginals. The mass is computed by the cheapest contraction.
     """
 
     def __init__(self, kernels: dict[Edge, Tensor], sizes: Sequence[int]):
@@ -118,11 +119,11 @@ class WeightedGraph:
 
         logs = [kernel.log() for kernel in kernels.values()]
         marginals = torch.func.grad(mass, argnums=tuple(range(len(logs))))
-        self.found, self.derivative = torch.func.vjp(marginals, *logs)  # type: ignore[misc]
+        self.edge_marginals, self.derivative = torch.func.vjp(marginals, *logs)  # type: ignore[misc]
 
     def pairs(self) -> dict[Edge, Tensor]:
         """Return the pair marginals of P itself, of all pairs of views."""
-        out = dict(zip(self.kernels, self.found))
+        out = dict(zip(self.kernels, self.edge_marginals))
         for edge in combinations(range(len(self.sizes)), 2):
             if edge not in out:
                 out[edge] = self._contraction(edge)(*self.kernels.values(), backend="torch")

@@ -70,7 +70,7 @@ class ListPoint:
         small = size <= BUILT_SIZE and can_be_kept(BUILT_BYTES * len(right) * size**2, right.device)
         # One factorisation is a smaller graph than many multiplications, whose sufficient number is unknown.
         if not small or not (self.fixed or self.coupling.dense_pairs):
-            found, fine = conjugate_gradients(
+            solution, converged = conjugate_gradients(
                 self.coupling.derivative,
                 right,
                 marginals,
@@ -78,8 +78,8 @@ class ListPoint:
                 max_steps=20 if small or self.fixed else 60,
                 fixed=self.fixed,
             )
-            if fine or not small:
-                return found
+            if converged or not small:
+                return solution
         pairs = self.coupling.pairs(all_edges(len(sizes)))
         # In the dtype of the tables, which determines the ridge of the solve.
         here = marginals.to(pairs[0, 1].dtype)
@@ -101,30 +101,30 @@ class ListDual:
         log_scaling = torch.cat([log_scaling[:, :first] + coupling.log_factor, log_scaling[:, first:]], 1)
         return ListPoint(self.target, coupling, log_scaling, coupling.marginals(), self.fixed)
 
-    def direction(self, found: ListPoint) -> Tensor:
+    def direction(self, point: ListPoint) -> Tensor:
         """Return a Newton step, shortened if it would change the exponent of a tuple too much.
 
         Far from the solution a few tuples have all the mass, and the Hessian contains no information about the others.
         The view with the largest marginal error is then scaled to its weights, which never decreases the dual.
         """
-        coarse = found.error > COARSE * self.listed.k * self.target[:, : self.listed.sizes[0]].sum(1)
+        coarse = point.error > COARSE * self.listed.k * self.target[:, : self.listed.sizes[0]].sum(1)
         if not self.fixed and not read(coarse):
-            return self._newton(found)
-        scaling = self._scaling(found)
+            return self._newton(point)
+        scaling = self._scaling(point)
         if not self.fixed and not read(~coarse):
             return scaling
-        return torch.where(coarse.unsqueeze(1), scaling, self._newton(found))
+        return torch.where(coarse.unsqueeze(1), scaling, self._newton(point))
 
-    def _scaling(self, found: ListPoint) -> Tensor:
+    def _scaling(self, point: ListPoint) -> Tensor:
         sizes = self.listed.sizes
-        errors = torch.stack([part.abs().sum(1) for part in found.residual.split(sizes, 1)], 1)
+        errors = torch.stack([part.abs().sum(1) for part in point.residual.split(sizes, 1)], 1)
         worst = torch.nn.functional.one_hot(errors.argmax(1), len(sizes)).to(errors.dtype)
         chosen = torch.cat([worst[:, l : l + 1].expand(-1, n) for l, n in enumerate(sizes)], 1)
-        ratio = self.target.log() - found.marginals.clamp_min(torch.finfo(found.marginals.dtype).tiny).log()
+        ratio = self.target.log() - point.marginals.clamp_min(torch.finfo(point.marginals.dtype).tiny).log()
         return ratio.clamp(-LARGEST_CHANGE, LARGEST_CHANGE) * chosen
 
-    def _newton(self, found: ListPoint) -> Tensor:
-        move = found.solve(found.residual, rtol=0.1)
+    def _newton(self, point: ListPoint) -> Tensor:
+        move = point.solve(point.residual, rtol=0.1)
         longest = torch.stack([part.abs().amax(1) for part in move.split(self.listed.sizes, 1)]).sum(0)
         return move * (LONGEST_STEP / longest).clamp(max=1.0).unsqueeze(1)
 
@@ -135,13 +135,13 @@ class Ascended:
 
     Attributes:
         point: the last point.
-        left: (b,) the possible further increase of the dual, in units of epsilon: the gain of the last step times the
-            square of the fraction of the error that it left.
+        possible_gain: (b,) estimated further increase of the dual, in units of epsilon: the gain of the last step times
+            the square of the ratio of the errors after and before it.
         num_steps: number of evaluations.
     """
 
     point: ListPoint
-    left: Tensor
+    possible_gain: Tensor
     num_steps: int
 
 
@@ -175,7 +175,7 @@ def ascend_on_list(
         if not read(state.found.error < point.error / 2):
             break
         before, point = point, state.found
-    return Ascended(point, _left(before, point), state.num_steps)
+    return Ascended(point, _possible_gain(before, point), state.num_steps)
 
 
 def _in_range(dual: ListDual, point: ListPoint) -> ListDual:
@@ -187,7 +187,7 @@ def _in_range(dual: ListDual, point: ListPoint) -> ListDual:
     return dual if change <= LARGEST_CHANGE else ListDual(dual.listed.based(point.log_scaling), dual.target)
 
 
-def _left(before: ListPoint, after: ListPoint) -> Tensor:
+def _possible_gain(before: ListPoint, after: ListPoint) -> Tensor:
     if before is after:  # no step was taken: half of the predicted gain of a Newton step
         return (after.residual * after.solve(after.residual, rtol=0.1)).sum(1).abs() / 2
     part = (after.error / before.error.clamp_min(torch.finfo(after.error.dtype).tiny)).clamp(max=1.0)

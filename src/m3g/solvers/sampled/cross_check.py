@@ -27,7 +27,7 @@ from m3g.solvers.sampled.recomputed_rows import chunk_rows
 from m3g.solvers.sampled.tuple_kernel import tuple_keys
 from m3g.solvers.shared.processes import read
 
-# Draws of the list per draw of the validation sample, whose mass has as many times the variance.
+# Draws of the list per draw of the validation sample; the variance of its mass is larger by the same factor.
 FRESH_PART = 4
 # Standard deviations of the discrepancy beyond which more rounds follow.
 MOST_DEVIATIONS = 3.0
@@ -88,7 +88,7 @@ def fresh_check(
 def log_mass(log_kernel: LogKernel, tuples: Tensor, log_scaling: Tensor) -> Tensor:
     """log Σ exp(⊕h + L) over the distinct tuples (b, s, k), at log scalings h (b, N): (b, 1)."""
     open_view = min(range(len(log_kernel.sizes)), key=lambda l: log_kernel.sizes[l])
-    # A row of the conditional, and two vectors of features while those of the other views are combined.
+    # Numbers per tuple: a row of the conditional, and two feature vectors while the other views are combined.
     numbers = log_kernel.sizes[open_view] + 2 * log_kernel.features
     row_bytes = tuples.shape[0] * log_kernel.itemsize * numbers
     step = chunk_rows(tuples.shape[1], row_bytes, tuples.device)
@@ -103,6 +103,6 @@ def log_mass(log_kernel: LogKernel, tuples: Tensor, log_scaling: Tensor) -> Tens
     for scaling, points in zip(log_scaling.split(list(log_kernel.sizes), 1), tuples.unbind(-1)):
         logs = logs + scaling.gather(1, points)
     keys, order = tuple_keys(tuples).sort(1)
-    again = torch.zeros_like(keys, dtype=torch.bool)
-    again[:, 1:] = keys[:, 1:] == keys[:, :-1]
-    return logs.gather(1, order).masked_fill(again, -torch.inf).logsumexp(1, keepdim=True)
+    repeated = torch.zeros_like(keys, dtype=torch.bool)
+    repeated[:, 1:] = keys[:, 1:] == keys[:, :-1]
+    return logs.gather(1, order).masked_fill(repeated, -torch.inf).logsumexp(1, keepdim=True)

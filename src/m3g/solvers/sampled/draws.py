@@ -17,14 +17,14 @@ class Draws(ABC):
 
     @abstractmethod
     def uniform(self, *shape: int) -> Tensor:
-        """Numbers from [0, 1), in float32."""
+        """Return uniform numbers from [0, 1), in float32."""
 
     @abstractmethod
     def normal(self, *shape: int, dtype: torch.dtype) -> Tensor:
-        """Standard normal numbers."""
+        """Return standard normal numbers."""
 
     def order(self, *shape: int) -> Tensor:
-        """Random orders along the last axis."""
+        """Return random permutations along the last axis."""
         return self.uniform(*shape).argsort(-1)
 
     def tuples(self, sizes: list[int] | tuple[int, ...], *shape: int) -> Tensor:

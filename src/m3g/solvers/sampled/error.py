@@ -70,28 +70,28 @@ class _TrueMatching(Coupling):
     def weighted_pull(self, points: Tensor, weight: Callable[[Tensor], Tensor]) -> Tensor:
         k = len(self.sizes)
         total: Tensor = points.unflatten(1, (k, -1)).sum(1)
-        shares = self.diagonal * weight((total / k).square().sum(-1))
-        return (total * shares.unsqueeze(-1)).repeat(1, k, 1)
+        weighted = self.diagonal * weight((total / k).square().sum(-1))
+        return (total * weighted.unsqueeze(-1)).repeat(1, k, 1)
 
     def rows(self) -> list[tuple[slice, Tensor]]:
         raise NotImplementedError("the true matching is never built in full here")
 
 
-def sampling_error(listed: Listed, found: ListPoint, problem: Problem, draws_each: int) -> SamplingError:
-    coupling, b, problem = found.coupling, found.target.shape[0], problem.detached()
-    zero = torch.zeros_like(found.target)
+def sampling_error(listed: Listed, point: ListPoint, problem: Problem, draws_each: int) -> SamplingError:
+    coupling, b, problem = point.coupling, point.target.shape[0], problem.detached()
+    zero = torch.zeros_like(point.target)
     signs = listed.halves()
-    uneven = coupling.changed(zero, signs).marginals()
-    answer = found.solve(-uneven, rtol=0.1)
-    bias = -(answer * uneven).sum(1) / 2
+    imbalance = coupling.changed(zero, signs).marginals()
+    response = point.solve(-imbalance, rtol=0.1)
+    bias = -(response * imbalance).sum(1) / 2
     # Draws of one component of the proposal are one stride apart.
     weights = coupling.sample_weights()
     drawn = weights.reshape(b, draws_each, -1)
     scatter = drawn.var(1).sum(1) * draws_each if drawn.numel() else zero[:, 0]
-    half_difference = problem.gradient(coupling.changed(answer, signs))
+    half_difference = problem.gradient(coupling.changed(response, signs))
     gradients = of_loss = problem.gradient(coupling)
     if all_equal(problem.sizes):
-        mass = found.target[:, : problem.sizes[0]].sum(1, keepdim=True)
+        mass = point.target[:, : problem.sizes[0]].sum(1, keepdim=True)
         of_loss = tuple(g - t for g, t in zip(gradients, problem.gradient(_TrueMatching(problem, mass))))
     length = _norm(of_loss, b).clamp_min(torch.finfo(problem.dtype).tiny)
     relative = _norm(half_difference, b) / length * fit_factor(weights, bias)
@@ -111,7 +111,7 @@ def fit_factor(weights: Tensor, bias: Tensor) -> Tensor:
         bias: bias of the value / eps (b,).
 
     Example:
-        >>> fit_factor(torch.full((1, 100), 0.01), torch.tensor([0.05]))  # of equal weights 1 / (1 - 2 bias)
+        >>> fit_factor(torch.full((1, 100), 0.01), torch.tensor([0.05]))  # for equal weights: 1 / (1 - 2 bias)
         tensor([1.1111])
     """
     total = weights.sum(1, keepdim=True).clamp_min(torch.finfo(weights.dtype).tiny)
@@ -125,8 +125,8 @@ def fit_factor(weights: Tensor, bias: Tensor) -> Tensor:
         reached = (a * weights.square() / grown).sum(1, keepdim=True)
         a = a + (mean - reached) / slope.clamp_min(torch.finfo(weights.dtype).tiny)
     squares = weights.square().sum(1)
-    seen = (weights * (1 + a * weights)).square().sum(1)
-    return torch.where(squares > 0, seen / squares, torch.ones_like(seen)).sqrt()
+    inflated = (weights * (1 + a * weights)).square().sum(1)
+    return torch.where(squares > 0, inflated / squares, torch.ones_like(inflated)).sqrt()
 
 
 def _norm(parts: tuple[Tensor, ...], b: int) -> Tensor:

@@ -17,7 +17,7 @@ from m3g.solvers.sampled.error import sampling_error
 from m3g.solvers.sampled.log_kernel import LogKernel
 from m3g.solvers.sampled.product_kernel import ProductList, product_list
 from m3g.solvers.sampled.proposals import true_tuples
-from m3g.solvers.sampled.rounds import DRAWS_EACH, FEWEST_CHAINS, Found
+from m3g.solvers.sampled.rounds import DRAWS_EACH, FEWEST_CHAINS, SolvedList
 
 
 def fixed_rounds(
@@ -30,7 +30,7 @@ def fixed_rounds(
     rank: int,
     rounds: int,
     steps: int,
-) -> Found:
+) -> SolvedList:
     """Execute `steps` evaluations in each of `rounds` rounds, and estimate the error."""
     b = target.shape[0]
     no_anchors = torch.zeros(b, 0, problem.k, dtype=torch.long, device=target.device)
@@ -43,7 +43,7 @@ def fixed_rounds(
     assert last is not None
     count = max(FEWEST_CHAINS, rank // (DRAWS_EACH * FRESH_PART))
     check = fresh_check(product_list, listed, log_kernel, last, count, DRAWS_EACH, draws, no_anchors)
-    return Found(product_list, listed, last, sampling_error(listed, last, problem, DRAWS_EACH), check)
+    return SolvedList(product_list, listed, last, sampling_error(listed, last, problem, DRAWS_EACH), check)
 
 
 def _ascent(listed: ProductList, target: Tensor, log_scaling: Tensor, steps: int) -> tuple[ProductList, ListPoint]:

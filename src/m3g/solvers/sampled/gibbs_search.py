@@ -15,13 +15,12 @@ from m3g.solvers.sampled.draws import Draws
 from m3g.solvers.sampled.log_kernel import LogKernel
 from m3g.solvers.sampled.recomputed_rows import chunk_rows
 
-# Powers of the conditionals in successive sweeps: a low one leaves local maxima, 1 is the conditional itself.
+# Powers of the conditionals in successive sweeps: a low power escapes local maxima, 1 is the conditional itself.
 POWERS = (0.3, 1.0, 1.0)
 
 
 def powers_for(stages: int, ratio: float) -> tuple[float, ...]:
-    """Return the powers for a problem that is first solved at `stages` larger epsilons: as many smaller ones come
-    first.
+    """Return the powers for a problem that is first solved at `stages` larger epsilons: as many lower powers precede.
 
     If exponents differ by hundreds, a chain at a power of 0.3 stays in the first local maximum.
     """

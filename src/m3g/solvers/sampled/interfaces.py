@@ -15,7 +15,7 @@ from m3g.solvers.sampled.log_kernel import LogKernel
 
 
 class ListedCoupling(Coupling):
-    """Coupling on a list: a weight for every row of it, and one for every point.
+    """Coupling on a list: one weight per row of the list and one per point.
 
     Attributes:
         log_factor: (b, 1), the log of the factor by which the weights were multiplied to reach the required mass.
@@ -72,7 +72,7 @@ class Listed(ABC):
 
     @property
     def tuples(self) -> Tensor | None:
-        """Return the tuples (b, s, k), if it is a list of tuples."""
+        """The tuples (b, s, k) if it is a list of tuples, otherwise None."""
         return None
 
     @property

@@ -34,9 +34,9 @@ class LogKernel(ABC):
     sizes: tuple[int, ...]
     shift: Tensor  # (b, N)
     itemsize: int  # bytes of a number in the tables
-    features: int  # d of the vectors added up on the way, 0 where there are none
-    has_products = False  # whether it is a mean of products over the views, see products.py
-    has_maxima = False  # whether tuples that differ in two views or more may be local maxima, as of a product
+    features: int  # length of intermediate feature vectors; 0 if there are none
+    has_products = False  # whether it is a mean of products over the views, see product_kernel.py
+    has_maxima = False  # whether tuples that differ in two or more views can be local maxima, as for the product
 
     def sharpness(self) -> Tensor:
         """Return the squared distance of tuples that differ in one view, in standard deviations of a product."""
@@ -44,7 +44,7 @@ class LogKernel(ABC):
 
     @abstractmethod
     def reach(self) -> float:
-        """An upper bound on |L(t)|."""
+        """Return an upper bound on |L(t)|."""
 
     @abstractmethod
     def conditional(self, l: int, tuples: Tensor) -> Tensor:
@@ -155,7 +155,7 @@ class PairKernel(LogKernel):
 
 
 class LogResultantKernel(LogKernel):
-    """Circular standard deviation: L(t) = log(|mean_l x_l|²) / eps, clamped as the cost is.
+    """Circular standard deviation: L(t) = log(|mean_l x_l|²) / eps, clamped like the cost.
 
     Every term contains view l. As for the variance, the other entries contribute only through their sum:
     |y + x_i|² = |y|² + 2⟨y, x_i⟩ + |x_i|², one matrix product for all points i.
@@ -221,7 +221,7 @@ class SumKernel(LogKernel):
         self.terms = [log_kernel_of(part, epsilon) for part in problem.parts]
         self.has_maxima = any(term.has_maxima for term in self.terms)
         self.itemsize, self.features = problem.dtype.itemsize, max(term.features for term in self.terms)
-        # The table of a term is there beside that of the sum.
+        # The table of a term exists beside that of the sum.
         self.features += max(self.sizes)
         self.shift = torch.stack([term.shift for term in self.terms]).sum(0)
 
@@ -240,11 +240,11 @@ class SumKernel(LogKernel):
 
 
 def _longest(views: Sequence[Tensor]) -> Tensor:
-    """An upper bound on |Σ_l x_l| over all tuples."""
+    """Return an upper bound on |Σ_l x_l| over all tuples."""
     return torch.stack([torch.linalg.vector_norm(view, dim=-1).max() for view in views]).sum()
 
 
-# By `Problem.kernel_form`.
+# Classes by `Problem.kernel_form`.
 KERNELS: dict[str, Callable[[Any, float], LogKernel]] = {
     "resultant": ResultantKernel,
     "log-resultant": LogResultantKernel,

@@ -144,8 +144,8 @@ class Samples:
 
     def gather(self, l: int, values: Tensor) -> Tensor:
         """Σ_s weights[s] p_l(i | s) values[s]: (b, s, d) -> (b, n_l, d)."""
-        share = (self.weights / self.sums[..., l]).to(values.dtype).unsqueeze(2)
-        return self.columns[l].unsqueeze(2) * transposed_times(self.tables[l], share * values)
+        scaled = (self.weights / self.sums[..., l]).to(values.dtype).unsqueeze(2)
+        return self.columns[l].unsqueeze(2) * transposed_times(self.tables[l], scaled * values)
 
     def conditional(self, l: int) -> Tensor:
         """p_l(i | s): (b, s, n_l)."""
@@ -167,7 +167,7 @@ class ProductCoupling(ListedCoupling):
     log_factor: Tensor
     tilt: tuple[Tensor, list[Tensor]] | None = None
 
-    dense_pairs = False  # n² rank operations each; the Hessian only n rank per view
+    dense_pairs = False  # a pair takes n² rank operations; a product with the Hessian n rank per view
 
     @property
     def sizes(self) -> list[int]:  # type: ignore[override]
@@ -258,8 +258,8 @@ class ProductCoupling(ListedCoupling):
             for l in sorted({l for l, _ in edges}):
                 weighted = samples.conditional(l) * samples.weights.to(self.columns[l].dtype).unsqueeze(2)
                 for m in (m for first, m in edges if first == l):
-                    found = torch.bmm(weighted.transpose(1, 2), samples.conditional(m))
-                    out[l, m] = out[l, m] + found if (l, m) in out else found
+                    pair = torch.bmm(weighted.transpose(1, 2), samples.conditional(m))
+                    out[l, m] = out[l, m] + pair if (l, m) in out else pair
         return {edge: self._tables.summed(pair) for edge, pair in out.items()}
 
     def rows(self) -> list[tuple[slice, Tensor]]:

@@ -4,8 +4,8 @@ Each component belongs to a tuple c, an estimate of where the coupling has mass,
 entries of c: q_c(t) = Π_m p_m(t_m | c without m), where p_m is the exact conditional at the current potentials. If c
 was drawn from the coupling, each view of the draw has the marginal of the coupling.
 
-Every other component is warmer: its conditionals are raised to the power WARM. They reach tuples several steps from c,
-which the others hardly ever draw, and bound the importance weights.
+Half of the components are warmer: their conditionals are raised to the power WARM. They reach tuples several steps from
+c, which the other half rarely draws, and bound the importance weights.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from m3g.solvers.sampled.tuple_kernel import TupleList, sampled_list
 
 # In nearly solved batches, nearly all draws at power 1 are true tuples; 0.5 at least halves the error.
 WARM = 0.5
-# Of a cost with local maxima, one component in so many draws every point alike: what lies between the maxima is then
-# reached, and what was missed is seen in the error.
+# For a cost with local maxima, one component in this many draws all points uniformly. It reaches tuples between the
+# maxima, so that missed tuples increase the estimated error.
 UNIFORM = 4
 
 
@@ -65,16 +65,16 @@ class Mixture:
     def log_density(self, tuples: Tensor) -> Tensor:
         """log q of a tuple's entries without view l, for every l: (b, s, k)."""
         b, r = self.centres.shape[:2]
-        found: Tensor | None = None
+        total: Tensor | None = None
         for _, logs in self.components:
             across = [log.transpose(1, 2).contiguous() for log in logs]
             # Draws x components, once for every view and for their sum.
             row_bytes = b * logs[0].shape[1] * (self.k + 2) * logs[0].element_size()
             step = chunk_rows(tuples.shape[1], row_bytes, tuples.device)
             here = torch.cat([_log_sums(across, chunk) for chunk in tuples.split(step, 1)], 1)
-            found = here if found is None else torch.logaddexp(found, here)
-        assert found is not None
-        return found - math.log(r)
+            total = here if total is None else torch.logaddexp(total, here)
+        assert total is not None
+        return total - math.log(r)
 
 
 def tuple_list(

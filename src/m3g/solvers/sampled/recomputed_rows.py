@@ -26,9 +26,9 @@ CHUNK_PART = 1 / 64
 class Rows(Generic[Made]):
     """Rows 0 … count - 1 of a table, which `make` computes for any slice.
 
-    Iteration yields (slice, result of `make`): once with everything if `step` >= count, and then it is computed only
-    once; otherwise `step` rows at a time, recomputed in every pass. With `shared` only the own rows are computed if
-    several processes share the solve: results from them are partial, and `joined` or `summed` completes them.
+    Iteration yields (slice, result of `make`). If `step` >= count, all rows are computed once and stored; otherwise
+    `step` rows at a time are recomputed in every pass. With `shared`, if several processes share the solve, each
+    computes its own rows only. Results are then partial, and `joined` or `summed` completes them.
 
     Example:
         >>> squares = Rows(lambda rows: [i * i for i in range(rows.start, rows.stop)], count=5, step=2)
@@ -72,7 +72,7 @@ def pieces(rows: Rows[tuple[Tensor, ...]], row_bytes: float) -> Iterator[tuple[s
 
 
 def chunk_rows(count: int, row_bytes: float, device: torch.device) -> int:
-    """Return how many rows of `row_bytes` form a chunk: all if they fit, at least one, which must fit."""
+    """Return the number of rows per chunk: all if they fit, at least one; raise if one row exceeds the memory limit."""
     limit = memory_limit(device)
     _checks.fits("one row of a table of solver='sampled'", row_bytes, limit, "use fewer points or smaller batches")
     most = min(CHUNK_BYTES, CHUNK_PART * limit)
@@ -107,12 +107,12 @@ def choose_each(table: Tensor, column: Tensor, rows: Tensor, levels: Tensor) -> 
     b, _, n = table.shape
     batch = torch.arange(b, device=table.device).unsqueeze(1)
     step = chunk_rows(rows.shape[1], b * n * table.element_size(), table.device)
-    found = []
+    points = []
     for some, level in zip(rows.split(step, 1), levels.split(step, 1)):
         steps = (table[batch, some] * column.unsqueeze(1)).cumsum(2)
         level = level.unsqueeze(2).to(steps.dtype) * steps[..., -1:]
-        found.append(torch.searchsorted(steps, level).clamp_(max=n - 1).squeeze(2))
-    return torch.cat(found, 1)
+        points.append(torch.searchsorted(steps, level).clamp_(max=n - 1).squeeze(2))
+    return torch.cat(points, 1)
 
 
 def choose_within(out: Tensor, table: Tensor, column: Tensor, rows: Tensor, levels: Tensor) -> None:

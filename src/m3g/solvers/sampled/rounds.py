@@ -39,29 +39,28 @@ from m3g.solvers.shared.processes import processes, read
 DRAWS_EACH = 4
 # Marginal error at which all rounds except the last stop.
 LOOSE = 0.05
-# Error (`Found.worst`) up to which a kernel of products is accepted without trying a list of tuples.
+# Error (`SolvedList.worst`) up to which a kernel of products is accepted without trying a list of tuples.
 FINE = 0.03
-# Beyond this its coupling is a poor proposal for the list, which then gets a separate first round: a tenth less error
-# in the gradient for a quarter more time.
+# Error above which the coupling of the products is a poor proposal for the list. The list then has its own first round,
+# which reduces the error of the gradient by a tenth and takes a quarter more time.
 POOR = 0.15
 # Range of the exponents within a view beyond which larger epsilons come first, decreasing by a factor of four.
 STEEP = 30.0
 EPSILON_RATIO = 4.0
-# Beyond this number of stages, tuples with mass may be unreachable for the chains, and no sample would reveal it. One
-# less for a cost with local maxima.
+# Beyond this number of stages, tuples with mass may be unreachable for the chains, and no sample would reveal it. The
+# limit is one less for a cost with local maxima.
 MOST_STAGES = 2
-# Minimum number of chains of the check, and that for a cost with local maxima, some of which 64 chains missed;
-# otherwise one sample per so many of the list.
+# Minimum number of chains of the check; a cost with local maxima needs more, because 64 chains missed some of them.
 FEWEST_CHAINS = 64
 FEWEST_CHAINS_OF_MAXIMA = 256
-# Steps beyond tol if nothing is sampled.
+# Maximum number of steps after tol is reached, if nothing is sampled.
 MOST_FURTHER = 4
 # Additional rounds if the check disagrees with the error.
 MOST_REPEATS = 3
 
 
 @dataclass(frozen=True)
-class Found:
+class SolvedList:
     """A solved list and its error.
 
     Attributes:
@@ -81,7 +80,7 @@ class Found:
         return read(self.error.gradient)
 
     def worst(self) -> float:
-        """A single number for comparisons: first-order errors, and an indicator of higher-order ones."""
+        """Return one number for comparisons: the first-order error plus an indicator of higher-order errors."""
         return read(self.error.gradient + self.error.bias)
 
     def doubtful(self) -> bool:
@@ -113,15 +112,15 @@ class Rounds:
         self.first_epsilons = self._epsilons()
         self.powers = powers_for(len(self.first_epsilons), EPSILON_RATIO)
 
-    def solve(self, log_scaling: Tensor, *, form: str, rounds: int) -> Found:
+    def solve(self, log_scaling: Tensor, *, form: str, rounds: int) -> SolvedList:
         if self.lists_all(form):
             return self._full(log_scaling)
-        found = self._sampled(log_scaling, form, rounds)
+        solved = self._sampled(log_scaling, form, rounds)
         for _ in range(MOST_REPEATS):
-            if not found.doubtful():
+            if not solved.doubtful():
                 break
-            found = self.refine(found, self.rank)
-        return found
+            solved = self.refine(solved, self.rank)
+        return solved
 
     @property
     def too_sharp(self) -> bool:
@@ -144,19 +143,19 @@ class Rounds:
         stages = math.ceil(math.log(steep) / math.log(EPSILON_RATIO)) if steep > 1 else 0
         return [self.epsilon * EPSILON_RATIO**stage for stage in range(stages, 0, -1)]
 
-    def _full(self, log_scaling: Tensor) -> Found:
+    def _full(self, log_scaling: Tensor) -> SolvedList:
         for epsilon in self.first_epsilons:
             warm = self._ascended(full_list(log_kernel_of(self.problem, epsilon)), log_scaling, LOOSE)
             log_scaling = warm.point.log_scaling * EPSILON_RATIO
         listed = full_list(self.log_kernel)
         # If nothing is sampled, only the error due to tol remains, and a few more steps remove it.
         last = self._ascended(listed, log_scaling, self.tol, further=MOST_FURTHER)
-        nothing = torch.zeros_like(last.left)
+        nothing = torch.zeros_like(last.possible_gain)
         # If processes share the solve, gradients are computed while they exchange.
         gradients = None if processes() is None else self.problem.detached().gradient(last.point.coupling)
-        return Found(None, listed, last.point, SamplingError(last.left, nothing, nothing, gradients))
+        return SolvedList(None, listed, last.point, SamplingError(last.possible_gain, nothing, nothing, gradients))
 
-    def _sampled(self, log_scaling: Tensor, form: str, rounds: int) -> Found:
+    def _sampled(self, log_scaling: Tensor, form: str, rounds: int) -> SolvedList:
         last: ListPoint | None = None
         for epsilon in self.first_epsilons:
             warm = log_kernel_of(self.problem, epsilon)
@@ -170,56 +169,57 @@ class Rounds:
             listed, end = self._solved(build, self.log_kernel, centres, log_scaling, self.tol if final else LOOSE)
             last, log_scaling = end.point, end.point.log_scaling
         assert last is not None
-        found = self._judged(build, listed, end)
-        if build is tuple_list or form == "products" or found.worst() <= FINE:
-            return self._checked(found, self.rank)
-        if found.worst() > POOR:
+        solved = self._judged(build, listed, end)
+        if build is tuple_list or form == "products" or solved.worst() <= FINE:
+            return self._checked(solved, self.rank)
+        if solved.worst() > POOR:
             centres = self._centres(self.log_kernel, self.rank // 2, last, log_scaling)
             last = self._solved(tuple_list, self.log_kernel, centres, log_scaling, LOOSE)[1].point
         centres = self._centres(self.log_kernel, self.rank, last, last.log_scaling)
         other = self._judged(
             tuple_list, *self._solved(tuple_list, self.log_kernel, centres, last.log_scaling, self.tol)
         )
-        return self._checked(min(found, other, key=Found.worst), self.rank)
+        return self._checked(min(solved, other, key=SolvedList.worst), self.rank)
 
     def _takes_products(self, form: str) -> bool:
         if form == "tuples" or not self.log_kernel.has_products:
             return False
         return form == "products" or read(self.log_kernel.sharpness()) <= SHARP
 
-    def refine(self, found: Found, rank: int) -> Found:
+    def refine(self, solved: SolvedList, rank: int) -> SolvedList:
         """Return a list of the same form, with the tuples of the check among its centres."""
-        assert found.build is not None
-        log_scaling = found.point.log_scaling
-        centres = self._centres(self.log_kernel, rank, found.point, log_scaling)
-        if found.check is not None and found.doubtful():
-            centres = torch.cat([centres, found.check.tuples], 1)
-        again = self._judged(found.build, *self._solved(found.build, self.log_kernel, centres, log_scaling, self.tol))
-        return replace(self._checked(again, rank), contradicted=found.contradictions())
+        build = solved.build
+        assert build is not None
+        log_scaling = solved.point.log_scaling
+        centres = self._centres(self.log_kernel, rank, solved.point, log_scaling)
+        if solved.check is not None and solved.doubtful():
+            centres = torch.cat([centres, solved.check.tuples], 1)
+        again = self._judged(build, *self._solved(build, self.log_kernel, centres, log_scaling, self.tol))
+        return replace(self._checked(again, rank), contradicted=solved.contradictions())
 
-    def _judged(self, build: Build, listed: Listed, end: Ascended) -> Found:
+    def _judged(self, build: Build, listed: Listed, end: Ascended) -> SolvedList:
         error = sampling_error(listed, end.point, self.problem, DRAWS_EACH)
-        # Four times the error due to tol, whose estimate is rough, and low if little is sampled; and the rounding error
-        # of exponents of this size, which no sample reveals.
-        value = error.value + 4 * end.left + torch.finfo(self.problem.dtype).eps * end.point.reach
-        return Found(build, listed, end.point, replace(error, value=value))
+        # Add four times the error due to tol, whose estimate is rough, and too low if little is sampled. Also add the
+        # rounding error of exponents of this size, which no sample reveals.
+        value = error.value + 4 * end.possible_gain + torch.finfo(self.problem.dtype).eps * end.point.reach
+        return SolvedList(build, listed, end.point, replace(error, value=value))
 
-    def _checked(self, found: Found, rank: int) -> Found:
-        assert found.build is not None
+    def _checked(self, solved: SolvedList, rank: int) -> SolvedList:
+        assert solved.build is not None
         fewest = FEWEST_CHAINS_OF_MAXIMA if self.log_kernel.has_maxima else FEWEST_CHAINS
         count = max(fewest, rank // (DRAWS_EACH * FRESH_PART))
         check = fresh_check(
-            found.build,
-            found.listed,
+            solved.build,
+            solved.listed,
             self.log_kernel,
-            found.point,
+            solved.point,
             count,
             DRAWS_EACH,
             self.draws,
             self.anchors,
             self.powers,
         )
-        return replace(found, check=check)
+        return replace(solved, check=check)
 
     def _centres(self, log_kernel: LogKernel, rank: int, last: ListPoint | None, log_scaling: Tensor) -> Tensor:
         """Return half true, half random tuples at first; then a quarter true, the others from the last coupling."""
@@ -249,7 +249,7 @@ class Rounds:
         return listed, self._ascended(listed, log_scaling, tol)
 
     def _ascended(self, listed: Listed, log_scaling: Tensor, tol: float, *, further: int = 0) -> Ascended:
-        found = ascend_on_list(
+        ascended = ascend_on_list(
             listed,
             self.target,
             log_scaling,
@@ -258,5 +258,5 @@ class Rounds:
             rounding=torch.finfo(self.problem.dtype).eps,
             further=further,
         )
-        self.num_steps += found.num_steps
-        return found
+        self.num_steps += ascended.num_steps
+        return ascended

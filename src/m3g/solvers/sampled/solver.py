@@ -17,7 +17,7 @@ from m3g.solvers.sampled.draws import CommonDraws, Draws, GeneratorDraws, seeded
 from m3g.solvers.sampled.fixed import fixed_rounds
 from m3g.solvers.sampled.log_kernel import LogKernel, log_kernel_of
 from m3g.solvers.sampled.product_kernel import SHARP
-from m3g.solvers.sampled.rounds import Found, Rounds
+from m3g.solvers.sampled.rounds import Rounds, SolvedList
 from m3g.solvers.shared.precision import full_precision, needs_double
 from m3g.solvers.shared.result import Result
 from m3g.solvers.shared.solver import Solver
@@ -68,8 +68,8 @@ class Sampled(Solver):
         generator: a `torch.Generator` on the device of the views.
         max_steps: maximum number of Newton steps per round.
         fixed_steps: take exactly this number of steps in each of `rounds` rounds without reading the error (one
-            compiled graph), with products only, so for the circular variance. The standard error of an untrusted result
-            is infinite. Compiled code draws from torch's default generator and does not support a seed.
+            compiled graph). It requires form="products" or "auto" and the circular variance. The standard error of an
+            untrusted result is infinite. Compiled code draws from torch's default generator and does not support a seed.
 
     Example:
         >>> import torch, m3g
@@ -111,7 +111,7 @@ class Sampled(Solver):
         if not isinstance(self.generator, (torch.Generator, type(None))):
             raise ValueError(f"generator must be a torch.Generator or None, got {type(self.generator).__name__}.")
         if self.seed is not None and self.generator is not None:
-            raise ValueError("seed must be None where a generator is given, got both.")
+            raise ValueError("seed must be None if a generator is given, got both.")
 
     def with_seed(self, draw: Callable[[torch.Generator | None], int]) -> Sampled:
         return self if self.seed is not None else replace(self, seed=draw(self.generator), generator=None)
@@ -148,13 +148,13 @@ class Sampled(Solver):
             rank=self.rank,
             max_steps=self.max_steps,
         )
-        found, rank = rounds.solve(log_target, form=self.form, rounds=self.rounds), self.rank
-        while self.rtol is not None and found.relative_gradient_error() > self.rtol and rank < self.max_rank:
+        solved, rank = rounds.solve(log_target, form=self.form, rounds=self.rounds), self.rank
+        while self.rtol is not None and solved.relative_gradient_error() > self.rtol and rank < self.max_rank:
             # Increase by at least half, because after an underestimate many small increases would follow.
-            growth = max(1.5, (found.relative_gradient_error() / self.rtol) ** 2)
+            growth = max(1.5, (solved.relative_gradient_error() / self.rtol) ** 2)
             rank = math.ceil(min(self.max_rank, rank * growth))
-            found = rounds.refine(found, rank)
-        reasons = self._doubts(found, too_sharp=rounds.too_sharp)
+            solved = rounds.refine(solved, rank)
+        reasons = self._doubts(solved, too_sharp=rounds.too_sharp)
         if reasons:
             # The text has no numbers that vary between steps, so that Python's default filter shows it once.
             warnings.warn(
@@ -163,8 +163,8 @@ class Sampled(Solver):
                 SamplingWarning,
                 stacklevel=4,
             )
-        spread = _standard_error(problem, found, epsilon=epsilon, tol=tol, trusted=not reasons)
-        return _solution(problem, found, epsilon, tol, rounds.num_steps, spread, Result.UNTRUSTED if reasons else None)
+        spread = _standard_error(problem, solved, epsilon=epsilon, tol=tol, trusted=not reasons)
+        return _solution(problem, solved, epsilon, tol, rounds.num_steps, spread, Result.UNTRUSTED if reasons else None)
 
     def _draws(self, problem: Problem) -> Draws:
         if self.seed is not None:
@@ -172,7 +172,7 @@ class Sampled(Solver):
         return CommonDraws(problem.device) if self.generator is None else GeneratorDraws(problem.device, self.generator)
 
     def _fixed(self, problem: Problem, epsilon: float, tol: float, weights: list[Tensor] | None) -> Solution:
-        assert self.fixed_steps is not None, "others leave compiled code before they solve"
+        assert self.fixed_steps is not None, "without fixed_steps, a loss leaves compiled code before the solve"
         if not torch.compiler.is_compiling():
             _checks.not_vmapped("views", problem.tensors[0], why="solver='sampled' draws at random")
         log_kernel = log_kernel_of(problem, epsilon)
@@ -183,7 +183,7 @@ class Sampled(Solver):
             )
         target = concatenated_weights(problem, weights)
         log_target = target.log()
-        found = fixed_rounds(
+        solved = fixed_rounds(
             problem,
             log_kernel,
             target,
@@ -193,60 +193,60 @@ class Sampled(Solver):
             rounds=self.rounds,
             steps=self.fixed_steps,
         )
-        spread = _standard_error(problem, found, epsilon=epsilon, tol=tol, trusted=True)
-        spread = torch.where(_trusted(log_kernel, found), spread, torch.inf)
-        return _solution(problem, found, epsilon, tol, self.rounds * self.fixed_steps, spread, None)
+        spread = _standard_error(problem, solved, epsilon=epsilon, tol=tol, trusted=True)
+        spread = torch.where(_trusted(log_kernel, solved), spread, torch.inf)
+        return _solution(problem, solved, epsilon, tol, self.rounds * self.fixed_steps, spread, None)
 
-    def _doubts(self, found: Found, *, too_sharp: bool) -> list[str]:
+    def _doubts(self, solved: SolvedList, *, too_sharp: bool) -> list[str]:
         """Return the reasons not to trust the result."""
-        if found.listed.exact:
+        if solved.listed.exact:
             return []
         reasons = []
-        if not found.relative_gradient_error() <= UNTRUSTED:
+        if not solved.relative_gradient_error() <= UNTRUSTED:
             reasons.append(f"the relative standard error of its gradient exceeds {UNTRUSTED:g}")
-        elif self.rtol is not None and found.relative_gradient_error() > self.rtol:
+        elif self.rtol is not None and solved.relative_gradient_error() > self.rtol:
             reasons.append(
                 f"the relative standard error of its gradient exceeds rtol={self.rtol:g} at the highest rank"
             )
-        if not float(found.error.bias.max()) <= UNTRUSTED_BIAS:
+        if not float(solved.error.bias.max()) <= UNTRUSTED_BIAS:
             reasons.append(f"its value is biased by more than {UNTRUSTED_BIAS:g} epsilon")
-        if found.doubtful():
+        if solved.doubtful():
             reasons.append("an independent sample disagrees about its mass")
         if too_sharp:
             reasons.append("epsilon is so small relative to the costs that samples may miss tuples with mass")
-        return reasons + found.listed.doubts()
+        return reasons + solved.listed.doubts()
 
 
-def _trusted(log_kernel: LogKernel, found: Found) -> Tensor:
-    """Return `Sampled._doubts` as a tensor (b,)."""
-    assert found.check is not None
-    error = found.error
+def _trusted(log_kernel: LogKernel, solved: SolvedList) -> Tensor:
+    """Return whether each result is trusted, by the criteria of `Sampled._doubts`: (b,)."""
+    assert solved.check is not None
+    error = solved.error
     fine = (error.gradient <= UNTRUSTED) & (error.bias <= UNTRUSTED_BIAS) & (log_kernel.sharpness() <= SHARP)
-    return fine & (found.check.deviations(error) <= MOST_DEVIATIONS)
+    return fine & (solved.check.deviations(error) <= MOST_DEVIATIONS)
 
 
 def _solution(
     problem: Problem,
-    found: Found,
+    solved: SolvedList,
     epsilon: float,
     tol: float,
     num_steps: int,
     standard_error: Tensor,
     reason: Result | None,
 ) -> Solution:
-    error, dtype = found.error, problem.dtype
-    potentials = _potentials(problem, found, epsilon)
-    value = ((potentials - epsilon / problem.k) * found.point.target).sum(1) - epsilon * error.bias
+    error, dtype = solved.error, problem.dtype
+    potentials = _potentials(problem, solved, epsilon)
+    value = ((potentials - epsilon / problem.k) * solved.point.target).sum(1) - epsilon * error.bias
     return Solution(
         problem=problem,
         epsilon=epsilon,
         value=value.to(dtype).view(problem.batch),
         flat_potentials=potentials,
-        error=found.point.error.to(dtype).view(problem.batch),
+        error=solved.point.error.to(dtype).view(problem.batch),
         num_steps=num_steps,
         tol=tol,
         solver=Sampled.name,
-        coupling_form=found.point.coupling,
+        coupling_form=solved.point.coupling,
         standard_error=standard_error.to(dtype).view(problem.batch),
         relative_gradient_error=error.gradient.to(dtype).view(problem.batch),
         reason=reason,
@@ -254,24 +254,24 @@ def _solution(
     )
 
 
-def _potentials(problem: Problem, found: Found, epsilon: float) -> Tensor:
-    return (found.point.log_scaling + log_kernel_of(problem, epsilon).shift) * epsilon
+def _potentials(problem: Problem, solved: SolvedList, epsilon: float) -> Tensor:
+    return (solved.point.log_scaling + log_kernel_of(problem, epsilon).shift) * epsilon
 
 
-def _standard_error(problem: Problem, found: Found, *, epsilon: float, tol: float, trusted: bool) -> Tensor:
+def _standard_error(problem: Problem, solved: SolvedList, *, epsilon: float, tol: float, trusted: bool) -> Tensor:
     """Standard error of the value (b,): from the samples, discrepancies, an unfinished ascent and rounding."""
-    out = epsilon * found.error.value
-    if found.check is not None:
-        out = torch.maximum(out, epsilon * found.check.difference(found.error) / (4 if trusted else 1))
-    if found.contradicted is not None:
-        out = torch.maximum(out, epsilon * REPAIRED * found.contradicted)
-    if found.listed.tuples is not None and not found.listed.exact:
+    out = epsilon * solved.error.value
+    if solved.check is not None:
+        out = torch.maximum(out, epsilon * solved.check.difference(solved.error) / (4 if trusted else 1))
+    if solved.contradicted is not None:
+        out = torch.maximum(out, epsilon * REPAIRED * solved.contradicted)
+    if solved.listed.tuples is not None and not solved.listed.exact:
         # A tuple with less mass than this is drawn less than once on average, so the samples may miss it.
-        mass = found.point.target[:, : problem.sizes[0]].sum(1)
-        out = torch.maximum(out, epsilon * mass / found.listed.tuples.shape[1])
-    potentials = _potentials(problem, found, epsilon)
+        mass = solved.point.target[:, : problem.sizes[0]].sum(1)
+        out = torch.maximum(out, epsilon * mass / solved.listed.tuples.shape[1])
+    potentials = _potentials(problem, solved, epsilon)
     size = torch.stack([part.abs().amax(1) for part in potentials.split(list(problem.sizes), 1)]).sum(0)
-    left = found.point.error
+    left = solved.point.error
     # The dual may still increase by the residual times the remaining change of the potentials.
     out = out + torch.where(left <= tol, 0.0, left * size)
     return out + 4 * torch.finfo(problem.dtype).eps * (1 + size)

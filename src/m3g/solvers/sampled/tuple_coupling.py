@@ -113,8 +113,8 @@ class TupleCoupling(ListedCoupling):
         """Return the total of every row (b, s), in float64."""
         if self.tilt is None:
             return (self.row_scales[place] * self.row_sums[place]).to(self.listed.base.dtype)
-        found = self.listed.tables[place].joined([piece.times() for piece in self._pieces(place)])
-        return found.squeeze(2).to(self.listed.base.dtype)
+        totals = self.listed.tables[place].joined([piece.times() for piece in self._pieces(place)])
+        return totals.squeeze(2).to(self.listed.base.dtype)
 
     def sample_weights(self) -> Tensor:
         """Return the total of the rows of every sample, over all blocks: (b, s)."""
@@ -155,13 +155,13 @@ class TupleCoupling(ListedCoupling):
                 entries = piece.entries()
                 for l, m in here:
                     other = m if block.l == l else l
-                    found = put(entries, block.tuples[:, piece.rows, other], sizes[other])
-                    out[l, m] += (found.transpose(1, 2) if block.l == l else found).reshape(out[l, m].shape)
+                    pair = put(entries, block.tuples[:, piece.rows, other], sizes[other])
+                    out[l, m] += (pair.transpose(1, 2) if block.l == l else pair).reshape(out[l, m].shape)
         dtype = self.row_scales[0].dtype
         return {(l, m): self._summed(flat).reshape(-1, sizes[l], sizes[m]).to(dtype) for (l, m), flat in out.items()}
 
     def pull(self, points: Tensor) -> Tensor:
-        """m_l x_l + Σ_{m ≠ l} P_lm x_m = Σ_t P(t) Σ_m x_m[t_m] over the tuples through each point, in O(k s n d)."""
+        """m_l x_l + Σ_{m ≠ l} P_lm x_m = Σ_t P(t) Σ_m x_m[t_m] over the tuples with each point, in O(k s n d)."""
         return self._pull(points, None)
 
     def weighted_pull(self, points: Tensor, weight: Callable[[Tensor], Tensor]) -> Tensor:
@@ -189,7 +189,7 @@ class TupleCoupling(ListedCoupling):
         return self._summed(out)
 
     def product_pull(self, points: Tensor) -> Tensor:
-        """Σ_t P(t) Π_{m ≠ l} x_m[t_m] over the tuples through each point of a view l, in O(k s n d)."""
+        """Σ_t P(t) Π_{m ≠ l} x_m[t_m] over the tuples with each point of view l, in O(k s n d)."""
         listed, k = self.listed, self.listed.k
         out = torch.zeros_like(points)
         for place, block in enumerate(listed.blocks):
@@ -209,8 +209,8 @@ class TupleCoupling(ListedCoupling):
         out = []
         for place, block in enumerate(self.listed.blocks):
             num_blocks = len(self.listed.blocks)
-            share = count // num_blocks + (place < count % num_blocks)
-            chosen = systematic(self._totals(place), share, draws)
+            num_draws = count // num_blocks + (place < count % num_blocks)
+            chosen = systematic(self._totals(place), num_draws, draws)
             levels = draws.uniform(*chosen.shape)
             tuples = pick(block.tuples, chosen)
             tuples[..., block.l] = 0

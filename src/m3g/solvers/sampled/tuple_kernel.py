@@ -1,7 +1,7 @@
 """Kernel of a k-view problem represented by a weighted list of tuples.
 
 A row of the list leaves one view open: it fixes the other k - 1 entries and represents all n_l tuples that complete it,
-at their exact cost. A block contains rows with the same open view. If it is no longer than a sampled list would be, the
+at their exact cost. A block contains rows with the same open view. If there are no more rows than in a sampled list, the
 list is full: one block with all rows. A sampled list has k blocks, one per view, with three kinds of rows:
 
 - matched rows (j, …, j): with every view left open in turn they contain the true tuples and all tuples that differ from
@@ -30,7 +30,7 @@ from m3g.solvers.sampled.log_kernel import LogKernel, pick
 from m3g.solvers.sampled.recomputed_rows import Rows, rows_at_once
 from m3g.solvers.sampled.tuple_coupling import TupleCoupling
 
-# Tuples per point below which points may have only the true tuples around them.
+# Sampled tuples per point below which some points may be in no tuple except the true ones and their neighbours.
 TUPLES_PER_POINT = 4
 
 
@@ -108,13 +108,13 @@ class TupleList(Listed):
         logs, columns, sums = [], [], []
         for block, tables in zip(self.blocks, self.tables):
             change = self.part(log_scaling, block.l) - self.part(self.base, block.l)
-            scales, found = [], []
+            scales, block_sums = [], []
             for _, (table, log_scale) in tables:
                 column = change.exp().to(table.dtype)
                 scales.append(log_scale)
-                found.append(torch.bmm(table, column.unsqueeze(2)).squeeze(2))
+                block_sums.append(torch.bmm(table, column.unsqueeze(2)).squeeze(2))
             columns.append(column)
-            sums.append(tables.joined(found))
+            sums.append(tables.joined(block_sums))
             logs.append(block.log_rest + tables.joined(scales) + pick(log_scaling, block.columns).sum(-1))
         peak = torch.stack([log.amax(1) for log in logs]).amax(0).unsqueeze(1)
         rows = [(log - peak).exp().to(total.dtype) for log, total in zip(logs, sums)]
@@ -196,14 +196,17 @@ def block_table(log_kernel: LogKernel, block: Block, base: Tensor, rows: slice, 
     peak = table.amax(2, keepdim=True)
     table.sub_(peak).exp_()
     if once:
-        _leave_out(table, block, rows)
+        _count_once(table, block, rows)
     sums = table.sum(2, keepdim=True)
     table.div_(sums.clamp_min(torch.finfo(table.dtype).tiny))
     return table, (peak.to(base.dtype) + sums.to(base.dtype).log()).squeeze(2)
 
 
-def _leave_out(table: Tensor, block: Block, rows: slice) -> None:
-    """Return weights that count each tuple once: true tuples are in every block, their neighbours in no sample."""
+def _count_once(table: Tensor, block: Block, rows: slice) -> None:
+    """Change a table in place so that each tuple counts once.
+
+    True tuples, which are in every block, are divided by k; they and their neighbours are removed from the samples.
+    """
     k, size = block.tuples.shape[2], table.shape[2]
     last = min(rows.stop, block.num_matched, size)
     if rows.start < last:

@@ -55,7 +55,7 @@ class Dual(Protocol[E]):
     def evaluate(self, log_scaling: Tensor) -> E:
         """Evaluate a point (b, N)."""
 
-    def direction(self, found: E) -> Tensor:
+    def direction(self, point: E) -> Tensor:
         """Return the next step (b, N), already damped."""
 
 

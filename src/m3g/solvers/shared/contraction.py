@@ -1,4 +1,4 @@
-"""What finds marginals from kernels and scalings, whatever way it takes."""
+"""Interface of contractions: marginals of a coupling from kernels and scalings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Contracted(NamedTuple):
 
     Attributes:
         pairs: {(l, m): (b, n_l, n_m)} for l < m.
-        others: marginals of all views but the leading one, one after the other (b, N - n).
+        others: marginals of all views except the leading one, concatenated (b, N - n).
         lead: (b, n), the scaling of the leading view.
     """
 
@@ -27,13 +27,13 @@ class Contracted(NamedTuple):
 
 
 class Contraction(ABC):
-    """What finds the marginals of a coupling at given scalings.
+    """Computes the marginals of a coupling at given scalings.
 
     Attributes:
-        lead: the leading view, whose scaling `evaluate` finds.
-        in_logs: whether scalings are given and found as logarithms.
-        shard: the own slab of a coupling of several processes, which alone is contracted; None for all of it.
-        partial: the shard of which `evaluate` finds the pair marginals; None where it finds all of them.
+        lead: the leading view, whose scaling `evaluate` computes.
+        in_logs: whether scalings are passed and returned as logarithms.
+        shard: the slab that this process contracts if several share a solve; None for the full coupling.
+        partial: the shard to which the pair marginals of `evaluate` belong; None if they are complete.
     """
 
     sizes: list[int]
@@ -44,15 +44,15 @@ class Contraction(ABC):
 
     @abstractmethod
     def evaluate(self, scalings: Sequence[Tensor], target: Tensor) -> Contracted:
-        """Marginals of P = Π u_l Π K_lm, the leading u being the one that gives its view the marginal `target` (b, n).
+        """Return the marginals of P = Π u_l Π K_lm, where the leading u is scaled to the marginal `target` (b, n).
 
         `scalings` are k tensors u_l (b, n_l).
         """
 
     def pair(self, scalings: Sequence[Tensor], l: int, m: int) -> Tensor:
-        """A pair marginal that `evaluate` did not find."""
-        raise AssertionError("every pair is found")
+        """Return a pair marginal that `evaluate` did not compute."""
+        raise AssertionError("evaluate computes every pair")
 
     def sweep(self, scalings: Sequence[Tensor], targets: Sequence[Tensor]) -> list[Tensor] | None:
-        """The scalings after each view in turn was scaled to its target, where that costs no more than `evaluate`."""
+        """Return the scalings after scaling each view in turn to its target; None if it costs more than `evaluate`."""
         return None

@@ -144,7 +144,7 @@ class RescaledCoupling(Coupling):
 
 @dataclass
 class SparseCoupling(Coupling):
-    """Coupling with few entries, as from an exact solver: tuples (s, k) and their weights (s,).
+    """Coupling with few entries, such as the solution of a linear program: tuples (s, k) and their weights (s,).
 
     It is piecewise constant in the cost.
     """

@@ -74,10 +74,10 @@ class MarginalDual:
 
     def evaluate(self, log_scaling: Tensor) -> Marginals:
         contraction = self.contraction
-        found = contraction.evaluate(self.scalings(log_scaling), self.lead_target)
-        lead = found.lead if contraction.in_logs else found.lead.log()
+        contracted = contraction.evaluate(self.scalings(log_scaling), self.lead_target)
+        lead = contracted.lead if contraction.in_logs else contracted.lead.log()
         lead = lead if lead.dtype == log_scaling.dtype else lead.to(log_scaling.dtype)
-        return self.known(self._with_lead(log_scaling, lead), found.pairs, found.others)
+        return self.known(self._with_lead(log_scaling, lead), contracted.pairs, contracted.others)
 
     def known(self, log_scaling: Tensor, pairs: dict[Edge, Tensor], others: Tensor) -> Marginals:
         """Return the result of `evaluate` from known marginals at these log scalings."""
@@ -90,31 +90,31 @@ class MarginalDual:
         parts[self.contraction.lead] = lead
         return torch.cat(parts, 1)
 
-    def marginals(self, found: Marginals) -> Tensor:
+    def marginals(self, point: Marginals) -> Tensor:
         """Return (b, N), the marginals of all views."""
         before = sum(self.contraction.sizes[: self.contraction.lead])
-        parts = [self.lead_target, found.others]
+        parts = [self.lead_target, point.others]
         if before:
-            first, last = found.others.split([before, found.others.shape[1] - before], 1)
+            first, last = point.others.split([before, point.others.shape[1] - before], 1)
             parts = [first, self.lead_target, last]
         return torch.cat(parts, 1)
 
-    def direction(self, found: Marginals) -> Tensor:
-        return self._newton_step(found) if self.newton else self._sinkhorn_step(found)
+    def direction(self, point: Marginals) -> Tensor:
+        return self._newton_step(point) if self.newton else self._sinkhorn_step(point)
 
-    def _newton_step(self, found: Marginals) -> Tensor:
+    def _newton_step(self, point: Marginals) -> Tensor:
         # At a small epsilon the system is nearly singular in some directions. Damping in proportion to the error bounds
         # the step there, and vanishes with it.
-        m = self.marginals(found)
+        m = self.marginals(point)
         if self.contraction.in_logs:
             # A marginal far below its weight may be 0 here. The longest step towards it is taken, without shortening
             # the others.
             m = torch.maximum(m, self.target_here * math.exp(-LONGEST_STEP))
-        damped = torch.addcmul(m, m, found.error.unsqueeze(1), value=DAMPING)
+        damped = torch.addcmul(m, m, point.error.unsqueeze(1), value=DAMPING)
         # log(a / m) is nearly linear in the log scalings, more so than a - m, which is nearly the same close to 0.
         right = (self.target_here / m).log_().mul_(m)
         step = solve_newton(
-            found.pairs,
+            point.pairs,
             damped,
             right,
             self.contraction.sizes,
@@ -125,17 +125,16 @@ class MarginalDual:
         )
         longest: Tensor = torch.linalg.vector_norm(step, ord=torch.inf, dim=1, keepdim=True).clamp(min=LONGEST_STEP)
         step = (step / longest).mul_(LONGEST_STEP)
-        return step if step.dtype == found.log_scaling.dtype else step.to(found.log_scaling.dtype)
+        return step if step.dtype == point.log_scaling.dtype else step.to(point.log_scaling.dtype)
 
-    def _sinkhorn_step(self, found: Marginals) -> Tensor:
-        """Return a sweep over the views if a contraction is cheap, else the mean of k - 1 exact updates of one view
-        each.
+    def _sinkhorn_step(self, point: Marginals) -> Tensor:
+        """Return a sweep over the views if contractions are cheap, otherwise the mean of k - 1 exact one-view updates.
 
         The mean never decreases the dual, which is concave.
         """
         targets = self.target_here.split(self.contraction.sizes, 1)
-        swept = self.contraction.sweep(self.scalings(found.log_scaling), targets)
+        swept = self.contraction.sweep(self.scalings(point.log_scaling), targets)
         if swept is not None:
-            return torch.cat(swept, 1).log().to(found.log_scaling.dtype) - found.log_scaling
-        ratio = self.target_here / self.marginals(found)
-        return ratio.log().to(found.log_scaling.dtype) / (len(self.contraction.sizes) - 1)
+            return torch.cat(swept, 1).log().to(point.log_scaling.dtype) - point.log_scaling
+        ratio = self.target_here / self.marginals(point)
+        return ratio.log().to(point.log_scaling.dtype) / (len(self.contraction.sizes) - 1)

@@ -31,8 +31,8 @@ def memory_limit(device: torch.device) -> int:
 def keep_freed_memory() -> None:
     """Make the C library keep freed blocks of some megabytes, once per process.
 
-    glibc returns a freed block to the system unless a larger one, of up to 32 MiB, was freed before; then every pass
-    that allocates a tensor waits for new pages, for a third of its time. No page of this block is ever touched.
+    glibc returns a freed block to the system unless a larger one, of up to 32 MiB, was freed before. Without such a
+    block, every pass that allocates a tensor spends a third of its time on new pages. No page of the block is touched.
     """
     torch.empty(MOST_KEPT, dtype=torch.uint8)
 
@@ -40,9 +40,9 @@ def keep_freed_memory() -> None:
 class Workspace:
     """Memory of one solve in one block, from which tensors are allocated in sequence.
 
-    Tensors of some megabytes that are allocated separately are returned to the system when freed, and the next solve
-    waits for new pages, which takes a considerable part of its time on a CPU. The C library keeps one block of up to 32
-    MiB (glibc returns more than twice the largest of them). Beyond that, each tensor has its own memory.
+    Tensors of some megabytes that are allocated separately are returned to the system when freed. The next solve then
+    waits for new pages, which takes a considerable part of its time on a CPU. The C library keeps one freed block of up
+    to 32 MiB. If more memory is needed, each tensor is allocated separately.
 
     Example:
         >>> space = Workspace(torch.zeros(2), 10)

@@ -53,7 +53,7 @@ class full_precision:
 
 
 def _already_full() -> bool:
-    """Return whether no setting of the user reduces precision; settings of a solve in another thread do not count."""
+    """Return whether no setting of the user reduces precision; settings of solves in other threads are ignored."""
     try:
         return torch.get_float32_matmul_precision() == "highest" and _global_setting() in ("none", "ieee")
     except RuntimeError:  # torch raises if old and new settings were mixed
@@ -74,12 +74,12 @@ class _FullMatmul(contextlib.AbstractContextManager[None]):
         self.lock = threading.Lock()
         self.num_inside = 0
         self.before: list[str] = []
-        self.asked = ""
+        self.user_setting = ""
 
     def __enter__(self) -> None:
         with self.lock:
             if self.num_inside == 0:
-                self.asked = _setting()
+                self.user_setting = _setting()
                 self.before = [backend.fp32_precision for backend in _BACKENDS]
                 for backend in _BACKENDS:
                     backend.fp32_precision = "ieee"
@@ -93,8 +93,8 @@ class _FullMatmul(contextlib.AbstractContextManager[None]):
             if self.num_inside > 0:
                 return
             if not _BACKENDS:
-                torch.set_float32_matmul_precision(self.asked)
-            elif _setting() == self.asked:
+                torch.set_float32_matmul_precision(self.user_setting)
+            elif _setting() == self.user_setting:
                 for backend, value in zip(_BACKENDS, self.before):
                     backend.fp32_precision = value
 

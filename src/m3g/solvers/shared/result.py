@@ -18,5 +18,5 @@ class Result(Enum):
     CONVERGED = "the marginals are within tol of the weights"
     ESTIMATED = "the marginals of a sampled kernel are within tol of the weights, and the value has a standard error"
     OUT_OF_STEPS = "the solver took all its steps before the marginals were within tol of the weights"
-    OUT_OF_RANGE = "the numbers left the range of their type"
+    OUT_OF_RANGE = "a number exceeded the range of its dtype"
     UNTRUSTED = "the solver's own checks contradict its estimate"
