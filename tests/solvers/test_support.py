@@ -74,7 +74,7 @@ def test_a_batch_with_one_pattern_of_zeros():
     found = m3g.solve(as_cost("cv")(views), epsilon=0.1, tol=1e-8, weights=weights)
     torch.testing.assert_close(found.marginal(0), weights[0].expand(2, 4), atol=1e-7, rtol=0)
     other = [torch.tensor([[0.0, 1.0], [1.0, 0.0]]), torch.tensor([0.5, 0.5])]
-    with pytest.raises(ValueError, match="zero at the same points in every member of a batch"):
+    with pytest.raises(ValueError, match="zero at the same points in the whole batch"):
         m3g.solve(as_cost("cv")([view[:, :2] for view in views]), epsilon=0.1, weights=other)
 
 
