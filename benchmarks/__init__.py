@@ -1,1 +1,1 @@
-"""Measured side by side with peers, in one run; `python -m benchmarks --help`."""
+"""Benchmarks against other libraries, measured in one run; see `python -m benchmarks --help`."""

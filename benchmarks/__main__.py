@@ -1,7 +1,7 @@
 """Run the benchmarks: `make bench`, or `python -m benchmarks [solvers losses sampled multiway processes]`.
 
 Results are written to benchmarks/results/ as JSON, Markdown tables and plots. Compare ratios within one run: times
-differ from machine to machine and from hour to hour.
+vary between machines and with the load.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ SUITES = ("solvers", "losses", "sampled", "multiway", "processes")
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.split("\n\n")[0])
-    parser.add_argument("suites", nargs="*", default=SUITES, help=f"which ones to run: {', '.join(SUITES)}")
-    parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results", help="where to write")
-    parser.add_argument("--only", metavar="PART", help="one part of one suite; an unknown name lists them")
+    parser.add_argument("suites", nargs="*", default=SUITES, help=f"suites to run: {', '.join(SUITES)}")
+    parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results", help="output folder")
+    parser.add_argument("--only", metavar="PART", help="one part of a suite; an unknown name lists the parts")
     options = parser.parse_args()
     for suite in options.suites:
         if suite not in SUITES:

@@ -1,12 +1,12 @@
-"""The solvers beside those of an earlier commit, on the rows of `solvers.py` and `sampled.py`, in one run.
+"""Compare the solvers with those of an earlier commit, on the cases of `solvers.py` and `sampled.py`.
 
     python -m benchmarks.beside COMMIT              writes results/beside.{json,md}
     python -m benchmarks.beside COMMIT --only growth
 
-Times of two runs on one machine differ by more than the solvers do. Here both versions are loaded at once, each in a
-process of its own, and solve the same views with the same seed in turns. Compared is processor time on one thread,
-forward and backward, the least of `--repeats` for every seed: other programs change it less than the time on the clock,
-and threads that wait for each other would count as work.
+Times of two runs on one machine differ by more than the solvers do. Both versions are therefore measured in one run,
+each in a separate process, and solve the same views with the same seed in turns. The measure is the processor time of
+one thread for a forward and backward pass, the minimum of `--repeats` for every seed. Other programs affect it less
+than wall time, and with several threads it would include the time that they wait for each other.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from pathlib import Path
 from typing import IO, Any
 
 HERE = Path(__file__).resolve().parent.parent
-# A row is allowed to take this many times what the earlier commit takes.
+# Largest acceptable ratio to the time of the earlier commit.
 ALLOWED = 1.3
 
 
 def cases() -> dict[str, list[dict[str, Any]]]:
-    """The rows of the benchmark by part: views, epsilon and the settings of the solver."""
+    """Return the cases by part: views, epsilon and the settings of the solver."""
     from benchmarks import sampled, solvers
 
     exact = [*solvers.SMALL, *solvers.MEDIUM, *solvers.LARGE]
@@ -49,7 +49,7 @@ def cases() -> dict[str, list[dict[str, Any]]]:
 
 
 def serve() -> None:
-    """In a process of its own: a case in, how long its solve took out, one JSON line each."""
+    """Read cases from standard input and print the time of each solve, one JSON line each."""
     import torch
 
     import m3g
@@ -63,7 +63,7 @@ def serve() -> None:
         solver = case.get("solver") or m3g.Sampled(seed=case["seed"], **settings)
         loss = m3g.M3GLoss(case.get("epsilon", 0.05), solver=solver, tol=case.get("tol", 1e-3), normalize=False)
         times: list[float] = []
-        # Short solves are repeated more often, for a twentieth of a second.
+        # Short solves are repeated for a total of 0.05 s.
         while len(times) < case["repeats"] or (sum(times) < 0.05 and len(times) < 100):
             start = time.process_time()
             value = loss(views)
@@ -74,7 +74,7 @@ def serve() -> None:
 
 
 class Version:
-    """The solver of one source tree, in a process of its own."""
+    """Solver of one source tree, in a separate process."""
 
     def __init__(self, source: Path):
         paths = os.pathsep.join([str(source), str(HERE)])
@@ -88,15 +88,15 @@ class Version:
         )
 
     def measure(self, case: dict[str, Any]) -> dict[str, Any]:
-        ask: IO[str] = self.process.stdin  # type: ignore[assignment]
-        answer: IO[str] = self.process.stdout  # type: ignore[assignment]
-        ask.write(json.dumps(case) + "\n")
-        ask.flush()
-        line = answer.readline()
+        requests: IO[str] = self.process.stdin  # type: ignore[assignment]
+        results: IO[str] = self.process.stdout  # type: ignore[assignment]
+        requests.write(json.dumps(case) + "\n")
+        requests.flush()
+        line = results.readline()
         if not line:
             raise RuntimeError(f"the measuring process ended with exit code {self.process.wait()}.")
-        found: dict[str, Any] = json.loads(line)
-        return found
+        measured: dict[str, Any] = json.loads(line)
+        return measured
 
     def end(self) -> None:
         self.process.stdin.close()  # type: ignore[union-attr]
@@ -104,10 +104,10 @@ class Version:
 
 
 def run(earlier: Path, only: str | None, seeds: int, repeats: int) -> list[dict[str, Any]]:
-    """One row per case: seconds of both versions, summed over the seeds, and the ratio of each seed."""
+    """Return one row per case: mean seconds of both versions over the seeds, and the ratio of each seed."""
     versions = {"earlier": Version(earlier), "now": Version(HERE / "src")}
     for version in versions.values():
-        version.measure({"k": 3, "n": 8, "seed": 0, "repeats": 1})  # what the first call takes is not counted
+        version.measure({"k": 3, "n": 8, "seed": 0, "repeats": 1})  # the first call is not counted
     rows = []
     for part, listed in cases().items():
         for case in listed if only in (None, part) else []:
@@ -170,10 +170,10 @@ def as_markdown(rows: list[dict[str, Any]], commit: str, seeds: int, repeats: in
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.beside", description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("commit", help="the earlier commit")
-    parser.add_argument("--only", choices=list(cases()), help="one part of the rows")
-    parser.add_argument("--seeds", type=int, default=3, help="draws per row")
-    parser.add_argument("--repeats", type=int, default=3, help="solves per draw, of which the quickest counts")
-    parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results", help="where to write")
+    parser.add_argument("--only", choices=list(cases()), help="one part of the cases")
+    parser.add_argument("--seeds", type=int, default=3, help="seeds per case")
+    parser.add_argument("--repeats", type=int, default=3, help="solves per seed, of which the fastest counts")
+    parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results", help="output folder")
     options = parser.parse_args()
     for name in ("seeds", "repeats"):
         if getattr(options, name) < 1:
@@ -181,7 +181,7 @@ def main() -> None:
     options.results.mkdir(parents=True, exist_ok=True)
     known = subprocess.run(["git", "cat-file", "-e", f"{options.commit}^{{commit}}"], cwd=HERE, capture_output=True)
     if known.returncode != 0:
-        parser.error(f"commit must be one of this repository, got {options.commit!r}.")
+        parser.error(f"commit must be a commit of this repository, got {options.commit!r}.")
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder) / "earlier"
         subprocess.run(["git", "worktree", "add", "--detach", "-q", tree, options.commit], cwd=HERE, check=True)

@@ -1,12 +1,12 @@
-"""Defaults of `m3g train` beside linear CCA and the earlier defaults: `python -m benchmarks.defaults --data FOLDER`.
+"""Defaults of `m3g train`, linear CCA and the earlier defaults: `python -m benchmarks.defaults --data FOLDER`.
 
-FOLDER has the files of these sets (those missing are left out): Scene_15.mat, 100Leaves.mat, Reuters-1200.mat,
+FOLDER contains the files of these sets (sets without files are skipped): Scene_15.mat, 100Leaves.mat, Reuters-1200.mat,
 protein_fold_12views.npz, tcga_breast_3omics.npz, multi30k/train.LANGUAGE.gz, mosi_3views.npz, rosmap_3omics.npz,
-3Sources.mat, BBCSport.mat, webkb.mat, in any subfolder; the digits are shipped with the package.
+3Sources.mat, BBCSport.mat, webkb.mat, in any subfolder; the digits are embedded in the package.
 
 Every run is `m3g train --views ... --data_options.split_seed SEED --seed SEED` without further options; "before" adds
 `--encoder mlp --loop.epochs 20 --loop.patience 0`, the defaults of commit 9113af2. Results are stored one by one, so
-that a stopped run continues. Writes docs/results/defaults.{json,md}.
+that an interrupted run can be continued. Writes docs/results/defaults.{json,md}.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ LANGUAGES, CAPTIONS, FEATURES = ("en", "de", "fr", "cs"), 1000, 300
 
 
 def captions(folder: Path) -> sets.Arrays:
-    """Captions of 1000 pictures in four languages as TF-IDF, reduced to 300 features by an SVD."""
-    found = {}
+    """Return captions of 1000 images in four languages as TF-IDF, reduced to 300 features by an SVD."""
+    views = {}
     for language in LANGUAGES:
         with gzip.open(find_file(folder, f"train.{language}.gz"), "rt", encoding="utf-8") as file:
             words = TfidfVectorizer(sublinear_tf=True).fit_transform(list(itertools.islice(file, CAPTIONS)))
-        found[language] = TruncatedSVD(FEATURES, random_state=0).fit_transform(words).astype(np.float32)
-    return found
+        views[language] = TruncatedSVD(FEATURES, random_state=0).fit_transform(words).astype(np.float32)
+    return views
 
 
 def stored(name: str, *views: str) -> Callable[[Path], sets.Arrays]:
@@ -94,8 +94,8 @@ def linear_cca(data: ViewsData) -> tuple[Embedded, Embedded]:
     parts = {split: data.arrays(split) for split in ("train", "test")}  # type: ignore[arg-type]
     views, mask, _ = parts["train"]
     divisors = [None if part is None else part[1] for part in data.scaling]
-    found = LinearCCA(views, mask, size=64, divisors=divisors)
-    seen, unseen = (Embedded(torch.stack(found(v)), labels=y, mask=m) for v, m, y in parts.values())
+    projection = LinearCCA(views, mask, size=64, divisors=divisors)
+    seen, unseen = (Embedded(torch.stack(projection(v)), labels=y, mask=m) for v, m, y in parts.values())
     return seen, unseen
 
 
@@ -114,16 +114,16 @@ def measured(file: Path, arm: str, *, seed: int) -> dict[str, float]:
     return {name: 100 * numbers[name] for name in MEASURES if name in numbers}
 
 
-def table(found: dict[str, dict[str, float]]) -> str:
-    """One row per set, and the mean over the sets on which all three were measured."""
-    seeds = sorted({key.split("|")[2] for key in found})
+def table(results: dict[str, dict[str, float]]) -> str:
+    """Return one row per set, and the mean over the sets on which all three arms were measured."""
+    seeds = sorted({key.split("|")[2] for key in results})
     columns = [(measure, arm) for measure in MEASURES for arm in ARMS]
     rows, means = [], {column: [] for column in columns}
     lowest = {measure: [] for measure in MEASURES}
     for name in SETS:
         cells = {}
         for measure, arm in columns:
-            values = [found.get(f"{name}|{arm}|{seed}", {}).get(measure) for seed in seeds]
+            values = [results.get(f"{name}|{arm}|{seed}", {}).get(measure) for seed in seeds]
             known = [value for value in values if value is not None]
             cells[measure, arm] = statistics.fmean(known) if known else None
         if all(cells["recall_at_1", arm] is None for arm in ARMS):
@@ -140,19 +140,19 @@ def table(found: dict[str, dict[str, float]]) -> str:
     lines = ["| " + " | ".join(row) + " |" for row in (heads, ["---"] * len(heads), *rows)]
     for measure, ratios in lowest.items():
         least, name = min(ratios)
-        lines += ["", f"{MEASURES[measure]}: at least {least:.2f} times the better of the two others ({name})."]
+        lines += ["", f"{MEASURES[measure]}: at least {least:.2f} times the better of the other two ({name})."]
     return "\n".join([f"Split seeds: {', '.join(seeds)}.", "", *lines, ""])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.defaults", description=__doc__.split("\n\n")[0])
-    parser.add_argument("--data", type=Path, required=True, help="the folder with the files")
+    parser.add_argument("--data", type=Path, required=True, help="folder with the files")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--sets", nargs="+", default=list(SETS), choices=list(SETS), metavar="SET")
     parser.add_argument("--results", type=Path, default=Path(__file__).parents[1] / "docs" / "results")
     options = parser.parse_args()
     path = options.results / "defaults.json"
-    found: dict[str, dict[str, float]] = json.loads(path.read_text()) if path.exists() else {}
+    results: dict[str, dict[str, float]] = json.loads(path.read_text()) if path.exists() else {}
     torch.set_num_threads(1)
     for seed, name in itertools.product(options.seeds, options.sets):
         with tempfile.TemporaryDirectory() as folder:
@@ -160,15 +160,15 @@ def main() -> None:
             try:
                 np.savez(file, **SETS[name](options.data))
             except MissingData as error:
-                print(f"{name} is left out: {error}", flush=True)
+                print(f"{name} is skipped: {error}", flush=True)
                 continue
             for arm in ARMS:
                 key = f"{name}|{arm}|{seed}"
-                if key not in found:
-                    found[key] = measured(file, arm, seed=seed)
-                    print(key, " ".join(f"{value:.1f}" for value in found[key].values()), flush=True)
-                    path.write_text(json.dumps(found, indent=1) + "\n")
-    print(table(found))
+                if key not in results:
+                    results[key] = measured(file, arm, seed=seed)
+                    print(key, " ".join(f"{value:.1f}" for value in results[key].values()), flush=True)
+                    path.write_text(json.dumps(results, indent=1) + "\n")
+    print(table(results))
 
 
 if __name__ == "__main__":

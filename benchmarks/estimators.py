@@ -1,8 +1,8 @@
-"""Estimators of k views from three libraries on the same sets: `python -m benchmarks.estimators`.
+"""Compare k-view estimators of three libraries on the same sets: `python -m benchmarks.estimators`.
 
-Needs cca-zoo and polyview (extra `test`). On each of five random splits a method is trained on 60 %
-of the rows, with the one setting of its grid that has the best recall at 1 on a third of them; the numbers are of the
-other 40 %. All methods learn as many features as the narrowest view has, at most ten, because cca-zoo allows no more.
+Requires cca-zoo and polyview (extra `test`). On each of five random splits a method is trained
+on 60 % of the rows, with the setting of its grid that has the best recall at 1 on a third of them. Scores are measured
+on the other 40 %. All methods learn as many features as the narrowest view has, the limit of cca-zoo, and at most ten.
 Writes benchmarks/results/estimators.md.
 """
 
@@ -41,7 +41,7 @@ def six_view_digits() -> tuple[Views, np.ndarray]:
 
 
 def tumour_statistics() -> tuple[Views, np.ndarray]:
-    """Mean, standard error and worst value of ten measurements of a tumour."""
+    """Return three views: mean, standard error and worst value of ten measurements of a tumour."""
     X, y = load_breast_cancer(return_X_y=True)
     return np.split(X, 3, axis=1), y
 
@@ -99,12 +99,12 @@ def unit(points: np.ndarray) -> np.ndarray:
 
 
 def recall(points: np.ndarray) -> float:
-    found = retrieval(torch.from_numpy(points)).recall[1]
-    return float(found[~torch.eye(len(points), dtype=torch.bool)].mean())
+    by_pair = retrieval(torch.from_numpy(points)).recall[1]
+    return float(by_pair[~torch.eye(len(points), dtype=torch.bool)].mean())
 
 
 def measure(method: str, views: Views, labels: np.ndarray, seed: int) -> list[float]:
-    """Accuracy of a linear probe on the mean of the views and on single views, recall at 1 (all %), seconds to fit."""
+    """Return probe accuracy on the mean of the views and on single views, recall at 1 (in %), and seconds to fit."""
     fit, grid = METHODS[method]
     order = np.random.default_rng(seed).permutation(len(labels))
     cut, inner = int(0.6 * len(order)), int(0.4 * len(order))
@@ -134,9 +134,9 @@ def main() -> None:
         views, labels = load()
         lines += ["", title, "", "| | all views, % | one view, % | recall at 1, % | fit, s |", "| --- " * 5 + "|"]
         for method in METHODS:
-            found = np.array([measure(method, views, labels, seed) for seed in SEEDS])
-            cells = [f"{mean:.1f} ± {spread:.1f}" for mean, spread in zip(found.mean(0), found.std(0, ddof=1))][:3]
-            lines.append(f"| {method} | {' | '.join(cells)} | {found[:, 3].mean():.2g} |")
+            scores = np.array([measure(method, views, labels, seed) for seed in SEEDS])
+            cells = [f"{mean:.1f} ± {spread:.1f}" for mean, spread in zip(scores.mean(0), scores.std(0, ddof=1))][:3]
+            lines.append(f"| {method} | {' | '.join(cells)} | {scores[:, 3].mean():.2g} |")
             print(lines[-1], flush=True)
     out.write_text("\n".join(lines[1:]) + "\n", encoding="utf-8")
 

@@ -1,9 +1,9 @@
-"""Time and memory of one forward and backward pass of every loss; and the divergence beside the gap.
+"""Time and memory of one forward and backward pass of every loss, and of the divergences relative to the gap.
 
     python -m benchmarks losses            writes results/losses.{json,md}
 
-Each measurement is a process of its own, so that its peak memory is its own and one that does not fit, or takes
-too long, is recorded as such and stops nothing.
+Each measurement runs in a separate process, so that its peak memory can be measured. A measurement that does not fit
+into memory or takes too long is recorded as such, and the others continue.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ VIEWS = (3, 4, 6)
 POINTS = (64, 256, 1024)
 FEATURES = 128
 SECONDS_AT_MOST = 90.0
-CONTEST = ((64, 3), (64, 4))
+DIVERGENCE_SHAPES = ((64, 3), (64, 4))
 # Losses with an option that changes their cost are measured twice.
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
     *((name, {}) for name in losses.available()),
@@ -40,14 +40,14 @@ def label(name: str, options: dict[str, Any]) -> str:
 
 
 def noisy_views(k: int, n: int) -> torch.Tensor:
-    """k noisy views of n points, as in the middle of training."""
+    """Return k noisy views of n points, similar to those in the middle of training."""
     generator = torch.Generator().manual_seed(0)
     points = torch.randn(1, n, FEATURES, generator=generator)
     return points + torch.randn(k, n, FEATURES, generator=generator)
 
 
 def step(loss: losses.ViewLoss, views: torch.Tensor) -> float:
-    """Seconds of one forward and backward pass."""
+    """Return the seconds of one forward and backward pass."""
     views = views.clone().requires_grad_()
     start = time.perf_counter()
     loss(views).backward()
@@ -55,9 +55,9 @@ def step(loss: losses.ViewLoss, views: torch.Tensor) -> float:
 
 
 def measure(name: str, options: dict[str, Any], k: int, n: int, budget: float) -> dict[str, float]:
-    """Median seconds of a pass, and the memory it adds to inputs and libraries."""
+    """Return the median seconds of a pass, and its peak memory beyond inputs and libraries."""
     loss, views = losses.build(name, **options), noisy_views(k, n)
-    step(loss, views[:, :8])  # what is set up once, such as threads, is not the loss's
+    step(loss, views[:, :8])  # exclude one-time initialisation, such as that of threads
     before = peak_bytes()
     first = step(loss, views)
     peak = peak_bytes() - before
@@ -65,20 +65,20 @@ def measure(name: str, options: dict[str, Any], k: int, n: int, budget: float) -
     return {"seconds": median(step(loss, views) for _ in range(repeats)), "bytes": peak, "repeats": repeats}
 
 
-def contest(n: int, k: int, budget: float) -> dict[str, float]:
-    """The gap and the divergences in turns, at one tolerance: seconds of a pass each."""
+def compare_divergences(n: int, k: int, budget: float) -> dict[str, float]:
+    """Return the median seconds of the gap and the divergences, measured in turns at one tolerance."""
     views = noisy_views(k, n)
-    rivals = {
+    compared = {
         "gap": losses.build("m3g"),
         "kl": losses.build("kl"),
         "kl (of=pairs)": losses.build("kl", of="pairs"),
     }
-    for loss in rivals.values():
+    for loss in compared.values():
         step(loss, views)
-    times: dict[str, list[float]] = {name: [] for name in rivals}
+    times: dict[str, list[float]] = {name: [] for name in compared}
     end = time.perf_counter() + budget
     while time.perf_counter() < end or len(times["gap"]) < 3:
-        for name, loss in rivals.items():
+        for name, loss in compared.items():
             times[name].append(step(loss, views))
     return {name: median(seconds) for name, seconds in times.items()}
 
@@ -86,14 +86,14 @@ def contest(n: int, k: int, budget: float) -> dict[str, float]:
 def _child(connection: Connection, function: str, arguments: tuple[Any, ...]) -> None:
     try:
         connection.send(globals()[function](*arguments))
-    except ValueError as refusal:
-        connection.send({"refused": str(refusal)})
-    except (RuntimeError, MemoryError) as failure:
-        connection.send({"refused": str(failure).splitlines()[0]})
+    except ValueError as error:
+        connection.send({"failed": str(error)})
+    except (RuntimeError, MemoryError) as error:
+        connection.send({"failed": str(error).splitlines()[0]})
 
 
 def in_a_process(function: str, *arguments: Any) -> dict[str, Any]:
-    """The result of a function of this file, run in a fresh process for a limited time."""
+    """Return the result of a function of this file, run in a new process for a limited time."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["m3g.losses"])
     receiver, sender = context.Pipe(duplex=False)
@@ -102,22 +102,22 @@ def in_a_process(function: str, *arguments: Any) -> dict[str, Any]:
     sender.close()
     try:
         if not receiver.poll(SECONDS_AT_MOST):
-            return {"refused": f"more than {SECONDS_AT_MOST:g} s"}
+            return {"failed": f"more than {SECONDS_AT_MOST:g} s"}
         return receiver.recv()
     except EOFError:
-        return {"refused": "out of memory"}
+        return {"failed": "out of memory"}
     finally:
         process.kill()
         process.join()
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """Milliseconds / MiB, a loss per line."""
+    """Return a table of milliseconds / MiB with one row per loss."""
     shapes = sorted({(row["k"], row["n"]) for row in rows})
     cells = {(row["loss"], row["k"], row["n"]): row for row in rows}
 
     def cell(row: dict[str, Any]) -> str:
-        return "–" if "refused" in row else f"{1e3 * row['seconds']:.1f} / {row['bytes'] / 2**20:.0f}"
+        return "–" if "failed" in row else f"{1e3 * row['seconds']:.1f} / {row['bytes'] / 2**20:.0f}"
 
     lines = [
         "| ms / MiB | " + " | ".join(f"k={k} n={n}" for k, n in shapes) + " |",
@@ -144,29 +144,29 @@ def run(
         for n in points
     ]
     print(table(rows), flush=True)
-    duels = []
-    for n, k in CONTEST:
-        seconds = in_a_process("contest", n, k, 5 * budget)
+    comparisons = []
+    for n, k in DIVERGENCE_SHAPES:
+        seconds = in_a_process("compare_divergences", n, k, 5 * budget)
         ratios = {f"{name} / gap": value / seconds["gap"] for name, value in seconds.items() if name != "gap"}
-        duels.append({"n": n, "k": k, "seconds": seconds, **ratios})
-        print(duels[-1], flush=True)
+        comparisons.append({"n": n, "k": k, "seconds": seconds, **ratios})
+        print(comparisons[-1], flush=True)
     machine = {
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
         "processor": platform.processor() or platform.machine(),
     }
-    report = {"machine": machine, "losses": rows, "divergence against gap": duels}
+    report = {"machine": machine, "losses": rows, "divergence against gap": comparisons}
     results_dir.mkdir(parents=True, exist_ok=True)
     (results_dir / "losses.json").write_text(json.dumps(report, indent=1) + "\n")
     summary = "\n".join(
-        f"- n = {duel['n']}, k = {duel['k']}: "
-        + ", ".join(f"{key} {value:.2f}" for key, value in duel.items() if "/" in key)
-        for duel in duels
+        f"- n = {row['n']}, k = {row['k']}: "
+        + ", ".join(f"{key} {value:.2f}" for key, value in row.items() if "/" in key)
+        for row in comparisons
     )
     (results_dir / "losses.md").write_text(
         f"Written by `python -m benchmarks losses`. One forward and backward pass, float32, d = {FEATURES}, "
-        f"{machine['threads']} threads, torch {machine['torch']}. Where n^k is past the budget of the exact solver, "
-        'm3g and kl are estimated by sampling, as `solver="auto"` does. A dash: refused, out of memory or more than '
+        f"{machine['threads']} threads, torch {machine['torch']}. If n^k exceeds the budget of the exact solver, "
+        'm3g and kl are estimated by sampling (`solver="auto"`). A dash means unsupported, out of memory or more than '
         f"{SECONDS_AT_MOST:g} s (the reason is in losses.json).\n\n{table(rows)}\n\n"
-        f"Time of a divergence over that of the gap:\n\n{summary}\n"
+        f"Time of a divergence divided by that of the gap:\n\n{summary}\n"
     )

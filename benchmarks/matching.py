@@ -1,9 +1,9 @@
 """Matching of real embeddings: `python -m benchmarks.matching --data FOLDER`.
 
 For each set of `benchmarks.small_trainings`, `MultiViewEmbedding` is trained on 60 % of the rows, and 200 of the others
-are matched in three views whose rows are shuffled. Counted are pairs of rows of two views that are the same object, in
-% of all such pairs, and rows that are in no tuple because another one is used twice. In the second table 40 of the 200
-rows of each view have no partner. Writes benchmarks/results/matching.md.
+are matched in three views whose rows are shuffled. The first table shows the percentage of correct pairs of rows, and
+the number of rows in no tuple. In the second table 40 of the 200 rows of each view have no partner. Writes
+benchmarks/results/matching.md.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ Views = list[np.ndarray]
 
 
 def pairwise(views: Views) -> np.ndarray:
-    """Every view is assigned to the first by itself."""
+    """Assign every view to the first one separately."""
     rest = [linear_sum_assignment(-views[0] @ view.T)[1] for view in views[1:]]
     return np.stack([np.arange(len(views[0])), *rest], 1)
 
 
 def alternating(views: Views) -> np.ndarray:
-    """From `pairwise` on, one view is assigned anew to the mean of the others, until no assignment changes."""
+    """Start from `pairwise` and reassign one view at a time to the mean of the others, until nothing changes."""
     tuples = pairwise(views)
     for _ in range(100):
         before = tuples.copy()
@@ -62,13 +62,13 @@ METHODS: dict[str, Callable[[Views], np.ndarray]] = {
 
 
 def embeddings(name: str, source: Path, seed: int) -> Views:
-    """Unit embeddings of the 40 % of rows that were not trained on."""
+    """Return unit embeddings of the 40 % of the rows that were not used for training."""
     views, _ = rows_of(name, K, source)
     order = np.random.default_rng(seed).permutation(len(views[0]))
     cut = int(0.6 * len(order))
     first, second = ([view.numpy()[part] for view in views] for part in (order[:cut], order[cut:]))
-    found = MultiViewEmbedding(32, random_state=seed).fit(first).transform_views(second)
-    return list(found / np.linalg.norm(found, axis=-1, keepdims=True))
+    points = MultiViewEmbedding(32, random_state=seed).fit(first).transform_views(second)
+    return list(points / np.linalg.norm(points, axis=-1, keepdims=True))
 
 
 def shuffled(points: Views, seed: int, orphans: int) -> tuple[Views, list[np.ndarray]]:
@@ -121,7 +121,7 @@ def unmatched(views: Views, numbers: list[np.ndarray]) -> tuple[float, float, fl
 
 def table(whole: dict, unused: dict, partial: dict) -> str:
     names = [problem.name for problem in PROBLEMS]
-    lines = ["| right pairs, % | " + " | ".join(names) + " | unused rows of 200 |", "| --- " * (len(names) + 2) + "|"]
+    lines = ["| correct pairs, % | " + " | ".join(names) + " | unused rows of 200 |", "| --- " * (len(names) + 2) + "|"]
     for method, found in whole.items():
         cells = [f"{statistics.fmean(found[name]):.1f}" for name in names]
         lines.append(f"| {method} | " + " | ".join(cells) + f" | {statistics.fmean(unused[method]):.1f} |")

@@ -1,4 +1,4 @@
-"""One measurement in a process of its own: `python -m benchmarks.measurement '{"program": …}'` prints one JSON line."""
+"""One measurement in a separate process: `python -m benchmarks.measurement '{"program": …}'` prints one JSON line."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ MOST_FIXED_STEPS = 12
 
 
 def noisy_views(k: int, n: int, noise: float = 1.0, *, d: int = 64) -> torch.Tensor:
-    """A shared base plus noise, on the sphere."""
+    """Return k views (n, d) on the sphere: a shared base plus noise."""
     generator = torch.Generator().manual_seed(0)
     views = torch.randn(n, d, generator=generator) + noise * torch.randn(k, n, d, generator=generator)
     return torch.nn.functional.normalize(views, dim=-1)
 
 
 def peak_bytes() -> int:
-    """The most memory this process has held."""
+    """Return the peak memory of this process."""
     scale = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale
 
 
 def live_bytes(call: Callable[[], object]) -> int:
-    """The most bytes that the tensors made in one call take at a time."""
+    """Return the peak bytes of the tensors that one call allocates."""
     import weakref
 
     from torch.utils._python_dispatch import TorchDispatchMode
@@ -62,7 +62,7 @@ def live_bytes(call: Callable[[], object]) -> int:
 
 
 def seconds(call: Callable[[], object]) -> float:
-    """Median of as many calls as fit into a second, after one to warm up; at least three, or one that is long."""
+    """Return the median time of the calls that fit into a second, at least three (one if it is long), after warm-up."""
     call()
     times: list[float] = []
     while not times or (times[0] < LONG and len(times) < 3) or (sum(times) < SECONDS and len(times) < 500):
@@ -73,13 +73,13 @@ def seconds(call: Callable[[], object]) -> float:
 
 
 def matmul_peak() -> float:
-    """Floating point operations per second of a plain float32 product."""
+    """Return the floating-point operations per second of a plain float32 matrix product."""
     a = torch.randn(2048, 2048)
     return 2 * 2048**3 / seconds(lambda: a @ a)
 
 
 def matmul_operations(call: Callable[[], object]) -> int:
-    """Floating point operations of the matrix products of one call."""
+    """Return the floating-point operations of the matrix products of one call."""
     from torch.utils.flop_counter import FlopCounterMode
 
     with FlopCounterMode(display=False) as counted:
@@ -88,7 +88,7 @@ def matmul_operations(call: Callable[[], object]) -> int:
 
 
 def operators(call: Callable[[], object]) -> int:
-    """PyTorch operators of one call that no other operator called."""
+    """Return the number of top-level PyTorch operators of one call."""
     from torch.profiler import ProfilerActivity, profile
 
     call()
@@ -103,7 +103,7 @@ def operators(call: Callable[[], object]) -> int:
 
 
 def compiled_forward(views: torch.Tensor, epsilon: float, tol: float) -> dict[str, float]:
-    """The loss with the fewest fixed steps that reach the tolerance: eager, and compiled into one graph."""
+    """Time the loss with the fewest fixed steps that reach the tolerance: eager, and compiled into one graph."""
     import m3g
 
     problem = m3g.CircularVariance()(views)
@@ -123,11 +123,11 @@ def compiled_forward(views: torch.Tensor, epsilon: float, tol: float) -> dict[st
 
 
 def launches(n: int, k: int, steps: int) -> dict[str, int]:
-    """Calls of a student–teacher loss, forward and backward: eager operators, and what the compiled graph calls.
+    """Count the calls of a student–teacher loss, forward and backward: eager operators, and calls when compiled.
 
-    Of the code that inductor writes, the calls of generated kernels (fused loops) and those of a library (matrix
-    products, factorisations) are counted. On a CPU one generated kernel may hold several fused loops, which a GPU
-    launches one by one: `loops` counts them.
+    In the code that inductor generates, calls of generated kernels (fused loops) and of libraries (matrix products,
+    factorisations) are counted. On a CPU one generated kernel may contain several fused loops, which a GPU launches
+    separately: `loops` counts them.
     """
     from torch._inductor import metrics
     from torch._inductor.utils import run_and_get_code
@@ -160,7 +160,7 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
     n, k, epsilon, tol = job["n"], job["k"], job["epsilon"], job["tol"]
     views = noisy_views(k, n).to(getattr(torch, job.get("dtype", "float32")))
     tiny = noisy_views(k, 4).to(views.dtype)
-    PROGRAMS[job["program"]](tiny, epsilon, tol)()  # what the libraries themselves take is not counted
+    PROGRAMS[job["program"]](tiny, epsilon, tol)()  # exclude the memory of the libraries
     before = peak_bytes()
     solve = PROGRAMS[job["program"]](views, epsilon, tol)
     value, steps = solve()

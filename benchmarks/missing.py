@@ -1,6 +1,6 @@
-"""What takes the place of a missing view in training: `python -m benchmarks.missing --data FOLDER`.
+"""Imputation of missing views in training: `python -m benchmarks.missing --data FOLDER`.
 
-The folder is that of `m3g reproduce views`. Candidates, for an object with p of k views present:
+FOLDER is that of `m3g reproduce views`. Candidates, for an object with p of k views present:
 
     zero            the zero vector, similarity 0 to everything
     mean            the unit mean of its present views, without gradient
@@ -8,8 +8,8 @@ The folder is that of `m3g reproduce views`. Candidates, for an object with p of
     rescaled        the zero vector, present views times sqrt((k - 1) / (p - 1)), which restores the true contrast
     neutral         for the product cost: the factor 1 / sqrt(d), so that a tuple is scored by the views present
 
-beside two pairwise losses that leave missing entries out. Results are stored one by one, so that a stopped run
-continues. Writes benchmarks/results/missing.{json,md}.
+and, for comparison, two pairwise losses that omit missing entries. Results are stored one by one, so that an
+interrupted run can be continued. Writes benchmarks/results/missing.{json,md}.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from torch.nn.functional import normalize
 import m3g
 from benchmarks.small_trainings import MEASURES, PROBLEMS, Objective, Problem, command, store, stored, train
 
-# Every row keeps a view, so that of three views at most two thirds can be missing; of four, past 0.65 a batch may have
-# no two objects with the same two views, which the pairwise losses refuse.
+# Every row keeps a view, so at most two thirds of the entries of three views can be missing. With four views and a rate
+# above 0.65, a batch may have no two objects with the same two views, which pairwise losses do not support.
 RATES = (0.25, 0.5, 0.6)
 TEMPERATURES, SEEDS = (0.07, 0.2), (0, 1)
 PRODUCT_RATE, PRODUCT = 0.5, (Problem("scenes", 3, 32), Problem("leaves", 3, 32))
 
 
 def filled(points: Tensor, mask: Tensor, how: str) -> Tensor:
-    """Points (k, n, d) with missing ones replaced."""
-    there = mask.unsqueeze(-1)
-    kept = torch.where(there, points, 0.0)
+    """Return points (k, n, d) with missing ones replaced."""
+    present = mask.unsqueeze(-1)
+    kept = torch.where(present, points, 0.0)
     if how.startswith("mean"):
         mean = normalize(kept.sum(0), dim=-1, eps=1e-3)
-        return torch.where(there, points, mean if how.endswith("gradient") else mean.detach())
+        return torch.where(present, points, mean if how.endswith("gradient") else mean.detach())
     if how == "rescaled":
         number = mask.sum(0).clamp(min=2)
         return kept * ((len(points) - 1) / (number - 1)).sqrt().unsqueeze(-1)
     if how == "neutral":
-        return torch.where(there, points, points.shape[-1] ** -0.5)
+        return torch.where(present, points, points.shape[-1] ** -0.5)
     return kept
 
 
@@ -54,17 +54,17 @@ def gap(how: str, cost: str, temperature: float) -> Objective:
 
 def candidates(cost: str, temperature: float) -> dict[str, Objective]:
     ways = ["zero", "mean", "mean, gradient", "rescaled"] if cost == "cv" else ["neutral", "mean", "mean, gradient"]
-    found = {f"{cost}: {how}": gap(how, cost, temperature) for how in ways}
+    objectives = {f"{cost}: {how}": gap(how, cost, temperature) for how in ways}
     if cost == "cv":
         for name in ("infonce-ave", "infonce-pwe"):
             pairwise = m3g.losses.build(name, temperature=temperature)
-            found[name] = lambda points, mask, loss=pairwise: loss(points, mask=mask)
-    return found
+            objectives[name] = lambda points, mask, loss=pairwise: loss(points, mask=mask)
+    return objectives
 
 
 def run(source: Path, results: Path) -> None:
     path = results / "missing.json"
-    found = stored(path)
+    scores = stored(path)
     tasks = [("cv", problem) for problem in PROBLEMS] + [("product", problem) for problem in PRODUCT]
     for seed, (cost, problem), place in itertools.product(SEEDS, tasks, (1, 2, 0)):
         rate = RATES[place]
@@ -73,17 +73,17 @@ def run(source: Path, results: Path) -> None:
         for temperature in TEMPERATURES:
             for name, objective in candidates(cost, temperature).items():
                 key = f"{problem.name}|{rate}|{temperature}|{name}|{seed}"
-                if key not in found:
-                    found[key] = train(problem, objective, source=source, seed=seed, missing=rate)
-                    print(key, " ".join(f"{value:.1f}" for value in found[key].values()), flush=True)
-                    store(path, found)
-    (results / "missing.md").write_text(table(found))
+                if key not in scores:
+                    scores[key] = train(problem, objective, source=source, seed=seed, missing=rate)
+                    print(key, " ".join(f"{value:.1f}" for value in scores[key].values()), flush=True)
+                    store(path, scores)
+    (results / "missing.md").write_text(table(scores))
 
 
-def table(found: dict[str, dict[str, float]]) -> str:
-    """Means over seeds per set, rate and temperature, then the mean over all rows of a cost."""
+def table(scores: dict[str, dict[str, float]]) -> str:
+    """Return means over seeds per set, rate and temperature, then the mean over all rows of a cost."""
     rows: dict[tuple[str, str], dict[str, list[str]]] = {}
-    for key in found:
+    for key in scores:
         name, rate, temperature, way, _ = key.split("|")
         family = "product" if way.startswith("product") else "cv"
         rows.setdefault((family, f"{name}|{rate}|{temperature}"), {}).setdefault(way, []).append(key)
@@ -99,7 +99,7 @@ def table(found: dict[str, dict[str, float]]) -> str:
             cells = []
             for way in names:
                 keys = ways.get(way, [])
-                means = [statistics.fmean(found[key][measure] for key in keys) for measure in MEASURES] if keys else []
+                means = [statistics.fmean(scores[key][measure] for key in keys) for measure in MEASURES] if keys else []
                 total[way] += [means] if means else []
                 cells.append(" / ".join(f"{value:.1f}" for value in means))
             lines.append(f"| {row.replace('|', ', ')} | " + " | ".join(cells) + " |")

@@ -1,12 +1,12 @@
-"""Costs that are not sums over pairs: the dense solver beside Algorithm 1 and a jitted log-domain Sinkhorn in JAX.
+"""Costs that are not sums over pairs: the dense solver, Algorithm 1 and a jitted log-domain Sinkhorn in JAX.
 
     python -m benchmarks multiway                writes results/multiway.{json,md}
 
 Every program solves the same noisy views (a shared base plus unit noise, on the sphere, d = 64) in float32 to the same
-tolerance. `dense` and `sinkhorn` are forward and backward passes of the loss. JAX computes value and coupling of the
-ready cost tensor, and `tensor` is the same by the dense solver: a solve and the gradient with respect to the tensor,
-which is the coupling. The programs of a row take turns in one process, and the median of their times is compared.
-Memory is the most that tensors of `dense` take at a time, in units of the cost tensor.
+tolerance. `dense` and `sinkhorn` are forward and backward passes of the loss. JAX computes the value and the coupling
+of a given cost tensor. `tensor` is the same with the dense solver: a solve, and the gradient with respect to the
+tensor, which is the coupling. The programs of a row run in turns in one process, and their median times are compared.
+Memory is the peak of the tensors of `dense`, in units of the cost tensor.
 """
 
 from __future__ import annotations
@@ -31,10 +31,11 @@ EPSILONS = (0.2, 0.05, 0.02)
 SHAPES = [(64, 3), (128, 3), (32, 4), (16, 5)]
 COSTS = ("csd", "product")
 TOL = 1e-3
-# Times faster than Algorithm 1 in the geometric mean over the rows of an epsilon, in every row, and than JAX.
+# Target speed-up over Algorithm 1, as geometric mean over the rows of an epsilon.
 TARGETS = {0.2: 6, 0.05: 20, 0.02: 100}
+# Targets: smallest speed-up over Algorithm 1 in a row, speed-up over JAX, time relative to `cv`, memory.
 LEAST, JAX_TARGET, BESIDE_CV, MEMORY = 3, 5, 8, 2
-# Seconds of a program past which it is measured once.
+# Seconds above which a program is measured only once.
 LONG = 1.0
 TURNS = 7
 
@@ -65,7 +66,7 @@ def tensor_and_coupling(cost: Tensor, epsilon: float) -> Callable[[], int]:
 
 
 def jax_sinkhorn(cost: Tensor, epsilon: float) -> Callable[[], int]:
-    """Algorithm 1 on a cost tensor, compiled before it is timed; the error is read every five sweeps, as ours does."""
+    """Return Algorithm 1 on a cost tensor, compiled before it is timed; it reads the error every fifth sweep."""
     import jax
     import jax.numpy as jnp
     from jax.scipy.special import logsumexp
@@ -113,7 +114,7 @@ def jax_sinkhorn(cost: Tensor, epsilon: float) -> Callable[[], int]:
 
 
 def in_turns(calls: dict[str, Callable[[], int]]) -> dict[str, dict[str, float]]:
-    """Median seconds and the steps of every program, one call of each after the other."""
+    """Return the median seconds and the steps of every program, called in turns."""
     times: dict[str, list[float]] = {name: [] for name in calls}
     steps = {}
     for turn in range(TURNS + 1):
@@ -166,9 +167,9 @@ def run(results: Path) -> None:
 def as_markdown(rows: list[dict[str, Any]]) -> str:
     lines = [
         "Written by `python -m benchmarks multiway`. Milliseconds are medians of forward and backward passes of the",
-        "loss in float32 to a tolerance of 1e-3. `tensor` solves the ready cost tensor and computes the gradient with",
+        "loss in float32 to a tolerance of 1e-3. `tensor` solves a given cost tensor and computes the gradient with",
         "respect to it, the coupling; JAX computes the same by a jitted log-domain Sinkhorn. The programs of a row",
-        "take turns. A negative number of sweeps did not reach the tolerance.",
+        "run in turns. A negative number of sweeps means that the tolerance was not reached.",
         "",
         "| cost | n | k | eps | dense ms | steps | sinkhorn ms | sweeps | times faster "
         "| tensor ms | JAX ms | sweeps | times faster | memory |",
@@ -188,17 +189,17 @@ def as_markdown(rows: list[dict[str, Any]]) -> str:
         jax = geometric_mean([_ratio(row, "jax") for row in rows if row["epsilon"] == epsilon])
         lines.append(
             f"Epsilon {epsilon:g}: {geometric_mean(ratios):.1f} times faster than `sinkhorn` in the geometric mean "
-            f"(wanted: {TARGETS[epsilon]}), {min(ratios):.1f} at least (wanted: {LEAST}); {jax:.1f} times faster "
+            f"(target: {TARGETS[epsilon]}), {min(ratios):.1f} at least (target: {LEAST}); {jax:.1f} times faster "
             "than JAX."
         )
     jax_mean = geometric_mean([_ratio(row, "jax") for row in rows])
-    lines.append(f"{jax_mean:.1f} times faster than JAX in the geometric mean over all rows (wanted: {JAX_TARGET}).")
+    lines.append(f"{jax_mean:.1f} times faster than JAX in the geometric mean over all rows (target: {JAX_TARGET}).")
     beside = [row["dense"]["seconds"] / row["cv"]["seconds"] for row in rows if "cv" in row]
     lines.append(
-        f"`product` at (64, 3) takes {max(beside):.1f} times as long as `cv` at most (wanted: {BESIDE_CV} at most)."
+        f"`product` at (64, 3) takes {max(beside):.1f} times as long as `cv` at most (target: {BESIDE_CV} at most)."
     )
     most = max(row["memory"] for row in rows)
-    lines.append(f"Tensors take {most:.2f} times the cost tensor at most (wanted: {MEMORY}).")
+    lines.append(f"Tensors take {most:.2f} times the cost tensor at most (target: {MEMORY}).")
     return "\n".join(lines) + "\n"
 
 

@@ -1,7 +1,7 @@
-"""The programs that are measured, each behind one call: `prepare(views, epsilon, tol)` returns a function to time.
+"""Programs to measure, with one interface: `prepare(views, epsilon, tol)` returns a function to time.
 
 That function solves once and returns (value, steps): the entropic cost of the paper, `⟨P, C⟩ + eps ⟨P, log P - 1⟩`,
-for the circular variance of the views, and how many sweeps or steps it took.
+for the circular variance of the views, and the number of sweeps or steps.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Solve = Callable[[], tuple[float, int]]
 
 
 def ours(views: Tensor, epsilon: float, tol: float) -> Solve:
-    """The loss as a user calls it: checks, normalisation, solve, gap."""
+    """Return the loss as a user calls it: validation, normalisation, solve, gap."""
     import m3g
 
     loss = m3g.M3GLoss(epsilon=epsilon, tol=tol)
@@ -36,7 +36,7 @@ def our_value(views: Tensor, epsilon: float, tol: float) -> float:
 
 
 def ott(views: Tensor, epsilon: float, tol: float) -> Solve:
-    """OTT-JAX's MMSinkhorn at its defaults, compiled before it is timed; views / k give it the same cost."""
+    """Return OTT-JAX's MMSinkhorn with its defaults, compiled before it is timed; views / k give the same cost."""
     import jax
     import jax.numpy as jnp
     from ott.experimental import mmsinkhorn
@@ -56,7 +56,7 @@ def ott(views: Tensor, epsilon: float, tol: float) -> Solve:
 
 
 def pot(views: Tensor, epsilon: float, tol: float) -> Solve:
-    """POT's log-domain Sinkhorn for two views."""
+    """Return POT's log-domain Sinkhorn for two views."""
     import ot
 
     x, y = views

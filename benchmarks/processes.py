@@ -1,11 +1,11 @@
-"""One loss on several processes: time per step, memory and bytes exchanged against their number, and a plan for GPUs.
+"""The loss on several processes: time per step, memory, bytes exchanged, and an estimate for GPUs.
 
     python -m benchmarks processes               writes results/processes.{json,md}
 
-Every process has its share of the points and one thread. "every process solves" gathers the points and solves the whole
-problem on each; "shared" divides the solve; "default" divides it from 1e10 operations per step on. The processes meet
-before each call, and the slowest one counts; processor time is that of the busiest one, waiting not counted. Bytes are
-those of the tensors that one process gives to a collective operation.
+Every process has a part of the points and one thread. "every process solves" gathers the points and solves the whole
+problem on each process; "shared" divides the solve; "default" divides solves of at least 1e10 operations per step. The
+processes synchronise before each call. Times are those of the slowest process; processor time excludes waiting. Bytes
+are those of the tensors that one process passes to collective operations.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ MODES = {"every process solves": False, "shared": True, "default": None}
 EPSILON, FEATURES, REPEATS = 0.05, 64, 5
 PARTS = ("measured", "plan")
 
-# Of the plan. An NVIDIA A100: products in full float32 and in bfloat16 at 60 % of the peak; NVLink inside a node of
-# 8 and InfiniBand between nodes, per GPU and direction; the time that any collective operation takes.
+# Assumptions of the estimate for NVIDIA A100: matrix products in float32 at 60 % and bfloat16 at 45 % of the peak;
+# NVLink inside a node of 8 and InfiniBand between nodes, per GPU and direction; latency of a collective operation.
 FLOAT32, BFLOAT16 = 0.6 * 19.5e12, 0.45 * 312e12
 NVLINK, INFINIBAND, LATENCY = 230e9, 22e9, 30e-6
 # Steps of a solve at epsilon 0.05, and iterations of conjugate gradients in each.
@@ -41,7 +41,7 @@ VIT_FLOPS = 3 * 2 * 17.6e9
 
 
 def exchanged(n: int, k: int, d: int = FEATURES, *, newton: int, sweeps: int = 0, world: int = 2) -> float:
-    """Bytes that a process contributes to one shared solve in float32, without meetings (24 bytes each).
+    """Return the bytes that a process contributes to a shared float32 solve, without synchronisations (24 bytes each).
 
     Gather: k n d / R. A Newton step: k n numbers, and all pair marginals, k (k-1)/2 n², up to 2048 points; beyond, k n
     for every iteration of conjugate gradients, and all pair marginals once. A sweep: the joint marginal of the group B,
@@ -60,7 +60,7 @@ def exchanged(n: int, k: int, d: int = FEATURES, *, newton: int, sweeps: int = 0
 
 
 def work(world: int, rank: int, meeting: str) -> None:
-    """In one of the processes: all cases; rank 0 prints a JSON line for each."""
+    """Measure all cases in one of the processes; rank 0 prints a JSON line for each."""
     import torch
     import torch.distributed as dist
 
@@ -83,7 +83,7 @@ def work(world: int, rank: int, meeting: str) -> None:
 
 
 def measured(loss: Any, own: Any, world: int) -> dict[str, float]:
-    """Median seconds of a step, the most memory it takes, and the bytes it exchanges; the largest of all processes."""
+    """Return the median seconds of a step, its peak memory and its bytes, each the maximum over the processes."""
     import torch
     import torch.distributed as dist
 
@@ -104,29 +104,29 @@ def measured(loss: Any, own: Any, world: int) -> dict[str, float]:
     for name, original in originals.items():
         setattr(dist, name, original)
     row["peak_bytes"] = peak_bytes(step)
-    times, busy = [], []
+    times, processor_times = [], []
     for _ in range(REPEATS):
         if world > 1:
             dist.barrier()
-        start, start_busy = time.perf_counter(), time.process_time()
+        start, start_processor = time.perf_counter(), time.process_time()
         step()
         times.append(time.perf_counter() - start)
-        busy.append(time.process_time() - start_busy)
-    row["seconds"], row["busy_seconds"] = statistics.median(times), statistics.median(busy)
+        processor_times.append(time.process_time() - start_processor)
+    row["seconds"], row["processor_seconds"] = statistics.median(times), statistics.median(processor_times)
     if world > 1:
-        largest = ("seconds", "busy_seconds", "peak_bytes")
+        largest = ("seconds", "processor_seconds", "peak_bytes")
         worst = torch.tensor([row[name] for name in largest], dtype=torch.float64)
         dist.all_reduce(worst, op=dist.ReduceOp.MAX)
         row.update(zip(largest, worst.tolist()))
     return row
 
 
-# Collective operations, and which of their arguments a process contributes.
+# Collective operations, and the position of the argument that a process contributes.
 COLLECTIVES = {"all_reduce": 0, "broadcast": 0, "all_gather_single": 1, "all_gather_into_tensor": 1}
 
 
 def peak_bytes(step: Callable[[], None]) -> int:
-    """The most bytes of tensors that a call holds at a time, beyond those held before it."""
+    """Return the peak bytes of tensors during a call, beyond those allocated before it."""
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
@@ -155,14 +155,14 @@ def launch(world: int) -> list[dict[str, Any]]:
     for row in rows:
         print(
             f"  R={world} n={row['n']:<5d} k={row['k']} {row['mode']:22s} {row['seconds'] * 1e3:8.1f} ms, "
-            f"{row['busy_seconds'] * 1e3:.1f} ms of processor",
+            f"{row['processor_seconds'] * 1e3:.1f} ms of processor",
             flush=True,
         )
     return rows
 
 
 def plan() -> list[dict[str, Any]]:
-    """Seconds of a step of 2048 objects on 1, 8 and 32 GPUs, from operations, bytes and the figures above."""
+    """Estimate a step of 2048 objects on 1, 8 and 32 GPUs from operations, bytes and the figures above."""
     rows = []
     for n, k in ((2048, 3), (2048, 4)):
         for world in (1, 8, 32):
@@ -181,7 +181,7 @@ def plan() -> list[dict[str, Any]]:
                     "exchanged_bytes": num_bytes if world > 1 else 0.0,
                     "loss_seconds": loss,
                     "network_seconds": network,
-                    "share": loss / (loss + network),
+                    "fraction": loss / (loss + network),
                 }
             )
     return rows
@@ -205,9 +205,9 @@ def written(report: dict[str, Any]) -> str:
     lines = [
         f"Written by `python -m benchmarks processes` on {machine.get('cores')} cores ({machine.get('processor')}), "
         f"one thread per process, gloo, float32, epsilon {EPSILON}, d = {FEATURES}. Forward and backward, median of "
-        f"{REPEATS}; memory of tensors beyond what is held before the step.",
+        f"{REPEATS}; peak memory of tensors beyond those allocated before the step.",
         "",
-        "| n | k | processes | solve | ms per step | faster than one | processor ms | steps | memory, MiB "
+        "| n | k | processes | solve | ms per step | speed-up | processor ms | steps | memory, MiB "
         "| exchanged, KiB | formula, KiB | exchanges |",
         "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
@@ -218,7 +218,7 @@ def written(report: dict[str, Any]) -> str:
         formula = exchanged(n, k, newton=0 if swept else row["steps"], sweeps=row["steps"] if swept else 0, world=world)
         cells = [n, k, world, row["mode"], f"{row['seconds'] * 1e3:.1f}", f"{alone[n, k] / row['seconds']:.2f}"]
         cells += [
-            f"{row['busy_seconds'] * 1e3:.1f}",
+            f"{row['processor_seconds'] * 1e3:.1f}",
             row["steps"],
             f"{row['peak_bytes'] / 2**20:.0f}",
             f"{row['exchanged_bytes'] / 1024:.0f}",
@@ -237,7 +237,7 @@ def written(report: dict[str, Any]) -> str:
     ]
     for row in report["plan"]:
         cells = [row["n"], row["k"], row["gpus"], f"{row['flops']:.1e}", f"{row['exchanged_bytes'] / 2**20:.0f}"]
-        cells += [f"{row['loss_seconds'] * 1e3:.1f}", f"{row['network_seconds'] * 1e3:.0f}", f"{row['share']:.1%}"]
+        cells += [f"{row['loss_seconds'] * 1e3:.1f}", f"{row['network_seconds'] * 1e3:.0f}", f"{row['fraction']:.1%}"]
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     return "\n".join(lines) + "\n"
 

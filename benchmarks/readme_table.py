@@ -1,6 +1,6 @@
-"""The speed table of the README, from the rows that `python -m benchmarks solvers` measured and wrote.
+"""Speed table of the README, from the results of `python -m benchmarks solvers`.
 
-python -m benchmarks.readme_table    writes it again from results/solvers.json
+python -m benchmarks.readme_table    writes the table from results/solvers.json
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def write(rows: list[dict[str, Any]], readme: Path = README) -> None:
-    """Replace what stands between the two marks."""
+    """Replace the table between the two marks."""
     text = readme.read_text(encoding="utf-8")
     pattern = re.escape(START) + ".*?" + re.escape(END)
     readme.write_text(re.sub(pattern, lambda _: START + table(rows) + END, text, flags=re.S), encoding="utf-8")

@@ -1,10 +1,10 @@
-"""The sampled solver beside the exact one: accuracy, honesty of its errors, growth, training, and what is out of reach.
+"""The sampled solver compared with the exact one: accuracy, coverage of its error estimates, growth, large problems.
 
     python -m benchmarks sampled                     writes results/sampled.{json,md,png}
-    python -m benchmarks sampled --only growth       measures one part anew, and writes them with the other parts
+    python -m benchmarks sampled --only growth       repeats one part and keeps the results of the others
 
-Views are a shared base plus noise, on the sphere, d = 64. The exact gap and gradient come from a float64 solve. Where
-accuracy is measured at epsilon = 0.02, tol is 1e-6: the gradient of a solved batch is smaller than the default tol.
+Views are a shared base plus noise, on the sphere, d = 64. The exact gap and gradient come from a float64 solve. At
+epsilon = 0.02, tol is 1e-6, because the gradient of a solved batch is smaller than the default tol.
 """
 
 from __future__ import annotations
@@ -44,29 +44,29 @@ def gap_and_gradient(views: torch.Tensor, epsilon: float, solver: Any, *, tol: f
     start = time.perf_counter()
     gap, solution = solved_gap(leaf, None, epsilon=epsilon, cost=m3g.CircularVariance(), solver=solver, tol=tol)
     gap.backward()
-    taken = time.perf_counter() - start
-    return {"gap": gap.item(), "gradient": leaf.grad.double(), "solution": solution, "seconds": taken}
+    seconds = time.perf_counter() - start
+    return {"gap": gap.item(), "gradient": leaf.grad.double(), "solution": solution, "seconds": seconds}
 
 
 def compare(k: int, n: int, noise: float, epsilon: float, *, exact: dict | None = None, **settings: Any) -> dict:
-    """One sampled solve beside the exact one."""
+    """Compare one sampled solve with the exact one."""
     views = noisy_views(k, n, noise)
     exact = exact or gap_and_gradient(views.double(), epsilon, m3g.Factored(), tol=1e-8)
-    found = gap_and_gradient(views, epsilon, m3g.Sampled(**settings), tol=1e-3 if epsilon > 0.02 else 1e-6)
-    solution, true = found["solution"], exact["gradient"]
+    sampled = gap_and_gradient(views, epsilon, m3g.Sampled(**settings), tol=1e-3 if epsilon > 0.02 else 1e-6)
+    solution, true = sampled["solution"], exact["gradient"]
     return {
         "k": k,
         "n": n,
         "noise": noise,
         "epsilon": epsilon,
         "gap": exact["gap"],
-        "error": found["gap"] - exact["gap"],
+        "error": sampled["gap"] - exact["gap"],
         "standard_error": float(solution.standard_error),
-        "cosine": float(torch.cosine_similarity(found["gradient"].flatten(), true.flatten(), dim=0)),
-        "relative_gradient_error": float((found["gradient"] - true).norm() / true.norm()),
+        "cosine": float(torch.cosine_similarity(sampled["gradient"].flatten(), true.flatten(), dim=0)),
+        "relative_gradient_error": float((sampled["gradient"] - true).norm() / true.norm()),
         "estimated_gradient_error": float(solution.relative_gradient_error),
         "form": type(solution.coupling_form).__name__,
-        "seconds": found["seconds"],
+        "seconds": sampled["seconds"],
     }
 
 
@@ -85,7 +85,7 @@ def accuracy() -> list[dict]:
 
 
 def coverage() -> list[dict]:
-    """How often the true gap is within two reported standard errors."""
+    """Measure how often the true gap is within two reported standard errors."""
     rows = []
     for k, n, noise, epsilon in COVERAGE:
         exact = gap_and_gradient(noisy_views(k, n, noise).double(), epsilon, m3g.Factored(), tol=1e-8)
@@ -113,12 +113,12 @@ def best_of(count: int, views: torch.Tensor, solver: Any) -> float:
 
 
 def exact_operations(k: int, n: int) -> float:
-    """Of one step of the exact solver."""
+    """Return the operations of one step of the exact solver."""
     return m3g.workload(m3g.CircularVariance()(torch.ones(k, n, 1)), solver="factored").flops
 
 
 def growth() -> list[dict]:
-    """Seconds of forward and backward at one rank, by k and by n; the exact solver's up to 1e11 operations a step."""
+    """Measure forward and backward at one rank by k and by n; also the exact solver, up to 1e11 operations per step."""
     rows = []
     for axis, values in (("k", VIEWS), ("n", POINTS)):
         exact_ends = False
@@ -144,31 +144,31 @@ def large() -> dict:
     views = noisy_views(12, 512, 1.0, d=128)
     before = peak_bytes()
     processor = time.process_time()
-    found = gap_and_gradient(views, 0.05, m3g.Sampled(seed=0))
+    first = gap_and_gradient(views, 0.05, m3g.Sampled(seed=0))
     processor = time.process_time() - processor
     other = gap_and_gradient(views, 0.05, m3g.Sampled(seed=1))
     return {
-        "seconds": min(found["seconds"], other["seconds"]),
+        "seconds": min(first["seconds"], other["seconds"]),
         "processor_seconds": processor,
         "peak_bytes": peak_bytes(),
         "more_bytes": peak_bytes() - before,
-        "gap": found["gap"],
-        "standard_error": float(found["solution"].standard_error),
+        "gap": first["gap"],
+        "standard_error": float(first["solution"].standard_error),
         "cosine_between_draws": float(
-            torch.cosine_similarity(found["gradient"].flatten(), other["gradient"].flatten(), dim=0)
+            torch.cosine_similarity(first["gradient"].flatten(), other["gradient"].flatten(), dim=0)
         ),
     }
 
 
 def many_points() -> list[dict]:
-    """Batches of thousands, and what the solver says of its own error; four samples a point, or the default rank."""
+    """Measure batches of thousands of points and their reported errors, with at least four samples per point."""
     rows = []
     for k, n in MANY:
         rank = max(m3g.Sampled().rank, 4 * n)
-        found = gap_and_gradient(noisy_views(k, n, 1.0), 0.05, m3g.Sampled(rank=rank, seed=0))
-        row = {"k": k, "n": n, "rank": rank, "gap": found["gap"], "seconds": found["seconds"]}
+        solved = gap_and_gradient(noisy_views(k, n, 1.0), 0.05, m3g.Sampled(rank=rank, seed=0))
+        row = {"k": k, "n": n, "rank": rank, "gap": solved["gap"], "seconds": solved["seconds"]}
         for name in ("standard_error", "relative_gradient_error"):
-            row[name] = float(getattr(found["solution"], name))
+            row[name] = float(getattr(solved["solution"], name))
         rows.append(row)
         print(f"  k={k} n={n}: {row['seconds']:.2f} s, gradient error {row['relative_gradient_error']:.3f}", flush=True)
     return rows
@@ -186,8 +186,8 @@ PARTS = {
 
 
 def run(results: Path, only: str | None = None) -> None:
-    """Measure all parts, or only one; the others then stay as they were last written."""
-    # What a solve says about its own error is written down here, trusted or not.
+    """Measure all parts, or only one and keep the stored results of the others."""
+    # Reported errors are recorded whether they are trusted or not.
     warnings.simplefilter("ignore", SamplingWarning)
     path = results / "sampled.json"
     report = json.loads(path.read_text()) if path.exists() else {}

@@ -1,4 +1,4 @@
-"""What `python -m benchmarks sampled` writes of its measurements: tables and a picture."""
+"""Tables and plot of `python -m benchmarks sampled`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from benchmarks.sampled_training import training_table
 
 
 def reached(row: dict) -> bool | None:
-    """Whether an accuracy row meets its target; None where none is set."""
+    """Return whether an accuracy row meets its target; None if it has no target."""
     if row["epsilon"] == 0.02:
         return None
     relative = abs(row["error"]) / row["gap"]
@@ -34,13 +34,13 @@ def tables(report: dict) -> str:
         f"{big['peak_bytes'] / 2**30:.2f} GiB (target 2); gap {big['gap']:.4f} ± {big['standard_error']:.4f}, cosine "
         f"between the gradients of two draws {big['cosine_between_draws']:.5f}.",
         "",
-        f"Time at k = 12 over k = 6: {ratio(report, 'k', 6, 12):.2f}; at n = 1024 over n = 512: "
+        f"Ratio of the times at k = 12 and k = 6: {ratio(report, 'k', 6, 12):.2f}; at n = 1024 and n = 512: "
         f"{ratio(report, 'n', 512, 1024):.2f} (target 2.4).",
         "",
-        "| k | n | epsilon | noise | gap | error | standard error | cosine | gradient error (own estimate) | target |",
+        "| k | n | epsilon | noise | gap | error | standard error | cosine | gradient error (estimate) | target |",
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
-    words = {True: "reached", False: "MISSED", None: "none set"}
+    words = {True: "reached", False: "MISSED", None: "none"}
     for row in report["accuracy"]:
         lines.append(
             f"| {row['k']} | {row['n']} | {row['epsilon']} | {row['noise']} | {row['gap']:.5f} | {row['error']:+.5f} | "
@@ -49,7 +49,8 @@ def tables(report: dict) -> str:
         )
     lines += [
         "",
-        "| k | n | epsilon | noise | draws | within two standard errors (target 90 %) | mean gradient error (own) |",
+        "| k | n | epsilon | noise | draws | within two standard errors (target 90 %) "
+        "| mean gradient error (estimate) |",
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     for row in report["coverage"]:
@@ -61,7 +62,7 @@ def tables(report: dict) -> str:
         "",
         "Many points, epsilon 0.05, noise 1, forward and backward:",
         "",
-        "| k | n | rank | seconds | gap | gradient error (own estimate) |",
+        "| k | n | rank | seconds | gap | gradient error (estimate) |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
     for row in report["many_points"]:
@@ -101,7 +102,7 @@ def plot(report: dict, path: Path) -> None:
         if 0 < len(done) < len(rows):
             last, next_one = done[-1], rows[len(done)]
             axes.annotate(
-                f"{axis} = {next_one[axis]}: {next_one['exact_operations']:.0e} operations a step",
+                f"{axis} = {next_one[axis]}: {next_one['exact_operations']:.0e} operations per step",
                 (last[axis], last["exact_seconds"]),
                 xytext=(8, -12),
                 textcoords="offset points",

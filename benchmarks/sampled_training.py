@@ -1,11 +1,11 @@
-"""Training with the sampled solver beside training with the exact one, on the data set that ships with the package.
+"""Training with the sampled and with the exact solver on the embedded six-view digits.
 
 Part of `python -m benchmarks sampled`. The comparison is that of
 
     m3g train --views_per_step 6 --data_options.batch_size 16 --loop.epochs 5 --loss_options.solver SOLVER --seed SEED
 
-for both solvers and three seeds, measured on the test split. The large run has all six views of 256 points in every
-step, 3e14 tuples, which no exact solver takes.
+for both solvers and three seeds, measured on the test split. The large run uses all six views of 256 points in every
+step, 3e14 tuples, too many for an exact solver.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SEEDS = (0, 1, 2)
 
 
 class StepClock(Callback):
-    """Seconds of every training step, data loading left out."""
+    """Record the seconds of every training step, without data loading."""
 
     def __init__(self) -> None:
         self.seconds: list[float] = []
@@ -42,7 +42,7 @@ class StepClock(Callback):
 
 
 def trained(solver: str, *, n: int, epochs: int, seed: int, max_steps: int | None = None) -> dict[str, Any]:
-    """One run on all six views, n points a batch: losses, seconds of a step, and accuracies on the test split."""
+    """Train on all six views with batches of n points; return losses, seconds per step, and test accuracies."""
     config = Config(views_per_step=6, encoder="mlp", seed=seed)
     config.data_options = {"batch_size": n}
     config.loss_options = {"solver": solver}
@@ -78,7 +78,7 @@ def training(seeds: Sequence[int] = SEEDS, *, epochs: int = 5, max_steps: int | 
 
 
 def summary(runs: list[dict[str, Any]], metric: str) -> dict[str, float]:
-    """Means over the seeds and their standard errors, and the same of the difference (sampled - exact)."""
+    """Return means over the seeds with standard errors, and the same for the difference (sampled - exact)."""
     out: dict[str, float] = {}
     for solver in ("factored", "sampled"):
         values = [run[metric] for run in runs if run["solver"] == solver]
@@ -96,7 +96,7 @@ def verdict(row: dict[str, float]) -> str:
 
 
 def training_table(report: dict[str, Any]) -> str:
-    """Markdown."""
+    """Return the Markdown tables of the trainings."""
     runs, large = report["runs"], report["large"]
     seeds = sorted({run["seed"] for run in runs})
     lines = [
@@ -113,7 +113,7 @@ def training_table(report: dict[str, Any]) -> str:
             f"| {metric} | {row['factored']:.4f} ± {row['factored_error']:.4f} | {row['sampled']:.4f} ± "
             f"{row['sampled_error']:.4f} | {row['difference']:+.4f} ± {row['difference_error']:.4f} | {verdict(row)} |"
         )
-    lines += ["", "| solver | seed | " + " | ".join(METRICS) + " | loss, first and last step | seconds a step |"]
+    lines += ["", "| solver | seed | " + " | ".join(METRICS) + " | loss, first and last step | seconds per step |"]
     lines.append("| --- | --- | " + "--- | " * len(METRICS) + "--- | --- |")
     for run in runs:
         lines.append(
@@ -125,6 +125,6 @@ def training_table(report: dict[str, Any]) -> str:
         "",
         f"k = 6, n = {large['n']} ({large['n'] ** 6:.1e} tuples), {large['steps']} steps with the sampled solver: loss "
         f"{large['first_loss']:.3f} at the first step, {large['last_loss']:.3f} at the last; linear_mean "
-        f"{large['linear_mean']:.4f}; {large['seconds_per_step']:.2f} s a step.",
+        f"{large['linear_mean']:.4f}; {large['seconds_per_step']:.2f} s per step.",
     ]
     return "\n".join(lines) + "\n"

@@ -1,8 +1,8 @@
-"""Small trainings on the sets of `m3g reproduce views`, for questions about a loss that many of them must answer.
+"""Small trainings on the sets of `m3g reproduce views`, for comparisons that require many of them.
 
-One MLP per view (hidden 128, d = 32), Adam at 3e-3 with cosine decay, 400 steps. Rows are split 60 : 40; measured on
-the second part, which has all views: the linear probe on the mean of the views, R@1 between ordered pairs of views, and
-R@1 from the mean of all others, each in %.
+One MLP per view (hidden 128, d = 32), Adam at 3e-3 with cosine decay, 400 steps. Rows are split 60 : 40. The second
+part, with all views, gives three scores in %: the linear probe on the mean of the views, R@1 between ordered pairs of
+views, and R@1 from the mean of all others.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ STEPS, WIDTH, DIMENSIONS, RATE, MOST_ROWS = 400, 128, 32, 3e-3, 2000
 
 @dataclass(frozen=True)
 class Problem:
-    """A set, how many of its views are used, and the points of a batch."""
+    """A data set, the number of its views that are used, and the batch size."""
 
     name: str
     k: int
@@ -44,7 +44,7 @@ PROBLEMS = (Problem("scenes", 3, 64), Problem("leaves", 3, 64), Problem("digits"
 
 @cache
 def rows_of(name: str, k: int, source: Path) -> tuple[list[Tensor], Tensor]:
-    """Views (n, d_l) of at most 2 000 rows, and their labels."""
+    """Return views (n, d_l) of at most 2 000 rows, and their labels."""
     entry = SETS[name]
     arrays = entry.read(source)
     order = torch.randperm(len(arrays["label"]), generator=torch.Generator().manual_seed(0))[:MOST_ROWS]
@@ -53,7 +53,7 @@ def rows_of(name: str, k: int, source: Path) -> tuple[list[Tensor], Tensor]:
 
 
 def train(problem: Problem, objective: Objective, *, source: Path, seed: int, missing: float = 0.0) -> dict[str, float]:
-    """Train with `missing` of the training entries removed at random, and measure on whole rows."""
+    """Train with `missing` of the training entries removed at random, and evaluate on complete rows."""
     views, labels = rows_of(problem.name, problem.k, source)
     torch.manual_seed(seed)
     order = torch.randperm(len(labels))
@@ -61,8 +61,8 @@ def train(problem: Problem, objective: Objective, *, source: Path, seed: int, mi
     first, second = order[:cut], order[cut:]
     present = drop_entries(None, seeded_draws(problem.k, cut, seed=seed), fraction=missing, exact=True)
     scaled = []
-    for view, there in zip(views, present):
-        known = view[first][there]
+    for view, mask in zip(views, present):
+        known = view[first][mask]
         scaled.append((view - known.mean(0)) / known.std(0).clamp(min=1e-6))
     nets = nn.ModuleList(
         nn.Sequential(nn.Linear(view.shape[1], WIDTH), nn.ReLU(), nn.Linear(WIDTH, DIMENSIONS)) for view in scaled
@@ -82,18 +82,18 @@ def train(problem: Problem, objective: Objective, *, source: Path, seed: int, mi
     mean = embedded.mean(0)
     probe = Probe(mean[first], labels[first], kind="ridge").accuracy(mean[second], labels[second])
     test = embedded[:, second]
-    pairs = statistics.fmean(found_first(test[l], test[m]) for l, m in itertools.permutations(range(problem.k), 2))
-    rest = statistics.fmean(found_first(test.sum(0) - view, view) for view in test)
+    pairs = statistics.fmean(recall_at_1(test[l], test[m]) for l, m in itertools.permutations(range(problem.k), 2))
+    rest = statistics.fmean(recall_at_1(test.sum(0) - view, view) for view in test)
     return dict(zip(MEASURES, (100 * probe, 100 * pairs, 100 * rest)))
 
 
-def found_first(queries: Tensor, gallery: Tensor) -> float:
-    """The part of the queries whose own row is the nearest of the gallery."""
+def recall_at_1(queries: Tensor, gallery: Tensor) -> float:
+    """Return the fraction of queries whose own row is the nearest in the gallery."""
     return float(((queries @ gallery.T).argmax(1) == torch.arange(len(gallery))).double().mean())
 
 
 def stored(path: Path) -> dict[str, dict[str, float]]:
-    """Results so far, so that a run that was stopped continues."""
+    """Return the stored results, so that an interrupted run can be continued."""
     return json.loads(path.read_text()) if path.is_file() else {}
 
 
@@ -105,7 +105,7 @@ def command(name: str, description: str, run: Callable[[Path, Path], None]) -> N
     """Parse `--data` and `--results` and call `run(data, results)` with one thread."""
     parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}", description=description)
     parser.add_argument("--data", type=Path, required=True, help="folder of the data sets of `m3g reproduce views`")
-    parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results", help="where to write")
+    parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results", help="output folder")
     options = parser.parse_args()
     torch.set_num_threads(1)
     run(options.data, options.results)

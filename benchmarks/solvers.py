@@ -1,11 +1,11 @@
-"""The exact solvers: the loss beside OTT-JAX's MMSinkhorn, POT, and the machine's own matrix products.
+"""The exact solvers compared with OTT-JAX's MMSinkhorn, POT, and plain matrix products.
 
     python -m benchmarks solvers                 writes results/solvers.{json,md,png} and the README's table
     python -m benchmarks solvers --only small    one of PARTS, to results/solvers-small.{json,md}
 
 Every program solves the same noisy views (a shared base plus unit noise, on the sphere, d = 64) in float32 to the same
-tolerance, with the same threads. Each measurement is a process of its own, so that its peak memory is its own;
-programs take turns, so that a change of the machine's mood meets all of them.
+tolerance, with the same threads. Each measurement runs in a separate process, so that its peak memory can be measured.
+Programs run in turns, so that changes of the load affect all of them.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ MEDIUM = [(n, k, epsilon) for n, k in [(256, 3), (64, 4), (16, 6)] for epsilon i
 LARGE = [(n, k, epsilon) for n, k in [(512, 3), (128, 4), (48, 5), (24, 6)] for epsilon in EPSILONS]
 SHARP = [(256, 3), (64, 4)]
 PARTS = ("small", "medium", "large", "launches")
-# Times faster than OTT-JAX that we want to be, at every epsilon above.
+# Target speed-up over OTT-JAX, at every epsilon above.
 TARGETS = {
     **{(256, 3): 150, (64, 4): 150, (16, 6): 100},
     **{(64, 3): 10, (96, 3): 10, (128, 3): 10, (32, 4): 10, (16, 5): 10, (64, 2): 1 / 1.3},
 }
-# The most operators that we want of one eager solve.
+# Target: maximum number of operators of one eager solve.
 MOST_OPERATORS = {(64, 2, 0.05): 60, (64, 3, 0.05): 130, (32, 4, 0.05): 150, (96, 3, 0.03): 250}
 
 
 def measure(program: str, n: int, k: int, epsilon: float, **options: Any) -> dict[str, Any]:
-    """Run one measurement in a process of its own; see `measurement.py`."""
+    """Run one measurement in a separate process; see `measurement.py`."""
     job = {"program": program, "n": n, "k": k, "epsilon": epsilon, **options}
     out = subprocess.run(
         [sys.executable, "-m", "benchmarks.measurement", json.dumps(job)], capture_output=True, text=True
@@ -52,7 +52,7 @@ def measure(program: str, n: int, k: int, epsilon: float, **options: Any) -> dic
 
 
 def run(results: Path, only: str | None = None) -> None:
-    """Measure all parts, or only one; the rows of the others then stay as they were last written."""
+    """Measure all parts, or only one and keep the stored rows of the others."""
     rows = []
     for part, cases in (("small", SMALL), ("medium", MEDIUM)):
         for n, k, epsilon in cases if only in (None, part) else []:
@@ -88,7 +88,7 @@ def run(results: Path, only: str | None = None) -> None:
 
 
 def _key(row: dict[str, Any]) -> tuple[Any, ...]:
-    """What was measured."""
+    """Return the fields that identify a measurement."""
     return tuple(row.get(name) for name in ("program", "n", "k", "epsilon", "tol", "dtype"))
 
 
@@ -102,15 +102,15 @@ def find(rows: list[dict[str, Any]], program: str, n: int, k: int, epsilon: floa
 def as_markdown(rows: list[dict[str, Any]]) -> str:
     lines = [
         "Written by `python -m benchmarks solvers`. Milliseconds are the median of a forward pass of the loss.",
-        "`operators` are the PyTorch operators of one eager solve that no other operator called, by the profiler, and",
-        "in brackets the most that are wanted. `fixed` is the loss with the fewest fixed steps that reach the",
-        "tolerance, eager, and `compiled` the same by `torch.compile(loss, fullgraph=True)`. `backward` is",
-        "(forward + backward) / forward; memory is the peak beyond the process before the solve; `of peak` is the rate",
-        "of the contractions' matrix products over that of a plain 2048 x 2048 product in the same process.",
-        "The programs of a row are measured one after the other; rows of different parts may be of different runs.",
+        "`operators` is the number of top-level PyTorch operators of an eager solve (by the profiler), with the",
+        "target in brackets. `fixed` is the loss with the smallest number of fixed steps that reaches the tolerance,",
+        "eager, and `compiled` is the same with `torch.compile(loss, fullgraph=True)`. `backward` is",
+        "(forward + backward) / forward. Memory is the peak of the process beyond its size before the solve. `of peak`",
+        "is the speed of the matrix products relative to a plain 2048 x 2048 product in the same process.",
+        "The programs of a row are measured one after the other; parts may come from different runs.",
         "",
         "| n | k | eps | operators | m3g ms | steps | fixed ms | compiled ms | steps | backward | MiB | of peak "
-        "| OTT-JAX ms | sweeps | MiB | times faster | compiled: times faster | wanted | POT ms |",
+        "| OTT-JAX ms | sweeps | MiB | times faster | compiled: times faster | target | POT ms |",
         "|---" * 19 + "|",
     ]
     lines += [_line(rows, row) for row in rows if row["program"] == "m3g" and "failed" not in row]
@@ -122,14 +122,14 @@ def as_markdown(rows: list[dict[str, Any]]) -> str:
         and find(rows, "m3g", r["n"], r["k"], r["epsilon"], r["tol"])
     ]
     if disagreements:
-        lines += ["", f"Largest difference of the entropic cost from that of a peer: {max(disagreements):.1e}."]
+        lines += ["", f"Largest difference between the entropic costs of m3g and a peer: {max(disagreements):.1e}."]
     lines += [_launches(row) for row in rows if row["program"] == "launches" and "failed" not in row]
     lines += [f"Failed: {row}" for row in rows if "failed" in row]
     return "\n".join(lines) + "\n"
 
 
 def _line(rows: list[dict[str, Any]], row: dict[str, Any]) -> str:
-    """One measurement of ours, and those of the peers beside it."""
+    """Return one row: our measurement, followed by those of the peers."""
     key = (row["n"], row["k"], row["epsilon"], row["tol"])
     peer, pot = find(rows, "ott-jax", *key), find(rows, "pot", *key)
     most = MOST_OPERATORS.get(key[:3]) if row["tol"] == 1e-3 else None
@@ -170,13 +170,13 @@ def _launches(row: dict[str, Any]) -> str:
         f"\nStudent–teacher, k = {row['k']}, n = {row['n']}, {row['steps']} fixed steps, forward and backward: "
         f"{row['eager']} eager operators ({row['eager_forward']} of them forward). The compiled graph calls {calls[0]} "
         f"kernels forward and {calls[1]} backward: generated kernels + library calls (matrix products, "
-        "factorisations), counted in the code that inductor writes for this device. On a CPU a generated kernel may "
-        f"hold several loops, {row['loops']} in all by inductor's own count; a GPU launches each as a kernel."
+        "factorisations), counted in the code that inductor generates for this device. On a CPU a generated kernel may "
+        f"contain several loops, {row['loops']} in total according to inductor; a GPU launches each as a kernel."
     )
 
 
 def plot(rows: list[dict[str, Any]], path: Path) -> None:
-    """Time against the number of tuples n^k, one line per program, one panel per epsilon."""
+    """Plot time against the number of tuples n^k, with one line per program and one panel per epsilon."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

@@ -1,9 +1,8 @@
-"""The default temperature of the matching gap: `python -m benchmarks.temperature --data FOLDER`.
+"""Choice of the default temperature of the matching gap: `python -m benchmarks.temperature --data FOLDER`.
 
-Small trainings at every temperature (`benchmarks.small_trainings`), the gap of all views and that of pairs. The default
-is one of the highest mean over sets of the mean of the three measures; of a tie, the usual value (added after the
-result: 0.14 has 52.4 and 0.1 has 52.3 for `m3g`). Writes
-benchmarks/results/temperature.{json,md}.
+Small trainings at every temperature (`benchmarks.small_trainings`), with the gap of all views and that of pairs. The
+default has the highest mean of the three measures over the sets. Among ties the usual value is chosen; this rule was
+added after the result (`m3g`: 52.4 at 0.14 and 52.3 at 0.1). Writes benchmarks/results/temperature.{json,md}.
 """
 
 from __future__ import annotations
@@ -19,23 +18,23 @@ TEMPERATURES, SEEDS = (0.05, 0.07, 0.1, 0.14, 0.2, 0.3, 0.5), (0, 1)
 
 def run(source: Path, results: Path) -> None:
     path = results / "temperature.json"
-    found = stored(path)
+    scores = stored(path)
     for seed in SEEDS:
         for loss_name in ("m3g", "m3g-pairs"):
             for problem in PROBLEMS:
                 for temperature in TEMPERATURES:
                     key = f"{loss_name}|{problem.name}|{temperature}|{seed}"
-                    if key in found:
+                    if key in scores:
                         continue
                     loss = m3g.losses.build(loss_name, temperature=temperature)
-                    found[key] = train(problem, lambda points, mask, loss=loss: loss(points), source=source, seed=seed)
-                    print(key, " ".join(f"{value:.1f}" for value in found[key].values()), flush=True)
-                    store(path, found)
-    (results / "temperature.md").write_text(table(found))
+                    scores[key] = train(problem, lambda points, mask, loss=loss: loss(points), source=source, seed=seed)
+                    print(key, " ".join(f"{value:.1f}" for value in scores[key].values()), flush=True)
+                    store(path, scores)
+    (results / "temperature.md").write_text(table(scores))
 
 
-def table(found: dict[str, dict[str, float]]) -> str:
-    lines = [f"Small trainings at every temperature ({' / '.join(MEASURES)}, %; in the last row their mean)", ""]
+def table(scores: dict[str, dict[str, float]]) -> str:
+    lines = [f"Small trainings at every temperature ({' / '.join(MEASURES)}, %; their mean in the last row)", ""]
     for loss_name in ("m3g", "m3g-pairs"):
         lines += [f"| `{loss_name}` | " + " | ".join(map(str, TEMPERATURES)) + " |"]
         lines += ["| --- " * (len(TEMPERATURES) + 1) + "|"]
@@ -44,7 +43,7 @@ def table(found: dict[str, dict[str, float]]) -> str:
             cells = []
             for temperature in TEMPERATURES:
                 keys = [f"{loss_name}|{problem.name}|{temperature}|{seed}" for seed in SEEDS]
-                runs = [found[key] for key in keys if key in found]
+                runs = [scores[key] for key in keys if key in scores]
                 means = [statistics.fmean(run[measure] for run in runs) for measure in MEASURES] if runs else []
                 total[temperature] += means
                 cells.append(" / ".join(f"{value:.1f}" for value in means))

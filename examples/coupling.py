@@ -1,7 +1,7 @@
 """Solve for the optimal coupling, read its marginals, and use a graph of views.
 
-Three noisy views of the same points, each in a different order: which row of view 1 belongs to which row of view 0? The
-pair marginals of the coupling give the answer, without a tensor of n^k entries. If the cost has edges between only some
+Three noisy views of the same points are shuffled independently. The pair marginals of the coupling recover which row of
+view 1 belongs to which row of view 0, without a tensor of n^k entries. If the cost has edges between only some
 pairs of views, here a chain of five, the complexity depends on the edges and not on the n^5 tuples.
 
     python examples/coupling.py
@@ -24,8 +24,8 @@ def shuffled_views(k: int, n: int, noise: float) -> tuple[torch.Tensor, torch.Te
     return normalize(views, dim=-1), orders
 
 
-def found(solution: m3g.Solution, orders: torch.Tensor, l: int, m: int) -> str:
-    """Return how often the most likely partner in view m of a row of view l is the same object."""
+def recall(solution: m3g.Solution, orders: torch.Tensor, l: int, m: int) -> str:
+    """Return the fraction of rows of view l whose most likely partner in view m is the same object, as text."""
     partner = solution.pair_marginal(l, m).argmax(1)
     return f"{(orders[m][partner] == orders[l]).float().mean():4.0%} of view {l} found in view {m}"
 
@@ -41,8 +41,8 @@ def main() -> None:
     cost = m3g.CircularVariance()
     two = m3g.solve(cost(views[:2]), epsilon=0.02, tol=1e-6)
     three = m3g.solve(cost(views), epsilon=0.02, tol=1e-6)
-    print(f"two views alone    {found(two, orders, 0, 1)}")
-    print(f"three views        {found(three, orders, 0, 1)}")
+    print(f"two views alone    {recall(two, orders, 0, 1)}")
+    print(f"three views        {recall(three, orders, 0, 1)}")
     print(f"                   {three}")
     off = max(float((three.marginal(l) * n - 1).abs().max()) for l in range(3))
     print(f"                   every point has mass 1/{n}, up to {100 * off:.2f} %")
@@ -51,8 +51,8 @@ def main() -> None:
     views, orders = shuffled_views(k, n, args.noise)
     chain = m3g.PairwiseCost("cosine", weights={(l, l + 1): 1.0 for l in range(k - 1)})
     solution = m3g.solve(chain(views), epsilon=0.1)
-    print(f"a chain of {k} views {found(solution, orders, 0, 1)}")
-    print(f"                   {found(solution, orders, 0, k - 1)}, with which it shares no edge")
+    print(f"a chain of {k} views {recall(solution, orders, 0, 1)}")
+    print(f"                   {recall(solution, orders, 0, k - 1)}, with which it shares no edge")
     print(f"                   {solution}")
 
 

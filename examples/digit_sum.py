@@ -2,7 +2,7 @@
 
 View 1 is a handwritten digit a, view 2 another handwritten digit b, view 3 a third one that shows (a + b) mod 10; each
 in a different feature set of the embedded digits. After training without labels, the nearest point of view 3 is
-retrieved from a and b. The score is how often it shows the sum.
+retrieved from a and b. The score is the fraction of queries for which it shows the sum.
 
     python examples/digit_sum.py
 """
@@ -59,8 +59,8 @@ def train(loss: ViewLoss, digits: Digits, *, steps: int, n: int = 32) -> nn.Modu
 
 
 @torch.no_grad()
-def found(networks: nn.ModuleList, cost: m3g.costs.Cost, digits: Digits, n: int = 400) -> float:
-    """Return how often the best candidate of view 3, by the query of the cost from views 1 and 2, shows the sum."""
+def sum_accuracy(networks: nn.ModuleList, cost: m3g.costs.Cost, digits: Digits, n: int = 400) -> float:
+    """Return the fraction of pairs (a, b) whose query retrieves a point of view 3 that shows the sum."""
     torch.manual_seed(1)
     views, total = digits.draw(n)
     points = nn.functional.normalize(torch.stack([net(view) for net, view in zip(networks, views)]), dim=-1)
@@ -79,8 +79,8 @@ def main() -> None:
     for name in args.loss or LOSSES:
         start, loss = time.perf_counter(), LOSSES[name]()
         networks = train(loss, training, steps=args.steps)
-        share = found(networks, loss.cost, test)
-        print(f"{name:14s} {100 * share:5.1f} %   ({time.perf_counter() - start:.0f} s)")
+        accuracy = sum_accuracy(networks, loss.cost, test)
+        print(f"{name:14s} {100 * accuracy:5.1f} %   ({time.perf_counter() - start:.0f} s)")
 
 
 if __name__ == "__main__":

@@ -43,10 +43,10 @@ def unit(points: np.ndarray) -> np.ndarray:
     return points / np.linalg.norm(points, axis=-1, keepdims=True)
 
 
-def judge(
+def evaluate(
     train: np.ndarray, labels: np.ndarray, test: np.ndarray, test_labels: np.ndarray
 ) -> tuple[float, float, float]:
-    """Accuracy on all views, on one view, and partners found first, of embeddings (k, n, d)."""
+    """Return the accuracy on all views, the accuracy on one view, and R@1 of embeddings (k, n, d)."""
     train, test = unit(train), unit(test)
     probe = LogisticRegression(max_iter=500, C=100).fit(train.mean(0), labels)
     one = float(np.mean([probe.score(view, test_labels) for view in test]))
@@ -74,7 +74,7 @@ def main() -> None:
     print(f"{'test rows, %':22} {'all views':>10} {'one view':>10} {'found first':>12}")
     for name, model in models.items():
         model.fit(seen)
-        scores = judge(model.transform_views(seen), labels.numpy(), model.transform_views(new), test_labels.numpy())
+        scores = evaluate(model.transform_views(seen), labels.numpy(), model.transform_views(new), test_labels.numpy())
         print(f"{name:22} {100 * scores[0]:10.1f} {100 * scores[1]:10.1f} {100 * scores[2]:12.1f}", flush=True)
 
 

@@ -24,9 +24,9 @@ def make_views(n: int, generator: torch.Generator) -> torch.Tensor:
     return hidden @ rotations + 0.3 * torch.randn(K, n, WIDTH, generator=generator)
 
 
-def make_mask(n: int, share: float, generator: torch.Generator) -> torch.Tensor:
-    """Return bool (k, n), true where a view is present; every object keeps at least one."""
-    mask = torch.rand(K, n, generator=generator) >= share
+def make_mask(n: int, missing_rate: float, generator: torch.Generator) -> torch.Tensor:
+    """Return bool (k, n), True if a view is present; every object has at least one."""
+    mask = torch.rand(K, n, generator=generator) >= missing_rate
     mask[0] |= ~mask.any(0)
     return mask
 
@@ -62,7 +62,8 @@ def main() -> None:
     mask = make_mask(args.n, args.missing, generator)
     complete = mask.all(0)
     print(
-        f"{args.n} objects, {int(complete.sum())} with all {K} views; {mask.float().mean():.0%} of all views are there"
+        f"{args.n} objects, {int(complete.sum())} with all {K} views; "
+        f"{mask.float().mean():.0%} of all entries are present"
     )
     everything = torch.ones(K, int(complete.sum()), dtype=torch.bool)
     for name, part, present in [

@@ -30,7 +30,7 @@ class Networks(nn.Module):
 
 
 def found_first(networks: Networks, views: list[torch.Tensor]) -> float:
-    """Return how often the nearest neighbour in another view is the same object, over all pairs of views."""
+    """Return R@1 averaged over all ordered pairs of views."""
     with torch.no_grad():
         recall = retrieval(networks(views)).recall[1]  # (k, k), one on the diagonal
     return float(recall[~torch.eye(len(recall), dtype=torch.bool)].mean())

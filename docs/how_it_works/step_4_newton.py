@@ -21,8 +21,8 @@ problem = m3g.CircularVariance()(views)
 
 def errors(solver, steps, epsilon):
     """Return the error of the marginals after each number of steps, while it is above the numerical precision."""
-    found = [m3g.solve(problem, epsilon=epsilon, solver=solver(fixed_steps=s), tol=1e-9).error.item() for s in steps]
-    return [error for error in found if error > 1e-12]
+    measured = [m3g.solve(problem, epsilon=epsilon, solver=solver(fixed_steps=s), tol=1e-9).error.item() for s in steps]
+    return [error for error in measured if error > 1e-12]
 
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.8), width_ratios=[1.5, 1], layout="constrained")

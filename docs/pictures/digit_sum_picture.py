@@ -23,8 +23,8 @@ def table(name: str) -> torch.Tensor:
     with torch.no_grad():
         embedded = torch.stack([network(view) for network, view in zip(networks, views)])
     points = torch.nn.functional.normalize(embedded, dim=-1)
-    found = total[(loss.cost.query(points, 2) @ loss.cost.candidates(points[2]).T).argmax(1)]
-    counts = torch.zeros(10, 10).index_put_((total, found), torch.ones(len(total)), accumulate=True)
+    retrieved = total[(loss.cost.query(points, 2) @ loss.cost.candidates(points[2]).T).argmax(1)]
+    counts = torch.zeros(10, 10).index_put_((total, retrieved), torch.ones(len(total)), accumulate=True)
     return counts / counts.sum(1, keepdim=True)
 
 

@@ -52,8 +52,8 @@ def main() -> None:
         views = noisy_views(4, 32, 64, noise)
         true = [gradient(views.double(), e, m3g.Factored(), 1e-9) for e in EPSILONS]
         for form, colour in (("products", "tab:blue"), ("tuples", "tab:orange")):
-            found = [gradient(views, e, m3g.Sampled(seed=0, form=form)) for e in EPSILONS]
-            errors = [float((f - t).norm() / t.norm()) for f, t in zip(found, true)]
+            estimates = [gradient(views, e, m3g.Sampled(seed=0, form=form)) for e in EPSILONS]
+            errors = [float((f - t).norm() / t.norm()) for f, t in zip(estimates, true)]
             right.loglog(EPSILONS, errors, style, color=colour, label=f"{form}, view noise {noise:g}")
     right.set_xticks(EPSILONS, [f"{e:g}" for e in EPSILONS])
     right.minorticks_off()

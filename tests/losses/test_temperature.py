@@ -112,7 +112,7 @@ def test_a_cost_without_a_temperature_has_a_default_epsilon():
 def test_both_units_at_once_are_refused(name):
     with pytest.raises(ValueError, match=r"temperature must be None if epsilon is given, got 0\.1 and 0\.05"):
         m3g.losses.build(name, temperature=0.1, epsilon=0.05)
-    with pytest.raises(ValueError, match="final_epsilon must be None where temperature is given"):
+    with pytest.raises(ValueError, match="final_epsilon must be None if temperature is given"):
         m3g.losses.build(name, temperature=0.1, final_epsilon=0.05)
     with pytest.raises(ValueError, match="final_temperature must be None if epsilon is given"):
         m3g.losses.build(name, epsilon=0.1, final_temperature=0.05)

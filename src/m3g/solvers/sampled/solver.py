@@ -69,7 +69,7 @@ class Sampled(Solver):
         max_steps: maximum number of Newton steps per round.
         fixed_steps: take exactly this number of steps in each of `rounds` rounds without reading the error (one
             compiled graph). It requires the circular variance and excludes form="tuples". The standard error of an
-            untrusted result is infinite. Compiled code draws from torch's default generator and does not support a seed.
+            untrusted result is infinite. Compiled code draws from torch's default generator and accepts no seed.
 
     Example:
         >>> import torch, m3g

@@ -1,8 +1,8 @@
 """Kernel of a k-view problem represented by a weighted list of tuples.
 
 A row of the list leaves one view open: it fixes the other k - 1 entries and represents all n_l tuples that complete it,
-at their exact cost. A block contains rows with the same open view. If they are no more than in a sampled list, the list is
-full: one block with all rows. A sampled list has k blocks, one per view, with three kinds of rows:
+at their exact cost. A block contains rows with the same open view. A full list, one block with all rows, is used if
+it is no longer than a sampled one. A sampled list has k blocks, one per view, with three kinds of rows:
 
 - matched rows (j, …, j): with every view left open in turn they contain the true tuples and all tuples that differ from
   a true one in a single view, each exactly once;
