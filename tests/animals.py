@@ -12,7 +12,7 @@ HEAD = ("photo", "sound", "caption", "age", "colour", "vector", "kind", "home")
 
 
 def rows(folder: Path, n: int, *, seed: int = 0, absent: bool = True) -> list[dict[str, object]]:
-    """n rows, with the files they name in the folder; some cells are empty where `absent`."""
+    """Write a table of n rows and the files it refers to; some cells are empty if `absent`."""
     random = np.random.default_rng(seed)
     folder.mkdir(parents=True, exist_ok=True)
     made = []

@@ -14,11 +14,11 @@ from matplotlib.figure import Figure
 # data loader's worker.
 os.environ["POT_BACKEND_DISABLE_JAX"] = "1"
 
-# Every worker of pytest compiles by itself; a pool of processes would take longer to start than it saves.
+# Every pytest worker compiles in its own process, because starting a pool takes longer than it saves.
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 
 # In CI (`.ci/run`, GitHub) the same examples in every run, so that a failure is due to the change; elsewhere new
-# examples in every run, which find more. No deadlines: a busy machine is no error.
+# examples in every run, which cover more. There are no deadlines, because the load of the machine varies.
 settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
 settings.register_profile("random", deadline=None, print_blob=True)
 settings.load_profile("ci" if os.environ.get("CI") == "true" else "random")
@@ -38,7 +38,7 @@ def pytest_collection_modifyitems(items):
 
 
 def _untraced(function):
-    """The function, without coverage watching each of its lines."""
+    """Return the function without line coverage."""
 
     @functools.wraps(function)
     def call(*args, **kwargs):
@@ -56,7 +56,7 @@ Figure.savefig = _untraced(Figure.savefig)  # nothing of m3g runs in it
 
 
 def pytest_runtest_setup(item):
-    """What a test draws without a seed of its own is the same in every run, whatever ran before it."""
+    """Random numbers without an explicit seed are the same in every run, independent of earlier tests."""
     random.seed(0)
     np.random.seed(0)  # noqa: NPY002 - the global generator, which code under test may use
     torch.manual_seed(0)

@@ -1,4 +1,4 @@
-"""The command `m3g` in processes of its own that need not load the libraries again.
+"""The command `m3g` in separate processes that do not import the libraries again.
 
 To load torch and Lightning takes a process longer than most tests take. Here Python's fork server loads them once, and
 every process is a copy of it. Where there are two, the agent of torchrun starts them and ends one when the other fails,
@@ -26,7 +26,7 @@ FORK_SERVER.set_forkserver_preload(["forked", "m3g.training.loop.build", "m3g.tr
 
 
 def run(words, folder, logs, *, killed=None):
-    """Exit code and what was said; with `killed` = (row, seconds) it kills itself so long after row of metrics.csv."""
+    """Return exit code and output; with `killed` = (row, seconds), kill it that long after a row of metrics.csv."""
     process = FORK_SERVER.Process(target=_alone, args=(logs, words, folder, killed))
     process.start()
     try:
@@ -65,7 +65,7 @@ def torchrun(words, folders, logs, *, killed=None):
 
 
 def peak(words, folder, logs):
-    """MiB that a run takes at most: the most resident memory it ever had, file-backed pages included."""
+    """Return the peak resident memory of a run in MiB, including file-backed pages."""
     code, said = run(words, folder, logs)
     assert code == 0, said
     return int((logs / "peak").read_text())
@@ -91,7 +91,7 @@ def _of_rank(words, folders, killed):
 
 
 def _command(words, folder, killed):
-    # Its data loaders start processes as those of a program do.
+    # Its data loaders start processes like those of a program.
     multiprocessing.set_start_method(multiprocessing.get_all_start_methods()[0], force=True)
     os.chdir(folder)
     if killed is not None:
@@ -102,7 +102,7 @@ def _command(words, folder, killed):
 
 
 def _kill_after(row, seconds):
-    """Kill this process from a second thread: one that watched from outside might be too late on a busy machine."""
+    """Kill this process from a second thread, because an observer outside could be too late under load."""
     append = Table.append
 
     def counting(self, content):

@@ -1,4 +1,4 @@
-"""A stand-in for the Hugging Face hub on loopback: repositories as commits of files, and ways to misbehave."""
+"""A fake Hugging Face hub on loopback: repositories as commits of files, and simulated faults."""
 
 import base64
 import hashlib
@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 @contextmanager
 def stand_in(monkeypatch, folder):
-    """A hub at which the client of this process looks, with a cache in a folder; yields the server.
+    """Redirect the client of this process to a fake hub, with a cache in a folder; yield the server.
 
     The client reads `HF_ENDPOINT` and `HF_HOME` only when it is imported, so its constants are replaced.
     """

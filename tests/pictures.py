@@ -1,4 +1,4 @@
-"""What a picture shows: axes, grids and text have no colour, data have."""
+"""Content of a picture: axes, grids and text are grey, data are coloured."""
 
 import numpy as np
 from PIL import Image

@@ -1,4 +1,4 @@
-"""The paper's algorithms, literally and slowly, in float64: what the fast code is checked against."""
+"""Literal, slow implementations of the paper's algorithms in float64: the reference for the fast code."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def gap(cost: Tensor, epsilon: float, tol: float = 1e-10) -> Tensor:
 
 
 def pulled(coupling: Tensor, points: Tensor) -> Tensor:
-    """Σ_t P(t) Σ_m x_m[t_m] over the tuples t through every point, points (N, d) standing one view after the other."""
+    """Σ_t P(t) Σ_m x_m[t_m] over the tuples t with every point, for concatenated points (N, d)."""
     starts = [sum(coupling.shape[:l]) for l in range(coupling.ndim)]
     out = torch.zeros_like(points)
     for t in itertools.product(*map(range, coupling.shape)):
@@ -103,7 +103,7 @@ def pulled(coupling: Tensor, points: Tensor) -> Tensor:
 
 
 def best_polymatching(cost: Tensor) -> float:
-    """min over all k-tuples of permutations of the mean matched cost, by trying them all."""
+    """Minimum of the mean matched cost over all k-tuples of permutations, by exhaustive search."""
     n, k = cost.shape[0], cost.ndim
     table = cost.numpy()
     best = math.inf

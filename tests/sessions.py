@@ -10,7 +10,7 @@ from m3g.cli import main
 
 
 def run_console(text):
-    """Run every command of a session; what it prints must be what is shown, where `...` stands for anything."""
+    """Run every command of a session and compare its output with the page, where `...` matches anything."""
     for part in re.split(r"^\$ ", text, flags=re.M)[1:]:
         command, _, shown = part.partition("\n")
         while command.endswith("\\"):

@@ -1,4 +1,4 @@
-"""Wrong arguments are a ValueError of one line; views of several types are promoted."""
+"""Invalid arguments raise a ValueError of one line; views of several dtypes are promoted."""
 
 import pytest
 import torch

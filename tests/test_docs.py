@@ -1,4 +1,4 @@
-"""The documentation is true: programs give the outputs shown, commands are understood, links lead somewhere."""
+"""Tests of the documentation: programs print the output shown, commands parse, links resolve."""
 
 import doctest
 import importlib
@@ -49,7 +49,7 @@ def with_programs():
             yield pytest.param(page, id=name(page), marks=slow)
 
 
-# What Lightning and inductor warn of by themselves.
+# Warnings of Lightning and inductor.
 @pytest.mark.filterwarnings(
     "ignore:.*does not have many workers", "ignore:.*have no .validation_step.", "ignore:.*LeafSpec"
 )
@@ -105,7 +105,7 @@ def commands(page):
 
 @pytest.fixture
 def parsed(monkeypatch, tmp_path, capsys):
-    """Read a command and its settings, and run nothing."""
+    """Parse a command and its settings without running it."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my.yaml").write_text("loss: m3g\n")
     for module in {module for module, _ in COMMANDS.values()}:

@@ -1,4 +1,4 @@
-"""Every example runs, quickly, and shows what it says it shows."""
+"""Every example runs quickly and prints what its page shows."""
 
 import os
 import re
@@ -14,7 +14,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 
 @pytest.fixture
 def run(monkeypatch, capsys):
-    """Run an example as a program; returns what it printed."""
+    """Run an example as a program; return its output."""
 
     def call(name, *arguments):
         monkeypatch.setattr(sys, "argv", [name, *map(str, arguments)])
@@ -82,7 +82,7 @@ def test_the_estimator_beside_linear_cca(run):
 
 @pytest.mark.slow
 def test_the_process_group_ends_with_its_threads(tmp_path):
-    """Those that are alive when Python ends release tensors without its lock, which aborts the process."""
+    """Threads that are alive at shutdown release tensors without the GIL, which aborts the process."""
     script = (
         "import sys; sys.path[:0] = sys.argv[1:]; import several_processes, threads\n"
         "several_processes.main(); assert not threads.group_threads(), threads.group_threads()"

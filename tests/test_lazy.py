@@ -1,4 +1,4 @@
-"""`import m3g` is light: torch comes with the first name that needs it; every public name is listed and found."""
+"""`import m3g` is light: torch is imported with the first name that requires it; public names are complete."""
 
 import re
 import subprocess

@@ -17,7 +17,7 @@ from m3g.losses.convergence import ConvergenceWarning
 
 
 def shuffled_copies(k, n, d, *, noise, seed, dtype=torch.float64):
-    """k noisy copies of n objects, each in an order of its own, and these orders."""
+    """Return k noisy copies of n objects, each in a different order, and the orders."""
     random = torch.Generator().manual_seed(seed)
     objects = normalize(torch.randn(n, d, generator=random, dtype=dtype), dim=1)
     orders = [torch.randperm(n, generator=random) for _ in range(k)]
@@ -76,7 +76,7 @@ def test_sizes_may_differ_and_probabilities_are_conditional(sizes, seed):
     sums = found.probabilities.view(largest, every).sum(1)
     assert torch.allclose(sums, torch.ones_like(sums))
     assert (found.probabilities.view(largest, every).diff(dim=1) <= 0).all()
-    # Mass of every point of every view: 1 / n_l, as the marginals ask for.
+    # The mass of every point of view l is 1 / n_l, as the marginals require.
     mass = found.probabilities / largest
     for l, n in enumerate(sizes):
         per_point = torch.zeros(n, dtype=mass.dtype).index_add_(0, found.tuples[:, l], mass)
@@ -140,7 +140,7 @@ def test_wrong_arguments(views, options, message):
 
 
 def hidden_copies(k, n, orphans, *, noise, seed, d=16):
-    """k shuffled noisy copies of n objects, each with `orphans` objects of its own, and the objects' numbers."""
+    """Return k shuffled noisy copies of n objects, each with `orphans` additional objects, and the object numbers."""
     rng = np.random.default_rng(seed)
     objects = rng.standard_normal((n + k * orphans, d))
     numbers = [rng.permutation([*range(n), *range(n + l * orphans, n + (l + 1) * orphans)]) for l in range(k)]

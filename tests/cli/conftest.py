@@ -25,7 +25,7 @@ def finished(tmp_path_factory):
 
 @pytest.fixture
 def copy(finished, tmp_path, monkeypatch):
-    """A copy of that run, `run` in the working directory."""
+    """A copy of the run, `run` in the working directory."""
     shutil.copytree(finished / "run", tmp_path / "run")
     monkeypatch.chdir(tmp_path)
     return tmp_path / "run"
@@ -33,7 +33,7 @@ def copy(finished, tmp_path, monkeypatch):
 
 @pytest.fixture
 def refused(capsys):
-    """Run a command that must end with exit code 2 and one line, which is returned."""
+    """Run a command that must fail with exit code 2 and one line on standard error; return the line."""
 
     def run(*words):
         code = main([str(word) for word in words])

@@ -48,7 +48,7 @@ def test_configurations_of_the_papers_plan_are_accepted(tmp_path, capsys, name):
     assert main([*command, "--data", str(data), "--out", str(out)]) == 0
     assert "data        complete" in capsys.readouterr().out
     plan = sorted((out / "plan").glob("*.yaml"))
-    # one layer of the transformer's twelve: its settings are tried, not its depth
+    # one of the twelve layers of the transformer: the test covers its settings, not its depth
     shallow = [] if name == "eeg" else ["--encoder_options.config.num_hidden_layers", "1"]
     assert main(["train", "--config", str(plan[0]), "--dry-run", *shallow]) == 0
     assert "nothing was written" in capsys.readouterr().out

@@ -49,7 +49,7 @@ print(json.dumps([codes, sorted(set(json.loads(sys.argv[2])) & set(sys.modules))
 
 @pytest.fixture(scope="module")
 def reported(tmp_path_factory):
-    """Exit codes, the heavy libraries that were loaded, and the lines on standard error, of all wrong commands."""
+    """Exit codes, imported heavy libraries and standard error of all invalid commands."""
     words = json.dumps([command.split() for command in WRONG])
     command = [sys.executable, "-c", PROGRAM, words, json.dumps(HEAVY)]
     ended = subprocess.run(command, cwd=tmp_path_factory.mktemp("empty"), capture_output=True, text=True)
@@ -88,7 +88,7 @@ print(sorted(set(sys.argv[1:]) & set(sys.modules)))
 
 @pytest.mark.parametrize("words", [["--help"], ["train", "--help"], ["train", "--vews", "a.npy"]], ids=" ".join)
 def test_help_and_a_misspelt_option_take_half_a_second_at_most(words):
-    """Processor time beyond that of Python's own start, the least of three: a busy machine does not change it much."""
+    """Processor time beyond that of starting Python, the minimum of three, which depends little on the load."""
     resource = pytest.importorskip("resource", reason="Unix only")
 
     def seconds(*command):

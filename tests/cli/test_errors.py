@@ -1,4 +1,4 @@
-"""What a user may get wrong: one line, exit code 2, no traceback, nothing half-written."""
+"""User errors: one line, exit code 2, no traceback, no partial files."""
 
 import re
 import subprocess
@@ -17,7 +17,7 @@ QUICK = ["--loop.epochs", "1", "--encoder_options.width", "8", "--heads.hidden",
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
-    """An empty working directory with two good files and several bad ones in a folder beside it."""
+    """An empty working directory; a folder next to it has two valid and several invalid files."""
     files = tmp_path / "files"
     files.mkdir()
     rng = np.random.default_rng(0)
@@ -197,7 +197,7 @@ def test_debug_shows_the_traceback(here, capsys):
 
 @pytest.fixture
 def no_hub(monkeypatch, tmp_path):
-    """A machine without a connection: nobody listens at the hub's address, and nothing was downloaded before."""
+    """A machine without a connection: the address of the hub does not respond, and the cache is empty."""
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
     naps = []  # the client alone would try again and again, for half a minute

@@ -1,4 +1,4 @@
-"""What guards a run against damage, edits, a second process, and a moment at which there is nothing to resume yet."""
+"""Protection of a run against damage, edits and a second process, and interruption before the first checkpoint."""
 
 import os
 import re

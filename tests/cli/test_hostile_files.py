@@ -1,4 +1,4 @@
-"""Files that are larger, deeper or wider than they look, or that lead elsewhere: one line, within seconds."""
+"""Files with excessive size, depth or width, or with links outside their folder: one line, within seconds."""
 
 import hashlib
 import json
@@ -72,7 +72,7 @@ def test_a_matlab_array_that_declares_more_than_its_file_holds(here, refused, mo
 
 @pytest.mark.parametrize("side", [9_000, 12_000, 50_000])
 def test_an_image_of_too_many_pixels_is_damaged(here, refused, side):
-    """The first is cut short; of the second PIL only warns, the third it refuses."""
+    """The first is truncated, PIL only warns about the second, and rejects the third."""
     line = refused(*image(here, side))
     assert "images must be readable" in line
     assert ("pixels" in line) == (side > 9_000)

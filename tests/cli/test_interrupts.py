@@ -14,7 +14,7 @@ ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
 def started(pid):
-    """The processes that a process has started."""
+    """Return the child processes of a process."""
     found = []
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         found += map(int, task.read_text().split())
@@ -22,7 +22,7 @@ def started(pid):
 
 
 def memory(pid):
-    """MiB, which grow as a process imports."""
+    """Return the memory of a process in MiB, which grows during imports."""
     try:
         line = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmRSS"))
     except (OSError, StopIteration):

@@ -1,4 +1,4 @@
-"""Views of every kind from one table, from the first step to new data, by the command line."""
+"""Views of every kind from one table: training, evaluation and new data, by the command line."""
 
 import contextlib
 import io
@@ -41,7 +41,7 @@ def trained(tmp_path_factory):
 
 @contextlib.contextmanager
 def one_thread():
-    """Sums are added in another order with another number of threads."""
+    """The order of summation depends on the number of threads."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

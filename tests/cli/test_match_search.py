@@ -52,7 +52,7 @@ def test_match_takes_sizes_that_differ(files, capsys):
     assert len(rows) == 24
     assert [int(row["a"]) for row in rows] == [i for i in range(12) for _ in range(2)]
     there = [row for row in rows[::2] if files["a"][int(row["a"])] in files["c"]]
-    # A row of c has the mass of one and a half rows of a, so its own partner has room in it.
+    # A row of c has the mass of one and a half rows of a, which is sufficient for its partner.
     assert all(files["c"][int(row["c"])] == files["a"][int(row["a"])] for row in there)
 
 

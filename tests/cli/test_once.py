@@ -9,7 +9,7 @@ import pytest
 
 from cli.conftest import QUICK
 
-# opens are counted by Python's audit events, calls by wrapping what is called; both in a process of their own
+# In a separate process, audit events count opened files and wrappers count calls.
 PROGRAM = """
 import collections, json, os, sys
 

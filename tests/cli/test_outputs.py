@@ -1,4 +1,4 @@
-"""What commands write: folders of their own, and tables without formulas."""
+"""Output of the commands: separate folders, and tables without formulas."""
 
 import csv
 import sys
@@ -16,7 +16,7 @@ from m3g.training.runs.folder import make_numbered, reserved
 
 
 def test_processes_that_start_together_get_folders_of_their_own(tmp_path):
-    """Between the choice of a name and the first file another process may choose the same name."""
+    """Another process may choose the same name before the first file is written."""
     with ThreadPoolExecutor(8) as pool:
         made = list(pool.map(lambda _: make_numbered(tmp_path / "runs", "m3g"), range(24)))
     assert {path.name for path in made} == {f"m3g-{number}" for number in range(1, 25)}
@@ -32,7 +32,7 @@ def test_a_reserved_folder_is_removed_if_nothing_was_written(tmp_path):
 
 
 def test_three_trainings_at_the_same_time(tmp_path, monkeypatch, capsys):
-    """The other two start while the first reads its data, that is after it has chosen its folder."""
+    """The other two start while the first one reads its data, after it has chosen its folder."""
     monkeypatch.chdir(tmp_path)
     for seed, name in enumerate(("a.npy", "b.npy")):
         np.save(name, np.random.default_rng(seed).standard_normal((60, 5)))
@@ -53,7 +53,7 @@ def test_three_trainings_at_the_same_time(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.parametrize("command", ["match", "audit"])
 def test_cells_of_csv_files_are_no_formulas(command, tmp_path, copy):
-    """The names of files and views come from others."""
+    """Names of files and views are untrusted."""
     cells = ["=cmd", "+1+1", "-2+3", "@x", "\tx", "\rx", "-1.5", "+2", "plain"]
     write_csv(tmp_path / "t.csv", ["=head", *cells[1:]], [cells])
     head, row = list(csv.reader((tmp_path / "t.csv").read_text().splitlines(keepends=True)))

@@ -1,4 +1,4 @@
-"""Pretrained models bring their own tokenizer, image size and scale, and rate of sounds; made here, with no hub."""
+"""Pretrained models define tokenizer, image size and scale, and sample rate; built here, without a hub."""
 
 import json
 import shutil

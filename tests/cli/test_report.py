@@ -10,7 +10,7 @@ QUICK = ["--loop.epochs", "2", "--encoder_options.width", "8", "--heads.hidden",
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """Two runs on three views of 60 objects with markup for labels."""
+    """Two runs on three views of 60 objects whose labels contain markup."""
     folder = tmp_path_factory.mktemp("report")
     rng = np.random.default_rng(0)
     objects = rng.standard_normal((60, 6))

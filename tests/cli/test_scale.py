@@ -20,7 +20,7 @@ def scripts():
 
 
 def commands():
-    """What follows `-m m3g` in every call of torchrun, and the number of nodes."""
+    """Return the arguments after `-m m3g` of every torchrun command, and the number of nodes."""
     for script in scripts():
         for line in script.replace("\\\n", " ").splitlines():
             if "torchrun " in line:

@@ -23,7 +23,7 @@ COLOURS = {"red": (255, 0, 0), "green": (0, 200, 0), "blue": (0, 0, 255), "white
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """Pictures of one colour with a name and a weight, and a run on them that tells the colours apart."""
+    """Images of one colour with a name and a weight, and a run on them that distinguishes the colours."""
     folder = tmp_path_factory.mktemp("coloured")
     random = np.random.default_rng(0)
     lines = []

@@ -25,7 +25,7 @@ SAME = ["--encoder_options.dropout", "0"]  # masks of dropout differ between pro
 
 @pytest.fixture
 def views(tmp_path, monkeypatch):
-    """The words that name four small views of 160 objects, in the working directory."""
+    """Write four small views of 160 objects and return the arguments that select them."""
     monkeypatch.chdir(tmp_path)
     random = np.random.default_rng(0)
     objects = random.standard_normal((160, 6))
@@ -36,7 +36,7 @@ def views(tmp_path, monkeypatch):
 
 @pytest.fixture
 def torchrun(tmp_path, tmp_path_factory):
-    """The command in two processes that torchrun starts: exit code and what they said."""
+    """Run the command in two processes of torchrun; return exit code and output."""
 
     def run(*words, folders=(tmp_path, tmp_path), **options):
         return forked.torchrun(words, folders, tmp_path_factory.mktemp("logs"), **options)
@@ -46,7 +46,7 @@ def torchrun(tmp_path, tmp_path_factory):
 
 @pytest.fixture
 def command(tmp_path, tmp_path_factory):
-    """The command, which starts two new processes itself: exit code and what they said."""
+    """Run the command, which starts two processes; return exit code and output."""
     return lambda *words: forked.run([*words, "--loop.devices", "2"], tmp_path, tmp_path_factory.mktemp("logs"))
 
 
@@ -145,7 +145,7 @@ def test_processes_that_the_command_starts_fail_in_one_line_while_they_train(tmp
 
 
 def test_a_process_ends_with_the_one_that_started_it(tmp_path):
-    """As if that one had been killed: it is not the parent any more."""
+    """Simulate a killed parent: another process is the parent now."""
     script = "import time; from m3g.cli.launch import end_with_parent; end_with_parent(); time.sleep(1000)"
     environment = {**ENVIRONMENT, "M3G_STARTED_BY": "0"}
     assert subprocess.run([sys.executable, "-c", script], env=environment, timeout=300).returncode == 2
@@ -153,7 +153,7 @@ def test_a_process_ends_with_the_one_that_started_it(tmp_path):
 
 @pytest.mark.parametrize("code", [0, 2])
 def test_a_process_of_several_skips_the_shutdown_of_python(code):
-    """In which a thread of the process group may abort it; what is registered for the end still runs after success."""
+    """Threads of the process group may abort it during shutdown; registered exit handlers still run after success."""
     script = (
         "import atexit, threading, time; from m3g.cli.launch import leave\n"
         "atexit.register(print, 'registered'); threading.Thread(target=time.sleep, args=[1000]).start()\n"
@@ -180,7 +180,7 @@ def test_the_installed_command_skips_it_too():
 @pytest.mark.slow
 @pytest.mark.parametrize(("when", "rank"), [("before", "1"), ("during", "1"), ("during", "0")])
 def test_a_process_that_fails_alone_ends_all(tmp_path, rank, when, torchrun):
-    """One process finds other files than the other: absent ones, or a view that is not finite once it is used."""
+    """One process has other files: missing ones, or a view that is not finite when it is used."""
     rng = np.random.default_rng(0)
     for folder in ("0", "1"):
         (tmp_path / folder).mkdir()
@@ -206,14 +206,14 @@ def test_a_process_that_fails_alone_ends_all(tmp_path, rank, when, torchrun):
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
 def test_two_processes_judge_and_drop_entries_like_one(tmp_path, monkeypatch, torchrun):
-    """Which entries go missing depends on the row, and all processes judge the rows of all: so they train as one."""
+    """Excluded entries depend on the row, and every process evaluates all rows, so they train like one process."""
     monkeypatch.chdir(tmp_path)
     common = ["train", "--loop.epochs", "6", *SMALL, *SAME, "--loss", "infonce-pwe", "--heads.hidden", "32"]
     common += ["--loss_options.gather", "true", "--data_options.views", "[fourier, zernike, karhunen]"]
     common += ["--data_options.swapped", "0.1", "--mismatch", "true", "--view_dropout", "0.2"]
     common += ["--data_options.val", "0.3", "--data_options.test", "0"]  # nothing is measured at the end
     common += ["--optim.learning_rate", "5e-3", "--optim.warmup_epochs", "1"]
-    # Sums in another order differ by rounding, which training amplifies: in float32 to 1e-2 after 42 steps.
+    # The order of summation changes the rounding, which training amplifies: in float32 to 1e-2 after 42 steps.
     common += ["--loop.precision", "64-true"]
     assert main([*common, "--out", "one", "--data_options.batch_size", "200"]) == 0
     code, output = torchrun(*common, "--out", "two", "--data_options.batch_size", "100")

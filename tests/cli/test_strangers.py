@@ -1,4 +1,4 @@
-"""Files and names made by a stranger: refused in one line, nothing is imported, and nothing outside is touched."""
+"""Malicious files and names: an error of one line, no import, no access outside the folder."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Few texts are read as TF-IDF: trained, resumed, loaded, searched and sent on, without pickle."""
+"""Few texts are read as TF-IDF: training, resuming, loading, search and export, without pickle."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""From a user's own files to a representation, through the command line alone."""
+"""From files to a representation, by the command line only."""
 
 import itertools
 import json
@@ -21,7 +21,7 @@ ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
 def three_files(folder):
-    """Three views of 200 objects of 4 kinds, as random maps of what they share."""
+    """Three views of 200 objects of 4 classes, as random maps of a shared vector."""
     rng = np.random.default_rng(0)
     labels = rng.permutation(np.arange(200) % 4)
     objects = 2 * np.eye(4)[labels] + 0.5 * rng.standard_normal((200, 4))
@@ -61,7 +61,7 @@ def test_three_files_end_to_end(tmp_path, monkeypatch, capsys):
     assert [row["epoch"] for row in Table(run / "probes.csv").rows()] == [5, 10]
     assert json.loads((run / "environment.json").read_text())["versions"]["torch"] == torch.__version__
 
-    # everything again from the folder alone
+    # repeat everything from the folder
     (run / "results.json").unlink()
     assert main(["evaluate", str(run)]) == 0
     assert json.loads((run / "results.json").read_text())["numbers"] == numbers
@@ -71,12 +71,12 @@ def test_three_files_end_to_end(tmp_path, monkeypatch, capsys):
         assert sorted(stored["index"]) == list(range(200))
         assert list(stored["views"]) == ["sound", "shape", "colour"]
         assert (stored["split"] == "test").sum() == 40
-    # the network takes rows as they are in the files
+    # the network accepts unscaled rows
     with np.load("emb.npz") as stored:
         rows = [torch.from_numpy(np.load(view))[stored["index"]] for view in views]
         torch.testing.assert_close(m3g.load(run)(rows).detach(), torch.from_numpy(stored["embeddings"]))
 
-    # a second run takes the next name, and its settings from the first one's file
+    # a second run gets the next name and reads the settings of the first
     assert main(["train", "--config", str(run / "config.yaml"), "--loop.epochs", "1"]) == 0
     assert (tmp_path / "runs" / "m3g-2" / "results.json").exists()
 
@@ -125,7 +125,7 @@ def test_steps_are_counted_where_they_end_the_run(finished, tmp_path, monkeypatc
 
 
 def test_a_full_disk(tmp_path):
-    """A limit on the size of files stands for a disk on which the first checkpoint does not fit."""
+    """A limit on the file size simulates a disk that is too small for the first checkpoint."""
     limited = (
         "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (30000, 30000)); "
         "from m3g.cli import main; sys.exit(main(['train', '--out', 'deep/run']))"
@@ -166,7 +166,7 @@ def test_eeg_settings_train_on_a_users_recordings(tmp_path, monkeypatch, capsys)
 
 
 def test_a_domain_held_out_is_tested(tmp_path, monkeypatch, capsys):
-    """Two kinds that differ in brightness in every domain; two train, the third is only tested."""
+    """Two classes that differ in brightness in every domain; two domains for training, the third for testing."""
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
     for domain, kind, number in itertools.product("xyz", ("dark", "light"), range(10)):

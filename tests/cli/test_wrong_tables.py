@@ -1,4 +1,4 @@
-"""A table that cannot be trained on: one line that says why, exit code 2, and nothing left behind."""
+"""A table that cannot be used for training: one line with the reason, exit code 2, no files."""
 
 import json
 import re

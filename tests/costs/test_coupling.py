@@ -1,4 +1,4 @@
-"""Couplings as the costs see them."""
+"""Couplings as used by the costs."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""A run that stops and goes on sees the batches of a run that never stopped."""
+"""A resumed run has the batches of an uninterrupted one."""
 
 import lightning
 import pytest
@@ -7,7 +7,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 
 from m3g.data import MultipleFeatures
 
-# Lightning's own trainer warns wherever Slurm is installed; that of `m3g train` does not.
+# The trainer of Lightning warns if Slurm is installed; that of `m3g train` does not.
 pytestmark = pytest.mark.filterwarnings("ignore:The `srun` command is available")
 
 

@@ -1,4 +1,4 @@
-"""Dropped and swapped entries: which ones, how many, and what every row keeps."""
+"""Dropped and swapped entries: their choice, their number, and the entries that remain."""
 
 import numpy as np
 import pytest

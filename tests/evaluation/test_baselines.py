@@ -1,4 +1,4 @@
-"""Chance and raw features beside every number."""
+"""Chance and raw features for every score."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Linear CCA of k views, and what deep CCA leaves to it."""
+"""Linear CCA of k views, also of the embeddings of deep CCA."""
 
 import pytest
 import torch

@@ -5,7 +5,7 @@ from m3g.evaluation import few_shot_probe
 
 
 def channels(n, seed, *, informative=1, k=3, noise=0.3):
-    """k channels (n, 6) of which the last `informative` tell three classes, in shares 6 : 3 : 1."""
+    """k channels (n, 6) of which the last `informative` distinguish three classes with frequencies 6 : 3 : 1."""
     random = torch.Generator().manual_seed(seed)
     labels = torch.tensor([0, 0, 0, 0, 0, 0, 1, 1, 1, 2]).repeat(n // 10)
     features = noise * torch.randn(k, n, 6, generator=random)

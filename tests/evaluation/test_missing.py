@@ -1,4 +1,4 @@
-"""What is left when views are missing."""
+"""Evaluation with missing views."""
 
 import math
 from dataclasses import replace

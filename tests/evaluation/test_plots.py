@@ -1,4 +1,4 @@
-"""Curves and matrices as pictures."""
+"""Plots of curves and matrices."""
 
 import errno
 

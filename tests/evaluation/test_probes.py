@@ -83,7 +83,7 @@ def test_ridge_is_the_solution_of_the_normal_equations_and_its_strength_the_best
     classes = torch.eye(2, dtype=torch.float64)[y]
 
     def solution(rows, strength):
-        # the centre and the penalty stay those of all rows, as the closed form has them
+        # centre and penalty are those of all rows, as in the closed form
         ones = torch.cat([z[rows], torch.ones(len(rows), 1, dtype=z.dtype)], dim=1)
         penalty = torch.diag(torch.tensor([strength * 25.0] * 6 + [0.0], dtype=z.dtype))
         return torch.linalg.solve(ones.T @ ones + penalty, ones.T @ classes[rows])

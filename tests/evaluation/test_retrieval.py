@@ -39,7 +39,7 @@ def test_absent_points_neither_ask_nor_are_found():
     both = mask.all(0)
     noisy = torch.where(mask[..., None], views, torch.full_like(views, 1e3))
     found = retrieval(noisy, mask=mask)
-    # The gallery keeps points that lack the query's view; so compute by hand.
+    # The gallery contains points without the view of the query, so the expected value is computed explicitly.
     gallery = views[1][mask[1]]
     place = {int(i): j for j, i in enumerate(mask[1].nonzero())}
     ranks = torch.tensor([slow_ranks(views[0, i], gallery, place[int(i)]) for i in both.nonzero().flatten()])

@@ -17,7 +17,7 @@ PACS = ("art_painting", "cartoon", "photo", "sketch")
 
 
 def write_sets(folder):
-    """Every file that the laptop experiments read, tiny."""
+    """Small versions of all files that the laptop experiments read."""
     random = np.random.default_rng(0)
     chars = np.array(list("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefgh"))
     pictures = random.integers(0, 255, (len(chars), 28, 28))
@@ -70,7 +70,7 @@ def _jpeg(random, kind):
 
 
 def small_runs(name, sets, out, *, methods=None, keep=lambda spec: True, miniature=True):
-    """The runs that `keep` keeps, with a few steps each; returns what `--collect` prints."""
+    """Execute the runs selected by `keep` with a few steps each; return the output of `--collect`."""
     experiment = find(name)
     request = Request(seeds=1, methods=methods, miniature=miniature)
     store = Store(out)

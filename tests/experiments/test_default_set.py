@@ -1,4 +1,4 @@
-"""The comparison on the data set that ships, in small."""
+"""A small version of the comparison on the embedded data set."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""What the benchmarks count."""
+"""Quantities that the benchmarks count."""
 
 import torch
 from torch import nn

@@ -1,1 +1,1 @@
-"""Random problems, kills, damage and hostile input, tried against what the library promises: `make fuzz`."""
+"""Tests of the guarantees with random problems, kills, damage and malicious input: `make fuzz`."""

@@ -1,4 +1,4 @@
-"""`make fuzz`: try random problems, kills, damage, early ends and hostile input; exit with 1 if anything failed.
+"""`make fuzz`: test random problems, kills, damage, early ends and malicious input; exit with 1 after a failure.
 
 PYTHONPATH=tests python -m fuzz                                 a few minutes
 PYTHONPATH=tests python -m fuzz --problems 20000 --kills 100 --damage 100
@@ -42,7 +42,7 @@ def collect(attempts: Iterable[Tried], total: int, title: str, console: Console)
 
 
 def show(tried: list[Tried], console: Console) -> None:
-    """One row per group, then the reasons of refusals and the reproducers of failures."""
+    """Return one row per group, the reasons of rejected problems, and commands that reproduce failures."""
     table = Table("what was tried", "tried", *KINDS)
     groups = sorted({one.group for one in tried})
     for group in groups:
@@ -61,7 +61,7 @@ def show(tried: list[Tried], console: Console) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The whole command; the exit code."""
+    """Run the command and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m fuzz", description=__doc__, formatter_class=_Raw)
     parser.add_argument("--problems", type=int, default=2000, help="random problems against the dense reference")
     parser.add_argument("--kills", type=int, default=10, help="trainings that are killed and resumed")
@@ -98,7 +98,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 class _Raw(argparse.RawDescriptionHelpFormatter):
-    """The text above as it stands."""
+    """Return the text above unchanged."""
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What each accessor of a solution says of the marginals, beside the error that the solution states."""
+"""Marginals from each accessor of a solution, compared with the reported error."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from fuzz.dense import Array, along, sums
 
 
 def wrong_accessor(case: Case, solution: m3g.Solution, b: int, cost: Array) -> str:
-    """The first accessor of member b whose marginals are further from the weights than stated; "" if there is none."""
+    """Return the first accessor of problem b whose marginals exceed the reported error; "" if there is none."""
     weights = weights_of(case) or [np.full(n, 1 / n) for n in case.sizes]
     stated = float(solution.error.reshape(-1)[b])
     single = solution.value.element_size() < 8
-    # Exponents have rounding errors of the size of the terms they are sums of, which may cancel.
+    # Rounding errors of exponents scale with their terms, which may cancel.
     largest = max(float(np.abs(cost).max()), cost_unit(case.cost, case.scale, case.k)) / case.epsilon
     allowed = 1.05 * stated + case.mass * case.k * (1e-5 if single else 1e-12 + 1e-15 * largest)
     if not stated <= 1.001 * case.tol * case.mass:

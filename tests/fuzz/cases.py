@@ -1,4 +1,4 @@
-"""Random problems: costs, solvers, types, weights, masses, scales, graphs, masks, batches; a few fields say all."""
+"""Random problems (costs, solvers, dtypes, weights, masses, scales, graphs, masks, batches) by a few fields."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SCALES = (1.0, 1e-20, 1e-8, 1e-3, 1e3, 1e8)
 
 @dataclass(frozen=True)
 class Case:
-    """One problem, said in full by its fields: the same fields make the same numbers."""
+    """One problem, completely defined by its fields: equal fields give equal numbers."""
 
     seed: int
     sizes: tuple[int, ...]
@@ -101,7 +101,7 @@ def draw(seed: int, *, solver: str | None = None) -> Case:
 
 
 def cost_unit(cost: str, scale: float, k: int) -> float:
-    """How large differences of the cost are for points of this length."""
+    """Return the magnitude of cost differences for points of this length."""
     if cost == "sqeuclidean":
         return scale**2
     if cost == "coulomb":
@@ -174,12 +174,12 @@ def cost_of(case: Case) -> object:
 def solver_of(case: Case) -> object:
     if case.solver == "sampled":
         return m3g.Sampled(seed=case.seed % 2**31)
-    # Past this many sweeps Algorithm 1 says that it did not converge; what it then says is checked all the same.
+    # After this many sweeps Algorithm 1 reports that it did not converge; its result is checked nevertheless.
     return m3g.Sinkhorn(max_steps=1000) if case.solver == "sinkhorn" else case.solver
 
 
 def simpler(case: Case) -> Iterator[Case]:
-    """Cases with one thing less, the largest cuts first."""
+    """Yield simplified cases, the largest simplifications first."""
     if case.batch:
         yield replace(case, batch=0)
     if case.weights != "uniform":

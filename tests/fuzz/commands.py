@@ -1,4 +1,4 @@
-"""The command `m3g` in a process of its own that can be killed: forked from one that has done the imports.
+"""The command `m3g` in a process that can be killed, forked from one that has already imported everything.
 
 A fresh interpreter needs ten seconds to import everything, a fork none; what is killed is the same.
 """
@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 
 class Ended(NamedTuple):
-    """How a command ended: its exit code (negative: the signal), what it wrote, and the seconds it took."""
+    """Result of a command: exit code (negative for a signal), output and seconds."""
 
     code: int
     out: str
@@ -31,7 +31,7 @@ class Ended(NamedTuple):
 
 
 def warm_up() -> None:
-    """Import what the commands import, so that forks find it there; one thread, since threads do not survive a fork."""
+    """Import the dependencies of the commands before forking; one thread, because threads do not survive a fork."""
     import lightning.pytorch  # noqa: F401
     import sklearn.linear_model  # noqa: F401
     import torch
@@ -43,7 +43,7 @@ def warm_up() -> None:
 
 
 class Started:
-    """`m3g ARGUMENTS` under way in `folder`; no file that it writes may have more than `largest_file` bytes."""
+    """Start `m3g ARGUMENTS` in `folder`; its files are limited to `largest_file` bytes."""
 
     def __init__(self, arguments: list[str], *, folder: Path, largest_file: int | None = None) -> None:
         self._streams = [tempfile.TemporaryFile() for _ in range(2)]  # noqa: SIM115 (until the end)
@@ -55,7 +55,7 @@ class Started:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
 
     def end(self, *, limit: float, sent: signal.Signals | None = None, after: float = 0.0) -> Ended:
-        """Wait for the end. The signal is sent after so many seconds, SIGKILL to all its processes at the limit."""
+        """Wait for the end; send the signal after some seconds, and SIGKILL to all its processes at the limit."""
         code = None
         if sent is not None:
             code = self._wait(after)
@@ -91,13 +91,13 @@ def m3g_command(
     limit: float = 120.0,
     largest_file: int | None = None,
 ) -> Ended:
-    """Run `m3g ARGUMENTS` in `folder`; with `kill_after` it gets SIGKILL after so many seconds."""
+    """Run `m3g ARGUMENTS` in `folder`; send SIGKILL after `kill_after` seconds, if given."""
     started = Started(arguments, folder=folder, largest_file=largest_file)
     return started.end(limit=limit, sent=None if kill_after is None else signal.SIGKILL, after=kill_after or 0.0)
 
 
 def _become_command(arguments: list[str], folder: Path, streams: list[int], largest_file: int | None) -> None:
-    """Does not return: what runs here is the forked process."""
+    """Run the forked process; does not return."""
     code = 1
     try:
         os.setpgid(0, 0)

@@ -13,7 +13,7 @@ Edge = tuple[int, int]
 
 
 def _spread(views: Sequence[Array]) -> list[Array]:
-    """Views (n_l, d) with one axis per view and the features last."""
+    """Return views (n_l, d) with one axis per view, and the features last."""
     k = len(views)
     return [view.reshape([-1 if a == l else 1 for a in range(k)] + [view.shape[1]]) for l, view in enumerate(views)]
 

@@ -52,7 +52,7 @@ CHANGES: dict[str, Change] = {
 
 
 def damage(count: int, *, seed: int) -> Iterator[Tried]:
-    """Each attempt changes one file, then embeds the data with the run."""
+    """Each trial changes one file, then embeds the data with the run."""
     warm_up()
     rng = np.random.default_rng(seed)
     with tempfile.TemporaryDirectory() as name:
@@ -77,7 +77,7 @@ def damage(count: int, *, seed: int) -> Iterator[Tried]:
 
 
 def _embedded(run: Path, folder: Path) -> tuple[dict[str, np.ndarray] | None, str]:
-    """The arrays that `m3g embed` writes, or None and what it said."""
+    """Return the arrays that `m3g embed` writes, or None, and the output."""
     out = folder / "embedded.npz"
     out.unlink(missing_ok=True)
     ended = m3g_command(["embed", str(run), "--out", str(out)], folder=folder)

@@ -1,4 +1,4 @@
-"""An independent solver to compare with: the dense dual in float64 by damped Newton steps, in numpy.
+"""Independent reference solver: damped Newton steps on the dense dual in float64, in numpy.
 
 It shares nothing with the library: costs come from literal formulas, the coupling is the full tensor, and the answer
 counts only if its marginals are met to 1e-9.
@@ -33,7 +33,7 @@ def sums(tensor: Array, kept: Sequence[int]) -> Array:
 
 
 def solve_dense(cost: Array, epsilon: float, weights: Sequence[Array], *, goal: float = 1e-10) -> DenseSolution:
-    """max_f Σ ⟨f_l, a_l⟩ - eps Σ exp((⊕f - C)/eps), from a large epsilon down to the one asked for.
+    """max_f Σ ⟨f_l, a_l⟩ - eps Σ exp((⊕f - C)/eps), from a large epsilon down to the requested one.
 
     Points of weight 0 are left out; their rows of the coupling are 0.
     """
@@ -99,7 +99,7 @@ def _coupling(cost: Array, epsilon: float, targets: Sequence[Array], potentials:
 
 
 def _direction(coupling: Array, marginals: Sequence[Array], targets: Sequence[Array], error: float) -> Array:
-    """H x = a - m with H = [diag(m_l) on the diagonal, P_lm off it]; its null space is met by a ridge."""
+    """Solve H x = a - m with H = [diag(m_l) on the diagonal, P_lm elsewhere]; a ridge removes the null space."""
     sizes = [len(m) for m in marginals]
     starts = np.concatenate([[0], np.cumsum(sizes)])
     hessian = np.diag(np.concatenate(marginals))

@@ -1,4 +1,4 @@
-"""Commands that end early or meet each other: interrupts, kills, a full disk, starts at the same time.
+"""Commands that end early or run concurrently: interrupts, kills, a full disk, simultaneous starts.
 
 Each leaves one line, whole files, and a run on which the same command succeeds afterwards with the same result.
 """
@@ -28,7 +28,7 @@ Attempt = Callable[[np.random.Generator, Path, float], Outcome]
 
 
 def endings(count: int, *, seed: int) -> Iterator[Tried]:
-    """So many attempts, the kinds in turn; each has a copy of one finished run."""
+    """Run the given number of trials of each kind in turn, each on a copy of a finished run."""
     warm_up()
     rng = np.random.default_rng(seed)
     with tempfile.TemporaryDirectory() as name:
@@ -88,7 +88,7 @@ def _full_disk(command: str) -> Attempt:
 
 
 def _full_disk_while_training(rng: np.random.Generator, folder: Path, seconds: float) -> Outcome:
-    """It stops in one line; with space again it is resumed, or starts anew where nothing was kept."""
+    """It stops with one line; with enough space it is resumed, or restarted if nothing was stored."""
     largest = int(10 ** rng.uniform(3.3, 5.5))
     ended = m3g_command(["train", *OPTIONS, "--out", "new"], folder=folder, limit=LIMIT, largest_file=largest)
     said = f"files of at most {largest} bytes, exit code {ended.code}: {ended.error[-300:]}"
@@ -108,7 +108,7 @@ def _full_disk_while_training(rng: np.random.Generator, folder: Path, seconds: f
 
 
 def _starts_together(rng: np.random.Generator, folder: Path, seconds: float) -> Outcome:
-    """Trainings without --out that start within a moment of each other: each gets a folder of its own."""
+    """Trainings without --out that start at the same time get separate folders."""
     number = int(rng.integers(2, 5))
     started = [Started(["train", *SHORT], folder=folder) for _ in range(number)]
     ended = [one.end(limit=LIMIT) for one in started]
@@ -139,12 +139,12 @@ def _leftovers(folder: Path) -> list[str]:
 
 
 def _content(path: Path) -> str:
-    """What a command wrote, without how long it took and the time of day."""
+    """Return the output of a command without durations and times."""
     return re.sub(r'("seconds": )[0-9.e-]+|\d+ ?:\d+(:\d+)?', r"\1", path.read_text(encoding="utf-8"))
 
 
 def _as_before(command: str, folder: Path, before: str, said: str) -> Outcome:
-    """The old or the new file is there, whole, and the command succeeds; all pictures can be read."""
+    """Either the old or the new file is complete, the repeated command succeeds, and all images can be read."""
     path = folder / "run" / COMMANDS[command]
     if _content(path) != before:
         return Outcome("failed", f"{said}; {path.name} is not whole")

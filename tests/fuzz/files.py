@@ -1,4 +1,4 @@
-"""Files that are larger, deeper or wider than they look, or that lead elsewhere; each is made in a folder."""
+"""Files with excessive size, depth or width, or with links outside their folder."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ IMAGES = ["--data_options.ignore", "[home]", "--data_options.batch_size", "8", "
 
 
 def bomb_png(side: int) -> bytes:
-    """A PNG whose header declares side x side pixels, with next to no data."""
+    """Return a PNG whose header declares side x side pixels, with hardly any data."""
 
     def chunk(kind: bytes, content: bytes) -> bytes:
         return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
@@ -65,7 +65,7 @@ def distinct_keys(folder: Path) -> None:
 
 
 def repeated_keys(folder: Path) -> None:
-    """Few columns at a time, so that only the number of empty cells is too large."""
+    """Add a few columns at a time, so that only the number of empty cells is too large."""
     (folder / "t.jsonl").write_text("".join(f'{{"k{i}": 1}}\n' for i in range(30_000)))
 
 
@@ -107,7 +107,7 @@ TABLES: dict[str, tuple[Callable[[Path], None], str, str]] = {
 
 
 def image(folder: Path, side: int) -> list[str]:
-    """The words that train on a table whose fourth image declares side x side pixels."""
+    """Return arguments for training on a table whose fourth image declares side x side pixels."""
     write_csv(folder, rows(folder, 20, absent=False))
     (folder / "3.png").write_bytes(bomb_png(side))
     return ["train", "--table", "objects.csv", *IMAGES]
@@ -117,7 +117,7 @@ WAYS_OUT = ("..", "absolute", "link", "linked folder", "nothing there")
 
 
 def outside(folder: Path, how: str) -> list[str]:
-    """A table whose fourth image leaves its folder in this way; gives the words that train on it."""
+    """Write a table whose fourth image is outside its folder; return the arguments for training on it."""
     inside = folder / "data"
     inside.mkdir()
     content = rows(inside, 20, absent=False)
@@ -139,7 +139,7 @@ def outside(folder: Path, how: str) -> list[str]:
 
 
 def arrays(folder: Path, name: str) -> list[str]:
-    """The words that train on a sound array beside one that declares far more than it holds."""
+    """Return arguments for training on a valid array and one that declares more data than it contains."""
     np.save(folder / "a.npy", np.ones((60, 4), dtype=np.float32))
     if name == "bomb.npz":
         bomb_npz(folder / name, (10**12,))
@@ -151,14 +151,14 @@ def arrays(folder: Path, name: str) -> list[str]:
 
 
 def table(folder: Path, case: str) -> list[str]:
-    """The words that train on one of `TABLES`."""
+    """Return arguments for training on one of `TABLES`."""
     make, name, _ = TABLES[case]
     make(folder)
     return ["train", "--table", name]
 
 
 def every() -> dict[str, Callable[[Path], list[str]]]:
-    """All files of this module by name; each function makes one and gives the words that read it."""
+    """Return all files of this module by name; each function writes one and returns the arguments that read it."""
     cases: dict[str, Callable[[Path], list[str]]] = {}
     for case in TABLES:
         cases[f"a table, {case}"] = lambda folder, case=case: table(folder, case)  # type: ignore[misc]

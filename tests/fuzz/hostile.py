@@ -1,4 +1,4 @@
-"""Input made by a stranger: refused in one line with exit code 2, within seconds, and nothing outside is touched."""
+"""Malicious input: an error of one line with exit code 2, within seconds, without access outside the folder."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _huge_shape(text: str) -> str:
 
 
 def _linked(kind: str, command: list[str]) -> Callable[[Path], Prepared]:
-    """A folder or file of the run that points outside, where a file waits that must stay as it is."""
+    """A folder or file of the run is a link to an outside location with a file that must not change."""
 
     def prepare(folder: Path) -> Prepared:
         outside = folder / "outside"
@@ -116,7 +116,7 @@ def _read_only(folder: Path) -> Prepared:
 
 
 def _file(make: Callable[[Path], list[str]]) -> Callable[[Path], Prepared]:
-    """A file of a stranger: no run is left, unless it has trained and can be resumed (images are read meanwhile)."""
+    """A malicious file: no run remains, unless it has trained and can be resumed (images are read during training)."""
 
     def prepare(folder: Path) -> Prepared:
         words = make(folder)
@@ -144,12 +144,12 @@ CASES: dict[str, Callable[[Path], Prepared]] = {
     "a folder that cannot be written": _read_only,
     **{case: _file(make) for case, make in every().items()},
 }
-# What may also go through, as long as nothing outside is touched and nothing hangs.
+# Inputs that may also be accepted, provided that nothing outside changes and nothing hangs.
 HARMLESS = {"results that point outside", "an extra cell in metrics.csv", "300 000 columns"}
 
 
 def hostile() -> Iterator[Tried]:
-    """Every case once, each in a folder of its own with a finished run."""
+    """Run every case once, each in a separate folder with a finished run."""
     warm_up()
     with tempfile.TemporaryDirectory() as name:
         base = Path(name)

@@ -1,4 +1,4 @@
-"""Trainings that are killed at random moments and resumed: they must end with the very bytes of one left alone."""
+"""Trainings that are killed at random times and resumed must end with the same bytes as an uninterrupted one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SAME = ("model.safetensors", "metrics.csv", "config.yaml")
 
 
 def kills(count: int, *, seed: int) -> Iterator[Tried]:
-    """Each attempt kills one run once or twice."""
+    """Each trial kills one run once or twice."""
     warm_up()
     rng = np.random.default_rng(seed)
     with tempfile.TemporaryDirectory() as name:
@@ -64,7 +64,7 @@ def _kill(options: list[str], whole: Path, moments: list[float], folder: Path) -
             return _compare(whole, target)
         ended = m3g_command(resume, folder=folder)
         if ended.refused and not (target / "checkpoints" / "last.ckpt").exists():
-            # Killed before the first checkpoint: there is nothing to resume, and that is what it says.
+            # Killed before the first checkpoint: the command reports that there is nothing to resume.
             return Outcome("refused", ended.error.strip())
         if ended.code != 0:
             return Outcome("failed", f"resume ended with {ended.code}: {ended.error[-300:]}")

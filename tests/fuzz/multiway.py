@@ -144,7 +144,7 @@ def reference_solution(cost: Tensor, epsilon: float, weights: list[Tensor]) -> t
 
 
 def check(case: Case) -> str | None:
-    """What is wrong with the answer to a case; None where nothing is."""
+    """Return the fault of a solution; None if it is correct."""
     problem = problem_of(case)
     for tensor in problem.tensors:
         tensor.requires_grad_(tensor.is_leaf)
@@ -180,7 +180,7 @@ def check(case: Case) -> str | None:
     expected = problem.with_tensors([tensor.detach().double() for tensor in problem.tensors]).gradient(truth)
     with torch.no_grad():
         gradients = problem.detached().gradient(solution.coupling_form)
-    # A marginal that is off by tol moves the coupling by up to tol times the condition of the dual.
+    # An error of tol in the marginals changes the coupling by up to tol times the condition number of the dual.
     distance = max(float((p - q).abs().sum()) for p, q in zip(couplings, exact))
     largest = max(1.0, max(float(g.abs().max()) for g in expected) * max(case.sizes))
     for grad, wanted in zip(gradients, expected):

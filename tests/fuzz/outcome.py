@@ -1,4 +1,4 @@
-"""What came of one attempt."""
+"""Outcome of one trial."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Outcome(NamedTuple):
 
 
 class Tried(NamedTuple):
-    """An attempt of a group, with the command that repeats it if it failed."""
+    """A trial of a group, with the command that repeats it if it failed."""
 
     group: str
     outcome: Outcome

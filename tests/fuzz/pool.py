@@ -14,7 +14,7 @@ from fuzz.problems import shortest, try_case
 
 
 def one_problem(seed: int, solver: str | None) -> Tried:
-    """A random problem, and if it fails the simplest one that fails like it."""
+    """Test a random problem; after a failure, find the simplest one that fails in the same way."""
     case = draw(seed, solver=solver)
     outcome = try_case(case)
     group = f"{'loss' if case.loss else 'solve'}, {case.solver}"

@@ -1,4 +1,4 @@
-"""`m3g reproduce --jobs 2` whose processes are killed at random: continued, it has the results of one left alone."""
+"""`m3g reproduce --jobs 2` with randomly killed processes gives the results of an uninterrupted one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LIMIT = 240.0
 
 
 def pools(count: int, *, seed: int) -> Iterator[Tried]:
-    """Each attempt kills workers, which are replaced, and sometimes the command itself, which is started again."""
+    """Each trial kills workers, which are replaced, and sometimes the command, which is restarted."""
     rng = np.random.default_rng(seed)
     with tempfile.TemporaryDirectory() as name:
         base = Path(name)
@@ -55,7 +55,7 @@ def _start(folder: Path) -> subprocess.Popen[bytes]:
 
 
 def _end(process: subprocess.Popen[bytes]) -> tuple[int, str]:
-    """Exit code and the end of what it said; at the limit it is killed with its workers."""
+    """Return exit code and the end of the output; at the time limit, kill the command and its workers."""
     try:
         return process.wait(LIMIT), ""
     except subprocess.TimeoutExpired:
@@ -92,7 +92,7 @@ def _kill_workers(rng: np.random.Generator, process: subprocess.Popen[bytes], nu
 
 
 def _children(pid: int) -> list[int]:
-    """The workers of the process, without the tracker that Python starts beside them."""
+    """Return the workers of the process, without the resource tracker of Python."""
     found = []
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         try:
@@ -110,6 +110,6 @@ def _words(pid: int) -> str:
 
 
 def _results(folder: Path) -> dict[str, object]:
-    """What the runs found, by id."""
+    """Return the results of the runs by id."""
     lines = (folder / "out" / "results.jsonl").read_text().splitlines()
     return {row["id"]: row["metrics"] for row in map(json.loads, lines)}

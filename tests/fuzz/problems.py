@@ -1,4 +1,4 @@
-"""Random solves and losses against the dense reference: what is promised of every answer is checked on each."""
+"""Random solves and losses, compared with the dense reference and checked against the guarantees."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fuzz.outcome import Outcome
 
 
 def truths(case: Case, views: list[torch.Tensor]) -> list[tuple[DenseSolution, Array]]:
-    """The dense solution and the cost tensor of every member of the batch."""
+    """Return the dense solution and the cost tensor of every problem of the batch."""
     weights = weights_of(case) or [np.full(n, 1 / n) for n in case.sizes]
     out = []
     for b in range(views[0].shape[0]):
@@ -29,13 +29,13 @@ def truths(case: Case, views: list[torch.Tensor]) -> list[tuple[DenseSolution, A
 
 
 def rounding(case: Case, cost: Array) -> float:
-    """What the type of the numbers allows an answer to be off by."""
+    """Return the deviation of a solution that its dtype allows."""
     unit = 2e-6 if case.dtype == "float32" and not case.mixed else 1e-9
     return unit * max(1.0, float(np.abs(cost).max())) * case.k
 
 
 def potential_range(case: Case, cost: Array) -> float:
-    """How far potentials are apart: the range of the costs, and epsilon |log a| of the smallest weight a.
+    """Return the range of the potentials: that of the costs, and epsilon |log a| of the smallest weight a.
 
     An error of the marginals changes the value by at most so much times that error.
     """
@@ -169,7 +169,7 @@ def _check_gradient(case: Case, views: list[torch.Tensor], gradient: Array, refe
 
 
 def _try_masked(case: Case, views: list[torch.Tensor]) -> Outcome:
-    """Absent points: the gap is finite, not negative, and does not depend on what stands in them."""
+    """Missing points: the gap is finite, non-negative, and independent of their values."""
     rng = np.random.default_rng(case.seed + 5)
     mask = torch.tensor(rng.random((case.k, case.sizes[0])) < 0.7)
     mask[0] |= ~mask.any(0)
@@ -205,7 +205,7 @@ def _try_masked(case: Case, views: list[torch.Tensor]) -> Outcome:
 
 
 def shortest(case: Case, *, most_tries: int = 60) -> Case:
-    """The simplest case found that still fails, by leaving out one thing after the other."""
+    """Return the simplest case that still fails, by removing one property at a time."""
     tries, found = 0, True
     while found and tries < most_tries:
         found = False

@@ -17,7 +17,7 @@ from m3g.costs import Problem, all_edges
 PLAIN = ("cv", "cv-algorithm2", "csd", "sqeuclidean", "cosine", "coulomb", "weighted")
 PRODUCTS = ("product", "0.5*cv + 0.5*product", "cv[:0.5] + product[0.5:]", "csd + 0.3*cosine", "product + 0.5*csd")
 COSTS = (*PLAIN, *PRODUCTS)
-# Tuples of the largest problem: the reference adds all of them up.
+# Number of tuples of the largest problem; the reference sums over all of them.
 MOST_TUPLES = 30_000
 
 
@@ -37,7 +37,7 @@ class Case:
 
     def problem(self, dtype: torch.dtype | None = None) -> Problem:
         if "[" in self.cost and dtype is not None:
-            # Points are normalised within a range of features in their own type, which is no part of the solve.
+            # Points are normalised within a range of features in their own dtype, before the solve.
             problem = self.problem()
             return problem.with_tensors([tensor.to(dtype) for tensor in problem.tensors])
         views = [view.to(dtype or view.dtype) for view in self.views]
@@ -91,13 +91,13 @@ def draw(seed: int, *, most_tuples: int = MOST_TUPLES, costs: Sequence[str] = CO
         epsilon=float(10 ** rng.uniform(-3, 0)),
         tol=float(rng.choice([1e-3, 1e-6])),
         rank=4096 if rng.random() < 0.2 else int(2 ** rng.uniform(4, 11)),
-        # Where all tuples would be listed, a form insists on samples.
+        # An explicit form forces sampling if all tuples could be listed.
         form="tuples" if rng.random() < 0.4 else "auto",
     )
 
 
 def true_value(case: Case, *, tol: float = 1e-10, max_steps: int = 300) -> float | None:
-    """OT_eps, or None where the reference did not reach tol in max_steps."""
+    """Return OT_eps, or None if the reference did not reach tol in max_steps."""
     cost = case.problem(torch.float64).dense()[0]
     sizes = list(cost.shape)
     target = [torch.full((n,), 1 / n, dtype=torch.float64) for n in sizes]
@@ -116,7 +116,7 @@ def true_value(case: Case, *, tol: float = 1e-10, max_steps: int = 300) -> float
 
 
 class _Ascent:
-    """Sinkhorn sweeps in the log domain, which always gain, and a Newton step after each where it gains more."""
+    """Sinkhorn sweeps in the log domain, each followed by a Newton step if that increases the dual further."""
 
     def __init__(self, cost: Tensor, target: list[Tensor], epsilon: float, potentials: list[Tensor]):
         self.cost, self.target, self.epsilon, self.potentials = cost, target, epsilon, list(potentials)
@@ -172,7 +172,7 @@ class _Ascent:
         length = min(1.0, 30 / float(step.abs().max().clamp_min(1e-300)))
         for _ in range(6):
             self.potentials = [f + length * self.epsilon * s for f, s in zip(old, step.split(self.sizes))]
-            # The mass made right again: heights of couplings of one mass can be compared.
+            # Restore the mass, because dual values are comparable only for equal mass.
             log_mass = float(self._log().logsumexp(list(range(self.k)))) - math.log(float(self.target[0].sum()))
             self.potentials[0] = self.potentials[0] - self.epsilon * log_mass
             if self.height() >= before:

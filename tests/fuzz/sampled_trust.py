@@ -1,4 +1,4 @@
-"""Is the sampled solver ever sure of a wrong answer? Random problems beside a slow dense solve.
+"""Search for trusted but wrong results of the sampled solver: random problems compared with a dense solve.
 
     python tests/fuzz/sampled_trust.py --problems 5000 --start 0
 
@@ -31,7 +31,7 @@ REFERENCE_ROUNDING = 1e-8
 
 @dataclass(frozen=True)
 class Verdict:
-    """One solve beside the truth."""
+    """One solve and the exact value."""
 
     case: Case
     value: float
@@ -42,7 +42,7 @@ class Verdict:
 
     @property
     def score(self) -> float:
-        """Distance from the truth in standard errors."""
+        """Return the distance from the exact value in standard errors."""
         if self.truth is None:
             return float("nan")
         off = max(0.0, abs(self.value - self.truth) - REFERENCE_ROUNDING * (1 + abs(self.truth)))

@@ -5,14 +5,14 @@ import pytest
 from fuzz.cases import Case, draw
 from fuzz.problems import try_case
 
-# Weights of many magnitudes, which left the range of the kernels and ended as not a number.
+# Weights of many magnitudes exceeded the range of the kernels, and the result was NaN.
 ONCE_FAILED = [
     Case(12, (1, 3, 3), 5, 3.0, "cv-algorithm2", 0.0022, 1e-8, weights="tiny"),
     Case(2394, (6, 6, 6, 6), 2, 0.3, "coulomb", 0.0096, 1e-3, solver="factored", weights="tiny"),
     Case(2645, (3, 4), 2, 0.1, "coulomb", 0.0057, 1e-5, weights="tiny"),
     # A scaling that underflowed to 0 after all steps, with a potential of minus infinity.
     Case(2000050, (2, 29), 3, 0.3, "cv-algorithm2", 19700.209141430725, 1e-3, weights="tiny", mass=1e-9, scale=1e3),
-    # A list solved at its first point, whose mass was e^89: the scalings of view 0 left the range of float32.
+    # A list solved at its first point had a mass of e^89: the scalings of view 0 exceeded the range of float32.
     Case(
         *(503006, (2,) * 8, 3, 0.3, "cv-algorithm2", 0.0082656267662833, 1e-5),
         dtype="float32",

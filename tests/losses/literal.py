@@ -1,4 +1,4 @@
-"""Each loss as its formula reads, point by point, with Python loops: slow, and easy to compare with a paper.
+"""Literal implementations of the losses with Python loops: slow, and easy to compare with the papers.
 
 All take unit vectors z (k, n, d) as given, and the bool mask (k, n) of points that are present.
 """

@@ -1,4 +1,4 @@
-"""One of several processes whose losses share a solve: value and gradient, and what happens when one fails.
+"""One of several processes whose losses share a solve: value, gradient, and the failure of one process.
 
 python sharing.py WORLD RANK MEETING_FILE RESULT_FILE
 """
@@ -64,7 +64,7 @@ def compute():
 
 
 def failures():
-    """The type of the error that this process raises where rank 1 fails."""
+    """Return the type of the error that this process raises if rank 1 fails."""
     views = own(batch(3, dist.get_world_size(), False, False)[0])
     evaluate = CompleteContraction.evaluate
 

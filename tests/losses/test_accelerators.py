@@ -1,4 +1,4 @@
-"""Settings of accelerators, as far as a CPU has them: one captured graph, and products of fewer bits."""
+"""Settings of accelerators, as far as a CPU supports them: one captured graph, and reduced precision."""
 
 import pytest
 import torch
@@ -33,7 +33,7 @@ def lower_precision():
 
 @pytest.fixture(params=[lower_tf32, lower_precision])
 def lowered(request):
-    """Switch to matrix products of fewer bits; the settings of before are restored at the end."""
+    """Reduce the precision of matrix products; the previous settings are restored at the end."""
     precision = torch.get_float32_matmul_precision()
     yield request.param
     torch.set_float32_matmul_precision(precision)

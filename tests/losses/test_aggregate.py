@@ -1,4 +1,4 @@
-"""Pair losses made into losses of k views: any pair loss, and the student–teacher forms."""
+"""Pair losses extended to k views: any pair loss, and the student–teacher forms."""
 
 from __future__ import annotations
 

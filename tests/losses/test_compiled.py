@@ -1,4 +1,4 @@
-"""The loss under torch's compiler and transforms: one graph with fixed steps, one break of the graph without."""
+"""The loss under torch's compiler and transforms: one graph with fixed steps, one graph break without."""
 
 import pytest
 import torch
@@ -7,7 +7,7 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTens
 
 import m3g
 
-# What inductor itself imports; every other warning is an error.
+# Warnings from imports of inductor; all others are errors.
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")
 
 
@@ -63,7 +63,7 @@ def test_more_views_compile_whole(k, n, teacher, capfd):
 @pytest.mark.slow
 @pytest.mark.parametrize(("k", "teacher"), [(4, True), (5, True), (6, False)])
 def test_one_dynamic_graph_serves_every_n(k, teacher):
-    """Without the default backend, which takes half a minute for every graph: what may fix n is seen before it."""
+    """Without the default backend, which takes half a minute per graph; a specialised n is detected before it."""
     loss = fixed(1)
     compiled = torch.compile(loss, fullgraph=True, dynamic=True, backend="eager")
     for n in (3, 4, 7):

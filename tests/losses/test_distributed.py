@@ -17,7 +17,7 @@ CASES = list(two.cases())
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory):
-    """What each of the two processes computed."""
+    """Return the results of both processes."""
     folder = tmp_path_factory.mktemp("gather")
     results = [folder / f"rank{rank}.pt" for rank in range(two.WORLD)]
     processes = [

@@ -1,4 +1,4 @@
-"""Every loss against its formula, in float64, with and without absent points, and its gradient."""
+"""Every loss and its gradient against the formula, in float64, with and without missing points."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def seeded():
     return torch.Generator().manual_seed(5)
 
 
-# name: (what builds the module, the formula). Built anew for each call, so that shuffles start over.
+# name: (constructor of the module, formula). The module is rebuilt for each call, so that shuffles restart.
 CASES = {
     "infonce-pwe": (
         partial(losses.build, "infonce-pwe", temperature=0.3),

@@ -1,4 +1,4 @@
-"""What holds for every loss: one call, absent points, precision, teachers, errors that say what is wrong."""
+"""Properties of every loss: interface, missing points, precision, teachers, error messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The divergence of the true matching from the optimal coupling, and its tie to the gap."""
+"""The divergence of the true matching from the optimal coupling, and its relation to the gap."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The matching gap: its definition, its properties, its gradient, and the ways it may be called."""
+"""The matching gap: definition, properties, gradient and interface."""
 
 import pytest
 import torch
@@ -27,7 +27,7 @@ def test_the_gap_is_its_definition(cost, shape):
     k, n, d, seed = shape
     views = reference.noisy_views(k, n, d, seed=seed)
     dense = as_cost(cost)(views).dense()[0]
-    # Points that nearly meet repel each other without bound; below this the literal algorithm may never end.
+    # The cost of nearly coincident points is unbounded; below this distance the literal algorithm may not converge.
     epsilon = max(EPSILON.get(cost, 0.2), float(dense.max()) / 10)
     gap = m3g.matching_gap(views, epsilon=epsilon, cost=cost, tol=1e-9)
     torch.testing.assert_close(gap, reference.gap(dense, epsilon), atol=1e-7, rtol=0)

@@ -1,4 +1,4 @@
-"""The loss under other people's settings: types, precision, compiled code, gradients switched off, wrong arguments."""
+"""The loss under various settings: dtypes, precision, compiled code, disabled gradients, invalid arguments."""
 
 import subprocess
 import sys
@@ -87,7 +87,7 @@ def test_a_solve_that_stops_early_warns_and_keeps_an_upper_bound():
     assert float(early) >= float(true) - 1e-9
     many = reference.noisy_views(5, 20, dtype=torch.float64)  # whose tuples are not all listed
     with pytest.warns(ConvergenceWarning, match="the loss may be inaccurate, its gradient is approximate"):
-        # An estimate bounds nothing.
+        # An estimate is not a bound.
         m3g.matching_gap(many, epsilon=0.1, tol=1e-9, solver=m3g.Sampled(max_steps=2, seed=0))
 
 

@@ -1,4 +1,4 @@
-"""Losses whose solve several processes share: one process with the full batch; where one fails, all raise."""
+"""Shared solves equal those of one process with the full batch; if one process fails, all raise."""
 
 import pytest
 import torch

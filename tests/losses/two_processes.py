@@ -23,7 +23,7 @@ WORLD, K, N, D_IN, D = 2, 3, 5, 7, 6
 
 
 class Model(nn.Module):
-    """An encoder per view and the loss, so that DDP also looks after a learned temperature."""
+    """An encoder per view and the loss, so that DDP also synchronises a learned temperature."""
 
     def __init__(self, loss):
         super().__init__()
@@ -78,7 +78,7 @@ def loss_and_gradients(module, batch):
 
 
 def refusals(rank):
-    """What each process is told when the processes bring what does not fit together."""
+    """Return the error of each process for incompatible inputs."""
     loss, views = losses.build("infonce-pwe", gather=True), torch.randn(K, N, D)
     uneven = [{"views": views[:, : N - rank]}, {"views": views, "teacher": views if rank else None}]
     uneven.append({"views": views.double() if rank else views})
@@ -92,7 +92,7 @@ def refusals(rank):
 
 
 def random_solvers(rank):
-    """The gap by solvers that would draw differently on each process, were they not told to agree."""
+    """The gap by random solvers, which would differ between processes without a shared seed."""
     inputs = share(data(masked=False, taught=False), rank)
     for solver in (m3g.Sampled(rank=4), m3g.Auto(max_flops=1.0, few_tuples=1)):
         module = model("m3g", {"gather": True, "solver": solver}, 0)
@@ -102,7 +102,7 @@ def random_solvers(rank):
 
 
 def mask_on_one_process(rank):
-    """A process without a mask beside one that has one, and its own half of the batch."""
+    """One process with a mask and one without, each with half of the batch."""
     inputs, mask, _ = data(masked=True, taught=False)
     mask[:, :N] = True
     inputs, mask, _ = share((inputs, mask, None), rank)
@@ -113,7 +113,7 @@ def mask_on_one_process(rank):
 
 
 class Chunked(Model):
-    """The same model, which embeds two rows at a time."""
+    """The same model, embedding two rows at a time."""
 
     def forward(self, inputs, mask, teacher):
         views = [embed_in_chunks(encoder, x, chunk_size=2) for encoder, x in zip(self.encoders, inputs)]

@@ -37,7 +37,7 @@ def gradients(module):
 
 
 def in_chunks_with_graph(encoder, view):
-    """What `embed_in_chunks` computes, with all activations kept."""
+    """The reference for `embed_in_chunks`, with all activations stored."""
     return torch.cat([encoder(part) for part in view.split(CHUNK)])
 
 
@@ -101,7 +101,7 @@ def test_a_chunk_is_recomputed_under_the_autocast_of_its_first_pass():
             value = build("infonce-pwe")(views)
         value.backward()
         found.append((value.detach(), gradients(nets)))
-    # Both round the same products to bfloat16 and add them up in another order.
+    # Both round the same products to bfloat16 but sum them in a different order.
     torch.testing.assert_close(found[1], found[0], rtol=2e-2, atol=1e-3)
 
 

@@ -1,4 +1,4 @@
-"""Configurations of strangers cannot make transformers download or run code."""
+"""Untrusted configurations cannot make transformers download or execute code."""
 
 import json
 
@@ -25,7 +25,7 @@ CODE = {
 
 @pytest.fixture
 def no_hub(monkeypatch):
-    """Any attempt to build a model is an error: refusals come before."""
+    """Building a model raises, because errors must come before it."""
 
     def reached(*args, **kwargs):
         raise AssertionError("transformers was reached")

@@ -150,7 +150,7 @@ def test_a_module_of_ones_own_is_an_encoder():
     assert isinstance(encoder, ModuleEncoder)
     assert encoder.out_features == 2 * 9
     assert encoder.training
-    # Finding the width leaves no trace in the running statistics.
+    # Determining the width does not change the running statistics.
     assert module[1].num_batches_tracked == 0
 
 

@@ -1,4 +1,4 @@
-"""Runs beside each other: arms of seeds, intervals, paired differences."""
+"""Comparison of runs: arms of seeds, intervals, paired differences."""
 
 import numpy as np
 import pytest
@@ -44,7 +44,7 @@ def test_runs_that_differ_only_in_their_seed_are_one_arm():
 def test_the_same_seed_twice_is_not_two_seeds():
     twice = [run("a", 1, recall_at_1=0.5), run("b", 1, recall_at_1=0.6)]
     assert [len(group) for group in arms(twice).values()] == [1, 1]
-    # what stands in the settings is what sets runs apart; without any, nothing is put together
+    # runs are distinguished by their settings; without settings, none are combined
     assert len(arms([Measured("a", {}, 9), Measured("b", {}, 9)])) == 2
 
 

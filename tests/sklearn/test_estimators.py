@@ -16,7 +16,7 @@ from m3g.sklearn import ColumnBlockEmbedding, MultiViewEmbedding, Views
 QUICK = {"n_components": 4, "width": 16, "epochs": 3, "random_state": 0}
 
 
-# MultiViewEmbedding itself takes a list of arrays, which none of these checks passes: they all give one array X.
+# MultiViewEmbedding requires a list of arrays, but all of these checks pass a single array X.
 @parametrize_with_checks([ColumnBlockEmbedding(n_components=2, width=8, epochs=2, random_state=0)])
 def test_scikit_learns_own_checks(estimator, check):
     check(estimator)

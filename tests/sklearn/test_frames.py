@@ -20,7 +20,7 @@ QUICK = {"n_components": 4, "width": 16, "epochs": 3, "random_state": 0}
 
 @pytest.fixture
 def frames():
-    """Three views of 90 objects with an index of their own, and columns named after the view."""
+    """Three views of 90 objects with an index, and columns named after the view."""
     rng = np.random.default_rng(0)
     objects, index = rng.standard_normal((90, 4)), [f"object{i}" for i in range(90)]
     return {

@@ -1,4 +1,4 @@
-"""Views to try the sampled solver on, and what it makes of them."""
+"""Views for tests of the sampled solver, and its results."""
 
 import torch
 

@@ -61,7 +61,7 @@ def cases():
             yield name, k, epsilon, False, ()
         yield name, 3, epsilon, True, ()
         yield name, 4, epsilon, False, (2,)
-    # As if the problem were large: the Newton system is not exchanged, and slabs are many.
+    # Simulate a large problem: the Newton system is not exchanged, and there are many slabs.
     yield "large", 3, 0.02, True, ()
     yield "large", 4, 0.05, False, (2,)
     for name in ("products", "tuples", "listed"):

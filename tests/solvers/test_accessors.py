@@ -1,4 +1,4 @@
-"""Every accessor of a solution meets the tolerance that its `error` states, whatever the scale, type and mass."""
+"""Every accessor of a solution is accurate to its `error` for all scales, dtypes and masses."""
 
 import warnings
 
@@ -15,7 +15,7 @@ def _points(sizes, scale, dtype=torch.float32, d=2):
 
 
 def errors(solution, problem, weights):
-    """Distances of the marginals from the weights, found from each accessor of a solution of one problem."""
+    """Return the distance of the marginals from the weights for each accessor of a solution."""
     k = problem.k
 
     def off(tensor, kept):

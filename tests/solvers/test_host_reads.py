@@ -1,4 +1,4 @@
-"""With `fixed_steps` no solver reads the value of a tensor on the host, where an accelerator would have to wait."""
+"""With `fixed_steps` no solver reads tensor values on the host, which would synchronise with an accelerator."""
 
 import pytest
 import torch
@@ -55,7 +55,7 @@ def test_a_fixed_number_of_steps_reads_nothing(reads, solver, k, batch):
 @pytest.mark.parametrize("k", [2, 3, 4])
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_a_fixed_number_of_steps_of_the_loss_reads_nothing(solver, k):
-    """Of fake tensors, whose values do not exist: on a CPU the norms are read, which costs nothing there."""
+    """With fake tensors, which have no values, because norms are read on a CPU, where this costs nothing."""
     with FakeTensorMode(allow_non_fake_inputs=False):
         views = torch.randn(k, 5, 4, requires_grad=True)
         mask, teacher = torch.ones(k, 5, dtype=torch.bool), torch.randn(k, 5, 4)
@@ -64,7 +64,7 @@ def test_a_fixed_number_of_steps_of_the_loss_reads_nothing(solver, k):
 
 
 def test_an_ascent_reads_twice_per_step(reads):
-    """Error and loss of height at once, and whether the Newton system was factorised."""
+    """The error and the decrease of the dual are read together, and the result of the factorisation."""
     views = points(3)
     loss = m3g.M3GLoss(0.02, solver=m3g.Factored(), normalize=False)
     loss(views)

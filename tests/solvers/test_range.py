@@ -1,4 +1,4 @@
-"""Costs, weights and epsilons at the ends of the range of their type: solved, or refused in one line."""
+"""Costs, weights and epsilons at the limits of their dtype: solved, or an error of one line."""
 
 import pytest
 import torch

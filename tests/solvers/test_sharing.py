@@ -1,4 +1,4 @@
-"""Several processes that share a solve find what one process finds."""
+"""A shared solve equals that of one process."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Points of weight zero carry no mass; weights too small for float32 are solved in float64; tiny ones are refused."""
+"""Points of weight zero have no mass; small weights are solved in float64; tiny ones are an error."""
 
 import pytest
 import torch

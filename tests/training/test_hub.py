@@ -1,4 +1,4 @@
-"""Runs on the hub: pushed to and read from a stand-in server, cut off, tampered with, offline."""
+"""Runs on the hub: upload to and download from a fake server, interruption, tampering, offline mode."""
 
 import json
 import os
@@ -62,7 +62,7 @@ def test_push_and_load_again_by_name(run, server, monkeypatch):
         "@inproc",
     ):
         assert part in card
-    # the commands take the name too, and without a connection the copy of before is used
+    # the commands accept the name too; without a connection, the earlier download is used
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     server.repositories.clear()
     assert main(["embed", "me/mine", "--out", "e.npz"]) == 0
@@ -70,7 +70,7 @@ def test_push_and_load_again_by_name(run, server, monkeypatch):
 
 @pytest.mark.slow
 def test_the_variables_of_the_hub_client(run, server, tmp_path):
-    """In a process of its own, because the client reads them when it is imported."""
+    """In a separate process, because the client reads them at import."""
     push(run)
     env = {**os.environ, "HF_ENDPOINT": server.address, "HF_HOME": str(tmp_path / "another")}
     command = [sys.executable, "-c", "import m3g; m3g.load('me/mine')"]

@@ -29,7 +29,7 @@ def test_batches_hold_different_classes_once_in_every_seen_domain(tmp_path_facto
     random = np.random.default_rng(seed)
     file = tmp_path_factory.mktemp("sets") / "sets.npz"
     labels = {name: np.repeat(list("uvwxyz"), each) for name, each in (("a", 5), ("b", 8), ("c", 4))}
-    # an image is its class and its domain in two pixels, so that a batch can be read back
+    # two pixels of an image encode its class and domain, so that a batch can be decoded
     arrays = {}
     for d, (name, kinds) in enumerate(labels.items()):
         images = np.zeros((len(kinds), 4, 4), dtype=np.uint8)

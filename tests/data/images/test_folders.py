@@ -27,7 +27,7 @@ def folders(tmp_path):
 
 @pytest.fixture
 def domain_folders(tmp_path):
-    """Three domains of four classes of five images; the red value tells the domain."""
+    """Three domains of four classes of five images; the red value encodes the domain."""
     for l, domain in enumerate(["clipart", "real", "sketch"]):
         for c in range(4):
             for i in range(5):

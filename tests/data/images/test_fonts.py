@@ -1,4 +1,4 @@
-"""Fonts as images, and `m3g prepare fonts`, with the fonts that ship with matplotlib."""
+"""Fonts as images, and `m3g prepare fonts`, with the fonts of matplotlib."""
 
 import shutil
 from pathlib import Path

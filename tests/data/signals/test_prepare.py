@@ -79,7 +79,7 @@ def test_sleep_edf(tmp_path):
         assert night["label"].tolist() == ["W", "W", "N3", "N3", "R"]
         assert night["channels"].tolist() == ["Fpz-Cz", "Pz-Oz"]
         assert str(night["subject"]) == "SC400"
-        # the window that starts at 20 s, and the channel between them left out
+        # without the window that starts at 20 s and the channel between them
         np.testing.assert_allclose(night["signals"][0, 1], wave(200, 100, 3)[2000:5000], atol=0.3)
         np.testing.assert_allclose(night["signals"][4, 0], wave(200, 100, 1)[16500:19500], atol=0.3)
     data = Signals(tmp_path / "out", splits=prepared.split, batch_size=4)

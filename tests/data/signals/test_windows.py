@@ -9,7 +9,7 @@ NAMES = np.array(["F3", "F4", "C3", "C4"])
 
 @pytest.fixture
 def recordings(tmp_path):
-    """Twelve recordings of six subjects, four channels of 50 samples; the values tell recording and channel."""
+    """Twelve recordings of six subjects, four channels of 50 samples; values encode recording and channel."""
     time = np.sin(np.arange(50))
     data = time + 100 * np.arange(12)[:, None, None] + np.arange(4)[None, :, None]
     subject = np.array([f"s{i // 2}" for i in range(12)])

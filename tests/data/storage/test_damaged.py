@@ -20,7 +20,7 @@ def draw(path, seed):
 
 @pytest.fixture
 def tree(tmp_path):
-    """101 images of two classes, one of them cut short, as an interrupted download leaves it."""
+    """101 images of two classes, one of them truncated like an interrupted download."""
     for i in range(101):
         draw(tmp_path / "ab"[i % 2] / f"{i:03}.jpg", i)
     cut_short(tmp_path / "a" / "100.jpg")

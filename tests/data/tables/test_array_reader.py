@@ -1,4 +1,4 @@
-"""Files larger than memory should hold: the same batches, and little memory."""
+"""Files that should not be read into memory: the same batches, and little memory."""
 
 import inspect
 import os
@@ -110,7 +110,7 @@ def _peak(data, folder, out):
 
 
 def _arrays(folder, rows, width):
-    """Two files with holes, which take no space on the disk."""
+    """Two sparse files, which occupy no space on the disk."""
     folder.mkdir()
     for name in ("a", "b"):
         array = np.lib.format.open_memmap(folder / f"{name}.npy", "w+", np.float32, (rows, width))
@@ -120,7 +120,7 @@ def _arrays(folder, rows, width):
 
 
 def _table(folder, rows, width):
-    """Two columns of vectors in one row group, which pyarrow alone would hold whole."""
+    """Two columns of vectors in one row group, which pyarrow by itself would read completely."""
     folder.mkdir()
     ends = pa.array(np.arange(rows + 1) * width, pa.int64())
     content = {}
@@ -156,7 +156,7 @@ def test_a_run_over_400_megabytes_takes_a_fraction_of_that(tmp_path):
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("width", [16384, 512])
 def test_a_run_over_a_large_parquet_takes_little_memory(tmp_path, width):
-    """600 MiB are allowed for 2 GB; part of them, 128 MiB, is what all views may hold in memory."""
+    """The limit is 600 MiB for 2 GB, including 128 MiB for views in memory."""
     rows = MEGABYTES * 10**6 // (2 * width * 4)
     least = _peak(_table(tmp_path / "few", 64, width), tmp_path, "first")
     most = _peak(_table(tmp_path / "many", rows, width), tmp_path, "second")

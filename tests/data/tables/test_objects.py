@@ -1,4 +1,4 @@
-"""Tables of objects: every format gives the same views, and every kind is read as it should be."""
+"""Tables of objects: every format gives the same views, and every kind is read correctly."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What `m3g reproduce NAME --plan` says of steps, hours and losses, and what it refuses."""
+"""Steps, hours and losses printed by `m3g reproduce NAME --plan`, and its errors."""
 
 import re
 
@@ -48,7 +48,7 @@ def test_each_loss_is_listed_once_with_its_maximum_cost():
 
 
 def test_many_views_are_compared_in_subsets():
-    """Six views of 64 points are 7e10 tuples, which nobody holds: `m3g train` takes subsets."""
+    """Six views of 64 points are 7e10 tuples, so `m3g train` uses subsets of the views."""
     size, _ = loss_cost(Config(), 6, 64)
     assert size < 2**30
     one = loss_cost(Config(views_per_step=3, subsets_per_step=2), 6, 64)

@@ -15,7 +15,7 @@ from m3g.experiments.engine.slurm import write_scripts
 from m3g.experiments.engine.spec import Candidate, RunSpec
 from m3g.experiments.engine.store import Store
 
-# Executes the array; a task that fails is sent back to the queue, three times at most.
+# Execute the array; a failed task is requeued at most three times.
 STAND_IN = """#!/bin/bash
 set -eu
 for word in "$@"; do case $word in --array=*) range=${word#--array=1-}; count=${range%%%*};; esac; done
@@ -49,7 +49,7 @@ def test_the_array_does_every_run_once(tmp_path, stand_in, capsys):
     command = ["reproduce", "iterations", "--out", out, "--seeds", "1", "--methods", "factored"]
     assert main([*command, "--slurm"]) == 0
     assert "submit      bash" in capsys.readouterr().out
-    # two tasks are enough to see the array at work
+    # two tasks are sufficient to test the array
     listed = tmp_path / "out" / "stage0.txt"
     kept = listed.read_text().splitlines()[:2]
     submit = tmp_path / "out" / "submit.sh"
@@ -119,7 +119,7 @@ def test_a_stage_of_more_runs_than_an_array_takes_is_several_arrays(tmp_path, mo
 
 
 def _cluster():
-    """Why there is no cluster to test with, or None."""
+    """Return why no cluster is available for the test, or None."""
     if shutil.which("sbatch") is None:
         return "Slurm is not installed; `.ci/slurm start` makes a cluster of one node on Debian"
     found = subprocess.run(["sinfo", "-h", "-o", "%T"], capture_output=True, text=True, timeout=20)
@@ -130,7 +130,7 @@ def _cluster():
 
 @pytest.mark.slow
 def test_a_task_that_is_requeued_half_way_continues(tmp_path):
-    """On a real cluster: a task is sent back while its first attempt sleeps; the second finds what that one left."""
+    """On a real cluster, a task is requeued while its first attempt sleeps; the second continues from its files."""
     reason = _cluster()
     if reason is not None:
         pytest.skip(reason)

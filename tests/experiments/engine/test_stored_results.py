@@ -14,7 +14,7 @@ STORED = [name for name in NAMES if (RESULTS / name / "results.jsonl").is_file()
 
 @pytest.mark.parametrize("name", STORED)
 def test_every_stored_run_is_a_run_of_the_plan(name):
-    """A change of settings changes ids: `--collect` would then leave the stored runs out of all tables."""
+    """A change of settings changes ids, so that `--collect` would omit the stored runs from all tables."""
     lines = (RESULTS / name / "results.jsonl").read_text(encoding="utf-8").splitlines()
     stored = {row["id"] for row in map(json.loads, lines) if row["experiment"] == name}
     assert stored

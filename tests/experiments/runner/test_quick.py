@@ -1,4 +1,4 @@
-"""The quick loop makes the steps of `m3g train`, and goes on where a killed one stopped."""
+"""The fast loop takes the same steps as `m3g train` and continues after a kill."""
 
 import pytest
 import torch

@@ -14,7 +14,7 @@ from m3g.training.settings.config import Config
 
 @pytest.fixture
 def config(tmp_path):
-    """Images whose class is in the sign of a product of two pixels, which no linear probe sees."""
+    """Images whose class is the sign of a product of two pixels, which a linear probe cannot detect."""
     random = np.random.default_rng(0)
     images = {}
     for domain in ("art_painting", "cartoon", "photo", "sketch"):

@@ -1,4 +1,4 @@
-"""Recordings for `m3g reproduce eeg`: windows of `m3g prepare` in the place of the stored cuts."""
+"""Recordings for `m3g reproduce eeg`: windows of `m3g prepare` instead of the stored subsets."""
 
 import numpy as np
 import pytest

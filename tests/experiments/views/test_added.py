@@ -33,7 +33,7 @@ class Mine(InfoNCEPairwise):
 
 @pytest.fixture
 def file(tmp_path):
-    """The user's file; what it registers is gone after the test, and all else in its old order."""
+    """The file of the user; its registrations are removed after the test, and the order of the others is restored."""
     registered = (view_sets.SETS, views_grids.GRIDS, views_grids.FIXED, registry.LOSSES)
     before = [dict(entries) for entries in registered]
     (tmp_path / "mine.py").write_text(FILE)
@@ -65,7 +65,7 @@ def test_the_command_trains_it(file, tmp_path, capsys):
 
 
 def test_an_added_loss_needs_no_files(file, tmp_path, capsys):
-    """The shipped digits are the data; sets whose files are missing are named, one line each."""
+    """The embedded digits are the data; sets without files are listed, one line each."""
     command = ["reproduce", "views", "--out", str(tmp_path / "out"), "--methods", "mine", "--seeds", "1"]
     assert main([*command, "--add", str(file), "--plan"]) == 0
     output = capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""What `m3g reproduce views` measures, against literal versions."""
+"""Scores of `m3g reproduce views`, compared with literal implementations."""
 
 import itertools
 

@@ -22,7 +22,7 @@ from pictures import colours
 
 @pytest.fixture
 def sets(monkeypatch):
-    """Two sets of the user's own, each one entry: one with labels and absent views, one of classes in groups."""
+    """Two custom sets: one with labels and missing views, one of classes in groups."""
     monkeypatch.setattr(view_sets, "SETS", {})
     monkeypatch.setattr(views, "SETS", view_sets.SETS)
     monkeypatch.setattr(views_scores, "SETS", view_sets.SETS)

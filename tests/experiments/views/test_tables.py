@@ -1,4 +1,4 @@
-"""The digits with some of their views: in the curve against k, and in no mean over data sets."""
+"""The digits with a subset of their views: part of the curve against k, but of no mean over data sets."""
 
 from m3g.experiments.engine.spec import Request
 from m3g.experiments.views import runs as views

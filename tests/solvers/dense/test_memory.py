@@ -1,4 +1,4 @@
-"""What a dense solve and its gradient hold at a time."""
+"""Peak memory of a dense solve and its gradient."""
 
 import weakref
 
@@ -12,7 +12,7 @@ import reference
 
 
 class LiveBytes(TorchDispatchMode):
-    """The most bytes that tensors made inside it took at a time."""
+    """Peak bytes of the tensors allocated inside the context."""
 
     def __init__(self):
         super().__init__()

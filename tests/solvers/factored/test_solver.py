@@ -1,4 +1,4 @@
-"""The factored solver: few operators, nothing kept, every graph, every epsilon, every thread."""
+"""The factored solver: number of operators, memory after a solve, graphs, epsilons, threads."""
 
 import gc
 import resource
@@ -87,7 +87,7 @@ def live_tensors():
 
 
 def resident_bytes():
-    """Memory of the process: now on Linux, elsewhere the most it has had."""
+    """Return the current memory of the process on Linux, elsewhere its peak."""
     statm = Path("/proc/self/statm")
     if statm.exists():
         return int(statm.read_text().split()[1]) * resource.getpagesize()
@@ -107,7 +107,7 @@ def test_200_solves_of_changing_shapes_leave_the_memory_as_it_was():
     for i in range(200):
         solve(i)
     assert live_tensors() <= tensors
-    # A matrix of n², or a slab of n³, kept by every solve would be more.
+    # A matrix of n² or a slab of n³ entries per solve would exceed this.
     assert resident_bytes() - memory < 16 * 2**20
 
 

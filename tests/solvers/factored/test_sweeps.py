@@ -1,4 +1,4 @@
-"""Sinkhorn sweeps of the factored solver: they agree with the dense solver, and are used only where they are quick."""
+"""Sinkhorn sweeps of the factored solver: agreement with the dense solver, and use only where they are fast."""
 
 import pytest
 import torch
@@ -36,7 +36,7 @@ def random_weights(sizes, seed):
 
 
 def swept(problem, epsilon, **options):
-    """A solve, and how many sweeps it made."""
+    """Return a solve and its number of sweeps."""
     made = []
 
     def counting(*args, **kwargs):

@@ -23,7 +23,7 @@ def points(k, n, seed=0):
 
 
 def weighted_sum(tensors, seed=1):
-    """Some function, not linear, of tensors."""
+    """Some nonlinear function of tensors."""
     generator = torch.Generator().manual_seed(seed)
     return sum((torch.randn(t.shape, generator=generator, dtype=t.dtype) * (3 * t).exp()).sum() for t in tensors)
 
@@ -65,7 +65,7 @@ def test_a_batch_of_problems_with_four_views():
 
 
 def test_large_systems_small_epsilon_and_float32_agree_with_the_dense_form():
-    """Past the size of a direct factorisation; the two ways to the gradient share only the solve."""
+    """Above the size of a direct factorisation; the two gradients share only the solve."""
     views = points(3, 64)
     for epsilon, dtype, rtol in ((0.05, torch.float64, 1e-4), (0.01, torch.float64, 1e-3), (0.05, torch.float32, 1e-2)):
         x = views.to(dtype).requires_grad_()

@@ -1,4 +1,4 @@
-"""The sampled solver with a fixed number of steps: as good as the one that looks, and honest where it is not."""
+"""The sampled solver with a fixed number of steps: accuracy, and infinite errors of untrusted results."""
 
 import pytest
 import torch
@@ -18,7 +18,7 @@ def test_fixed_steps_find_the_exact_value_within_their_error(k, n, epsilon):
     exact = m3g.solve(problem, epsilon=epsilon, tol=1e-5, solver="factored")
     solvers = [m3g.Sampled(fixed_steps=4, rank=1024, seed=seed) for seed in range(8)]
     every = [m3g.solve(problem, epsilon=epsilon, solver=solver) for solver in solvers]
-    # With a fixed number of steps no round is added after a fresh sample contradicted one, as it does now and then.
+    # With a fixed number of steps, no round is added after a discrepancy with the validation sample.
     trusted = [found for found in every if found.result is m3g.Result.ESTIMATED]
     assert len(trusted) >= 6
     for found in trusted:

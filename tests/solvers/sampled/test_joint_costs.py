@@ -1,4 +1,4 @@
-"""Costs that are no sums over pairs, sampled as a list of tuples."""
+"""Costs that are not sums over pairs, sampled as a list of tuples."""
 
 import pytest
 import torch

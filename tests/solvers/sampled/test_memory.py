@@ -1,4 +1,4 @@
-"""Tables past the memory limit are made anew, some rows at a time: same answers, bounded memory."""
+"""Tables beyond the memory limit are recomputed in chunks: equal results, bounded memory."""
 
 import weakref
 
@@ -19,7 +19,7 @@ COSTS = {"cv": m3g.CircularVariance(), "csd": m3g.CircularStd(), "pairs": m3g.Pa
 
 
 class LiveBytes(TorchDispatchMode):
-    """Counts the bytes of all tensors made inside that are still there.
+    """Count the bytes of all tensors allocated inside the context that are still alive.
 
     `peak` is the most there were at a time, `largest` the most of a single one.
     """
@@ -69,13 +69,13 @@ def is_kept(solution):
 def test_a_streamed_solve_is_the_stored_one(monkeypatch, cost, form, k, n):
     views = noisy_views(k, n, batch=(2,), dtype=torch.float64)
     epsilon = 0.5 if cost == "pairs" else 0.1
-    # Of some seeds a Newton step is shortened, by a factor into which its part in the null space of the Hessian goes:
-    # that part is rounding.
+    # With some seeds a Newton step is shortened by a factor that depends on its component in the null space:
+    # that component is rounding.
     settings = {"form": form, "epsilon": epsilon, "rank": 128, "seed": 2}
     gap, gradient, stored = solved(views, cost, **settings)
     monkeypatch.setattr(tables, "KEPT_PART", 0)
     monkeypatch.setattr(tables, "CHUNK_BYTES", 2_600)
-    # Else Newton steps would be other ones, as good but not the same to rounding.
+    # Otherwise Newton steps would differ, equally good but not equal up to rounding.
     monkeypatch.setattr(list_ascent, "can_be_kept", lambda *_: True)
     same_gap, same_gradient, streamed = solved(views, cost, **settings)
     assert is_kept(stored)

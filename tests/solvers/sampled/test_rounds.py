@@ -182,7 +182,7 @@ def test_sizes_may_differ_and_weights_too(cost):
         for l in range(3):
             torch.testing.assert_close(found.marginal(l), weights[l], atol=1e-3, rtol=0)
         assert float((found.pair_marginal(0, 2) - exact.pair_marginal(0, 2)).abs().sum()) < 0.1
-        # A constant may move between views, so potentials are compared by their sum over a tuple.
+        # Constants may be shifted between views, so the sums of potentials over tuples are compared.
         assert abs(float(sum(f[0] for f in found.potentials) - sum(f[0] for f in exact.potentials))) < 0.05
 
 

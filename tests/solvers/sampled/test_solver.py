@@ -1,4 +1,4 @@
-"""What the sampled solver says of its answer and of its settings, and when `auto` takes it."""
+"""Error estimates and settings of the sampled solver, and its selection by `auto`."""
 
 import functools
 import math

@@ -1,4 +1,4 @@
-"""The sampled solver is not sure of wrong answers: problems on which it was, and random ones beside a dense solve."""
+"""No trusted result of the sampled solver is wrong: earlier failures, and random problems with a dense solve."""
 
 import numpy as np
 import pytest
@@ -95,7 +95,7 @@ def test_mass_on_tuples_that_few_chains_reach_is_found_or_reported(seed):
 
 @pytest.mark.filterwarnings("ignore::m3g.solvers.SamplingWarning")
 def test_an_answer_that_follows_a_contradicted_one_is_believed_less():
-    """Samples whose weights have a long tail agree with each other and with a fresh check, and are all too high."""
+    """Samples with heavy-tailed weights agree with each other and with the validation sample, but are all too high."""
     case, truth = draw(2354, costs=PLAIN), 0.67182034
     scores = []
     for seed in range(8):

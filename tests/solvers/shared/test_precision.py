@@ -1,4 +1,4 @@
-"""Solves leave the user's settings alone, in threads too."""
+"""Solves do not change the user's settings, also with threads."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""An interrupted run ends with the very weights of one that was never interrupted."""
+"""An interrupted and resumed run ends with the weights of an uninterrupted one."""
 
 import shutil
 import signal
@@ -16,7 +16,7 @@ from m3g.training.settings.config import Config
 
 @pytest.fixture(autouse=True)
 def _one_thread():
-    """Sums are added in another order with another number of threads."""
+    """The order of summation depends on the number of threads."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -25,7 +25,7 @@ def _one_thread():
 
 def small(**changes):
     content = {
-        # without test rows: what is compared are weights, and measuring them takes longer than the training
+        # without test rows: only weights are compared, and evaluation takes longer than training
         "data_options": {"batch_size": 200, "views": ["fourier", "zernike", "morphology"], "val": 0.3, "test": 0.0},
         "encoder_options": {"width": 16, "dropout": 0.2},
         "heads": {"embedding_size": 8, "hidden": 16, "predictor": True},
@@ -40,7 +40,7 @@ def small(**changes):
 
 
 class KeepAll(checkpoint.SaveCheckpoints):
-    """Also keep a copy of every checkpoint: each is a moment at which the run may have been killed."""
+    """Also store a copy of every checkpoint, because the run may be killed after any of them."""
 
     def _save(self, trainer, pl_module):
         super()._save(trainer, pl_module)
@@ -100,7 +100,7 @@ def test_a_run_killed_after_some_step_and_resumed_by_the_command(tmp_path, victi
 
 @pytest.mark.slow
 def test_a_run_with_doubted_entries_killed_and_resumed(tmp_path):
-    """What the judge had seen is in the checkpoint: the same weights, and the same list of entries."""
+    """The checkpoint contains the state of the mismatch detection: equal weights, and an equal list of entries."""
     config = small(
         data_options={"batch_size": 100, "views": ["fourier", "karhunen", "pixels"], "swapped": 0.1},
         teacher={"enabled": False},

@@ -19,7 +19,7 @@ QUICK = ["--loop.epochs", "2", "--encoder_options.width", "8", "--heads.hidden",
 
 @pytest.fixture
 def views(tmp_path, monkeypatch):
-    """Two views in the working directory, and trackers that store there and call nobody."""
+    """Two views in the working directory, and trackers that store there without a connection."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")

@@ -1,4 +1,4 @@
-"""The training step: teacher, accumulation, schedules, and stopping when numbers run away."""
+"""The training step: teacher, accumulation, schedules, and the stop at non-finite numbers."""
 
 import copy
 import json
@@ -31,7 +31,7 @@ def small(**changes):
 
 
 class Watch(pl.Callback):
-    """What every step did."""
+    """Return a record of every step."""
 
     def __init__(self):
         self.rates, self.decays, self.teachers, self.weights = [], [], [], []
@@ -182,7 +182,7 @@ def test_numbers_that_run_away_stop_the_run_with_step_indices_and_checkpoint(tmp
     with pytest.raises(ValueError, match=words):
         fit.train(config, tmp_path / "run", callbacks=[Explode(what, 9)])
     assert not (tmp_path / "run" / "model.safetensors").exists()
-    # the run can go on from the checkpoint, which was good
+    # the run can continue from the checkpoint, which is valid
     fit.train(config, tmp_path / "run", resume=True)
     assert len(Table(tmp_path / "run" / "metrics.csv").rows()) == 21
 

@@ -1,4 +1,4 @@
-"""Views left out on purpose: which ones depends on seed, step, row and view, and on nothing else."""
+"""View dropout: the dropped entries depend only on seed, step, row and view."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One of two processes that judge half of every batch: python judging_process.py RANK MEETING_FILE RESULT_FILE."""
+"""One of two processes that evaluate half of every batch: python judging_process.py RANK MEETING_FILE RESULT_FILE."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ K, N, D, STEPS = 3, 80, 16, 4
 
 
 def batch(step):
-    """Rows in another order every step; view 1 of the first five shows other objects."""
+    """Rows in a different order at every step; view 1 of the first five belongs to other objects."""
     random = torch.Generator().manual_seed(0)
     views = torch.randn(1, N, D, generator=random) + 0.3 * torch.randn(K, N, D, generator=random)
     views[1, :5] = views[1, :5].roll(1, 0)

@@ -1,4 +1,4 @@
-"""Entries of other objects: found by the judge, and left out of every loss."""
+"""Mismatched entries: detected during training and excluded from every loss."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_data_without_rows_of_their_own_are_refused(tmp_path):
 
 
 def test_an_empty_list_is_explained(tmp_path, capsys):
-    """One step from random weights tells no rows apart; a list in which every entry is likely right is no failure."""
+    """After one step from random weights rows are not distinguishable; a list of reliable entries is no error."""
     config = small(encoder="mlp", loop={"epochs": 1, "max_steps": 1}, data_options={"swapped": 0.0})
     run = fit.train(config, tmp_path / "run")
     assert len(read_entries(run.path)) == 0

@@ -1,4 +1,4 @@
-"""Files are whole or absent."""
+"""Files are complete or missing."""
 
 import errno
 import json

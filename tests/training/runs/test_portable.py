@@ -1,4 +1,4 @@
-"""Exported networks: the files agree with PyTorch, need only onnxruntime and numpy, and a wrong one is not left."""
+"""Exported networks: files agree with PyTorch, require only onnxruntime and numpy, and wrong ones are removed."""
 
 import contextlib
 import io
