@@ -23,7 +23,7 @@ def test_the_options_are_the_arguments_of_the_constructor(entry):
     assert entry.headline() == inspect.getdoc(entry.load()).splitlines()[0]
 
 
-def test_a_view_takes_what_the_readers_declare():
+def test_a_view_accepts_the_options_of_its_readers():
     readers = [entry.load() for entry in catalogue.READERS.values()]
     assert all(issubclass(reader, Reader) for reader in readers)
     assert [reader.kind for reader in readers] == list(catalogue.READERS)
@@ -32,7 +32,7 @@ def test_a_view_takes_what_the_readers_declare():
     )
 
 
-def test_a_class_of_ones_own_is_an_entry_too():
+def test_a_custom_class_is_an_entry_too():
     def factory(width, *, depth=2): ...
 
     entry = catalogue.Entry(factory)

@@ -62,7 +62,7 @@ WRONG = {
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 @pytest.mark.parametrize("name", WRONG)
-def test_wrong_arguments_are_refused_in_one_line(name):
+def test_invalid_arguments_are_errors_of_one_line(name):
     with pytest.raises(ValueError, match=" must ") as raised:
         WRONG[name]()
     assert "\n" not in str(raised.value)

@@ -56,7 +56,7 @@ def with_programs():
 @pytest.mark.filterwarnings("ignore:The .srun. command is available")  # where Slurm is installed
 @pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")
 @pytest.mark.parametrize("page", list(with_programs()))
-def test_programs_run_and_sessions_give_the_outputs_shown(page, tmp_path, monkeypatch):
+def test_programs_run_and_sessions_print_the_output_shown(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names: dict = {"__name__": "__main__"}
     with stand_in(monkeypatch, tmp_path / "hf") if page.name == "hub.md" else nullcontext():
@@ -121,7 +121,7 @@ def parsed(monkeypatch, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if list(commands(page))], ids=name)
-def test_commands_are_understood(page, parsed):
+def test_commands_parse(page, parsed):
     for command, below in commands(page):
         written = "--config runs/" in command  # by another command
         if not written and not below.startswith("m3g: error"):
@@ -141,7 +141,7 @@ def test_errors_are_those_shown(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
-def test_links_between_files_lead_somewhere(page):
+def test_links_between_files_resolve(page):
     text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
     for target in re.findall(r"(?:\]\(|src=\")([\w/.-]+\.\w+)", text):
         found = page.parent / target

@@ -29,7 +29,7 @@ def numbers(pattern, text):
 
 
 @pytest.mark.parametrize("n", [4, 6])
-def test_free_points_end_where_the_true_matching_is_the_best(run, tmp_path, n):
+def test_free_points_end_at_the_true_matching(run, tmp_path, n):
     picture = tmp_path / "new" / "points.png"
     gaps = numbers(r"gap ([\d.]+)", run("free_points.py", "--n", n, "--out", picture))
     assert gaps[0] > 0.1
@@ -38,7 +38,7 @@ def test_free_points_end_where_the_true_matching_is_the_best(run, tmp_path, n):
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
-def test_free_points_say_when_they_have_not_arrived(run, tmp_path):
+def test_free_points_report_too_few_steps(run, tmp_path):
     with pytest.raises(SystemExit, match="not the best one after 1 steps"):
         run("free_points.py", "--steps", 1, "--out", tmp_path / "points.png")
 
@@ -73,7 +73,7 @@ def test_the_sum_of_two_digits_is_in_no_pair_of_views(run):
 
 
 @pytest.mark.slow
-def test_the_estimator_beside_linear_cca(run):
+def test_the_estimator_and_linear_cca(run):
     rows = [line.split() for line in run("estimator.py", "--epochs", 1).splitlines()[1:]]
     scores = [[float(value) for value in row[-3:]] for row in rows]
     assert len(scores) == 3

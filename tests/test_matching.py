@@ -85,7 +85,7 @@ def test_sizes_may_differ_and_probabilities_are_conditional(sizes, seed):
 
 @settings(deadline=None, max_examples=12)
 @given(k=st.integers(2, 4), n=st.integers(2, 8), seed=st.integers(0, 1000), cost=st.sampled_from(["cv", "sqeuclidean"]))
-def test_the_search_beyond_the_limit_finds_what_comparing_all_finds(k, n, seed, cost):
+def test_local_search_finds_the_result_of_exhaustive_search(k, n, seed, cost):
     views, _ = shuffled_copies(k, n, 8, noise=0.1, seed=seed)
     options = {"cost": cost, "epsilon": 0.05, "tol": 1e-8}
     whole = m3g.match(views, **options)
@@ -195,7 +195,7 @@ def test_one_to_one_is_better_than_assigning_every_view_to_the_first():
     assert ours > theirs + 0.05
 
 
-def test_rows_without_a_partner_are_left_alone():
+def test_rows_without_a_partner_are_not_matched():
     views, numbers = hidden_copies(3, 80, 20, noise=0.3, seed=1)
     forced = m3g.match(views, one_to_one=True)
     found = m3g.match(views, allow_unmatched=True)
@@ -243,6 +243,6 @@ def test_memberships_are_calibrated(noise, orphans):
         ({"allow_unmatched": "yes"}, "allow_unmatched must be a bool or a probability"),
     ],
 )
-def test_wrong_one_to_one_arguments(options, message):
+def test_invalid_one_to_one_arguments(options, message):
     with pytest.raises(ValueError, match=message):
         m3g.match([np.random.default_rng(0).standard_normal((3, 2))] * 2, **options)

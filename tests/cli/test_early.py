@@ -71,7 +71,7 @@ def test_no_heavy_library_is_loaded_for_it(reported):
     assert reported[1] == []
 
 
-def test_nor_for_any_help(tmp_path):
+def test_no_heavy_library_is_loaded_for_help(tmp_path):
     program = """
 import contextlib, io, sys
 from m3g.cli.main import COMMANDS, main

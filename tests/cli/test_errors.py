@@ -140,7 +140,7 @@ def test_an_existing_run_folder_is_not_touched(here, capsys):
     assert list((here / "run").iterdir()) == []
 
 
-def test_resume_takes_no_other_settings(here, capsys):
+def test_resume_rejects_other_settings(here, capsys):
     assert "not be combined with other settings" in fails(["train", "--resume", here, "--loop.devices", "7"], capsys)
 
 
@@ -273,7 +273,7 @@ def test_resuming_a_finished_run_measures_it_again(run, capsys):
     assert (run / "model.safetensors").read_bytes() == weights
 
 
-def test_a_checkpoint_with_a_pickle_inside_runs_nothing(run, here, capsys):
+def test_a_pickle_in_a_checkpoint_is_not_executed(run, here, capsys):
     class Malicious:
         def __reduce__(self):
             return (open, (str(here / "trace"), "w"))

@@ -42,7 +42,7 @@ def test_a_folder_that_is_no_run_is_not_loaded(copy, tmp_path):
         m3g.load("run")
 
 
-def test_settings_of_an_older_version_are_read_or_refused_in_one_line(copy, refused):
+def test_settings_of_an_older_version_are_read_or_an_error_of_one_line(copy, refused):
     text = (copy / "config.yaml").read_text()
     (copy / "config.yaml").write_text(text.replace("mismatch: false\n", "", 1))  # a setting that came later
     assert main(["evaluate", "run"]) == 0
@@ -102,7 +102,7 @@ def test_a_run_killed_before_its_first_checkpoint_starts_again(copy, finished):
     assert killed.weights.read_bytes() == (copy / "model.safetensors").read_bytes()
 
 
-def test_what_a_killed_start_left_is_removed_by_the_next(tmp_path, monkeypatch):
+def test_leftovers_of_a_killed_start_are_removed(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     outside = tmp_path / "outside"
     outside.mkdir()

@@ -48,7 +48,7 @@ def one_thread():
     torch.set_num_threads(threads)
 
 
-def test_the_first_lines_tell_kinds_and_encoders(trained):
+def test_the_first_lines_report_kinds_and_encoders(trained):
     lines = trained[2].splitlines()
     for line in (
         "  photo    image 3x20x20, encoder conv",
@@ -100,7 +100,7 @@ def test_it_evaluates_and_embeds_its_own_data_and_new_data(trained, tmp_path, ca
     np.testing.assert_allclose(found["mean"], units.sum(0) / found["mask"].sum(0)[:, None], rtol=1e-4, atol=1e-5)
 
 
-def test_a_loaded_network_takes_what_a_user_has(trained, tmp_path):
+def test_a_loaded_network_accepts_every_kind_of_input(trained, tmp_path):
     folder, _, _ = trained
     net = m3g.load(folder / "run")
     content = rows(tmp_path / "new", 4, seed=5, absent=False)
@@ -133,7 +133,7 @@ def test_a_loaded_network_takes_what_a_user_has(trained, tmp_path):
             net.embed(wrong)
 
 
-def test_single_values_pictures_and_frames_are_taken(trained, tmp_path):
+def test_single_values_images_and_frames_are_accepted(trained, tmp_path):
     folder, _, _ = trained
     net = m3g.load(folder / "run")
     content = rows(tmp_path / "new", 3, seed=5, absent=False)
@@ -178,7 +178,7 @@ def test_single_values_pictures_and_frames_are_taken(trained, tmp_path):
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int16", "int64", "float16", "float32", "float64", "bool"])
-def test_arrays_and_tensors_of_any_type_are_taken(finished, dtype):
+def test_arrays_and_tensors_of_any_dtype_are_accepted(finished, dtype):
     net = m3g.load(finished / "run")
     views = [np.random.default_rng(seed).integers(0, 2, (6, 5)).astype(dtype) for seed in range(2)]
     expected = net([torch.from_numpy(view.astype(np.float32)) for view in views])
@@ -188,7 +188,7 @@ def test_arrays_and_tensors_of_any_type_are_taken(finished, dtype):
     torch.testing.assert_close(net.embed({"b": views[1]}).embeddings[1], expected[1])
 
 
-def test_embed_takes_files_of_some_views(finished, tmp_path, refused):
+def test_embed_accepts_files_of_some_views(finished, tmp_path, refused):
     run = finished / "run"
     np.save(tmp_path / "b.npy", np.ones((3, 5)))
     np.save(tmp_path / "other.npy", np.ones((3, 5)))
@@ -218,7 +218,7 @@ def test_views_share_weights_and_keep_them(finished, tmp_path):
     assert not torch.equal(one["encoders.1.layers.1.weight"], two["encoders.1.layers.1.weight"])
 
 
-def test_a_view_that_no_test_row_has_is_left_out_of_the_measures(tmp_path, capsys):
+def test_a_view_that_no_test_row_has_is_excluded_from_the_scores(tmp_path, capsys):
     content = [
         {
             "a": [i % 3, 1.0 + i, 2.0],

@@ -46,7 +46,7 @@ def test_match_writes_a_table_of_tuples(files, capsys):
     assert all(float(row["probability"]) > 0.9 for row in rows)
 
 
-def test_match_takes_sizes_that_differ(files, capsys):
+def test_match_accepts_different_sizes(files, capsys):
     assert main(["match", "c.npy", "a.npy", "--alternatives", "2", "--out", "table.csv"]) == 0
     rows = table("table.csv")
     assert len(rows) == 24
@@ -65,7 +65,7 @@ def test_match_one_to_one_uses_no_row_twice(files, capsys):
         assert sorted(used) == list(range(len(files[name])))
 
 
-def test_match_leaves_rows_without_partner_alone(files, capsys):
+def test_match_does_not_match_rows_without_a_partner(files, capsys):
     rng = np.random.default_rng(1)
     np.save("d.npy", np.vstack([np.load("a.npy")[:9], rng.standard_normal((3, 16))]))
     assert main(["match", "a.npy", "d.npy", "--allow-unmatched", "--out", "table.csv"]) == 0
@@ -92,7 +92,7 @@ def test_match_leaves_rows_without_partner_alone(files, capsys):
         (["a.npy", "b.npy", "--alternatives", "0"], "alternatives must be"),
     ],
 )
-def test_match_refuses(files, capsys, arguments, message):
+def test_match_raises(files, capsys, arguments, message):
     assert message in fails(["match", *arguments], capsys)
 
 
@@ -177,5 +177,5 @@ def test_search_in_one_view_and_split(here):
         (["run", "--query", "3", "--out", "t.txt"], "--out must be the name of a .csv file"),
     ],
 )
-def test_search_refuses(here, capsys, arguments, message):
+def test_search_raises(here, capsys, arguments, message):
     assert message in fails(["search", *arguments], capsys)

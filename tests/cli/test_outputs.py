@@ -15,7 +15,7 @@ from m3g.training.mismatch.entries import Entry
 from m3g.training.runs.folder import make_numbered, reserved
 
 
-def test_processes_that_start_together_get_folders_of_their_own(tmp_path):
+def test_simultaneous_processes_get_separate_folders(tmp_path):
     """Another process may choose the same name before the first file is written."""
     with ThreadPoolExecutor(8) as pool:
         made = list(pool.map(lambda _: make_numbered(tmp_path / "runs", "m3g"), range(24)))
@@ -52,7 +52,7 @@ def test_three_trainings_at_the_same_time(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("command", ["match", "audit"])
-def test_cells_of_csv_files_are_no_formulas(command, tmp_path, copy):
+def test_cells_of_csv_files_are_not_formulas(command, tmp_path, copy):
     """Names of files and views are untrusted."""
     cells = ["=cmd", "+1+1", "-2+3", "@x", "\tx", "\rx", "-1.5", "+2", "plain"]
     write_csv(tmp_path / "t.csv", ["=head", *cells[1:]], [cells])

@@ -76,7 +76,7 @@ def options(folder):
     return words
 
 
-def test_columns_are_read_as_the_models_ask(pretrained):
+def test_columns_are_read_as_the_models_require(pretrained):
     folder, table, content, order = pretrained
     models = (("photo", "see"), ("caption", "read"))
     view = {name: {"processor": processor_of(str(folder / model))} for name, model in models}
@@ -105,7 +105,7 @@ def test_long_texts_end_as_the_model_expects(pretrained):
     assert tokens[0].tolist() == [order.index(word) for word in ("[CLS]", "a", "cat", "[SEP]")]
 
 
-def test_a_run_with_them_needs_their_folders_no_more(pretrained, tmp_path, capsys, monkeypatch):
+def test_a_run_does_not_require_the_folders_of_its_models(pretrained, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     folder, table, _, _ = pretrained
     for name in ("see", "read"):

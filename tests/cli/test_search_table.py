@@ -103,11 +103,11 @@ def test_columns_can_be_chosen(here, refused):
         (["colour=red"], "view of --query must be one of"),
     ],
 )
-def test_values_that_are_refused(here, refused, query, message):
+def test_invalid_values_are_errors(here, refused, query, message):
     assert message in refused("search", here, "--query", *query)
 
 
-def test_embeddings_are_kept_until_network_or_data_change(trained, tmp_path, monkeypatch):
+def test_embeddings_are_cached_until_network_or_data_change(trained, tmp_path, monkeypatch):
     shutil.copytree(trained, tmp_path / "all")
     run = Run(tmp_path / "all" / "run")
     (run.path / module.FILE).unlink(missing_ok=True)

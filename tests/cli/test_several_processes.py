@@ -205,7 +205,7 @@ def test_a_process_that_fails_alone_ends_all(tmp_path, rank, when, torchrun):
 
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
-def test_two_processes_judge_and_drop_entries_like_one(tmp_path, monkeypatch, torchrun):
+def test_two_processes_exclude_the_same_entries_as_one(tmp_path, monkeypatch, torchrun):
     """Excluded entries depend on the row, and every process evaluates all rows, so they train like one process."""
     monkeypatch.chdir(tmp_path)
     common = ["train", "--loop.epochs", "6", *SMALL, *SAME, "--loss", "infonce-pwe", "--heads.hidden", "32"]

@@ -24,7 +24,7 @@ from m3g.training.settings.config import Config
         "heads: {class_path: evil_module.M}",
     ],
 )
-def test_no_setting_but_the_encoder_names_a_class(tmp_path, monkeypatch, refused, settings):
+def test_only_the_encoder_setting_can_name_a_class(tmp_path, monkeypatch, refused, settings):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "evil_module.py").write_text("class M: ...\n")
@@ -33,7 +33,7 @@ def test_no_setting_but_the_encoder_names_a_class(tmp_path, monkeypatch, refused
     assert "evil_module" not in sys.modules
 
 
-def test_nor_does_an_option(tmp_path, monkeypatch, refused):
+def test_no_option_can_name_a_class(tmp_path, monkeypatch, refused):
     monkeypatch.chdir(tmp_path)
     line = refused("train", "--loss_options.solver", "{class_path: evil_module.M}")
     assert "settings must not have class_path, got 'evil_module.M'" in line
@@ -62,7 +62,7 @@ def test_a_deeply_nested_model(copy, refused):
     "command", [["train", "--resume", "run"], ["evaluate", "run"], ["embed", "run", "--out", "e.npz"]]
 )
 @pytest.mark.parametrize("place", ["checkpoints", "plots", "results.json", "metrics.csv"])
-def test_what_a_run_points_to_is_not_touched(copy, tmp_path, refused, command, place):
+def test_targets_of_links_in_a_run_are_not_changed(copy, tmp_path, refused, command, place):
     outside = tmp_path / "outside"
     outside.mkdir()
     for name in (".x.tmp", "last.ckpt"):
@@ -95,7 +95,7 @@ def test_an_extra_cell_in_the_metrics(copy, refused):
         (["--data_options.num_workers", "10000"], "num_workers must be at most .* got 10000"),
     ],
 )
-def test_sizes_that_no_machine_has(tmp_path, monkeypatch, refused, options, message):
+def test_sizes_beyond_any_machine(tmp_path, monkeypatch, refused, options, message):
     monkeypatch.chdir(tmp_path)
     line = refused("train", *options)
     assert re.search(message, line), line
@@ -118,7 +118,7 @@ def test_a_table_of_many_columns(tmp_path, monkeypatch, refused):
     assert "it has 300000 columns or more" in refused("train", "--views", "a.npy", "wide.csv")
 
 
-def test_names_that_a_terminal_would_obey(finished, tmp_path, monkeypatch, refused):
+def test_names_with_control_characters(finished, tmp_path, monkeypatch, refused):
     monkeypatch.chdir(tmp_path)
     views = ["--views", finished / "a.npy", finished / "b.npy"]
     line = refused("train", *views, "--data_options.view_names", r'["a", "\e[31mred"]')

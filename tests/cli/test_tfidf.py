@@ -95,7 +95,7 @@ def test_a_killed_run_ends_with_the_same_bits(trained, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("part", ["words", "idf", "directions"])
-def test_parts_that_do_not_fit(trained, tmp_path, part):
+def test_incompatible_parts(trained, tmp_path, part):
     shutil.copytree(trained / "run", tmp_path / "run")
     run = Run(tmp_path / "run")
     content, tensors = json.loads(run.model.read_text()), load_file(run.weights)

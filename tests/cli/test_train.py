@@ -113,7 +113,7 @@ def test_print_config_shows_what_will_run(finished, tmp_path, monkeypatch, capsy
     assert list(tmp_path.iterdir()) == []
 
 
-def test_steps_are_counted_where_they_end_the_run(finished, tmp_path, monkeypatch, capsys):
+def test_steps_are_counted_if_they_limit_the_run(finished, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     views = ["--views", str(finished / "a.npy"), str(finished / "b.npy"), "--data_options.batch_size", "20"]
     small = ["--encoder_options.width", "8", "--heads.hidden", "8", "--loop.evaluate_every", "0"]
@@ -140,7 +140,7 @@ def test_a_full_disk(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["imagenet", "domainnet", "eeg"])
-def test_shipped_settings_are_known_by_name(capsys, name):
+def test_embedded_settings_are_selected_by_name(capsys, name):
     assert main(["train", f"--config={name}", "--print_config"]) == 0
     assert yaml.safe_load(capsys.readouterr().out)["loss"] == "m3g"
 
@@ -165,7 +165,7 @@ def test_eeg_settings_train_on_a_users_recordings(tmp_path, monkeypatch, capsys)
     assert "few_shot" not in capsys.readouterr().out
 
 
-def test_a_domain_held_out_is_tested(tmp_path, monkeypatch, capsys):
+def test_a_held_out_domain_is_evaluated(tmp_path, monkeypatch, capsys):
     """Two classes that differ in brightness in every domain; two domains for training, the third for testing."""
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)

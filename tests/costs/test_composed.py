@@ -92,7 +92,7 @@ def test_a_scaled_circular_variance_stays_one():
     assert problem.factor == 2
 
 
-def test_masks_hold_in_every_part():
+def test_masks_apply_to_every_term():
     views = reference.noisy_views(3, 4, 6)
     mask = torch.tensor([[True, False, True, True], [True, True, False, True], [True, True, True, True]])
     points = torch.where(mask.unsqueeze(-1), views, 0.0)
@@ -163,7 +163,7 @@ def test_text_forms(text, cost):
         (lambda: PRODUCT[8:](torch.rand(2, 3, 8)), "cost must have a range within the 8 features"),
     ],
 )
-def test_wrong_arguments_are_named(call, message):
+def test_invalid_arguments_are_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()
 

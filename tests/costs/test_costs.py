@@ -79,7 +79,7 @@ def test_views_of_different_sizes():
     torch.testing.assert_close(problem.dense()[0], reference.cost_tensor(reference.circular_variance, views))
 
 
-def test_weights_choose_the_graph():
+def test_weights_define_the_graph():
     views = reference.noisy_views(3, 3, 4)
     cost = m3g.PairwiseCost("sqeuclidean", weights={(0, 1): 2.0, (1, 2): 0.5, (0, 2): 0.0})
     expected = reference.cost_tensor(lambda x, y, z: 2 * (x - y).square().sum() + 0.5 * (y - z).square().sum(), views)
@@ -101,14 +101,14 @@ def test_a_missing_point_of_a_pairwise_cost_has_its_neutral_value(cost, neutral)
     torch.testing.assert_close(dense[1], torch.full((3,), neutral, dtype=torch.float64))
 
 
-def test_a_linear_pairwise_cost_takes_a_missing_point_as_it_is():
+def test_a_linear_pairwise_cost_uses_the_imputed_point():
     views = reference.noisy_views(2, 3, 4)
     mask = torch.tensor([[True, False, True], [True, True, True]])
     for cost in (m3g.PairwiseCost("sqeuclidean"), m3g.PairwiseCost("cosine")):
         torch.testing.assert_close(cost(views, mask=mask).dense(), cost(views).dense())
 
 
-def test_every_pair_may_have_a_ground_cost_of_its_own():
+def test_every_pair_may_have_its_own_ground_cost():
     views = reference.noisy_views(4, 3, 5)
 
     def taxicab(x, y):
@@ -148,7 +148,7 @@ def test_close_points_keep_their_distance_in_float32(shape, offset, distance, gr
     torch.testing.assert_close(found.double(), exact, rtol=1e-5, atol=1e-6 if ground == "sqeuclidean" else 1e-4)
 
 
-def test_coulomb_of_unit_vectors_that_nearly_meet():
+def test_coulomb_of_nearly_coincident_unit_vectors():
     angle = 2 * torch.asin(torch.tensor(1e-3, dtype=torch.float64))
     views = torch.stack([torch.tensor([[1.0, 0.0]]).double(), torch.stack([angle.cos(), angle.sin()])[None]]).float()
     assert float(m3g.PairwiseCost("coulomb")(views).dense()) == pytest.approx(500.0, rel=1e-4)
@@ -194,6 +194,6 @@ def test_the_error_of_a_failing_function_names_the_pair_and_the_shapes():
         (lambda: as_cost("x")(torch.rand(2, 3, 4)), "cost must be one of 'cosine', 'coulomb'"),
     ],
 )
-def test_wrong_arguments_are_named(call, message):
+def test_invalid_arguments_are_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()

@@ -9,7 +9,7 @@ from m3g.costs.coupling import TensorCoupling
 
 
 @pytest.mark.parametrize("sizes", [(4, 4), (3, 5, 2), (2, 3, 4, 2)], ids=str)
-def test_points_are_pulled_alike_by_every_pair_and_by_the_matrix_of_all(sizes, monkeypatch):
+def test_pull_by_pairs_equals_pull_by_the_block_matrix(sizes, monkeypatch):
     generator = torch.Generator().manual_seed(0)
     tensor = torch.rand(2, *sizes, generator=generator, dtype=torch.float64)
     points = torch.randn(2, sum(sizes), 3, generator=generator, dtype=torch.float64)

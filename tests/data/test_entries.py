@@ -12,7 +12,7 @@ from m3g.data.entries import drop_entries, hashed_draws, seeded_draws, swap_entr
 
 @settings(max_examples=20, deadline=None, derandomize=True)
 @given(k=st.integers(2, 5), n=st.integers(5, 60), share=st.floats(0.0, 0.7), seed=st.integers(0, 1000))
-def test_entries_trade_places_within_their_view(k, n, share, seed):
+def test_entries_are_swapped_within_their_view(k, n, share, seed):
     mask = torch.rand(k, n, generator=torch.Generator().manual_seed(seed)) < 0.8
     views = [torch.arange(float(n)).unsqueeze(1).repeat(1, 3) for _ in range(k)]
     shown = swap_entries(views, mask, fraction=share, seed=seed)

@@ -60,12 +60,12 @@ def test_resuming_skips_exactly_what_was_done_and_only_once(skip, world):
     assert len(list(sampler)) == len(sampler)
 
 
-def test_resume_refuses_more_batches_than_there_are():
+def test_resuming_beyond_the_last_batch_is_an_error():
     with pytest.raises(ValueError, match="from 0 to 2"):
         EpochSampler(10, batch_size=4).resume(epoch=0, batches=3)
 
 
-def test_left_out_rows_are_reported(caplog):
+def test_skipped_rows_are_reported(caplog):
     with caplog.at_level("INFO", logger="m3g.data.sampling"):
         sampler = EpochSampler(10, batch_size=4)
     assert sampler.left_out == 2

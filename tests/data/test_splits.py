@@ -8,7 +8,7 @@ from m3g.data.splits import split_rows
 
 @settings(deadline=None, max_examples=40)
 @given(n=st.integers(20, 200), seed=st.integers(0, 5), classes=st.integers(1, 3))
-def test_splits_are_a_partition_and_keep_class_shares(n, seed, classes):
+def test_splits_are_a_partition_and_keep_class_frequencies(n, seed, classes):
     labels = np.arange(n) % classes
     parts = split_rows(n, val=0.1, test=0.2, seed=seed, labels=labels)
     assert sorted(np.concatenate(list(parts.values()))) == list(range(n))
@@ -46,6 +46,6 @@ def test_a_group_is_in_one_split(subjects, seed):
         ({"n": 4, "val": 0.1, "test": 0.1, "groups": np.zeros(4)}, "leave at least one group to train on"),
     ],
 )
-def test_impossible_splits_are_refused(options, words):
+def test_impossible_splits_are_errors(options, words):
     with pytest.raises(ValueError, match=words):
         split_rows(**options, seed=0)

@@ -28,7 +28,7 @@ def test_chance_is_what_random_embeddings_score():
 
 
 @pytest.mark.parametrize("masked", [False, True])
-def test_every_number_has_chance_and_probes_have_raw_features_beside(masked):
+def test_every_score_has_chance_and_probes_have_raw_features(masked):
     train, test = points(150, 0, masked=masked), points(96, 1, masked=masked)
     raw = tuple(Embedded(features=given.features, labels=given.labels, mask=given.mask) for given in (train, test))
     report = evaluate(train, test, raw=raw, few_shot=True, paper_probe=True)

@@ -8,7 +8,7 @@ from m3g.evaluation import CanonicalViews
 from m3g.evaluation.canonical import canonical
 
 
-def test_canonical_directions_correlate_what_the_views_share():
+def test_canonical_directions_correlate_shared_features():
     random = torch.Generator().manual_seed(0)
     shared = torch.randn(400, 2, generator=random)
     parts = []
@@ -28,7 +28,7 @@ def views_up_to_linear_maps():
     return x, [view @ torch.randn(4, 4, generator=random, dtype=torch.float64) for view in x]
 
 
-def test_it_undoes_the_linear_maps_that_deep_cca_does_not_see():
+def test_it_inverts_linear_maps_to_which_deep_cca_is_invariant():
     x, mixed = views_up_to_linear_maps()
     options = {"ridge": 1e-9, "normalize": False}
     assert losses.mcca(mixed, **options).item() == pytest.approx(losses.mcca(x, **options).item(), abs=1e-6)
@@ -37,7 +37,7 @@ def test_it_undoes_the_linear_maps_that_deep_cca_does_not_see():
     assert torch.cosine_similarity(found[0], found[1]).median() > 0.95
 
 
-def test_rows_without_a_view_do_not_count():
+def test_missing_entries_are_ignored():
     _, mixed = views_up_to_linear_maps()
     mask = torch.ones(3, 100, dtype=torch.bool)
     mask[1, :30] = False

@@ -89,7 +89,7 @@ def test_a_cost_retrieves_by_its_own_scores(cost, masked):
         assert found_from_others(whole, m, readout=cost) == pytest.approx(np.mean(right))
 
 
-def test_by_class_any_object_of_the_class_will_do():
+def test_by_class_any_object_of_the_class_is_correct():
     x = torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]])
     every = torch.ones(3, dtype=torch.bool)
     gallery = x[[1, 0, 2]]  # the first two are exchanged

@@ -13,7 +13,7 @@ def channels(n, seed, *, informative=1, k=3, noise=0.3):
     return features, labels
 
 
-def test_every_class_counts_alike():
+def test_every_class_has_the_same_weight():
     x, y = channels(600, 0, informative=3, noise=0.1)
     unknown = torch.where(y == 2, 0, y)  # rows that look like the frequent class
     found = few_shot_probe(x, y, x[:, unknown == y], unknown[unknown == y], shots=10, draws=1)
@@ -23,7 +23,7 @@ def test_every_class_counts_alike():
     assert mistaken.accuracy in (pytest.approx(0.6), pytest.approx(0.3), pytest.approx(0.1))
 
 
-def test_few_labels_suffice_where_the_classes_are_apart_and_not_for_noise():
+def test_few_labels_suffice_for_separated_classes_and_not_for_noise():
     x, y = channels(600, 0, informative=3, noise=0.1)
     test_x, test_y = channels(300, 1, informative=3, noise=0.1)
     found = few_shot_probe(x, y, test_x, test_y, shots=10)
@@ -52,7 +52,7 @@ def test_draws_are_fixed_by_the_seed_and_test_labels_decide_nothing():
     assert few_shot_probe(x, y, test_x, test_y, shots=10, draws=1, seed=1) != once
 
 
-def test_bad_input_is_one_sentence():
+def test_errors_are_one_sentence():
     x, y = channels(100, 0)
     with pytest.raises(ValueError, match="half of the rows of the rarest class, 5, got 6"):
         few_shot_probe(x, y, x, y, shots=6)

@@ -23,7 +23,7 @@ def test_alignment_and_uniformity_by_their_formulas(k, n, seed):
     assert uniformity(views) == pytest.approx(sum(spread) / k)
 
 
-def test_collapse_shows():
+def test_collapse_is_visible():
     spread = torch.randn(2, 500, 8, generator=torch.Generator().manual_seed(0))
     collapsed = torch.ones(2, 500, 8) + 1e-4 * spread
     assert effective_rank(collapsed) < 1.1 < 7 < effective_rank(spread) <= 8

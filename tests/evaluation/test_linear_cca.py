@@ -44,7 +44,7 @@ def test_the_original_scale_is_kept_if_it_is_informative():
     assert recall(kept, test) > recall(lost, test) + 0.1
 
 
-def test_missing_entries_do_not_count():
+def test_missing_entries_have_no_effect():
     views = shared_factors(400, (10, 12, 14), noise=0.5)
     mask = torch.rand(3, 400, generator=torch.Generator().manual_seed(0)) > 0.3
     mask[0, ~mask.any(0)] = True
@@ -60,7 +60,7 @@ def test_constant_views_and_few_rows_are_no_error():
         LinearCCA([torch.randn(3, 2)] * 2, torch.tensor([[1, 1, 0], [0, 0, 1]]).bool(), size=2)
 
 
-def test_reciprocal_ranks_leave_missing_points_out():
+def test_reciprocal_ranks_exclude_missing_points():
     views = torch.eye(4).expand(2, 4, 4).clone()
     views[1, 0] = views[1, 1]  # the partner of point 0 ties with that of point 1
     assert mean_reciprocal_rank(views) < 1

@@ -32,7 +32,7 @@ def test_a_map_shows_every_present_view_of_a_point(tmp_path, monkeypatch, labell
     assert len(whole.lines) == sum(int(m) for m in present[:, linked].sum(0).tolist() if m > 1)
 
 
-def test_a_map_puts_alike_points_together(tmp_path):
+def test_a_map_places_similar_points_together(tmp_path):
     data = points(90, 0)
     places = map.tsne(data.embeddings[0].double())
     centres = torch.stack([places[data.labels == c].mean(0) for c in range(3)])

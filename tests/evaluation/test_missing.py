@@ -51,7 +51,7 @@ def test_one_view_matches_the_recall_matrix_and_all_views_the_probe(masked):
     assert "linear_raw" not in found["curve"]
 
 
-def test_more_is_found_with_more_views_and_less_with_fewer_entries(tmp_path):
+def test_recall_increases_with_views_and_decreases_with_missing_entries(tmp_path):
     train, test = points(300, 0, noise=0.8, k=4), points(300, 1, noise=0.8, k=4)
     raw = tuple(Embedded(features=given.features, labels=given.labels) for given in (train, test))
     found = without_views(train, test, raw=raw)

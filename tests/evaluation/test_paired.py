@@ -5,7 +5,7 @@ import numpy as np
 from m3g.evaluation.paired import bootstrap, paired
 
 
-def test_intervals_hold_the_truth_as_often_as_they_say():
+def test_intervals_have_their_nominal_coverage():
     """Of 200 pairs of equal arms about one in twenty has an interval without 0."""
     rng = np.random.default_rng(0)
     wrong = {"paired": 0, "bootstrap": 0}

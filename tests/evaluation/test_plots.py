@@ -24,7 +24,7 @@ def test_pictures_are_written(tmp_path):
         assert min(size_of(path)) > 300
 
 
-def test_a_picture_that_cannot_be_written_stays_as_it_was(tmp_path, monkeypatch):
+def test_a_failed_write_keeps_the_old_picture(tmp_path, monkeypatch):
     path = plot_curves({"loss": {"train": ([1, 2], [3.0, 2.0])}}, tmp_path / "curves.png")
     before = path.read_bytes()
 
@@ -52,7 +52,7 @@ def test_a_matrix_shows_chance_and_omits_the_trivial_diagonal(tmp_path, monkeypa
     assert bool((matrix.diagonal() == 1).all())  # the caller's numbers are not touched
 
 
-def test_wrong_pictures_are_refused(tmp_path):
+def test_invalid_plots_are_errors(tmp_path):
     with pytest.raises(ValueError, match=r"matrix must have shape \(2, 2\)"):
         plot_matrix(torch.ones(3, 3), ["a", "b"], tmp_path / "m.png", title="")
     with pytest.raises(ValueError, match="at least one panel"):

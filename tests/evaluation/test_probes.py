@@ -21,7 +21,7 @@ PROBES = [
 
 
 @pytest.mark.parametrize("probe", PROBES)
-def test_probes_read_what_is_there_and_nothing_else(probe):
+def test_probes_use_only_present_points(probe):
     x, y = blobs()
     test_x, test_y = blobs(seed=1)
     assert probe(x, y, test_x, test_y) > 0.95
@@ -63,7 +63,7 @@ def test_transfer_matrix_shows_which_views_share_a_space():
     assert matrix[0, 2] < 0.5  # the third view is mirrored: its own probe works, another's does not
 
 
-def test_transfer_leaves_out_absent_rows():
+def test_transfer_excludes_missing_rows():
     x, y = blobs()
     views = torch.stack([x, x])
     mask = torch.ones(2, 120, dtype=torch.bool)
@@ -101,7 +101,7 @@ def test_ridge_is_the_solution_of_the_normal_equations_and_its_strength_the_best
     assert chosen == min(errors, key=lambda strength: errors[strength])
 
 
-def test_bad_input_is_one_sentence():
+def test_errors_are_one_sentence():
     x, y = blobs()
     cases = [
         ((x, y[:-1], x, y), "train_labels must be 120 labels"),

@@ -46,7 +46,7 @@ def test_few_shot_probes_are_those_that_the_rows_allow():
     assert report.numbers["few_shot_50"] > 0.8
 
 
-def test_parts_that_are_not_there_are_left_out():
+def test_missing_parts_are_omitted():
     train, test = points(90, 0), points(60, 1)
     unlabelled = evaluate(Embedded(train.embeddings), Embedded(test.embeddings), polymatching=False)
     assert not any(name.startswith(("linear", "knn", "poly")) for name in unlabelled.numbers)

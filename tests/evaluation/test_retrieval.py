@@ -14,7 +14,7 @@ def slow_ranks(query, gallery, i):
 
 @settings(deadline=None, max_examples=15)
 @given(k=st.integers(2, 4), n=st.integers(2, 14), seed=st.integers(0, 100))
-def test_against_counting(k, n, seed):
+def test_agrees_with_counting(k, n, seed):
     views = torch.randn(k, n, 5, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     found = retrieval(views)
     for l in range(k):
@@ -31,7 +31,7 @@ def test_collapse_is_chance_not_success():
     assert found.median_rank[0, 1] == 50.5
 
 
-def test_absent_points_neither_ask_nor_are_found():
+def test_missing_points_are_neither_queries_nor_candidates():
     views = torch.randn(2, 30, 6, generator=torch.Generator().manual_seed(0))
     views[1] += 2 * views[0]
     mask = torch.rand(2, 30, generator=torch.Generator().manual_seed(1)) > 0.3
@@ -46,13 +46,13 @@ def test_absent_points_neither_ask_nor_are_found():
     assert found.recall[1][0, 1] == pytest.approx(float((ranks <= 1).double().mean()))
 
 
-def test_views_without_common_points_are_refused():
+def test_views_without_common_points_are_an_error():
     mask = torch.tensor([[True, False], [False, True]])
     with pytest.raises(ValueError, match="at least one point in common"):
         retrieval(torch.randn(2, 2, 3), mask=mask)
 
 
-def test_the_rows_average_to_the_recall_also_where_views_are_missing():
+def test_the_mean_over_rows_is_the_recall_also_with_missing_views():
     random = torch.Generator().manual_seed(0)
     points = torch.randn(1, 60, 6, generator=random) + 0.8 * torch.randn(3, 60, 6, generator=random)
     mask = torch.rand(3, 60, generator=random) > torch.tensor([[0.0], [0.3], [0.7]])

@@ -9,7 +9,7 @@ from m3g.evaluation.search import search
 
 @settings(deadline=None, max_examples=20)
 @given(k=st.integers(2, 4), n=st.integers(3, 12), q=st.integers(1, 4), seed=st.integers(0, 1000))
-def test_against_one_by_one(k, n, q, seed):
+def test_agrees_with_a_literal_loop(k, n, q, seed):
     random = torch.Generator().manual_seed(seed)
     objects = torch.randn(k, n, 5, generator=random, dtype=torch.float64)
     queries = torch.randn(k, q, 5, generator=random, dtype=torch.float64)
@@ -30,7 +30,7 @@ def test_against_one_by_one(k, n, q, seed):
         assert torch.allclose(scores[found.places[i]], found.similarities[i])
 
 
-def test_an_object_may_be_left_out():
+def test_an_object_may_be_excluded():
     objects = torch.eye(3).expand(2, 3, 3)
     found = search(objects[:, :2], objects, top=2, without=torch.tensor([0, -1]))
     assert 0 not in found.places[0]

@@ -24,7 +24,7 @@ ONCE_FAILED = [
 
 
 @pytest.mark.parametrize("solver", ["auto", "factored", "dense", "sinkhorn", "sampled"])
-def test_random_problems_are_solved_or_refused_in_words(solver):
+def test_random_problems_are_solved_or_raise_one_sentence(solver):
     outcomes = {seed: try_case(draw(seed, solver=solver)) for seed in range(7000, 7020)}
     failed = {seed: outcome.text for seed, outcome in outcomes.items() if outcome.kind == "failed"}
     assert not failed

@@ -41,7 +41,7 @@ def lowered(request):
 
 @pytest.mark.parametrize("steps", [None, 6], ids=["default", "fixed"])
 @pytest.mark.parametrize("name", SOLVERS)
-def test_products_of_fewer_bits_change_no_result(lowered, name, steps):
+def test_reduced_matmul_precision_changes_no_result(lowered, name, steps):
     if name == "sampled" and steps is not None:
         steps = 4
     loss = m3g.M3GLoss(0.3, solver=SOLVERS[name](**({} if steps is None else {"fixed_steps": steps})))

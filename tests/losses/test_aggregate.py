@@ -85,7 +85,7 @@ def test_views_that_cancel_out_give_a_finite_gradient():
     assert views.grad.isfinite().all()
 
 
-def test_pair_losses_take_points_as_they_are():
+def test_pair_losses_do_not_normalise():
     a, b = torch.randn(2, 5, 4, generator=torch.Generator().manual_seed(0))
     assert not torch.isclose(losses.infonce(a, b), losses.infonce(2 * a, b))
     with pytest.raises(ValueError, match="views must have at least 2 points per view"):

@@ -128,7 +128,7 @@ def test_export_of_the_fixed_step_loss(k):
         torch.testing.assert_close(any_n(views), loss(views))
 
 
-def test_transforms_that_the_default_loss_refuses_say_what_to_use():
+def test_unsupported_transforms_of_the_default_loss_name_a_remedy():
     views = torch.randn(2, 3, 6, 5)
     with pytest.raises(ValueError, match="give the batch as leading dimensions"):
         torch.vmap(m3g.M3GLoss())(views)
@@ -187,7 +187,7 @@ def test_one_dynamic_graph_of_a_sampled_round_serves_every_n():
     assert counters["stats"]["unique_graphs"] == 1
 
 
-def test_compiled_code_has_no_seed_of_its_own():
+def test_compiled_code_accepts_no_seed():
     loss = m3g.M3GLoss(solver=m3g.Sampled(fixed_steps=2, seed=0))
     with pytest.raises(Exception, match="seed and generator must be None in compiled code"):
         torch.compile(loss, fullgraph=True, backend="eager")(torch.randn(3, 6, 4))

@@ -87,7 +87,7 @@ def test_chunks_are_the_full_batch_and_reduce_gradients_once(ranks, case, wrappe
         assert reductions == 1
 
 
-def test_what_does_not_fit_together_is_refused_by_all(ranks):
+def test_incompatible_inputs_raise_on_all_processes(ranks):
     first, second = (results["refusals"] for results in ranks)
     assert first == second
     sizes, teachers, types = first

@@ -36,7 +36,7 @@ def value_and_gradient(name, views, **kwargs):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_takes_a_sequence_as_well_as_a_tensor(name):
+def test_accepts_a_sequence_and_a_tensor(name):
     views = batch()
     assert torch.equal(build(name)(views), build(name)(list(views)))
 
@@ -71,7 +71,7 @@ def test_values_at_missing_points_change_nothing(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_absent_points_change_the_loss(name):
+def test_missing_points_change_the_loss(name):
     assert not torch.isclose(build(name)(batch(), mask=absent_points()), build(name)(batch()), rtol=1e-4)
 
 
@@ -91,14 +91,14 @@ def test_half_precision_under_autocast_is_close_to_float32(name, dtype):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_autocast_does_not_reach_inside(name):
+def test_autocast_has_no_effect_inside_the_loss(name):
     views = batch()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         inside = build(name)(views)
     assert torch.equal(inside, build(name)(views))
 
 
-def test_autocast_does_not_reach_into_the_functions():
+def test_autocast_has_no_effect_inside_the_functions():
     views = batch()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         inside = losses.polyview(views=views), losses.infonce(views[0], views[1])
@@ -131,7 +131,7 @@ def test_a_small_step_against_the_gradient_lowers_the_loss(name):
 
 
 @pytest.mark.parametrize("name", TEACHABLE)
-def test_the_teacher_gets_no_gradient_and_counts(name):
+def test_the_teacher_gets_no_gradient_and_affects_the_loss(name):
     student, teacher = batch(dtype=torch.float64).requires_grad_(), batch(seed=9, dtype=torch.float64)
     teacher.requires_grad_()
     value = build(name)(student, teacher=teacher)
@@ -142,7 +142,7 @@ def test_the_teacher_gets_no_gradient_and_counts(name):
 
 
 @pytest.mark.parametrize("name", TEACHABLE)
-def test_absent_points_of_the_teacher_change_nothing(name):
+def test_missing_points_of_the_teacher_change_nothing(name):
     mask = absent_points()
     values = []
     for filling in (0.0, float("nan")):
@@ -178,7 +178,7 @@ def test_a_loss_without_a_teacher_form_raises(name):
         ),
     ],
 )
-def test_a_wrong_argument_is_named(name, views, mask, message):
+def test_an_invalid_argument_is_named(name, views, mask, message):
     with pytest.raises(ValueError, match=message):
         build(name)(views, mask=mask)
 
@@ -198,20 +198,20 @@ def test_a_wrong_argument_is_named(name, views, mask, message):
         ),
     ],
 )
-def test_a_batch_a_loss_cannot_take_is_refused(name, views, message):
+def test_an_unsupported_batch_is_an_error(name, views, message):
     with pytest.raises(ValueError, match=message):
         build(name)(views)
 
 
 @pytest.mark.parametrize("name", sorted(set(NAMES) - {"m3g", "kl", "mmcr"}))
-def test_a_batch_where_no_object_has_two_views_is_refused(name):
+def test_a_batch_in_which_no_object_has_two_views_is_an_error(name):
     mask = torch.zeros(3, 6, dtype=torch.bool)
     mask[torch.arange(6) % 3, torch.arange(6)] = True
     with pytest.raises(ValueError, match=r"mask must leave"):
         build(name)(batch(n=6), mask=mask)
 
 
-def test_all_tuples_of_a_large_batch_are_refused_with_their_size():
+def test_too_many_tuples_are_an_error_with_their_size():
     with pytest.raises(ValueError, match=r"at most 4.0 GiB, got 256.0 GiB: use negatives=\"n\""):
         losses.symile(torch.randn(4, 512, 4), negatives="n_squared")
 
@@ -259,7 +259,7 @@ def test_all_tuples_of_a_large_batch_are_refused_with_their_size():
         ),
     ],
 )
-def test_a_wrong_option_is_named(call, message):
+def test_an_invalid_option_is_named(call, message):
     with pytest.raises(ValueError, match=message) as error:
         call()
     assert str(error.value).count("\n") == 0

@@ -97,6 +97,6 @@ def test_float32_gradient_is_close_to_float64():
         ({"epsilon": 0, "solver": "linear-program"}, r"epsilon must be a positive number for a divergence, got 0"),
     ],
 )
-def test_a_wrong_option_is_named(options, message):
+def test_an_invalid_option_is_named(options, message):
     with pytest.raises(ValueError, match=message):
         losses.build("kl", **options)

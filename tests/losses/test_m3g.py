@@ -56,7 +56,7 @@ def test_the_order_of_views_and_of_points_does_not_matter(shape, masked):
 
 
 @pytest.mark.parametrize("k", [2, 3, 4])
-def test_the_gap_vanishes_where_the_truth_is_optimal(k):
+def test_the_gap_vanishes_if_the_true_matching_is_optimal(k):
     """Identical, well separated points: the best coupling is the true one up to exp(-cost / epsilon)."""
     views = torch.eye(6, dtype=torch.float64).expand(k, 6, 6)
     assert float(m3g.matching_gap(views, epsilon=0.01)) < 1e-6
@@ -148,7 +148,7 @@ def test_gradient_descent_closes_the_gap():
     assert value.item() < 0.02
 
 
-def test_absent_points_change_nothing():
+def test_values_of_missing_points_change_nothing():
     views = reference.noisy_views(3, 6)
     mask = random_mask(3, 6, 2)
     other = views.clone()
@@ -191,7 +191,7 @@ def test_student_and_teacher_is_the_mean_of_the_mixed_gaps():
     ids=["one point", "identical", "orthogonal", "opposite"],
 )
 @pytest.mark.parametrize("cost", ["cv", "csd", "cosine"])
-def test_degenerate_but_legal(views, cost):
+def test_degenerate_but_valid(views, cost):
     views = views.clone().requires_grad_()
     gap = m3g.matching_gap(views, cost=cost, epsilon=0.2)
     gap.backward()
@@ -200,7 +200,7 @@ def test_degenerate_but_legal(views, cost):
 
 
 @pytest.mark.parametrize("name", ["m3g", "kl"])
-def test_a_moving_epsilon_goes_by_equal_ratios(name):
+def test_a_scheduled_epsilon_is_geometric(name):
     views = torch.randn(3, 6, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     loss = m3g.losses.build(name, epsilon=0.02, final_epsilon=0.2)
     for share, epsilon in ((0.0, 0.02), (0.5, 0.02 * 10**0.5), (1.0, 0.2), (1.5, 0.2)):
@@ -213,6 +213,6 @@ def test_a_moving_epsilon_goes_by_equal_ratios(name):
     assert not still.scheduled
 
 
-def test_a_moving_epsilon_must_be_positive():
+def test_a_scheduled_epsilon_must_be_positive():
     with pytest.raises(ValueError, match="final_epsilon must be"):
         m3g.M3GLoss(final_epsilon=0.0)

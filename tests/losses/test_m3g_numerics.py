@@ -60,7 +60,7 @@ def test_vmap_with_fixed_steps(solver, cost):
 @pytest.mark.parametrize(
     "solver", ["auto", "factored", "sinkhorn", "sampled", "linear-program", m3g.Sampled(fixed_steps=4, rank=64)]
 )
-def test_vmap_of_other_solvers_is_refused_in_one_line(solver):
+def test_vmap_of_other_solvers_is_an_error_of_one_line(solver):
     epsilon = 0.0 if solver == "linear-program" else 0.3
     with pytest.raises(ValueError, match=r"torch\.vmap") as raised:
         torch.vmap(lambda views: m3g.matching_gap(views, solver=solver, epsilon=epsilon))(torch.randn(4, 3, 5, 6))

@@ -138,13 +138,13 @@ ZERO[0, 3] = 0
         (torch.randn(8, 100, 5), {"cost": "csd", "solver": "sinkhorn"}, "use solver='sampled'"),
     ],
 )
-def test_wrong_arguments_are_named(views, options, message):
+def test_invalid_arguments_are_named(views, options, message):
     with pytest.raises(ValueError, match=message) as caught:
         m3g.matching_gap(views, **options)
     assert "\n" not in str(caught.value)
 
 
-def test_a_teacher_of_another_shape_is_refused():
+def test_a_teacher_of_another_shape_is_an_error():
     with pytest.raises(ValueError, match="teacher must have the student's shape"):
         m3g.M3GLoss()(torch.randn(3, 4, 5), teacher=torch.randn(3, 5, 5))
 

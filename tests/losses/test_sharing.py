@@ -25,7 +25,7 @@ def test_value_and_gradient_are_those_of_one_process(ranks, case):
         torch.testing.assert_close(found[str(case)], (value, rows), rtol=1e-7, atol=1e-9)
 
 
-def test_where_one_process_fails_all_raise(ranks):
+def test_if_one_process_fails_all_raise(ranks):
     for rank, found in enumerate(ranks):
         failures = found["failures"]
         expected = "OutOfMemoryError" if rank == 1 else "SharedSolveError: 1 of"

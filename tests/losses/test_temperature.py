@@ -79,7 +79,7 @@ def test_a_temperature_is_an_epsilon(name, k):
     assert loss.epsilon is None
 
 
-def test_pairs_and_the_divergence_take_a_temperature():
+def test_pairs_and_the_divergence_accept_a_temperature():
     views = unit(3, 6, 5)
     pairs = [m3g.losses.build("m3g-pairs", **options)(views) for options in ({"temperature": 0.3}, {"epsilon": 0.15})]
     assert torch.equal(*pairs)
@@ -109,7 +109,7 @@ def test_a_cost_without_a_temperature_has_a_default_epsilon():
 
 
 @pytest.mark.parametrize("name", ["m3g", "kl", "m3g-pairs"])
-def test_both_units_at_once_are_refused(name):
+def test_epsilon_and_temperature_together_are_an_error(name):
     with pytest.raises(ValueError, match=r"temperature must be None if epsilon is given, got 0\.1 and 0\.05"):
         m3g.losses.build(name, temperature=0.1, epsilon=0.05)
     with pytest.raises(ValueError, match="final_epsilon must be None if temperature is given"):
@@ -119,12 +119,12 @@ def test_both_units_at_once_are_refused(name):
 
 
 @pytest.mark.parametrize("wrong", [0, -0.1, float("nan"), "0.1"])
-def test_a_wrong_temperature_is_named(wrong):
+def test_an_invalid_temperature_is_named(wrong):
     with pytest.raises(ValueError, match="temperature must be a positive"):
         m3g.M3GLoss(temperature=wrong)
 
 
-def test_a_moving_temperature_goes_by_equal_ratios():
+def test_a_scheduled_temperature_is_geometric():
     loss = m3g.M3GLoss(temperature=0.05, final_temperature=0.2)
     assert loss.scheduled
     for share, expected in ((0.0, 0.05), (0.5, 0.1), (1.0, 0.2), (7.0, 0.2)):

@@ -105,7 +105,7 @@ def test_a_chunk_is_recomputed_under_the_autocast_of_its_first_pass():
     torch.testing.assert_close(found[1], found[0], rtol=2e-2, atol=1e-3)
 
 
-def test_batch_normalisation_is_refused_in_training_mode_only():
+def test_batch_normalisation_is_an_error_in_training_mode_only():
     norm = nn.BatchNorm1d(D)
     net = encoders(norm)[0]
     with pytest.raises(ValueError, match=r"no batch normalisation in training mode.*got BatchNorm1d '3'"):
@@ -142,7 +142,7 @@ def test_views_names_and_other_arguments_reach_the_encoder():
         (nn.Flatten(0), [torch.ones(4, 2)], 2, r"encoder must return a tensor \(..., n, d\) .* got shape \(4,\)"),
     ],
 )
-def test_what_cannot_be_chunked_is_refused(encoder, arguments, chunk_size, message):
+def test_unsupported_inputs_of_chunking_are_errors(encoder, arguments, chunk_size, message):
     with pytest.raises(ValueError, match=message):
         embed_in_chunks(encoder, *arguments, chunk_size=chunk_size)
 

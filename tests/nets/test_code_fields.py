@@ -37,7 +37,7 @@ def no_hub(monkeypatch):
 
 @pytest.mark.parametrize("field", CODE)
 @pytest.mark.parametrize("nested", [False, True])
-def test_a_field_that_brings_code_is_refused_without_trust(tmp_path, no_hub, field, nested):
+def test_a_field_with_code_is_an_error_without_trust(tmp_path, no_hub, field, nested):
     fields = {"text_config": [{field: CODE[field]}]} if nested else {field: CODE[field]}
     message = f"download or run code, got {field} = .*--trust"
     with pytest.raises(ValueError, match=message):
@@ -59,7 +59,7 @@ def test_a_file_cannot_trust_itself(options):
             build_encoder(spec, input_shape=(3, 32, 32))
 
 
-def test_plain_words_and_absent_code_are_accepted():
+def test_plain_values_without_code_are_accepted():
     refuse_code({"_attn_implementation": "sdpa", "auto_map": {}, "use_kernels": False, "_name_or_path": "owner/repo"})
     spec = {"kind": "transformers", "model": "vit", "config": {**SMALL, "attn_implementation": "eager"}}
     with pytest.raises(ValueError, match="fields of the model's configuration"):  # no field: given when it is built

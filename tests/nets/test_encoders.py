@@ -71,7 +71,7 @@ def test_only_models_with_a_class_token_are_read_there(model, pool):
 
 
 @pytest.mark.parametrize("shape", [(16,), (1, 16)])
-def test_a_model_of_images_refuses_rows_of_numbers(shape):
+def test_a_model_of_images_rejects_rows_of_numbers(shape):
     small = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 32}
     with pytest.raises(ValueError, match=r"transformers 'vit' must accept inputs of the view's shape \("):
         build_encoder({"kind": "transformers", "config": small}, input_shape=shape)
@@ -131,7 +131,7 @@ def test_unreachable_hub_is_one_sentence_with_the_remedy(monkeypatch):
         ),
     ],
 )
-def test_wrong_encoders_are_refused(spec, words):
+def test_invalid_encoders_are_errors(spec, words):
     with pytest.raises(ValueError, match=words):
         build_encoder(spec, input_shape=(7,))
 
@@ -144,7 +144,7 @@ def test_class_path_outside_the_known_packages_needs_trust():
         build_encoder({"class_path": "no_such_package.Net"}, input_shape=(3,), trust=True)
 
 
-def test_a_module_of_ones_own_is_an_encoder():
+def test_a_custom_module_is_an_encoder():
     module = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2))
     encoder = build_encoder(module, input_shape=(1, 5, 5))
     assert isinstance(encoder, ModuleEncoder)

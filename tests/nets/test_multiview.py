@@ -32,7 +32,7 @@ def test_one_shared_encoder_serves_all_views():
     assert len(net.encoders) == len(net.projectors) == 1
 
 
-def test_wrong_numbers_of_parts_are_refused():
+def test_wrong_numbers_of_parts_are_errors():
     with pytest.raises(ValueError, match="one per encoder"):
         MultiViewNet([MLP(3), MLP(3)], [Projector(256)] * 3)
     with pytest.raises(ValueError, match="views must be 2 tensors"):

@@ -46,6 +46,6 @@ def test_teacher_takes_over_running_statistics():
     assert torch.equal(teacher.net.encoders[0][1].running_mean, student.encoders[0][1].running_mean)
 
 
-def test_a_momentum_out_of_range_is_refused():
+def test_a_momentum_out_of_range_is_an_error():
     with pytest.raises(ValueError, match="momentum must be"):
         Teacher(MultiViewNet(MLP(2), Projector(256))).update(MultiViewNet(MLP(2), Projector(256)), 2.0)

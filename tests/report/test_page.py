@@ -61,7 +61,7 @@ class Tags(HTMLParser):
         self.links += [value for name, value in attributes if name in ("src", "href", "action")]
 
 
-def test_what_is_left_without_some_views_has_a_table():
+def test_scores_with_missing_views_have_a_table():
     table = page([facts()]).partition("When views go missing")[2].partition("</table>")[0]
     assert re.findall(r"<tr>(.*?)</tr>", table)[1:] == [
         "<td>0</td><td>90.0</td><td>95.0</td><td>50.0</td>",
@@ -78,7 +78,7 @@ def test_a_matrix_has_no_trivial_diagonal_and_shows_chance():
     assert "column: searched); chance is 2</figcaption>" in text
 
 
-def test_what_comes_from_the_user_is_text():
+def test_user_input_is_escaped():
     tags = Tags()
     tags.feed(page([facts(), facts(EVIL)]))
     assert "img" not in tags.seen
@@ -87,7 +87,7 @@ def test_what_comes_from_the_user_is_text():
     assert tags.seen.count("canvas") == 2
 
 
-def test_tables_have_linear_cca_raw_features_and_chance_beside():
+def test_tables_include_linear_cca_raw_features_and_chance():
     text = page([facts()])
     row = re.search(r"<tr><td>linear_mean</td>(.*?)</tr>", text)[1]
     assert re.findall(r"<td>([^<]*)</td>", row)[:4] == ["90.0 [78.6, 95.7]", "92.0", "95.0", "50.0"]
@@ -167,7 +167,7 @@ def test_no_column_is_cut_on_a_telephone(browser):
     assert found["cut"] == 0
 
 
-def test_in_a_browser_the_map_answers_and_labels_stay_text(browser):
+def test_in_a_browser_the_map_reacts_and_labels_are_escaped(browser):
     found = said(browser(page([facts(), facts("second")]), HOVER))
     assert found["start"] == "Hover a point, or give a row."
     assert found["first"] == f"row 4, label {EVIL}, error 0.1, views: left, {EVIL}"
@@ -185,7 +185,7 @@ def test_in_a_browser_the_map_answers_and_labels_stay_text(browser):
     assert found["joined"]
 
 
-def test_in_a_browser_many_labels_have_colours_of_their_own_and_a_legend(browser):
+def test_in_a_browser_many_labels_have_different_colours_and_a_legend(browser):
     many = facts()
     many.map = {
         "rows": list(range(40)),

@@ -29,7 +29,7 @@ def views():
     return [objects @ rng.standard_normal((4, d)) + 0.1 * rng.standard_normal((90, d)) for d in (5, 6, 7)]
 
 
-def test_views_of_an_object_come_together(views):
+def test_views_of_an_object_are_aligned(views):
     model = MultiViewEmbedding(n_components=8, epochs=40, random_state=0).fit(views)
     units = [v / np.linalg.norm(v, axis=1, keepdims=True) for v in model.transform_views(views)]
     found = (units[0] @ units[1].T).argmax(1)

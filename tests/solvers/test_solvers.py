@@ -190,7 +190,7 @@ def test_small_epsilon_tends_to_exact(k, n):
     assert errors == sorted(errors, reverse=True)
 
 
-def test_fixed_steps_never_look_but_tell_the_error():
+def test_fixed_steps_read_no_value_but_report_the_error():
     problem = m3g.CircularVariance()(reference.noisy_views(3, 10, dtype=torch.float32))
     solution = m3g.solve(problem, epsilon=0.05, solver=m3g.Factored(fixed_steps=4))
     assert solution.num_steps == 4
@@ -237,7 +237,7 @@ WEIGHTS = [torch.full((4,), 0.25)] * 3
         ({"weights": [torch.full((4,), torch.inf)] * 3}, "finite numbers of at least 0, got inf in view 0"),
     ],
 )
-def test_wrong_arguments_are_named(options, message):
+def test_invalid_arguments_are_named(options, message):
     with pytest.raises(ValueError, match=message):
         m3g.solve(PROBLEM, **{"epsilon": 0.1, **options})
 

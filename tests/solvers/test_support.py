@@ -54,7 +54,7 @@ def test_it_is_the_solution_of_the_other_points(cost, solver, sizes, seed):
     torch.testing.assert_close(found.coupling().sum(), torch.tensor(1.0, dtype=torch.float64), atol=1e-7, rtol=0)
 
 
-def test_gradients_pass_by_the_points_left_out():
+def test_points_of_weight_zero_get_no_gradient():
     sizes = (5, 4, 6)
     views = [view.requires_grad_() for view in unit_views(sizes, 0)]
     weights = weights_with_zeros(sizes, 0)
@@ -99,7 +99,7 @@ def test_a_linear_program_measures_its_error(smallest):
     assert float(found.error) == pytest.approx(off, abs=1e-12)
 
 
-def test_weights_that_cannot_be_used_are_named():
+def test_invalid_weights_are_named():
     cost = torch.rand(2, 2)
     for wrong, message in [
         ([0.0, 0.0], "weights must have a positive sum, got only zeros in view 0"),

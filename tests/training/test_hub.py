@@ -98,7 +98,7 @@ def test_an_interrupted_download_is_an_error_and_the_next_one_completes_it(run, 
     torch.testing.assert_close(outputs(m3g.load("me/mine")), outputs(m3g.load(run)))
 
 
-def test_a_tampered_file_is_refused(run, server):
+def test_a_tampered_file_is_rejected(run, server):
     weights = bytearray((run / "model.safetensors").read_bytes())
     weights[-1] ^= 1
     files = {"model.json": (run / "model.json").read_bytes(), "model.safetensors": bytes(weights)}
@@ -112,13 +112,13 @@ def test_a_tampered_file_is_refused(run, server):
         m3g.load("me/mine")
 
 
-def test_a_name_that_is_not_there(server, capsys):
+def test_a_name_that_does_not_exist(server, capsys):
     assert main(["embed", "me/nothing", "--out", "e.npz"]) == 2
     message = capsys.readouterr().err
     assert "repository must be a name on a hub that can be reached and read from, got 'me/nothing'" in message
 
 
-def test_a_misspelt_folder_is_not_looked_for_on_the_hub(tmp_path, monkeypatch, capsys):
+def test_a_misspelt_folder_is_not_searched_on_the_hub(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs").mkdir()
     assert main(["evaluate", "runs/mistake"]) == 2

@@ -63,7 +63,7 @@ def test_two_processes_share_a_study(views, monkeypatch):
     assert 3 <= sum(state in ("COMPLETE", "PRUNED") for state in states()) <= 4
 
 
-def test_a_trial_behind_the_others_is_pruned(views, tmp_path):
+def test_a_trial_below_the_others_is_pruned(views, tmp_path):
     config = Config.from_dict({"data": "arrays", "data_options": {"paths": ["a.npy", "b.npy"]}, "loop": {"epochs": 2}})
     config.loop.evaluate_every = 1
     study = optuna.create_study(direction="maximize", pruner=optuna.pruners.ThresholdPruner(lower=2.0))
@@ -80,7 +80,7 @@ def test_a_trial_behind_the_others_is_pruned(views, tmp_path):
     assert list(trial.intermediate_values) == [1]
 
 
-def test_what_is_given_is_kept(views):
+def test_given_settings_are_kept(views):
     given = {"loss_options": {"temperature": 0.1}, "optim": {"learning_rate": 0.01}, "encoder_options": {"width": 32}}
     config = Config.from_dict({"data": "arrays", "data_options": {"paths": ["a.npy", "b.npy"]}, **given})
     data = tuning.build_data(config)
@@ -89,7 +89,7 @@ def test_what_is_given_is_kept(views):
     assert trial.params == {}
 
 
-def test_another_study_in_the_folder_is_refused(views, capsys):
+def test_another_study_in_the_folder_is_an_error(views, capsys):
     words = ["tune", *views, "--loop.epochs", "1", "--trials", "1", "--out", "study"]
     assert main(words) == 0
     assert main([*words, "--seed", "3"]) == 2

@@ -154,7 +154,7 @@ def test_load_image_keeps_the_centre(tmp_path):
     assert bool((load_image(tmp_path / "grey.png", 4) == 7).all())
 
 
-def test_bad_image_folders_are_one_sentence(folders, tmp_path_factory):
+def test_errors_of_invalid_image_folders_are_one_sentence(folders, tmp_path_factory):
     empty = tmp_path_factory.mktemp("empty")
     cases = [
         ({"root": empty / "none"}, "folder that exists"),
@@ -238,7 +238,7 @@ def test_domainnet_list_files(domain_folders):
         Domains(domain_folders, size=16)
 
 
-def test_bad_domains_are_one_sentence(domain_folders):
+def test_errors_of_invalid_domains_are_one_sentence(domain_folders):
     cases = [
         ({"root": domain_folders / "none"}, "folder that exists"),
         ({"root": domain_folders, "domains": ["real", "photo"]}, "domains must be some of clipart, real, sketch"),

@@ -48,7 +48,7 @@ def test_styles_are_the_subfolders(styles, tmp_path, capsys):
         }
 
 
-def test_faces_without_a_character_are_left_out(styles):
+def test_fonts_without_a_character_are_skipped(styles):
     assert render_face(FONTS / "DejaVuSerifDisplay.ttf") is None
     shutil.copy(FONTS / "DejaVuSerifDisplay.ttf", styles / "monospace")
     assert len(render_fonts(styles)["monospace"]) == 1

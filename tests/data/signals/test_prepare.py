@@ -130,7 +130,7 @@ def damaged_folder(tmp_path):
     return tmp_path / "raw"
 
 
-def test_recordings_that_cannot_be_used_stop_or_are_named(tmp_path):
+def test_unusable_recordings_stop_the_command_or_are_listed(tmp_path):
     raw, out = damaged_folder(tmp_path), tmp_path / "out"
     with pytest.raises(ValueError, match=r"got 'SC4031' \(recordings must have a hypnogram, got none for .*SC4031E0"):
         prepare_recordings("sleep-edf", raw, out)
@@ -148,7 +148,7 @@ def test_recordings_that_cannot_be_used_stop_or_are_named(tmp_path):
         prepare_recordings("physionet2018", tmp_path / "physionet", out, skip=True)
 
 
-def test_done_recordings_are_kept_and_changed_ones_made_again(tmp_path, monkeypatch):
+def test_finished_recordings_are_kept_and_changed_ones_repeated(tmp_path, monkeypatch):
     raw, out = tmp_path / "raw", tmp_path / "out"
     for subject in range(4):
         write_sleep_edf(raw, f"SC4{subject:02}1")
@@ -177,7 +177,7 @@ def test_done_recordings_are_kept_and_changed_ones_made_again(tmp_path, monkeypa
     assert prepare_recordings("sleep-edf", raw, out, seconds=10.0).made == 1
 
 
-def test_a_subject_in_two_splits_is_refused(tmp_path):
+def test_a_subject_in_two_splits_is_an_error(tmp_path):
     for subject in range(5):
         write_sleep_edf(tmp_path / "raw", f"SC4{subject:02}1")
     prepared = prepare_recordings("sleep-edf", tmp_path / "raw", tmp_path / "out")
@@ -207,7 +207,7 @@ def test_the_command(tmp_path, capsys):
     assert "must contain recordings of sleep-edf, got none" in capsys.readouterr().err
 
 
-def test_windows_with_holes_are_left_out():
+def test_incomplete_windows_are_skipped():
     signal = np.arange(100.0)
     signal[35] = np.nan
     recording = Recording([signal, np.arange(100.0)], [1.0, 1.0], [Stage(0, 50, "W"), Stage(50, 75, "R")])

@@ -54,7 +54,7 @@ def test_rest_of_a_recording_is_reported(recordings, caplog):
     assert "the last 10 of 50 samples" in caplog.text
 
 
-def test_bad_signals_are_one_sentence(recordings, tmp_path):
+def test_errors_of_invalid_signals_are_one_sentence(recordings, tmp_path):
     good = np.random.default_rng(0).normal(size=(4, 3, 10))
     hole = good.copy()
     hole[2, 1, 5] = np.nan

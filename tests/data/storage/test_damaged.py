@@ -31,7 +31,7 @@ def cut_short(path):
     path.write_bytes(path.read_bytes()[:-40])
 
 
-def test_a_truncated_jpeg_is_left_out_counted_and_named(tree, caplog):
+def test_a_truncated_jpeg_is_skipped_counted_and_named(tree, caplog):
     data = ImageFolders(tree, size=8, batch_size=4)
     assert sum(data.num_rows(split) for split in ("train", "val", "test")) == 100
     assert "1 of 101 images are damaged and left out" in caplog.text
@@ -39,7 +39,7 @@ def test_a_truncated_jpeg_is_left_out_counted_and_named(tree, caplog):
     assert all(path.name != "100.jpg" for path in data.files)
 
 
-def test_more_than_one_percent_is_refused_with_their_names(tree):
+def test_more_than_one_percent_is_an_error_with_their_names(tree):
     cut_short(tree / "b" / "001.jpg")
     with pytest.raises(ValueError, match=r"got 2 damaged of 101: .*100\.jpg, .*001\.jpg"):
         ImageFolders(tree, size=8)
@@ -75,7 +75,7 @@ def domainnet(tmp_path):
     return tmp_path
 
 
-def test_classes_that_a_domain_lacks_are_left_out_with_a_word(domainnet, caplog):
+def test_classes_missing_in_a_domain_are_skipped_with_a_note(domainnet, caplog):
     data = Domains(domainnet, size=8, batch_size=3, val=0.2)
     assert "1 classes are missing from some domain in train" in caplog.text
     drawn = {int(data.labels[i]) for draw_ in data.sampler() for i in draw_.row}
@@ -83,7 +83,7 @@ def test_classes_that_a_domain_lacks_are_left_out_with_a_word(domainnet, caplog)
     assert data.arrays("test")[2].unique().tolist() == [0, 1, 2]
 
 
-def test_a_truncated_jpeg_of_a_list_is_left_out(domainnet, caplog):
+def test_a_truncated_jpeg_of_a_list_is_skipped(domainnet, caplog):
     cut_short(domainnet / "real" / "class0" / "real_0_0.jpg")
     data = Domains(domainnet, size=8, batch_size=3)
     assert "1 of 104 images are damaged and left out" in caplog.text
@@ -102,7 +102,7 @@ def test_a_missing_list_or_domain_is_named(domainnet):
         Domains(domainnet)
 
 
-def test_domains_without_a_common_class_are_refused(tmp_path):
+def test_domains_without_a_common_class_are_an_error(tmp_path):
     for domain, names in (("clipart", "ab"), ("real", "cd")):
         for name in names:
             for i in range(5):

@@ -34,7 +34,7 @@ def same_batches(found, expected):
             torch.testing.assert_close(x, y)
 
 
-def test_rows_that_stay_in_their_file_give_the_same_batches(tmp_path, monkeypatch):
+def test_memory_mapped_rows_give_the_same_batches(tmp_path, monkeypatch):
     random = np.random.default_rng(0)
     a, b = random.normal(3, 2, (50, 6)).astype(np.float16), np.asfortranarray(random.normal(-1, 4, (50, 2, 3)))
     a[7] = np.nan
@@ -89,7 +89,7 @@ def test_a_table_read_a_few_cells_at_a_time_is_the_same(tmp_path, monkeypatch):
         Objects(tmp_path / "t.parquet")
 
 
-def test_an_evaluation_takes_some_rows_evenly_spread(tmp_path):
+def test_an_evaluation_uses_evenly_spaced_rows(tmp_path):
     for name in ("a", "b"):
         np.save(tmp_path / f"{name}.npy", np.arange(120.0).reshape(60, 2))
     data = Arrays([tmp_path / "a.npy", tmp_path / "b.npy"], standardize=False)
@@ -141,7 +141,7 @@ measured = pytest.mark.skipif(
 
 @pytest.mark.slow
 @measured
-def test_a_run_over_400_megabytes_takes_a_fraction_of_that(tmp_path):
+def test_a_run_on_400_megabytes_requires_a_fraction_of_that(tmp_path):
     """600 MiB are allowed for 2 GB: so 120 for 400 MB, beyond the libraries and the network.
 
     These are what a run over 64 rows of the same width takes.
@@ -155,7 +155,7 @@ def test_a_run_over_400_megabytes_takes_a_fraction_of_that(tmp_path):
 @measured
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("width", [16384, 512])
-def test_a_run_over_a_large_parquet_takes_little_memory(tmp_path, width):
+def test_a_run_on_a_large_parquet_file_requires_little_memory(tmp_path, width):
     """The limit is 600 MiB for 2 GB, including 128 MiB for views in memory."""
     rows = MEGABYTES * 10**6 // (2 * width * 4)
     least = _peak(_table(tmp_path / "few", 64, width), tmp_path, "first")

@@ -63,7 +63,7 @@ def test_matlab_files_and_sparse_matrices(tmp_path):
         Arrays([paths[0], f"{tmp_path}/no.mat"])
 
 
-def test_embedded_set_takes_some_views():
+def test_a_subset_of_the_embedded_views():
     with pytest.raises(ValueError, match="views must be two or more of fourier"):
         MultipleFeatures(views=["fourier"])
     with pytest.raises(ValueError, match="got \\['fourier', 'colour'\\]"):
@@ -167,13 +167,13 @@ def broken(value, where):
         (np.full((20, 2), 1e300), "got inf in row 0, column 0"),
     ],
 )
-def test_bad_views_are_one_sentence(tmp_path, second, words):
+def test_errors_of_invalid_views_are_one_sentence(tmp_path, second, words):
     with pytest.raises(ValueError, match=words) as caught:
         Arrays(save(tmp_path, a=GOOD, b=second))
     assert "\n" not in str(caught.value)
 
 
-def test_other_bad_input_is_one_sentence(tmp_path):
+def test_other_errors_are_one_sentence(tmp_path):
     paths = save(tmp_path, a=GOOD, b=GOOD, short=np.arange(5), objects=np.array([{}, {}], dtype=object))
     a, b, short, objects = paths
     sevens, words = save(tmp_path, sevens=np.full((2, 20), 7), words=np.full((2, 20), "yes"))

@@ -65,7 +65,7 @@ def test_new_rows_are_read_in_the_same_way(tmp_path):
         np.testing.assert_allclose(other, found[0], atol=1e-6)
 
 
-def test_columns_that_are_no_features_are_left_out_with_a_note(tmp_path):
+def test_columns_that_are_not_features_are_skipped_with_a_note(tmp_path):
     random = np.random.default_rng(0)
     Image.fromarray(random.integers(0, 255, (8, 8, 3)).astype(np.uint8)).save(tmp_path / "x.png")
     frame = FRAME.assign(
@@ -122,7 +122,7 @@ def test_a_table_with_thousands_and_a_comma_in_text(tmp_path):
         ("t.csv", "utf-16", "its first line is not UTF-8, probably UTF-16: .* iconv -f UTF-16"),
     ],
 )  # fmt: skip
-def test_another_encoding_is_refused_with_row_and_remedy(tmp_path, name, encoding, message):
+def test_another_encoding_is_an_error_with_row_and_remedy(tmp_path, name, encoding, message):
     frame = FRAME.assign(caption=["plain\nlines" if i < 17 else f"crème {i}" for i in range(N)])
     write = {"t.csv": frame.to_csv, "t.jsonl": lambda path, **options: path.write_text(
         frame.to_json(orient="records", lines=True, force_ascii=False), encoding="latin-1")}[name]  # fmt: skip
@@ -176,7 +176,7 @@ def test_workbooks_are_limited(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "content", ['"text"', '{"a": [1], "b": [1, 2]}', '{"a": 1}', "[1]", "[" * 10**5, '{"data": 3}']
 )
-def test_json_that_is_no_table(tmp_path, content):
+def test_json_that_is_not_a_table(tmp_path, content):
     (tmp_path / "t.json").write_text(content)
     with pytest.raises(ValueError, match="must be a table that can be read"):
         Objects(tmp_path / "t.json")

@@ -24,7 +24,7 @@ def animals(tmp_path_factory):
     return folder, content
 
 
-def test_kinds_are_inferred_and_empty_cells_are_absent(animals):
+def test_kinds_are_inferred_and_empty_cells_are_missing(animals):
     folder, content = animals
     data = Objects(folder / "objects.csv", **OPTIONS)
     assert dict(zip(data.view_names, data.view_kinds)) == {
@@ -79,7 +79,7 @@ def _save_like_datasets(table, folder):
     (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": name}]}))
 
 
-def test_a_datasets_folder_brings_its_files_and_splits(animals, tmp_path):
+def test_a_datasets_folder_contains_its_files_and_splits(animals, tmp_path):
     folder, content = animals
     kept = [row for row in content if row["photo"] and row["sound"]]
     full = [
@@ -104,7 +104,7 @@ def test_a_datasets_folder_brings_its_files_and_splits(animals, tmp_path):
         torch.testing.assert_close(ours, theirs[:20])
 
 
-def test_sounds_are_resampled_mixed_down_cut_and_filled(tmp_path):
+def test_sounds_are_resampled_mixed_cropped_and_padded(tmp_path):
     time = np.arange(8000) / 8000
     tone = 0.5 * np.sin(2 * np.pi * 440 * time)
     soundfile.write(tmp_path / "a.wav", tone, 8000)
@@ -121,7 +121,7 @@ def test_sounds_are_resampled_mixed_down_cut_and_filled(tmp_path):
     assert float(b[100:7900].abs().max()) == pytest.approx(0.25, abs=0.01)  # the mean of a tone and silence
 
 
-def test_numbers_and_categories_are_learnt_from_the_training_rows(tmp_path):
+def test_numbers_and_categories_are_fitted_on_the_training_rows(tmp_path):
     people = [(10, "f", 1, "train"), (20, "m", None, "train"), (30, "f", 3, "train"), (9, "x", 5, "test")]
     people.append((None, None, None, "test"))
     content = [
@@ -166,7 +166,7 @@ def test_groups_stay_together_and_files_of_arrays_join_the_table(animals, tmp_pa
     torch.testing.assert_close(known.std(0, correction=0), torch.ones(3))
 
 
-def test_what_is_large_goes_to_a_file_and_stays_the_same(animals, monkeypatch, tmp_path):
+def test_large_views_are_stored_in_a_file_unchanged(animals, monkeypatch, tmp_path):
     folder, _ = animals
     expected = Objects(folder / "objects.csv", **OPTIONS)
     monkeypatch.setattr(stored_rows, "IN_MEMORY", 100)
@@ -177,7 +177,7 @@ def test_what_is_large_goes_to_a_file_and_stays_the_same(animals, monkeypatch, t
         torch.testing.assert_close(ours, theirs)
 
 
-def test_a_few_damaged_files_are_absent_and_named(tmp_path, caplog):
+def test_a_few_damaged_files_are_missing_and_named(tmp_path, caplog):
     content = rows(tmp_path, 120, absent=False)
     (tmp_path / "3.png").write_bytes(b"no image")
     (tmp_path / "5.wav").write_bytes(b"")
@@ -189,13 +189,13 @@ def test_a_few_damaged_files_are_absent_and_named(tmp_path, caplog):
     assert (~mask).nonzero().tolist() == [[0, 3], [1, 5]]
 
 
-def test_arrays_beside_each_other_need_no_table(tmp_path):
+def test_several_arrays_require_no_table(tmp_path):
     with pytest.raises(ValueError, match="k >= 2 files"):
         Arrays([tmp_path / "a.npy"])
 
 
 @pytest.mark.parametrize(("number", "expected"), [(60, 42), (200, 64)])
-def test_a_batch_is_all_training_rows_where_these_are_few(tmp_path, monkeypatch, number, expected):
+def test_a_batch_contains_all_training_rows_if_there_are_few(tmp_path, monkeypatch, number, expected):
     table = write_csv(tmp_path, [{"text": f"row {i} of some", "n": i * i} for i in range(number)])
     data = Objects(table)
     assert data.batch_size == expected

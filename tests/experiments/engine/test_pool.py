@@ -91,7 +91,7 @@ def work(settings, folder, data):
     return {"validation": -abs(value - 2), "test": value}
 
 
-def test_a_run_takes_the_setting_that_is_best_on_validation_and_waits_for_it(tmp_path):
+def test_a_run_waits_for_and_uses_the_best_setting_on_validation(tmp_path):
     tried, final = grid_and_test()
     store = Store(tmp_path)
     assert do_run(experiment(work), final, store, tmp_path) == "waiting"
@@ -193,7 +193,7 @@ def test_workers_killed_at_random_are_replaced_and_nothing_is_lost_or_repeated(t
     assert stamps == {spec.id: (store.folder(spec.id) / "result.json").stat().st_mtime_ns for spec in specs}
 
 
-def test_two_collectors_at_once_leave_a_whole_table(tmp_path):
+def test_two_concurrent_collectors_write_a_complete_table(tmp_path):
     store = Store(tmp_path)
     specs = [RunSpec("test", {"config": {"value": v}}, {}) for v in range(30)]
     program = f"from m3g.experiments.engine.store import Store\nfor _ in range(20): Store({str(tmp_path)!r}).collect()"

@@ -60,7 +60,7 @@ def test_a_killed_run_continues_from_its_checkpoint(tmp_path, monkeypatch, stop)
     torch.testing.assert_close(weights(whole.net), weights(resumed.net), rtol=0, atol=0)
 
 
-def test_training_moves_epsilon_from_one_end_to_the_other(tmp_path, monkeypatch):
+def test_training_follows_the_epsilon_schedule(tmp_path, monkeypatch):
     seen = []
     compute = m3g.M3GLoss.compute
     monkeypatch.setattr(

@@ -39,7 +39,7 @@ def accuracy(net, data):
     return probe_scores(*parts[0], [parts[1]])[0]
 
 
-def test_labels_teach_what_the_inputs_do_not_show(config):
+def test_supervised_training_learns_what_a_linear_probe_cannot(config):
     data = build_data(config)
     assert accuracy(Inputs(), data) < 0.65
     assert accuracy(fit_labels(config, data, joined=False), data) > 0.8
@@ -50,7 +50,7 @@ def test_the_same_seed_gives_the_same_network(config):
     assert all(torch.equal(a, b) for a, b in zip(one.parameters(), two.parameters()))
 
 
-def test_signals_are_seen_by_their_power_whatever_the_phase():
+def test_features_of_signals_are_invariant_to_phase():
     time = torch.arange(64) / 64
     waves = torch.stack([torch.sin(2 * torch.pi * (5 * time + phase)) for phase in (0.0, 0.3)])
     features = Inputs(signals=True).features([waves])[0]

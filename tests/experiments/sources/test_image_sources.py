@@ -82,7 +82,7 @@ def test_other_folders_of_classes_are_read_as_squares(tmp_path, monkeypatch):
     assert list(found["label"]) == ["n01440764"] * 3 + ["n02102040"] * 3
 
 
-def test_what_is_missing_is_named(tmp_path):
+def test_missing_files_are_named(tmp_path):
     with pytest.raises(MissingData, match="the folders art_painting, cartoon, photo, sketch with CLASS/IMAGE"):
         images.prepare_tree("pacs", tmp_path, tmp_path / "out")
     with pytest.raises(

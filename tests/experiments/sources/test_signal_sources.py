@@ -24,7 +24,7 @@ def write_windows(folder, channels, *, subjects=8, windows=12, time=300):
         )
 
 
-def test_features_of_prepared_windows_tell_stages_apart(tmp_path):
+def test_features_of_prepared_windows_distinguish_stages(tmp_path):
     write_windows(tmp_path / "sleep", ["marker", *signals.SENSORS.values()])
     found = signals.read_sleep(tmp_path)
     assert found["EOG"].shape == (96, signals.BANDS)

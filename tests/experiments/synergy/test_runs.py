@@ -33,7 +33,7 @@ def test_runs_of_the_embedded_digits_become_a_table(tmp_path):
     assert (tmp_path / "table.md").read_text(encoding="utf-8").startswith("12 runs")
 
 
-def test_demo_returns_one_share_per_loss(tmp_path):
+def test_demo_returns_one_accuracy_per_loss(tmp_path):
     shares = demo(tmp_path, steps=2)
     assert len(shares) == 5
     assert all(0 <= share <= 1 for share in shares.values())

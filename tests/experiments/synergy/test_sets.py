@@ -38,7 +38,7 @@ def test_no_source_row_occurs_in_two_folds():
 
 
 @pytest.mark.parametrize("percent", [0, 50, 100])
-def test_bits_have_their_share_of_synergy(percent):
+def test_bits_have_the_given_fraction_of_synergy(percent):
     arrays = SETS[f"bits-{percent}"].read(None)
     assert set(arrays) == {"first", "second", "third", "label", "group"}
     assert len(np.unique(arrays["label"])) == 16

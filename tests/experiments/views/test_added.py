@@ -80,7 +80,7 @@ def test_an_added_loss_needs_no_files(file, tmp_path, capsys):
     assert "--add must be a file that uses data_set or view_loss" in capsys.readouterr().err
 
 
-def test_wrong_files_and_grids_are_refused(file, tmp_path):
+def test_invalid_files_and_grids_are_errors(file, tmp_path):
     with pytest.raises(ValueError, match="--add must be a Python file that exists, got"):
         added.extend(str(tmp_path / "none.py"), None, tmp_path)
     with pytest.raises(ValueError, match="grid must have 4 settings"):

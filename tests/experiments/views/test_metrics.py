@@ -77,7 +77,7 @@ def test_moved_probe_needs_a_common_space():
         assert moved_probe(points, points) == expected
 
 
-def test_with_nothing_absent_nothing_changes():
+def test_without_missing_entries_nothing_changes():
     points = _points(n=40)
     found = absent(points, points, 0.0, by_class=False, seed=0)
     assert found["recall_rest"] == pytest.approx(recall_from_rest(points, by_class=False))

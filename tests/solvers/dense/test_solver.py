@@ -41,7 +41,7 @@ def agree(solution, cost, epsilon, tol, weights=None):
 @pytest.mark.parametrize("limit", [None, 1], ids=["kept", "slabs"])
 @pytest.mark.parametrize("cost", COSTS)
 @pytest.mark.parametrize("sizes", [(4, 4, 4), (3, 5, 2), (5, 6), (2, 3, 1, 4)], ids=str)
-def test_every_cost_with_sizes_and_weights_of_their_own(sizes, cost, limit, monkeypatch):
+def test_every_cost_with_different_sizes_and_weights(sizes, cost, limit, monkeypatch):
     if limit:
         monkeypatch.setattr("m3g.solvers.shared.couplings.SLAB_BYTES", 1)
     problem = problem_of(sizes, COSTS[cost])
@@ -75,7 +75,7 @@ def test_a_small_epsilon_approaches_the_best_polymatching(cost, epsilon):
     assert best - epsilon * 6 - 2e-3 <= solution.value <= best - epsilon * 2.5 + 2e-3
 
 
-def test_few_newton_steps_where_sinkhorn_needs_many_sweeps():
+def test_few_newton_steps_if_sinkhorn_requires_many_sweeps():
     problem = problem_of([8] * 4, "product", seed=3)
     dense = m3g.solve(problem, epsilon=0.02, tol=1e-6, solver="dense")
     slow = m3g.solve(problem, epsilon=0.02, tol=1e-6, solver="sinkhorn")
@@ -96,7 +96,7 @@ def test_batches_masks_and_a_teacher():
         torch.testing.assert_close(found, expected, atol=1e-8, rtol=0)
 
 
-def test_auto_takes_it_for_everything_that_is_not_pairwise():
+def test_auto_selects_it_for_every_cost_that_is_not_pairwise():
     views = reference.noisy_views(3, 4, 5)
     for cost in ("csd", "product", "0.5*cv + product", lambda x, y, z: (x * y * z).sum(-1)):
         assert m3g.solve(as_cost(cost)(views), epsilon=0.5).solver == "dense"

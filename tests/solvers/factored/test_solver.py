@@ -47,7 +47,7 @@ def test_graphs_with_missing_edges_converge_in_few_steps(graph, epsilon):
 
 @pytest.mark.parametrize(("k", "n"), [(2, 12), (3, 8), (4, 5)])
 @pytest.mark.parametrize("epsilon", [1e-3, 1e-4])
-def test_an_epsilon_past_the_range_of_float64_is_solved_in_the_log_domain(k, n, epsilon):
+def test_an_epsilon_beyond_the_range_of_float64_is_solved_in_the_log_domain(k, n, epsilon):
     problem = m3g.CircularVariance(scale="algorithm2")(reference.noisy_views(k, n, 4, noise=2.0))
     with pytest.warns(RangeWarning, match="works in the log domain"):
         solution = m3g.solve(problem, epsilon=epsilon)

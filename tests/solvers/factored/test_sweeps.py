@@ -105,7 +105,7 @@ def pair_exponents(problem, epsilon):
 )
 @pytest.mark.parametrize("sizes", [(6, 5), (4, 5, 6), (3, 4, 3, 4)], ids=str)
 @pytest.mark.parametrize("epsilon", [1.0, 0.2, 0.05])
-def test_newton_steps_take_over_where_sweeps_are_slow(cost, sizes, epsilon):
+def test_newton_steps_follow_if_sweeps_are_slow(cost, sizes, epsilon):
     problem = problem_of(sizes, seed=5, cost=cost)
     solution, made = swept(problem, epsilon, tol=1e-6)
     assert solution.converged

@@ -96,13 +96,13 @@ def test_a_view_without_an_edge():
     assert torch.autograd.gradcheck(function, points(3, 3).requires_grad_(), atol=1e-5)
 
 
-def test_without_asking_nothing_carries_a_gradient():
+def test_by_default_nothing_has_a_gradient():
     solution = m3g.solve(m3g.CircularVariance()(points(3, 3).requires_grad_()), epsilon=0.3)
     assert not solution.pair_marginal(0, 1).requires_grad
     assert not solution.value.requires_grad
 
 
-def test_an_exact_coupling_moves_in_jumps_and_is_refused():
+def test_a_piecewise_constant_coupling_is_an_error():
     problem = m3g.CircularVariance()(points(3, 3).requires_grad_())
     solution = m3g.solve(problem, epsilon=0, solver="linear-program", differentiable=True)
     with pytest.raises(

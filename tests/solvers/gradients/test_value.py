@@ -129,7 +129,7 @@ def test_a_gradient_penalty_in_float32_agrees_with_float64():
     assert (found[0] - found[1]).norm() < 1e-3 * found[1].norm()
 
 
-def test_a_missing_second_derivative_raises():
+def test_an_unsupported_second_derivative_raises():
     views = reference.noisy_views(3, 3, 2).requires_grad_()
     for options in (
         {"solver": m3g.Sampled(rank=256, seed=0), "epsilon": 0.5},
@@ -156,7 +156,7 @@ def test_inference_mode(cost):
     torch.testing.assert_close(m3g.matching_gap(views, cost=GRAPHS[cost], epsilon=2.0), expected)
 
 
-def test_vmap_is_refused_in_one_line():
+def test_vmap_is_an_error_of_one_line():
     views = torch.stack([reference.noisy_views(3, 3, 2)] * 2)
     with pytest.raises(ValueError, match=r"views must be a tensor that is not under torch.vmap.* \(b, k, n, d\)"):
         torch.func.vmap(m3g.matching_gap)(views)

@@ -37,7 +37,7 @@ def test_members_of_a_batch_and_weights():
     assert ((found.value - exact.value).abs() < 4 * found.standard_error).all()
 
 
-def test_what_is_not_to_be_trusted_has_an_infinite_error():
+def test_untrusted_results_have_an_infinite_error():
     problem = m3g.CircularVariance()(noisy(3, 16))
     found = m3g.solve(problem, epsilon=0.003, tol=10.0, solver=m3g.Sampled(fixed_steps=8, rank=256, seed=0))
     assert found.result is m3g.Result.UNTRUSTED

@@ -40,7 +40,7 @@ def test_agrees_with_the_dense_solver_within_its_own_error(cost, k, n, noise, ep
 
 
 @pytest.mark.parametrize("cost", ["csd", "product", "0.5*cv + 0.5*product"])
-def test_a_batch_is_solved_as_one_and_each_member_rightly(cost):
+def test_every_problem_of_a_batch_is_solved_correctly(cost):
     views = noisy_views(3, 10, batch=(2, 2))
     exact, true_gradient, _ = gap_and_gradient(views, 0.1, m3g.Dense(), 1e-5, cost=as_cost(cost))
     solver = m3g.Sampled(rank=2048, seed=0, form="tuples")
@@ -51,7 +51,7 @@ def test_a_batch_is_solved_as_one_and_each_member_rightly(cost):
     assert bool((off < 2 * solution.relative_gradient_error).all())
 
 
-def test_opposite_views_meet_the_clamp_and_stay_finite():
+def test_opposite_views_are_clamped_and_finite():
     views = torch.nn.functional.normalize(torch.randn(1, 6, 5, generator=torch.Generator().manual_seed(0)), dim=-1)
     views = torch.cat([views, -views, torch.zeros_like(views)])
     gap, gradient, solution = gap_and_gradient(views, 0.5, m3g.Sampled(rank=512, seed=0), cost=m3g.CircularStd())
@@ -97,12 +97,12 @@ def test_auto_samples_past_the_budget_of_the_dense_solver(monkeypatch, cost):
 
 
 @pytest.mark.parametrize(("cost", "name"), [("csd", "CircularStdProblem"), ("product", "ProductProblem")])
-def test_products_are_refused(cost, name):
+def test_products_are_an_error(cost, name):
     with pytest.raises(ValueError, match=f"form must be 'auto' or 'tuples' for a {name}, got 'products'"):
         m3g.solve(as_cost(cost)(noisy_views(3, 4)), epsilon=1.0, solver=m3g.Sampled(form="products"))
 
 
-def test_a_sum_with_a_function_is_refused():
+def test_a_sum_with_a_function_is_an_error():
     cost = m3g.CircularStd() + as_cost(lambda x, y, z: (x * y * z).sum(-1))
     with pytest.raises(ValueError, match=r"cost must be a named cost or a sum of named costs .* got SumProblem"):
         m3g.solve(cost(noisy_views(3, 4)), epsilon=1.0, solver="sampled")

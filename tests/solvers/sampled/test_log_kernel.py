@@ -205,7 +205,7 @@ def test_a_full_list_is_the_kernel():
     assert coupling_of(listed).sample_weights().shape == (2, 0)
 
 
-def test_anchors_carry_a_coupling_with_the_weights():
+def test_anchors_support_a_coupling_with_the_weights():
     generator = torch.Generator().manual_seed(0)
     sizes = (3, 5, 2)
     weights = [torch.rand(2, n, generator=generator, dtype=torch.float64) for n in sizes]

@@ -95,7 +95,7 @@ def test_a_streamed_solve_is_the_stored_one(monkeypatch, cost, form, k, n):
 
 
 @pytest.mark.parametrize(("cost", "form"), [("cv", "products"), ("cv", "tuples"), ("csd", "auto")])
-def test_memory_stays_below_the_limit_whatever_the_rank(monkeypatch, cost, form):
+def test_memory_stays_below_the_limit_for_every_rank(monkeypatch, cost, form):
     views = noisy_views(3, 160)
     with LiveBytes() as stored:
         gap, gradient, solution = solved(views, cost, rank=4096, form=form, tol=1e-3)
@@ -112,7 +112,7 @@ def test_memory_stays_below_the_limit_whatever_the_rank(monkeypatch, cost, form)
 
 
 @pytest.mark.parametrize(("cost", "form"), [("cv", "products"), ("cv", "tuples"), ("csd", "auto")])
-def test_memory_stays_below_the_limit_where_points_have_many_features(monkeypatch, cost, form):
+def test_memory_stays_below_the_limit_with_many_features(monkeypatch, cost, form):
     views = noisy_views(4, 6, d=1024)
     gap, gradient, _ = solved(views, cost, rank=400, epsilon=0.2, tol=1e-3, form=form)
     limit = 2**23  # of which one vector of features per sample takes a fifth
@@ -154,14 +154,14 @@ def test_a_requested_accuracy_may_stream(monkeypatch):
         ),
     ],
 )
-def test_what_cannot_be_cut_further_is_refused(monkeypatch, limit, message):
+def test_a_row_larger_than_memory_is_an_error(monkeypatch, limit, message):
     lower_limit(monkeypatch, limit)
     views = noisy_views(3, 6000, d=2, dtype=torch.float64)
     with pytest.raises(ValueError, match=message):
         solved(views, "cv", form="products")
 
 
-def test_rows_are_made_once_if_kept_and_in_every_pass_if_not():
+def test_rows_are_computed_once_if_stored_and_otherwise_in_every_pass():
     made = []
 
     def make(rows):

@@ -43,7 +43,7 @@ def test_agrees_with_the_exact_solver_within_its_own_error(k, n, noise, epsilon,
 
 
 @pytest.mark.filterwarnings("ignore::m3g.solvers.SamplingWarning")
-def test_potentials_that_fit_the_sample_do_not_make_the_error_look_small():
+def test_overfitted_potentials_do_not_reduce_the_error_estimate():
     views = noisy_views(3, 64, 1.0)
     _, true_gradient, _ = gap_and_gradient(views.double(), 0.05, m3g.Factored(), 1e-7)
     true, estimated = 0.0, 0.0
@@ -80,7 +80,7 @@ def test_the_factor_of_the_fit():
 
 
 @pytest.mark.parametrize("k", [3, 5])
-def test_tuples_that_products_cannot_see_are_not_missed(k):
+def test_tuples_outside_the_reach_of_products_are_not_missed(k):
     views = noisy_views(k, 12 if k == 3 else 6, 2.0, d=5, seed=3)
     exact, true_gradient, _ = gap_and_gradient(views.double(), 0.005, m3g.Factored(), 1e-6)
     gap, gradient, solution = gap_and_gradient(views, 0.005, m3g.Sampled(seed=1, form="tuples"), 1e-4)
@@ -133,7 +133,7 @@ def test_the_same_seed_gives_the_same_result():
     assert not torch.equal(first, other)
 
 
-def test_without_a_seed_every_solve_draws_afresh_from_the_generator():
+def test_without_a_seed_every_solve_draws_new_samples():
     views = noisy_views(4, 16, 1.0)
     values = []
     for make in (lambda: torch.Generator().manual_seed(5), lambda: torch.manual_seed(5)):
@@ -145,7 +145,7 @@ def test_without_a_seed_every_solve_draws_afresh_from_the_generator():
 
 
 @pytest.mark.parametrize("form", ["products", "tuples"])
-def test_a_batch_is_solved_as_one_and_each_member_rightly(form):
+def test_every_problem_of_a_batch_is_solved_correctly(form):
     views = noisy_views(3, 10, 1.0, batch=(2, 2))
     exact = m3g.matching_gap(views, epsilon=0.1, tol=1e-6)
     gap, _, solution = gap_and_gradient(views, 0.1, m3g.Sampled(rank=2048, seed=0, form=form))
@@ -197,7 +197,7 @@ def test_any_cost_by_pairs_of_views_can_be_sampled(weights):
         assert float((found.pair_marginal(l, m) - exact.pair_marginal(l, m)).abs().sum()) < 0.2
 
 
-def test_the_gradient_found_with_the_error_is_that_of_the_value_and_not_computed_again(monkeypatch):
+def test_the_gradient_of_the_error_estimate_is_reused(monkeypatch):
     views = noisy_views(3, 16, d=8).requires_grad_()
     problem = m3g.CircularVariance()(views)
     solution = m3g.Sampled(form="products", rank=256, seed=0).solve(problem, epsilon=0.2, tol=1e-3, weights=None)

@@ -83,7 +83,7 @@ def test_a_teacher_makes_k_problems_of_one_batch():
 
 
 @pytest.mark.parametrize(("cost", "epsilon"), [("cv", 0.05), ("csd", 0.1), ("sqeuclidean", 0.5)])
-def test_absent_points_are_orthogonal_to_all_and_get_no_gradient(cost, epsilon):
+def test_missing_points_get_no_gradient(cost, epsilon):
     views = noisy_views(3, 12, 1.0, d=16).requires_grad_()
     mask = torch.ones(3, 12, dtype=torch.bool)
     mask[0, 2] = mask[2, 5] = mask[1, 5] = False
@@ -96,7 +96,7 @@ def test_absent_points_are_orthogonal_to_all_and_get_no_gradient(cost, epsilon):
     assert bool((views.grad[mask].norm(dim=-1) > 0).all())
 
 
-def test_more_views_than_any_tensor_could_hold():
+def test_more_views_than_fit_into_a_tensor():
     views = noisy_views(20, 30, 1.0)
     gap, gradient, solution = gap_and_gradient(views, 0.05, m3g.Sampled(rank=1024, seed=0))
     again, other, _ = gap_and_gradient(views, 0.05, m3g.Sampled(rank=1024, seed=1))
@@ -116,14 +116,14 @@ def test_more_views_than_any_tensor_could_hold():
         ({"seed": 1, "generator": torch.Generator()}, "seed must be None if a generator is given"),
     ],
 )
-def test_wrong_settings_are_named(arguments, message):
+def test_invalid_settings_are_named(arguments, message):
     with pytest.raises(ValueError, match=message):
         m3g.Sampled(**arguments)
 
 
 @pytest.mark.filterwarnings("ignore::m3g.solvers.SamplingWarning")
 @pytest.mark.parametrize("form", ["auto", "tuples"])
-def test_a_missing_number_is_found_and_not_returned(form):
+def test_a_nan_is_detected(form):
     views = noisy_views(3, 8, 1.0)
     views[1, 2, 3] = torch.nan
     with pytest.raises(ValueError, match="got NaN in view 1, point 2"):

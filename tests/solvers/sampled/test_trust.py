@@ -52,7 +52,7 @@ def test_tuples_that_the_draws_missed_are_found_or_reported(views, epsilon, trut
     assert off < 0.05
 
 
-def test_a_sharp_circular_variance_is_right():
+def test_a_sharp_circular_variance_is_correct():
     case = Case(0, "cv", list(noisy_views(4, 8, 2.0, dtype=torch.float64)), None, None, 0.001, 1e-9, 4096)
     found = case.solve()
     assert found.converged
@@ -60,7 +60,7 @@ def test_a_sharp_circular_variance_is_right():
     assert float(found.pair_marginal(1, 3).sum()) == pytest.approx(1)
 
 
-def test_an_answer_that_is_not_trusted_is_not_converged_and_its_error_is_wide(monkeypatch):
+def test_an_untrusted_result_is_not_converged_and_has_a_large_error(monkeypatch):
     problem = SQUARED(sharp_views())
     monkeypatch.setattr(rounds, "MOST_REPEATS", 0)
     with pytest.warns(SamplingWarning, match="is not trusted"):
@@ -94,7 +94,7 @@ def test_mass_on_tuples_that_few_chains_reach_is_found_or_reported(seed):
 
 
 @pytest.mark.filterwarnings("ignore::m3g.solvers.SamplingWarning")
-def test_an_answer_that_follows_a_contradicted_one_is_believed_less():
+def test_a_result_after_a_discrepancy_has_a_larger_error():
     """Samples with heavy-tailed weights agree with each other and with the validation sample, but are all too high."""
     case, truth = draw(2354, costs=PLAIN), 0.67182034
     scores = []
@@ -145,7 +145,7 @@ def test_a_seed_gives_numbers_that_torch_does_not_give_for_it():
 
 
 @pytest.mark.parametrize("seed", [100009, 100015])
-def test_the_standard_error_covers_the_rounding_of_a_value_found_in_a_wider_type(seed):
+def test_the_standard_error_covers_the_rounding_to_a_narrower_dtype(seed):
     verdict = judge(draw(seed))
     assert verdict.case.views[0].dtype == torch.float32
     assert verdict.score < 2, str(verdict)
@@ -153,7 +153,7 @@ def test_the_standard_error_covers_the_rounding_of_a_value_found_in_a_wider_type
 
 @pytest.mark.filterwarnings("ignore::m3g.solvers.SamplingWarning")
 @pytest.mark.parametrize("seed", [300064, 300169])
-def test_a_product_with_local_maxima_is_right_or_not_trusted(seed):
+def test_a_product_with_local_maxima_is_correct_or_untrusted(seed):
     verdict = judge(draw(seed))
     assert "product" in verdict.case.cost
     assert not verdict.wrong, str(verdict)

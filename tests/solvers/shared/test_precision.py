@@ -46,7 +46,7 @@ def test_threads_that_overlap_restore_the_setting(medium):
     assert torch.get_float32_matmul_precision() == "medium"
 
 
-def test_what_the_user_sets_meanwhile_is_kept(medium):
+def test_changes_by_the_user_during_a_solve_are_kept(medium):
     with full_precision(CPU):
         torch.set_float32_matmul_precision("high")
     assert torch.get_float32_matmul_precision() == "high"

@@ -72,7 +72,7 @@ def test_a_resumed_run_stops_at_the_same_epoch_with_the_same_network(config, tmp
     torch.set_num_threads(threads)
 
 
-def test_too_few_validation_rows_decide_nothing(config):
+def test_too_few_validation_rows_disable_early_stopping(config):
     assert can_stop_early(fit.build_data(config))
     config.data_options["val"] = 0.05
     assert not can_stop_early(fit.build_data(config))
@@ -95,7 +95,7 @@ def test_a_finished_run_is_extended_and_can_be_resumed_again(config, tmp_path, c
 
 
 @pytest.mark.slow
-def test_a_run_that_stopped_early_goes_on_when_extended(config, tmp_path):
+def test_a_run_that_stopped_early_continues_when_extended(config, tmp_path):
     run = fit.train(config, tmp_path / "run")
     stopped = checkpoint.read_checkpoint(run.checkpoint)["global_step"]
     assert main(["train", "--resume", str(run.path), "--loop.epochs", "60"]) == 0

@@ -99,7 +99,7 @@ def test_a_run_killed_after_some_step_and_resumed_by_the_command(tmp_path, victi
 
 
 @pytest.mark.slow
-def test_a_run_with_doubted_entries_killed_and_resumed(tmp_path):
+def test_a_run_with_mismatched_entries_killed_and_resumed(tmp_path):
     """The checkpoint contains the state of the mismatch detection: equal weights, and an equal list of entries."""
     config = small(
         data_options={"batch_size": 100, "views": ["fourier", "karhunen", "pixels"], "swapped": 0.1},
@@ -123,7 +123,7 @@ def test_a_run_with_doubted_entries_killed_and_resumed(tmp_path):
     assert (killed / "mismatch.csv").read_bytes() == whole.mismatch.read_bytes()
 
 
-def test_a_damaged_checkpoint_stops_the_resume_and_touches_nothing(tmp_path):
+def test_a_damaged_checkpoint_is_an_error_and_changes_nothing(tmp_path):
     run = fit.train(small(loop={"epochs": 1}), tmp_path / "run")
     run.weights.unlink()
     run.checkpoint.write_bytes(run.checkpoint.read_bytes()[:-100])

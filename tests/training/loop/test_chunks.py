@@ -67,7 +67,7 @@ def test_the_encoders_are_given_chunks():
     assert sizes == 3 * [16, 16, 16, 2] + 3 * [2, 16, 16, 16]  # the last chunk is recomputed first
 
 
-def test_batch_normalisation_is_refused_before_training_unless_it_is_frozen():
+def test_batch_normalisation_is_an_error_before_training_unless_frozen():
     data = build_data(small(None))
     norm = {"encoder": "torch.nn.BatchNorm1d", "num_features": 76}
     build_module(small(None, view={"fourier": norm}, encoder_options={}), data)

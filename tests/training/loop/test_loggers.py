@@ -133,7 +133,7 @@ def test_none_writes_no_records(views, tmp_path):
     assert not names & {"tensorboard", "csv", "loggers.json"}
 
 
-def test_a_tracker_that_cannot_be_written_to_leaves_nothing_behind(views, tmp_path, monkeypatch, capsys):
+def test_a_tracker_that_is_not_writable_leaves_no_files(views, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "nowhere://at.all")
     assert main(["train", *views, "--logger", "mlflow", "--out", "run"]) == 2
     assert "logger must be a tracker that can be written to, got 'mlflow' (" in capsys.readouterr().err
@@ -160,7 +160,7 @@ def test_wrong_names(names, message):
         Config.from_dict({"logger": names})
 
 
-def test_the_words_of_a_list():
+def test_the_entries_of_a_list():
     given = read_settings(["--logger", "csv", "wandb", "--out", "run", "--logger", "mlflow", "--seed", "1"])
     assert given.settings == {"logger": ["csv", "wandb", "mlflow"], "seed": 1}
     assert given.others == ["--out", "run"]

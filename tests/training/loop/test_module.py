@@ -110,7 +110,7 @@ def test_the_scaling_rules_use_the_batch_of_all_accumulated_batches(tmp_path):
     assert watch.rates[1] == pytest.approx(0.01 * 4**0.5)
 
 
-def test_a_batch_too_large_for_the_rule_is_refused_and_nothing_is_left(tmp_path):
+def test_a_batch_too_large_for_the_rule_is_an_error_and_leaves_no_files(tmp_path):
     config = small(optim={"reference_batch": 10})
     with pytest.raises(ValueError, match="ratio of 20"):
         fit.train(config, tmp_path / "run")
@@ -140,7 +140,7 @@ def test_every_form_learns(tmp_path, changes):
     assert embeddings.shape == (3, 4, 8)
 
 
-def test_missing_views_are_trained_around(tmp_path):
+def test_training_with_missing_views(tmp_path):
     rng = np.random.default_rng(0)
     paths, common = [str(tmp_path / f"{l}.npy") for l in range(3)], rng.standard_normal((120, 4))
     for l, path in enumerate(paths):
@@ -175,7 +175,7 @@ class Explode(pl.Callback):
 
 
 @pytest.mark.parametrize("what", ["batch", "weights", "gradient"])
-def test_numbers_that_run_away_stop_the_run_with_step_indices_and_checkpoint(tmp_path, what):
+def test_non_finite_numbers_stop_the_run_with_step_rows_and_checkpoint(tmp_path, what):
     config = small(loss="m3g", loop={"epochs": 3, "checkpoint_every": 2})
     # the learning rate before the row numbers
     words = r"stopped at step 9: .*smaller optim\.learning_rate than 0\.002, .*indices \[\d+, .*190 more.*last\.ckpt"
@@ -199,7 +199,7 @@ def test_class_paths_in_a_run_are_limited(tmp_path):
     assert not (tmp_path / "trace").exists()
 
 
-def test_damaged_and_foreign_models_are_refused(tmp_path):
+def test_damaged_and_foreign_models_are_errors(tmp_path):
     run = fit.train(small(loop={"epochs": 1}), tmp_path / "run")
     whole = run.weights.read_bytes()
     run.weights.write_bytes(whole[: len(whole) // 2])
@@ -230,7 +230,7 @@ def test_subsets_solved_together_are_the_mean_of_the_subsets():
 
 
 @pytest.mark.parametrize("loss", ["m3g", "kl"])
-def test_how_many_subsets_are_quick(loss):
+def test_the_number_of_subsets_that_is_fast(loss):
     sizes = {}
     for batch in (16, 32, 64, 128, 256):
         config = small(data_options={"batch_size": batch, "views": None}, loss=loss)

@@ -44,7 +44,7 @@ def test_adam_rule_and_its_inverse(kappa):
     assert back.betas == pytest.approx(PAPER.betas, abs=1e-6)
 
 
-def test_a_negative_beta_is_refused_with_the_limit():
+def test_a_negative_beta_is_an_error_with_the_limit():
     with pytest.raises(ValueError, match=r"ratio of 16.*at or below 10"):
         scale_adam(PAPER, 16.0)
 
@@ -69,7 +69,7 @@ def test_nothing_to_train_is_an_error():
         adamw(torch.nn.Identity(), PAPER)
 
 
-def test_an_encoder_may_have_a_learning_rate_of_its_own():
+def test_an_encoder_may_have_a_separate_learning_rate():
     net = build_net([(3,), (5,)], encoder=[{"kind": "mlp", "learning_rate": 1e-5}, {"kind": "mlp"}])
     groups = [group for group in parameter_groups(net) if group["params"]]
     assert [(group["own_rate"], group["decays"]) for group in groups] == [

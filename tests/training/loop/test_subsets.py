@@ -23,7 +23,7 @@ from m3g.training.loop.subsets import exact_seconds, sampled_seconds
         (12, 64, 2.0, 12),
     ],
 )
-def test_all_views_at_once_where_the_solver_fits_the_time_of_the_encoders(k, n, encoder, size):
+def test_all_views_at_once_if_the_solver_takes_no_longer_than_the_encoders(k, n, encoder, size):
     found = subsets(Config(), m3g.M3GLoss(), k=k, batch_size=n, encoder_seconds=encoder)
     assert found.size == size
 

@@ -37,7 +37,7 @@ def noisy_views(k, n, d, *, wrong, seed=0):
 
 @settings(max_examples=8, deadline=None, derandomize=True)
 @given(k=st.integers(3, 6), n=st.integers(40, 120), seed=st.integers(0, 100))
-def test_swapped_entries_are_the_doubtful_ones(k, n, seed):
+def test_swapped_entries_are_unreliable(k, n, seed):
     views, swapped = noisy_views(k, n, 16, wrong=max(2, n // 20), seed=seed)
     watch = Mismatch(k, n)
     for _ in range(4):
@@ -48,7 +48,7 @@ def test_swapped_entries_are_the_doubtful_ones(k, n, seed):
     assert kept.any(0).all()
 
 
-def test_rows_that_are_right_are_all_trusted():
+def test_correct_rows_are_reliable():
     views, _ = noisy_views(4, 64, 16, wrong=0)
     watch = Mismatch(4, 64)
     assert watch.trusted(torch.arange(64), None) is None  # before anything was seen
@@ -57,7 +57,7 @@ def test_rows_that_are_right_are_all_trusted():
     assert watch.trusted(torch.arange(64), None) is None
 
 
-def test_views_without_a_pattern_are_not_judged():
+def test_unrelated_views_are_not_evaluated():
     watch = Mismatch(3, 64)
     for step in range(20):
         watch.observe(torch.randn(3, 64, 8, generator=torch.Generator().manual_seed(step)), torch.arange(64))
@@ -74,7 +74,7 @@ def test_pair_scores_are_the_logarithm_of_n_softmax_both_ways():
     torch.testing.assert_close(scores[1, 0], expected.T)
 
 
-def test_absent_entries_are_not_judged_and_change_nothing():
+def test_missing_entries_are_not_evaluated_and_change_nothing():
     views, _ = noisy_views(3, 50, 16, wrong=3)
     mask = torch.rand(3, 50, generator=torch.Generator().manual_seed(1)) < 0.8
     mask[0] = True
@@ -94,7 +94,7 @@ def test_absent_entries_are_not_judged_and_change_nothing():
     assert not kept[~mask].any()
 
 
-def test_subsets_of_the_views_are_judged_as_they_come():
+def test_subsets_of_the_views_are_evaluated():
     views, swapped = noisy_views(5, 80, 16, wrong=5)
     watch = Mismatch(5, 80)
     for shown in ([0, 1, 2], [2, 3, 4], [0, 3, 4], [1, 2, 4], [0, 1, 3]) * 4:
@@ -134,7 +134,7 @@ def small(**changes):
     return Config.from_dict(content)
 
 
-def test_data_without_rows_of_their_own_are_refused(tmp_path):
+def test_data_without_persistent_rows_are_an_error(tmp_path):
     from PIL import Image
 
     for name in "ab":
@@ -161,7 +161,7 @@ def test_an_empty_list_is_explained(tmp_path, capsys):
     assert nothing_found(run.path) == ""
 
 
-def test_two_processes_judge_like_one_with_the_full_batch(tmp_path):
+def test_two_processes_evaluate_like_one_with_the_full_batch(tmp_path):
     command = [sys.executable, judging_process.__file__]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     files = [str(tmp_path / "meeting"), str(tmp_path / "odds")]

@@ -51,7 +51,7 @@ def test_checkpoint_round_trip(checkpoint):
     assert torch.equal(read_checkpoint(checkpoint)["weights"], torch.arange(1000.0))
 
 
-def test_every_truncation_is_noticed(checkpoint):
+def test_every_truncation_is_detected(checkpoint):
     whole = checkpoint.read_bytes()
     for length in range(0, len(whole), max(1, len(whole) // 40)):
         checkpoint.write_bytes(whole[:length])
@@ -59,7 +59,7 @@ def test_every_truncation_is_noticed(checkpoint):
             read_checkpoint(checkpoint)
 
 
-def test_a_flipped_bit_in_the_weights_is_noticed(checkpoint):
+def test_a_flipped_bit_in_the_weights_is_detected(checkpoint):
     content = bytearray(checkpoint.read_bytes())
     place = content.find(torch.arange(1000.0).numpy().tobytes()) + 1234
     content[place] ^= 1
@@ -76,7 +76,7 @@ class Malicious:
         return (open, (str(self.path), "w"))
 
 
-def test_a_malicious_checkpoint_is_refused_and_runs_nothing(tmp_path):
+def test_a_malicious_checkpoint_is_rejected_and_not_executed(tmp_path):
     path, trace = tmp_path / "last.ckpt", tmp_path / "trace"
     torch.save({MARK: VERSION, "state": Malicious(trace)}, path)
     with pytest.raises(ValueError, match="damaged or was written by something else"):
@@ -85,13 +85,13 @@ def test_a_malicious_checkpoint_is_refused_and_runs_nothing(tmp_path):
 
 
 @pytest.mark.parametrize("content", [{"state_dict": {}}, [1, 2], torch.zeros(3)])
-def test_a_foreign_checkpoint_is_refused(tmp_path, content):
+def test_a_foreign_checkpoint_is_rejected(tmp_path, content):
     torch.save(content, tmp_path / "last.ckpt")
     with pytest.raises(ValueError, match="was written by something else"):
         read_checkpoint(tmp_path / "last.ckpt")
 
 
-def test_other_versions_and_missing_files_are_refused(tmp_path):
+def test_other_versions_and_missing_files_are_errors(tmp_path):
     with pytest.raises(ValueError, match="there is none at"):
         read_checkpoint(tmp_path / "last.ckpt")
     torch.save({MARK: 99}, tmp_path / "last.ckpt")
@@ -107,7 +107,7 @@ def table(tmp_path):
     return table
 
 
-def test_a_table_read_while_it_is_written_has_its_whole_rows_only(table, tmp_path):
+def test_a_table_read_while_it_is_written_has_complete_rows_only(table, tmp_path):
     text = table.path.read_text()
     growing = Table(tmp_path / "growing.csv")
     for length in range(len(text) + 1):
@@ -116,7 +116,7 @@ def test_a_table_read_while_it_is_written_has_its_whole_rows_only(table, tmp_pat
         assert growing.rows() == table.rows()[:whole]
 
 
-def test_a_table_cut_anywhere_is_continued_from_its_last_whole_row(table, tmp_path):
+def test_a_truncated_table_is_continued_from_its_last_complete_row(table, tmp_path):
     text = table.path.read_text()
     for length in range(len(text) + 1):
         cut = tmp_path / "cut.csv"

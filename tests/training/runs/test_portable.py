@@ -75,7 +75,7 @@ def test_torch_files(trained, tmp_path):
 
 
 @pytest.mark.parametrize("precision", ["fp16", "int8"])
-def test_fewer_bits_come_with_the_recall_they_cost(trained, exported, tmp_path, precision):
+def test_reduced_precision_reports_the_change_of_recall(trained, exported, tmp_path, precision):
     run, arrays = trained
     whole = json.loads((exported[0] / "views.json").read_text())
     small = portable.export(run, tmp_path / precision, precision=precision)
@@ -100,7 +100,7 @@ def test_every_kind_of_view(tmp_path, monkeypatch):
     assert content["test_rows"]
 
 
-def test_a_wrong_file_is_not_left(trained, tmp_path, monkeypatch, capsys):
+def test_a_wrong_file_is_removed(trained, tmp_path, monkeypatch, capsys):
     right = portable._write_onnx
     monkeypatch.setattr(portable, "_write_onnx", lambda *args: lambda array: right(*args)(array) + 1e-2)
     assert main(["export", str(trained[0]), "--out", str(tmp_path / "out")]) == 2
@@ -108,7 +108,7 @@ def test_a_wrong_file_is_not_left(trained, tmp_path, monkeypatch, capsys):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_the_data_rows_are_drawn_and_fewer_bits_refused(trained, tmp_path, capsys, monkeypatch):
+def test_without_data_rows_are_drawn_and_reduced_precision_is_an_error(trained, tmp_path, capsys, monkeypatch):
     def missing(config, run):
         raise ValueError("no such file")
 
