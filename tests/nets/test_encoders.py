@@ -169,6 +169,18 @@ def test_heads_follow_the_paper():
     assert [type(part).__name__ for part in Head(256, hidden=None, out_features=32).layers] == ["Linear"]
 
 
+def test_heads_start_from_truncated_normal_weights():
+    torch.manual_seed(0)
+    head = Head(64, hidden=256, out_features=32, weight_std=0.02)
+    linear = [layer for layer in head.layers if isinstance(layer, torch.nn.Linear)]
+    for layer in linear:
+        assert float(layer.weight.detach().abs().max()) <= 0.04
+        assert 0.015 < float(layer.weight.detach().std()) < 0.02
+        assert not bool(layer.bias.detach().any())
+    with pytest.raises(ValueError, match="weight_std"):
+        Head(4, weight_std=0.0)
+
+
 @pytest.mark.parametrize("hidden", [None, 16])
 def test_a_common_bias_starts_all_views_in_one_half_space(hidden):
     torch.manual_seed(0)

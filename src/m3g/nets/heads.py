@@ -14,6 +14,8 @@ class Head(nn.Module):
     `hidden=None` is one linear map without normalisation (the paper's EEG head: `out_features=32`). With `bias` all
     biases of the last layer are initialised to that number, so that the points of all views start in one half-space;
     otherwise losses that are invariant to signs (`gram`, `pmrl`, `symile`) align the views only up to signs.
+    `weight_std` draws the weights from a normal distribution truncated at two standard deviations, with biases of zero
+    (the paper: 0.02), instead of PyTorch's default.
 
     Example:
         >>> import torch
@@ -22,7 +24,13 @@ class Head(nn.Module):
     """
 
     def __init__(
-        self, in_features: int, *, hidden: int | None = 512, out_features: int = 64, bias: float | None = None
+        self,
+        in_features: int,
+        *,
+        hidden: int | None = 512,
+        out_features: int = 64,
+        bias: float | None = None,
+        weight_std: float | None = None,
     ):
         super().__init__()
         self.in_features = _checks.positive_int("in_features", in_features)
@@ -37,6 +45,12 @@ class Head(nn.Module):
                 nn.Linear(hidden, out_features),
                 nn.LayerNorm(out_features),
             )
+        if weight_std is not None:
+            _checks.positive("weight_std", weight_std)
+            for layer in self.layers:
+                if isinstance(layer, nn.Linear):
+                    nn.init.trunc_normal_(layer.weight, std=weight_std, a=-2 * weight_std, b=2 * weight_std)
+                    nn.init.zeros_(layer.bias)
         if bias is not None:
             nn.init.constant_(self.layers[-1].get_parameter("bias"), bias)
 

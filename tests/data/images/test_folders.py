@@ -6,8 +6,8 @@ import torch
 from PIL import Image
 
 from m3g.data import Domains, ImageFolders
-from m3g.data.images.augment import IMAGENET_STACKS, STACKS, Augmentation, plain
-from m3g.data.images.folders import load_image
+from m3g.data.images.augment import IMAGENET_STACKS, STACKS, Augmentation, plain, random_box
+from m3g.data.images.folders import load_crops, load_image
 
 
 def draw(path, colour, size=(20, 16)):
@@ -124,6 +124,46 @@ def test_augmenting_on_the_device_gives_the_same_views(folders):
     assert all(torch.equal(a, b) for a, b in zip(here["views"], there["views"]))
     for split in ("train", "val"):  # evaluation needs no trainer
         assert len(data.arrays(split)[0]) == 2
+
+
+def test_training_crops_reach_the_margins_of_a_wide_image(tmp_path):
+    """A centre crop before the random one would never show them."""
+    wide = np.zeros((16, 64, 3), dtype=np.uint8)
+    wide[:, :8] = 255
+    for i in range(8):
+        Image.fromarray(wide).save(tmp_path / f"{i}.png")
+    data = ImageFolders(tmp_path, k=2, size=16, batch_size=4, val=0.0, test=0.0, augment_on="device")
+    images = torch.cat([torch.cat(batch["images"]) for batch in data.train_dataloader()]).float()
+    bright = images.amax((1, 2, 3)) > 200
+    assert images.shape == (16, 3, 16, 16)
+    assert 0 < int(bright.sum()) < 16
+    assert not torch.equal(images[:4], images[4:8])
+
+
+@pytest.mark.parametrize("size", [(640, 480), (10, 400), (400, 10), (1, 1)])
+def test_boxes_have_the_area_and_ratio_of_the_paper(size):
+    random = np.random.default_rng(0)
+    boxes = np.array([random_box(*size, random) for _ in range(300)])
+    across, down = boxes[:, 2] - boxes[:, 0], boxes[:, 3] - boxes[:, 1]
+    assert (boxes >= 0).all()
+    assert (boxes[:, 2] <= size[0] + 1e-9).all()
+    assert (boxes[:, 3] <= size[1] + 1e-9).all()
+    assert ((across / down > 0.749) & (across / down < 1.334)).all()
+    if size == (640, 480):
+        area = across * down / (640 * 480)
+        assert area.min() < 0.15
+        assert area.max() > 0.8
+        assert area.min() >= 0.08
+
+
+def test_crops_of_one_image_differ_and_are_seeded(tmp_path):
+    draw(tmp_path / "a.png", 100)
+    randoms = [[np.random.default_rng(seed) for seed in (0, 1, 0)] for _ in range(2)]
+    first, again = (load_crops(tmp_path / "a.png", 8, group) for group in randoms)
+    assert first.shape == (3, 3, 8, 8)
+    assert torch.equal(first, again)
+    assert torch.equal(first[0], first[2])
+    assert not torch.equal(first[0], first[1])
 
 
 def test_folders_for_train_and_val(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ STACKS: dict[str, tuple[tuple[float, float, float, float], float, float]] = {
     "byol-global2": ((0.4, 0.4, 0.2, 0.1), 0.1, 0.2),
     "simclr": ((0.8, 0.8, 0.8, 0.2), 0.5, 0.0),
 }
+CROP_SCALE, CROP_RATIO = (0.08, 1.0), (3 / 4, 4 / 3)
 IMAGENET_STACKS = ("byol-global1", "byol-global2", "simclr", "byol-global1")
 
 
@@ -31,7 +33,7 @@ class Augmentation(nn.Module):
     Args:
         stack: a name of `STACKS`.
         size: side of the square output.
-        scale: range of the fraction of the image to crop.
+        scale: range of the fraction of the image to crop; None if the images were already cropped (`random_box`).
 
     Example:
         >>> images = torch.rand(4, 3, 40, 40)
@@ -39,7 +41,7 @@ class Augmentation(nn.Module):
         torch.Size([4, 3, 32, 32])
     """
 
-    def __init__(self, stack: str, *, size: int = 224, scale: tuple[float, float] = (0.08, 1.0)):
+    def __init__(self, stack: str, *, size: int = 224, scale: tuple[float, float] | None = CROP_SCALE):
         super().__init__()
         _checks.one_of("stack", stack, STACKS)
         _checks.positive_int("size", size)
@@ -47,13 +49,14 @@ class Augmentation(nn.Module):
         (brightness, contrast, saturation, hue), blur, solarize = STACKS[stack]
         kernel = max(3, 2 * round(size * 23 / 224 / 2 - 0.5) + 1)
         steps = [
-            augment.RandomResizedCrop((size, size), scale=scale, resample="BICUBIC", cropping_mode="slice"),
-            Clamp(),
             augment.RandomHorizontalFlip(p=0.5),
             augment.ColorJitter(brightness, contrast, saturation, hue, p=0.8),
             augment.RandomGrayscale(p=0.2),
             augment.RandomGaussianBlur((kernel, kernel), (0.1, 2.0), p=blur),
         ]
+        if scale is not None:
+            crop = augment.RandomResizedCrop((size, size), scale=scale, resample="BICUBIC", cropping_mode="slice")
+            steps = [crop, Clamp(), *steps]
         if solarize:
             steps.append(augment.RandomSolarize(thresholds=(0.5, 0.5), additions=(0.0, 0.0), p=solarize))
         self.steps = nn.Sequential(*steps)
@@ -64,6 +67,29 @@ class Augmentation(nn.Module):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(np.random.SeedSequence(list(seed)).generate_state(1, np.uint64)[0]) >> 1)
             return normalize(self.steps(as_float(images)))
+
+
+def random_box(width: int, height: int, random: np.random.Generator) -> tuple[float, float, float, float]:
+    """Return the left, upper, right and lower edge of a random crop of an image (RandomResizedCrop).
+
+    Its area is 8 to 100 % of the image and its ratio of sides 3/4 to 4/3. If ten draws do not fit into the image, the
+    crop is the largest centred one of an allowed ratio.
+
+    Example:
+        >>> left, upper, right, lower = random_box(640, 480, np.random.default_rng(0))
+        >>> 0 <= left < right <= 640, 0 <= upper < lower <= 480
+        (True, True)
+    """
+    for _ in range(10):
+        area = width * height * random.uniform(*CROP_SCALE)
+        ratio = math.exp(random.uniform(*map(math.log, CROP_RATIO)))
+        across, down = math.sqrt(area * ratio), math.sqrt(area / ratio)
+        if across <= width and down <= height:
+            left, upper = random.uniform(0, width - across), random.uniform(0, height - down)
+            return left, upper, left + across, upper + down
+    across, down = min(width, height * CROP_RATIO[1]), min(height, width / CROP_RATIO[0])
+    left, upper = (width - across) / 2, (height - down) / 2
+    return left, upper, left + across, upper + down
 
 
 class Clamp(nn.Module):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -13,11 +13,14 @@ from torch.utils.data import Dataset
 
 from m3g import _checks
 from m3g.data.base import ViewsData
-from m3g.data.images.augment import IMAGENET_STACKS, Augmentation, plain
+from m3g.data.images.augment import IMAGENET_STACKS, Augmentation, plain, random_box
 from m3g.data.sampling import Draw
 from m3g.data.splits import SPLITS, Split, split_rows
 from m3g.data.storage.damaged import damaged_images
 from m3g.data.storage.limits import open_image
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
 Where = Literal["worker", "device"]
@@ -33,23 +36,36 @@ def list_images(folder: Path) -> list[Path]:
 
 def load_image(path: Path, side: int) -> Tensor:
     """Read a square uint8 tensor (3, side, side): the shorter side resized to `side`, then a centre crop."""
-    image_module = _checks.extra("PIL.Image", "train")
     ops = _checks.extra("PIL.ImageOps", "train")
+    bicubic = _checks.extra("PIL.Image", "train").Resampling.BICUBIC
+    return _squares(path, lambda image: [ops.fit(image, (side, side), method=bicubic)])[0]
+
+
+def load_crops(path: Path, size: int, randoms: Sequence[np.random.Generator]) -> Tensor:
+    """Read random crops (m, 3, size, size) of the whole image, one per generator, as uint8; see `random_box`."""
+    bicubic = _checks.extra("PIL.Image", "train").Resampling.BICUBIC
+    return _squares(
+        path, lambda image: [image.resize((size, size), bicubic, box=random_box(*image.size, each)) for each in randoms]
+    )
+
+
+def _squares(path: Path, cut: Callable[[Image], list[Image]]) -> Tensor:
+    """Read an image and return the squares that `cut` makes of it, uint8 (m, 3, side, side)."""
     try:
         with open_image(path) as image:
-            square = ops.fit(image.convert("RGB"), (side, side), method=image_module.Resampling.BICUBIC)
+            squares = [np.array(square) for square in cut(image.convert("RGB"))]
     except (OSError, SyntaxError, ValueError) as error:  # errors of PIL for an invalid image
         raise ValueError(
             f"images must be readable files, got {str(path)!r} ({error}): replace it, or remove it and start a new run."
         ) from error
-    return torch.from_numpy(np.array(square)).permute(2, 0, 1)
+    return torch.from_numpy(np.stack(squares)).permute(0, 3, 1, 2)
 
 
 class ViewTransform:
-    """Convert k tensors of images to k views: augmented, or resized and cropped as for testing."""
+    """Convert k tensors of images to k views: cropped images augmented, whole ones resized and cropped for testing."""
 
     def __init__(self, stacks: Sequence[str], size: int):
-        self.augmentations = [Augmentation(stack, size=size) for stack in stacks]
+        self.augmentations = [Augmentation(stack, size=size, scale=None) for stack in stacks]
         self.size = size
 
     def __call__(self, raw: dict[str, Any]) -> dict[str, Any]:
@@ -72,7 +88,7 @@ class ImageRows(Dataset[dict[str, Any]]):
         files: all files.
         points: per row the k indices of its files; training rows get them from the draw.
         labels: per file, or None.
-        side: images are read as squares of this side.
+        size: side of the views; with a seed, random crops of this side are read, otherwise squares slightly larger.
         transform: applied here, in the worker; None leaves it to the data module.
         seed: of the augmentations; None for views without augmentation.
     """
@@ -83,12 +99,12 @@ class ImageRows(Dataset[dict[str, Any]]):
         points: Sequence[tuple[int, ...]],
         labels: Tensor | None,
         *,
-        side: int,
+        size: int,
         transform: ViewTransform | None,
         seed: int | None,
     ):
         self.files, self.points, self.labels = files, points, labels
-        self.side, self.transform, self.seed = side, transform, seed
+        self.size, self.transform, self.seed = size, transform, seed
 
     def __len__(self) -> int:
         return len(self.points)
@@ -102,7 +118,7 @@ class ImageRows(Dataset[dict[str, Any]]):
         points = [self._point(row) for row in rows]
         index = torch.tensor([point[0] for point in points])
         raw = {
-            "images": self._images(points),
+            "images": self._whole(points) if seed is None else self._crops(points, seed),
             "seed": seed,
             "mask": None,
             "label": None if self.labels is None else self.labels[index],
@@ -115,10 +131,21 @@ class ImageRows(Dataset[dict[str, Any]]):
             return row.row if isinstance(row.row, tuple) else self.points[row.row]
         return self.points[row]
 
-    def _images(self, points: Sequence[tuple[int, ...]]) -> list[Tensor]:
-        columns = list(zip(*points))
-        read = {column: torch.stack([load_image(self.files[i], self.side) for i in column]) for column in set(columns)}
+    def _whole(self, points: Sequence[tuple[int, ...]]) -> list[Tensor]:
+        columns, side = list(zip(*points)), round(self.size * 256 / 224)
+        read = {column: torch.stack([load_image(self.files[i], side) for i in column]) for column in set(columns)}
         return [read[column] for column in columns]
+
+    def _crops(self, points: Sequence[tuple[int, ...]], seed: tuple[int, ...]) -> list[Tensor]:
+        """Return a crop per view, each drawn from the whole image; every file is read once."""
+        views: list[list[Tensor]] = [[] for _ in points[0]]
+        for place, point in enumerate(points):
+            for file in dict.fromkeys(point):
+                mine = [l for l, other in enumerate(point) if other == file]
+                randoms = [np.random.default_rng([*seed, place, l]) for l in mine]
+                for l, crop in zip(mine, load_crops(self.files[file], self.size, randoms)):
+                    views[l].append(crop)
+        return [torch.stack(part) for part in views]
 
 
 class ImageData(ViewsData):
@@ -132,20 +159,19 @@ class ImageData(ViewsData):
 
     def _setup_images(self, stacks: Sequence[str], size: int, augment_on: str) -> None:
         self.size = _checks.positive_int("size", size)
-        self.side = round(size * 256 / 224)
         self.transform = ViewTransform(stacks, size)
         self.in_worker = _checks.one_of("augment_on", augment_on, ("worker", "device")) == "worker"
         self.view_shapes = [(3, size, size)] * len(stacks)
 
     def _training_rows(self, points: Sequence[tuple[int, ...]]) -> ImageRows:
         transform = self.transform if self.in_worker else None
-        return ImageRows(self.files, points, self.labels, side=self.side, transform=transform, seed=self.seed)
+        return ImageRows(self.files, points, self.labels, size=self.size, transform=transform, seed=self.seed)
 
     def _evaluation_rows(self, points: Sequence[tuple[int, ...]]) -> ImageRows:
         # Always transformed in the worker, because evaluation may run without a trainer.
         return ImageRows(
             self.files, points, self.labels,
-            side=self.side, transform=self.transform, seed=self.evaluation_seed,
+            size=self.size, transform=self.transform, seed=self.evaluation_seed,
         )  # fmt: skip
 
     def evaluation_dataset(self, split: Split) -> Dataset[Any]:

@@ -157,14 +157,15 @@ def paper_runs(request: Request) -> Iterator[RunSpec]:
     """DomainNet with the paper's recipe: no grid, its epsilon, and the library's temperature."""
     for seed in range(request.seeds):
         for held_out in DOMAINS["domainnet-small"]:
-            for method in filter(request.wants, METHODS):
-                options = {"epsilon": 0.05} if method == "m3g" else {}
+            for arm, (method, options) in full.paper_arms(METHODS, epsilon=0.05).items():
+                if not request.wants(arm):
+                    continue
                 config = merged(
                     full.shipped("domainnet"),
                     {"loss": method, "loss_options": options, "seed": seed,
                      "data_options": {"root": "{data}", "held_out": [held_out]}},
                 )  # fmt: skip
-                labels = {"data": "domainnet", "arm": method, "held_out": held_out, "seed": seed, "stage": "test"}
+                labels = {"data": "domainnet", "arm": arm, "held_out": held_out, "seed": seed, "stage": "test"}
                 yield RunSpec("domainnet", {"config": config}, {**labels, "control": ""})
 
 
@@ -239,7 +240,7 @@ EXPERIMENT = Experiment(
     work=work,
     collect=domain_tables.collect,
     sets=sets,
-    methods=(*METHODS, *REFERENCES),
+    methods=(*METHODS, full.ALGORITHM_2, *REFERENCES),
     seconds=15.0,
     seeds={"laptop": 5, "paper": 4},
 )

@@ -10,6 +10,7 @@ from m3g.experiments.engine.spec import Result
 from m3g.experiments.output import figures, published
 from m3g.experiments.output.comparison import average_rank, control_table, difference_rows, within_splits
 from m3g.experiments.output.tables import hours, markdown, percent
+from m3g.experiments.runner.full import ALGORITHM_2
 from m3g.experiments.runner.references import REFERENCES, reference_table
 from m3g.training.runs.files import write_text
 
@@ -20,7 +21,7 @@ TITLES = {
     "domainnet-small": "DomainNet: 40 classes, histograms of edges, five domains seen, one unseen, n = 16",
     "domainnet": "DomainNet: 345 classes, five domains seen, one unseen, n = 16",
 }
-ORDER = ("m3g", "infonce-ave", "infonce-pwe", "byol-ave", "byol-pwe")
+ORDER = ("m3g", ALGORITHM_2, "infonce-ave", "infonce-pwe", "byol-ave", "byol-pwe")
 ARMS = (*ORDER, *REFERENCES)
 Key = tuple[Any, ...]
 

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from m3g.data import Signals, ViewsData
-from m3g.evaluation import few_shot_probe
+from m3g.evaluation import FewShot, few_shot_probe
 from m3g.evaluation.few_shot import most_shots
 from m3g.experiments.eeg import tables as eeg_tables
 from m3g.experiments.engine.spec import Experiment, Prepare, Request, RunSpec, Settings, merged
@@ -61,6 +61,7 @@ UNTUNED: dict[str, Arm] = {
     "m3g, n = 16, untuned": ("m3g", 16, {"epsilon": 0.2}),
     "infonce-pwe, n = 64, untuned": ("infonce-pwe", 64, {"symmetric": True, "temperature": 0.5}),
 }
+PAPER: dict[str, Settings] = {"m3g": {"epsilon": 0.2}, "infonce-pwe": {"temperature": 0.5, "symmetric": True}}
 METHODS = ("m3g", "infonce-pwe", "infonce-ave")
 VALUES = {"m3g": ("epsilon", (0.05, 0.1, 0.2, 0.5)), "infonce": ("temperature", (0.05, 0.1, 0.2, 0.5))}
 RATES = (3e-3,)
@@ -152,18 +153,19 @@ def _block(data: str, tuned: dict[str, Arm], untuned: dict[str, Arm], request: R
 
 
 def paper_runs(request: Request) -> Iterator[RunSpec]:
-    """The paper's two rows, and each method at the other's batch size."""
+    """The paper's two rows, InfoNCE also with M3G's batch size, and M3G with epsilon in the units of Algorithm 2."""
     for seed in range(request.seeds):
-        for loss, n in (("m3g", 16), ("infonce-pwe", 64), ("infonce-pwe", 16)):
+        arms: dict[str, Arm] = {arm: (loss, n, PAPER[loss]) for arm, (loss, n, _) in MAIN.items()}
+        arms[eeg_tables.OTHER_UNITS] = ("m3g", 16, {**PAPER["m3g"], "cost": "cv-algorithm2"})
+        for arm, (loss, n, options) in arms.items():
             if not request.wants(loss):
                 continue
-            options = {"epsilon": 0.2} if loss == "m3g" else {"temperature": 0.5, "symmetric": True}
             config = merged(
                 full.shipped("eeg"),
                 {"loss": loss, "loss_options": options, "seed": seed,
                  "data_options": {"paths": "{data}/pretrain", "splits": "{data}/pretrain/split.csv", "batch_size": n}},
             )  # fmt: skip
-            labels = {"data": "physionet", "arm": f"{loss}, n = {n}", "seed": seed, "stage": "test"}
+            labels = {"data": "physionet", "arm": arm, "seed": seed, "stage": "test"}
             yield RunSpec("eeg", {"config": config, "data": "physionet"}, labels)
 
 
@@ -201,17 +203,20 @@ def few_shot(net: Any, data: ViewsData, *, seed: int) -> dict[str, Any]:
     # The probe uses s rows per class for training and s for early stopping. If the rarest class has fewer than 2 s
     # rows but at least s, all of them are used.
     shots = {s: min(s, most) for s in SHOTS if 2 * most >= s}
-    found: dict[str, Any] = {"validation": _probe(train, val, min(100, most), seed), "shots": {}}
-    for s, used in shots.items():
-        found["shots"][str(s)] = _probe(train, test, used, seed)
-    return {**found, "test_rows": len(test[1]), "most_shots": most}
+    scores = {str(s): _probe(train, test, used, seed) for s, used in shots.items()}
+    return {
+        "validation": _probe(train, val, min(100, most), seed).balanced_accuracy,
+        "shots": {s: score.balanced_accuracy for s, score in scores.items()},
+        "accuracy": {s: score.accuracy for s, score in scores.items()},
+        "test_rows": len(test[1]),
+        "most_shots": most,
+    }
 
 
-def _probe(train: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor], shots: int, seed: int) -> float:
+def _probe(train: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor], shots: int, seed: int) -> FewShot:
     draws = 1 if shots > 100 else 3
     batch = 64 if shots > 100 else 16
-    score = few_shot_probe(*train, *test, shots=shots, draws=draws, batch_size=batch, seed=seed)
-    return score.balanced_accuracy
+    return few_shot_probe(*train, *test, shots=shots, draws=draws, batch_size=batch, seed=seed)
 
 
 @torch.no_grad()

@@ -31,7 +31,15 @@ def collect(results: list[Result], folder: Path) -> str:
         if not tests:
             continue
         arms = scores(tests)
-        parts += [f"## {title}", _table(arms), _references(mine), *_comparisons(arms), _grid(mine)]
+        plain = scores(tests, "accuracy")  # which the paper reports; older runs have only the balanced one
+        parts += [
+            f"## {title}",
+            _table(arms),
+            _table(plain, "accuracy %") if plain else "",
+            _references(mine),
+            *_comparisons(arms),
+            _grid(mine),
+        ]
         lines: dict[str, dict[int, tuple[float, float]]] = {}
         for s in sorted({s for by_shots in arms.values() for s in by_shots}):
             for arm, point in within_splits({arm: by[s] for arm, by in arms.items() if s in by}).items():
@@ -48,20 +56,20 @@ def collect(results: list[Result], folder: Path) -> str:
     return text
 
 
-def scores(rows: list[Result]) -> dict[str, dict[int, dict[Any, float]]]:
-    """Per arm and number of labels its balanced accuracy by seed; M3G first."""
+def scores(rows: list[Result], metric: str = "shots") -> dict[str, dict[int, dict[Any, float]]]:
+    """Per arm and number of labels its balanced accuracy (`shots`) or accuracy by seed; M3G first."""
     found: dict[str, dict[int, dict[Any, float]]] = {}
     for row in sorted(rows, key=lambda row: (row["labels"]["arm"] != OURS, row["labels"]["arm"])):
-        for s, value in row["metrics"]["shots"].items():
+        for s, value in row["metrics"].get(metric, {}).items():
             found.setdefault(row["labels"]["arm"], {}).setdefault(int(s), {})[row["labels"]["seed"]] = value
     return found
 
 
-def _table(arms: dict[str, dict[int, dict[Any, float]]]) -> str:
+def _table(arms: dict[str, dict[int, dict[Any, float]]], title: str = "balanced accuracy %") -> str:
     shots = sorted({s for by_shots in arms.values() for s in by_shots})
     flat = {arm: {(s, seed): v for s, by in arms[arm].items() for seed, v in by.items()} for arm in arms}
     ranks = average_rank(flat)
-    rows = [["balanced accuracy %", *(f"s = {s}" for s in shots), "seeds", "average rank"]]
+    rows = [[title, *(f"s = {s}" for s in shots), "seeds", "average rank"]]
     for arm, by_shots in arms.items():
         cells = [percent(list(by_shots.get(s, {}).values())) for s in shots]
         rank = f"{ranks[arm]:.2f}" if arm in ranks else "—"

@@ -16,6 +16,7 @@ from dataclasses import replace
 from m3g.experiments.engine.spec import Experiment, Request, RunSpec, Settings
 from m3g.experiments.images import runs as image_runs
 from m3g.experiments.images import tables as image_tables
+from m3g.experiments.runner import full
 from m3g.experiments.runner.arms import grid, try_all
 from m3g.experiments.runner.references import REFERENCES, reference_runs
 
@@ -68,12 +69,11 @@ def paper_runs(request: Request) -> Iterator[RunSpec]:
     """Yield five seeds of the paper's recipe, with its epsilon and with the default temperature."""
     for seed in range(request.seeds):
         for k in (2, 3, 4):
-            for method in filter(request.wants, METHODS):
-                if k == 2 and method.endswith("ave"):
-                    continue
-                options = {"epsilon": 0.2} if method == "m3g" else {}
-                labels = {"arm": method}
-                yield image_runs.image_run("imagenet", "imagenet", k, method, options, seed, request, labels=labels)
+            for arm, (method, options) in full.paper_arms(METHODS, epsilon=0.2).items():
+                if request.wants(arm) and not (k == 2 and method.endswith("ave")):
+                    yield image_runs.image_run(
+                        "imagenet", "imagenet", k, method, options, seed, request, labels={"arm": arm}
+                    )
 
 
 def runs(request: Request) -> Iterator[RunSpec]:
@@ -90,7 +90,7 @@ EXPERIMENT = Experiment(
     work=image_runs.work,
     collect=image_tables.collect_imagenet,
     sets=image_runs.sets,
-    methods=(*METHODS, *REFERENCES),
+    methods=(*METHODS, full.ALGORITHM_2, *REFERENCES),
     seconds=25.0,
     seeds={"laptop": 3, "paper": 5},
 )

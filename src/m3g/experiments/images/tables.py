@@ -11,10 +11,22 @@ from m3g.experiments.engine.spec import Result
 from m3g.experiments.output import figures, published
 from m3g.experiments.output.comparison import average_rank, control_table, difference_rows, within_splits
 from m3g.experiments.output.tables import hours, markdown, percent
+from m3g.experiments.runner.full import ALGORITHM_2
 from m3g.experiments.runner.references import REFERENCES, reference_table
 from m3g.training.runs.files import write_text
 
-ORDER = ("m3g", "infonce-ave", "infonce-pwe", "byol-ave", "byol-pwe", "cv", "cv-algorithm2", "csd", *REFERENCES)
+ORDER = (
+    "m3g",
+    ALGORITHM_2,
+    "infonce-ave",
+    "infonce-pwe",
+    "byol-ave",
+    "byol-pwe",
+    "cv",
+    "cv-algorithm2",
+    "csd",
+    *REFERENCES,
+)
 RECOMMENDED = "epsilon 0.2"  # by the paper
 OTHER = "folders"  # the data set with separate tables
 Scores = dict[str, dict[Any, float]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -19,12 +20,27 @@ from m3g.training.runs.embed import embed, embed_batches
 from m3g.training.settings.config import FEWEST_EPOCHS, Config
 from m3g.training.settings.plain_yaml import read_yaml
 
+ALGORITHM_2 = "m3g, Algorithm 2"
+
 
 def shipped(name: str) -> Settings:
     """Return the settings of a configuration of the package."""
     with resources.as_file(resources.files("m3g") / "configs" / f"{name}.yaml") as file:
         content: Settings = read_yaml(file)
     return content
+
+
+def paper_arms(methods: Sequence[str], *, epsilon: float) -> dict[str, tuple[str, Settings]]:
+    """Return per arm its loss and options: the paper's epsilon, and averages of other views of their own length.
+
+    M3G is trained twice, because the paper's Definition and its Algorithm 2 differ in the units of epsilon.
+    """
+    arms: dict[str, tuple[str, Settings]] = {}
+    for method in methods:
+        arms[method] = (method, {"renormalize": False} if method.endswith("-ave") else {})
+    arms["m3g"] = ("m3g", {"epsilon": epsilon})
+    arms[ALGORITHM_2] = ("m3g", {"epsilon": epsilon, "cost": "cv-algorithm2"})
+    return arms
 
 
 def config_of(settings: Settings) -> Config:

@@ -33,7 +33,9 @@ def network(config: Config, data: ViewsData, *, trust: bool = False) -> MultiVie
 
 
 def _recipe(config: Config, data: ViewsData) -> dict[str, Any]:
-    head = {"hidden": config.heads.hidden}
+    head: dict[str, float | None] = {"hidden": config.heads.hidden}
+    if config.heads.weight_std is not None:
+        head["weight_std"] = config.heads.weight_std
     start = {} if config.heads.bias is None else {"bias": config.heads.bias}
     rates = [part.get("rate") for part in data.inputs] or [None] * data.k
     return {

@@ -31,12 +31,15 @@ class Heads:
         predictor: add a prediction head after the projection (common with a teacher, which has none)
         bias: initial bias of the last layer of every projection; None draws it at random. Losses that are invariant to
             signs (gram, pmrl, symile) require a common one, such as 0.5, to align untrained views
+        weight_std: standard deviation of the initial weights of the heads (truncated normal; the paper: 0.02); None is
+            PyTorch's default
     """
 
     embedding_size: int = 64
     hidden: int | None = 512
     predictor: bool = False
     bias: float | None = None
+    weight_std: float | None = None
 
 
 @dataclass
