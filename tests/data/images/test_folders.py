@@ -129,7 +129,7 @@ def test_augmenting_on_the_device_gives_the_same_views(folders):
 def test_training_crops_reach_the_margins_of_a_wide_image(tmp_path):
     """A centre crop before the random one would never show them."""
     wide = np.zeros((16, 64, 3), dtype=np.uint8)
-    wide[:, :8] = 255
+    wide[:, :22] = 255  # the centre crop begins at column 24
     for i in range(8):
         Image.fromarray(wide).save(tmp_path / f"{i}.png")
     data = ImageFolders(tmp_path, k=2, size=16, batch_size=4, val=0.0, test=0.0, augment_on="device")

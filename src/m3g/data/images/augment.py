@@ -82,7 +82,7 @@ def random_box(width: int, height: int, random: np.random.Generator) -> tuple[fl
     """
     for _ in range(10):
         area = width * height * random.uniform(*CROP_SCALE)
-        ratio = math.exp(random.uniform(*map(math.log, CROP_RATIO)))
+        ratio = math.exp(random.uniform(math.log(CROP_RATIO[0]), math.log(CROP_RATIO[1])))
         across, down = math.sqrt(area * ratio), math.sqrt(area / ratio)
         if across <= width and down <= height:
             left, upper = random.uniform(0, width - across), random.uniform(0, height - down)
