@@ -93,9 +93,9 @@ def test_by_class_any_object_of_the_class_is_correct():
     x = torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]])
     every = torch.ones(3, dtype=torch.bool)
     gallery = x[[1, 0, 2]]  # the first two are exchanged
-    assert found_first(x, gallery, asked=every, searched=every) == pytest.approx(1 / 3)
-    assert found_first(x, gallery, asked=every, searched=every, labels=torch.tensor([0, 0, 1])) == 1
-    assert found_first(x, gallery, asked=every, searched=~every) is None
+    assert found_first(x, gallery, queried=every, searched=every) == pytest.approx(1 / 3)
+    assert found_first(x, gallery, queried=every, searched=every, labels=torch.tensor([0, 0, 1])) == 1
+    assert found_first(x, gallery, queried=every, searched=~every) is None
 
 
 def test_the_mean_readout_counts_present_views_only():

@@ -8,6 +8,7 @@ import re
 from argparse import Namespace, _ArgumentGroup
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 from m3g._catalogue import DATA, ENCODERS, LOSSES
 from m3g._options import Options
@@ -154,7 +155,7 @@ def wanted(args: Namespace) -> tuple[Config, Run]:
             "own: omit them, or start a new run."
         )
     run = Run(args.resume if args.resume else newest_run(Path("runs")))
-    return run.open() if epochs is None else run.extend(positive_int("loop.epochs", epochs)), run
+    return run.open() if epochs is None else run.extend(positive_int("loop.epochs", cast(int, epochs))), run
 
 
 def run(args: Namespace, name: str) -> int:

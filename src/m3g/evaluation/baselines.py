@@ -32,66 +32,68 @@ def chance(train: Embedded, test: Embedded, *, matching_size: int | None = None)
 
     A balanced accuracy is 1 / classes by chance. `matching_size` is the batch of the polymatching.
     """
-    found: dict[str, float] = {}
+    scores: dict[str, float] = {}
     if train.labels is not None and test.labels is not None:
-        found = dict.fromkeys(PROBES, guess(train.labels, test.labels))
+        scores = dict.fromkeys(PROBES, guess(train.labels, test.labels))
         rows = [slice(None)] if test.mask is None else list(test.mask)
         each = [guess(train.labels, test.labels[present]) for present in rows]
-        found |= dict.fromkeys(PROBES_OF_VIEWS, sum(each) / len(each))
-        found["few_shot"] = 1 / len(torch.unique(train.labels))
+        scores |= dict.fromkeys(PROBES_OF_VIEWS, sum(each) / len(each))
+        scores["few_shot"] = 1 / len(torch.unique(train.labels))
     if test.embeddings is not None:
         k, n, d = test.embeddings.shape
         sizes = torch.full((k,), n) if test.mask is None else test.mask.sum(1)
         for level in LEVELS:
-            found[f"recall_at_{level}"] = float((level / sizes.double()).clamp(max=1).mean())
-        found["recall_from_others"] = found["recall_at_1"]
-        found["median_rank"] = float((sizes.double() + 1).mean() / 2)
+            scores[f"recall_at_{level}"] = float((level / sizes.double()).clamp(max=1).mean())
+        scores["recall_from_others"] = scores["recall_at_1"]
+        scores["median_rank"] = float((sizes.double() + 1).mean() / 2)
         complete = n if test.mask is None else int(test.mask.all(0).sum())
-        found["polymatching"] = float(matching_batch(k, complete, matching_size)) ** (1 - k)
-        found["alignment"] = 2.0
-        found["uniformity"] = float(-4 + torch.tensor(hyp0f1(d / 2, 4.0)).log())  # the mean of exp(4 cosine) is 0F1
+        scores["polymatching"] = float(matching_batch(k, complete, matching_size)) ** (1 - k)
+        scores["alignment"] = 2.0
+        scores["uniformity"] = float(-4 + torch.tensor(hyp0f1(d / 2, 4.0)).log())  # the mean of exp(4 cosine) is 0F1
         random = torch.randn(1, n, d, generator=torch.Generator().manual_seed(0)).expand(2, n, d)
-        found["effective_rank"] = effective_rank(random)
-    return found
+        scores["effective_rank"] = effective_rank(random)
+    return scores
 
 
-def chance_of(name: str, found: dict[str, float]) -> float:
-    """Return the entry that applies to a measure; all few-shot probes share one."""
-    return found["few_shot" if name.startswith("few_shot_") else name]
+def chance_of(name: str, scores: dict[str, float]) -> float:
+    """Return the entry of `chance` that applies to a metric; all few-shot probes share one."""
+    return scores["few_shot" if name.startswith("few_shot_") else name]
 
 
 def raw(train: Embedded, test: Embedded, names: list[str]) -> dict[str, float]:
     """Return the same scores on the inputs (`features` of both), if they are defined.
 
-    Probes use all views concatenated, or one at a time. Measures between views require equal shapes; those that require
-    a common space are omitted.
+    Probes use all views concatenated, or one at a time. Scores between views require equal shapes; those that require a
+    common space are omitted.
     """
     assert train.features is not None
     assert test.features is not None
-    found: dict[str, float] = {}
+    scores: dict[str, float] = {}
     one_shape = len({part[0].numel() for part in test.features}) == 1
     if train.labels is not None and test.labels is not None:
         seen, unseen = (read_out(part.features or (), part.mask, readout="concat") for part in (train, test))
         rows = (seen, train.labels, unseen, test.labels)
-        found["linear_concat"] = found["linear_mean"] = quick_probe(*rows)
-        found["knn_mean"] = knn_accuracy(*rows, neighbours=min(5, len(train.labels)))
+        scores["linear_concat"] = scores["linear_mean"] = quick_probe(*rows)
+        scores["knn_mean"] = knn_accuracy(*rows, neighbours=min(5, len(train.labels)))
         if "paper_probe" in names:
-            found["paper_probe"] = linear_probe(*rows).accuracy
+            scores["paper_probe"] = linear_probe(*rows).accuracy
         if "linear_views" in names:
             each = [_one_view(train, test, l) for l in range(len(train.features))]
-            found["linear_views"] = sum(each) / len(each)
+            scores["linear_views"] = sum(each) / len(each)
         for name in names if one_shape else []:
             if name.startswith("few_shot_"):
                 shots = int(name.removeprefix("few_shot_"))
                 flat = [[part.flatten(1) for part in given.features or []] for given in (train, test)]
-                found[name] = few_shot_probe(flat[0], train.labels, flat[1], test.labels, shots=shots).balanced_accuracy
+                scores[name] = few_shot_probe(
+                    flat[0], train.labels, flat[1], test.labels, shots=shots
+                ).balanced_accuracy
     if one_shape:
         views = torch.stack([part.flatten(1) for part in test.features])
         searched = retrieval(views, mask=test.mask)
         for level in LEVELS:
-            found[f"recall_at_{level}"] = off_diagonal_mean(searched.recall[level])
-        found["median_rank"] = off_diagonal_mean(searched.median_rank)
-    return {name: found[name] for name in names if name in found}
+            scores[f"recall_at_{level}"] = off_diagonal_mean(searched.recall[level])
+        scores["median_rank"] = off_diagonal_mean(searched.median_rank)
+    return {name: scores[name] for name in names if name in scores}
 
 
 def _one_view(train: Embedded, test: Embedded, l: int) -> float:

@@ -95,8 +95,8 @@ def canonical(
         matrix[view_of[:, None] == view_of] = 0.0
     most = min(size, len(matrix))
     values, vectors = eigh(matrix.numpy(), subset_by_index=(len(matrix) - most, len(matrix) - 1))
-    found = torch.from_numpy(vectors).flip(1).split(sizes)
-    directions = [(part @ own).to(train[0].dtype) for part, own in zip(whitening, found)]
+    blocks = torch.from_numpy(vectors).flip(1).split(sizes)
+    directions = [(part @ block).to(train[0].dtype) for part, block in zip(whitening, blocks)]
     return Canonical(directions, torch.from_numpy(values).flip(0).to(train[0].dtype))
 
 

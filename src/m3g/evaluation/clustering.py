@@ -36,8 +36,8 @@ def clustering(features: Tensor, labels: Tensor, *, seed: int = 0, starts: int =
     with warnings.catch_warnings():
         # fewer distinct points than clusters: collapse, which lowers the scores
         warnings.simplefilter("ignore", _checks.extra("sklearn.exceptions", "train").ConvergenceWarning)
-        found = model.fit_predict(features.detach().cpu().double().numpy())
-    return agreement(found, truth)
+        clusters = model.fit_predict(features.detach().cpu().double().numpy())
+    return agreement(clusters, truth)
 
 
 def agreement(clusters: np.ndarray, classes: np.ndarray) -> Clustering:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -106,16 +105,18 @@ class Embedded:
         """Concatenate the objects of several parts; a field is concatenated if the first part has it."""
         first = parts[0]
         features = None if first.features is None else list(zip(*(part.features or () for part in parts)))
-        tensors: dict[str, Any] = {
-            name: torch.cat([getattr(part, name) for part in parts], dim=dim)
-            for name, dim in (("embeddings", 1), ("labels", 0), ("mask", 1), ("index", 0))
-            if getattr(first, name) is not None
-        }
+
+        def joined(name: str, dim: int) -> Tensor | None:
+            return None if getattr(first, name) is None else torch.cat([getattr(part, name) for part in parts], dim=dim)
+
         return replace(
             first,
+            embeddings=joined("embeddings", 1),
             features=None if features is None else [torch.cat(one) for one in features],
+            labels=joined("labels", 0),
+            mask=joined("mask", 1),
+            index=joined("index", 0),
             split=None if first.split is None else [name for part in parts for name in part.split or ()],
-            **tensors,
         )
 
 

@@ -1,4 +1,4 @@
-"""An approximate index of many points: cells of k-means (IVF) of faiss, kept in the user's cache."""
+"""Approximate index of many points: an inverted file (IVF) of faiss, stored in the user's cache."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import os
 import tempfile
 import warnings
 from pathlib import Path
-from typing import Any
+from types import ModuleType
 
 import torch
 from torch import Tensor
 
 from m3g import _checks
 
-SAMPLED, ROUNDS = 64, 10  # points per cell that k-means sees, and its iterations
-PROBED = 0.1  # of the cells, those nearest to a query, are searched
+SAMPLED, ROUNDS = 64, 10  # points per cell used by k-means, and its iterations
+PROBED = 0.1  # fraction of the cells, those nearest to a query, that is searched
 
 
 def shortlist(points: Tensor, queries: Tensor, *, size: int) -> Tensor:
-    """Places (q, size) of the points with nearly the largest inner products with each query.
+    """Return the indices (q, size) of the points with approximately the largest inner products with each query.
 
     The index is built once and stored below `$XDG_CACHE_HOME/m3g` (by default `~/.cache/m3g`) under a digest of the
     points, never in a run folder: faiss does not validate the files that it reads.
@@ -46,7 +46,8 @@ def shortlist(points: Tensor, queries: Tensor, *, size: int) -> Tensor:
     return torch.from_numpy(places)
 
 
-def _faiss() -> Any:
+def _faiss() -> ModuleType:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of the SWIG wrapper
-        return _checks.extra("faiss", "search")
+        faiss: ModuleType = _checks.extra("faiss", "search")
+        return faiss

@@ -101,8 +101,8 @@ def _fewer_rows(views: list[Tensor], mask: Tensor | None) -> tuple[list[Tensor],
 
 
 def _deviations(view: Tensor, here: Tensor) -> Tensor:
-    found = (view.square().sum(0) / here.sum()).sqrt()
-    return torch.where(found > 0, found, 1.0)
+    deviations = (view.square().sum(0) / here.sum()).sqrt()
+    return torch.where(deviations > 0, deviations, 1.0)
 
 
 def _coordinates(view: Tensor) -> Tensor:
@@ -124,10 +124,10 @@ def _bases(views: Sequence[Tensor], mask: Tensor) -> list[Basis]:
 
 def _maps(views: Sequence[Tensor], mask: Tensor, bases: list[Basis], *, size: int, ridge: float) -> list[Tensor]:
     """Return directions (d_l, size) with weighted components; zero columns if there are fewer components."""
-    found = canonical(views, size=size, ridge=ridge, mask=mask, bases=bases, within=False)
-    weights = (found.eigenvalues / (len(views) - 1)).clamp(min=0).sqrt()
+    directions, eigenvalues = canonical(views, size=size, ridge=ridge, mask=mask, bases=bases, within=False)
+    weights = (eigenvalues / (len(views) - 1)).clamp(min=0).sqrt()
     pad = (0, size - len(weights))
-    return [torch.nn.functional.pad(part * weights, pad) for part in found.directions]
+    return [torch.nn.functional.pad(part * weights, pad) for part in directions]
 
 
 class Choice(NamedTuple):
@@ -140,7 +140,7 @@ def _scores(views: list[Tensor], mask: Tensor, scales: dict[bool, list[Tensor]],
     n = len(views[0])
     order = torch.randperm(n, generator=torch.Generator().manual_seed(0))
     parts = order.chunk(5)[: 5 if n <= FEW_ROWS else 1]
-    found: dict[Choice, list[float]] = {}
+    ranks: dict[Choice, list[float]] = {}
     for standardized, scale in scales.items():
         divided = [_coordinates(view / part) for view, part in zip(views, scale)]
         for held_out in parts:
@@ -154,8 +154,8 @@ def _scores(views: list[Tensor], mask: Tensor, scales: dict[bool, list[Tensor]],
                 maps = _maps(seen, here, bases, size=size, ridge=ridge)
                 points = torch.stack([view[held_out] @ part for view, part in zip(divided, maps)])
                 rank = mean_reciprocal_rank(points, mask[:, held_out])
-                found.setdefault(Choice(standardized, ridge), []).append(rank)
-    known = {choice: [value for value in values if not math.isnan(value)] for choice, values in found.items()}
+                ranks.setdefault(Choice(standardized, ridge), []).append(rank)
+    known = {choice: [value for value in values if not math.isnan(value)] for choice, values in ranks.items()}
     scored = {choice: sum(values) / len(values) for choice, values in known.items() if values}
     return scored or {Choice(True, 1.0): math.nan}  # too few rows to hold some out
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -14,6 +14,10 @@ from torch.nn.functional import normalize
 from m3g import _checks
 from m3g.evaluation.plots import save
 
+if TYPE_CHECKING:  # an optional dependency
+    from matplotlib.axes import Axes
+
+Colour = tuple[float, ...]
 MOST_IN_LEGEND = 20  # classes; more are labelled in the map
 MOST_NAMES = 80  # labels of the most frequent classes
 LONGEST = 18  # letters of a name in the map
@@ -62,8 +66,7 @@ def plot_map(
     figure_class = _checks.extra("matplotlib.figure", "plot").Figure
     figure = figure_class(figsize=(side * (1 + columns / lines), side + 1.0), layout="constrained", dpi=130)
     figure.suptitle(
-        f"{title}\nt-SNE: what the network finds alike lies close; colour is the {what}; "
-        "lines join the views of some objects",
+        f"{title}\nt-SNE: similar embeddings are close; colour is the {what}; lines connect the views of some objects",
         fontsize=12,
     )
     grid = figure.add_gridspec(lines, columns + lines)
@@ -90,7 +93,7 @@ def plot_map(
     return save(figure, path)
 
 
-def _link(axis: Any, places: Tensor, row_of: Tensor, rows: int) -> None:
+def _link(axis: Axes, places: Tensor, row_of: Tensor, rows: int) -> None:
     """Connect the views of some objects by lines."""
     for row in torch.linspace(0, rows - 1, min(rows, LINKED)).long().unique():
         mine = places[row_of == row]
@@ -99,10 +102,10 @@ def _link(axis: Any, places: Tensor, row_of: Tensor, rows: int) -> None:
         middle = mine.median(0).values  # robust to a single distant view
         for place in mine:
             axis.plot(*torch.stack([middle, place]).T, color="0.15", linewidth=0.9, alpha=0.8)
-        axis.scatter(*mine.T, s=16, facecolors="none", edgecolors="0.15", linewidths=0.9)
+        axis.scatter(mine[:, 0], mine[:, 1], s=16, facecolors="none", edgecolors="0.15", linewidths=0.9)
 
 
-def _name_classes(axis: Any, places: Tensor, code: Tensor, names: Sequence[str], palette: Sequence[Any]) -> None:
+def _name_classes(axis: Axes, places: Tensor, code: Tensor, names: Sequence[str], palette: Sequence[Colour]) -> None:
     """Label every class at the position of its points, moved up or down to avoid other labels."""
     axis.margins(x=0.12)
     effects = _checks.extra("matplotlib.patheffects", "plot")
@@ -144,7 +147,7 @@ def tsne(points: Tensor) -> Tensor:
     return torch.from_numpy(machine.fit_transform(points.float().numpy()))
 
 
-def colours(count: int) -> list[Any]:
+def colours(count: int) -> list[Colour]:
     """Return distinguishable colours, none too light for a white background."""
     matplotlib = _checks.extra("matplotlib", "plot")
     if count <= MOST_IN_LEGEND:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Any
+from typing import Literal, TypedDict
 
 import numpy as np
 import torch
@@ -26,6 +26,25 @@ PER_SIZE = 10
 SHARES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)
 DRAWS = 3  # of the missing entries, at every fraction
 MOST_ROWS = 1000  # test rows used for retrieval
+Score = Literal["linear", "linear_raw", "recall_at_1"]
+
+
+class SubsetScores(TypedDict, total=False):
+    """Scores of one subset of the views; None if no row can be scored."""
+
+    views: list[int]
+    linear: float | None
+    linear_raw: float | None
+    recall_at_1: float | None
+
+
+class Missing(TypedDict, total=False):
+    """Scores with missing views, as stored in `results.json`; see `without_views`."""
+
+    every_subset: bool
+    subsets: list[SubsetScores]
+    curve: dict[str, list[float | None]]
+    chance: dict[str, float]
 
 
 def view_subsets(k: int, *, seed: int = 0) -> list[tuple[int, ...]]:
@@ -38,21 +57,21 @@ def view_subsets(k: int, *, seed: int = 0) -> list[tuple[int, ...]]:
         (63, 55, 111)
     """
     random = np.random.default_rng([seed, k])
-    found: list[tuple[int, ...]] = []
+    subsets: list[tuple[int, ...]] = []
     for size in range(1, k + 1):
         if k <= ALL_UP_TO or math.comb(k, size) <= PER_SIZE:
-            found += itertools.combinations(range(k), size)
+            subsets += itertools.combinations(range(k), size)
             continue
         drawn: set[tuple[int, ...]] = set()
         while len(drawn) < PER_SIZE:
             drawn.add(tuple(sorted(random.permutation(k)[:size].tolist())))
-        found += sorted(drawn)
-    return found
+        subsets += sorted(drawn)
+    return subsets
 
 
 def without_views(
     train: Embedded, test: Embedded, *, raw: tuple[Embedded, Embedded] | None = None, readout: Readout = "mean"
-) -> dict[str, Any]:
+) -> Missing:
     """Return both curves as plain values for `results.json`.
 
     `subsets` has an entry per subset: the indices of its `views`, `linear` and, with `raw`, `linear_raw` (inputs
@@ -67,16 +86,16 @@ def without_views(
     drawn = [[_hide(present, share, seed=draw) for draw in range(DRAWS)] for share in SHARES]
     shown = chosen + [entries for draws in drawn for entries in draws]
 
-    parts: list[dict[str, Any]] = [{"views": list(subset)} for subset in subsets]
-    curve: dict[str, Any] = {"share": list(SHARES)}
-    found: dict[str, Any] = {"every_subset": k <= ALL_UP_TO, "subsets": parts, "curve": curve, "chance": {}}
+    parts: list[SubsetScores] = [{"views": list(subset)} for subset in subsets]
+    curve: dict[str, list[float | None]] = {"share": list(SHARES)}
+    chance: dict[str, float] = {}
     for name, scores in _accuracies(train, test, raw, shown, readout).items():
         for part, score in zip(parts, scores):
             part[name] = score
         rest = scores[len(subsets) :]
         curve[name] = [_mean(rest[i : i + DRAWS]) for i in range(0, len(rest), DRAWS)]
     if train.labels is not None and test.labels is not None:
-        found["chance"]["linear"] = guess(train.labels, test.labels)
+        chance["linear"] = guess(train.labels, test.labels)
 
     rows = torch.linspace(0, n - 1, min(n, MOST_ROWS)).long()
     there = present[:, rows]
@@ -96,8 +115,8 @@ def without_views(
             values.append(found_from_others(points, m, shown=left, readout=readout))
         curve["recall_at_1"].append(_mean(values))
     sizes = there.sum(1).double()
-    found["chance"]["recall_at_1"] = float((1 / sizes[sizes > 0]).mean())
-    return found
+    chance["recall_at_1"] = float((1 / sizes[sizes > 0]).mean())
+    return {"every_subset": k <= ALL_UP_TO, "subsets": parts, "curve": curve, "chance": chance}
 
 
 def _hide(present: Tensor, fraction: float, *, seed: int) -> Tensor:
@@ -116,15 +135,15 @@ def _mean(values: list[float | None]) -> float | None:
 
 def _accuracies(
     train: Embedded, test: Embedded, raw: tuple[Embedded, Embedded] | None, shown: list[Tensor], readout: Readout
-) -> dict[str, list[float | None]]:
+) -> dict[Score, list[float | None]]:
     """Return the accuracies of the probe for every choice of shown entries; None if no row has any of them."""
     if train.labels is None or test.labels is None or train.embeddings is None or test.embeddings is None:
         return {}
     kept = [entries.any(0) for entries in shown]
-    asked = [(entries[:, rows], rows) for entries, rows in zip(shown, kept) if bool(rows.any())]
+    scored = [(entries[:, rows], rows) for entries, rows in zip(shown, kept) if bool(rows.any())]
     embeddings, labels = test.embeddings.cpu(), test.labels
-    tests = [(read_out(embeddings[:, rows], entries, readout=readout), labels[rows]) for entries, rows in asked]
-    scores = {"linear": probe_scores(train.read_out(readout), train.labels, tests)}
+    tests = [(read_out(embeddings[:, rows], entries, readout=readout), labels[rows]) for entries, rows in scored]
+    scores: dict[Score, list[float]] = {"linear": probe_scores(train.read_out(readout), train.labels, tests)}
     if raw is not None:
         before, after = raw
         assert before.features is not None
@@ -135,11 +154,12 @@ def _accuracies(
         ]  # so that zero, the value of a missing view, is the mean
         seen, new = ([part - mean for part, mean in zip(parts, means)] for parts in flat)
         tests = [
-            (read_out([part[rows] for part in new], entries, readout="concat"), labels[rows]) for entries, rows in asked
+            (read_out([part[rows] for part in new], entries, readout="concat"), labels[rows])
+            for entries, rows in scored
         ]
         scores["linear_raw"] = probe_scores(read_out(seen, before.mask, readout="concat"), train.labels, tests)
-    found: dict[str, list[float | None]] = {}
+    padded: dict[Score, list[float | None]] = {}
     for name, values in scores.items():
         rest = iter(values)
-        found[name] = [next(rest) if bool(rows.any()) else None for rows in kept]
-    return found
+        padded[name] = [next(rest) if bool(rows.any()) else None for rows in kept]
+    return padded

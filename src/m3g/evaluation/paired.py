@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Hashable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 RESAMPLES = 2000
-Scores = Mapping[Any, float]
+Key = TypeVar("Key", bound=Hashable)  # what identifies a pair: a seed, a split, a row, ...
+Scores = Mapping[Key, float]
 
 
 class Difference(NamedTuple):
@@ -31,12 +32,12 @@ class Difference(NamedTuple):
         return "ahead" if self.mean > 0 else "behind"
 
 
-def paired(ours: Scores, theirs: Scores) -> Difference:
+def paired(ours: Scores[Key], theirs: Scores[Key]) -> Difference:
     """Compare common settings (seed, split, ...) by Student's t.
 
     Example:
-        >>> found = paired({0: 0.52, 1: 0.55, 2: 0.50}, {0: 0.50, 1: 0.52, 2: 0.49})
-        >>> round(found.mean, 3), found.pairs, found.verdict
+        >>> difference = paired({0: 0.52, 1: 0.55, 2: 0.50}, {0: 0.50, 1: 0.52, 2: 0.49})
+        >>> round(difference.mean, 3), difference.pairs, difference.verdict
         (0.02, 3, 'tie')
     """
     from scipy.stats import t
@@ -61,15 +62,15 @@ def interval_of_mean(values: Sequence[float]) -> float:
     return float(t.ppf(0.975, len(values) - 1)) * statistics.stdev(values) / math.sqrt(len(values))
 
 
-def bootstrap(ours: Scores, theirs: Scores, *, seed: int = 0) -> Difference:
+def bootstrap(ours: Scores[Key], theirs: Scores[Key], *, seed: int = 0) -> Difference:
     """Compare common rows: like `paired`, with the 95 % interval of the means of resampled differences.
 
     Half the width is the larger of the two sides, so that the reported interval is never too narrow.
 
     Example:
         >>> ours, theirs = ({row: float(row % step == 0) for row in range(200)} for step in (2, 4))
-        >>> found = bootstrap(ours, theirs)
-        >>> found.mean, found.verdict, found.pairs
+        >>> difference = bootstrap(ours, theirs)
+        >>> difference.mean, difference.verdict, difference.pairs
         (0.25, 'ahead', 200)
     """
     values = np.array([ours[row] - theirs[row] for row in ours if row in theirs])

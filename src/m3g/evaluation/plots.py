@@ -6,24 +6,29 @@ import io
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from torch import Tensor
 
 from m3g import _checks
+from m3g.evaluation.missing import Missing, Score
+
+if TYPE_CHECKING:  # an optional dependency
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 Series = Mapping[str, tuple[Sequence[float], Sequence[float]]]
 
 
-def new_figure(columns: int, *, width: float = 5.5, height: float = 4.4) -> tuple[Any, list[Any]]:
+def new_figure(columns: int, *, width: float = 5.5, height: float = 4.4) -> tuple[Figure, list[Axes]]:
     """Return a figure with one row of axes, without a display or global state of matplotlib."""
     figure_class = _checks.extra("matplotlib.figure", "plot").Figure
     figure = figure_class(figsize=(width * columns, height), layout="constrained", dpi=130)
     return figure, list(figure.subplots(1, columns, squeeze=False)[0])
 
 
-def save(figure: Any, path: str | Path) -> Path:
+def save(figure: Figure, path: str | Path) -> Path:
     """Write a figure atomically."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -53,7 +58,7 @@ def plot_curves(panels: Mapping[str, Series], path: str | Path, *, x_label: str 
             # A line through a single point is not visible.
             axis.plot(x, y, label=name, linewidth=1.8, marker="o" if len(x) < 30 else None, markersize=3.5)
         axis.set(title=title, xlabel=x_label)
-        axis.xaxis.get_major_locator().set_params(integer=True)  # steps, epochs, numbers of views
+        axis.locator_params(axis="x", integer=True)  # steps, epochs, numbers of views
         axis.grid(alpha=0.3)
         axis.spines[["top", "right"]].set_visible(False)
         if series:
@@ -107,7 +112,7 @@ def plot_matrix(
 
 _BLUE, _ORANGE = "#0072b2", "#d55e00"
 # panels of the plot of missing views: (title, its lines by name, label and colour)
-_MISSING = (
+_MISSING: tuple[tuple[str, tuple[tuple[Score, str, str], ...]], ...] = (
     (
         "Accuracy of a probe",
         (("linear", "mean of the views' embeddings", _BLUE), ("linear_raw", "raw features", _ORANGE)),
@@ -116,27 +121,30 @@ _MISSING = (
 )
 
 
-def plot_missing(found: Mapping[str, Any], path: str | Path) -> Path:
+def plot_missing(missing: Missing, path: str | Path) -> Path:
     """Plot the result of `m3g.evaluation.missing.without_views` against missing entries and for every subset."""
-    kept = [(title, [line for line in lines if line[0] in found["curve"]]) for title, lines in _MISSING]
+    kept = [(title, [line for line in lines if line[0] in missing["curve"]]) for title, lines in _MISSING]
     measures = [(title, lines) for title, lines in kept if lines]
     figure, axes = new_figure(2 * len(measures), width=4.6)
-    every = "every subset" if found["every_subset"] else "some subsets of each size"
+    every = "every subset" if missing["every_subset"] else "some subsets of each size"
     for column, (title, lines) in enumerate(measures):
         curve, dots = axes[column], axes[len(measures) + column]
         for shift, (name, label, colour) in enumerate(lines):
-            values = [np.nan if value is None else 100 * value for value in found["curve"][name]]
-            curve.plot([100 * share for share in found["curve"]["share"]], values, "o-", color=colour, label=label)
-            known = [(len(part["views"]), 100 * part[name]) for part in found["subsets"] if part[name] is not None]
+            values, shares = (
+                [np.nan if value is None else 100 * value for value in missing["curve"][key]] for key in (name, "share")
+            )
+            curve.plot(shares, values, "o-", color=colour, label=label)
+            scores = [(len(part["views"]), part[name]) for part in missing["subsets"]]
+            known = [(size, 100 * score) for size, score in scores if score is not None]
             sizes = sorted({size for size, _ in known})
             means = [np.mean([value for size, value in known if size == mine]) for mine in sizes]
             dots.plot([s + shift / 6 for s, _ in known], [value for _, value in known], ".", color=colour, alpha=0.4)
             dots.plot([s + shift / 6 for s in sizes], means, "-", color=colour, label=f"{label}, mean")
         curve.set(title=title, xlabel="absent entries, %", ylabel="%")
         dots.set(title=title, xlabel=f"number of views shown (a dot is a subset; {every})", ylabel="%")
-        dots.xaxis.get_major_locator().set_params(integer=True)
+        dots.locator_params(axis="x", integer=True)
         for axis in (curve, dots):
-            axis.axhline(100 * found["chance"][lines[0][0]], color="0.4", linestyle=":", label="chance")
+            axis.axhline(100 * missing["chance"][lines[0][0]], color="0.4", linestyle=":", label="chance")
             axis.set_ylim(bottom=0)
             axis.grid(alpha=0.3)
             axis.spines[["top", "right"]].set_visible(False)

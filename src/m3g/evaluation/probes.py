@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from functools import partial
+from typing import NamedTuple, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
@@ -68,7 +70,7 @@ def linear_probe(
     classes, codes = torch.unique(train_labels, return_inverse=True)
     mean, deviation = train.mean(0), train.std(0, correction=0)
     train, test = ((x - mean) / torch.where(deviation > 0, deviation, 1.0) for x in (train, test))
-    options: dict[str, Any] = {"epochs": epochs, "batch_size": batch_size, "seed": seed}
+    fit = partial(_fit, num_classes=len(classes), epochs=epochs, batch_size=batch_size, seed=seed)
     best = learning_rates[0]
     if len(learning_rates) > 1:
         order = torch.randperm(len(train), generator=torch.Generator().manual_seed(seed))
@@ -77,17 +79,17 @@ def linear_probe(
             raise ValueError(f"train must have at least 2 rows for a sweep, got {len(train)}.")
         scores = []
         for rate in learning_rates:
-            layer = _fit(train[kept], codes[kept], len(classes), rate, **options)
+            layer = fit(train[kept], codes[kept], rate=rate)
             scores.append(float((layer(train[held]).argmax(1) == codes[held]).float().mean()))
         best = learning_rates[scores.index(max(scores))]
-    layer = _fit(train, codes, len(classes), best, **options)
+    layer = fit(train, codes, rate=best)
     with torch.no_grad():
         predicted = classes[layer(test).argmax(1)]
     return ProbeResult(float((predicted == test_labels).float().mean()), best)
 
 
 def _fit(
-    x: Tensor, y: Tensor, num_classes: int, rate: float, *, epochs: int, batch_size: int, seed: int
+    x: Tensor, y: Tensor, *, num_classes: int, rate: float, epochs: int, batch_size: int, seed: int
 ) -> torch.nn.Linear:
     random = torch.Generator().manual_seed(seed)
     layer = torch.nn.utils.skip_init(torch.nn.Linear, x.shape[1], num_classes, dtype=x.dtype).to(x.device)
@@ -159,7 +161,11 @@ class Probe:
         return float(self.correct(features, labels).mean())
 
 
-def _correct(model: Any, test: Tensor, labels: Tensor) -> Tensor:
+class _Classifier(Protocol):
+    def predict(self, X: np.ndarray) -> np.ndarray: ...
+
+
+def _correct(model: _Classifier, test: Tensor, labels: Tensor) -> Tensor:
     return torch.from_numpy(model.predict(test.cpu().numpy()) == labels.cpu().numpy()).double()
 
 

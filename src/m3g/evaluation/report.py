@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import statistics
 from dataclasses import dataclass, field
-from typing import Any
 
 from torch import Tensor
 
@@ -15,7 +14,7 @@ from m3g.evaluation.embedded import Embedded, Readout, off_diagonal_mean, read_o
 from m3g.evaluation.few_shot import SHOTS, few_shot_probe, most_shots
 from m3g.evaluation.geometry import alignment, effective_rank, uniformity
 from m3g.evaluation.matching import polymatching_accuracy
-from m3g.evaluation.missing import without_views
+from m3g.evaluation.missing import Missing, without_views
 from m3g.evaluation.probes import Probe, knn_rows, linear_probe, transfer_probe
 from m3g.evaluation.retrieval import LEVELS, found_from_others, retrieval
 
@@ -46,12 +45,14 @@ METRICS = {
 
 @dataclass
 class Report:
-    """Scores by the names of `METRICS`, and matrices (k, k) between views: `recall_at_1`, `transfer`, …
+    """Result of an evaluation.
 
-    `chance`, `raw` and `linear_cca` contain, under the same names, the values of chance, of the inputs without a
-    network and of linear CCA;
-    `missing` is the result of `m3g.evaluation.missing`; `rows` contains, for some of the scores, the contribution of
-    each test row (n,), so that two runs can be compared row by row.
+    Attributes:
+        numbers: scores by the names of `METRICS`.
+        matrices: matrices (k, k) between views: `recall_at_1`, `transfer`, …
+        chance, raw, linear_cca: the same scores by chance, of the inputs without a network, and of linear CCA.
+        missing: scores with missing views, see `m3g.evaluation.missing`.
+        rows: for some of the scores, the contribution of each test row (n,), for row-by-row comparisons of two runs.
     """
 
     numbers: dict[str, float] = field(default_factory=dict)
@@ -59,7 +60,7 @@ class Report:
     chance: dict[str, float] = field(default_factory=dict)
     raw: dict[str, float] = field(default_factory=dict)
     linear_cca: dict[str, float] = field(default_factory=dict)
-    missing: dict[str, Any] = field(default_factory=dict)
+    missing: Missing = field(default_factory=Missing)
     rows: dict[str, Tensor] = field(default_factory=dict)
 
 
@@ -99,8 +100,8 @@ def evaluate(
         _probe(report, train, test, paper_probe=paper_probe, transfer=transfer, readout=readout)
         if few_shot and train.features is not None and test.features is not None:
             for shots in [shots for shots in SHOTS if shots <= most_shots(train.labels)]:
-                found = few_shot_probe(train.features, train.labels, test.features, test.labels, shots=shots)
-                report.numbers[f"few_shot_{shots}"] = found.balanced_accuracy
+                few = few_shot_probe(train.features, train.labels, test.features, test.labels, shots=shots)
+                report.numbers[f"few_shot_{shots}"] = few.balanced_accuracy
     if test.embeddings is not None:
         searched = retrieval(test.embeddings, mask=test.mask)
         for level in LEVELS:

@@ -46,19 +46,19 @@ def truth_ranks(queries: Tensor, gallery: Tensor, truth: Tensor) -> Tensor:
 
 
 def found_first(
-    queries: Tensor, gallery: Tensor, *, asked: Tensor, searched: Tensor, labels: Tensor | None = None
+    queries: Tensor, gallery: Tensor, *, queried: Tensor, searched: Tensor, labels: Tensor | None = None
 ) -> float | None:
     """Return the fraction of queries (n, d) whose own row of the gallery (n, d) has the largest cosine.
 
     Args:
-        asked, searched: bool (n,), the rows that have a query and a candidate. Queries without their own candidate are
-            skipped.
+        queried, searched: bool (n,), the rows that have a query and a candidate. Queries without a candidate of the
+            same row are skipped.
         labels: (n,); with labels any candidate of the same class counts as correct.
 
     Returns:
         None if no row has both.
     """
-    both = asked & searched
+    both = queried & searched
     if not bool(both.any()):
         return None
     left, right = normalize(queries[both], dim=-1), normalize(gallery[searched], dim=-1)
@@ -79,8 +79,8 @@ def found_from_others(
     queries, gallery = points.read_out(readout, shown=shown, view=m), points.views[m]
     if isinstance(readout, Cost):
         gallery = readout.candidates(gallery)
-    asked = shown.sum(0) > shown[m]  # an object has a view besides m
-    return found_first(queries, gallery, asked=asked, searched=points.present[m], labels=labels)
+    queried = shown.sum(0) > shown[m]  # an object has a view besides m
+    return found_first(queries, gallery, queried=queried, searched=points.present[m], labels=labels)
 
 
 def retrieval(embeddings: Tensor, *, mask: Tensor | None = None) -> Retrieval:
@@ -109,18 +109,18 @@ def retrieval(embeddings: Tensor, *, mask: Tensor | None = None) -> Retrieval:
             if l == m:
                 continue
             searched = every if mask is None else mask[m]
-            asked = searched if mask is None else mask[l] & mask[m]
-            if not bool(asked.any()):
+            queried = searched if mask is None else mask[l] & mask[m]
+            if not bool(queried.any()):
                 raise ValueError(
                     f"mask must leave every two views at least one point in common, got none in views {l} and {m}."
                 )
             place = searched.cumsum(0) - 1  # index of a point of the batch in the gallery
-            ranks = truth_ranks(units[l][asked], units[m][searched], place[asked])
-            seen |= asked.cpu()
+            ranks = truth_ranks(units[l][queried], units[m][searched], place[queried])
+            seen |= queried.cpu()
             for level in LEVELS:
                 right = (ranks <= level).double()
                 recall[level][l, m] = right.mean()
-                found[level][asked.cpu()] += right.cpu() / (len(right) * k * (k - 1))
+                found[level][queried.cpu()] += right.cpu() / (len(right) * k * (k - 1))
             median[l, m] = ranks.double().median()
     rows = {level: torch.where(seen, part * seen.sum(), torch.nan) for level, part in found.items()}
     return Retrieval(recall, median, rows)

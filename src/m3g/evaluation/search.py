@@ -69,8 +69,8 @@ def search(
     if isinstance(readout, Cost):
         scores = _scores_by_cost(readout, queries, given, objects, there)
     else:
-        asked = normalize(read_out(queries, given, readout=readout), dim=-1)
-        scores = asked @ normalize(read_out(objects, there), dim=-1).T
+        vectors = normalize(read_out(queries, given, readout=readout), dim=-1)
+        scores = vectors @ normalize(read_out(objects, there), dim=-1).T
     if without is not None:
         which = (without >= 0).nonzero().flatten()
         scores[which, without[which]] = -torch.inf
@@ -129,15 +129,15 @@ def _scores_by_cost(cost: Cost, queries: Tensor, given: Tensor | None, objects: 
     them.
     """
     k = len(queries)
-    asked = torch.ones(queries.shape[:2], dtype=torch.bool, device=queries.device) if given is None else given
+    queried = torch.ones(queries.shape[:2], dtype=torch.bool, device=queries.device) if given is None else given
     known = torch.ones(objects.shape[:2], dtype=torch.bool, device=objects.device) if there is None else there
-    missing = (~asked).unsqueeze(2) & known.unsqueeze(1)
+    missing = (~queried).unsqueeze(2) & known.unsqueeze(1)
     # A given view is compared only if others were given too, from which its query is computed.
-    both = (asked.sum(0) - asked.long() > 0).unsqueeze(2) & known.unsqueeze(1)
+    both = (queried.sum(0) - queried.long() > 0).unsqueeze(2) & known.unsqueeze(1)
     compared = torch.where(missing.any(0), missing, both)
     total = queries.new_zeros(compared.shape[1:])
     for m in range(k):
-        cosines = _query(cost, queries, asked, m) @ _candidates(cost, objects, known, m).T
+        cosines = _query(cost, queries, queried, m) @ _candidates(cost, objects, known, m).T
         total = total + torch.where(compared[m], cosines, 0.0)
     number = compared.sum(0)
     return torch.where(number > 0, total / number.clamp(min=1), -1.0)

@@ -11,9 +11,10 @@ import inspect
 import json
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from lightning.pytorch import LightningModule, Trainer
 
@@ -27,6 +28,10 @@ from m3g.training.settings.check import check
 from m3g.training.settings.config import Config
 from m3g.training.settings.views import kinds, num_epochs
 
+if TYPE_CHECKING:  # an optional dependency
+    from optuna import Study, Trial
+    from optuna.trial import FrozenTrial
+
 METRICS = {"retrieval": "recall_at_1", "linear": "linear_mean", "knn": "knn_mean"}
 WIDTHS = (64, 128, 256, 512)
 TEMPERATURES = (0.02, 1.0)
@@ -36,7 +41,7 @@ LEARNING_RATES = (2e-4, 2e-2)
 class Report(Probe):
     """Report the metric of every validation to a trial, which may be pruned."""
 
-    def __init__(self, folder: Path, *, every: int, trial: Any, metric: str) -> None:
+    def __init__(self, folder: Path, *, every: int, trial: Trial, metric: str) -> None:
         super().__init__(folder, every=every)
         self.trial, self.metric = trial, metric
         self.value: float | None = None
@@ -51,24 +56,24 @@ class Report(Probe):
             raise _checks.extra("optuna", "tune").TrialPruned
 
 
-def suggest(trial: Any, config: Config, data: ViewsData, choices: Sequence[str]) -> Config:
+def suggest(trial: Trial, config: Config, data: ViewsData, choices: Sequence[str]) -> Config:
     """Return the settings of a trial: `config` with suggested loss, temperature, learning rate and width.
 
     A temperature, learning rate or width that differs from the default is kept.
     """
-    found = copy.deepcopy(config)
+    drawn = copy.deepcopy(config)
     if len(choices) > 1:
-        found.loss = trial.suggest_categorical("loss", list(choices))
-    takes = inspect.signature(type(losses.build(found.loss))).parameters
-    if "temperature" in takes and not {"temperature", "epsilon"} & set(found.loss_options):
-        found.loss_options["temperature"] = trial.suggest_float("temperature", *TEMPERATURES, log=True)
+        drawn.loss = trial.suggest_categorical("loss", list(choices))
+    parameters = inspect.signature(type(losses.build(drawn.loss))).parameters
+    if "temperature" in parameters and not {"temperature", "epsilon"} & set(drawn.loss_options):
+        drawn.loss_options["temperature"] = trial.suggest_float("temperature", *TEMPERATURES, log=True)
     if config.optim.learning_rate == Config().optim.learning_rate:
-        found.optim.learning_rate = trial.suggest_float("learning_rate", *LEARNING_RATES, log=True)
+        drawn.optim.learning_rate = trial.suggest_float("learning_rate", *LEARNING_RATES, log=True)
     plain = config.encoder in (None, "mlp", "residual") and set(kinds(data)) <= {"vector", "table"} and not config.view
     if plain and "width" not in config.encoder_options:
-        found.encoder_options["width"] = trial.suggest_categorical("width", list(WIDTHS))
-    check(found)
-    return found
+        drawn.encoder_options["width"] = trial.suggest_categorical("width", list(WIDTHS))
+    check(drawn)
+    return drawn
 
 
 def tune(
@@ -80,7 +85,7 @@ def tune(
     choices: Sequence[str] = (),
     worker: int = 0,
     trust: bool = False,
-) -> Any:
+) -> Study:
     """Search until the study in the folder `out` has `trials` finished or pruned trials; return the Optuna study.
 
     Args:
@@ -109,7 +114,7 @@ def tune(
     study = _open(optuna, folder, config, metric, choices, worker)
     ended = (optuna.trial.TrialState.COMPLETE, optuna.trial.TrialState.PRUNED)
 
-    def objective(trial: Any) -> float:
+    def objective(trial: Trial) -> float:
         settings = suggest(trial, config, data, choices or (config.loss,))
         place = folder / f"trial-{trial.number}"
         shutil.rmtree(place, ignore_errors=True)
@@ -131,32 +136,32 @@ def tune(
     return study
 
 
-def _open(optuna: Any, folder: Path, config: Config, metric: str, choices: Sequence[str], worker: int) -> Any:
+def _open(optuna: ModuleType, folder: Path, config: Config, metric: str, choices: Sequence[str], worker: int) -> Study:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     journal = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(folder / "study.log")))
-    study = optuna.create_study(study_name="m3g", storage=journal, direction="maximize", load_if_exists=True)
-    asked = {"settings": config.to_yaml(), "metric": metric, "losses": list(choices)}
+    study: Study = optuna.create_study(study_name="m3g", storage=journal, direction="maximize", load_if_exists=True)
+    request = {"settings": config.to_yaml(), "metric": metric, "losses": list(choices)}
     before = study.user_attrs.get("asked")
-    if before is not None and json.loads(before) != asked:
+    if before is not None and json.loads(before) != request:
         raise ValueError(
             f"--out must be a new folder for other settings, metric or losses, but {folder} is a study of others: "
             "choose another name."
         )
     if before is None:
-        study.set_user_attr("asked", json.dumps(asked))
+        study.set_user_attr("asked", json.dumps(request))
     # A continued study must not repeat its first draws.
     study.sampler = optuna.samplers.TPESampler(seed=config.seed + 1000 * worker + len(study.get_trials(deepcopy=False)))
     study.pruner = optuna.pruners.MedianPruner(n_startup_trials=5)
     return study
 
 
-def _show(study: Any, trial: Any) -> None:
+def _show(study: Study, trial: FrozenTrial) -> None:
     value = "pruned" if trial.value is None or trial.state.name == "PRUNED" else f"{trial.value:.4f}"
     settings = "  ".join(f"{name} {_short(part)}" for name, part in trial.params.items())
     print(f"trial {trial.number}  {value}  {settings}", flush=True)
 
 
-def options_of(params: dict[str, Any]) -> list[str]:
+def options_of(params: Mapping[str, object]) -> list[str]:
     """Return the words of `m3g train` for the parameters of a trial.
 
     Example:
@@ -172,11 +177,11 @@ def options_of(params: dict[str, Any]) -> list[str]:
     return [word for name, value in params.items() for word in (f"--{names[name]}", _short(value))]
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def write_study(study: Any, folder: str | os.PathLike[str], metric: str) -> Path:
+def write_study(study: Study, folder: str | os.PathLike[str], metric: str) -> Path:
     """Write `trials.csv` and `study.png`: the values in order, and against every parameter."""
     plt = _checks.extra("matplotlib.pyplot", "train")
     done = [trial for trial in study.get_trials(deepcopy=False) if trial.value is not None]
@@ -189,7 +194,7 @@ def write_study(study: Any, folder: str | os.PathLike[str], metric: str) -> Path
     whole = [trial for trial in done if trial.state.name == "COMPLETE"]
     figure, axes = plt.subplots(1, 1 + len(names), figsize=(3 * (1 + len(names)), 3), sharey=True, layout="constrained")
     axes = [axes] if not names else list(axes)
-    values = [trial.value for trial in whole]
+    values = [trial.value for trial in whole if trial.value is not None]
     best = [max(values[: i + 1]) for i in range(len(values))]
     axes[0].plot([trial.number for trial in whole], values, "o", label="trial")
     axes[0].step([trial.number for trial in whole], best, where="post", label="best so far")

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from m3g.experiments.engine.spec import Result
 from m3g.experiments.output import figures
-from m3g.experiments.output.comparison import Scores, paired
+from m3g.experiments.output.comparison import paired
 from m3g.experiments.output.tables import hours, markdown, percent
 from m3g.training.runs.files import write_text
 
@@ -39,8 +39,11 @@ class Lost(NamedTuple):
         return f"{100 * self.whole:.0f} ({', '.join(f'{100 * seed:.0f}' for seed in self.seeds)})"
 
 
+Scores = Mapping[int, float]  # by seed
+
+
 def still_lost(clean: Scores, noisy: Scores, watched: Scores) -> Lost | None:
-    """(clean - watched) / (clean - noisy), over common seeds; None if the noise has no cost.
+    """Return (clean - watched) / (clean - noisy), over common seeds; None if the noise has no cost.
 
     Example:
         >>> still_lost({0: 0.9, 1: 0.8}, {0: 0.7, 1: 0.7}, {0: 0.85, 1: 0.75}).whole.__round__(3)
@@ -51,7 +54,7 @@ def still_lost(clean: Scores, noisy: Scores, watched: Scores) -> Lost | None:
     lost = [clean[seed] - watched[seed] for seed in seeds]
     if sum(cost) <= 0:
         return None
-    return Lost(sum(lost) / sum(cost), [part / all_ if all_ > 0 else float("nan") for part, all_ in zip(lost, cost)])
+    return Lost(sum(lost) / sum(cost), [part / whole if whole > 0 else float("nan") for part, whole in zip(lost, cost)])
 
 
 def by_place(results: list[Result]) -> Table:
@@ -114,9 +117,9 @@ def _clean(table: Table) -> str:
     for loss in dict.fromkeys(place.loss for place in table):
         cells = []
         for name in SCORES:
-            found = paired(*(_values(table, Place(loss, 0.0, on), name) for on in (True, False)))
-            interval = f"{100 * found.mean:+.2f} ± {100 * found.half_width:.2f} {found.verdict} ({found.pairs})"
-            cells.append(interval if found.pairs > 1 else "—")
+            gain = paired(*(_values(table, Place(loss, 0.0, on), name) for on in (True, False)))
+            interval = f"{100 * gain.mean:+.2f} ± {100 * gain.half_width:.2f} {gain.verdict} ({gain.pairs})"
+            cells.append(interval if gain.pairs > 1 else "—")
         rows.append([loss, *cells])
     return markdown(rows) + "\n\nPoints, 95 % interval, and the number of seeds."
 

@@ -6,7 +6,7 @@ import math
 import statistics
 from collections.abc import Mapping
 
-from m3g.evaluation.paired import Difference, Scores, interval_of_mean, paired
+from m3g.evaluation.paired import Difference, Key, Scores, interval_of_mean, paired
 from m3g.experiments.output.tables import markdown
 
 interval = interval_of_mean
@@ -18,11 +18,12 @@ __all__ = [
     "difference_rows",
     "interval",
     "paired",
+    "points",
     "within_splits",
 ]
 
 
-def average_rank(scores: Mapping[str, Scores]) -> dict[str, float]:
+def average_rank(scores: Mapping[str, Scores[Key]]) -> dict[str, float]:
     """Return the mean rank of each arm (1 is best, ties share) over common settings.
 
     Example:
@@ -38,15 +39,15 @@ def average_rank(scores: Mapping[str, Scores]) -> dict[str, float]:
     return dict(zip(scores, ranks.mean(1).tolist()))
 
 
-def within_splits(scores: Mapping[str, Scores]) -> dict[str, tuple[float, float]]:
+def within_splits(scores: Mapping[str, Scores[Key]]) -> dict[str, tuple[float, float]]:
     """Return per arm the mean in percent, and half the width of its 95 % interval after subtracting split means.
 
     The difficulty of a seed or split affects all arms alike, and comparisons should show the rest (Cousineau's
     intervals, with Morey's correction). If arms share fewer than two settings, the interval of each mean.
 
     Example:
-        >>> found = within_splits({"a": {0: 0.5, 1: 0.7}, "b": {0: 0.4, 1: 0.6}})
-        >>> {arm: (round(mean), round(width, 6)) for arm, (mean, width) in found.items()}
+        >>> intervals = within_splits({"a": {0: 0.5, 1: 0.7}, "b": {0: 0.4, 1: 0.6}})
+        >>> {arm: (round(mean), round(width, 6)) for arm, (mean, width) in intervals.items()}
         {'a': (60, 0.0), 'b': (50, 0.0)}
     """
     shared = set.intersection(*(set(values) for values in scores.values())) if scores else set()
@@ -61,30 +62,30 @@ def within_splits(scores: Mapping[str, Scores]) -> dict[str, tuple[float, float]
     }
 
 
-def difference_rows(scores: Mapping[str, Scores], arm: str) -> list[list[str]]:
+def difference_rows(scores: Mapping[str, Scores[Key]], arm: str) -> list[list[str]]:
     """Return a table of one arm against every other, in percent."""
     rows = [[f"{arm} minus", "difference", "95 % interval", "pairs", "smallest visible", ""]]
     for other, values in scores.items():
         if other == arm:
             continue
-        found = paired(scores[arm], values)
-        if found.pairs < 2:
+        difference = paired(scores[arm], values)
+        if difference.pairs < 2:
             continue
-        low, high = (100 * (found.mean + sign * found.half_width) for sign in (-1, 1))
+        low, high = (100 * (difference.mean + sign * difference.half_width) for sign in (-1, 1))
         rows.append(
             [
                 other,
-                f"{100 * found.mean:+.2f}",
+                f"{100 * difference.mean:+.2f}",
                 f"{low:+.2f} to {high:+.2f}",
-                str(found.pairs),
-                f"{100 * found.smallest:.2f}",
-                found.verdict,
+                str(difference.pairs),
+                f"{100 * difference.smallest:.2f}",
+                difference.verdict,
             ]
         )
     return rows
 
 
-def control_table(main: Mapping[str, Scores], controls: Mapping[str, Mapping[str, Scores]]) -> str:
+def control_table(main: Mapping[str, Scores[Key]], controls: Mapping[str, Mapping[str, Scores[Key]]]) -> str:
     """Compare the arms of each control with the same arms without it, over common settings, in percent."""
     rows = [["control", "method", "accuracy %", "without it %", "change", "m3g minus method, with it", "pairs"]]
     for control, arms in controls.items():
@@ -96,11 +97,13 @@ def control_table(main: Mapping[str, Scores], controls: Mapping[str, Mapping[str
                 # teacher"), or else the main table.
                 wider = controls.get(control.split(", ")[0], {})
                 ours = arms.get("m3g") or wider.get("m3g") or main.get("m3g", {})
-                cells = [_points(paired(values, main[arm])), "—" if arm == "m3g" else _points(paired(ours, values))]
+                cells = [points(paired(values, main[arm])), "—" if arm == "m3g" else points(paired(ours, values))]
                 rows.append([control, arm, f"{pair[0]:.1f}", f"{pair[1]:.1f}", *cells, str(len(keys))])
     return markdown(rows) if len(rows) > 1 else ""
 
 
-def _points(found: Difference) -> str:
-    """Format a paired difference in points, with its 95 % interval."""
-    return f"{100 * found.mean:+.1f} ± {100 * found.half_width:.1f} {found.verdict}" if found.pairs > 1 else "—"
+def points(difference: Difference) -> str:
+    """Format a paired difference in percentage points, with its 95 % interval; a dash for fewer than two pairs."""
+    if difference.pairs < 2:
+        return "—"
+    return f"{100 * difference.mean:+.1f} ± {100 * difference.half_width:.1f} {difference.verdict}"

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
-from m3g.evaluation.paired import Scores
-
-Key = TypeVar("Key", bound=Hashable)
+from m3g.evaluation.paired import Key, Scores
 
 
 @dataclass(frozen=True)
@@ -33,7 +30,7 @@ class Comparison:
         return f"{100 * self.mean:+.1f} ± {100 * self.half_width:.1f}" if self.splits > 1 else "—"
 
 
-def compare_splits(ours: Scores, theirs: Scores, *, test_to_train: float) -> Comparison:
+def compare_splits(ours: Scores[Key], theirs: Scores[Key], *, test_to_train: float) -> Comparison:
     r"""Compare two arms on J random splits of the same objects (Nadeau and Bengio, 2003).
 
     The splits overlap, so their differences are correlated. The variance of the mean is estimated by
@@ -60,7 +57,7 @@ def compare_splits(ours: Scores, theirs: Scores, *, test_to_train: float) -> Com
 
 
 def holm(p_values: Mapping[Key, float]) -> dict[Key, float]:
-    """Adjusted p-values of several hypotheses (Holm, 1979); their family-wise error is at most the level chosen.
+    """Return adjusted p-values of several hypotheses (Holm, 1979), which bound the family-wise error.
 
     Example:
         >>> holm({"a": 0.01, "b": 0.04, "c": 0.03})
@@ -75,14 +72,14 @@ def holm(p_values: Mapping[Key, float]) -> dict[Key, float]:
 
 
 def verdict(comparison: Comparison, adjusted: float, *, level: float = 0.05) -> str:
-    """`ahead` or `behind` where the adjusted p-value is below the level, else `tie`."""
+    """Return `ahead` or `behind` if the adjusted p-value is below the level, else `tie`."""
     if comparison.splits < 2 or not adjusted < level:
         return "tie"
     return "ahead" if comparison.mean > 0 else "behind"
 
 
 def mean_interval(values: Sequence[float], *, test_to_train: float) -> float:
-    """Half the width of the 95 % interval of a mean over overlapping splits."""
+    """Return half the width of the 95 % interval of a mean over overlapping splits."""
     return compare_splits(
         dict(enumerate(values)), dict.fromkeys(range(len(values)), 0.0), test_to_train=test_to_train
     ).half_width

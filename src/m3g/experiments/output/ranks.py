@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from m3g.experiments.output.comparison import Scores, average_rank
+from m3g.evaluation.paired import Key, Scores
+from m3g.experiments.output.comparison import average_rank
 
 
 class Ranks(NamedTuple):
@@ -27,12 +28,12 @@ class Ranks(NamedTuple):
     groups: list[list[str]]
 
 
-def ranked(scores: Mapping[str, Scores]) -> Ranks | None:
+def ranked(scores: Mapping[str, Scores[Key]]) -> Ranks | None:
     """Rank arms by their scores per data set; None for fewer than three arms or two common data sets.
 
     Example:
-        >>> found = ranked({arm: {s: level + s / 100 for s in range(20)} for level, arm in enumerate("cba")})
-        >>> found.ranks, found.p < 0.001, found.groups
+        >>> ranks = ranked({arm: {s: level + s / 100 for s in range(20)} for level, arm in enumerate("cba")})
+        >>> ranks.ranks, ranks.p < 0.001, ranks.groups
         ({'a': 1.0, 'b': 2.0, 'c': 3.0}, True, [['a'], ['b'], ['c']])
     """
     shared = set.intersection(*(set(values) for values in scores.values())) if scores else set()
@@ -44,7 +45,7 @@ def ranked(scores: Mapping[str, Scores]) -> Ranks | None:
     return Ranks(order, len(shared), friedman(scores), critical, groups(order, critical))
 
 
-def friedman(scores: Mapping[str, Scores]) -> float:
+def friedman(scores: Mapping[str, Scores[Key]]) -> float:
     """Return the p-value of Friedman's test; 1 if all arms are equal everywhere."""
     from scipy.stats import friedmanchisquare
 
@@ -74,9 +75,9 @@ def groups(ranks: Mapping[str, float], critical: float) -> list[list[str]]:
         [['a', 'b'], ['b', 'c']]
     """
     names = sorted(ranks, key=lambda name: ranks[name])
-    found: list[list[str]] = []
+    runs: list[list[str]] = []
     for start, first in enumerate(names):
         run = [name for name in names[start:] if ranks[name] - ranks[first] < critical]
-        if not found or not set(run) <= set(found[-1]):
-            found.append(run)
-    return found
+        if not runs or not set(run) <= set(runs[-1]):
+            runs.append(run)
+    return runs

@@ -7,11 +7,11 @@ import shutil
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from m3g.data import Domains, ViewsData
+from m3g.data.splits import Split
 from m3g.evaluation import linear_probe
 from m3g.experiments.engine.spec import Settings, ShareDone
 from m3g.nets import MultiViewNet
@@ -21,12 +21,14 @@ from m3g.training.settings.config import FEWEST_EPOCHS, Config
 from m3g.training.settings.plain_yaml import read_yaml
 
 ALGORITHM_2 = "m3g, Algorithm 2"
+SPLITS: tuple[Split, ...] = ("train", "test")
 
 
 def shipped(name: str) -> Settings:
     """Return the settings of a configuration of the package."""
     with resources.as_file(resources.files("m3g") / "configs" / f"{name}.yaml") as file:
-        content: Settings = read_yaml(file)
+        content = read_yaml(file)
+    assert isinstance(content, dict)
     return content
 
 
@@ -63,8 +65,10 @@ def difference(config: Config) -> Settings:
     for name, value in content.items():
         if value == default[name]:
             continue
-        nested = isinstance(value, dict) and not name.endswith("_options")
-        changed[name] = {k: v for k, v in value.items() if v != default[name][k]} if nested else value
+        usual = default[name]
+        if isinstance(value, dict) and isinstance(usual, dict) and not name.endswith("_options"):
+            value = {key: entry for key, entry in value.items() if entry != usual[key]}
+        changed[name] = value
     return changed
 
 
@@ -80,16 +84,16 @@ def trained(config: Config, folder: Path, *, scaled: bool = False) -> tuple[Mult
     return load(folder, scaled=scaled), build_data(config)
 
 
-def domain_metrics(config: Config, folder: Path) -> dict[str, Any]:
+def domain_metrics(config: Config, folder: Path) -> dict[str, float | dict[str, float]]:
     """Evaluate the paper's linear probe on the seen domains, together and separately, on the unseen one."""
     net, data = trained(config, folder)
     assert isinstance(data, Domains)
     rows = {}
     for domain, split in [(name, "train") for name in data.view_names] + [(name, "test") for name in data.held_out]:
-        found = embed_batches(net, data.domain_loader(domain, split))  # type: ignore[arg-type]
-        assert found.features is not None
-        assert found.labels is not None
-        rows[domain] = (found.features[0], found.labels)
+        points = embed_batches(net, data.domain_loader(domain, split))  # type: ignore[arg-type]
+        assert points.features is not None
+        assert points.labels is not None
+        rows[domain] = (points.features[0], points.labels)
     unseen = rows[data.held_out[0]]
     features, labels = (torch.cat(part) for part in zip(*(rows[name] for name in data.view_names)))
     return {
@@ -99,13 +103,13 @@ def domain_metrics(config: Config, folder: Path) -> dict[str, Any]:
     }
 
 
-def image_metrics(config: Config, folder: Path) -> dict[str, Any]:
+def image_metrics(config: Config, folder: Path) -> dict[str, float]:
     """Evaluate the paper's linear probe on the features of unaugmented images, on the validation folder."""
     net, data = trained(config, folder)
     rows = []
-    for split in ("train", "test"):
-        found = embed(net, data, split)
-        assert found.features is not None
-        assert found.labels is not None
-        rows += [found.features[0], found.labels]
+    for split in SPLITS:
+        points = embed(net, data, split)
+        assert points.features is not None
+        assert points.labels is not None
+        rows += [points.features[0], points.labels]
     return {"test": linear_probe(*rows).accuracy, "test_images": len(rows[-1])}

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +21,7 @@ from m3g.experiments.runner.arms import try_all
 from m3g.experiments.runner.quick import fit_quickly
 from m3g.nets import MultiViewNet
 from m3g.training import build_data, build_module
-from m3g.training.loop.light import batches, descend
+from m3g.training.loop.light import batches, descend, training_rows
 from m3g.training.settings.config import Config
 
 REFERENCES = {
@@ -74,15 +73,16 @@ def fit_labels(config: Config, data: ViewsData, *, joined: bool) -> MultiViewNet
     net = build_module(config, data).net
     per_epoch = data.sampler().num_steps
     steps = config.loop.max_steps or config.loop.num_epochs(per_epoch) * per_epoch
-    rows: Any = data.datasets["train"]
     head = nn.LazyLinear(data.num_classes or 1)
-    _logits(net, head, rows.__getitems__([0, 1])["views"], joined)  # the first call determines the width of the head
+    _logits(net, head, training_rows(data, [0, 1])["views"], joined)  # the first call determines the width of the head
     feed = batches(data)
 
     def value(step: int) -> Tensor:
         batch = next(feed)
+        labels = batch["label"]
+        assert labels is not None
         logits = _logits(net, head, batch["views"], joined)
-        return cross_entropy(logits, batch["label"].repeat(len(logits) // len(batch["label"])))
+        return cross_entropy(logits, labels.repeat(len(logits) // len(labels)))
 
     net.train()
     train_linearly([*net.parameters(), *head.parameters()], value, steps=steps, rate=config.optim.learning_rate)
@@ -99,8 +99,8 @@ def train_linearly(
 
 
 def _logits(net: MultiViewNet, head: nn.Module, views: list[Tensor], joined: bool) -> Tensor:
-    found: Tensor = head(net(views).mean(0) if joined else torch.cat(net.features(views)))
-    return found
+    logits: Tensor = head(net(views).mean(0) if joined else torch.cat(net.features(views)))
+    return logits
 
 
 def reference_runs(
@@ -111,16 +111,16 @@ def reference_runs(
     rates: Sequence[float],
 ) -> list[RunSpec]:
     """`make(name, seed)` returns the runs of a reference; the learning rate of `supervised` is chosen on validation."""
-    found: list[RunSpec] = []
+    runs: list[RunSpec] = []
     if request.wants("supervised"):
         changes = [{"optim.learning_rate": rate} for rate in rates]
         tried, options = try_all(changes, make("supervised", tuning_seed))
-        found += tried
+        runs += tried
         for run in (run for seed in range(request.seeds) for run in make("supervised", seed)):
-            found.append(replace(run, candidates=options))
+            runs.append(replace(run, candidates=options))
     if request.wants("raw"):
-        found += [run for seed in range(request.seeds) for run in make("raw", seed)]
-    return found
+        runs += [run for seed in range(request.seeds) for run in make("raw", seed)]
+    return runs
 
 
 def reference_table(title: str, rows: Mapping[str, Mapping[str, str]]) -> str:

@@ -93,7 +93,7 @@ def recall(points: Embedded, *, by_class: bool) -> float:
     """Return R@1 from one view in another, averaged over ordered pairs."""
     present, views, labels = points.present, points.views, points.labels if by_class else None
     found = [
-        found_first(views[l], views[m], asked=present[l], searched=present[m], labels=labels)
+        found_first(views[l], views[m], queried=present[l], searched=present[m], labels=labels)
         for l, m in itertools.permutations(range(len(views)), 2)
     ]
     return statistics.fmean(score for score in found if score is not None)

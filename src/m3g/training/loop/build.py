@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import os
 import warnings
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from m3g import _checks as checks
 from m3g import data as data_sets
@@ -103,7 +104,7 @@ def build_module(
 
 
 def warn_about_small_batches(config: Config, loss: losses.ViewLoss, data: data_sets.ViewsData) -> None:
-    """Warn where the canonical correlations of a batch are perfect by chance."""
+    """Warn if the canonical correlations of a batch are perfect by chance."""
     n, d = data.batch_size * (processes(config) if loss.gather else 1), config.heads.embedding_size
     if isinstance(loss, losses.MCCA) and n < 2 * d:
         warnings.warn(
@@ -143,7 +144,10 @@ def processes(config: Config) -> int:
     return int(os.environ.get("WORLD_SIZE", config.loop.devices))
 
 
-def _call(what: str, function: Any, options: dict[str, Any], *args: Any) -> Any:
+Built = TypeVar("Built")
+
+
+def _call(what: str, function: Callable[..., Built], options: Mapping[str, Any], *args: object) -> Built:
     """Call with user options; an unknown option raises a ValueError that lists the known ones."""
     known = inspect.signature(function).parameters
     missing = [p.name for p in list(known.values())[len(args) :] if p.default is p.empty and p.name not in options]
@@ -151,7 +155,7 @@ def _call(what: str, function: Any, options: dict[str, Any], *args: Any) -> Any:
         checks.among(what, options, known)
         if missing:
             group = what.split()[0]
-            raise ValueError(f"{what} must have {missing[0]}, got none: give it, as in --{group}.{missing[0]} VALUE.")
+            raise ValueError(f"{what} must have {missing[0]}, got none: use --{group}.{missing[0]} VALUE.")
     typed(function, options)
     try:
         return function(*args, **options)

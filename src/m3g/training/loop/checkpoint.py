@@ -23,7 +23,7 @@ import os
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
@@ -33,6 +33,7 @@ from m3g.training.runs.files import atomic
 from m3g.training.settings.config import Config, flat
 from m3g.training.settings.plain_yaml import plain_yaml
 
+Checkpoint: TypeAlias = dict[str, Any]  # Lightning's, of at least the entries `PARTS`
 MARK = "m3g_checkpoint"
 VERSION = 2  # since 2, with the settings
 ROWS = "m3g_rows"
@@ -49,10 +50,12 @@ class AtomicCheckpoints(CheckpointIO):
             strategy fsdp reads the file itself, each process its shard of the weights.
     """
 
-    def __init__(self, content: dict[str, Any] | None = None) -> None:
+    def __init__(self, content: Checkpoint | None = None) -> None:
         self._content = content
 
-    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
+    def save_checkpoint(
+        self, checkpoint: Checkpoint, path: str | os.PathLike[str], storage_options: object = None
+    ) -> None:
         os.makedirs(os.path.dirname(path), exist_ok=True)
         # torch.save seeks in its file; writing through memory makes a full disk a plain OSError of one write.
         buffer = io.BytesIO()
@@ -60,15 +63,17 @@ class AtomicCheckpoints(CheckpointIO):
         with atomic(path) as file:
             file.write(buffer.getbuffer())
 
-    def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
+    def load_checkpoint(
+        self, path: str | os.PathLike[str], map_location: object = None, weights_only: bool | None = None
+    ) -> Checkpoint:
         content, self._content = self._content, None  # once, so that the trainer has the only copy
         return read_checkpoint(path) if content is None else content
 
-    def remove_checkpoint(self, path: Any) -> None:
+    def remove_checkpoint(self, path: str | os.PathLike[str]) -> None:
         Path(path).unlink(missing_ok=True)
 
 
-def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
+def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     """Read a checkpoint of `m3g train`; reject other files without executing code from them."""
     path = Path(path)
     if not path.is_file():
@@ -98,11 +103,9 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def check_fits(
-    content: Mapping[str, Any], module: LightningModule, path: str | os.PathLike[str], *, rows: int | None = None
+    content: Checkpoint, module: LightningModule, path: str | os.PathLike[str], *, rows: int | None = None
 ) -> None:
-    """Reject a checkpoint of another network, with the first parameter that differs, or of another number of training
-    rows.
-    """
+    """Reject a checkpoint of another network (the error names the first difference) or of other training rows."""
     missing = [name for name in PARTS if name not in content]
     if missing:
         raise ValueError(f"checkpoint must be a file written by m3g train, but {path} has no {missing[0]}.")
@@ -118,22 +121,22 @@ def check_fits(
     for name in {**ours, **shapes}:
         if shapes.get(name) != ours.get(name):
             raise ValueError(
-                f"{path} must hold the weights of the network in config.yaml, but it belongs to "
-                f"another: {name} has shape "
-                f"{shapes.get(name)} in it, and {ours.get(name)} in the network."
+                f"{path} must hold the weights of the network in config.yaml, but it belongs to another: {name} has "
+                f"shape {shapes.get(name)} in it, and {ours.get(name)} in the network."
             )
 
 
 def check_settings(
-    content: Mapping[str, Any], config: Config, path: str | os.PathLike[str], *, extended: bool = False
+    content: Checkpoint, config: Config, path: str | os.PathLike[str], *, extended: bool = False
 ) -> None:
     """Reject settings that differ from those of the checkpoint, such as a truncated or edited file.
 
     A run that is `extended` may have another number of epochs.
     """
-    noted = plain_yaml(str(content.get(CONFIG, "{}"))) or {}
+    noted = plain_yaml(str(content.get(CONFIG, "{}")))
     # Settings that did not exist when the checkpoint was written had their default.
-    before, now = (flat({**Config().to_dict(), **noted}) if noted else {}), flat(config.to_dict())
+    before = flat({**Config().to_dict(), **noted}) if noted and isinstance(noted, dict) else {}
+    now = flat(config.to_dict())
     changes = [
         f"{name} was {before.get(name)!r} and is {now.get(name)!r}"
         for name in {**before, **now}
@@ -169,7 +172,7 @@ class SaveCheckpoints(Callback):
             self._save(trainer, pl_module)
 
     def on_train_batch_end(
-        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+        self, trainer: Trainer, pl_module: LightningModule, outputs: object, batch: object, batch_idx: int
     ) -> None:
         # Between steps gradients are partially accumulated; the last step of an epoch is saved at its end.
         due = trainer.global_step % self.every == 0 and trainer.global_step != self._saved_at
@@ -182,7 +185,7 @@ class SaveCheckpoints(Callback):
         if ends or step % self.every == 0 or step - (self._saved_at or 0) >= min(SHORT_EPOCH, self.every):
             self._save(trainer, pl_module)
 
-    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: Checkpoint) -> None:
         checkpoint.update(self.notes)
 
     def _save(self, trainer: Trainer, pl_module: LightningModule) -> None:

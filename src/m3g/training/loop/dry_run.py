@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from m3g.data import ViewsData
 from m3g.training.loop.build import build_data, build_module
-from m3g.training.loop.light import place, step_loss
+from m3g.training.loop.light import place, step_loss, training_rows
 from m3g.training.settings.config import Config
 from m3g.training.settings.views import described, settled
 
@@ -21,12 +19,12 @@ def dry_run(config: Config, *, data: ViewsData | None = None, trust: bool = Fals
     """
     data = build_data(config) if data is None else data
     module = build_module(config, data, trust=trust)
-    rows: Any = data.datasets["train"]
-    number = min(data.batch_size, len(rows))
+    rows = data.num_rows("train")
+    number = min(data.batch_size, rows)
     if number < 2:
         raise ValueError(f"data must have at least 2 training rows to compare, got {number}.")
-    batch = data.on_after_batch_transfer(rows.__getitems__(list(range(number))), 0)
-    place(module, config, per_epoch=max(1, len(rows) // data.batch_size))
+    batch = data.on_after_batch_transfer(training_rows(data, list(range(number))), 0)
+    place(module, config, per_epoch=max(1, rows // data.batch_size))
     module.configure_optimizers()
     module.train()
     loss = step_loss(module, batch, 0)
@@ -38,7 +36,7 @@ def dry_run(config: Config, *, data: ViewsData | None = None, trust: bool = Fals
     used = "" if number == data.batch_size else f" (a batch is {data.batch_size})"
     with torch.no_grad():
         return (
-            f"data        {len(rows)} training rows of {data.k} views\n{views}\n{notes}"
+            f"data        {rows} training rows of {data.k} views\n{views}\n{notes}"
             f"network     {parameters:,} parameters\n"
             f"loss        {config.loss}: {float(loss):.4f} on {number} rows{used}\n"
             "the settings are valid; nothing was written"

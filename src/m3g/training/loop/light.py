@@ -6,9 +6,9 @@ estimator. Logs, precision, strategies and several processes require `m3g train`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,8 @@ from m3g.training.loop.seeds import seed_everything
 
 if TYPE_CHECKING:  # the scikit-learn estimator trains without Lightning
     from m3g.data import ViewsData
+    from m3g.data.base import Batch
+    from m3g.data.sampling import Draw
     from m3g.training.loop.module import MultiViewModule
     from m3g.training.settings.config import Config
 
@@ -70,16 +72,22 @@ def descend(
         yield step, loss.detach()
 
 
-def batches(data: ViewsData, *, start: int = 0) -> Iterator[Any]:
+def training_rows(data: ViewsData, rows: Sequence[int] | Sequence[Draw]) -> Batch:
+    """Return a batch of training rows; a row is a number, or a draw of the sampler."""
+    batch: Batch = data.datasets["train"].__getitems__(rows)  # type: ignore[attr-defined]
+    return batch
+
+
+def batches(data: ViewsData, *, start: int = 0) -> Iterator[Batch]:
     """Yield batches of the training rows indefinitely, in the order of `m3g train`, from batch `start` on."""
-    sampler, rows = data.sampler(), data.datasets["train"]
+    sampler = data.sampler()
     epoch, done = divmod(start, sampler.num_steps)
     while True:
         sampler.set_epoch(epoch)
         sampler.resume(epoch=epoch, batches=done)
         draws = list(sampler)
         for first in range(0, len(draws), data.batch_size):
-            yield rows.__getitems__(draws[first : first + data.batch_size])  # type: ignore[attr-defined]
+            yield training_rows(data, draws[first : first + data.batch_size])
         epoch, done = epoch + 1, 0
 
 
@@ -94,7 +102,7 @@ def place(module: MultiViewModule, config: Config, *, per_epoch: int) -> None:
     module.setup("fit")
 
 
-def step_loss(module: MultiViewModule, batch: Any, step: int) -> Tensor:
+def step_loss(module: MultiViewModule, batch: Batch, step: int) -> Tensor:
     """Return the loss of a placed module at a step, with the random numbers of that step."""
     assert module.position is not None
     module.position.step = module.position.batch = step

@@ -12,8 +12,9 @@ import importlib.util
 import json
 import os
 import uuid
+from argparse import Namespace
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Protocol
 
 from lightning.pytorch.loggers import CSVLogger, Logger, MLFlowLogger, TensorBoardLogger, WandbLogger
 from lightning.pytorch.utilities import rank_zero_only
@@ -22,6 +23,7 @@ from m3g.training.loop.processes import is_first
 from m3g.training.runs.files import write_json
 from m3g.training.runs.folder import Run
 from m3g.training.settings.config import Config, flat
+from m3g.training.settings.plain_yaml import Plain
 
 PROJECT = "m3g"
 PACKAGES = {"wandb": "wandb", "mlflow": "mlflow", "trackio": "trackio"}  # logger: the package it needs
@@ -46,12 +48,12 @@ class Loggers:
                 raise ImportError(f"{PACKAGES[name]} is not installed: pip install 'm3g[loggers]'.")
         self.run = Run(folder)
         self.opened: list[Logger] = []
-        self.settings: dict[str, Any] = {}
+        self.settings: dict[str, Plain] = {}
 
     def __enter__(self) -> Loggers:
         return self
 
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.close("success" if kind is None else "failed")
 
     def build(self) -> list[Logger]:
@@ -98,12 +100,12 @@ class Loggers:
         if not is_first() or not self.run.results.is_file():
             return
         numbers = json.loads(self.run.results.read_text(encoding="utf-8"))["numbers"]
-        found = {f"test/{name}": float(value) for name, value in numbers.items() if value is not None}
+        metrics = {f"test/{name}": float(value) for name, value in numbers.items() if value is not None}
         for logger in self.opened:
             if isinstance(logger, TensorBoardLogger):
-                logger.log_hyperparams(self.settings, metrics=found)  # its table of runs
+                logger.log_hyperparams(self.settings, metrics=metrics)  # its table of runs
             else:
-                logger.log_metrics(found)
+                logger.log_metrics(metrics)
             logger.save()
 
     def close(self, status: str = "success") -> None:
@@ -133,13 +135,19 @@ def _writable(name: str) -> Iterator[None]:
         ) from error
 
 
+class _Record(Protocol):
+    """An open run of trackio."""
+
+    def log(self, metrics: dict[str, float], step: int | None) -> None: ...
+
+
 class TrackioLogger(Logger):
     """Logger for trackio: metrics in a local database, displayed by `trackio show`."""
 
     def __init__(self, project: str, run: str) -> None:
         super().__init__()
         self._project, self._run = project, run
-        self._record: Any = None
+        self._record: _Record | None = None
 
     @property
     def name(self) -> str:
@@ -150,18 +158,20 @@ class TrackioLogger(Logger):
         return self._run
 
     @rank_zero_only
-    def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
+    def log_hyperparams(self, params: dict[str, Plain] | Namespace, *args: object, **kwargs: object) -> None:
         import trackio
 
         if self._record is None:
+            config = vars(params) if isinstance(params, Namespace) else dict(params)
             self._record = trackio.init(
-                project=self._project, name=self._run, config=dict(params), resume="allow", embed=False
+                project=self._project, name=self._run, config=config, resume="allow", embed=False
             )
 
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
         if self._record is None:
             self.log_hyperparams({})
+        assert self._record is not None
         self._record.log(dict(metrics), step=step)
 
     @rank_zero_only
@@ -169,5 +179,5 @@ class TrackioLogger(Logger):
         if self._record is not None:
             import trackio
 
-            trackio.finish()  # the method of the run would leave it to be ended again at exit
+            trackio.finish()  # after `finish` of the run itself, trackio would end it again at exit
             self._record = None

@@ -10,9 +10,8 @@ import math
 import sys
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import RichProgressBar
@@ -33,7 +32,7 @@ class Table:
         self.path = path
         self._columns: list[str] | None = None
 
-    def append(self, row: dict[str, Any]) -> None:
+    def append(self, row: Mapping[str, float]) -> None:
         new = False
         if self._columns is None:
             lines = self._whole_lines()
@@ -94,7 +93,7 @@ class MetricsFile(Callback):
         self._last = trainer.global_step
 
     def on_train_batch_end(
-        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+        self, trainer: Trainer, pl_module: LightningModule, outputs: object, batch: object, batch_idx: int
     ) -> None:
         step = trainer.global_step
         if trainer.is_global_zero and step != self._last and step % self.every == 0:
@@ -122,7 +121,7 @@ class EpochLines(Callback):
         print(f"epoch {epoch}/{total}  {_shown(trainer)}{seconds}", flush=True)
 
     def on_train_batch_end(
-        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+        self, trainer: Trainer, pl_module: LightningModule, outputs: object, batch: object, batch_idx: int
     ) -> None:
         step, total = trainer.global_step, trainer.max_steps
         if not trainer.is_global_zero or not counts_steps(trainer) or step == getattr(self, "_last", 0):
@@ -142,8 +141,8 @@ def steps_per_epoch(trainer: Trainer) -> int:
 
 
 def _shown(trainer: Trainer) -> str:
-    found = trainer.callback_metrics
-    return "  ".join(f"{name} {float(found[name]):.4g}" for name in SHOWN if name in found)
+    metrics = trainer.callback_metrics
+    return "  ".join(f"{name} {float(metrics[name]):.4g}" for name in SHOWN if name in metrics)
 
 
 class LiveBar(RichProgressBar):
@@ -164,10 +163,14 @@ class LiveBar(RichProgressBar):
             return f"To step {self.trainer.max_steps}"
         return f"Epoch {current_epoch + 1}/{self.trainer.max_epochs}"
 
-    def get_metrics(self, trainer: Trainer, pl_module: LightningModule) -> dict[str, Any]:
-        items: dict[str, Any] = dict(super().get_metrics(trainer, pl_module))
+    def get_metrics(
+        self, trainer: Trainer, pl_module: LightningModule
+    ) -> dict[str, int | str | float | dict[str, float]]:
+        items = dict(super().get_metrics(trainer, pl_module))
         items.pop("v_num", None)
-        return {name: int(value) if name == "solver_steps" else value for name, value in items.items()}
+        if isinstance(steps := items.get("solver_steps"), float):
+            items["solver_steps"] = int(steps)
+        return items
 
 
 def progress() -> Callback:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
+from collections.abc import Callable, Mapping
+from functools import partial
 
 import lightning.pytorch as pl
 import numpy as np
 import torch
+from lightning.pytorch.core.optimizer import LightningOptimizer
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
+from m3g.data.base import Batch
 from m3g.data.entries import drop_entries, hashed_draws
 from m3g.losses import ViewLoss
 from m3g.nets import MultiViewNet, Teacher, embed_in_chunks
@@ -22,7 +26,6 @@ from m3g.training.loop.sharding import shard
 from m3g.training.mismatch.reliability import Mismatch
 from m3g.training.settings.config import OptimSettings, TeacherSettings
 
-Batch = dict[str, Any]
 KEPT_VIEWS = 2  # per row under view dropout, because the loss compares at least two
 
 
@@ -42,8 +45,7 @@ class MultiViewModule(pl.LightningModule):
         batch_size: points of a batch, compared with `optim.reference_batch`.
         seed: determines the random numbers of each step (dropout, augmentations, the split into student and teacher).
 
-    A batch is a dictionary: `views`, a list of k tensors; `mask`, bool (k, n) or None; `index` (n,). To change a step,
-    override `embed` (the inputs of the loss) or `training_step`.
+    A batch is a `m3g.data.base.Batch`. To change a step, override `embed` (the inputs of the loss) or `training_step`.
 
     The random numbers of every step are a function of the seed, the step and the process: see
     `m3g.training.loop.checkpoint`.
@@ -127,7 +129,7 @@ class MultiViewModule(pl.LightningModule):
         chosen = self._random(2).permutation(shown)[:students]
         return self._stack({l: self.net if l in chosen else self.teacher for l in shown}, views), None
 
-    def _stack(self, networks: dict[int, Any], views: list[Tensor]) -> Tensor:
+    def _stack(self, networks: Mapping[int, MultiViewNet | Teacher], views: list[Tensor]) -> Tensor:
         """Return the embeddings of the views l, each by its network."""
         size = self.chunk_size
         return torch.stack(
@@ -181,35 +183,38 @@ class MultiViewModule(pl.LightningModule):
 
     def report(self, loss: Tensor, batch: Batch) -> None:
         """Log the numbers of the progress bar and the log files."""
-        together: dict[str, Any] = {
-            "batch_size": len(batch["views"][0]),
-            "sync_dist": self.trainer.world_size > 1,
-        }
-        self.log("loss", loss.detach(), prog_bar=True, **together)
+        log = partial(self.log, batch_size=len(batch["views"][0]), sync_dist=self.trainer.world_size > 1)
+        log("loss", loss.detach(), prog_bar=True)
         for name, value in self.loss.report(loss).items():
-            self.log(name, value, prog_bar=True, **together)
-        self.log("learning_rate", self.learning_rate(self.global_step), **together)
+            log(name, value, prog_bar=True)
+        log("learning_rate", self.learning_rate(self.global_step))
 
-    def optimizer_step(self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Any = None) -> None:
+    def optimizer_step(
+        self,
+        epoch: int,
+        batch_idx: int,
+        optimizer: Optimizer | LightningOptimizer,
+        optimizer_closure: Callable[[], object] | None = None,
+    ) -> None:
         """Set the learning rate and weight decay of this step, step, and update the teacher: once per step."""
         step = self.now.step
         self.set_rates(optimizer, step)
         super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
         self.update_teacher(step)
 
-    def set_rates(self, optimizer: Any, step: int) -> None:
+    def set_rates(self, optimizer: Optimizer | LightningOptimizer, step: int) -> None:
         """Set the learning rates and weight decays of a step."""
         for group in optimizer.param_groups:
             rate = group.get("own_rate")  # separate peak, same schedule
-            share = 1.0 if rate is None else rate / self.optim_settings.learning_rate
-            group["lr"] = self.learning_rate(step) * share
+            factor = 1.0 if rate is None else rate / self.optim_settings.learning_rate
+            group["lr"] = self.learning_rate(step) * factor
             group["weight_decay"] = self.weight_decay(step) if group["decays"] else 0.0
 
     def update_teacher(self, step: int) -> None:
         if self.teacher is not None:
             self.teacher.update(self.net, self.teacher_momentum(step))
 
-    def on_before_optimizer_step(self, optimizer: Any) -> None:
+    def on_before_optimizer_step(self, optimizer: Optimizer | None) -> None:
         """Stop before a non-finite gradient reaches the weights."""
         grads = [p.grad for p in self.parameters() if p.grad is not None]
         norm = torch.nn.utils.get_total_norm(grads)
@@ -280,8 +285,7 @@ class MultiViewModule(pl.LightningModule):
     @property
     def adam(self) -> optim.AdamSettings:
         settings = self.optim_settings
-        found = optim.AdamSettings(settings.learning_rate, settings.betas, settings.eps)
-        return optim.scale_adam(found, self.kappa)
+        return optim.scale_adam(optim.AdamSettings(settings.learning_rate, settings.betas, settings.eps), self.kappa)
 
     def setup(self, stage: str) -> None:
         reference = self.optim_settings.reference_batch

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TypedDict
 
 import torch
 from torch import nn
@@ -57,7 +57,15 @@ def scale_momentum(momentum: float, kappa: float) -> float:
     return float(momentum ** checks.positive("kappa", kappa))
 
 
-def parameter_groups(module: nn.Module) -> list[dict[str, Any]]:
+class ParameterGroup(TypedDict):
+    """Parameters with the same schedules: whether their weights decay, and their peak learning rate if separate."""
+
+    params: list[nn.Parameter]
+    decays: bool
+    own_rate: float | None
+
+
+def parameter_groups(module: nn.Module) -> list[ParameterGroup]:
     """Return two groups: parameters of two or more dimensions, with weight decay, and others, without; and two more for
     every encoder with a separate learning rate.
     """
@@ -76,10 +84,8 @@ def parameter_groups(module: nn.Module) -> list[dict[str, Any]]:
 
 
 def adamw(module: nn.Module, settings: AdamSettings) -> torch.optim.AdamW:
-    """AdamW over `parameter_groups`; the weight decay of the first group is set before every step by the
-    schedule.
-    """
-    groups = [group for group in parameter_groups(module) if group["params"]]
+    """Return AdamW over `parameter_groups`; the schedule sets the weight decay of the first group before every step."""
+    groups = [dict(group) for group in parameter_groups(module) if group["params"]]
     if not groups:
         raise ValueError("the network must have at least one parameter to train, got none.")
     return torch.optim.AdamW(

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from lightning.pytorch import Trainer
 from lightning.pytorch.strategies import ModelParallelStrategy
 from torch import nn
 from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 
 
@@ -27,7 +26,7 @@ class FullySharded(ModelParallelStrategy):
                 state["step"].zero_()
 
 
-def shard(parts: list[nn.Module], mesh: Any) -> None:
+def shard(parts: list[nn.Module], mesh: DeviceMesh) -> None:
     """Shard modules over the processes of a mesh, layer by layer: a layer is gathered only while it is used."""
     for part in parts:
         stacks = [module for module in part.modules() if isinstance(module, nn.ModuleList)]

@@ -21,8 +21,8 @@ MOST_NUMBERS_OF_FILES = 4_000_000  # if the views are too large for memory
 def fitted_views(net: MultiViewNet) -> list[int]:
     """Return the views with a separate linear encoder; empty if there are fewer than two."""
     uses = Counter(id(encoder) for encoder in net.encoders)
-    found = [l for l, part in enumerate(net.encoders) if isinstance(part, Linear) and uses[id(part)] == 1]
-    return found if len(found) > 1 else []
+    views = [l for l, part in enumerate(net.encoders) if isinstance(part, Linear) and uses[id(part)] == 1]
+    return views if len(views) > 1 else []
 
 
 def num_fitted_rows(data: ViewsData, views: Sequence[int]) -> int:
@@ -68,11 +68,11 @@ def start_at_linear_cca(net: MultiViewNet, data: ViewsData) -> str:
         return ""
     encoders = [net.encoders[l] for l in chosen]
     try:
-        found = fit_linear_cca(data, chosen, size=int(encoders[0].out_features))  # type: ignore[arg-type]
+        cca = fit_linear_cca(data, chosen, size=int(encoders[0].out_features))  # type: ignore[arg-type]
     except ValueError as error:
         return f"linear encoders start at random, because linear CCA cannot be fitted: {error}"
-    for encoder, mean, directions in zip(encoders, found.means, found.maps):
+    for encoder, mean, directions in zip(encoders, cca.means, cca.maps):
         assert isinstance(encoder, Linear)
         encoder.start_at(mean, directions)
-    scale = "standardised features" if found.standardized else "features in their original scale"
-    return f"encoders start at linear CCA of the training rows (ridge {found.ridge:g}, {scale})"
+    scale = "standardised features" if cca.standardized else "features in their original scale"
+    return f"encoders start at linear CCA of the training rows (ridge {cca.ridge:g}, {scale})"

@@ -1,4 +1,4 @@
-"""How many of the k views are compared at a time: one rule for the command line, the experiments and scikit-learn."""
+"""Number of views compared at a time, for the command line, the experiments and the scikit-learn estimator."""
 
 from __future__ import annotations
 
@@ -89,9 +89,9 @@ def sample_if_quicker(loss: losses.ViewLoss, *, k: int, n: int) -> None:
 
 
 def _can_be_sampled(loss: losses.ViewLoss) -> bool:
-    """Whether all views of the loss may be left to the sampled solver, at the user's choice of "auto".
+    """Return whether "auto" may use the sampled solver for all views of the loss.
 
-    The circular variance only: lists of tuples, which other costs need, take several times as long.
+    Only for the circular variance: lists of tuples, which other costs require, take several times as long.
     """
     if type(loss) is not losses.M3GLoss or loss.solver != Auto():
         return False

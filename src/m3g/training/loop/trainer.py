@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
 
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.loggers import Logger
@@ -46,11 +45,13 @@ def build_trainer(
     devices = int(os.environ["LOCAL_WORLD_SIZE"]) if started() else loop.devices
     nodes = int(os.environ["WORLD_SIZE"]) // devices if started() else 1
     several = devices * nodes > 1
-    strategy: Any = loop.strategy
+    strategy: str | FullySharded = loop.strategy
     if several and strategy == "auto":
         strategy = "ddp_find_unused_parameters_true" if sometimes_unused else "ddp"
-    if strategy == "fsdp" and not several:
-        raise ValueError("loop.strategy fsdp must have several processes, got one: start them with torchrun.")
+    if strategy == "fsdp":
+        if not several:
+            raise ValueError("loop.strategy fsdp requires several processes, got one: start them with torchrun.")
+        strategy = FullySharded(devices * nodes)
     try:
         return Trainer(
             max_epochs=loop.epochs,
@@ -61,7 +62,7 @@ def build_trainer(
             accelerator=loop.accelerator,
             devices=devices,
             num_nodes=nodes,
-            strategy=FullySharded(devices * nodes) if strategy == "fsdp" else strategy,
+            strategy=strategy,
             sync_batchnorm=loop.sync_batchnorm,
             default_root_dir=folder.path,
             log_every_n_steps=loop.log_every,
@@ -70,13 +71,13 @@ def build_trainer(
                 logs.progress(),
                 logs.MetricsFile(folder.path, every=loop.log_every),
                 *callbacks,
-                save,  # last: what it saves is done
+                save,  # last, so that a checkpoint includes the effects of the others
             ],
             plugins=[checkpoints, environment()],
             enable_checkpointing=False,
             enable_progress_bar=sys.stdout.isatty(),
             enable_model_summary=False,
-            use_distributed_sampler=False,  # the data modules split their order between processes themselves
+            use_distributed_sampler=False,  # the samplers of the data modules divide the rows among processes
             limit_val_batches=0,
             num_sanity_val_steps=0,
         )
@@ -84,5 +85,5 @@ def build_trainer(
         got = ", ".join(f"{name} {getattr(loop, name)}" for name in ("accelerator", "strategy", "precision"))
         reason = " ".join(str(error).split()).rstrip(".")
         raise ValueError(
-            f"loop must name an accelerator, strategy and precision that there are, got {got}: {reason}."
+            f"loop must name an available accelerator, strategy and precision, got {got}: {reason}."
         ) from error

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from m3g.training.runs.folder import Run
 
@@ -54,8 +53,8 @@ def model_card(run: Run, repository: str, *, license: str | None = None) -> str:
         "import m3g",
         "",
         f'net = m3g.load("{repository}")',
-        "found = net.embed(views)  # a list of arrays, or a dictionary by view name; views may be missing",
-        "found.mean, found.views, found.mask",
+        "objects = net.embed(views)  # a list of arrays, or a dictionary by view name; views may be missing",
+        "objects.mean, objects.views, objects.mask",
         "```",
         "",
         "## Citation",
@@ -83,5 +82,5 @@ def _results(run: Run) -> list[str]:
     return [*head, *rows, ""]
 
 
-def _cell(value: Any) -> str:
+def _cell(value: float | None) -> str:
     return "—" if value is None else f"{value:.4g}"

@@ -1,4 +1,4 @@
-"""The embeddings of all rows of a run's data, kept in the run folder until the network or the data change."""
+"""Embeddings of all rows of a run's data, stored in the run folder until the network or the data changes."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as bytes_of
 
 from m3g.data.storage.limits import check_safetensors
+from m3g.data.tables.new_objects import Recipe
 from m3g.data.tables.source import open_table
 from m3g.evaluation import Embedded
 from m3g.training.runs.embed import embed_run
@@ -30,22 +30,22 @@ LISTS = ("split", "view_names", "class_names")
 
 
 def collection(run: Run, *, trust: bool = False) -> Embedded:
-    """The embeddings of all rows, read from `embeddings.safetensors` of the run folder if they are up to date.
+    """Return the embeddings of all rows, read from `embeddings.safetensors` of the run folder if it is up to date.
 
-    They are if network, settings, and the sizes and times of all data files are those that they were computed with. A
-    damaged file is computed anew; a run folder that cannot be written is left as it is.
+    It is up to date if the network, the settings, and the sizes and times of all data files have not changed. A damaged
+    file is recomputed; a run folder that cannot be written is not changed.
     """
     state = fingerprint(run)
     path = run.path / FILE
     stored = _read(path, state)
     if stored is not None:
         return stored
-    found = replace(embed_run(run, trust=trust), features=None)
-    tensors = {name: getattr(found, name).contiguous() for name in TENSORS if getattr(found, name) is not None}
-    lists = {name: list(getattr(found, name)) for name in LISTS if getattr(found, name) is not None}
+    points = replace(embed_run(run, trust=trust), features=None)
+    tensors = {name: getattr(points, name).contiguous() for name in TENSORS if getattr(points, name) is not None}
+    lists = {name: list(getattr(points, name)) for name in LISTS if getattr(points, name) is not None}
     with contextlib.suppress(ValueError), atomic(path) as file:  # a folder that cannot be written
         file.write(bytes_of(tensors, metadata={"state": state, "lists": json.dumps(lists)}))
-    return found
+    return points
 
 
 def _read(path: Path, state: str) -> Embedded | None:
@@ -58,18 +58,18 @@ def _read(path: Path, state: str) -> Embedded | None:
                 return None
             tensors = {name: stored.get_tensor(name) for name in TENSORS if name in stored.keys()}  # noqa: SIM118
         lists = json.loads(noted["lists"])
-        found = Embedded(**tensors, **{name: lists[name] for name in LISTS if name in lists})
-        number = found.present.shape[1]
-        sizes = [len(part) for part in (found.labels, found.index, found.split) if part is not None]
-        return found if sizes == [number] * len(sizes) and isinstance(found.index, torch.Tensor) else None
+        points = Embedded(**tensors, **{name: lists[name] for name in LISTS if name in lists})
+        number = points.present.shape[1]
+        sizes = [len(part) for part in (points.labels, points.index, points.split) if part is not None]
+        return points if sizes == [number] * len(sizes) and isinstance(points.index, torch.Tensor) else None
     except (OSError, SafetensorError, ValueError, KeyError, TypeError, AssertionError, RecursionError):
         return None
 
 
 def fingerprint(run: Run) -> str:
-    """A digest of the network, the settings, and the sizes and times of the data files."""
+    """Return a digest of the network, the settings, and the sizes and times of the data files."""
     config = run.open()
-    parts: list[Any] = [run.model_text, config.to_yaml()]
+    parts: list[str | list[str | int]] = [run.model_text, config.to_yaml()]
     for path in _files(located(config, run), json.loads(run.model_text).get("inputs") or []):
         with contextlib.suppress(OSError):  # a missing file is reported when it is read
             status = os.stat(path)
@@ -77,8 +77,8 @@ def fingerprint(run: Run) -> str:
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
-def _files(config: Config, inputs: list[dict[str, Any]]) -> Iterator[str | Path]:
-    """All data files of a configuration: those of its options, those in folders, those that a table names."""
+def _files(config: Config, inputs: list[Recipe]) -> Iterator[str | Path]:
+    """Yield all data files of a configuration: those of its options, those in folders, those named in a table."""
     for file in (Path(split_key(path)[0]) for paths in path_options(config).values() for path in paths):
         yield file
         if file.is_dir():

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from m3g import _checks
 from m3g.data import ViewsData
+from m3g.data.base import Batch
+from m3g.data.splits import Split
 from m3g.evaluation import Embedded
 from m3g.nets import MultiViewNet
 from m3g.training.loop.build import build_data
@@ -36,15 +37,15 @@ def embed_run(
     return Embedded.join([embed(net, data, name) for name in names])
 
 
-def embed(net: MultiViewNet, data: ViewsData, split: Any, *, most: int | None = None) -> Embedded:
+def embed(net: MultiViewNet, data: ViewsData, split: Split, *, most: int | None = None) -> Embedded:
     """Embed a split batch by batch, without dropout or augmentation; at most `most` rows, evenly spaced."""
-    found = embed_batches(net, data.loader(split, most=most))
-    names = [split] * len(found.views[0])
-    return replace(found, split=names, view_names=data.view_names, class_names=data.class_names)
+    points = embed_batches(net, data.loader(split, most=most))
+    names = [split] * len(points.views[0])
+    return replace(points, split=names, view_names=data.view_names, class_names=data.class_names)
 
 
 @torch.no_grad()
-def embed_batches(net: MultiViewNet, batches: Iterable[Any]) -> Embedded:
+def embed_batches(net: MultiViewNet, batches: Iterable[Batch]) -> Embedded:
     """Embed batches of views; with one encoder for all views, batches may have one view."""
     first = next(net.parameters())
     device, dtype = first.device, first.dtype  # runs may be in half or double precision
@@ -52,30 +53,35 @@ def embed_batches(net: MultiViewNet, batches: Iterable[Any]) -> Embedded:
     net.eval()
     embeddings: list[Tensor] = []
     features: list[list[Tensor]] = []
-    beside: dict[str, list[Any]] = {"label": [], "mask": [], "index": []}  # not the views, which may be large
+    labels: list[Tensor] = []
+    masks: list[Tensor] = []
+    indices: list[Tensor] = []
     try:
         for batch in batches:
             views = [view.to(device, dtype if view.is_floating_point() else None) for view in batch["views"]]
-            found = net.features(views)
-            embeddings.append(net.project(found).float().cpu())
-            features = features or [[] for _ in found]
-            for kept, part in zip(features, found):
+            parts = net.features(views)
+            embeddings.append(net.project(parts).float().cpu())
+            features = features or [[] for _ in parts]
+            for kept, part in zip(features, parts):
                 kept.append(part.float().cpu())
-            for name, values in beside.items():
-                values.append(batch.get(name))
+            for values, value in (
+                (labels, batch.get("label")), (masks, batch.get("mask")), (indices, batch.get("index")),
+            ):  # fmt: skip
+                if value is not None:
+                    values.append(value)
     finally:
         net.train(training)
     return Embedded(
         embeddings=_join(embeddings, 1),
         features=[_join(kept, 0) for kept in features],
-        labels=_join(beside["label"], 0),
-        mask=_join(beside["mask"], 1),
-        index=_join(beside["index"], 0),
+        labels=_join(labels, 0) if labels else None,
+        mask=_join(masks, 1) if masks else None,
+        index=_join(indices, 0) if indices else None,
     )
 
 
-def _join(parts: list[Any], dim: int) -> Any:
+def _join(parts: list[Tensor], dim: int) -> Tensor:
     """Concatenate the parts; empties the list, so that they are not stored twice."""
-    joined = None if parts[0] is None else torch.cat(parts, dim=dim)
+    joined = torch.cat(parts, dim=dim)
     parts.clear()
     return joined

@@ -7,19 +7,20 @@ import math
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 
 from m3g.data import ViewsData
+from m3g.data.base import Batch
 from m3g.data.splits import Split
 from m3g.evaluation import METRICS, Embedded, LinearCCA, Report, evaluate, quick_probe
 from m3g.evaluation.baselines import guess
 from m3g.nets import MultiViewNet
 from m3g.training.loop.build import build_data, build_loss
 from m3g.training.loop.logs import Table
+from m3g.training.loop.module import MultiViewModule
 from m3g.training.loop.processes import is_first
 from m3g.training.loop.start import fit_linear_cca
 from m3g.training.runs.embed import embed, embed_batches
@@ -31,13 +32,13 @@ from m3g.training.runs.trained import TrainedNet
 from m3g.training.settings.config import Config
 from m3g.training.settings.views import kinds
 
-MOST_RAW = 1e7  # numbers; a probe on more would be slower than all other scores
+MOST_RAW = 1e7  # entries; a probe on more would be slower than all other scores
 # Maximum number of evaluated rows, evenly spaced, because the embeddings of more would fill the memory.
 MEASURED: dict[Split, int] = {"train": 50_000, "test": 20_000}
 QUICK = ("linear_mean", "knn_mean", "recall_at_1", "effective_rank")
 
 
-def probe_split(data: ViewsData) -> str | None:
+def probe_split(data: ViewsData) -> Split | None:
     """Return the split for evaluation during training: validation, or None if it is empty."""
     return "val" if data.num_rows("val") > 1 else None
 
@@ -50,11 +51,11 @@ class Probe(Callback):
         self.every = every
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        data: Any = trainer.datamodule  # type: ignore[attr-defined]
+        assert isinstance(pl_module, MultiViewModule)
+        net, data = pl_module.net, trainer.datamodule  # type: ignore[attr-defined]
         split = probe_split(data)
         if (trainer.current_epoch + 1) % self.every or split is None:
             return
-        net: Any = pl_module.net
         # Every process embeds, because each may store only a shard of the weights; the first evaluates.
         seen = embed(net, data, "train", most=MEASURED["train"])
         held_out = embed(net, data, split, most=MEASURED["test"])
@@ -117,30 +118,28 @@ def evaluate_run(
         raw, linear = (part and (part[0].only(there), part[1].only(there)) for part in (raw, linear))
     names = list(test.view_names or ())
     readout = build_loss(config).readout or "mean"
-    beside: dict[str, Any] = {"raw": raw, "linear_cca": linear}
-    report = evaluate(train, test, paper_probe=paper_probe, few_shot=few, missing=True, readout=readout, **beside)
+    report = evaluate(
+        train, test, paper_probe=paper_probe, few_shot=few, raw=raw, linear_cca=linear, missing=True, readout=readout
+    )
     held_out = data.held_out_batches()
     if held_out is not None and len(net.encoders) == 1:  # held-out views have no separate encoder
         name = "linear_held_out"
         report.numbers[name], report.chance[name] = held_out_accuracy(net, *held_out)
-    content: dict[str, Any] = {
-        "views": names,
-        "test_rows": min(data.num_rows("test"), MEASURED["test"]),
-        **dataclasses.asdict(report),
-    }
+    content = dataclasses.asdict(report)
     write_rows(folder.rows, test.index, content.pop("rows"))
     for part in content["missing"].get("subsets", []):
         part["views"] = [names[l] for l in part["views"]]
-    write_json(folder.results, content)
+    test_rows = min(data.num_rows("test"), MEASURED["test"])
+    write_json(folder.results, {"views": names, "test_rows": test_rows, **content})
     return report, draw(folder, report, test)
 
 
-def write_rows(path: Path, index: Tensor | None, found: dict[str, Tensor]) -> None:
-    """Write the contribution of each test row to the measures, a line per row; nothing without row numbers."""
+def write_rows(path: Path, index: Tensor | None, contributions: dict[str, Tensor]) -> None:
+    """Write the contribution of each test row to the scores, a line per row; nothing without row numbers."""
     path.unlink(missing_ok=True)
     if index is not None and len(index.unique()) == len(index):
-        lines = [",".join(["row", *found])]
-        for row, *values in zip(index.tolist(), *(part.tolist() for part in found.values())):
+        lines = [",".join(["row", *contributions])]
+        for row, *values in zip(index.tolist(), *(part.tolist() for part in contributions.values())):
             lines.append(",".join([str(row), *(f"{value:.6g}" for value in values)]))
         write_text(path, "\n".join(lines) + "\n")
 
@@ -164,23 +163,23 @@ def linear_cca(data: ViewsData, *, size: int) -> tuple[Embedded, Embedded] | Non
     if set(kinds(data)) - {"vector", "table", "tfidf"}:
         return None
     try:
-        found = fit_linear_cca(data, range(data.k), size=size)
+        cca = fit_linear_cca(data, range(data.k), size=size)
     except ValueError:  # too few rows have two views
         return None
-    seen, unseen = (_mapped(found, data, split, most) for split, most in MEASURED.items())
+    seen, unseen = (_mapped(cca, data, split, most) for split, most in MEASURED.items())
     return seen, unseen
 
 
-def _mapped(found: LinearCCA, data: ViewsData, split: Split, most: int) -> Embedded:
+def _mapped(cca: LinearCCA, data: ViewsData, split: Split, most: int) -> Embedded:
     """Map rows batch by batch, so that the inputs are not in memory at once.
 
     The points are written to one tensor: small ones between the batches would keep the allocator from reusing space.
     """
-    points = torch.empty(data.k, min(most, data.num_rows(split)), found.size)
+    points = torch.empty(data.k, min(most, data.num_rows(split)), cca.size)
     masks, labels, start = [], [], 0
     for batch in data.loader(split, most=most):
         n = len(batch["views"][0])
-        torch.stack(found(batch["views"]), out=points[:, start : start + n])
+        torch.stack(cca(batch["views"]), out=points[:, start : start + n])
         start += n
         masks.append(batch["mask"])
         labels.append(batch["label"])
@@ -191,15 +190,17 @@ def _mapped(found: LinearCCA, data: ViewsData, split: Split, most: int) -> Embed
     )
 
 
-def held_out_accuracy(net: MultiViewNet, train: Iterable[Any], test: Iterable[Any]) -> tuple[float, float]:
+def held_out_accuracy(net: MultiViewNet, train: Iterable[Batch], test: Iterable[Batch]) -> tuple[float, float]:
     """Return the accuracy of a linear probe trained on all seen views and tested on the held-out views, and of chance.
 
     Batches have one view each; one encoder is used for all.
     """
-    rows: list[Any] = []
+    rows: list[Tensor] = []
     for batches in (train, test):
-        seen: Any = embed_batches(net, batches)
-        rows += [seen.features[0], seen.labels]
+        points = embed_batches(net, batches)
+        assert points.features is not None
+        assert points.labels is not None
+        rows += [points.features[0], points.labels]
     return quick_probe(*rows), guess(rows[1], rows[3])
 
 

@@ -68,7 +68,7 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
         file.write(text)
 
 
-def write_json(path: str | os.PathLike[str], content: Any) -> None:
+def write_json(path: str | os.PathLike[str], content: object) -> None:
     """Write portable JSON: non-finite numbers become null."""
     write_text(path, json.dumps(_plain(content), indent=2, allow_nan=False) + "\n")
 
@@ -128,7 +128,7 @@ def _flush_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _plain(content: Any) -> Any:
+def _plain(content: object) -> object:
     if isinstance(content, dict):
         return {str(key): _plain(value) for key, value in content.items()}
     if isinstance(content, (list, tuple)):

@@ -28,10 +28,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from m3g.training.runs.files import Lock, cannot_write, refuse_links, remove_leftovers, write_json, write_text
 from m3g.training.settings.config import Config
+from m3g.training.settings.plain_yaml import Plain
 
 if TYPE_CHECKING:
     from m3g.nets import MultiViewNet
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
 LOCK = ".lock"
 _RESERVED: set[Path] = set()  # empty folders that this process created for runs
 _PACKAGES = ("m3g", "torch", "lightning", "numpy", "scipy", "scikit-learn", "transformers", "kornia")
-
-
 REPOSITORY = re.compile(r"\w[\w.-]*/\w[\w.-]*")  # on the Hugging Face hub
 
 
@@ -55,8 +54,8 @@ def is_repository(name: str | os.PathLike[str]) -> bool:
         (True, True, False)
     """
     words = os.fspath(name)
-    found = REPOSITORY.fullmatch(words.partition("@")[0]) is not None
-    return found and not Path(words).exists() and not Path(words.partition("/")[0]).is_dir()
+    matches = REPOSITORY.fullmatch(words.partition("@")[0]) is not None
+    return matches and not Path(words).exists() and not Path(words.partition("/")[0]).is_dir()
 
 
 class Run:
@@ -90,13 +89,20 @@ class Run:
         return run if isinstance(run, Run) else cls(run)
 
     @classmethod
-    def find(cls, run: str | os.PathLike[str], **options: Any) -> Run:
-        """Return the run in this folder, or the copy of USER/NAME on the hub; `options` are those of `hub.fetch`."""
+    def find(
+        cls,
+        run: str | os.PathLike[str],
+        *,
+        revision: str | None = None,
+        token: str | bool | None = None,
+        local_files_only: bool = False,
+    ) -> Run:
+        """Return the run in this folder, or the copy of USER/NAME on the hub; the options are those of `hub.fetch`."""
         if isinstance(run, Run) or not is_repository(run):
             return cls.of(run)
         from m3g.training.runs.hub import fetch
 
-        return cls(fetch(os.fspath(run), **options))
+        return cls(fetch(os.fspath(run), revision=revision, token=token, local_files_only=local_files_only))
 
     def __fspath__(self) -> str:
         return str(self.path)
@@ -181,7 +187,7 @@ class Run:
         return self._settings
 
     def extend(self, epochs: int) -> Config:
-        """The configuration of an existing run with more epochs, which `fit` writes when it resumes the run."""
+        """Return the configuration of an existing run with more epochs; `fit` writes it when it resumes the run."""
         config = self.open()
         before, limit = config.loop.epochs, config.loop.max_steps
         if limit is not None:
@@ -238,7 +244,7 @@ def reserved(parent: Path, name: str) -> Iterator[Path]:
                 path.rmdir()
 
 
-def environment() -> dict[str, Any]:
+def environment() -> dict[str, Plain]:
     """Return the environment on which a result may depend."""
     import torch
 
@@ -269,7 +275,7 @@ def _cpu_name() -> str:
             if line.startswith("model name"):
                 return line.split(":", 1)[1].strip()
     except OSError:
-        pass  # not Linux: the name python knows has to do
+        pass  # not Linux
     return platform.processor() or platform.machine()
 
 

@@ -5,43 +5,62 @@ from __future__ import annotations
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeGuard
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from m3g import _checks
+from m3g.data.tables.new_objects import Recipe
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 CELLS = (str, bytes, Path)
+Columns: TypeAlias = dict[str, Sequence[object]]  # cells by column
 
 
-def is_frame(value: Any) -> bool:
+class _Series(Protocol):
+    def to_list(self) -> list[object]: ...
+
+
+class Frame(Protocol):
+    """Data frame of pandas or polars."""
+
+    @property
+    def columns(self) -> Sequence[str]: ...
+    def to_numpy(self) -> np.ndarray: ...
+    def __getitem__(self, column: str) -> _Series: ...
+
+
+def is_frame(value: object) -> TypeGuard[Frame]:
     """Return whether a value is a data frame, without importing pandas or polars."""
     return hasattr(value, "columns") and hasattr(value, "to_dict") and hasattr(value, "shape")
 
 
-def is_picture(value: Any) -> bool:
+def is_picture(value: object) -> TypeGuard[Image]:
     """Return whether a value is a PIL image, without importing PIL."""
     return all(hasattr(value, name) for name in ("convert", "save", "getbands"))
 
 
-def split_frame(frame: Any, names: Sequence[str], recipes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def split_frame(frame: Frame, names: Sequence[str], recipes: Sequence[Recipe]) -> dict[str, Columns]:
     """Return the views whose columns a data frame has, by name."""
     columns = _columns(frame)
     if not recipes:
         raise ValueError("views must be arrays for a run that was trained on arrays, got a data frame: pass a dict.")
-    found: dict[str, Any] = {}
+    views: dict[str, Columns] = {}
     for name, recipe in zip(names, recipes):
-        here = {column: columns[column] for column in recipe.get("columns", ()) if column in columns}
-        if here:
-            found[name] = here
-    if not found:
+        cells = {column: columns[column] for column in recipe.get("columns", ()) if column in columns}
+        if cells:
+            views[name] = cells
+    if not views:
         known = sorted({column for recipe in recipes for column in recipe.get("columns", ())})
         raise ValueError(f"views must have at least one of the columns {', '.join(known)}, got {', '.join(columns)}.")
-    return found
+    return views
 
 
-def as_given(view: Any, name: str, shape: tuple[int, ...], recipe: Mapping[str, Any]) -> Any:
+def as_given(view: object, name: str, shape: tuple[int, ...], recipe: Recipe) -> Tensor | Sequence[object] | Columns:
     """Return a list of cells, a mapping of columns to lists, or a tensor (n, ...); one value is a view of one row."""
     kind = recipe.get("kind")
     if is_frame(view):
@@ -67,7 +86,7 @@ def as_given(view: Any, name: str, shape: tuple[int, ...], recipe: Mapping[str, 
     return _tensor(view, name, shape, image=kind == "image")
 
 
-def _tensor(view: Any, name: str, shape: tuple[int, ...], *, image: bool) -> Tensor:
+def _tensor(view: object, name: str, shape: tuple[int, ...], *, image: bool) -> Tensor:
     try:
         tensor = torch.as_tensor(view)
     except (TypeError, ValueError, RuntimeError):
@@ -80,11 +99,11 @@ def _tensor(view: Any, name: str, shape: tuple[int, ...], *, image: bool) -> Ten
     return tensor
 
 
-def _many(cells: Any) -> bool:
+def _many(cells: object) -> TypeGuard[Sequence[object]]:
     return hasattr(cells, "__len__") and not isinstance(cells, (*CELLS, Mapping)) and not is_picture(cells)
 
 
-def _columns(frame: Any) -> dict[str, list[Any]]:
+def _columns(frame: Frame) -> Columns:
     """Return lists by column; NaN, the missing value of pandas, is None."""
     return {
         str(column): [None if isinstance(cell, float) and cell != cell else cell for cell in frame[column].to_list()]
@@ -92,7 +111,7 @@ def _columns(frame: Any) -> dict[str, list[Any]]:
     }
 
 
-def _content(cell: Any) -> bytes | None:
+def _content(cell: object) -> bytes | None:
     """Return the content of an image file; a PIL image is encoded as PNG, without loss."""
     if cell is None or isinstance(cell, bytes):
         return cell
@@ -101,6 +120,6 @@ def _content(cell: Any) -> bytes | None:
         (cell if cell.mode in ("RGB", "RGBA", "L", "P", "1") else cell.convert("RGB")).save(file, format="PNG")
         return file.getvalue()
     try:
-        return Path(cell).read_bytes()
+        return Path(str(cell)).read_bytes()
     except OSError:
         raise ValueError(f"views must be image files that exist, got {str(cell)!r}.") from None

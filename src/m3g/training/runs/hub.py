@@ -12,13 +12,16 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from m3g import _checks
 from m3g.nets import hub
 from m3g.training.runs.card import model_card
 from m3g.training.runs.files import write_text
 from m3g.training.runs.folder import Run
+
+if TYPE_CHECKING:
+    from m3g.training.runs.trained import TrainedNet
 
 FILES = ["model.safetensors", "model.json", "config.yaml", "results.json", "README.md", "plots/*.png"]
 NEEDED = ("model.safetensors", "model.json")
@@ -104,7 +107,7 @@ def push_to_hub(
 
 
 def push_network(
-    net: Any,
+    net: TrainedNet,
     repository: str,
     *,
     private: bool = True,
@@ -143,7 +146,7 @@ def _hub_errors(repository: str, what: str) -> Iterator[None]:
         ) from error
 
 
-def save_pretrained(net: Any, folder: str | os.PathLike[str]) -> None:
+def save_pretrained(net: TrainedNet, folder: str | os.PathLike[str]) -> None:
     """Write a loaded network, with its current weights, as `model.safetensors` and `model.json`."""
     from m3g.training.runs.export import write_network
 

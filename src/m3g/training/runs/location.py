@@ -8,11 +8,11 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from m3g import data as data_sets
 from m3g.training.runs.folder import Run
 from m3g.training.settings.config import Config
+from m3g.training.settings.plain_yaml import Plain
 
 
 def located(config: Config, run: Run) -> Config:
@@ -23,24 +23,24 @@ def located(config: Config, run: Run) -> Config:
     """
     options = dict(config.data_options)
     for name, paths in path_options(config).items():
-        found = [_find(f"data_options.{name}", path, run) for path in paths]
-        options[name] = found if isinstance(options[name], (list, tuple)) else found[0]
+        files = [_find(f"data_options.{name}", path, run) for path in paths]
+        options[name] = files if isinstance(options[name], (list, tuple)) else files[0]
     view = {name: _with_model(own, run) for name, own in config.view.items()}
     return replace(config, data_options=options, view=view, encoder_options=_with_model(config.encoder_options, run))
 
 
 def path_options(config: Config) -> dict[str, list[str]]:
-    """The paths in the options of a data set, by the names of the options."""
-    found = {}
+    """Return the paths in the options of a data set, by the names of the options."""
+    paths = {}
     for name, parameter in inspect.signature(data_sets.find(config.data)).parameters.items():
         given = config.data_options.get(name)
         if "Path" in str(parameter.annotation) and given:
-            found[name] = [str(path) for path in (given if isinstance(given, (list, tuple)) else [given])]
-    return found
+            paths[name] = [str(path) for path in (given if isinstance(given, (list, tuple)) else [given])]
+    return paths
 
 
 def split_key(given: str) -> tuple[str, str]:
-    """A path and, with its colon, the name of an array in the file.
+    """Split off the name of an array in the file, with its colon.
 
     Example:
         >>> split_key("a/b.npz:x"), split_key("c.npy")
@@ -71,14 +71,14 @@ def _candidates(path: Path, run: Run) -> Iterator[Path]:
     noted = _noted(run)
     directory, relative = (noted.get(name) for name in ("directory", "directory_from_run"))
     if isinstance(directory, str):
-        yield Path(directory, path)  # an absolute path stays itself
+        yield Path(directory, path)  # an absolute path is unchanged
     if isinstance(relative, str):
         inside = os.path.relpath(path, directory) if path.is_absolute() and isinstance(directory, str) else path
         yield Path(os.path.normpath(run.path.resolve() / relative / inside))
     yield path
 
 
-def _noted(run: Run) -> Mapping[str, Any]:
+def _noted(run: Run) -> Mapping[str, Plain]:
     """Return the content of `environment.json`; empty if there is none."""
     try:
         content = json.loads(run.environment.read_text(encoding="utf-8"))
@@ -87,7 +87,7 @@ def _noted(run: Run) -> Mapping[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def _with_model(options: Mapping[str, Any], run: Run) -> dict[str, Any]:
+def _with_model(options: Mapping[str, object], run: Run) -> dict[str, object]:
     """Return the options of an encoder with the folder of its pretrained model, if it is a local folder."""
     model = options.get("model")
     if not isinstance(model, str) or "/" not in model:

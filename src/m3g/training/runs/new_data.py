@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
+import numpy as np
 import torch
 
 from m3g import _checks
@@ -53,31 +53,33 @@ def embed_query(run: str | os.PathLike[str], words: Sequence[str], *, trust: boo
     was trained on arrays, it may be a file of arrays with a row per object.
     """
     net = load(run, trust=trust)
-    found: dict[str, Any] = {}
+    given: dict[str, np.ndarray | list[str] | dict[str, str]] = {}
     for word in words:
         name, _, value = word.partition("=")
         recipes = dict(zip(net.view_names, net.inputs or [{"kind": "array"}] * len(net.view_names)))
         table = [view for view, recipe in recipes.items() if name in recipe.get("columns", ()) and name not in recipes]
         if table and recipes[table[0]]["kind"] == "table":
-            found.setdefault(table[0], {})[name] = value
+            cells = given.setdefault(table[0], {})
+            assert isinstance(cells, dict)
+            cells[name] = value
             continue
         kind = recipes[_checks.one_of("view of --query", name, net.view_names)].get("kind")
         if kind == "table":
             columns = ", ".join(recipes[name]["columns"])
             raise ValueError(f"--query must name the columns of view {name!r} ({columns}), as in COLUMN=VALUE.")
-        if name in found:
+        if name in given:
             raise ValueError(f"--query must be one value per view, got two for {name!r}.")
         array = kind == "array" or (kind == "vector" and not value.lstrip().startswith("["))
-        found[name] = read_array(value, name="--query") if array else [value]
-    embedded = net.embed(found)
+        given[name] = read_array(value, name="--query") if array else [value]
+    embedded = net.embed(given)
     return replace(embedded, index=torch.arange(embedded.present.shape[1]))
 
 
-def _arrays(net: TrainedNet, views: Sequence[str]) -> dict[str, Any]:
+def _arrays(net: TrainedNet, views: Sequence[str]) -> dict[str, np.ndarray]:
     names = net.view_names
     pairs = [word.partition("=") for word in views]
     if all(sign for _, sign, _ in pairs):
-        found = {_checks.one_of("view of --views", name, names): file for name, _, file in pairs}
+        files = {_checks.one_of("view of --views", name, names): file for name, _, file in pairs}
     elif any(sign for _, sign, _ in pairs):
         raise ValueError("--views must be NAME=FILE for all files or for none, got both.")
     else:
@@ -89,7 +91,7 @@ def _arrays(net: TrainedNet, views: Sequence[str]) -> dict[str, Any]:
                     f"their order, got {len(views)} of other names."
                 )
             stems = names
-        found = dict(zip(stems, views))
-    if len(found) < len(views):
-        raise ValueError(f"--views must be one file per view, got {len(views)} for {len(found)}.")
-    return {name: read_array(file, name="--views") for name, file in found.items()}
+        files = dict(zip(stems, views))
+    if len(files) < len(views):
+        raise ValueError(f"--views must be one file per view, got {len(views)} for {len(files)}.")
+    return {name: read_array(file, name="--views") for name, file in files.items()}

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from m3g.evaluation import Embedded, Report
 from m3g.evaluation.map import plot_map
-from m3g.evaluation.plots import plot_curves, plot_matrix, plot_missing
+from m3g.evaluation.plots import Series, plot_curves, plot_matrix, plot_missing
 from m3g.training.loop.logs import Table
 from m3g.training.runs.folder import Run
 
@@ -57,14 +56,14 @@ def draw(folder: Run, report: Report, test: Embedded) -> list[Path]:
     return pictures
 
 
-def _curves(folder: Run) -> dict[str, Any]:
+def _curves(folder: Run) -> dict[str, Series]:
     rows, probes = (Table(folder.path / name).rows() for name in ("metrics.csv", "probes.csv"))
-    panels: dict[str, Any] = {}
+    panels: dict[str, Series] = {}
     if rows:
         panels["Training loss"] = {"loss": _series(rows, "loss")}
-    shares = [name for name in ("linear_mean", "knn_mean", "recall_at_1") if probes and name in probes[0]]
-    if shares:
-        panels["On the validation split"] = {name: _series(probes, name) for name in shares}
+    scores = [name for name in ("linear_mean", "knn_mean", "recall_at_1") if probes and name in probes[0]]
+    if scores:
+        panels["On the validation split"] = {name: _series(probes, name) for name in scores}
     return panels
 
 

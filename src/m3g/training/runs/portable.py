@@ -14,7 +14,7 @@ import shutil
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypedDict
 
 import numpy as np
 import torch
@@ -46,6 +46,34 @@ class Rows(NamedTuple):
     real: bool
 
 
+class ExportedView(TypedDict):
+    """Entry of a view in `views.json`; `difference` is the largest from PyTorch, relative to the largest entry."""
+
+    name: str
+    file: str
+    kind: str | None
+    dtype: str
+    shape: list[int]
+    difference: float
+    sha256: str
+
+
+class _Exported(TypedDict):
+    format: str
+    precision: str
+    input: str
+    output: str
+    rows: int
+    test_rows: bool
+    views: list[ExportedView]
+
+
+class Exported(_Exported, total=False):
+    """Content of `views.json`; `recall_at_1` of PyTorch and of the exported files, if test rows were compared."""
+
+    recall_at_1: dict[str, float]
+
+
 class OneView(nn.Module):
     """Encoder and heads of one view as a module with one input tensor."""
 
@@ -67,7 +95,7 @@ def export(
     format: str = "onnx",
     precision: str = "fp32",
     trust: bool = False,
-) -> dict[str, Any]:
+) -> Exported:
     """Write one file per view and `views.json` to the new folder `out`; return the content of `views.json`.
 
     Args:
@@ -90,7 +118,7 @@ def export(
     folder, path = Run.of(run), Path(out)
     if path.exists():
         raise ValueError(f"--out must be a folder that does not exist yet, but {path} does: choose another name.")
-    net: Any = load(folder.path, trust=trust).float()
+    net = load(folder.path, trust=trust).float()
     rows = _rows(folder, net, required=precision != "fp32")
     building = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     building.mkdir(parents=True)
@@ -103,25 +131,26 @@ def export(
     return content
 
 
-def _write(net: TrainedNet, rows: Rows, folder: Path, format: str, precision: str) -> dict[str, Any]:
+def _write(net: TrainedNet, rows: Rows, folder: Path, format: str, precision: str) -> Exported:
     names = [re.sub(r"[^\w.-]+", "_", name) for name in net.view_names]
     if len(set(names)) < len(names):
         names = [f"{name}-{l}" for l, name in enumerate(names)]
-    views, outputs, expected = [], [], []
+    views: list[ExportedView] = []
+    outputs, expected = [], []
     for l, (name, view) in enumerate(zip(names, rows.views)):
         file = folder / f"{name}{FORMATS[format]}"
         module = OneView(net, l).eval()
         with torch.no_grad():
             wanted = module(view).numpy()
         function = _write_onnx(module, view, file, precision) if format == "onnx" else _write_torch(module, view, file)
-        found = function(view.numpy())
-        error = _difference(found, wanted)
+        output = function(view.numpy())
+        error = _difference(output, wanted)
         if precision == "fp32" and not error <= TOLERANCE:
             raise ValueError(
                 f"view {net.view_names[l]!r} must give the embeddings of PyTorch when exported, but they differ by "
                 f"{error:.1e} of the largest entry (at most {TOLERANCE:g}): nothing was written."
             )
-        outputs.append(torch.from_numpy(np.array(found)))
+        outputs.append(torch.from_numpy(np.array(output)))
         expected.append(torch.from_numpy(wanted))
         recipe = net.inputs[l] if net.inputs else {"kind": "array"}
         views.append(
@@ -135,8 +164,15 @@ def _write(net: TrainedNet, rows: Rows, folder: Path, format: str, precision: st
                 "sha256": digest(file.read_bytes()),
             }
         )
-    content: dict[str, Any] = {"format": format, "precision": precision, "input": INPUT, "output": OUTPUT}
-    content |= {"rows": len(rows.views[0]), "test_rows": rows.real, "views": views}
+    content: Exported = {
+        "format": format,
+        "precision": precision,
+        "input": INPUT,
+        "output": OUTPUT,
+        "rows": len(rows.views[0]),
+        "test_rows": rows.real,
+        "views": views,
+    }
     if rows.real and len(views) > 1:
         content["recall_at_1"] = {"pytorch": _recall(expected, rows.mask), "exported": _recall(outputs, rows.mask)}
     return content
@@ -202,8 +238,8 @@ def _write_torch(module: nn.Module, view: Tensor, file: Path) -> Function:
 
     def call(array: np.ndarray) -> np.ndarray:
         with torch.no_grad():
-            found: np.ndarray = loaded(torch.from_numpy(array)).numpy()
-        return found
+            output: np.ndarray = loaded(torch.from_numpy(array)).numpy()
+        return output
 
     return call
 
@@ -224,13 +260,12 @@ def _quiet() -> Iterator[None]:
             logging.getLogger(name).setLevel(level)
 
 
-def _difference(found: np.ndarray, wanted: np.ndarray) -> float:
-    if found.shape != wanted.shape or not np.isfinite(found).all():
+def _difference(output: np.ndarray, wanted: np.ndarray) -> float:
+    if output.shape != wanted.shape or not np.isfinite(output).all():
         return float("inf")
-    return float(np.abs(found - wanted).max() / max(np.abs(wanted).max(), 1e-30))
+    return float(np.abs(output - wanted).max() / max(np.abs(wanted).max(), 1e-30))
 
 
 def _recall(views: list[Tensor], mask: Tensor | None) -> float:
-    found = retrieval(torch.stack(views).float(), mask=mask).recall[1]
-    apart = ~torch.eye(len(views), dtype=torch.bool)
-    return float(found[apart].nanmean())
+    recall = retrieval(torch.stack(views).float(), mask=mask).recall[1]
+    return float(recall[~torch.eye(len(views), dtype=torch.bool)].nanmean())

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from m3g.data.tables.new_objects import from_cells, from_pixels, open_new
+from m3g.data.tables.new_objects import Recipe, from_cells, from_pixels, open_new
 from m3g.evaluation import Embedded
 from m3g.nets import MultiViewNet
-from m3g.training.runs.given import as_given, is_frame, split_frame
+from m3g.training.runs.given import Frame, as_given, is_frame, split_frame
+from m3g.training.settings.plain_yaml import Plain
 
+# Views in any of the forms that `TrainedNet` describes.
+Given: TypeAlias = Tensor | np.ndarray | Sequence[object] | Mapping[str, object] | Frame | str | Path
 ROWS = 256  # embedded at a time
 
 
@@ -30,16 +33,30 @@ class TrainedNet(MultiViewNet):
 
     view_names: list[str]
     view_shapes: list[tuple[int, ...]]
-    inputs: list[dict[str, Any]]  # empty if all views are arrays
-    description: dict[str, Any]  # the content of model.json
+    inputs: list[Recipe]  # empty if all views are arrays
+    description: dict[str, Plain]  # the content of model.json
     scaling: dict[str, Tensor]  # scaling of the inputs, by the names of model.safetensors
 
     @classmethod
-    def from_pretrained(cls, pretrained_model_name_or_path: str | Path, **options: Any) -> TrainedNet:
-        """`m3g.load` under its name in transformers; options: `revision`, `token`, `local_files_only`, `trust`."""
+    def from_pretrained(
+        cls,
+        pretrained_model_name_or_path: str | Path,
+        *,
+        revision: str | None = None,
+        token: str | bool | None = None,
+        local_files_only: bool = False,
+        trust: bool = False,
+    ) -> TrainedNet:
+        """`m3g.load` under its name in transformers."""
         from m3g.training.runs.export import load
 
-        return load(pretrained_model_name_or_path, **options)
+        return load(
+            pretrained_model_name_or_path,
+            trust=trust,
+            revision=revision,
+            token=token,
+            local_files_only=local_files_only,
+        )
 
     def save_pretrained(self, save_directory: str | Path) -> None:
         """Write the network with its current weights to a folder that `m3g.load` reads."""
@@ -47,27 +64,38 @@ class TrainedNet(MultiViewNet):
 
         save_pretrained(self, save_directory)
 
-    def push_to_hub(self, repo_id: str, **options: Any) -> str:
-        """Upload the network with its current weights; `private`, `token`, `commit_message`; return the address."""
+    def push_to_hub(
+        self,
+        repo_id: str,
+        *,
+        private: bool = True,
+        token: str | bool | None = None,
+        revision: str | None = None,
+        commit_message: str | None = None,
+    ) -> str:
+        """Upload the network with its current weights; return the address."""
         from m3g.training.runs.hub import push_network
 
-        return push_network(self, repo_id, **options)
+        return push_network(
+            self, repo_id, private=private, token=token, revision=revision, commit_message=commit_message
+        )
 
-    def forward(self, views: Any) -> Tensor:
+    def forward(self, views: Given) -> Tensor:
         """Return embeddings (k, n, d); those of missing views are zero."""
-        if isinstance(views, Tensor) or (isinstance(views, Sequence) and all(isinstance(v, Tensor) for v in views)):
-            whole = len(views) == len(self.view_names) or len(self.encoders) == 1
-            if whole and not any(view.is_floating_point() and bool(view.isnan().any()) for view in views):
-                return super().forward([self._typed(view, l) for l, view in enumerate(views)])
+        if isinstance(views, (Tensor, list, tuple)):
+            tensors = [view for view in views if isinstance(view, Tensor)]
+            whole = len(tensors) == len(views) and (len(views) == len(self.view_names) or len(self.encoders) == 1)
+            if whole and not any(view.is_floating_point() and bool(view.isnan().any()) for view in tensors):
+                return super().forward([self._typed(view, l) for l, view in enumerate(tensors)])
         return self._embed(views)[0]
 
     @torch.no_grad()
-    def embed(self, views: Any) -> Embedded:
+    def embed(self, views: Given) -> Embedded:
         """Return the embeddings of every view, zero if missing, and the mask; `.mean` is one vector per object."""
         embeddings, mask = self._embed(views)
         return Embedded(embeddings, mask=mask, view_names=self.view_names)
 
-    def _embed(self, views: Any) -> tuple[Tensor, Tensor]:
+    def _embed(self, views: Given) -> tuple[Tensor, Tensor]:
         if isinstance(views, (str, Path)):
             parts = [self._present(*part) for part in self._table_rows(views)]
         else:
@@ -85,7 +113,7 @@ class TrainedNet(MultiViewNet):
             mask = np.stack([np.zeros(len(index), bool) if c is None else c.present[index] for c in columns])
             yield [None if c is None else c.take(index) for c in columns], torch.from_numpy(mask)
 
-    def _given(self, views: Any) -> tuple[list[Tensor | None], Tensor]:
+    def _given(self, views: Given) -> tuple[list[Tensor | None], Tensor]:
         """Return k tensors or None, and the mask, from user input."""
         if is_frame(views):
             views = split_frame(views, self.view_names, self.inputs)
@@ -95,7 +123,7 @@ class TrainedNet(MultiViewNet):
                 raise ValueError(f"views must be named {', '.join(self.view_names)}, got {unknown[0]!r}.")
             views = [views.get(name) for name in self.view_names]
         if not isinstance(views, (Sequence, Tensor, np.ndarray)) or len(views) != len(self.view_names):
-            got = len(views) if hasattr(views, "__len__") else type(views).__name__
+            got = len(views) if isinstance(views, Sized) else type(views).__name__
             raise ValueError(f"views must be {len(self.view_names)}, None for a missing one, got {got}.")
         read = [None if view is None else self._read(view, l) for l, view in enumerate(views)]
         sizes = {name: len(part[0]) for name, part in zip(self.view_names, read) if part is not None}
@@ -106,7 +134,7 @@ class TrainedNet(MultiViewNet):
         mask = torch.stack([nothing if part is None else part[1] for part in read])
         return [None if part is None else part[0] for part in read], mask
 
-    def _read(self, view: Any, l: int) -> tuple[Tensor, Tensor]:
+    def _read(self, view: object, l: int) -> tuple[Tensor, Tensor]:
         name, shape = self.view_names[l], self.view_shapes[l]
         recipe = self.inputs[l] if self.inputs else {}
         tensor = as_given(view, name, shape, recipe)
@@ -135,12 +163,12 @@ class TrainedNet(MultiViewNet):
         lonely = (~mask.any(0)).nonzero().flatten().tolist()
         if lonely:
             raise ValueError(f"every row must have at least one view, got none in row {lonely[0]}.")
-        found: dict[int, Tensor] = {}
+        points: dict[int, Tensor] = {}
         for l, view in enumerate(views):
             if view is not None and bool(mask[l].any()):
-                there = self._typed(view, l)[mask[l].to(view.device)].split(ROWS)
-                found[l] = torch.cat([self.embed_view(part, l) for part in there]).float().cpu()
-        out = torch.zeros(*mask.shape, next(iter(found.values())).shape[1])
-        for l, rows in found.items():
+                present = self._typed(view, l)[mask[l].to(view.device)].split(ROWS)
+                points[l] = torch.cat([self.embed_view(part, l) for part in present]).float().cpu()
+        out = torch.zeros(*mask.shape, next(iter(points.values())).shape[1])
+        for l, rows in points.items():
             out[l, mask[l]] = rows
         return out, mask

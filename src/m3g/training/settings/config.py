@@ -7,16 +7,20 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import yaml
 
 from m3g._options import typed
 from m3g._values import meant
 from m3g.training.settings.check import check
-from m3g.training.settings.plain_yaml import read_yaml
+from m3g.training.settings.plain_yaml import Plain, read_yaml
 
-FEWEST_EPOCHS = 20  # where the user leaves their number open
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Group = TypeVar("Group", bound="DataclassInstance")
+FEWEST_EPOCHS = 20  # where the settings do not specify the number
 ENOUGH_STEPS = 600
 Origin = str | Mapping[str, str]  # the file of all settings, or of each by its dotted name
 
@@ -129,7 +133,7 @@ class LoopSettings:
     log_every: int = 1
 
     def num_epochs(self, per_epoch: int) -> int:
-        """The number of epochs, where an epoch has so many optimiser steps.
+        """Return the number of epochs, given the number of optimiser steps per epoch.
 
         Example:
             >>> [LoopSettings().num_epochs(steps) for steps in (1, 17, 1000)], LoopSettings(epochs=3).num_epochs(17)
@@ -192,7 +196,7 @@ class Config:
     logger: Sequence[str] = field(default_factory=lambda: ["tensorboard"])
     seed: int = 0
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Plain]:
         """Return the settings as plain values for YAML and JSON."""
         content = dataclasses.asdict(self)
         content["optim"]["betas"] = list(self.optim.betas)
@@ -208,7 +212,7 @@ class Config:
         This is the only validation of settings from files and command lines.
         """
         _refuse_classes(content, origin)
-        config: Config = _build(cls, content, origin)
+        config = _build(cls, content, origin)
         check(config)
         return config
 
@@ -218,23 +222,28 @@ class Config:
         return cls.from_dict(read_yaml(path), origin=str(path))
 
 
-def flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flat(content: Mapping[str, Plain], prefix: str = "") -> dict[str, Plain]:
     """Flatten nested settings to dotted names.
 
     Example:
         >>> flat({"loop": {"epochs": 3}, "seed": 0})
         {'loop.epochs': 3, 'seed': 0}
     """
-    found: dict[str, Any] = {}
+    values: dict[str, Plain] = {}
     for name, value in content.items():
-        found |= flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
-    return found
+        values |= flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
+    return values
 
 
-GROUPS: dict[str, type] = {"heads": Heads, "teacher": TeacherSettings, "optim": OptimSettings, "loop": LoopSettings}
+GROUPS: dict[str, type[DataclassInstance]] = {
+    "heads": Heads,
+    "teacher": TeacherSettings,
+    "optim": OptimSettings,
+    "loop": LoopSettings,
+}
 
 
-def _build(kind: type, content: object, origin: Origin, group: str = "") -> Any:
+def _build(kind: type[Group], content: object, origin: Origin, group: str = "") -> Group:
     if not isinstance(content, dict):
         what = _file(origin, group) + group or "settings"
         raise ValueError(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias
 
 import yaml
 
+# What a file of JSON or YAML contains.
+Plain: TypeAlias = "bool | int | float | str | list[Plain] | dict[str, Plain] | None"
 DEEPEST = 20  # levels of lists and mappings in a settings file
 
 
@@ -20,7 +22,7 @@ _Loader.add_implicit_resolver(
 )
 
 
-def read_yaml(path: str | Path) -> Any:
+def read_yaml(path: str | Path) -> Plain:
     """Read a YAML file of plain values."""
     try:
         return plain_yaml(Path(path).read_text(encoding="utf-8"))
@@ -28,7 +30,7 @@ def read_yaml(path: str | Path) -> Any:
         raise ValueError(f"{path} must be YAML, but it cannot be read: {' '.join(str(error).split())}.") from error
 
 
-def plain_yaml(text: str) -> Any:
+def plain_yaml(text: str) -> Plain:
     """Parse a plain value in YAML: numbers, words, lists and mappings of limited depth."""
     depth = 0
     for event in yaml.parse(text, _Loader):
@@ -37,4 +39,5 @@ def plain_yaml(text: str) -> Any:
             raise ValueError(f"it is nested more than {DEEPEST} levels deep")
         if isinstance(event, yaml.AliasEvent):  # a few lines of aliases can expand to billions of values
             raise ValueError("it has an alias (*name): write the value out")
-    return yaml.load(text, _Loader)
+    value: Plain = yaml.load(text, _Loader)
+    return value

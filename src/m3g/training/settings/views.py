@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TypeAlias, TypedDict
 
 from m3g import _values as checks
 from m3g._catalogue import ENCODERS, OF_A_VIEW, reading_options
@@ -14,43 +14,50 @@ from m3g.nets.layout import image_shape
 from m3g.nets.processors import processor_of
 from m3g.training.settings.config import Config
 
+Spec: TypeAlias = dict[str, object]  # description of an encoder, see `m3g.nets.build_net`
 SHOWN = 8  # number of listed columns of a view
 LARGEST_FOR_CONV = 64  # pixels; the receptive field is too small for larger images
 
 
-def reading(config: Config) -> dict[str, Any]:
-    """Return how views are read, as options of a table: per view under `view`, and the default under `processor`."""
-    usual = _processor(config, {})
-    view = {
-        name: {
-            **{option: value for option, value in options.items() if option in reading_options()},
-            **_processor(config, options),
-            **({"encoder": encoder} if (encoder := _named_encoder(config, name)) is not None else {}),
-        }
-        for name, options in config.view.items()
-    }
-    return {"view": view, "encoder": _usual_encoder(config), **usual}
+class Reading(TypedDict, total=False):
+    """How the views of a table are read: options per view, and the encoder and preprocessing of all other views."""
+
+    view: dict[str, dict[str, object]]
+    encoder: str | None
+    processor: Mapping[str, object]
 
 
-def _usual_encoder(config: Config) -> str | None:
-    """The encoder of views that the settings do not name; `text` for texts if settings imply a trained encoder."""
+def reading(config: Config) -> Reading:
+    """Return how views are read, as options of a table."""
+    view: dict[str, dict[str, object]] = {}
+    for name, options in config.view.items():
+        view[name] = {option: value for option, value in options.items() if option in reading_options()}
+        view[name] |= _processor(config, options)
+        encoder = _named_encoder(config, name)
+        if encoder is not None:
+            view[name]["encoder"] = encoder
+    return {"view": view, "encoder": _default_encoder(config), **_processor(config, {})}
+
+
+def _default_encoder(config: Config) -> str | None:
+    """Return the encoder of views without settings; `text` for texts if settings imply a trained encoder."""
     return config.encoder or ("text" if config.shared or config.encoder_options else None)
 
 
 def _named_encoder(config: Config, name: str) -> str | None:
-    """The encoder that the settings name for a view; `text` where they share it or set options of that encoder."""
+    """Return the encoder that the settings name for a view; `text` if they share it or set options of that encoder."""
     own = config.view[name]
     if "encoder" in own:
         return str(own["encoder"])
     shares = "share" in own or any(options.get("share") == name for options in config.view.values())
     implied = shares or not set(ENCODERS["text"].options()).isdisjoint(own)
-    return _usual_encoder(config) or ("text" if implied else None)
+    return _default_encoder(config) or ("text" if implied else None)
 
 
-def _processor(config: Config, options: Mapping[str, Any]) -> dict[str, Any]:
+def _processor(config: Config, options: Mapping[str, object]) -> Reading:
     """Return the preprocessing of the pretrained model of a view with these settings; empty if it has none."""
     if "share" in options:
-        options = config.view.get(options["share"], {})
+        options = config.view.get(str(options["share"]), {})
     own = "encoder" in options
     encoder = options["encoder"] if own else config.encoder
     model = (options if own else config.encoder_options).get("model")
@@ -79,7 +86,7 @@ def default_encoder(kind: str, shape: Sequence[int]) -> str:
 
 
 def _default_encoders(data: ViewsData, *, shared: bool) -> list[str]:
-    """The default of every view; two or more numeric views with encoders of their own start at linear CCA."""
+    """Return the default of every view; two or more numeric views with separate encoders start at linear CCA."""
     names = [default_encoder(kind, shape) for kind, shape in zip(kinds(data), data.view_shapes)]
     if shared or names.count("mlp") < 2:
         return names
@@ -94,7 +101,7 @@ def settled(config: Config, data: ViewsData) -> Config:
             raise ValueError(
                 f"view must name views of the data ({', '.join(known)}), got {name!r}{checks.meant(name, known)}"
             )
-    own = {name: _of_the_network(options) for name, options in config.view.items()}
+    own = {name: _network_options(options) for name, options in config.view.items()}
     for name, kind in zip(data.view_names, kinds(data)):
         named = own.get(name, {}).get("encoder", config.encoder if "share" not in own.get(name, {}) else None)
         if named == "tfidf" and kind != "tfidf":
@@ -104,11 +111,11 @@ def settled(config: Config, data: ViewsData) -> Config:
     if not any(own.values()) and (config.encoder is not None or shared or len(set(names)) == 1):
         return replace(config, shared=shared, encoder=config.encoder or names[0])
     if shared:
-        raise ValueError("shared must be false where views have encoders of their own, got true: use view.NAME.share.")
+        raise ValueError("shared must be false if views have separate encoders, got true: use view.NAME.share.")
     if config.encoder is None and config.encoder_options:
         raise ValueError(
-            "encoder_options must come with --encoder where views have different encoders, got "
-            f"{', '.join(config.encoder_options)}: give them as --view.NAME.OPTION."
+            "encoder_options must be given with --encoder if views have different encoders, got "
+            f"{', '.join(config.encoder_options)}: use --view.NAME.OPTION."
         )
     view = {}
     for name, usual in zip(data.view_names, names):
@@ -124,9 +131,9 @@ def described(config: Config, data: ViewsData, *, columns: bool = False) -> list
     lines = []
     for l, (name, kind, shape) in enumerate(zip(data.view_names, kinds(data), data.view_shapes)):
         line = f"  {name:{width}}  {kind} {'x'.join(map(str, shape))}, {_encoder_of(config, name)}"
-        from_ = data.inputs[l].get("columns", []) if columns and data.inputs else []
-        if from_ not in ([], [name]):
-            line += f", from {', '.join(from_[:SHOWN])}" + (f" and {len(from_) - SHOWN} more" if from_[SHOWN:] else "")
+        names = data.inputs[l].get("columns", []) if columns and data.inputs else []
+        if names not in ([], [name]):
+            line += f", from {', '.join(names[:SHOWN])}" + (f" and {len(names) - SHOWN} more" if names[SHOWN:] else "")
         lines.append(line)
     return lines
 
@@ -139,48 +146,48 @@ def _encoder_of(config: Config, name: str) -> str:
 
 
 def num_epochs(config: Config, data: ViewsData) -> int:
-    """The number of epochs, also where the settings leave it open."""
+    """Return the number of epochs, derived from the data if the settings do not specify it."""
     return config.loop.num_epochs(max(1, math.ceil(data.sampler().num_steps / config.loop.accumulate)))
 
 
-def encoder_spec(config: Config, data_names: Sequence[str], rates: Sequence[int | None]) -> Any:
+def encoder_spec(config: Config, data_names: Sequence[str], rates: Sequence[int | None]) -> Spec | list[Spec]:
     """Return the `encoder` argument of `m3g.nets.build_net`: one description, or one per view."""
-    if not any(_of_the_network(options) for options in config.view.values()):
+    if not any(_network_options(options) for options in config.view.values()):
         assert config.encoder is not None
         return _spec(config.encoder, config.encoder_options, rates[0] if rates else None)
-    specs = []
+    specs: list[Spec] = []
     for name, rate in zip(data_names, rates):
-        options = _of_the_network(config.view[name])
+        options = _network_options(config.view[name])
         spec = {option: options.pop(option) for option in OF_A_VIEW if option in options}
         _check_training(name, spec, list(data_names))
         if "share" in spec:
             if options or len(spec) > 1:
                 raise ValueError(f"view.{name} must have no encoder options besides share, got more.")
-            specs.append({"share": list(data_names).index(spec["share"])})
+            specs.append({"share": list(data_names).index(str(spec["share"]))})
             continue
         try:
-            specs.append({**_spec(options.pop("encoder"), options, rate), **spec})
+            specs.append({**_spec(str(options.pop("encoder")), options, rate), **spec})
         except ValueError as error:
             raise ValueError(f"view.{name}: {error}") from error
     return specs
 
 
-def _spec(encoder: str, options: Mapping[str, Any], rate: int | None) -> dict[str, Any]:
+def _spec(encoder: str, options: Mapping[str, object], rate: int | None) -> Spec:
     if "." in encoder:
         return {"class_path": encoder, "init_args": dict(options)}
     checks.one_of("encoder", encoder, ENCODERS)
-    heard = {"rate": rate} if encoder == "spectrogram" and rate is not None else {}
-    return {"kind": encoder, **heard, **options}
+    sampling = {"rate": rate} if encoder == "spectrogram" and rate is not None else {}
+    return {"kind": encoder, **sampling, **options}
 
 
-def _check_training(name: str, spec: Mapping[str, Any], names: list[str]) -> None:
+def _check_training(name: str, spec: Spec, names: list[str]) -> None:
     if "share" in spec:
         checks.one_of(f"view.{name}.share", spec["share"], names[: names.index(name)])
     if spec.get("learning_rate") is not None:
-        checks.positive(f"view.{name}.learning_rate", spec["learning_rate"])
+        checks.positive(f"view.{name}.learning_rate", spec["learning_rate"])  # type: ignore[arg-type]
     if not isinstance(spec.get("frozen", False), bool):
         raise ValueError(f"view.{name}.frozen must be true or false, got {spec['frozen']!r}.")
 
 
-def _of_the_network(options: Mapping[str, Any]) -> dict[str, Any]:
+def _network_options(options: Mapping[str, object]) -> dict[str, object]:
     return {name: value for name, value in options.items() if name not in reading_options()}
