@@ -11,6 +11,7 @@ from cli.conftest import QUICK
 from m3g.cli import main
 from m3g.cli.tables import write_csv
 from m3g.training.loop import build
+from m3g.training.mismatch.audit import Audit
 from m3g.training.mismatch.entries import Entry
 from m3g.training.runs.folder import make_numbered, reserved
 
@@ -69,7 +70,7 @@ def test_cells_of_csv_files_are_not_formulas(command, tmp_path, copy):
         (copy / "mismatch.csv").write_text("row,view,reliability,log_odds\n7,=b,0.1,-2.2\n")
         audit = "m3g.training.mismatch.audit.audit"
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(audit, lambda run, **_: [(Entry(7, "=b", 0.1, -2.2), None)])
+            patch.setattr(audit, lambda run, **_: Audit([(Entry(7, "=b", 0.1, -2.2), None)]))
             assert main(["audit", str(copy), "--count", "1", "--out", str(tmp_path / "a.csv")]) == 0
         assert "7,'=b,0.100" in (tmp_path / "a.csv").read_text()
 

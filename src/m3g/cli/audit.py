@@ -19,7 +19,8 @@ DESCRIPTION = {
   m3g audit runs/m3g-1 --count 100 --out doubtful.csv     write the first hundred to a file
 
 Columns: row of the files, view, reliability from 0 to 1, the row that the entry resembles most if it is another one,
-and the cosines with that row and with its own. mismatch.csv of the run contains the reliability of all entries."""
+and the cosines with that row and with its own. Entries of views that do not determine their row are listed with --count
+only. mismatch.csv of the run contains the reliability of all entries."""
 }
 TITLES = ("row", "view", "reliability", "likely row", "cosine", "cosine to own row")
 
@@ -32,10 +33,9 @@ def arguments(parser: Parser, name: str) -> None:
 
 
 def run(args: Namespace, name: str) -> int:
-    from m3g.training.mismatch.audit import audit, nothing_found
+    from m3g.training.mismatch.audit import audit
 
-    hint = nothing_found(args.run) if args.count is None else ""
-    found = [] if hint else audit(args.run, count=args.count, trust=args.trust)
+    found, remark = audit(args.run, count=args.count, trust=args.trust)
     lines = []
     for entry, partner in found:
         likely = ("", "", "") if partner is None else (*map(str, partner[:1]), *(f"{part:.2f}" for part in partner[1:]))
@@ -47,8 +47,8 @@ def run(args: Namespace, name: str) -> int:
         print_csv(sys.stdout, TITLES, lines)
     elif lines:
         _show(lines)
-    if hint:
-        print(hint, file=sys.stderr)  # keep an empty table on stdout parseable
+    if remark:
+        print(remark, file=sys.stderr)  # keep an empty table on stdout parseable
     return 0
 
 

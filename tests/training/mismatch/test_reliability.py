@@ -16,7 +16,6 @@ from m3g.cli import main
 from m3g.experiments.mismatch.runs import found_entries
 from m3g.training import build_data, build_module
 from m3g.training.loop import fit
-from m3g.training.mismatch.audit import nothing_found
 from m3g.training.mismatch.entries import read_entries
 from m3g.training.mismatch.reliability import Mismatch, _pair_scores
 from m3g.training.settings.config import Config
@@ -157,8 +156,6 @@ def test_an_empty_list_is_explained(tmp_path, capsys):
     assert main(["audit", str(run.path)]) == 0
     message = capsys.readouterr().err
     assert "no entry is more likely wrong than correct; the least reliable of 2 is zernike of row 7 (0.900)" in message
-    run.mismatch.write_text("row,view,reliability,log_odds\n7,zernike,0.1,-2.2\n8,zernike,0.99,4.6\n")
-    assert nothing_found(run.path) == ""
 
 
 def test_two_processes_evaluate_like_one_with_the_full_batch(tmp_path):

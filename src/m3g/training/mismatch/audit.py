@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -12,11 +13,16 @@ from torch.nn.functional import normalize
 
 from m3g import _checks as checks
 from m3g.costs import CircularVariance, Cost
+from m3g.data import ViewsData
+from m3g.evaluation import Embedded
+from m3g.nets import MultiViewNet
 from m3g.training.loop.build import build_data, build_loss
 from m3g.training.mismatch.entries import Entry, read_entries
+from m3g.training.mismatch.strength import MOST_ROWS, reported_views
 from m3g.training.runs.embed import embed
 from m3g.training.runs.export import load
 from m3g.training.runs.folder import Run
+from m3g.training.settings.config import Config
 
 
 class Partner(NamedTuple):
@@ -62,14 +68,20 @@ def find_partners(
     return found
 
 
-def audit(
-    run: str | os.PathLike[str], *, count: int | None = None, trust: bool = False
-) -> list[tuple[Entry, Partner | None]]:
+class Audit(NamedTuple):
+    """Unreliable entries with the rows that they resemble most, and a remark for the user, empty if there is none."""
+
+    found: list[tuple[Entry, Partner | None]]
+    remark: str = ""
+
+
+def audit(run: str | os.PathLike[str], *, count: int | None = None, trust: bool = False) -> Audit:
     """Return the least reliable entries of a run that was trained with `mismatch`, each with its likely row.
 
     Args:
         run: the folder of the run.
-        count: number of entries; by default those that are more likely wrong than correct.
+        count: number of entries; by default those that are more likely wrong than correct, in the views that
+            `m3g.training.mismatch.strength` selects.
         trust: allow encoder classes from outside m3g, torch.nn and transformers.
     """
     entries = read_entries(run)
@@ -78,28 +90,49 @@ def audit(
     folder = Run.of(run)
     config = folder.open()
     data = build_data(config, folder)
-    seen = embed(load(run, trust=trust, scaled=True), data, "train")
+    if not first:
+        return Audit([], _nothing_found(entries, config, data))
+    net = load(run, trust=trust, scaled=True)
+    cost = build_loss(config).readout or CircularVariance()
+    remark = ""
+    if count is None:
+        weak = _weak_views(net, data, entries, cost)
+        left = [entry for entry in doubtful if entry.view in weak]
+        first = [entry for entry in doubtful if entry.view not in weak]
+        if left:
+            remark = (
+                f"{len(left)} unreliable entries of {', '.join(dict.fromkeys(entry.view for entry in left))} are not "
+                "listed: about as many entries of rows outside of training look random, so they are probably correct "
+                "entries of a view that does not determine its row. Use --count to list the least reliable entries."
+            )
+    seen = embed(net, data, "train")
     assert seen.embeddings is not None
     index: Tensor = data.datasets["train"].index  # type: ignore[attr-defined]
     trusted = torch.ones(seen.embeddings.shape[:2], dtype=torch.bool) if seen.mask is None else seen.mask.clone()
     place = {int(row): i for i, row in enumerate(index)}
     for entry in doubtful:
         trusted[data.view_names.index(entry.view), place[entry.row]] = False
-    cost = build_loss(config).readout
-    return list(zip(first, find_partners(first, seen.embeddings, trusted, index, data.view_names, cost=cost)))
+    partners = find_partners(first, seen.embeddings, trusted, index, data.view_names, cost=cost)
+    return Audit(list(zip(first, partners)), remark)
 
 
-def nothing_found(run: str | os.PathLike[str]) -> str:
-    """Return a hint if the list of unreliable entries is empty, otherwise an empty string.
+def _weak_views(net: MultiViewNet, data: ViewsData, entries: Sequence[Entry], cost: Cost) -> list[str]:
+    """Return the views whose unreliable entries are not reported."""
+    splits = [split for split in ("val", "test") if data.num_rows(split)]
+    if not splits:
+        return []
+    evaluated = Counter(entry.view for entry in entries)
+    doubtful = Counter(entry.view for entry in entries if entry.log_odds < 0)
+    unreliable = torch.tensor([doubtful[name] / max(evaluated[name], 1) for name in data.view_names])
+    held_out = Embedded.join([embed(net, data, split, most=MOST_ROWS) for split in splits])
+    return [name for name, kept in zip(data.view_names, reported_views(held_out, unreliable, cost)) if not kept]
+
+
+def _nothing_found(entries: Sequence[Entry], config: Config, data: ViewsData) -> str:
+    """Return the reason for an empty list.
 
     Either nothing is wrong, or nothing was evaluated: two views are evaluated once their rows are distinguishable.
     """
-    entries = read_entries(run)
-    if any(entry.log_odds < 0 for entry in entries):
-        return ""
-    folder = Run.of(run)
-    config = folder.open()
-    data = build_data(config, folder)
     unseen = data.k * data.num_rows("train") - len(entries)
     if not entries:
         return (

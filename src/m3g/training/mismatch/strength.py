@@ -1,0 +1,82 @@
+"""Selection of the views whose unreliable entries are mismatches rather than correct entries of a weak view.
+
+A view that determines its row only partly (a category, a short text) has correct entries that resemble their own row no
+more than any other one. They look like mismatches. Rows that were not trained on show how frequent they are. For an
+entry (l, i) of such a row,
+
+    pi = fraction of the other rows to which the entry is more similar than to its own.
+
+pi is uniform on [0, 1] for a mismatched entry and concentrated near 0 for a correct one. Let q = 2 P(pi > 1/2), the
+fraction of entries that look random, and M = P(0.1 < pi <= 1/2) - 0.4 q, the mass between the two groups. The
+unreliable entries of a view are reported if
+
+- M <= `MOST_BETWEEN`: correct entries are separated from random ones;
+- their fraction among the training entries is at least `LEAST_EXPLAINED` q. Training fits most correct entries, also
+  those that look random in rows that it has not used, so clean data fall below this limit;
+- this fraction is at least `LEAST_UNRELIABLE` unless M <= `SEPARATED`: fewer unreliable entries are within the false
+  alarms of a view whose correct entries are not fully separated from random ones.
+
+All three hold for mismatches of a strong view whether or not the rows outside of training have mismatches, too.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from m3g.costs import Cost
+from m3g.evaluation import Embedded
+
+MOST_BETWEEN = 0.12
+LEAST_EXPLAINED = 0.4
+SEPARATED, LEAST_UNRELIABLE = 0.01, 0.02
+FEWEST_ROWS = 40  # outside of training; with fewer, all views are reported
+MOST_ROWS = 2000
+
+
+def ranks(embeddings: Tensor, mask: Tensor, cost: Cost) -> list[Tensor]:
+    """Return pi of the present entries of every view whose row has another view.
+
+    Args:
+        embeddings: (k, n, d).
+        mask: bool (k, n).
+        cost: the read-out of the loss; its query of the other views of a row is compared with the entry.
+
+    Example:
+        >>> from m3g.costs import CircularVariance
+        >>> points = torch.eye(3).repeat(2, 1, 1)
+        >>> points[1] = points[1, [0, 2, 1]]
+        >>> ranks(points, torch.ones(2, 3, dtype=torch.bool), CircularVariance())[1].tolist()
+        [0.0, 0.5, 0.5]
+    """
+    points = normalize(embeddings.float(), dim=-1)
+    found = []
+    for l in range(len(points)):
+        rows = ((mask.sum(0) - mask[l].long()) > 0) & mask[l]
+        query = normalize(cost.query(points, l, mask=mask), dim=-1)[rows]
+        similar = normalize(cost.candidates(points[l, rows]), dim=-1) @ query.T
+        better = similar > similar.diagonal().unsqueeze(1)
+        found.append(better.sum(1) / max(len(better) - 1, 1))
+    return found
+
+
+def reported_views(held_out: Embedded, unreliable: Tensor, cost: Cost) -> Tensor:
+    """Return bool (k,): the views whose unreliable entries are reported.
+
+    Args:
+        held_out: embeddings of rows that were not trained on.
+        unreliable: (k,) the fraction of unreliable entries among the training entries of each view.
+        cost: see `ranks`.
+    """
+    points = held_out.embeddings
+    assert points is not None
+    mask = torch.ones(points.shape[:2], dtype=torch.bool) if held_out.mask is None else held_out.mask
+    kept = torch.ones(len(points), dtype=torch.bool)
+    for l, pi in enumerate(ranks(points, mask, cost)):
+        if len(pi) >= FEWEST_ROWS:
+            random = 2 * float((pi > 0.5).float().mean())
+            between = float(((pi > 0.1) & (pi <= 0.5)).float().mean()) - 0.4 * random
+            least = max(LEAST_EXPLAINED * random, LEAST_UNRELIABLE if between > SEPARATED else 0.0)
+            kept[l] = between <= MOST_BETWEEN and float(unreliable[l]) >= least
+    return kept
