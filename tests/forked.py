@@ -34,7 +34,7 @@ def run(words, folder, logs, *, killed=None):
     finally:
         process.kill()
     process.join()
-    return process.exitcode, (logs / "said").read_text()
+    return process.exitcode, (logs / "output").read_text()
 
 
 def torchrun(words, folders, logs, *, killed=None):
@@ -66,13 +66,13 @@ def torchrun(words, folders, logs, *, killed=None):
 
 def peak(words, folder, logs):
     """Return the peak resident memory of a run in MiB, including file-backed pages."""
-    code, said = run(words, folder, logs)
-    assert code == 0, said
+    code, output = run(words, folder, logs)
+    assert code == 0, output
     return int((logs / "peak").read_text())
 
 
 def _alone(logs, *arguments):
-    with open(logs / "said", "wb") as file:
+    with open(logs / "output", "wb") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
     _command(*arguments)

@@ -34,32 +34,32 @@ def shuffled_copies(k, n, d, *, noise, seed, dtype=torch.float64):
 )
 def test_permuted_noisy_copies_are_found(k, n, seed, dtype, cost):
     views, orders = shuffled_copies(k, n, 24, noise=0.02, seed=seed, dtype=dtype)
-    found = m3g.match(views, cost=cost, epsilon=0.01 if cost in ("cv", "csd") else 0.05)
-    objects = torch.stack([order[found.tuples[:, l]] for l, order in enumerate(orders)], dim=1)
+    matched = m3g.match(views, cost=cost, epsilon=0.01 if cost in ("cv", "csd") else 0.05)
+    objects = torch.stack([order[matched.tuples[:, l]] for l, order in enumerate(orders)], dim=1)
     assert (objects == objects[:, :1]).all()
-    assert found.tuples[:, 0].tolist() == list(range(n))
-    assert (found.probabilities > 0.9).all()
-    assert (found.probabilities <= 1).all()
-    assert [found.unused(l) for l in range(k)] == [0] * k
+    assert matched.tuples[:, 0].tolist() == list(range(n))
+    assert (matched.probabilities > 0.9).all()
+    assert (matched.probabilities <= 1).all()
+    assert [matched.unused(l) for l in range(k)] == [0] * k
 
 
 @settings(deadline=None, max_examples=15)
 @given(n=st.integers(2, 12), seed=st.integers(0, 1000))
 def test_two_views_and_a_sharp_epsilon_are_the_assignment(n, seed):
     a, b = np.random.default_rng(seed).standard_normal((2, n, 6))
-    found = m3g.match([a, b], epsilon=0.002)
-    assume((found.probabilities > 0.9).all())  # else another assignment costs nearly as little
+    matched = m3g.match([a, b], epsilon=0.002)
+    assume((matched.probabilities > 0.9).all())  # else another assignment costs nearly as little
     unit = [x / np.linalg.norm(x, axis=1, keepdims=True) for x in (a, b)]
     costs = ((unit[0][:, None] - unit[1][None]) ** 2).sum(-1)
-    assert found.tuples[:, 1].tolist() == linear_sum_assignment(costs)[1].tolist()
+    assert matched.tuples[:, 1].tolist() == linear_sum_assignment(costs)[1].tolist()
 
 
 def test_the_exact_solver_gives_the_assignment_itself():
     a, b = np.random.default_rng(3).standard_normal((2, 30, 6))
-    found = m3g.match([a, b], epsilon=0.0, solver="linear-program", cost="sqeuclidean", normalize=False)
+    matched = m3g.match([a, b], epsilon=0.0, solver="linear-program", cost="sqeuclidean", normalize=False)
     costs = ((a[:, None] - b[None]) ** 2).sum(-1)
-    assert found.tuples[:, 1].tolist() == linear_sum_assignment(costs)[1].tolist()
-    assert found.probabilities.tolist() == [1.0] * 30
+    assert matched.tuples[:, 1].tolist() == linear_sum_assignment(costs)[1].tolist()
+    assert matched.probabilities.tolist() == [1.0] * 30
 
 
 @settings(deadline=None, max_examples=12)
@@ -69,17 +69,17 @@ def test_sizes_may_differ_and_probabilities_are_conditional(sizes, seed):
     views = [torch.randn(n, 3, generator=random, dtype=torch.float64) for n in sizes]
     largest = max(sizes)
     every = int(np.prod(sizes)) // largest
-    found = m3g.match(views, epsilon=0.3, alternatives=every, tol=1e-8)
-    assert found.anchor == sizes.index(largest)
-    assert len(found.tuples) == largest * every
-    assert len({tuple(t) for t in found.tuples.tolist()}) == largest * every
-    sums = found.probabilities.view(largest, every).sum(1)
+    matched = m3g.match(views, epsilon=0.3, alternatives=every, tol=1e-8)
+    assert matched.anchor == sizes.index(largest)
+    assert len(matched.tuples) == largest * every
+    assert len({tuple(t) for t in matched.tuples.tolist()}) == largest * every
+    sums = matched.probabilities.view(largest, every).sum(1)
     assert torch.allclose(sums, torch.ones_like(sums))
-    assert (found.probabilities.view(largest, every).diff(dim=1) <= 0).all()
+    assert (matched.probabilities.view(largest, every).diff(dim=1) <= 0).all()
     # The mass of every point of view l is 1 / n_l, as the marginals require.
-    mass = found.probabilities / largest
+    mass = matched.probabilities / largest
     for l, n in enumerate(sizes):
-        per_point = torch.zeros(n, dtype=mass.dtype).index_add_(0, found.tuples[:, l], mass)
+        per_point = torch.zeros(n, dtype=mass.dtype).index_add_(0, matched.tuples[:, l], mass)
         assert torch.allclose(per_point, torch.full_like(per_point, 1 / n), atol=1e-6)
 
 
@@ -98,8 +98,8 @@ def test_local_search_finds_the_result_of_exhaustive_search(k, n, seed, cost):
 
 def test_many_views_are_matched_by_sampling():
     views, orders = shuffled_copies(8, 32, 24, noise=0.05, seed=0)
-    found = m3g.match(views, epsilon=0.05, solver=m3g.Sampled(seed=0))
-    objects = torch.stack([order[found.tuples[:, l]] for l, order in enumerate(orders)], dim=1)
+    matched = m3g.match(views, epsilon=0.05, solver=m3g.Sampled(seed=0))
+    objects = torch.stack([order[matched.tuples[:, l]] for l, order in enumerate(orders)], dim=1)
     assert (objects == objects[:, :1]).all()
 
 
@@ -107,9 +107,9 @@ def test_a_temperature_is_an_epsilon_in_units_of_the_cost():
     views = torch.randn(3, 6, 4, generator=torch.Generator().manual_seed(0))
     for cost in ("cv", "product"):
         epsilon = 0.1 * as_cost(cost).slope(3)
-        found, expected = m3g.match(views, temperature=0.1, cost=cost), m3g.match(views, epsilon=epsilon, cost=cost)
-        assert torch.equal(found.tuples, expected.tuples)
-        torch.testing.assert_close(found.probabilities, expected.probabilities)
+        matched, expected = m3g.match(views, temperature=0.1, cost=cost), m3g.match(views, epsilon=epsilon, cost=cost)
+        assert torch.equal(matched.tuples, expected.tuples)
+        torch.testing.assert_close(matched.probabilities, expected.probabilities)
     with pytest.raises(ValueError, match="temperature must be None if epsilon is given"):
         m3g.match(views, temperature=0.1, epsilon=0.1)
 
@@ -156,29 +156,29 @@ def cost_of(views, tuples):
 def test_one_to_one_puts_every_row_into_one_tuple(sizes, seed, unmatched):
     rng = np.random.default_rng(seed)
     views = [rng.standard_normal((n, 5)) for n in sizes]
-    found = m3g.match(views, epsilon=0.1, one_to_one=True, allow_unmatched=unmatched)
+    matched = m3g.match(views, epsilon=0.1, one_to_one=True, allow_unmatched=unmatched)
     for l, n in enumerate(sizes):
-        assert sorted(row for row in found.tuples[:, l].tolist() if row >= 0) == list(range(n))
-    assert unmatched or len(found.tuples) == max(sizes)
-    assert found.memberships.isnan().equal(found.tuples == polymatching.NO_ROW)
-    assert ((found.probabilities >= 0) & (found.probabilities <= 1)).all()
+        assert sorted(row for row in matched.tuples[:, l].tolist() if row >= 0) == list(range(n))
+    assert unmatched or len(matched.tuples) == max(sizes)
+    assert matched.memberships.isnan().equal(matched.tuples == polymatching.NO_ROW)
+    assert ((matched.probabilities >= 0) & (matched.probabilities <= 1)).all()
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_one_to_one_of_two_views_is_the_assignment_of_least_cost(seed):
     a, b = np.random.default_rng(seed).standard_normal((2, 20, 6))
-    found = m3g.match([a, b], epsilon=0.1, cost="sqeuclidean", normalize=False, one_to_one=True)
+    matched = m3g.match([a, b], epsilon=0.1, cost="sqeuclidean", normalize=False, one_to_one=True)
     costs = ((a[:, None] - b[None]) ** 2).sum(-1)
-    assert found.tuples[:, 1].tolist() == linear_sum_assignment(costs)[1].tolist()
+    assert matched.tuples[:, 1].tolist() == linear_sum_assignment(costs)[1].tolist()
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_one_to_one_costs_little_more_than_the_best_polymatching(seed):
     views, _ = hidden_copies(3, 4, 0, noise=0.8, seed=seed, d=4)
-    found = m3g.match(views, epsilon=0.02, one_to_one=True)
+    matched = m3g.match(views, epsilon=0.02, one_to_one=True)
     orders = list(itertools.permutations(range(4)))
     best = min(cost_of(views, torch.tensor([range(4), b, c]).T) for b in orders for c in orders)
-    assert cost_of(views, found.tuples) <= best + 0.05
+    assert cost_of(views, matched.tuples) <= best + 0.05
 
 
 def test_one_to_one_is_better_than_assigning_every_view_to_the_first():
@@ -187,9 +187,9 @@ def test_one_to_one_is_better_than_assigning_every_view_to_the_first():
         views, numbers = hidden_copies(3, 60, 0, noise=0.8, seed=seed)
         unit = [v / np.linalg.norm(v, axis=1, keepdims=True) for v in views]
         pairwise = np.stack([np.arange(60), *(linear_sum_assignment(-unit[0] @ u.T)[1] for u in unit[1:])], 1)
-        found = m3g.match(views, one_to_one=True)
-        assert cost_of(views, found.tuples) < cost_of(views, torch.from_numpy(pairwise))
-        objects = [np.stack([numbers[l][t[:, l]] for l in range(3)], 1) for t in (found.tuples.numpy(), pairwise)]
+        matched = m3g.match(views, one_to_one=True)
+        assert cost_of(views, matched.tuples) < cost_of(views, torch.from_numpy(pairwise))
+        objects = [np.stack([numbers[l][t[:, l]] for l in range(3)], 1) for t in (matched.tuples.numpy(), pairwise)]
         right.append([(o == np.roll(o, 1, axis=1)).mean() for o in objects])
     ours, theirs = np.mean(right, axis=0)
     assert ours > theirs + 0.05
@@ -198,26 +198,26 @@ def test_one_to_one_is_better_than_assigning_every_view_to_the_first():
 def test_rows_without_a_partner_are_not_matched():
     views, numbers = hidden_copies(3, 80, 20, noise=0.3, seed=1)
     forced = m3g.match(views, one_to_one=True)
-    found = m3g.match(views, allow_unmatched=True)
+    matched = m3g.match(views, allow_unmatched=True)
     assert len(forced.tuples) == 100
     assert [forced.unused(l) for l in range(3)] == [0, 0, 0]
     named = [
-        {numbers[l][row] for l, row in enumerate(rows) if row >= 0} for rows in found.tuples.tolist()
+        {numbers[l][row] for l, row in enumerate(rows) if row >= 0} for rows in matched.tuples.tolist()
     ]  # fmt: skip
     assert sum(len(names) > 1 for names in named) <= 1
-    assert all(abs(found.unused(l) - 20) <= 2 for l in range(3))
-    whole = (found.tuples >= 0).all(1)
+    assert all(abs(matched.unused(l) - 20) <= 2 for l in range(3))
+    whole = (matched.tuples >= 0).all(1)
     assert 78 <= int(whole.sum()) <= 80
-    assert (found.tuples[:100, 0] == torch.arange(100)).all()
+    assert (matched.tuples[:100, 0] == torch.arange(100)).all()
 
 
 def test_an_object_that_the_anchor_lacks_gets_a_tuple():
     rng = np.random.default_rng(0)
     objects = rng.standard_normal((31, 16))
     views = [objects[:30], objects[1:], objects[1:]]
-    found = m3g.match([v + 0.05 * rng.standard_normal(v.shape) for v in views], allow_unmatched=0.5)
-    assert [-1, 29, 29] in found.tuples.tolist()
-    assert [0, -1, -1] in found.tuples.tolist()
+    matched = m3g.match([v + 0.05 * rng.standard_normal(v.shape) for v in views], allow_unmatched=0.5)
+    assert [-1, 29, 29] in matched.tuples.tolist()
+    assert [0, -1, -1] in matched.tuples.tolist()
 
 
 @pytest.mark.parametrize(("noise", "orphans"), [(0.3, 0), (0.3, 20), (0.6, 10)])
@@ -225,10 +225,10 @@ def test_memberships_are_calibrated(noise, orphans):
     sure, right = [], []
     for seed in range(3):
         views, numbers = hidden_copies(3, 60, orphans, noise=noise, seed=seed)
-        found = m3g.match(views, one_to_one=True)
-        objects = np.stack([numbers[l][found.tuples[:, l]] for l in range(3)], 1)
+        matched = m3g.match(views, one_to_one=True)
+        objects = np.stack([numbers[l][matched.tuples[:, l]] for l in range(3)], 1)
         right += [(np.delete(objects, l, 1) == objects[:, [l]]).any(1) for l in range(3)]
-        sure += [found.memberships[:, l].numpy() for l in range(3)]
+        sure += [matched.memberships[:, l].numpy() for l in range(3)]
     sure, right = np.concatenate(sure), np.concatenate(right)
     part = np.minimum((5 * sure).astype(int), 4)
     error = sum(abs(right[part == b].mean() - sure[part == b].mean()) * (part == b).mean() for b in np.unique(part))

@@ -33,10 +33,10 @@ def trained(tmp_path_factory):
     """A table of every kind with empty cells, and a run on it; with its lines."""
     folder = tmp_path_factory.mktemp("kinds")
     table = write_csv(folder, rows(folder, 40))
-    said = io.StringIO()
-    with one_thread(), contextlib.redirect_stdout(said):
+    output = io.StringIO()
+    with one_thread(), contextlib.redirect_stdout(output):
         assert main(["train", "--table", str(table), "--labels", "kind", *SMALL, "--out", str(folder / "run")]) == 0
-    return folder, table, said.getvalue()
+    return folder, table, output.getvalue()
 
 
 @contextlib.contextmanager
@@ -66,8 +66,8 @@ def test_a_run_on_every_kind_killed_and_resumed_ends_with_the_same_bits(trained,
     folder, table, _ = trained
     killed = tmp_path / "killed"
     command = ["train", "--table", table, "--labels", "kind", *SMALL, "--data_options.num_workers", workers]
-    code, said = forked.run([*command, "--out", killed], tmp_path, tmp_path, killed=(4, 0))
-    assert code == -signal.SIGKILL, said
+    code, output = forked.run([*command, "--out", killed], tmp_path, tmp_path, killed=(4, 0))
+    assert code == -signal.SIGKILL, output
     assert not (killed / "model.safetensors").exists()
     with one_thread():
         assert main(["train", "--resume", str(killed)]) == 0

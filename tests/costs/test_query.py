@@ -30,8 +30,8 @@ def unit(*shape, seed=0):
 def test_the_score_of_a_candidate_is_its_product_with_the_query(cost, k):
     cost, views, others = as_cost(cost), unit(k, 1, 6), unit(5, 6, seed=1)
     for view in range(k):
-        asked = [views[l] if l != view else others for l in range(k)]
-        cost_of = cost(asked).dense().flatten()
+        tuple_views = [views[l] if l != view else others for l in range(k)]
+        cost_of = cost(tuple_views).dense().flatten()
         query = cost.query(views, view)
         score = cost.slope(k) * (cost.candidates(others) @ query[0])
         torch.testing.assert_close(score - score[0], cost_of[0] - cost_of)

@@ -38,41 +38,41 @@ def test_subsets():
 @pytest.mark.parametrize("masked", [False, True])
 def test_one_view_matches_the_recall_matrix_and_all_views_the_probe(masked):
     train, test = points(150, 0, masked=masked), points(96, 1, masked=masked)
-    found = without_views(train, test)
+    scores = without_views(train, test)
     numbers = evaluate(train, test, polymatching=False, transfer=False).numbers
     matrix = retrieval(test.embeddings, mask=test.mask).recall[1]
-    for l, part in enumerate(found["subsets"][:3]):
+    for l, part in enumerate(scores["subsets"][:3]):
         assert part["views"] == [l]
         others = [float(matrix[l, m]) for m in range(3) if m != l]
         assert part["recall_at_1"] == pytest.approx(sum(others) / 2)
-    whole = found["subsets"][-1]["linear"], found["curve"]["linear"][0]
+    whole = scores["subsets"][-1]["linear"], scores["curve"]["linear"][0]
     assert whole == pytest.approx([numbers["linear_mean"]] * 2)
-    assert found["subsets"][-1]["recall_at_1"] is None
-    assert "linear_raw" not in found["curve"]
+    assert scores["subsets"][-1]["recall_at_1"] is None
+    assert "linear_raw" not in scores["curve"]
 
 
 def test_recall_increases_with_views_and_decreases_with_missing_entries(tmp_path):
     train, test = points(300, 0, noise=0.8, k=4), points(300, 1, noise=0.8, k=4)
     raw = tuple(Embedded(features=given.features, labels=given.labels) for given in (train, test))
-    found = without_views(train, test, raw=raw)
+    scores = without_views(train, test, raw=raw)
     for name in ("linear", "linear_raw", "recall_at_1"):
-        by_size = [[p[name] for p in found["subsets"] if len(p["views"]) == size] for size in (1, 3)]
+        by_size = [[p[name] for p in scores["subsets"] if len(p["views"]) == size] for size in (1, 3)]
         assert sum(by_size[1]) / len(by_size[1]) > sum(by_size[0]) / len(by_size[0]) + 0.02, name
-        assert found["curve"][name][0] > found["curve"][name][-1] + 0.02, name
-        assert min(found["curve"][name]) > found["chance"]["linear" if "linear" in name else name]
-    assert found["every_subset"]
-    assert colours(plot_missing(found, tmp_path / "missing.png")) >= 2
+        assert scores["curve"][name][0] > scores["curve"][name][-1] + 0.02, name
+        assert min(scores["curve"][name]) > scores["chance"]["linear" if "linear" in name else name]
+    assert scores["every_subset"]
+    assert colours(plot_missing(scores, tmp_path / "missing.png")) >= 2
 
 
 def test_without_labels_and_with_a_view_that_no_test_row_has(tmp_path):
     mask = torch.ones(3, 60, dtype=torch.bool)
     mask[2] = False
     test = replace(points(60, 1), labels=None, mask=mask)
-    found = without_views(Embedded(test.embeddings), test)
-    assert set(found["curve"]) == {"share", "recall_at_1"}
-    assert found["subsets"][2] == {"views": [2], "recall_at_1": None}
-    assert found["subsets"][0]["recall_at_1"] > found["chance"]["recall_at_1"] == 1 / 60
-    plot_missing(found, tmp_path / "missing.png")
+    scores = without_views(Embedded(test.embeddings), test)
+    assert set(scores["curve"]) == {"share", "recall_at_1"}
+    assert scores["subsets"][2] == {"views": [2], "recall_at_1": None}
+    assert scores["subsets"][0]["recall_at_1"] > scores["chance"]["recall_at_1"] == 1 / 60
+    plot_missing(scores, tmp_path / "missing.png")
 
 
 def test_many_rows_are_thinned(monkeypatch):

@@ -16,19 +16,19 @@ def slow_ranks(query, gallery, i):
 @given(k=st.integers(2, 4), n=st.integers(2, 14), seed=st.integers(0, 100))
 def test_agrees_with_counting(k, n, seed):
     views = torch.randn(k, n, 5, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    found = retrieval(views)
+    result = retrieval(views)
     for l in range(k):
         for m in range(k):
             ranks = torch.tensor([slow_ranks(views[l, i], views[m], i) for i in range(n)])
             for level in (1, 5, 10):
-                assert found.recall[level][l, m] == pytest.approx(float((ranks <= level).double().mean()))
-            assert found.median_rank[l, m] == float(ranks.median())
+                assert result.recall[level][l, m] == pytest.approx(float((ranks <= level).double().mean()))
+            assert result.median_rank[l, m] == float(ranks.median())
 
 
 def test_collapse_is_chance_not_success():
-    found = retrieval(torch.ones(2, 100, 4))
-    assert found.recall[1][0, 1] == 0
-    assert found.median_rank[0, 1] == 50.5
+    result = retrieval(torch.ones(2, 100, 4))
+    assert result.recall[1][0, 1] == 0
+    assert result.median_rank[0, 1] == 50.5
 
 
 def test_missing_points_are_neither_queries_nor_candidates():
@@ -38,12 +38,12 @@ def test_missing_points_are_neither_queries_nor_candidates():
     mask[0] |= ~mask.any(0)
     both = mask.all(0)
     noisy = torch.where(mask[..., None], views, torch.full_like(views, 1e3))
-    found = retrieval(noisy, mask=mask)
+    result = retrieval(noisy, mask=mask)
     # The gallery contains points without the view of the query, so the expected value is computed explicitly.
     gallery = views[1][mask[1]]
     place = {int(i): j for j, i in enumerate(mask[1].nonzero())}
     ranks = torch.tensor([slow_ranks(views[0, i], gallery, place[int(i)]) for i in both.nonzero().flatten()])
-    assert found.recall[1][0, 1] == pytest.approx(float((ranks <= 1).double().mean()))
+    assert result.recall[1][0, 1] == pytest.approx(float((ranks <= 1).double().mean()))
 
 
 def test_views_without_common_points_are_an_error():
@@ -58,9 +58,9 @@ def test_the_mean_over_rows_is_the_recall_also_with_missing_views():
     mask = torch.rand(3, 60, generator=random) > torch.tensor([[0.0], [0.3], [0.7]])
     away = ~torch.eye(3, dtype=torch.bool)
     for present in (None, mask):
-        found = retrieval(points, mask=present)
+        result = retrieval(points, mask=present)
         for level in (1, 5, 10):
-            assert float(found.found[level].nanmean()) == pytest.approx(float(found.recall[level][away].mean()))
+            assert float(result.result[level].nanmean()) == pytest.approx(float(result.recall[level][away].mean()))
     alone = mask.sum(0) < 2
     assert bool(alone.any())
-    assert torch.equal(retrieval(points, mask=mask).found[1].isnan(), alone)
+    assert torch.equal(retrieval(points, mask=mask).result[1].isnan(), alone)

@@ -21,20 +21,20 @@ def test_agrees_with_a_literal_loop(k, n, q, seed):
         there = [torch.nn.functional.normalize(points[l, i], dim=0) for l in range(k) if mask[l, i]]
         return torch.stack(there).mean(0)
 
-    objects[~masks[0]] = torch.nan  # what is absent is not looked at
-    found = search(queries, objects, query_mask=masks[1], mask=masks[0], top=n)
+    objects[~masks[0]] = torch.nan  # missing entries are not read
+    nearest = search(queries, objects, query_mask=masks[1], mask=masks[0], top=n)
     for i in range(q):
-        asked = vector(queries, masks[1], i)
-        scores = torch.stack([torch.cosine_similarity(asked, vector(objects, masks[0], j), dim=0) for j in range(n)])
-        assert torch.allclose(found.similarities[i], scores.sort(descending=True).values)
-        assert torch.allclose(scores[found.places[i]], found.similarities[i])
+        query = vector(queries, masks[1], i)
+        scores = torch.stack([torch.cosine_similarity(query, vector(objects, masks[0], j), dim=0) for j in range(n)])
+        assert torch.allclose(nearest.similarities[i], scores.sort(descending=True).values)
+        assert torch.allclose(scores[nearest.places[i]], nearest.similarities[i])
 
 
 def test_an_object_may_be_excluded():
     objects = torch.eye(3).expand(2, 3, 3)
-    found = search(objects[:, :2], objects, top=2, without=torch.tensor([0, -1]))
-    assert 0 not in found.places[0]
-    assert found.places[1, 0] == 1
+    nearest = search(objects[:, :2], objects, top=2, without=torch.tensor([0, -1]))
+    assert 0 not in nearest.places[0]
+    assert nearest.places[1, 0] == 1
 
 
 @pytest.mark.parametrize(
@@ -70,6 +70,6 @@ def test_an_object_without_a_view_to_compare_is_found_last():
     mask[2, 1] = False
     given = torch.tensor([[True], [False], [False]])
     mask[1, 1] = False
-    found = search(objects[:, 1:2], objects, query_mask=given, mask=mask, top=4, readout=m3g.MultilinearProduct())
-    assert found.places[0, -1] == 1
-    assert found.similarities[0, -1] == -1
+    nearest = search(objects[:, 1:2], objects, query_mask=given, mask=mask, top=4, readout=m3g.MultilinearProduct())
+    assert nearest.places[0, -1] == 1
+    assert nearest.similarities[0, -1] == -1

@@ -50,7 +50,7 @@ class Case:
     def k(self) -> int:
         return len(self.sizes)
 
-    def said(self) -> str:
+    def as_json(self) -> str:
         return json.dumps(asdict(self))
 
     @staticmethod

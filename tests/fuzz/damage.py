@@ -72,8 +72,8 @@ def damage(count: int, *, seed: int) -> Iterator[Tried]:
             victim.write_bytes(CHANGES[change](victim.read_bytes(), rng))
             outcome = _outcome(copy, folder, expected)
             shutil.rmtree(copy)
-            said = f"seed {seed}, attempt {attempt}: {change} in {file}, then m3g embed"
-            yield Tried(f"damage, {file}", outcome, said if outcome.kind == "failed" else "")
+            description = f"seed {seed}, attempt {attempt}: {change} in {file}, then m3g embed"
+            yield Tried(f"damage, {file}", outcome, description if outcome.kind == "failed" else "")
 
 
 def _embedded(run: Path, folder: Path) -> tuple[dict[str, np.ndarray] | None, str]:

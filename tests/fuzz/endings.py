@@ -57,15 +57,15 @@ def _ended_by(number: signal.Signals, command: str) -> Attempt:
         after = float(rng.uniform(0, 1.1 * seconds))
         before = _content(folder / "run" / COMMANDS[command])
         ended = Started([command, "run"], folder=folder).end(limit=LIMIT, sent=number, after=after)
-        said = f"after {after:.2f} of {seconds:.2f} seconds, exit code {ended.code}: {ended.error[-300:]}"
+        description = f"after {after:.2f} of {seconds:.2f} seconds, exit code {ended.code}: {ended.error[-300:]}"
         if number == signal.SIGINT and not (ended.code == 0 or _in_one_line(ended, INTERRUPTED)):
-            return Outcome("failed", said)
+            return Outcome("failed", description)
         if number == signal.SIGKILL and ended.code not in (0, -signal.SIGKILL):
-            return Outcome("failed", said)
-        found = _as_before(command, folder, before, said)
+            return Outcome("failed", description)
+        found = _as_before(command, folder, before, description)
         # A process that is killed while it writes leaves its temporary file, which `m3g train --resume` removes.
         if found.kind == "held" and number == signal.SIGINT and (left := _leftovers(folder)):
-            return Outcome("failed", f"{said}; left behind: {left}")
+            return Outcome("failed", f"{description}; left behind: {left}")
         return found
 
     return attempt
@@ -76,12 +76,12 @@ def _full_disk(command: str) -> Attempt:
         largest = int(10 ** rng.uniform(3.3, 5.5))
         before = _content(folder / "run" / COMMANDS[command])
         ended = m3g_command([command, "run"], folder=folder, limit=LIMIT, largest_file=largest)
-        said = f"files of at most {largest} bytes, exit code {ended.code}: {ended.error[-300:]}"
+        description = f"files of at most {largest} bytes, exit code {ended.code}: {ended.error[-300:]}"
         if not (ended.code == 0 or ended.refused):
-            return Outcome("failed", said)
+            return Outcome("failed", description)
         if left := _leftovers(folder):
-            return Outcome("failed", f"{said}; left behind: {left}")
-        found = _as_before(command, folder, before, said)
+            return Outcome("failed", f"{description}; left behind: {left}")
+        found = _as_before(command, folder, before, description)
         return Outcome("refused", ended.error.strip()) if found.kind == "held" and ended.refused else found
 
     return attempt
@@ -91,19 +91,19 @@ def _full_disk_while_training(rng: np.random.Generator, folder: Path, seconds: f
     """It stops with one line; with enough space it is resumed, or restarted if nothing was stored."""
     largest = int(10 ** rng.uniform(3.3, 5.5))
     ended = m3g_command(["train", *OPTIONS, "--out", "new"], folder=folder, limit=LIMIT, largest_file=largest)
-    said = f"files of at most {largest} bytes, exit code {ended.code}: {ended.error[-300:]}"
+    description = f"files of at most {largest} bytes, exit code {ended.code}: {ended.error[-300:]}"
     if not (ended.code == 0 or ended.refused):
-        return Outcome("failed", said)
+        return Outcome("failed", description)
     if left := _leftovers(folder):
-        return Outcome("failed", f"{said}; left behind: {left}")
+        return Outcome("failed", f"{description}; left behind: {left}")
     if ended.code != 0:
         again = ["--resume", "new"] if (folder / "new").exists() else [*OPTIONS, "--out", "new"]
         resumed = m3g_command(["train", *again], folder=folder, limit=LIMIT)
         if resumed.code != 0:
-            return Outcome("failed", f"{said}; then m3g train {again[0]}: {resumed.error[-300:]}")
+            return Outcome("failed", f"{description}; then m3g train {again[0]}: {resumed.error[-300:]}")
     for name in ("model.safetensors", "metrics.csv"):
         if (folder / "new" / name).read_bytes() != (folder / "run" / name).read_bytes():
-            return Outcome("failed", f"{said}; {name} differs from that of a run that was not stopped")
+            return Outcome("failed", f"{description}; {name} differs from that of a run that was not stopped")
     return Outcome("refused", ended.error.strip()) if ended.refused else Outcome("held")
 
 
@@ -143,15 +143,19 @@ def _content(path: Path) -> str:
     return re.sub(r'("seconds": )[0-9.e-]+|\d+ ?:\d+(:\d+)?', r"\1", path.read_text(encoding="utf-8"))
 
 
-def _as_before(command: str, folder: Path, before: str, said: str) -> Outcome:
+def _as_before(command: str, folder: Path, before: str, description: str) -> Outcome:
     """Either the old or the new file is complete, the repeated command succeeds, and all images can be read."""
     path = folder / "run" / COMMANDS[command]
     if _content(path) != before:
-        return Outcome("failed", f"{said}; {path.name} is not whole")
+        return Outcome("failed", f"{description}; {path.name} is not whole")
     for picture in (folder / "run" / "plots").glob("[!.]*.png"):
         if not picture.read_bytes().endswith(b"IEND\xaeB`\x82"):
-            return Outcome("failed", f"{said}; {picture.name} is not whole")
+            return Outcome("failed", f"{description}; {picture.name} is not whole")
     again = m3g_command([command, "run"], folder=folder, limit=LIMIT)
     if again.code != 0:
-        return Outcome("failed", f"{said}; then again: {again.error[-300:]}")
-    return Outcome("held") if _content(path) == before else Outcome("failed", f"{said}; then again: other {path.name}")
+        return Outcome("failed", f"{description}; then again: {again.error[-300:]}")
+    return (
+        Outcome("held")
+        if _content(path) == before
+        else Outcome("failed", f"{description}; then again: other {path.name}")
+    )

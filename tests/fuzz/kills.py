@@ -46,8 +46,10 @@ def kills(count: int, *, seed: int) -> Iterator[Tried]:
             path, seconds = whole[setting]
             moments = sorted(rng.uniform(0, 1.1 * seconds, size=int(rng.integers(1, 3))).tolist())
             outcome = _kill(SETTINGS[setting], path, moments, folder)
-            said = f"m3g train {' '.join(SMALL + SETTINGS[setting])}, killed after {moments} of {seconds:.2f} seconds"
-            yield Tried(f"kill, {setting}", outcome, said if outcome.kind == "failed" else "")
+            description = (
+                f"m3g train {' '.join(SMALL + SETTINGS[setting])}, killed after {moments} of {seconds:.2f} seconds"
+            )
+            yield Tried(f"kill, {setting}", outcome, description if outcome.kind == "failed" else "")
 
 
 def _kill(options: list[str], whole: Path, moments: list[float], folder: Path) -> Outcome:

@@ -22,7 +22,7 @@ def one_problem(seed: int, solver: str | None) -> Tried:
         return Tried(group, outcome)
     case = shortest(case)
     return Tried(
-        group, Outcome("failed", try_case(case).text), f"PYTHONPATH=tests python -m fuzz --case '{case.said()}'"
+        group, Outcome("failed", try_case(case).text), f"PYTHONPATH=tests python -m fuzz --case '{case.as_json()}'"
     )
 
 

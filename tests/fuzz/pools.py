@@ -37,8 +37,8 @@ def pools(count: int, *, seed: int) -> Iterator[Tried]:
             folder.mkdir()
             outcome = _killed(rng, folder, _results(whole))
             shutil.rmtree(folder)
-            said = f"seed {seed}, attempt {attempt}" if outcome.kind == "failed" else ""
-            yield Tried("kill, reproduce", outcome, said)
+            description = f"seed {seed}, attempt {attempt}" if outcome.kind == "failed" else ""
+            yield Tried("kill, reproduce", outcome, description)
 
 
 def _start(folder: Path) -> subprocess.Popen[bytes]:

@@ -62,11 +62,11 @@ class Verdict:
 def judge(case: Case, **settings: Any) -> Verdict:
     truth = true_value(case)
     start = time.perf_counter()
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         solution = case.solve(**settings)
     seconds = time.perf_counter() - start
-    warned = any(issubclass(warning.category, SamplingWarning) for warning in said)
+    warned = any(issubclass(warning.category, SamplingWarning) for warning in caught)
     if not solution.converged and not warned:
         # Without a loss there is no warning: an unconverged solve is reported by its flag only.
         warned = True

@@ -60,14 +60,14 @@ def test_loss_and_gradients_are_those_of_the_whole_batch(name, masked):
     options = {"mask": mask} if masked else {}
     if build(name).takes_teacher:
         options["teacher"] = torch.randn(K, N, D, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
-    found = []
+    results = []
     for embed in (lambda net, view: net(view), in_chunks):
         module = nn.ModuleList([copy.deepcopy(nets), build(name).double()])
         value = module[1]([embed(net, view) for net, view in zip(module[0], views)], **options)
         value.backward()
-        found.append((value.detach(), gradients(module)))
-    assert all(gradient.abs().max() > 0 for gradient in found[0][1][: 4 * K])
-    torch.testing.assert_close(found[1], found[0], rtol=1e-9, atol=1e-11)
+        results.append((value.detach(), gradients(module)))
+    assert all(gradient.abs().max() > 0 for gradient in results[0][1][: 4 * K])
+    torch.testing.assert_close(results[1], results[0], rtol=1e-9, atol=1e-11)
 
 
 class Noise(nn.Module):
@@ -79,7 +79,7 @@ class Noise(nn.Module):
 
 
 def test_dropout_and_augmentations_repeat():
-    found = []
+    results = []
     for embed in (in_chunks_with_graph, in_chunks):
         seed()
         nets = encoders(Noise(), nn.Dropout(0.5), nn.Linear(D, D))
@@ -87,12 +87,12 @@ def test_dropout_and_augmentations_repeat():
         after = torch.rand(2), np.random.rand(2), random.random()  # noqa: NPY002
         value.backward()
         later = torch.rand(2), np.random.rand(2), random.random()  # noqa: NPY002
-        found.append((value.detach(), gradients(nets), after, later))
-    torch.testing.assert_close(found[1], found[0])
+        results.append((value.detach(), gradients(nets), after, later))
+    torch.testing.assert_close(results[1], results[0])
 
 
 def test_a_chunk_is_recomputed_under_the_autocast_of_its_first_pass():
-    found = []
+    results = []
     for embed in (in_chunks_with_graph, in_chunks):
         nets = encoders()
         with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -100,9 +100,9 @@ def test_a_chunk_is_recomputed_under_the_autocast_of_its_first_pass():
             assert views[0].dtype == torch.bfloat16
             value = build("infonce-pwe")(views)
         value.backward()
-        found.append((value.detach(), gradients(nets)))
+        results.append((value.detach(), gradients(nets)))
     # Both round the same products to bfloat16 but sum them in a different order.
-    torch.testing.assert_close(found[1], found[0], rtol=2e-2, atol=1e-3)
+    torch.testing.assert_close(results[1], results[0], rtol=2e-2, atol=1e-3)
 
 
 def test_batch_normalisation_is_an_error_in_training_mode_only():

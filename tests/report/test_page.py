@@ -117,37 +117,37 @@ const canvas = document.querySelector("canvas"), box = canvas.getBoundingClientR
 const at = (x, y) => ({clientX: box.left + (20 + x * 860) * box.width / 900,
                        clientY: box.top + (20 + y * 560) * box.height / 600});
 const tip = () => document.querySelector(".tip").textContent;
-const said = {start: tip()};
-canvas.dispatchEvent(new PointerEvent("pointermove", at(0.25, 0.25))); said.first = tip();
-canvas.dispatchEvent(new PointerEvent("pointermove", at(0.99, 0.99))); said.second = tip();
-canvas.dispatchEvent(new PointerEvent("pointermove", at(0.02, 0.98))); said.nowhere = tip();
+const observed = {start: tip()};
+canvas.dispatchEvent(new PointerEvent("pointermove", at(0.25, 0.25))); observed.first = tip();
+canvas.dispatchEvent(new PointerEvent("pointermove", at(0.99, 0.99))); observed.second = tip();
+canvas.dispatchEvent(new PointerEvent("pointermove", at(0.02, 0.98))); observed.nowhere = tip();
 const input = document.querySelector("input"); input.value = "9"; input.dispatchEvent(new Event("input"));
-said.searched = tip();
+observed.searched = tip();
 const ink = () => { const d = canvas.getContext("2d").getImageData(0, 0, 900, 600).data; let s = 0;
                     for (let i = 0; i < d.length; i += 4) {
                       s += (d[i] * 3 + d[i + 1] * 5 + d[i + 2] * 7) * d[i + 3] % 9973; }
                     return s; };
 const items = () => [...document.querySelector(".legend").children].map((item) => item.textContent);
-said.legend = items();
+observed.legend = items();
 const select = document.querySelector("select"), seen = [];
 for (const option of select.options) {
   select.value = option.value; select.dispatchEvent(new Event("change")); seen.push(ink()); }
-said.scale = items();
-select.value = "view"; select.dispatchEvent(new Event("change")); said.views = items();
-const before = ink(); document.querySelector(".legend").children[0].click(); said.picked = ink() !== before;
-document.querySelector(".legend").children[0].click(); said.again = ink() === before;
-const join = document.querySelector("input[type=checkbox]"); join.click(); said.joined = ink() !== before;
-said.tones = new Set([...document.querySelectorAll(".legend circle")].map((c) => c.getAttribute("fill"))).size;
-said.colours = new Set(seen).size; said.options = select.options.length;
-said.evil = document.body.dataset.evil || "none"; said.errors = document.body.dataset.errors || "none";
-said.fetched = performance.getEntriesByType("resource").length; said.images = document.images.length;
-said.overflow = document.documentElement.scrollWidth - document.documentElement.clientWidth;
-document.documentElement.dataset.said = JSON.stringify(said);
+observed.scale = items();
+select.value = "view"; select.dispatchEvent(new Event("change")); observed.views = items();
+const before = ink(); document.querySelector(".legend").children[0].click(); observed.picked = ink() !== before;
+document.querySelector(".legend").children[0].click(); observed.again = ink() === before;
+const join = document.querySelector("input[type=checkbox]"); join.click(); observed.joined = ink() !== before;
+observed.tones = new Set([...document.querySelectorAll(".legend circle")].map((c) => c.getAttribute("fill"))).size;
+observed.colours = new Set(seen).size; observed.options = select.options.length;
+observed.evil = document.body.dataset.evil || "none"; observed.errors = document.body.dataset.errors || "none";
+observed.fetched = performance.getEntriesByType("resource").length; observed.images = document.images.length;
+observed.overflow = document.documentElement.scrollWidth - document.documentElement.clientWidth;
+document.documentElement.dataset.observed = JSON.stringify(observed);
 """
 
 
-def said(dom):
-    tags = re.search(r'data-said="([^"]*)"', dom)
+def observed(dom):
+    tags = re.search(r'data-observed="([^"]*)"', dom)
     assert tags, dom[-2000:]
     return json.loads(tags[1].replace("&quot;", '"').replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&"))
 
@@ -155,20 +155,20 @@ def said(dom):
 NARROW = """
 const cells = [...document.querySelectorAll(".numbers td")].map((cell) => cell.getBoundingClientRect());
 const width = document.documentElement.clientWidth;
-document.documentElement.dataset.said = JSON.stringify(
+document.documentElement.dataset.observed = JSON.stringify(
   {width, cells: cells.length, cut: cells.filter((box) => box.right > width || box.width < 40).length});
 """
 
 
 def test_no_column_is_cut_on_a_telephone(browser):
-    found = said(browser(page([facts()]), NARROW, "--window-size=390,900"))
+    found = observed(browser(page([facts()]), NARROW, "--window-size=390,900"))
     assert found["width"] < 640
     assert found["cells"] > 0
     assert found["cut"] == 0
 
 
 def test_in_a_browser_the_map_reacts_and_labels_are_escaped(browser):
-    found = said(browser(page([facts(), facts("second")]), HOVER))
+    found = observed(browser(page([facts(), facts("second")]), HOVER))
     assert found["start"] == "Hover a point, or give a row."
     assert found["first"] == f"row 4, label {EVIL}, error 0.1, views: left, {EVIL}"
     assert found["second"].startswith("row 9, label </script>")
@@ -195,12 +195,12 @@ def test_in_a_browser_many_labels_have_different_colours_and_a_legend(browser):
     }
     tones = """const circles = [...document.querySelectorAll(".legend circle")];
     const fills = new Set(circles.map((c) => c.getAttribute("fill")));
-    document.documentElement.dataset.said = JSON.stringify([fills.size, document.body.dataset.errors || "none"]);"""
-    assert said(browser(page([many]), tones)) == [40, "none"]
+    document.documentElement.dataset.observed = JSON.stringify([fills.size, document.body.dataset.errors || "none"]);"""
+    assert observed(browser(page([many]), tones)) == [40, "none"]
 
 
 def test_in_a_browser_without_labels(browser):
-    found = said(browser(page([facts(labels=False)]), HOVER))
+    found = observed(browser(page([facts(labels=False)]), HOVER))
     assert found["first"].startswith("row 4, error 0.1")
     assert (found["options"], found["errors"]) == (2, "none")
 

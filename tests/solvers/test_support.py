@@ -34,24 +34,24 @@ def weights_with_zeros(sizes, seed):
 def test_it_is_the_solution_of_the_other_points(cost, solver, sizes, seed):
     views, weights = unit_views(sizes, seed), weights_with_zeros(sizes, seed)
     options = {"epsilon": 0.3, "tol": 1e-8, "solver": solver}
-    found = m3g.solve(as_cost(cost)(views), weights=weights, **options)
+    solution = m3g.solve(as_cost(cost)(views), weights=weights, **options)
     kept = [weight > 0 for weight in weights]
     fewer = [view[rows] for view, rows in zip(views, kept)]
     alone = m3g.solve(as_cost(cost)(fewer), weights=[a[rows] for a, rows in zip(weights, kept)], **options)
-    assert found.converged
-    torch.testing.assert_close(found.value, alone.value)
+    assert solution.converged
+    torch.testing.assert_close(solution.value, alone.value)
     for l, (rows, weight) in enumerate(zip(kept, weights)):
-        torch.testing.assert_close(found.marginal(l), weight, atol=1e-7, rtol=0)
-        assert bool((found.potentials[l][~rows] == -torch.inf).all())
+        torch.testing.assert_close(solution.marginal(l), weight, atol=1e-7, rtol=0)
+        assert bool((solution.potentials[l][~rows] == -torch.inf).all())
     # Each potential is determined up to a constant, their sum is not.
     for i in range(2):
         firsts = [
-            sum(f[f > -torch.inf][i % len(f[f > -torch.inf])] for f in each.potentials) for each in (found, alone)
+            sum(f[f > -torch.inf][i % len(f[f > -torch.inf])] for f in each.potentials) for each in (solution, alone)
         ]
         torch.testing.assert_close(*firsts, atol=1e-6, rtol=0)
-    torch.testing.assert_close(found.pair_marginal(2, 0)[kept[2]][:, kept[0]], alone.pair_marginal(2, 0))
-    assert found.coupling().shape == sizes
-    torch.testing.assert_close(found.coupling().sum(), torch.tensor(1.0, dtype=torch.float64), atol=1e-7, rtol=0)
+    torch.testing.assert_close(solution.pair_marginal(2, 0)[kept[2]][:, kept[0]], alone.pair_marginal(2, 0))
+    assert solution.coupling().shape == sizes
+    torch.testing.assert_close(solution.coupling().sum(), torch.tensor(1.0, dtype=torch.float64), atol=1e-7, rtol=0)
 
 
 def test_points_of_weight_zero_get_no_gradient():
@@ -71,8 +71,8 @@ def test_points_of_weight_zero_get_no_gradient():
 def test_a_batch_with_one_pattern_of_zeros():
     views = unit_views((4, 4), 0, batch=(2,))
     weights = [torch.tensor([0.0, 0.5, 0.25, 0.25], dtype=torch.float64)] * 2
-    found = m3g.solve(as_cost("cv")(views), epsilon=0.1, tol=1e-8, weights=weights)
-    torch.testing.assert_close(found.marginal(0), weights[0].expand(2, 4), atol=1e-7, rtol=0)
+    solution = m3g.solve(as_cost("cv")(views), epsilon=0.1, tol=1e-8, weights=weights)
+    torch.testing.assert_close(solution.marginal(0), weights[0].expand(2, 4), atol=1e-7, rtol=0)
     other = [torch.tensor([[0.0, 1.0], [1.0, 0.0]]), torch.tensor([0.5, 0.5])]
     with pytest.raises(ValueError, match="zero at the same points in the whole batch"):
         m3g.solve(as_cost("cv")([view[:, :2] for view in views]), epsilon=0.1, weights=other)
@@ -83,20 +83,20 @@ def test_a_batch_with_one_pattern_of_zeros():
 def test_weights_below_the_range_of_float32(k, smallest):
     weights = [torch.tensor([smallest, 1.0], dtype=torch.float64)] * k
     views = [view.float() for view in unit_views((2,) * k, 3)]
-    found = m3g.solve(as_cost("cv")(views), epsilon=0.1, weights=weights)
+    solution = m3g.solve(as_cost("cv")(views), epsilon=0.1, weights=weights)
     true = m3g.solve(as_cost("cv")([view.double() for view in views]), epsilon=0.1, weights=weights)
-    assert found.converged
-    torch.testing.assert_close(found.value.double(), true.value, atol=1e-6, rtol=0)
+    assert solution.converged
+    torch.testing.assert_close(solution.value.double(), true.value, atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("smallest", [0.0, 1e-60, 1e-13, 1e-9, 1e-4])
 def test_a_linear_program_measures_its_error(smallest):
     weights = [torch.tensor([smallest, 1.0, 0.5], dtype=torch.float64)] * 3
     cost = torch.rand(3, 3, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    found = m3g.solve(cost, epsilon=0, solver="linear-program", weights=weights)
-    off = sum(float((found.marginal(l) - weights[l]).abs().sum()) for l in range(3))
+    solution = m3g.solve(cost, epsilon=0, solver="linear-program", weights=weights)
+    off = sum(float((solution.marginal(l) - weights[l]).abs().sum()) for l in range(3))
     assert off < 1e-6
-    assert float(found.error) == pytest.approx(off, abs=1e-12)
+    assert float(solution.error) == pytest.approx(off, abs=1e-12)
 
 
 def test_invalid_weights_are_named():

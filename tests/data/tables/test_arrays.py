@@ -226,7 +226,7 @@ def test_other_errors_are_one_sentence(tmp_path):
         assert "\n" not in str(caught.value), options
     with pytest.raises(ValueError, match="at most 14, the number of training rows, got 64"):
         Arrays([a, b], batch_size=64).train_dataloader()
-    assert Arrays([a, b]).batch_size == 14  # all of them, where nothing is said
+    assert Arrays([a, b]).batch_size == 14  # all of them by default
 
 
 @settings(deadline=None, max_examples=10)

@@ -53,16 +53,16 @@ def test_the_settings_of_a_planned_run_cannot_be_changed(name):
 
 
 def test_a_command_plans_its_runs_once(tmp_path, monkeypatch):
-    known, asked = find("iterations"), []
+    known, requests = find("iterations"), []
 
     def runs(request):
-        asked.append(request)
+        requests.append(request)
         return known.runs(request)[:2]
 
     counted = dataclasses.replace(known, runs=runs)
     monkeypatch.setattr("m3g.experiments.engine.command.find", lambda name: counted)
     assert main(["reproduce", "iterations", "--out", str(tmp_path)]) == 0
-    assert len(asked) == 1
+    assert len(requests) == 1
 
 
 def test_other_processes_of_a_torchrun_train_and_measure_nothing(tmp_path, monkeypatch):

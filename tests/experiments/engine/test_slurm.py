@@ -108,11 +108,11 @@ def test_a_stage_of_more_runs_than_an_array_takes_is_several_arrays(tmp_path, mo
     assert "".join(file.read_text() for file in files).split() == [spec.id for spec in (*tried, chosen)]
     sbatch = tmp_path / "bin" / "sbatch"
     sbatch.parent.mkdir()
-    sbatch.write_text(f'#!/bin/bash\necho "$@" >> {tmp_path}/asked\nwc -l < {tmp_path}/asked\n')
+    sbatch.write_text(f'#!/bin/bash\necho "$@" >> {tmp_path}/submitted\nwc -l < {tmp_path}/submitted\n')
     sbatch.chmod(0o755)
     path = f"{sbatch.parent}{os.pathsep}{os.environ['PATH']}"
     subprocess.run(["bash", submit], check=True, env={**os.environ, "PATH": path}, timeout=60)
-    *first, last = (tmp_path / "asked").read_text().splitlines()
+    *first, last = (tmp_path / "submitted").read_text().splitlines()
     assert [line.split("--array=")[1].split("%")[0] for line in first] == ["1-2", "1-2", "1-1"]
     assert not any("--dependency" in line for line in first)
     assert "--dependency=afterok:1:2:3 " in last

@@ -18,10 +18,10 @@ LABEL = np.arange(12) % 3
 
 
 def cells(*entries):
-    found = np.empty((len(entries), 1), dtype=object)
+    arrays = np.empty((len(entries), 1), dtype=object)
     for place, entry in enumerate(entries):
-        found[place, 0] = entry
-    return found
+        arrays[place, 0] = entry
+    return arrays
 
 
 @pytest.mark.parametrize(
@@ -36,18 +36,18 @@ def cells(*entries):
 )
 def test_matlab(tmp_path, content):
     scipy.io.savemat(tmp_path / "file.mat", content)
-    found = read_views(tmp_path / "file.mat")
-    views = [found[name] for name in found if name != "label"]
+    arrays = read_views(tmp_path / "file.mat")
+    views = [arrays[name] for name in arrays if name != "label"]
     np.testing.assert_allclose(views[0], A, rtol=1e-6)
     np.testing.assert_allclose(views[1], B, rtol=1e-6)
-    assert found["label"].tolist() == LABEL.tolist()
+    assert arrays["label"].tolist() == LABEL.tolist()
 
 
 def test_npz_with_and_without_labels(tmp_path):
     np.savez(tmp_path / "file.npz", rna=A, protein=B, label=np.array(list("abcabcabcabc")))
-    found = read_views(tmp_path / "file.npz")
-    assert list(found) == ["rna", "protein", "label"]
-    assert found["label"][0] == "a"
+    arrays = read_views(tmp_path / "file.npz")
+    assert list(arrays) == ["rna", "protein", "label"]
+    assert arrays["label"][0] == "a"
     np.savez(tmp_path / "file.npz", rna=A, images=RANDOM.normal(size=(12, 4, 4)))
     assert read_views(tmp_path / "file.npz")["images"].shape == (12, 16)
     np.savez(tmp_path / "file.npz", rna=A, protein=B[:7])
@@ -58,8 +58,8 @@ def test_npz_with_and_without_labels(tmp_path):
 def test_hdf5(tmp_path):
     with h5py.File(tmp_path / "file.h5", "w") as file:
         file["views/rna"], file["views/protein"], file["labels"] = A, B, LABEL
-    found = read_views(tmp_path / "file.h5")
-    assert {name: part.shape for name, part in found.items()} == {"protein": (12, 3), "rna": (12, 5), "label": (12,)}
+    arrays = read_views(tmp_path / "file.h5")
+    assert {name: part.shape for name, part in arrays.items()} == {"protein": (12, 3), "rna": (12, 5), "label": (12,)}
 
 
 def test_matlab_of_version_7_3(tmp_path):
@@ -68,9 +68,9 @@ def test_matlab_of_version_7_3(tmp_path):
         file["#refs#/a"], file["#refs#/b"] = A.T, B.T
         file["X"] = np.array([[file["#refs#/a"].ref, file["#refs#/b"].ref]], dtype=h5py.ref_dtype)
         file["Y"] = LABEL[None].astype(float)
-    found = read_views(tmp_path / "file.mat")
-    np.testing.assert_allclose(found["view1"], B, rtol=1e-6)
-    assert found["label"].tolist() == LABEL.tolist()
+    arrays = read_views(tmp_path / "file.mat")
+    np.testing.assert_allclose(arrays["view1"], B, rtol=1e-6)
+    assert arrays["label"].tolist() == LABEL.tolist()
 
 
 def test_a_file_below_views_is_a_set_of_the_benchmark(tmp_path, capsys, monkeypatch):

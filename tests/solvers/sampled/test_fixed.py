@@ -19,12 +19,12 @@ def test_fixed_steps_find_the_exact_value_within_their_error(k, n, epsilon):
     solvers = [m3g.Sampled(fixed_steps=4, rank=1024, seed=seed) for seed in range(8)]
     every = [m3g.solve(problem, epsilon=epsilon, solver=solver) for solver in solvers]
     # With a fixed number of steps, no round is added after a discrepancy with the validation sample.
-    trusted = [found for found in every if found.result is m3g.Result.ESTIMATED]
+    trusted = [solution for solution in every if solution.result is m3g.Result.ESTIMATED]
     assert len(trusted) >= 6
-    for found in trusted:
-        assert found.num_steps == 8
-        assert abs(found.value - exact.value) < 4 * found.standard_error
-        difference = (found.pair_marginal(0, k - 1) - exact.pair_marginal(0, k - 1)).abs().sum()
+    for solution in trusted:
+        assert solution.num_steps == 8
+        assert abs(solution.value - exact.value) < 4 * solution.standard_error
+        difference = (solution.pair_marginal(0, k - 1) - exact.pair_marginal(0, k - 1)).abs().sum()
         assert difference < 0.1
 
 
@@ -32,17 +32,17 @@ def test_members_of_a_batch_and_weights():
     problem = m3g.CircularVariance()(torch.stack([noisy(3, 12, seed=s) for s in range(2)]))
     weights = [torch.linspace(1, 2, 12) / 18] * 3
     exact = m3g.solve(problem, epsilon=0.2, tol=1e-5, weights=weights)
-    found = m3g.solve(problem, epsilon=0.2, weights=weights, solver=m3g.Sampled(fixed_steps=4, rank=1024, seed=0))
-    assert found.converged
-    assert ((found.value - exact.value).abs() < 4 * found.standard_error).all()
+    solution = m3g.solve(problem, epsilon=0.2, weights=weights, solver=m3g.Sampled(fixed_steps=4, rank=1024, seed=0))
+    assert solution.converged
+    assert ((solution.value - exact.value).abs() < 4 * solution.standard_error).all()
 
 
 def test_untrusted_results_have_an_infinite_error():
     problem = m3g.CircularVariance()(noisy(3, 16))
-    found = m3g.solve(problem, epsilon=0.003, tol=10.0, solver=m3g.Sampled(fixed_steps=8, rank=256, seed=0))
-    assert found.result is m3g.Result.UNTRUSTED
-    assert not found.converged
-    assert found.standard_error == torch.inf
+    solution = m3g.solve(problem, epsilon=0.003, tol=10.0, solver=m3g.Sampled(fixed_steps=8, rank=256, seed=0))
+    assert solution.result is m3g.Result.UNTRUSTED
+    assert not solution.converged
+    assert solution.standard_error == torch.inf
 
 
 def test_wrong_settings():

@@ -176,14 +176,14 @@ def test_sizes_may_differ_and_weights_too(cost):
     problem = cost(views)
     exact = m3g.solve(problem, epsilon=0.2, tol=1e-6, weights=weights)
     for form in ("products", "tuples") if isinstance(cost, m3g.CircularVariance) else ("tuples",):
-        found = m3g.solve(problem, epsilon=0.2, weights=weights, solver=m3g.Sampled(form=form, seed=1))
-        assert found.converged
-        assert abs(float(found.value - exact.value)) < 4 * float(found.standard_error)
+        solution = m3g.solve(problem, epsilon=0.2, weights=weights, solver=m3g.Sampled(form=form, seed=1))
+        assert solution.converged
+        assert abs(float(solution.value - exact.value)) < 4 * float(solution.standard_error)
         for l in range(3):
-            torch.testing.assert_close(found.marginal(l), weights[l], atol=1e-3, rtol=0)
-        assert float((found.pair_marginal(0, 2) - exact.pair_marginal(0, 2)).abs().sum()) < 0.1
+            torch.testing.assert_close(solution.marginal(l), weights[l], atol=1e-3, rtol=0)
+        assert float((solution.pair_marginal(0, 2) - exact.pair_marginal(0, 2)).abs().sum()) < 0.1
         # Constants may be shifted between views, so the sums of potentials over tuples are compared.
-        assert abs(float(sum(f[0] for f in found.potentials) - sum(f[0] for f in exact.potentials))) < 0.05
+        assert abs(float(sum(f[0] for f in solution.potentials) - sum(f[0] for f in exact.potentials))) < 0.05
 
 
 @pytest.mark.parametrize("weights", [None, {(0, 1): 1.0, (1, 2): 0.5, (2, 3): 1.0}])
@@ -191,10 +191,10 @@ def test_any_cost_by_pairs_of_views_can_be_sampled(weights):
     views = noisy_views(4, 12, 1.0)
     problem = m3g.PairwiseCost("sqeuclidean", weights=weights)(views)
     exact = m3g.solve(problem, epsilon=0.5, tol=1e-6)
-    found = m3g.solve(problem, epsilon=0.5, solver=m3g.Sampled(seed=0))
-    assert abs(float(found.value - exact.value)) < 4 * float(found.standard_error)
+    solution = m3g.solve(problem, epsilon=0.5, solver=m3g.Sampled(seed=0))
+    assert abs(float(solution.value - exact.value)) < 4 * float(solution.standard_error)
     for l, m in problem.edges:
-        assert float((found.pair_marginal(l, m) - exact.pair_marginal(l, m)).abs().sum()) < 0.2
+        assert float((solution.pair_marginal(l, m) - exact.pair_marginal(l, m)).abs().sum()) < 0.2
 
 
 def test_the_gradient_of_the_error_estimate_is_reused(monkeypatch):

@@ -51,11 +51,11 @@ def test_too_few_samples_are_not_trusted(rank, epsilon, reason):
 def test_an_untrusted_training_warns_once():
     loss = m3g.M3GLoss(epsilon=0.02, solver=m3g.Sampled(rank=256))
     torch.manual_seed(0)
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")
         for seed in range(3):
             loss(noisy_views(3, 64, 2.0, seed=seed))
-    assert [warning.category for warning in said] == [SamplingWarning]
+    assert [warning.category for warning in caught] == [SamplingWarning]
 
 
 def test_auto_samples_beyond_the_budget_with_a_warning():
@@ -65,11 +65,11 @@ def test_auto_samples_beyond_the_budget_with_a_warning():
     torch.manual_seed(0)
     with pytest.warns(EstimatedWarning, match="40 x 40 x 40 x 40"):
         gap = loss(views)
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")
         for _ in range(2):
             loss(views)
-    assert [warning.category for warning in said] == [EstimatedWarning]
+    assert [warning.category for warning in caught] == [EstimatedWarning]
     assert loss.last.solver == "sampled"
     assert abs(float(gap - exact)) < 4 * float(loss.last.standard_error)
     assert float(loss.last.relative_gradient_error) < 0.1

@@ -33,10 +33,10 @@ def sharp_views():
 )
 @pytest.mark.parametrize("rank", [4096, 16384])
 def test_few_tuples_are_all_listed(views, epsilon, truth, rank):
-    found = m3g.solve(SQUARED(views()), epsilon=epsilon, tol=1e-6, solver=m3g.Sampled(seed=11, rank=rank))
-    assert found.converged
-    assert float(found.value) == pytest.approx(truth, abs=1e-5)
-    assert float(found.standard_error) < 1e-12
+    solution = m3g.solve(SQUARED(views()), epsilon=epsilon, tol=1e-6, solver=m3g.Sampled(seed=11, rank=rank))
+    assert solution.converged
+    assert float(solution.value) == pytest.approx(truth, abs=1e-5)
+    assert float(solution.standard_error) < 1e-12
 
 
 @pytest.mark.filterwarnings("ignore::m3g.solvers.SamplingWarning")
@@ -46,36 +46,36 @@ def test_few_tuples_are_all_listed(views, epsilon, truth, rank):
 @pytest.mark.parametrize("seed", range(6))
 def test_tuples_that_the_draws_missed_are_found_or_reported(views, epsilon, truth, seed):
     solver = m3g.Sampled(seed=seed, rank=256, form="tuples")
-    found = m3g.solve(SQUARED(views()), epsilon=epsilon, tol=1e-6, solver=solver)
-    off = abs(float(found.value) - truth)
-    assert not found.converged or off < 4 * float(found.standard_error)
+    solution = m3g.solve(SQUARED(views()), epsilon=epsilon, tol=1e-6, solver=solver)
+    off = abs(float(solution.value) - truth)
+    assert not solution.converged or off < 4 * float(solution.standard_error)
     assert off < 0.05
 
 
 def test_a_sharp_circular_variance_is_correct():
     case = Case(0, "cv", list(noisy_views(4, 8, 2.0, dtype=torch.float64)), None, None, 0.001, 1e-9, 4096)
-    found = case.solve()
-    assert found.converged
-    assert float(found.value) == pytest.approx(true_value(case), abs=1e-9)
-    assert float(found.pair_marginal(1, 3).sum()) == pytest.approx(1)
+    solution = case.solve()
+    assert solution.converged
+    assert float(solution.value) == pytest.approx(true_value(case), abs=1e-9)
+    assert float(solution.pair_marginal(1, 3).sum()) == pytest.approx(1)
 
 
 def test_an_untrusted_result_is_not_converged_and_has_a_large_error(monkeypatch):
     problem = SQUARED(sharp_views())
     monkeypatch.setattr(rounds, "MOST_REPEATS", 0)
     with pytest.warns(SamplingWarning, match="is not trusted"):
-        found = m3g.solve(problem, epsilon=0.001, solver=m3g.Sampled(rank=2, seed=0, form="tuples"))
-    assert found.result is Result.UNTRUSTED
-    assert not found.converged
+        solution = m3g.solve(problem, epsilon=0.001, solver=m3g.Sampled(rank=2, seed=0, form="tuples"))
+    assert solution.result is Result.UNTRUSTED
+    assert not solution.converged
     exact = m3g.solve(problem, epsilon=0.001, solver=m3g.Sampled())
-    assert abs(float(found.value - exact.value)) < 5 * float(found.standard_error)
+    assert abs(float(solution.value - exact.value)) < 5 * float(solution.standard_error)
 
 
 def test_an_untrusted_loss_warns_once():
     loss = m3g.M3GLoss(epsilon=0.02, solver=m3g.Sampled(rank=64, seed=0))
-    with pytest.warns(SamplingWarning) as said:
+    with pytest.warns(SamplingWarning) as caught:
         loss(noisy_views(3, 64, 2.0))
-    assert len(said) == 1
+    assert len(caught) == 1
 
 
 @pytest.mark.parametrize("seed", range(24))

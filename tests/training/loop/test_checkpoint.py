@@ -88,8 +88,8 @@ def test_a_run_killed_after_some_step_and_resumed_by_the_command(tmp_path, victi
     settings.write_text(config.to_yaml())
     killed = tmp_path / "killed"
     command = ["train", "--config", settings, "--out", killed]
-    code, said = forked.run(command, tmp_path, tmp_path, killed=(victim, seconds))
-    assert code == -signal.SIGKILL, said
+    code, output = forked.run(command, tmp_path, tmp_path, killed=(victim, seconds))
+    assert code == -signal.SIGKILL, output
     assert not (killed / "model.safetensors").exists()
     step = checkpoint.read_checkpoint(killed / "checkpoints" / "last.ckpt")["global_step"]
     assert step >= victim - 3
@@ -116,8 +116,8 @@ def test_a_run_with_mismatched_entries_killed_and_resumed(tmp_path):
     settings.write_text(config.to_yaml())
     killed = tmp_path / "killed"
     command = ["train", "--config", settings, "--out", killed]
-    code, said = forked.run(command, tmp_path, tmp_path, killed=(61, 0.005))
-    assert code == -signal.SIGKILL, said
+    code, output = forked.run(command, tmp_path, tmp_path, killed=(61, 0.005))
+    assert code == -signal.SIGKILL, output
     assert main(["train", "--resume", str(killed)]) == 0
     assert (killed / "model.safetensors").read_bytes() == whole.weights.read_bytes()
     assert (killed / "mismatch.csv").read_bytes() == whole.mismatch.read_bytes()
