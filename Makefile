@@ -2,9 +2,9 @@
 # make test    set everything up, run every test, print the coverage
 # make fast    the tests without the slow ones
 # make lint    ruff, mypy, the contract between layers, hadolint
-# make docs    the documentation, in docs/_build/html; a warning is an error
+# make docs    the documentation, in docs/_build/html; warnings are errors
 # make dist    sdist and wheel in dist, the wheel installed alone and the README's programs run with it
-# make lowest  the fast tests with the lowest version that pyproject.toml allows of everything but torch
+# make lowest  the fast tests with the lowest versions that pyproject.toml allows, except for torch
 # make bench, make clean
 PYTHON ?= python3
 VENV ?= .venv
@@ -16,22 +16,21 @@ FUZZ ?=
 
 .PHONY: fuzz demo test fast lint docs dist lowest bench clean
 
-# One marker file per set of extras: an install is repeated only when the requirements change. Whoever works on the
-# package needs all of ALL, in one install. pip would compile every module on one core; what few imports need is left out.
+# One marker file per set of extras: an install is repeated only if the requirements change. Development requires all
+# extras of ALL in one install. pip would compile every module on one core; rarely imported folders are excluded.
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed-%: pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/python $(PIP_INSTALL) --no-compile -e '.[$*]'
-	@$(BIN)/python -m compileall -qq -j 0 -x '/(tests|models)/' $(VENV)/lib || true  # some packages hold templates
+	@$(BIN)/python -m compileall -qq -j 0 -x '/(tests|models)/' $(VENV)/lib || true  # some packages contain templates
 	@touch $@
 
 demo: $(VENV)/.installed-train
 	$(BIN)/m3g demo
 
-# One thread per worker: small tensors gain nothing from more, and the workers would compete for the cores. A worker
-# that has done its tests takes over some of another's. One worker more than cores, because tests also wait for the
-# processes they start.
+# One thread per worker, because small tensors gain nothing from more, and workers would compete for the cores. Idle
+# workers take over tests of others. One worker more than cores, because tests also wait for the processes they start.
 WORKERS = $(shell $(PYTHON) -c 'import os; print(min(4, 1 + (os.cpu_count() or 1)))')
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
@@ -51,7 +50,7 @@ lint: $(ALL)
 docs: $(ALL)
 	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
 
-# The programs run in the empty environment's folder, where no source of the package can be imported instead.
+# The programs run in the folder of the empty environment, so that they import the installed package.
 EMPTY = build/empty
 dist: | $(BIN)/python
 	rm -rf dist build
@@ -75,7 +74,7 @@ bench: $(VENV)/.installed-bench,train
 clean:
 	rm -rf .venv-lowest $(VENV) build dist docs/_build .pytest_cache .hypothesis .coverage
 
-# Random problems against a slow reference, kills, damage and hostile input: a few minutes. More with
+# Random problems against a slow reference, kills, damage and malicious input: a few minutes. For longer runs use
 # make fuzz FUZZ='--problems 20000 --kills 100 --damage 100'
 fuzz: $(ALL)
 	PYTHONPATH=tests OMP_NUM_THREADS=1 $(BIN)/python -m fuzz $(FUZZ)

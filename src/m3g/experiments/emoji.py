@@ -1,12 +1,12 @@
-"""Unseen vendors of emoji: DomainNet's question with many classes (`m3g reproduce emoji`).
+"""Transfer to unseen emoji vendors: like DomainNet, with many classes (`m3g reproduce emoji`).
 
 `m3g reproduce emoji --data FOLDER` reads `emoji_5vendors_32.npz` or images `emoji/VENDOR/NAME.png`, in which the same
 NAME is the same emoji. About 45 seconds per run; hours and scores: `docs/results/emoji.md`.
 
 A small convolutional network learns from class-aligned batches of n = 16 emoji in four vendors; the fifth vendor is
 unseen. An image of the unseen vendor is assigned to the emoji with the nearest mean of features over the seen vendors.
-A fifth of the emoji take no part in training. They choose the settings of a method, by retrieving images of each seen
-vendor from the means of the other three, and measure transfer to new classes.
+A fifth of the emoji is excluded from training. They are used to choose the settings of a method, by retrieving images
+of each seen vendor from the means of the other three, and to measure transfer to new classes.
 
 Every method has the same grids: five temperatures with the middle learning rate, then three learning rates with the
 best of them. The unit of every interval is the unseen vendor.
@@ -62,7 +62,7 @@ ARMS: dict[str, Settings] = {
     "m3g-pairs, no teacher": {"loss": "m3g-pairs", **ALONE},
     "vicreg, no teacher": {"loss": "vicreg", **ALONE},
 }
-# InfoNCE over pairs as in the paper, at temperatures in common use that no validation has chosen.
+# InfoNCE over pairs as in the paper, at common temperatures that were not tuned.
 UNTUNED: dict[str, Settings] = {
     f"infonce-pwe, untuned at {value:g}": merged(ARMS["infonce-pwe"], {"loss_options": {"temperature": value}})
     for value in (0.1, 0.5)
@@ -126,7 +126,7 @@ def runs(request: Request) -> Iterator[RunSpec]:
 
 
 def work(settings: Settings, folder: Path, data: Path) -> dict[str, float | str]:
-    """Train on the seen vendors; evaluate on the unseen one and on emoji that took no part in training."""
+    """Train on the seen vendors; evaluate on the unseen one and on emoji excluded from training."""
     run = config_of(settings)
     try:
         net, views = fit_or_reference(run, settings.get("reference"), folder)
@@ -190,7 +190,7 @@ def _on_white(path: Path) -> np.ndarray:
 
 
 def prepare(source: Path | None, target: Path) -> None:
-    """Write the emoji of training, and those that take no part in it."""
+    """Write the emoji used for training, and those excluded from it."""
 
     def part(new: bool) -> Arrays:
         images = read_emoji(source)

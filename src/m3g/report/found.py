@@ -1,4 +1,4 @@
-"""The results of a search as one HTML page, with thumbnails and sounds inside; it fetches nothing."""
+"""Results of a search as one self-contained HTML page, with thumbnails and sounds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from m3g.data.storage.limits import open_image
 
 SIDE = 128  # pixels of a thumbnail
-LONGEST_SOUND = 2**20  # bytes of a sound file that is put into the page
+LONGEST_SOUND = 2**20  # maximum bytes of an embedded sound
 SOUNDS = {".wav": "audio/wav", ".flac": "audio/flac", ".ogg": "audio/ogg", ".mp3": "audio/mpeg"}
 STYLE = """body{font:16px/1.45 system-ui,sans-serif;margin:1rem auto;max-width:60rem;padding:0 .75rem;color:#222}
 table{border-collapse:collapse;width:100%}td,th{padding:.3rem .5rem;text-align:left;border-bottom:1px solid #ddd;
@@ -21,7 +21,7 @@ overflow-wrap:anywhere}img{max-width:128px;max-height:128px;display:block}audio{
 
 
 def found_page(title: str, head: Sequence[str], parts: Mapping[str, Sequence[Sequence[str]]]) -> str:
-    """A page with a table per query. Titles and cells of `head` are text; other cells are HTML, see `cell_html`."""
+    """Return a page with a table per query. Titles and cells of `head` are text; other cells are HTML, see `cell_html`."""
     columns = "".join(f"<th>{escape(name)}</th>" for name in head)
     tables = []
     for query, rows in parts.items():
@@ -39,7 +39,7 @@ def found_page(title: str, head: Sequence[str], parts: Mapping[str, Sequence[Seq
 
 
 def cell_html(value: Any, kind: str | None, folder: Path, *, outside: bool) -> str:
-    """A cell of a table as HTML: an image or a sound with its path, text otherwise; what cannot be read is its path.
+    """Return a cell as HTML: an image or a sound with its path, otherwise text; an unreadable file is only its path.
 
     Files below `folder` are read, others only with `outside`.
     """

@@ -112,7 +112,7 @@ def _collect(experiment: Experiment, store: Store, request: Request, specs: Sequ
     print(f"results     {store.table}")
     if len(results) < len(found):
         others = len(found) - len(results)
-        print(f"            {others} of {len(found)} runs belong to another plan and to no table")
+        print(f"            {others} of {len(found)} runs belong to another plan and are not in the tables")
     return 0
 
 
@@ -131,7 +131,7 @@ def _plan(
     print(f"plan        {store.plan / 'ID.yaml'}, one per run")
     if args.slurm:
         _slurm(specs, store, args)
-    print(f"data        {'complete' if ready else 'missing: the plan is that of all data sets'}")
+    print(f"data        {'complete' if ready else 'missing: the plan includes all data sets'}")
     return 0
 
 
