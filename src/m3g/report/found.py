@@ -21,7 +21,7 @@ overflow-wrap:anywhere}img{max-width:128px;max-height:128px;display:block}audio{
 
 
 def found_page(title: str, head: Sequence[str], parts: Mapping[str, Sequence[Sequence[str]]]) -> str:
-    """Return a page with a table per query. Titles and cells of `head` are text; other cells are HTML, see `cell_html`."""
+    """Return a page with a table per query. Titles and `head` are text; other cells are HTML, see `cell_html`."""
     columns = "".join(f"<th>{escape(name)}</th>" for name in head)
     tables = []
     for query, rows in parts.items():
