@@ -113,7 +113,7 @@ def test_summary_is_one_page_of_what_is_finished(tmp_path, capsys):
     page = (tmp_path / "summary.md").read_text()
     assert page.index("## epsilon") < page.index("## iterations")
     assert "](epsilon/epsilon.png)" in page
-    assert page.count("18 runs, 18.0 seconds in all.") == 2
+    assert page.count("18 runs, 18.0 seconds in total.") == 2
     assert page.index("## epsilon at the paper's scale") < page.index("](epsilon-paper/epsilon.png)")
     assert "## variants" not in page
     record = tmp_path / "variants"

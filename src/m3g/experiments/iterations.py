@@ -96,7 +96,7 @@ def _agreement(results: list[Result]) -> str:
             key = (labels["k"], labels["epsilon"], labels["seed"])
             values.setdefault(key, {})[labels["arm"]] = row["metrics"]["value"]
     both = [abs(found["sinkhorn"] - found["factored"]) for found in values.values() if len(found) == len(SOLVERS)]
-    return f"Largest difference of the values where both converged: {max(both):.1e}." if both else ""
+    return f"Largest difference between the values if both converged: {max(both):.1e}." if both else ""
 
 
 EXPERIMENT = Experiment(

@@ -157,7 +157,7 @@ def collect(results: list[Result], folder: Path) -> str:
         )
     shares = {"this machine": {row["labels"]["k"]: (100 * row["metrics"]["share"], 0.0) for row in results}}
     figures.curves(shares, folder / "overhead", xlabel="views k", ylabel="share of the loss in a step, %")
-    picture = "![Share of the loss in a training step against the number of views](overhead.png)"
+    picture = "![Fraction of a training step spent in the loss against the number of views](overhead.png)"
     text = f"{hours(results)}\n\n{markdown(rows)}\n\n{picture}"
     write_text(folder / "table.md", text + "\n")
     return text

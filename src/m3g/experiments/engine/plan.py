@@ -129,7 +129,7 @@ def describe(
     trained = [s for s in specs if "config" in s.settings and s.settings.get("reference") != "raw"]
     if trained:
         steps = [steps_of(spec.settings["config"]) for spec in trained]
-        lines.append(f"steps       {min(steps):,} to {max(steps):,} per run, {sum(steps):,} in all")
+        lines.append(f"steps       {min(steps):,} to {max(steps):,} per run, {sum(steps):,} in total")
     lines.append(_hours(experiment, left, request, results))
     costs: dict[str, dict[tuple[int, int], tuple[float, float]]] = {}
     for spec in (spec for spec in trained if "reference" not in spec.settings):

@@ -28,7 +28,7 @@ MODULES = {
 }
 NAMES = {name: about for name, (_, about) in MODULES.items()}
 # Experiments whose code was removed; `summary` shows the table stored in their folder.
-RECORDS = {"variants": "variants of M3G, of its epsilon and of what it compares, on validation rows"}
+RECORDS = {"variants": "variants of M3G, its epsilon and its comparisons, on validation rows"}
 
 
 def find(name: str) -> Experiment:

@@ -24,8 +24,8 @@ def summary(folder: Path) -> str:
     parts = [
         "# All results on one page",
         "Written by `m3g reproduce summary`: the main tables of every experiment that has finished runs, with the "
-        "published numbers where the paper prints them. Mean ± standard deviation over seeds, in percent where nothing "
-        "else is said.",
+        "published numbers if the paper prints them. Mean ± standard deviation over seeds, in percent unless stated "
+        "otherwise.",
     ]
     for name, about in (NAMES | RECORDS).items():
         for scale, pattern in FOLDERS.items():

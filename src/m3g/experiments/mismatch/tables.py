@@ -71,8 +71,8 @@ def by_place(results: list[Result]) -> Table:
 def collect(results: list[Result], folder: Path) -> str:
     """Write `table.md` and the plot; return the text to print."""
     table = by_place(results)
-    parts = [hours(results), "## Which entries are found", _found(table), "## What the noise costs", _cost(table)]
-    parts += ["## On rows that are all right", _clean(table)]
+    parts = [hours(results), "## Detection", _found(table), "## Effect on accuracy", _cost(table)]
+    parts += ["## Clean rows", _clean(table)]
     text = "\n\n".join(parts)
     write_text(folder / "table.md", text + "\n")
     return f"{text}\n\npicture     {draw(table, folder / 'mismatch')}"
@@ -105,10 +105,8 @@ def _cost(table: Table) -> str:
                 "—" if lost is None else str(lost),
             ]
         rows.append([loss, f"{100 * share:.0f}", *cells])
-    return (
-        markdown(rows) + "\n\nOn test rows, none of which is swapped. Still lost, in percent: clean minus `mismatch`, "
-        "over clean minus noisy; of the means, and in brackets for every seed."
-    )
+    note = "Test rows are not swapped. Remaining loss in percent: (clean - `mismatch`) / (clean - noisy) of the means,"
+    return f"{markdown(rows)}\n\n{note} and in brackets for every seed."
 
 
 def _clean(table: Table) -> str:

@@ -41,8 +41,8 @@ def hours(results: Sequence[Result]) -> str:
 
     Example:
         >>> hours([{"seconds": 90.0}, {"seconds": 120.0}])
-        '2 runs, 3.5 minutes in all.'
+        '2 runs, 3.5 minutes in total.'
     """
     seconds = sum(row["seconds"] for row in results)
     unit, size = ("hours", 3600) if seconds >= 3600 else ("minutes", 60) if seconds >= 60 else ("seconds", 1)
-    return f"{len(results)} runs, {seconds / size:.1f} {unit} in all."
+    return f"{len(results)} runs, {seconds / size:.1f} {unit} in total."

@@ -31,7 +31,13 @@ def by_set(results: list[Result], metric: str) -> Scores:
 def collect(results: list[Result], folder: Path) -> str:
     """Write `table.md` and the picture; return the text."""
     found = by_set(results, "found")
-    parts = [hours(results), "## Last view found from the other two", _levels(found), "## Differences", _against(found)]
+    parts = [
+        hours(results),
+        "## Retrieval of the last view from the other two",
+        _levels(found),
+        "## Differences",
+        _against(found),
+    ]
     parts += ["## Temperatures and scores chosen", _choices(results)]
     probes = by_set(results, "probe")
     if probes:

@@ -32,21 +32,21 @@ from m3g.training.runs.files import write_text
 METRICS = {
     "linear_mean": "linear probe on the mean of the views",
     "moved": "linear probe trained on one view and tested on another",
-    "recall": "right object found first from one view in another",
-    "recall_rest": "right object found first in a view from the mean of all others",
+    "recall": "R@1 from one view to another",
+    "recall_rest": "R@1 in a view from the mean of all others",
     "few_5_mean": "nearest class mean from 5 labels per class, on the mean of the views",
     "few_1_mean": "nearest class mean from 1 label per class, on the mean of the views",
     "few_10_mean": "nearest class mean from 10 labels per class, on the mean of the views",
     "knn_mean": "5 nearest neighbours on the mean of the views",
-    "polymatching": "objects matched rightly in all views by the best polymatching of 16",
+    "polymatching": "objects matched correctly in all views by the best polymatching of 16",
     "nmi": "clusters against classes, normalised mutual information",
     "ari": "clusters against classes, adjusted Rand index",
     "cluster_accuracy": "clusters against classes, accuracy of the best assignment",
-    "linear_concat": "linear probe on all views side by side",
-    "knn_concat": "5 nearest neighbours on all views side by side",
-    "few_1_concat": "nearest class mean from 1 label per class, on all views side by side",
-    "few_5_concat": "nearest class mean from 5 labels per class, on all views side by side",
-    "few_10_concat": "nearest class mean from 10 labels per class, on all views side by side",
+    "linear_concat": "linear probe on all views, concatenated",
+    "knn_concat": "5 nearest neighbours on all views, concatenated",
+    "few_1_concat": "nearest class mean from 1 label per class, on all views, concatenated",
+    "few_5_concat": "nearest class mean from 5 labels per class, on all views, concatenated",
+    "few_10_concat": "nearest class mean from 10 labels per class, on all views, concatenated",
 }
 
 
@@ -62,8 +62,8 @@ def collect(results: list[Result], folder: Path) -> str:
     for name, about in METRICS.items():
         if every[name]:
             parts += [f"## {about[0].upper()}{about[1:]}", _table(every[name])]
-    parts += ["## As entries of the test rows go missing", _absent(tests, "linear"), _absent(tests, "recall_rest")]
-    parts += ["## The probe of all views on fewer of them", _few_views(tests)]
+    parts += ["## Missing entries in test rows", _absent(tests, "linear"), _absent(tests, "recall_rest")]
+    parts += ["## Probe of all views on subsets of the views", _few_views(tests)]
     parts += ["## Digits with the first k of their views", *(_by_number(every_test, name) for name in BY_NUMBER)]
     parts += ["## Settings chosen on validation rows", _grid(results)]
     text = "\n\n".join(part for part in parts if part)
@@ -86,7 +86,10 @@ def _ranks(every: dict[str, Table]) -> list[str]:
     rows.append(["critical difference (Nemenyi, 5 %)", *(f"{r.critical:.2f}" for r in found.values()), ""])
     rows.append(["Friedman's p", *(f"{r.p:.1e}" for r in found.values()), ""])
     rows.append(["data sets", *(str(r.sets) for r in found.values()), ""])
-    return [markdown(rows), "Only arms that have every data set are ranked; `supervised`, which sees labels, is not."]
+    return [
+        markdown(rows),
+        "Only arms with results on every data set are ranked; `supervised` uses labels and is not.",
+    ]
 
 
 def _against(every: dict[str, Table]) -> str:
@@ -127,10 +130,8 @@ def _by_set(every: dict[str, Table]) -> str:
             found = paired(table[OURS][data], table[best][data])
             cells.append(f"{100 * found.mean:+.1f} ± {100 * found.half_width:.1f} {found.verdict} ({best})")
         rows.append([data, *cells])
-    return (
-        markdown(rows) + "\n\nThe best of many rivals is chosen after the fact, by its mean on the same rows: this "
-        "favours the rival."
-    )
+    note = "The best of the other losses is chosen by its mean on the same rows, which favours it."
+    return f"{markdown(rows)}\n\n{note}"
 
 
 def _table(table: Table) -> str:
