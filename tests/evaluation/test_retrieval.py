@@ -60,7 +60,7 @@ def test_the_mean_over_rows_is_the_recall_also_with_missing_views():
     for present in (None, mask):
         result = retrieval(points, mask=present)
         for level in (1, 5, 10):
-            assert float(result.result[level].nanmean()) == pytest.approx(float(result.recall[level][away].mean()))
+            assert float(result.found[level].nanmean()) == pytest.approx(float(result.recall[level][away].mean()))
     alone = mask.sum(0) < 2
     assert bool(alone.any())
-    assert torch.equal(retrieval(points, mask=mask).result[1].isnan(), alone)
+    assert torch.equal(retrieval(points, mask=mask).found[1].isnan(), alone)

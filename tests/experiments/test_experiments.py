@@ -86,7 +86,7 @@ def test_iterations_newton_needs_fewer_steps_than_sinkhorn(tmp_path):
         assert row["metrics"]["converged"]
         steps.setdefault(row["labels"]["arm"], []).append(row["metrics"]["steps"])
     assert sum(steps["factored"]) < sum(steps["sinkhorn"])
-    assert "Largest difference of the values" in text
+    assert "Largest difference between the values" in text
 
 
 def test_mismatch(tmp_path):
