@@ -201,3 +201,23 @@ def test_gaps_with_the_rest_compile_whole(cost):
     assert_same_as_eager(compiled, loss, 3, 6, teacher=False)
     views, teacher = torch.randn(2, 3, 6, 5, generator=torch.Generator().manual_seed(0))
     torch.testing.assert_close(compiled(views, teacher=teacher), loss(views, teacher=teacher))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cost", ["product", "cv"])
+def test_gaps_with_the_rest_of_incomplete_objects_compile_whole(cost):
+    loss = m3g.losses.M3GRest(cost=cost, solver=m3g.Factored(fixed_steps=8))
+    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
+    read = m3g.losses.M3GRest(cost=cost, tol=1e-6)
+    generator = torch.Generator().manual_seed(0)
+    leaf = torch.randn(3, 8, 5, generator=generator, dtype=torch.float64).requires_grad_()
+    # The number of complete objects changes but not the graph; in the last mask, view 2 has one.
+    for missing in ([(0, 1), (1, 2), (2, 2)], [(0, 0), (1, 0), (2, 5)], [(2, i) for i in range(7)]):
+        mask = torch.ones(3, 8, dtype=torch.bool)
+        for view, point in missing:
+            mask[view, point] = False
+        values = [each(leaf, mask=mask) for each in (read, loss, compiled)]
+        gradients = [torch.autograd.grad(value, leaf)[0] for value in values]
+        for value, gradient in zip(values[1:], gradients[1:]):
+            torch.testing.assert_close(value, values[0], rtol=1e-4, atol=1e-6)
+            torch.testing.assert_close(gradient, gradients[0], rtol=1e-3, atol=1e-5)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from m3g import _checks
 from m3g._checks import Views
-from m3g.costs.coupling import Coupling, TensorCoupling, all_edges, all_equal, mean_products, squared_means
+from m3g.costs.coupling import Coupling, SquaredMeans, TensorCoupling, all_edges, all_equal, mean_products
 from m3g.costs.pairwise_problem import LogKernels, PairwiseProblem
 from m3g.costs.problem import Cost, Problem, vector_dtype
 
@@ -191,6 +191,7 @@ class CircularStdProblem(Problem):
     """-factor · log |mean|². `tensors` is one tensor (b, N, d) with the concatenated points of all views."""
 
     kernel_form = "log-resultant"
+    new_slabs = True
 
     def __init__(self, points: Tensor, *, sizes: tuple[int, ...], batch: tuple[int, ...]):
         self.tensors = (points,)
@@ -203,7 +204,7 @@ class CircularStdProblem(Problem):
         return out
 
     def slab(self, rows: slice) -> Tensor:
-        squares = squared_means(self.tensors[0].detach(), self.sizes, rows)
+        squares = SquaredMeans(self.tensors[0].detach(), self.sizes).of(rows)
         # `clamp_` has no batching rule for torch.vmap.
         return torch.threshold_(squares, RESULTANT_FLOOR, RESULTANT_FLOOR).log_().mul_(-self.factor)
 

@@ -187,6 +187,7 @@ class SumProblem(Problem):
         self.sizes, self.batch = parts[0].sizes, parts[0].batch
         self.tensors = tuple(tensor for part in parts for tensor in part.tensors)
         self.kernel_form = "sum" if all(part.kernel_form is not None for part in parts) else None
+        self.new_slabs = len(parts) > 1
 
     @property
     def parts(self) -> list[Problem]:

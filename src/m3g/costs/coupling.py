@@ -48,16 +48,19 @@ def block_matrix(pairs: dict[Edge, Tensor], marginals: Tensor, sizes: Sequence[i
     return out
 
 
-def squared_means(points: Tensor, sizes: Sequence[int], rows: slice) -> Tensor:
-    """|mean_m x_m[t_m]|² of the tuples with view 0 in `rows`: (b, rows, n_2, …, n_k), without n^k d intermediates.
+class SquaredMeans:
+    """|mean_m x_m[t_m]|² of all tuples, from inner products of the points (b, N, d) of all views."""
 
-    `points` (b, N, d) are the concatenated points of all views.
-    """
-    k = len(sizes)
-    parts = list((points / k).split(list(sizes), 1))
-    parts[0] = parts[0][:, rows]
-    pairs = {(l, m): torch.bmm(2 * parts[l], parts[m].mT) for l, m in all_edges(k)}
-    return additive([part.square().sum(-1) for part in parts], pairs)
+    def __init__(self, points: Tensor, sizes: Sequence[int]):
+        points = points / len(sizes)
+        parts, doubled = points.split(list(sizes), 1), (2 * points).split(list(sizes), 1)
+        self.singles = points.square().sum(-1).split(list(sizes), 1)
+        self.pairs = {(l, m): torch.bmm(doubled[l], parts[m].mT) for l, m in all_edges(len(sizes))}
+
+    def of(self, rows: slice) -> Tensor:
+        """Return (b, rows, n_2, …, n_k), new, for the tuples with view 0 in `rows`."""
+        pairs = {(l, m): pair[:, rows] if l == 0 else pair for (l, m), pair in self.pairs.items()}
+        return additive([self.singles[0][:, rows], *self.singles[1:]], pairs)
 
 
 def mean_products(points: Tensor, others: Tensor, sizes: Sequence[int]) -> Tensor:
@@ -96,6 +99,10 @@ class Coupling(ABC):
     def rows(self) -> Iterable[tuple[slice, Tensor]]:
         """Slabs of the full tensor along view 0, each with the rows it covers."""
 
+    def unscaled_rows(self) -> tuple[Iterable[tuple[slice, Tensor]], list[Tensor] | None]:
+        """Slabs K and scalings u_l (b, n_l) with P = K ∘ ⊗u; None for u = 1."""
+        return self.rows(), None
+
     def pull(self, points: Tensor) -> Tensor:
         """(b, N, d) -> (b, N, d): m_l x_l + Σ_{m ≠ l} P_lm x_m for the concatenated points of all views."""
         k = len(self.sizes)
@@ -112,25 +119,30 @@ class Coupling(ABC):
 
     def product_pull(self, points: Tensor) -> Tensor:
         """(b, N, d) -> (b, N, d), new: Σ_t P(t) Π_{m ≠ l} x_m[t_m] over the tuples t with each point of view l."""
-        return pull_from_rows(self.rows(), self.sizes, points)
+        slabs, scalings = self.unscaled_rows()
+        if scalings is None:
+            return pull_from_rows(slabs, self.sizes, points)
+        scaling = torch.cat(scalings, 1).unsqueeze(2)
+        return pull_from_rows(slabs, self.sizes, points * scaling).mul_(scaling)
 
     def weighted_pull(self, points: Tensor, weight: Callable[[Tensor], Tensor]) -> Tensor:
         """(b, N, d) -> (b, N, d): Σ_t P(t) w(|mean_m x_m[t_m]|²) Σ_m x_m[t_m] over the tuples t with each point.
 
         Equals `pull` for w = 1. The default reads the full tensor, slab by slab. `weight` may work in place.
         """
-        k = len(self.sizes)
-        slabs: list[dict[Edge, Tensor]] = []
-        for rows, slab in parts_of(self.rows()):
+        k, squares = len(self.sizes), SquaredMeans(points, self.sizes)
+        slabs, scalings = self.unscaled_rows()
+        if scalings is None:
+            scalings = list(torch.ones_like(points[..., 0]).split(list(self.sizes), 1))
+        found: list[dict[Edge, Tensor]] = []
+        for rows, slab in parts_of(slabs):
             # Not in place: under torch.vmap one factor may be batched and the other not.
-            weighted = weight(squared_means(points, self.sizes, rows)) * slab
-            ones = [torch.ones(weighted.shape[0], n, dtype=weighted.dtype, device=weighted.device) for n in self.sizes]
-            ones[0] = ones[0][:, rows]
-            slabs.append(pair_marginals(weighted, ones, range(k)))
+            weighted = weight(squares.of(rows)) * slab
+            found.append(pair_marginals(weighted, [scalings[0][:, rows], *scalings[1:]], range(k)))
         pairs = {
-            (l, m): torch.cat([slab[l, m] for slab in slabs], 1)
+            (l, m): torch.cat([slab[l, m] for slab in found], 1)
             if l == 0
-            else torch.stack([slab[l, m] for slab in slabs]).sum(0)
+            else torch.stack([slab[l, m] for slab in found]).sum(0)
             for l, m in all_edges(k)
         }
         marginals = torch.cat([pairs[0, 1].sum(2), *(pairs[0, l].sum(1) for l in range(1, k))], 1)

@@ -66,8 +66,8 @@ def products_without_each(factors: Sequence[Tensor]) -> list[Tensor]:
 
 
 def features(parts: Sequence[Tensor]) -> Tensor:
-    """(b, n_1, d), …, (b, n_j, d) -> (b, n_1 ⋯ n_j, d): the product of the features of every tuple; a new tensor."""
-    out = parts[0].clone()
+    """(b, n_1, d), …, (b, n_j, d) -> (b, n_1 ⋯ n_j, d): the product of the features of every tuple."""
+    out = parts[0]
     for part in parts[1:]:
         out = (out.unsqueeze(2) * part.unsqueeze(1)).flatten(1, 2)
     return out

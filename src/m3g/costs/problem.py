@@ -39,6 +39,8 @@ class Problem(ABC):
     "sum" (see `m3g.solvers.sampled.log_kernel`); None if unknown, so that the problem cannot be sampled."""
     factor: float = 1.0
     """Factor of the cost that is not included in its tensors."""
+    new_slabs: bool = False
+    """Whether every call of `slab` returns new memory, which the caller may overwrite."""
 
     @property
     def by_pairs(self) -> bool:

@@ -78,6 +78,7 @@ class ProductProblem(Problem):
     """
 
     kernel_form = "product"
+    new_slabs = True
 
     def __init__(self, points: Tensor, *, sizes: tuple[int, ...], batch: tuple[int, ...]):
         self.tensors = (points,)
@@ -96,7 +97,7 @@ class ProductProblem(Problem):
 
     def slab(self, rows: slice) -> Tensor:
         first, second = two_groups(self.tensors[0].detach(), self.sizes, rows)
-        return self._tensor(features(first).mul_(-self.scale), features(second), rows)
+        return self._tensor(features(first), features(second) * -self.scale, rows)
 
     def _tensor(self, first: Tensor, second: Tensor, rows: slice) -> Tensor:
         """F_A F_Bᵀ with an axis per view."""

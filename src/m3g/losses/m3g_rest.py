@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,6 +18,9 @@ from m3g.losses.contrast import enough_points
 from m3g.losses.m3g import M3GLoss
 from m3g.losses.m3g_pairs import GapOfTwo
 from m3g.solvers import Solver
+
+# Exponent of the match of an excluded object with itself; its mass elsewhere is less than exp(-OWN_EXPONENT / 2).
+OWN_EXPONENT = 40.0
 
 
 class M3GRest(ViewLoss):
@@ -109,7 +113,24 @@ class M3GRest(ViewLoss):
             value: Tensor = self.pair_loss(candidates, torch.stack(queries))
             return value
         complete = mask & (mask.sum(0) > 1)
-        return mean_over(self.pair_loss, zip(candidates, queries, complete), 2)
+        if self.reads_values:
+            return mean_over(self.pair_loss, zip(candidates, queries, complete), 2)
+        return self._mean_of_fixed_shape(candidates, torch.stack(queries), complete)
+
+    def _mean_of_fixed_shape(self, candidates: Tensor, queries: Tensor, complete: Tensor) -> Tensor:
+        """Return the mean over complete objects (k, n) without a shape that depends on the mask.
+
+        Every other object gets a feature of its own, so that it is matched with itself in any coupling. Its terms of
+        the gap cancel, and the gap of all n objects is that of the m complete ones times m / n.
+        """
+        k, n, _ = queries.shape
+        length = math.sqrt(2 * OWN_EXPONENT * self.gap.entropy.epsilon_of(self.gap.cost, 2))
+        own = torch.diag_embed((~complete).to(queries.dtype) * length)
+        sides = [torch.cat([torch.where(complete.unsqueeze(-1), side, 0.0), own], -1) for side in (candidates, queries)]
+        counts = complete.sum(1)
+        num_objects = torch.where(counts > 1, counts, 0).sum().clamp(min=1)
+        value: Tensor = self.pair_loss(*sides)
+        return value * (k * n) / num_objects
 
     def report(self, value: Tensor) -> dict[str, float]:
         """Return the mean gap, and the steps and epsilon of the last solve."""

@@ -40,11 +40,11 @@ class LiveBytes(TorchDispatchMode):
 @pytest.mark.parametrize(
     ("cost", "n", "k"), [("csd", 96, 3), ("product", 96, 3), ("0.5*cv + product", 96, 3), ("product", 32, 4)]
 )
-def test_forward_and_backward_hold_two_tensors_of_all_tuples(cost, n, k, epsilon):
+def test_forward_and_backward_take_at_most_two_tensors_of_all_tuples(cost, n, k, epsilon):
     views = reference.noisy_views(k, n, 64, dtype=torch.float32).requires_grad_()
     loss = m3g.M3GLoss(epsilon, cost=cost, solver="dense")
     loss(views[:, :4])  # what is done once per process
     with LiveBytes() as live:
         loss(views).backward()
-    # Beside the cost tensor and its exponential there are pair marginals, the Newton system and features of two views.
-    assert 2 * 4 * n**k < live.peak < 2 * 4 * n**k + 6 * 8 * (k * n) ** 2 + 4 * 64 * n**2
+    # The exponential is computed in place of the cost tensor; a sum of costs or parts of the gradient are added.
+    assert 4 * n**k < live.peak < 2 * 4 * n**k + 2 * views.nbytes

@@ -15,16 +15,19 @@ from m3g.solvers.dense.kernel import Kernel
 class KernelCoupling(Coupling):
     """P = K ∘ ⊗ exp(log scaling - base), from the kernel of the last step, without further exponentials.
 
-    The coupling owns the kernel. If the kernel is in memory it is scaled in place on first use, and the cost tensor is
-    released.
+    The coupling owns the kernel. If the kernel is in memory, `rows` scales it in place.
+
+    Args:
+        scalings: those of the kernel for `log_scaling`, if known.
     """
 
-    def __init__(self, kernel: Kernel, log_scaling: Tensor):
+    def __init__(self, kernel: Kernel, log_scaling: Tensor, scalings: list[Tensor] | None = None):
         self.kernel, self.dtype = kernel, kernel.problem.dtype
         self._log_scaling = log_scaling
         # Not cached properties, whose lock cannot be traced.
-        self._scalings: list[Tensor] | None = None
+        self._scalings = scalings
         self._pairs: dict[Edge, Tensor] | None = None
+        self._settled = False
 
     @property
     def sizes(self) -> list[int]:  # type: ignore[override]
@@ -35,13 +38,20 @@ class KernelCoupling(Coupling):
         """Remaining scalings of the kernel."""
         if self._scalings is None:
             self._scalings = self.kernel.scalings(self._log_scaling)
-            if self.kernel.kept:
-                self.kernel.settle(self._scalings)
-                self._scalings = [torch.ones_like(part) for part in self._scalings]
+            self.kernel.release_cost()
         return self._scalings
+
+    def unscaled_rows(self) -> tuple[Iterator[tuple[slice, Tensor]], list[Tensor] | None]:
+        if self._settled or self.kernel.dtype != self.dtype:
+            return self.rows(), None
+        scalings = self.scalings
+        return self.kernel.slabs(), scalings
 
     def rows(self) -> Iterator[tuple[slice, Tensor]]:
         scalings = self.scalings
+        if self.kernel.kept and not self._settled:
+            self.kernel.settle(scalings)
+            self._scalings, self._settled = [torch.ones_like(part) for part in scalings], True
         for rows, slab in self.kernel.slabs():
             if not self.kernel.kept:
                 slab = self.kernel.scaled(slab, [scalings[0][:, rows], *scalings[1:]], in_place=True)

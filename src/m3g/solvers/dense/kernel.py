@@ -13,8 +13,8 @@ from m3g.costs.coupling import Edge
 from m3g.solvers.shared.couplings import slabs
 from m3g.solvers.shared.processes import processes
 
-# Sum over the views of the largest change of a log scaling after which the kernel is recomputed. Entries of P above
-# 1e-25 then have a kernel within the range of float32.
+# Largest magnitude of the log of a product of scalings beyond which the kernel is recomputed: entries of P above 1e-25
+# then have a kernel within the range of float32. Twice that is sufficient for sums if no entry was clamped.
 STRETCH = {torch.float32: 30.0, torch.float64: 300.0}
 # Exponents are clamped here, because denormal exponentials take ten times as long.
 LEAST_EXPONENT = {torch.float32: -80.0, torch.float64: -690.0}
@@ -27,6 +27,7 @@ class Kernel:
         base: (b, N), log scalings absorbed in K, in float64 if the device supports it.
         own: the rows of view 0 that K has here: all, or those of this process if several share a solve.
         kept: whether K is in memory, as one slab of these rows.
+        clamped: whether small entries of K may have been replaced.
         lead: the number of views in the leading group A; the others are B.
     """
 
@@ -37,10 +38,27 @@ class Kernel:
         self.lead = balanced_split(self.sizes)
         self.sharing = None if fixed else processes()
         self.own = slice(0, self.sizes[0]) if self.sharing is None else self.sharing.rows(self.sizes[0])
-        whole = self.sharing is None
-        self._cost: Tensor | None = (problem.dense() if whole else problem.slab(self.own)) if kept else None
+        self._cost = self._costs() if kept else None
         self._kernel: Tensor | None = None
         self.base: Tensor | None = None
+        self.keeps_cost, self.clamped = fixed or not problem.new_slabs, True
+
+    def _costs(self) -> Tensor:
+        """Return the costs of the own rows."""
+        return self.problem.dense() if self.sharing is None else self.problem.slab(self.own)
+
+    def _exponents(self) -> tuple[Tensor, Tensor]:
+        """Return costs of the own rows in the dtype of K, and memory for K, which is theirs if they are not kept."""
+        if not self.keeps_cost:
+            self._kernel = None
+        cost = self._costs() if self._cost is None else self._cost
+        here = cost if cost.dtype == self.dtype else cost.to(self.dtype)
+        if not self.keeps_cost:
+            self._cost = None
+        elif here is cost:
+            return here, cost.new_empty(cost.shape) if self._kernel is None else self._kernel
+        here = here.contiguous()
+        return here, here
 
     @property
     def rows(self) -> list[slice]:
@@ -72,14 +90,23 @@ class Kernel:
 
     def absorb(self, log_scaling: Tensor) -> None:
         """Absorb these log scalings (b, N) in K."""
-        self.base = log_scaling
-        if self._cost is not None:
-            out = None if self.fixed else self._kernel
-            self._kernel = self._exponential(self._cost, self.own, out)
+        self.base, self.clamped = log_scaling, True
+        if self.kept:
+            cost, out = self._exponents()
+            self._kernel = self._exponential(cost, self.own, None if self.fixed else out)
+
+    def absorb_lowest(self, lowest: float, like: Tensor) -> None:
+        """Absorb the lowest cost, so that entries of K are at most 1; `like` (b, N) has the dtype of log scalings."""
+        self.base, self.clamped = torch.zeros_like(like), False
+        self.base[:, : self.sizes[0]] = lowest / self.epsilon
+        if self.kept:
+            cost, out = self._exponents()
+            shift = cost.new_full((1,), lowest / self.epsilon)
+            self._kernel = torch.add(shift, cost, alpha=-1 / self.epsilon, out=out).exp_()
 
     def _exponential(self, cost: Tensor, rows: slice, out: Tensor | None) -> Tensor:
         assert self.base is not None, "some log scalings were absorbed"
-        parts = [part.to(self.dtype) for part in self.base.split(self.sizes, 1)]
+        parts = list(self.base.to(self.dtype).split(self.sizes, 1))
         parts[0] = parts[0][:, rows]
         first, second = sums(parts[: self.lead]), sums(parts[self.lead :])
         b, alpha = first.shape
@@ -103,20 +130,26 @@ class Kernel:
 
     def _stretched(self, log_scaling: Tensor) -> bool:
         assert self.base is not None
-        change = (log_scaling - self.base).abs().split(self.sizes, 1)
-        # Also if a scaling is NaN, which the caller detects in the marginals.
-        return not float(torch.stack([part.amax() for part in change]).sum()) <= STRETCH[self.dtype]
+        changes = (log_scaling - self.base).split(self.sizes, 1)
+        bounds = torch.stack([bound for part in changes for bound in part.aminmax()]).tolist()
+        return not self.in_range(sum(bounds[::2]), sum(bounds[1::2]))
 
-    def absorb_minima(self, log_target: Tensor) -> None:
+    def in_range(self, low: float, high: float) -> bool:
+        """Return whether K may be used with scalings between whose products have logs between these bounds."""
+        limit = STRETCH[self.dtype] * (1 if self.clamped else 2)
+        return -limit <= low and high <= limit  # also False for NaN, which the caller detects in the marginals
+
+    def absorb_minima(self, dtype: torch.dtype) -> None:
         """Absorb log scalings for which every point has a tuple with an entry of 1, and none has a larger one.
 
         This is Sinkhorn with hard instead of soft minima. Up to a constant the weights are then those of the points.
         """
-        if self._cost is None or self.fixed:
-            self.absorb(self._minima(log_target))
+        if not self.kept or self.fixed:
+            self.absorb(self._minima(dtype))
             return
         # With two passes per view, in the memory of K, which finally contains its exponent.
-        left = (self._cost if self._cost.dtype == self.dtype else self._cost.to(self.dtype)) / -self.epsilon
+        cost, out = self._exponents()
+        left = torch.div(cost, -self.epsilon, out=out)
         parts = []
         for l in range(self.k):
             least = left.amax([a + 1 for a in range(self.k) if a != l]).neg_()
@@ -124,11 +157,11 @@ class Kernel:
             left += along(least, (l,), self.k)
             parts.append(self._joined([least]) if l == 0 else least)
         self._kernel = left.clamp_(min=LEAST_EXPONENT[self.dtype]).exp_()
-        self.base = torch.cat(parts, 1).to(log_target.dtype)
+        self.base, self.clamped = torch.cat(parts, 1).to(dtype), True
 
-    def _minima(self, log_target: Tensor) -> Tensor:
+    def _minima(self, dtype: torch.dtype) -> Tensor:
         b = self.problem.num_batch
-        parts = [torch.zeros(b, n, dtype=self.dtype, device=log_target.device) for n in self.sizes]
+        parts = [torch.zeros(b, n, dtype=self.dtype, device=self.problem.device) for n in self.sizes]
         for l in range(self.k):
             found = []
             for rows, cost in self.costs():
@@ -138,29 +171,30 @@ class Kernel:
                 gone = [a + 1 for a in range(self.k) if a != l]
                 found.append(left.amin(gone))
             parts[l] = self._joined(found) if l == 0 else self._reduced(torch.stack(found).amin(0), "MIN")
-        return torch.cat(parts, 1).to(log_target.dtype)
+        return torch.cat(parts, 1).to(dtype)
 
     def lowest_and_highest(self) -> tuple[float, float]:
         """Return the range of the costs."""
-        bounds = [cost.aminmax() for _, cost in self.costs()]
-        both = torch.stack([torch.stack([-low, high]) for low, high in bounds]).amax(0)
-        low, high = self._reduced(both, "MAX").tolist()
-        return -low, high
+        bounds = torch.stack([bound for _, cost in self.costs() for bound in cost.aminmax()])
+        if self.sharing is not None:
+            bounds = self.sharing.reduced(torch.stack([-bounds[::2].amin(), bounds[1::2].amax()]), "MAX")
+            bounds[0].neg_()
+        found = bounds.tolist()
+        return min(found[::2]), max(found[1::2])
 
     def left_sums(self, right: Tensor) -> Tensor:
-        """K u_B for the product u_B (b, β) of the scalings of B: (b, α)."""
-        b, column = right.shape[0], right.unsqueeze(2)
-        return self._joined(
-            [torch.bmm(slab.reshape(b, -1, right.shape[1]), column).squeeze(2) for _, slab in self.slabs()]
-        )
+        """(K u_B)ᵀ (b, 1, α) for the product u_B (b, 1, β) of the scalings of B."""
+        b, column = right.shape[0], right.mT
+        found = [torch.bmm(slab.reshape(b, -1, right.shape[2]), column) for _, slab in self.slabs()]
+        return self._joined(found).mT
 
     def right_sums(self, left: Tensor) -> Tensor:
-        """u_Aᵀ K for the product u_A (b, α) of the scalings of A: (b, β)."""
-        b, per_row = left.shape[0], left.shape[1] // self.sizes[0]
+        """u_A K (b, 1, β) for the product u_A (b, 1, α) of the scalings of A."""
+        b, per_row = left.shape[0], left.shape[2] // self.sizes[0]
         total: Tensor | None = None
         for rows, slab in self.slabs():
-            part = left[:, rows.start * per_row : rows.stop * per_row].unsqueeze(1)
-            found = torch.bmm(part, slab.reshape(b, part.shape[2], -1)).squeeze(1)
+            part = left[:, :, rows.start * per_row : rows.stop * per_row]
+            found = torch.bmm(part, slab.reshape(b, part.shape[2], -1))
             total = found if total is None else total + found
         assert total is not None
         return self._reduced(total)
@@ -203,10 +237,14 @@ class Kernel:
         return pairs, torch.cat(leads, 1)
 
     def settle(self, scalings: Sequence[Tensor]) -> None:
-        """Multiply K, if it is in memory, by scalings u_l (b, n_l), and release the cost tensor."""
+        """Multiply K, if it is in memory, by scalings u_l (b, n_l)."""
         if self._kernel is not None:
             own = [scalings[0][:, self.own], *scalings[1:]]
-            self._kernel, self._cost = self.scaled(self._kernel, own, in_place=not self.fixed), None
+            self._kernel = self.scaled(self._kernel, own, in_place=not self.fixed)
+
+    def release_cost(self) -> None:
+        """Release the cost tensor if it will not be read again."""
+        self._cost = None
 
     def scaled(self, slab: Tensor, scalings: Sequence[Tensor], *, in_place: bool) -> Tensor:
         """Return a slab of K times scalings u_l (b, n_l)."""

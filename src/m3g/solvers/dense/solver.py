@@ -6,24 +6,25 @@
    passes over K (marginals.py). K is recomputed only if the scalings differ much from the absorbed ones.
 
 One exponential of n^k entries takes as long as ten passes, so the cost tensor and the exponential dominate a solve.
-Memory is 2 n^k numbers; beyond the memory limit, slabs are recomputed in each pass.
+K is computed in place of the cost tensor, so that memory is n^k numbers and parts of the gradient; beyond the memory
+limit, slabs are recomputed in each pass.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from m3g import _checks
 from m3g.costs import Problem
-from m3g.costs.contraction import outer
 from m3g.costs.problem import vector_dtype
 from m3g.solvers.dense.coupling import KernelCoupling
 from m3g.solvers.dense.kernel import Kernel
-from m3g.solvers.dense.marginals import group_update
+from m3g.solvers.dense.marginals import group_update, outer_row
 from m3g.solvers.dense.sweeps import sweep
 from m3g.solvers.shared.ascent import ascend, fixed_ascent, init
 from m3g.solvers.shared.contraction import Contracted, Contraction
@@ -74,7 +75,7 @@ class Dense(Solver):
 
     with absorbed log scalings b that keep K in range. Complexity: the cost tensor, one or a few exponentials of n^k
     entries, and O(n^k) per step for about ten passes by matrix–vector products; O((Σ n_l)³) for a Newton system.
-    Memory: twice the cost tensor.
+    Memory: at most about twice the cost tensor, with the gradient.
 
     Args:
         max_steps: maximum number of sweeps and Newton steps.
@@ -141,38 +142,45 @@ class Dense(Solver):
         scale = 1.0
         while reach / scale > FIRST_REACH * EPSILON_RATIO:
             scale *= EPSILON_RATIO
+        kernel.keeps_cost |= scale > 1.0
         while scale > 1.0:
             kernel.epsilon = epsilon * scale
-            found, taken, _, _ = self._ascend(kernel, target, start, low, reach / scale, LOOSE)
-            steps += taken
+            reached = self._ascend(kernel, target, start, low, reach / scale, LOOSE)
+            steps += reached.num_steps
             smaller = max(1.0, scale / EPSILON_RATIO)
-            start, scale = found * (scale / smaller), smaller
+            start, scale = reached.log_scaling * (scale / smaller), smaller
         kernel.epsilon = epsilon
-        found, taken, error, result = self._ascend(kernel, target, start, low, reach, tol)
-        return _solution(kernel, target, found, error, tol, steps + taken, result)
+        reached = self._ascend(kernel, target, start, low, reach, tol)
+        return _solution(
+            kernel,
+            target,
+            reached.log_scaling,
+            reached.error,
+            tol,
+            steps + reached.num_steps,
+            reached.result,
+            reached.scalings,
+        )
 
     def _ascend(
         self, kernel: Kernel, target: Tensor, start: Tensor | None, low: float, reach: float, tol: float
-    ) -> tuple[Tensor, int, Tensor, Result]:
-        """Return log scalings within `tol`, from an optional start; the steps, the error and how it ended."""
-        log_target = target.log()
+    ) -> _Reached:
+        """Return log scalings within `tol`, from an optional start."""
         if start is not None:
             kernel.absorb(start)
         elif reach <= FLAT_REACH:
-            # With absorbed weights, the scalings stay near 1.
-            log_target[:, : kernel.sizes[0]] += low / kernel.epsilon
-            kernel.absorb(log_target)
+            kernel.absorb_lowest(low, target)
         else:
-            kernel.absorb_minima(log_target)
+            kernel.absorb_minima(target.dtype)
         swept = sweep(kernel, target.to(kernel.dtype), tol=tol, max_steps=self.max_steps)
         if swept.worst <= tol:
-            return swept.log_scaling, swept.num_steps, swept.error, Result.CONVERGED
+            return _Reached(swept.log_scaling, swept.num_steps, swept.error, Result.CONVERGED, swept.scalings)
         dual = _dual(kernel, target, fixed=False)
         state, result = ascend(dual, init(dual, swept.log_scaling), tol=tol, max_steps=self.max_steps)
-        return state.found.log_scaling, swept.num_steps + state.num_steps, state.found.error, result
+        return _Reached(state.found.log_scaling, swept.num_steps + state.num_steps, state.found.error, result)
 
     def _fixed(self, kernel: Kernel, target: Tensor, tol: float, num_steps: int) -> Solution:
-        kernel.absorb_minima(target.log())
+        kernel.absorb_minima(target.dtype)
         dual = _dual(kernel, target, fixed=True)
         assert kernel.base is not None
         start = _fixed_sweeps(kernel, target.to(kernel.dtype))
@@ -181,16 +189,26 @@ class Dense(Solver):
         return _solution(kernel, target, found.log_scaling, found.error, tol, state.num_steps, None)
 
 
+class _Reached(NamedTuple):
+    """Log scalings (b, N), the number of steps, the error (b,), how it ended, and scalings of the kernel if known."""
+
+    log_scaling: Tensor
+    num_steps: int
+    error: Tensor
+    result: Result
+    scalings: list[Tensor] | None = None
+
+
 def _fixed_sweeps(kernel: Kernel, target: Tensor) -> Tensor:
     """Return log scalings (b, N) after a fixed number of sweeps."""
     assert kernel.base is not None
     h = kernel.lead
-    wanted = list(target.split(kernel.sizes, 1))
+    wanted = list(target.unsqueeze(1).split(kernel.sizes, 2))
     parts_a, parts_b = ([torch.ones_like(part) for part in group] for group in (wanted[:h], wanted[h:]))
     for _ in range(FIXED_SWEEPS):
-        parts_a = group_update(kernel.left_sums(outer(parts_b)), parts_a, wanted[:h])
-        parts_b = group_update(kernel.right_sums(outer(parts_a)), parts_b, wanted[h:])
-    return kernel.base + torch.cat([*parts_a, *parts_b], 1).log().to(kernel.base.dtype)
+        parts_a = group_update(kernel.left_sums(outer_row(parts_b)), parts_a, wanted[:h])
+        parts_b = group_update(kernel.right_sums(outer_row(parts_a)), parts_b, wanted[h:])
+    return kernel.base + torch.cat([*parts_a, *parts_b], 2).squeeze(1).log().to(kernel.base.dtype)
 
 
 def _dual(kernel: Kernel, target: Tensor, *, fixed: bool) -> MarginalDual:
@@ -205,12 +223,13 @@ def _solution(
     tol: float,
     num_steps: int,
     result: Result | None,
+    scalings: list[Tensor] | None = None,
 ) -> Solution:
     problem, epsilon = kernel.problem, kernel.epsilon
     potentials = log_scaling * epsilon
     value = ((potentials - epsilon / problem.k) * target).sum(1)
     error = torch.full_like(value, torch.nan) if error is None else error
-    coupling = KernelCoupling(kernel, log_scaling)
+    coupling = KernelCoupling(kernel, log_scaling, scalings)
     return Solution(
         problem=problem,
         epsilon=epsilon,

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from m3g.costs.contraction import outer
-from m3g.solvers.dense.kernel import STRETCH, Kernel
-from m3g.solvers.dense.marginals import group_marginals, group_update
-from m3g.solvers.shared.processes import read
+from m3g.solvers.dense.kernel import Kernel
+from m3g.solvers.dense.marginals import group_marginals, group_update, outer_row
+from m3g.solvers.shared.processes import agreed
 
 # Rounds over the views of a group per product with K.
 ROUNDS = 2
@@ -26,9 +25,17 @@ FIRST_SWEEPS, WORTH = 3, 12
 
 @dataclass(frozen=True)
 class Swept:
-    """Result of the sweeps: log scalings (b, N), the error (b,), its largest value, and the number of sweeps."""
+    """Result of the sweeps.
+
+    Attributes:
+        log_scaling: (b, N).
+        scalings: those of the kernel, k tensors (b, n_l).
+        error: (b,), and `worst`, its largest value.
+        num_steps: number of sweeps.
+    """
 
     log_scaling: Tensor
+    scalings: list[Tensor]
     error: Tensor
     worst: float
     num_steps: int
@@ -40,54 +47,67 @@ def sweep(kernel: Kernel, target: Tensor, *, tol: float, max_steps: int, worth: 
     `target` (b, N) are the weights in the dtype of the kernel.
     """
     assert kernel.base is not None
-    sizes, h = kernel.sizes, kernel.lead
-    wanted = list(target.split(sizes, 1))
+    h = kernel.lead
+    target = target.unsqueeze(1)
+    wanted = list(target.split(kernel.sizes, 2))
+    # If its marginal is exact, group B does not contribute to the error.
+    goal = target if kernel.k - h > 1 else target.narrow(2, 0, sum(kernel.sizes[:h]))
     first = [torch.ones_like(part) for part in wanted]
     parts_a, parts_b = first[:h], first[h:]
-    goal_a, goal_b = target.split([sum(sizes[:h]), sum(sizes[h:])], 1)
     errors = [math.inf, math.inf]
     good = first
-    sums_a = kernel.left_sums(outer(parts_b))
+    sums_a = kernel.left_sums(outer_row(parts_b))
     num_steps = 0
     while True:
         for _ in range(ROUNDS if h > 1 else 1):
             parts_a = group_update(sums_a, parts_a, wanted[:h])
-        sums_b = kernel.right_sums(outer(parts_a))
+        outer_a = outer_row(parts_a)
+        sums_b = kernel.right_sums(outer_a)
         for _ in range(ROUNDS if len(parts_b) > 1 else 1):
             parts_b = group_update(sums_b, parts_b, wanted[h:])
         num_steps += 1
-        sums_a = kernel.left_sums(outer(parts_b))
-        error = _error(group_marginals(sums_a, parts_a), parts_a, goal_a)
-        if len(parts_b) > 1:  # otherwise its marginal is exact
-            error = error + _error(group_marginals(sums_b, parts_b), parts_b, goal_b)
-        worst = read(error)
+        outer_b = outer_row(parts_b)
+        sums_a = kernel.left_sums(outer_b)
+        marginals, scalings = group_marginals(sums_a, parts_a), [*parts_a, *parts_b]
+        if len(parts_b) > 1:
+            marginals += group_marginals(sums_b, parts_b)
+        off = torch.cat(marginals, 2).mul_(torch.cat(scalings[: len(marginals)], 2)).sub_(goal)
+        error: Tensor = torch.linalg.vector_norm(off, ord=1, dim=(1, 2))
+        worst, low, high = _observed(error, outer_a, outer_b)
         errors.append(worst)
-        scalings = [*parts_a, *parts_b]
-        least, largest = torch.cat(scalings, 1).aminmax()
-        low, high = -read(-least), read(largest)
-        if not (low > 0 and math.isfinite(high) and not math.isnan(worst)):
+        if not (math.isfinite(low) and math.isfinite(high) and not math.isnan(worst)):
             # Overflow within one sweep: the previous scalings are the better start.
-            return Swept(_log_scaling(kernel, good), error, math.inf, num_steps)
+            return _swept(kernel, good, error, math.inf, num_steps)
         if worst <= tol or num_steps >= max_steps or not _worthwhile(errors, tol, worth):
-            return Swept(_log_scaling(kernel, scalings), error, worst, num_steps)
+            return _swept(kernel, scalings, error, worst, num_steps)
         good = scalings
-        if max(-math.log(low), math.log(high)) * kernel.k > STRETCH[kernel.dtype]:
+        if not kernel.in_range(low, high):
             kernel.absorb(_log_scaling(kernel, scalings))
             good, parts_a, parts_b = first, first[:h], first[h:]
-            sums_a = kernel.left_sums(outer(parts_b))
+            sums_a = kernel.left_sums(outer_row(parts_b))
 
 
-def _log_scaling(kernel: Kernel, scalings: list[Tensor]) -> Tensor:
-    """Return the log scalings (b, N) of scalings u_l of K."""
+def _observed(error: Tensor, outer_a: Tensor, outer_b: Tensor) -> tuple[float, float, float]:
+    """Return the largest error, and the smallest and largest log of a product of scalings, with one host read.
+
+    Infinite logs stand for products that left the range.
+    """
+    bounds = [error.amax(), *outer_a.aminmax(), *outer_b.aminmax()]
+    worst, *products = agreed(torch.stack(bounds).tolist())
+    if not all(0 < product < math.inf for product in products):
+        return worst, -math.inf, math.inf
+    least_a, most_a, least_b, most_b = map(math.log, products)
+    return worst, least_a + least_b, most_a + most_b
+
+
+def _swept(kernel: Kernel, rows: list[Tensor], error: Tensor, worst: float, num_steps: int) -> Swept:
+    return Swept(_log_scaling(kernel, rows), [row.squeeze(1) for row in rows], error, worst, num_steps)
+
+
+def _log_scaling(kernel: Kernel, rows: list[Tensor]) -> Tensor:
+    """Return the log scalings (b, N) of scalings u_l (b, 1, n_l) of K."""
     assert kernel.base is not None
-    return kernel.base + torch.cat(scalings, 1).log_().to(kernel.base.dtype)
-
-
-def _error(marginals: list[Tensor], scalings: list[Tensor], goal: Tensor) -> Tensor:
-    """Σ_l |u_l s_l - a_l|_1 (b,) of some views, with marginals s_l without their own scalings."""
-    off = torch.cat(marginals, 1).mul_(torch.cat(scalings, 1)).sub_(goal)
-    found: Tensor = torch.linalg.vector_norm(off, ord=1, dim=1)
-    return found
+    return kernel.base + torch.cat(rows, 2).squeeze(1).log_().to(kernel.base.dtype)
 
 
 def _worthwhile(errors: list[float], tol: float, worth: int) -> bool:

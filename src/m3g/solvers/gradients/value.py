@@ -11,6 +11,7 @@ tensors are arguments of the functions, as `torch.func` requires.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -195,6 +196,11 @@ class _SecondDerivative(torch.autograd.Function):
         )
 
     jvp = backward
+
+
+# `apply` inspects the signature at every call, which takes a tenth of a small solve, unless it is stored.
+for _function in (_Value, _Gradient, _SecondDerivative):
+    _function.forward.__signature__ = inspect.signature(_function.forward)  # type: ignore[union-attr]
 
 
 def _views_of_terms(problem: Problem) -> Sequence[tuple[int, ...]]:

@@ -88,22 +88,28 @@ def factorise(
         marginals, right = marginals.to(dtype), right.to(dtype)
     else:
         ridge = 4 * marginals.shape[1] * torch.finfo(dtype).eps  # of the factorisation itself, a sum of N terms
-    # Cholesky reads one triangle, so the other is not filled.
-    starts = [sum(sizes[: l + 1]) for l in range(k)]
-    rows = []
-    for l in range(k - 1):
-        row = [pairs[l, m] for m in range(l + 1, k)]
-        rows.append(pad(row[0] if len(row) == 1 else torch.cat(row, 2), (starts[l], 0)))
-    upper = pad(rows[0] if len(rows) == 1 else torch.cat(rows, 1), (0, 0, 0, sizes[-1]))
+    upper = _above_diagonal(pairs, sizes)
     column = right.unsqueeze(-1)
     for power in range(5):
         diagonal = marginals * (1 + ridge * 30**power)
-        # Equivalent forms: the first is one operation, the second compiles without a warning of torch.
-        matrix = upper + torch.diag_embed(diagonal) if fixed else upper.diagonal_scatter(diagonal, dim1=1, dim2=2)
+        if fixed:
+            matrix = upper + torch.diag_embed(diagonal)
+        else:
+            matrix = upper
+            matrix.diagonal(dim1=1, dim2=2).copy_(diagonal)
         factor, info = torch.linalg.cholesky_ex(matrix.mT)
         if fixed or not read(info):
             return torch.cholesky_solve(column, factor).squeeze(-1)
     return right / (marginals * (k - 1))
+
+
+def _above_diagonal(pairs: dict[Edge, Tensor], sizes: Sequence[int]) -> Tensor:
+    """Return a new matrix (b, N, N) with the pairs above the diagonal; Cholesky does not read the other triangle."""
+    k, rows = len(sizes), []
+    for l in range(k - 1):
+        row = [pairs[l, m] for m in range(l + 1, k)]
+        rows.append(pad(row[0] if len(row) == 1 else torch.cat(row, 2), (sum(sizes[: l + 1]), 0)))
+    return pad(rows[0] if len(rows) == 1 else torch.cat(rows, 1), (0, 0, 0, sizes[-1]))
 
 
 def conjugate_gradients(

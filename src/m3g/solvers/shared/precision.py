@@ -119,4 +119,4 @@ def needs_double(tensor: Tensor, reach: float, tol: float) -> bool:
 def largest_magnitude(tensor: Tensor) -> float:
     """Return the largest absolute value."""
     low, high = tensor.aminmax()
-    return agreed(max(-low.item(), high.item()))
+    return agreed([max(-low.item(), high.item())])[0]

@@ -3,7 +3,7 @@
 Vectors (b, N) are the same on all processes, so that all take the same steps. The contribution of the own slab to a
 marginal is partial, and an all-reduce completes it. Numbers read on the host are those of rank 0.
 
-Every exchange starts with a synchronisation, an all-reduce of three numbers. A process that fails anywhere in the solve
+Every exchange starts with a synchronisation, an all-reduce of six numbers. A process that fails anywhere in the solve
 takes part in one more, at which it reports the failure; the others take part before their next exchange and raise too.
 """
 
@@ -21,6 +21,8 @@ from torch import Tensor
 from m3g.costs.coupling import Edge, block_matrix
 from m3g.costs.problem import vector_dtype
 
+# Numbers of rank 0 that one synchronisation can carry.
+CARRIED = 5
 _sharing: ContextVar[Processes | None] = ContextVar("processes that share a solve", default=None)
 
 
@@ -35,21 +37,20 @@ def processes() -> Processes | None:
 
 def read(numbers: Tensor) -> float:
     """Return the largest of some numbers on the host, as computed by rank 0."""
-    return agreed(numbers.item() if numbers.numel() == 1 else numbers.max().item())
+    return agreed([numbers.item() if numbers.numel() == 1 else numbers.max().item()])[0]
 
 
 def read_two(first: Tensor, second: Tensor) -> tuple[float, float]:
     """Return `read` of two tensors (b,) with one synchronisation."""
     both = torch.stack([first.to(second.dtype), second])
-    found, other = (both if both.shape[1] == 1 else both.amax(1)).flatten().tolist()
-    sharing = _sharing.get()
-    return (found, other) if sharing is None else sharing.of_first(found, other)
+    found, other = agreed((both if both.shape[1] == 1 else both.amax(1)).flatten().tolist())
+    return found, other
 
 
-def agreed(number: float) -> float:
-    """Return a number as computed by rank 0."""
+def agreed(numbers: list[float]) -> list[float]:
+    """Return at most `CARRIED` numbers as computed by rank 0."""
     sharing = _sharing.get()
-    return number if sharing is None else sharing.of_first(number, 0.0)[0]
+    return numbers if sharing is None else sharing.of_first(numbers)
 
 
 def gather_rows(own: Tensor, dim: int) -> Tensor:
@@ -90,27 +91,28 @@ class Processes:
         except SharedSolveError:
             raise
         except Exception:
-            self._attend(0.0, 0.0, failed=True)
+            self._attend([], failed=True)
             raise
         finally:
             _sharing.reset(token)
 
-    def _attend(self, *numbers: float, failed: bool = False) -> list[float]:
-        brought = torch.tensor([float(failed), *numbers], dtype=vector_dtype(self.device), device=self.device)
+    def _attend(self, numbers: list[float], *, failed: bool = False) -> list[float]:
+        carried = [float(failed), *numbers, *[0.0] * (CARRIED - len(numbers))]
+        brought = torch.tensor(carried, dtype=vector_dtype(self.device), device=self.device)
         dist.all_reduce(brought)
         found: list[float] = brought.tolist()
         return found
 
-    def _meet(self, first: float = 0.0, second: float = 0.0) -> tuple[float, float]:
-        """Return the sums of two numbers over all processes."""
-        failures, first, second = self._attend(first, second)
+    def _meet(self, numbers: list[float] | None = None) -> list[float]:
+        """Return the sums of numbers over all processes."""
+        failures, *sums = self._attend(numbers or [])
         if failures:
             raise SharedSolveError(f"{failures:.0f} of {self.count} processes failed in a solve that they share.")
-        return first, second
+        return sums
 
-    def of_first(self, first: float, second: float) -> tuple[float, float]:
-        """Return two numbers of rank 0."""
-        return self._meet(first, second) if self.rank == 0 else self._meet()
+    def of_first(self, numbers: list[float]) -> list[float]:
+        """Return numbers of rank 0."""
+        return self._meet(numbers if self.rank == 0 else None)[: len(numbers)]
 
     def reduced(self, tensor: Tensor, by: str = "SUM") -> Tensor:
         """Reduce the tensors of all processes by sum (or "MIN", "MAX"), in place if possible."""
