@@ -54,7 +54,7 @@ LOSSES = {
     "m3g": Entry("m3g.losses.m3g:M3GLoss", "gap between the true matching of k views and the best polymatching", "n^k"),
     "m3g-pairs": Entry(
         "m3g.losses.m3g_pairs:M3GPairs",
-        "m3g two views at a time: all pairs, and each view with the average of the rest",
+        "two-view m3g over all pairs, and of each view with the average of the rest",
         "k² n² d",
     ),
     "m3g-rest": Entry(
@@ -101,7 +101,9 @@ LOSSES = {
         "n k² d + n² d",
     ),
     "lejepa": Entry(
-        "m3g.losses.lejepa:LeJEPA", "views meet at their mean, points spread like a normal; A directions", "k n A d"
+        "m3g.losses.lejepa:LeJEPA",
+        "views attracted to their mean, points to a normal distribution; A directions",
+        "k n A d",
     ),
     "barlow-twins": Entry(
         "m3g.losses.barlow_twins:BarlowTwins", "correlations of features near the identity, over pairs", "k² n d²"

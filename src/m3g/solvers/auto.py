@@ -41,8 +41,8 @@ def workload(problem: Problem, *, solver: str = "auto") -> Workload:
         >>> import torch, m3g
         >>> problem = m3g.CircularVariance()(torch.eye(128).expand(4, 128, 128))
         >>> cost = m3g.workload(problem)
-        >>> cost.solver, f"{cost.flops:.2g} operations a step, {cost.bytes / 2**20:.0f} MiB"
-        ('factored', '1.6e+09 operations a step, 52 MiB')
+        >>> cost.solver, f"{cost.flops:.2g} operations per step, {cost.bytes / 2**20:.0f} MiB"
+        ('factored', '1.6e+09 operations per step, 52 MiB')
         >>> m3g.workload(m3g.CircularVariance()(torch.eye(128).expand(8, 128, 128))).solver
         'sampled'
     """

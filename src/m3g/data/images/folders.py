@@ -50,7 +50,7 @@ def load_crops(path: Path, size: int, randoms: Sequence[np.random.Generator]) ->
 
 
 def _squares(path: Path, cut: Callable[[Image], list[Image]]) -> Tensor:
-    """Read an image and return the squares that `cut` makes of it, uint8 (m, 3, side, side)."""
+    """Read an image and return the squares that `cut` returns for it, uint8 (m, 3, side, side)."""
     try:
         with open_image(path) as image:
             squares = [np.array(square) for square in cut(image.convert("RGB"))]
@@ -263,7 +263,7 @@ def find_images(
         kinds = None if classes is None else np.unique(classes, return_inverse=True)[1]
         return files, classes, split_rows(len(files), val=val, test=test, seed=split_seed, labels=kinds)
     if not (root / "val").is_dir() and not (root / "test").is_dir():
-        raise ValueError(f"root must have a folder val or test beside train, got neither in {str(root)!r}.")
+        raise ValueError(f"root must have a folder val or test next to train, got neither in {str(root)!r}.")
     rows: dict[Split, np.ndarray] = {"train": np.arange(len(files))}
     for split in ("val", "test"):
         if (root / split).is_dir():

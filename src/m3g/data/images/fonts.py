@@ -65,7 +65,7 @@ def render_face(file: Path, *, side: int = 28) -> np.ndarray | None:
     fonts: Any = _checks.extra("PIL.ImageFont", "train")
     image: Any = _checks.extra("PIL.Image", "train")
     draw: Any = _checks.extra("PIL.ImageDraw", "train")
-    basic = fonts.Layout.BASIC  # the other engine is not on every machine and fails at unassigned characters
+    basic = fonts.Layout.BASIC  # the other engine is optional and fails for unassigned characters
     probe = fonts.truetype(str(file), 100, layout_engine=basic)
     boxes = [probe.getbbox(character) for character in CHARACTERS]
     largest = max(max(right - left, bottom - top) for left, top, right, bottom in boxes)

@@ -14,7 +14,7 @@ STAGES = ("W", "N1", "N2", "N3", "R")
 
 
 def find(folder: Path) -> list[Source]:
-    """Every recording below the folder, by name; each has its own subject."""
+    """Return all recordings below the folder, sorted by name; each has its own subject."""
     sources = []
     for header in sorted(folder.rglob("*.hea"), key=lambda path: path.stem):
         annotations = header.with_suffix(".arousal")
@@ -24,7 +24,7 @@ def find(folder: Path) -> list[Source]:
 
 
 def read(source: Source, channels: Sequence[str]) -> Recording:
-    """The wanted channels and the stages; a stage lasts until the next one, the last until the recording ends."""
+    """Return the selected channels and the stages; a stage lasts until the next one or the end of the recording."""
     wfdb = _checks.extra("wfdb", "eeg")
     name = str(source.signals.with_suffix(""))
     header = wfdb.rdheader(name)
