@@ -150,7 +150,7 @@ def test_files_of_arrays_with_an_index_and_decimal_commas(tmp_path):
 def test_workbooks_are_limited(tmp_path, monkeypatch):
     path = tmp_path / "t.xlsx"
     path.write_bytes(b"no archive")
-    with pytest.raises(ValueError, match="damaged, or no workbook"):
+    with pytest.raises(ValueError, match="damaged, or not a workbook"):
         Objects(path)
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("xl/worksheets/sheet1.xml", b" " * (2**26 + 1))

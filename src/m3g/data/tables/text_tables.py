@@ -1,4 +1,4 @@
-"""Tables that are read whole: separated values, JSON, workbooks; cells of the first and the last are text."""
+"""Tables that are read completely: separated values, JSON and workbooks. Only JSON has typed cells."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from typing import Any
 from m3g import _checks
 from m3g.data.storage import delimited, limits
 
-# decimal commas, perhaps with points between thousands; NA and the like are empty cells
+# decimal commas, optionally with points between thousands; NA and similar words are empty cells
 _DECIMAL_COMMA = r"^\s*([+-]?(\d+|\d{1,3}(\.\d{3})+)?(,\d+)?([eE][+-]?\d+)?|(?i:na|n/a|nan|null))\s*$"
-LARGEST_RATIO = 200  # of a workbook's content to its file
-SMALL_WORKBOOK = 2**26  # bytes of content that are read whatever the ratio is
+LARGEST_RATIO = 200  # maximum ratio of the content of a workbook to its file size
+SMALL_WORKBOOK = 2**26  # bytes of content that are always read, regardless of the ratio
 
 
 def read_csv(file: Path) -> tuple[Any, list[str]]:
-    """Every cell as the text it is: the kind of its view gives it a meaning. Also notes on what was inferred."""
+    """Return a table with every cell as text, and notes on inferred properties; views interpret the text."""
     arrow, reader = _checks.extra("pyarrow", "train"), _checks.extra("pyarrow.csv", "train")
     separator = None
     try:
@@ -46,7 +46,7 @@ def read_csv(file: Path) -> tuple[Any, list[str]]:
 
 
 def _with_points(table: Any, notes: list[str]) -> Any:
-    """The table with decimal points where all cells of a column are numbers and some have a decimal comma."""
+    """Replace decimal commas by points in columns whose cells are all numbers."""
     compute = _checks.extra("pyarrow.compute", "train")
     found = []
     for at, name in enumerate(table.schema.names):
@@ -75,7 +75,7 @@ def read_jsonl(file: Path) -> Any:
 
 
 def read_json(file: Path) -> Any:
-    """A list of rows, or columns by name, as pandas writes them; a file of one row per line is read as such."""
+    """Read a list of rows, or columns by name, as written by pandas; a file with one row per line is JSON lines."""
     size = file.stat().st_size
     limits.check_memory(f"the content of {str(file)!r}", size)
     try:
@@ -98,7 +98,7 @@ def read_json(file: Path) -> Any:
 
 
 def _of_columns(content: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Rows of columns that are lists, or mappings from the names of rows to cells."""
+    """Convert columns to rows; a column is a list, or a mapping from row names to cells."""
     columns = {
         name: dict(enumerate(cells)) if isinstance(cells, list) else cells
         for name, cells in content.items()
@@ -110,11 +110,11 @@ def _of_columns(content: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _of_rows(entries: Iterable[Any], size: int) -> Any:
-    columns: dict[str, dict[int, Any]] = {}  # per column its cells by row: rows may lack most columns
+    columns: dict[str, dict[int, Any]] = {}  # per column its cells by row, because rows may lack most columns
     number = 0
     for entry in entries:
         if not isinstance(entry, dict):
-            raise OSError(f"row {number} is no mapping of names to values")
+            raise OSError(f"row {number} is not a mapping of names to values")
         for name, value in entry.items():
             columns.setdefault(name, {})[number] = value
         limits.check_columns(len(columns))
@@ -139,16 +139,16 @@ def _typed(name: str, values: list[Any]) -> Any:
 
 
 def read_workbook(file: Path) -> tuple[Any, list[str]]:
-    """The first sheet of an `.xlsx` file, whose first row has the names; formulas have the values they were saved with.
+    """Read the first sheet of an `.xlsx` file, with names in its first row; formulas have their stored values.
 
-    Sizes that the file declares are not used: a sheet may declare billions of cells.
+    Declared sizes are ignored, because a sheet may declare billions of cells.
     """
     arrow, openpyxl = _checks.extra("pyarrow", "train"), _checks.extra("openpyxl", "xlsx")
     _check_workbook(file)
     try:
         book = openpyxl.load_workbook(file, read_only=True, data_only=True)
     except (KeyError, ValueError, TypeError, AttributeError, zipfile.BadZipFile, SyntaxError) as error:
-        raise OSError(f"damaged, or no workbook: {error}") from error
+        raise OSError(f"damaged, or not a workbook: {error}") from error
     try:
         sheet = book.worksheets[0]
         sheet.reset_dimensions()
@@ -166,12 +166,12 @@ def read_workbook(file: Path) -> tuple[Any, list[str]]:
 
 
 def _check_workbook(file: Path) -> None:
-    """Refuse an archive whose content is far larger than its file, or larger than the memory."""
+    """Raise if the content of an archive is far larger than its file, or larger than the memory."""
     try:
         with zipfile.ZipFile(file) as archive:
             content = sum(member.file_size for member in archive.infolist())
     except zipfile.BadZipFile as error:
-        raise OSError("damaged, or no workbook") from error
+        raise OSError("damaged, or not a workbook") from error
     if content > max(SMALL_WORKBOOK, LARGEST_RATIO * file.stat().st_size):
         raise OSError(f"its content of {content} bytes is more than {LARGEST_RATIO} times its file: save it as .csv")
     limits.check_memory(f"the content of {str(file)!r}", 4 * content)
@@ -185,7 +185,7 @@ def _until_empty(row: Iterable[Any]) -> list[Any]:
 
 
 def _text_rows(rows: Iterable[tuple[Any, ...]], width: int, size: int) -> Iterator[list[str | None]]:
-    """Rows of so many cells as text, without the empty rows at the end; `size` is that of the file."""
+    """Yield rows of `width` cells as text, without empty rows at the end; `size` is that of the file."""
     empty = 0
     for number, row in enumerate(rows):
         cells = _until_empty(row)

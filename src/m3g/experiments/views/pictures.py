@@ -154,7 +154,7 @@ def front(results: list[Result], path: Path) -> list[Path]:
 
 
 def _place(setting: str) -> tuple[bool, list[float]]:
-    """By value; those that are read out after linear CCA last."""
+    """Return the sort key of a setting: by value, with settings evaluated after linear CCA last."""
     return "canonical" in setting, [float(value) for value in setting.removesuffix(" canonical").split(", ")]
 
 
