@@ -34,7 +34,7 @@ def alignment(embeddings: Tensor, *, mask: Tensor | None = None) -> float:
                 squares = squares[mask[l] & mask[m]]
             total, count = total + float(squares.sum()), count + len(squares)
     if count == 0:
-        raise ValueError("mask must leave at least one point with two views, got none.")
+        raise ValueError("mask must leave at least one object with two views, got none.")
     return total / count
 
 

@@ -22,7 +22,7 @@ METRICS = {
     "linear_mean": "linear probe on the mean of the views' embeddings, accuracy",
     "linear_views": "linear probe on one view's embedding, accuracy, mean over views",
     "linear_transfer": "linear probe trained on one view and tested on another, accuracy, mean over pairs",
-    "linear_concat": "linear probe on all views' features side by side, accuracy",
+    "linear_concat": "linear probe on the concatenated features of all views, accuracy",
     "linear_held_out": "linear probe on the features of all domains' images, tested on the held-out domains, accuracy",
     "paper_probe": "as linear_mean, with the paper's protocol (SGD, learning rate sweep)",
     **{
@@ -30,16 +30,16 @@ METRICS = {
         for s in SHOTS
     },
     "knn_mean": "5 nearest neighbours on the mean of the views' embeddings, accuracy",
-    "linear_query": "linear probe on the cost's query of all views, accuracy; for costs that are no sum over pairs",
+    "linear_query": "linear probe on the cost's query of all views, accuracy; for costs that are not sums over pairs",
     "recall_from_others": "true partner found first from all other views, by the cost's query, mean over views",
     "recall_at_1": "true partner in another view found first, mean over pairs of views",
     "recall_at_5": "true partner among the first 5",
     "recall_at_10": "true partner among the first 10",
     "median_rank": "rank of the true partner, median over points, mean over pairs (1 is best)",
-    "polymatching": "points that the best polymatching of a batch matches rightly in all views",
+    "polymatching": "points that the best polymatching of a batch matches correctly in all views",
     "alignment": "squared distance between two views of a point (0 is best, 2 is chance)",
     "uniformity": "spread on the sphere (-4 is spread out, 0 is collapse)",
-    "effective_rank": "dimensions the embedding uses (1 is collapse)",
+    "effective_rank": "effective number of dimensions of the embedding (1 is collapse)",
 }
 
 

@@ -52,7 +52,7 @@ def build_encoders(
 def _encoder_of_each(
     specs: Sequence[Mapping[str, Any]], view_shapes: Sequence[Sequence[int]], common: Mapping[str, Any]
 ) -> list[nn.Module]:
-    """Return an encoder per view from its spec, which may share an earlier encoder, or set it to frozen or slower."""
+    """Return an encoder per view from its spec: it may be shared with an earlier view, frozen, or have its own rate."""
     if len(specs) != len(view_shapes):
         raise ValueError(f"encoder must be one spec for all views or {len(view_shapes)}, got {len(specs)}.")
     encoders: list[nn.Module] = []

@@ -1,4 +1,4 @@
-"""Test whether the Hugging Face hub is reachable, with one request: its client would retry for half a minute."""
+"""Test whether the Hugging Face hub is reachable with one request, because its client retries for half a minute."""
 
 from __future__ import annotations
 

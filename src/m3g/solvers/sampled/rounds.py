@@ -151,7 +151,7 @@ class Rounds:
         # If nothing is sampled, only the error due to tol remains, and a few more steps remove it.
         last = self._ascended(listed, log_scaling, self.tol, further=MOST_FURTHER)
         nothing = torch.zeros_like(last.possible_gain)
-        # If processes share the solve, gradients are computed while they exchange.
+        # In a shared solve, gradients are computed while all processes still take part.
         gradients = None if processes() is None else self.problem.detached().gradient(last.point.coupling)
         return SolvedList(None, listed, last.point, SamplingError(last.possible_gain, nothing, nothing, gradients))
 

@@ -55,8 +55,8 @@ class Sampled(Solver):
 
     Args:
         rank: samples in the last round; half as many in earlier rounds.
-        rounds: number of rounds; later ones sample around the previous coupling. More rounds follow if the validation
-            sample disagrees, and precede if epsilon is small.
+        rounds: number of rounds; later ones sample around the previous coupling. Rounds are added at the end if the
+            validation sample disagrees, and at the start if epsilon is small.
         form: representation of the kernel. "products" (circular variance only) is accurate for spread-out couplings,
             "tuples" for sharp ones; "auto" uses tuples if products do not overlap, otherwise products, and also tries
             tuples if the product estimator reports a large error.
