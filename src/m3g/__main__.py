@@ -7,7 +7,7 @@ from m3g.cli.launch import leave
 
 
 def command() -> int:
-    """Run the command; the exit code. Under torchrun the process ends here (`leave`)."""
+    """Run the command and return the exit code. Under torchrun the process ends here (`leave`)."""
     return leave(main())
 
 

@@ -117,7 +117,7 @@ def test_without_data_rows_are_drawn_and_reduced_precision_is_an_error(trained, 
     assert "compared on 64 random rows, because the data cannot be read" in capsys.readouterr().out
     assert not json.loads((tmp_path / "out" / "views.json").read_text())["test_rows"]
     assert main(["export", str(trained[0]), "--out", str(tmp_path / "int8"), "--precision", "int8"]) == 2
-    assert "precision must be fp32 where the data of the run cannot be read" in capsys.readouterr().err
+    assert "precision must be fp32 if the data of the run cannot be read" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

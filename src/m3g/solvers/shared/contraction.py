@@ -27,7 +27,7 @@ class Contracted(NamedTuple):
 
 
 class Contraction(ABC):
-    """Computes the marginals of a coupling at given scalings.
+    """Computation of the marginals of a coupling at given scalings.
 
     Attributes:
         lead: the leading view, whose scaling `evaluate` computes.

@@ -196,7 +196,7 @@ class MultiViewModule(pl.LightningModule):
         optimizer: Optimizer | LightningOptimizer,
         optimizer_closure: Callable[[], object] | None = None,
     ) -> None:
-        """Set the learning rate and weight decay of this step, step, and update the teacher: once per step."""
+        """Set the learning rate and weight decay, take the optimiser step, and update the teacher."""
         step = self.now.step
         self.set_rates(optimizer, step)
         super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)

@@ -189,7 +189,7 @@ def _rows(run: Run, net: TrainedNet, *, required: bool) -> Rows:
         return Rows(raw, mask, True)
     except (ValueError, OSError, StopIteration) as error:
         if required:
-            raise ValueError(f"precision must be fp32 where the data of the run cannot be read ({error}).") from error
+            raise ValueError(f"precision must be fp32 if the data of the run cannot be read ({error}).") from error
     rng = torch.Generator().manual_seed(0)
     drawn = []
     for l, shape in enumerate(net.view_shapes):
