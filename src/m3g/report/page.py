@@ -96,7 +96,7 @@ def _run(run: RunFacts, number: int) -> str:
 <div class=controls><label>Colour <select data-map={number}>
 <option>label</option><option>view</option><option>error</option></select></label>
 <label>Row <input data-map={number} inputmode=numeric size=6></label>
-<label><input type=checkbox data-map={number}> Join the views of every object</label></div>
+<label><input type=checkbox data-map={number}> Connect the views of every object</label></div>
 <div class=map><canvas data-map={number} width=900 height=600></canvas><p class=tip role=status></p>
 <ul class=legend></ul></div></section>"""
 
@@ -113,8 +113,8 @@ def _missing(found: Mapping[str, Any]) -> str:
     ]
     rows.append(["chance", *(_plain("recall_", found["chance"].get(name.removesuffix("_raw"))) for name in names)])
     return (
-        "<h3>When views go missing</h3>"
-        + _table(["absent entries", *(titles[name] for name in names)], rows)
+        "<h3>Missing views</h3>"
+        + _table(["missing entries", *(titles[name] for name in names)], rows)
         + "<p class=note>In percent. The probe is trained on complete training rows and tested on the remaining views; "
         "found first is R@1 in a missing view, with the mean of the remaining views as query.</p>"
     )

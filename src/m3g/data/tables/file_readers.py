@@ -33,7 +33,7 @@ class FileReader(Reader):
 
     def __init__(self, name: str, columns: Sequence[str], *, allow_outside: bool = False, **given: Any):
         super().__init__(name, columns, **given)
-        self.allow_outside = allow_outside  # paths may leave the folder of the table
+        self.allow_outside = allow_outside  # whether paths outside the folder of the table are allowed
         self._broken = 0
         self._contents: bool | None = None  # whether the structs that datasets writes have contents; None: unknown
 
@@ -63,7 +63,7 @@ class FileReader(Reader):
             if file is not None:
                 try:
                     stored[row] = self._decode(io.BytesIO(file) if isinstance(file, bytes) else file)
-                except (OSError, SyntaxError, ValueError, RuntimeError):  # what PIL and soundfile raise
+                except (OSError, SyntaxError, ValueError, RuntimeError):  # errors of PIL and soundfile
                     self._broken += 1
                     present[row] = False
         return stored, present
@@ -107,7 +107,7 @@ class FileReader(Reader):
                 found.append(path)
         return found
 
-    # ---------------------------------------------------------------- what a kind brings
+    # ---------------------------------------------------------------- implemented per kind
 
     _stored_type: Any
     _decode: Any
@@ -150,7 +150,7 @@ class ImageReader(FileReader):
                 with open_image(io.BytesIO(file) if isinstance(file, bytes) else file) as image:
                     self._sides.append(min(image.size))
             except (OSError, SyntaxError, ValueError):
-                continue  # counted, named and perhaps refused later
+                continue  # counted and reported later
             if len(self._sides) >= LOOKED_AT:
                 break
 
@@ -204,7 +204,7 @@ class SoundReader(FileReader):
             try:
                 found = soundfile.info(io.BytesIO(file) if isinstance(file, bytes) else str(file))
             except (OSError, RuntimeError):
-                continue  # counted, named and perhaps refused later
+                continue  # counted and reported later
             self._rates[found.samplerate] += 1
             self._durations.append(found.duration)
 

@@ -92,8 +92,9 @@ def ranks_of(every: dict[str, Table]) -> dict[str, Ranks]:
 
 
 def by_number(tests: Iterable[Result], name: str) -> dict[str, dict[int, list[float]]]:
-    """Return a metric of the digits by arm and number of views, one value per seed, for arms that have several numbers
-    of views and all that any arm has.
+    """Return a metric of the digits by arm and number of views, one value per seed.
+
+    Only arms with results for all numbers of views that any arm has are included.
     """
     table = scores(tests, name)
     found = {
@@ -125,8 +126,10 @@ def few_views(tests: list[Result]) -> dict[str, dict[str, float]]:
 
 
 def absent_curves(tests: list[Result], name: str) -> dict[str, dict[str, float]]:
-    """Return per arm and fraction of missing entries the mean over seeds and data sets, without sets of two views (a
-    row that keeps one view lacks at most half) and sets that lack entries already.
+    """Return per arm and fraction of missing entries the mean over seeds and data sets.
+
+    Sets of two views are excluded, because at most half of their entries can be missing, and so are sets with missing
+    entries.
     """
     table: dict[str, Table] = {}
     for row in tests:
