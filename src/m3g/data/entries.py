@@ -24,7 +24,7 @@ def drop_entries(mask: Tensor | None, draws: Tensor, *, fraction: float, keep: i
         draws: (k, n), a random number in [0, 1) for each entry.
         fraction: the probability that an entry is dropped.
         keep: views that every row keeps, as far as it has them: those with its largest draws.
-        exact: drop `round(fraction * entries)` entries, or as many as `keep` allows, instead of each on its own.
+        exact: drop `round(fraction * entries)` entries, or as many as `keep` allows, instead of dropping each independently.
 
     Example:
         >>> left = drop_entries(None, seeded_draws(4, 100, seed=0), fraction=0.5, exact=True)
@@ -73,12 +73,12 @@ def swap_entries(views: Sequence[Tensor], mask: Tensor | None, *, fraction: floa
 
 
 def seeded_draws(k: int, n: int, *, seed: int) -> Tensor:
-    """Uniform numbers (k, n) that depend on the seed only."""
+    """Return uniform numbers (k, n) that depend only on the seed."""
     return torch.from_numpy(generator(seed, 4).random((k, n)))
 
 
 def hashed_draws(k: int, index: Tensor, *, key: tuple[int, int]) -> Tensor:
-    """Uniform numbers (k, n) for the rows `index` (n,): splitmix64 of the key, the row and the view.
+    """Return uniform numbers (k, n) for the rows `index` (n,): splitmix64 of the key, the row and the view.
 
     Example:
         >>> every = hashed_draws(3, torch.arange(10), key=(0, 7))

@@ -11,9 +11,9 @@ from m3g.data.tables.kinds import Guess, kind_of_type
 from m3g.data.tables.reader import Reader
 from m3g.data.tables.source import Source
 
-MODEL = "sentence-transformers/all-MiniLM-L6-v2"  # an example
-FEW_TEXTS = 20_000  # below which text is read as TF-IDF, unless its encoder is named
-BESIDE = {"kind", "processor", "encoder", "fitted"}  # that a view may have beside the options of its reader
+MODEL = "sentence-transformers/all-MiniLM-L6-v2"  # example in notes
+FEW_TEXTS = 20_000  # number of rows below which text is read as TF-IDF by default
+BESIDE = {"kind", "processor", "encoder", "fitted"}  # options of a view besides those of its reader
 
 
 def plan_views(
@@ -101,7 +101,7 @@ def infer(source: Source, columns: Sequence[str]) -> dict[str, str]:
 
 
 def _text_kind(kind: str, options: Mapping[str, Any], encoder: str | None, source: Source) -> str:
-    """How text is read: as TF-IDF where its encoder is tfidf, or where nothing is said and the texts are few."""
+    """Return how text is read: as TF-IDF if its encoder is tfidf, or by default if there are few texts."""
     encoder = options.get("encoder", encoder)
     if kind != "text" or (encoder is None and not {"length", "processor"}.isdisjoint(options)):
         return kind
@@ -109,7 +109,7 @@ def _text_kind(kind: str, options: Mapping[str, Any], encoder: str | None, sourc
 
 
 def _note_few_texts(readers: Sequence[Reader], source: Source) -> None:
-    """Say that few texts do not suffice to train an encoder, and with which options another is used."""
+    """Add a note that the texts are too few to train an encoder, with the options for other encoders."""
     for kind in ("tfidf", "text"):
         names = [reader.name for reader in readers if reader.kind == kind and not reader.processor]
         if not names or source.num_rows >= FEW_TEXTS:
@@ -119,7 +119,7 @@ def _note_few_texts(readers: Sequence[Reader], source: Source) -> None:
         other = f"{view}.encoder text trains one from scratch; " if kind == "tfidf" else ""
         source.notes.append(
             f"text of {which} is {use}: {source.num_rows:,} texts are few for an encoder trained from scratch, "
-            f"which takes about {FEW_TEXTS:,}; {other}{view}.encoder transformers {view}.model {MODEL} "
+            f"which requires about {FEW_TEXTS:,}; {other}{view}.encoder transformers {view}.model {MODEL} "
             f"{view}.pretrained true uses a pretrained one"
         )
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # the command line lists the names without importing torch
 MODULES = {
     "imagenet": ("images.imagenet", "accuracy against the number of augmentations (Table 1)"),
     "domainnet": ("domainnet.runs", "unseen domains (Table 2, Figures 3 and A1)"),
-    "emoji": ("emoji", "unseen vendors of 1594 emoji: the question of Table 2 with many classes"),
+    "emoji": ("emoji", "unseen vendors of 1594 emoji: like Table 2, with many classes"),
     "eeg": ("eeg.runs", "a few labels on signals of six channels (Table 3)"),
     "epsilon": ("images.epsilon", "accuracy against epsilon (Figure 4)"),
     "cost": ("images.cost", "circular variance against circular standard deviation (Table 4)"),
@@ -23,7 +23,7 @@ MODULES = {
     "branches": ("images.branches", "accuracy and memory against the number of student views"),
     "default-set": ("default_set", "M3G and pairwise InfoNCE on the six-view digits, grids of equal size"),
     "mismatch": ("mismatch.runs", "detection and cost of mismatches among the six-view digits"),
-    "synergy": ("synergy.runs", "what only all views together determine: multiway and pairwise losses"),
+    "synergy": ("synergy.runs", "dependence among all views: multiway and pairwise losses"),
     "views": ("views.runs", "k-view losses on real sets of 2 to 12 views, each in its best setting"),
 }
 NAMES = {name: about for name, (_, about) in MODULES.items()}
