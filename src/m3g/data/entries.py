@@ -24,7 +24,7 @@ def drop_entries(mask: Tensor | None, draws: Tensor, *, fraction: float, keep: i
         draws: (k, n), a random number in [0, 1) for each entry.
         fraction: the probability that an entry is dropped.
         keep: views that every row keeps, as far as it has them: those with its largest draws.
-        exact: drop `round(fraction * entries)` entries, or as many as `keep` allows, instead of dropping each independently.
+        exact: drop `round(fraction * entries)` entries, or as many as `keep` allows, not each independently.
 
     Example:
         >>> left = drop_entries(None, seeded_draws(4, 100, seed=0), fraction=0.5, exact=True)

@@ -33,7 +33,7 @@ def shipped(name: str) -> Settings:
 
 
 def paper_arms(methods: Sequence[str], *, epsilon: float) -> dict[str, tuple[str, Settings]]:
-    """Return per arm its loss and options: the paper's epsilon, and averages of the other views that are not renormalised.
+    """Return per arm its loss and options: the paper's epsilon, and averages without renormalisation.
 
     M3G is trained twice, because the paper's Definition and its Algorithm 2 differ in the units of epsilon.
     """
