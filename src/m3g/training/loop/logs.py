@@ -18,7 +18,7 @@ from lightning.pytorch.callbacks import RichProgressBar
 
 from m3g.training.runs.files import append_text, write_text
 
-MOST_LINES = 50  # about, of epochs in the log
+MOST_LINES = 50  # approximate maximum number of epoch lines in the log
 SHOWN = ("loss", "gap", "solver_steps", "epsilon")
 
 
