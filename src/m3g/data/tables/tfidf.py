@@ -12,21 +12,21 @@ from torch import Tensor
 from m3g import _checks
 from m3g.data.tables.reader import Cells, TextReader
 
-COMPONENTS = 300  # singular directions, unless the user says otherwise
-MOST_WORDS = 50_000  # in the vocabulary: the most frequent
-# a word is a run of letters and digits; Chinese and Japanese characters are words of their own
+COMPONENTS = 300  # default number of singular directions
+MOST_WORDS = 50_000  # maximum size of the vocabulary, the most frequent words
+# a word is a run of letters and digits; each Chinese or Japanese character is a word
 _WORD = r"[\u3040-\u30ff\u3400-\u9fff]|[^\W\u3040-\u30ff\u3400-\u9fff]+"
 
 
 class TfidfReader(TextReader):
     """Text as a vector: TF-IDF of its words, projected on the leading singular directions of the training rows.
 
-    Vocabulary, inverse document frequencies and directions are learnt by scikit-learn from the training rows. The
-    words are part of the recipe; `tensors` has the numbers, which are stored beside the weights of the network.
+    Vocabulary, inverse document frequencies and directions are fitted by scikit-learn on the training rows. The
+    words are part of the recipe; `tensors` has the numbers, which are stored with the weights of the network.
 
     Args:
         components: singular directions; by default 300, or as many as the training rows have.
-        fitted: `words`, `idf` (V,) and `directions` (components, V) of an earlier fit, which are then used as they are.
+        fitted: `words`, `idf` (V,) and `directions` (components, V) of an earlier fit, used without fitting.
     """
 
     kind = "tfidf"

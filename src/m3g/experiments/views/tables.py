@@ -147,7 +147,7 @@ def _absent(tests: list[Result], name: str) -> str:
     shares = sorted({share for by in curves.values() for share in by}, key=float)
     if not curves:
         return ""
-    rows = [[f"{name}, %", *(f"{float(share):.0%} absent" for share in shares)]]
+    rows = [[f"{name}, %", *(f"{float(share):.0%} missing" for share in shares)]]
     rows += [[arm, *(f"{100 * by[share]:.1f}" for share in shares)] for arm, by in curves.items()]
     return markdown(rows)
 
@@ -176,7 +176,7 @@ def _grid(results: list[Result]) -> str:
     for row in results:
         labels = row["labels"]
         if labels["stage"] == "grid":
-            # what was chosen before the points per batch were tried stands in the settings alone
+            # a setting chosen before the batch size was tuned is only in `chosen`
             tried_here = {**(row.get("chosen") or {}), **{name: v for name, v in labels.items() if "." in name}}
             score = row["metrics"].get("validation") or 0.0
             tried.setdefault(labels["arm"], {}).setdefault(labels["data"], []).append((score, setting(tried_here)))
@@ -185,7 +185,7 @@ def _grid(results: list[Result]) -> str:
     for arm, by in tried.items():
         cells = []
         for data in sets:
-            # the first of equals was taken
+            # the first of equal scores was chosen
             best = max(by[data], key=lambda pair: pair[0]) if data in by else None
             cells.append("—" if best is None else f"{best[1]} ({100 * best[0]:.1f})")
         rows.append([arm, *cells])

@@ -23,8 +23,8 @@ from m3g.training.runs.trained import TrainedNet
 from m3g.training.settings.config import Config
 from m3g.training.settings.views import encoder_spec
 
-FORMAT = 2  # since 2, with a digest of the weights
-SCALING, INPUTS = "scaling.", "inputs."  # names of tensors that are no weights
+FORMAT = 2  # version 2 added a digest of the weights
+SCALING, INPUTS = "scaling.", "inputs."  # prefixes of tensors that are not weights
 
 
 def network(config: Config, data: ViewsData, *, trust: bool = False) -> MultiViewNet:
@@ -146,7 +146,7 @@ def load(
     content = run.weights.read_bytes()
     if digest(content) != expected:
         raise ValueError(
-            f"{run.weights} must hold the weights that {run.model.name} was written with, but its SHA-256 is another: "
+            f"{run.weights} must contain the weights that {run.model.name} was written with, but its SHA-256 differs: "
             "the file is damaged or belongs to another network; restore it from a copy."
         )
     try:
@@ -161,7 +161,7 @@ def load(
     except (SafetensorError, RuntimeError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise ValueError(
-            f"{run.weights} must hold the weights of {run.model.name}, but it is damaged or belongs to another "
+            f"{run.weights} must contain the weights of {run.model.name}, but it is damaged or belongs to another "
             f"network ({reason})."
         ) from error
     net.scaling = {name: tensor for name, tensor in tensors.items() if name.startswith((SCALING, INPUTS))}
@@ -174,13 +174,13 @@ def load(
 
 
 def _beside(tensors: Mapping[str, Tensor], l: int) -> dict[str, Tensor]:
-    """The numbers that belong to the recipe of view l."""
+    """Return the tensors of the preprocessing of view l."""
     prefix = f"{INPUTS}{l}."
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
 def fitted_inputs(run: Run) -> dict[str, dict[str, Any]]:
-    """What the readers of a finished run learnt from its training rows, by view, where that includes tensors."""
+    """Return the preprocessing that a finished run fitted on its training rows, for views whose fit has tensors."""
     if not run.model.is_file() or not run.weights.is_file() or '"tfidf"' not in run.model_text:
         return {}
     content = json.loads(run.model_text)
