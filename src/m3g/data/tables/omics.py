@@ -1,7 +1,7 @@
 """Single-cell files: the modalities of an .h5mu file, or the matrices of an .h5ad file, as views of cells.
 
-Matrices are opened in backed mode, and sparse ones stay sparse: only the rows of a batch are read and made dense. A
-cell that a modality does not have is a missing entry.
+Matrices are opened in backed mode, and sparse ones stay sparse: only the rows of a batch are read and converted to
+dense. A cell that a modality does not have is a missing entry.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import numpy as np
 from m3g import _checks
 
 SUFFIXES = (".h5mu", ".h5ad")
-MOST_VALUES = 2**20  # that are made dense at a time
+MOST_VALUES = 2**20  # rows converted to dense at a time
 
 
 def open_omics(file: Path) -> tuple[dict[str, Any], list[str], int, Any]:
-    """The columns of a file with pyarrow's types, those that are views, the number of cells, and a reader in batches.
+    """Return the columns of a file with pyarrow types, its views, the number of cells, and a reader in batches.
 
     Views are the modalities of an .h5mu file, or `X` and the entries of `obsm` of an .h5ad file; the columns of `obs`
     are labels, groups or splits.
@@ -50,7 +50,7 @@ def open_omics(file: Path) -> tuple[dict[str, Any], list[str], int, Any]:
 
 
 def _read(file: Path) -> tuple[dict[str, Any], dict[str, np.ndarray], Any]:
-    """The matrices by name, for each the row of every cell (-1 where it has none), and the table `obs`."""
+    """Return the matrices by name with the row of every cell in each (-1 if it has none), and the table `obs`."""
     package = _checks.extra("mudata" if file.suffix == ".h5mu" else "anndata", "omics")
     try:
         found = _open(package, file, backed="r")
@@ -70,7 +70,7 @@ def _read(file: Path) -> tuple[dict[str, Any], dict[str, np.ndarray], Any]:
 
 
 def _vectors(arrow: Any, matrix: Any, places: np.ndarray, kind: Any) -> Any:
-    """Rows of a matrix as vectors, null where the place is -1."""
+    """Return rows of a matrix as vectors, null for row -1."""
     there = places >= 0
     dense = np.zeros((len(places), matrix.shape[1]), dtype=np.float32)
     if there.any():
@@ -98,7 +98,7 @@ def _open(package: Any, file: Path, **options: str) -> Any:
 
 
 def _obs_as_stored(package: Any) -> contextlib.AbstractContextManager[Any]:
-    """Keep `obs` as the file has it: mudata 0.3 copies columns of the modalities into it, with a warning."""
+    """Keep `obs` unchanged: mudata 0.3 copies columns of the modalities into it, with a warning."""
     if hasattr(package, "MuData"):
         return package.set_options(pull_on_update=False)
     return contextlib.nullcontext()

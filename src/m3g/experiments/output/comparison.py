@@ -43,7 +43,7 @@ def within_splits(scores: Mapping[str, Scores[Key]]) -> dict[str, tuple[float, f
     """Return per arm the mean in percent, and half the width of its 95 % interval after subtracting split means.
 
     The difficulty of a seed or split affects all arms alike, and comparisons should show the rest (Cousineau's
-    intervals, with Morey's correction). If arms share fewer than two settings, the interval of each mean.
+    intervals, with Morey's correction). If arms share fewer than two settings, intervals are those of each mean.
 
     Example:
         >>> intervals = within_splits({"a": {0: 0.5, 1: 0.7}, "b": {0: 0.4, 1: 0.6}})

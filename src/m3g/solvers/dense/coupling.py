@@ -24,7 +24,7 @@ class KernelCoupling(Coupling):
     def __init__(self, kernel: Kernel, log_scaling: Tensor, scalings: list[Tensor] | None = None):
         self.kernel, self.dtype = kernel, kernel.problem.dtype
         self._log_scaling = log_scaling
-        # Not cached properties, whose lock cannot be traced.
+        # Cached properties are not used, because their lock cannot be traced.
         self._scalings = scalings
         self._pairs: dict[Edge, Tensor] | None = None
         self._settled = False

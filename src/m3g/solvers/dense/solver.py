@@ -42,7 +42,7 @@ from m3g.solvers.solution import Solution
 SINGLE_TOLERANCE, ROUNDING = 2e-5, 0.1
 # Range of the exponents up to which a constant base is sufficient for K.
 FLAT_REACH = 70.0
-# Decreasing epsilon: the initial range of exponents, the ratio of successive epsilons, and the error at which to go on.
+# Decreasing epsilon: the initial range of exponents, the ratio of successive epsilons, and the error of each.
 FIRST_REACH, EPSILON_RATIO, LOOSE = 150.0, 3.0, 0.1
 FIXED_SWEEPS = 3
 
@@ -134,7 +134,7 @@ class Dense(Solver):
         reach = (high - low) / epsilon
         if dtype != wide and max(reach, abs(low) / epsilon) * torch.finfo(dtype).eps > ROUNDING * tol:
             kernel = self._kernel(problem, epsilon, wide)
-        if not reach < float("inf"):  # costs that are not numbers
+        if not reach < float("inf"):  # non-finite costs
             return _solution(kernel, target, torch.full_like(target, torch.nan), None, tol, 0, Result.OUT_OF_RANGE)
         steps = 0
         start: Tensor | None = None

@@ -42,7 +42,7 @@ class Swept:
 
 
 def sweep(kernel: Kernel, target: Tensor, *, tol: float, max_steps: int, worth: int = WORTH) -> Swept:
-    """Sweep from the base of the kernel until the error is at most `tol`, or more than `worth` others would be needed.
+    """Sweep from the base of the kernel until the error is at most `tol`, or more than `worth` sweeps would follow.
 
     `target` (b, N) are the weights in the dtype of the kernel.
     """

@@ -3,8 +3,8 @@
 Vectors (b, N) are the same on all processes, so that all take the same steps. The contribution of the own slab to a
 marginal is partial, and an all-reduce completes it. Numbers read on the host are those of rank 0.
 
-Every exchange starts with a synchronisation, an all-reduce of six numbers. A process that fails anywhere in the solve
-takes part in one more, at which it reports the failure; the others take part before their next exchange and raise too.
+Every exchange starts with a synchronisation, an all-reduce of six numbers. A process that fails reports it in
+one more synchronisation. The others receive the report before their next exchange and raise too.
 """
 
 from __future__ import annotations
