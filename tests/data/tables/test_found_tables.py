@@ -100,7 +100,7 @@ def test_a_dry_run_prints_kinds_columns_and_notes(tmp_path, capsys):
     assert main(["train", "--table", str(tmp_path / "t.csv"), "--dry-run"]) == 0
     printed = capsys.readouterr().out
     assert "  caption  tfidf 28, encoder tfidf\n" in printed
-    assert "  table    table 3, encoder mlp, from price, when, age\n" in printed
+    assert "  table    table 3, encoder residual, from price, when, age\n" in printed
     assert "note: columns are separated by semicolons\n" in printed
     assert "note: decimal commas are read as points in price\n" in printed
     assert [path.name for path in tmp_path.iterdir()] == ["t.csv"]

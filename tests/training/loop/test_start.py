@@ -103,3 +103,16 @@ def test_missing_entries_and_their_treatment_are_logged(config):
     assert fit._missing_entries(config, build_data(config)).endswith("are missing: the loss omits them")
     config.loss = "m3g"
     assert "takes their place, and --loss m3g-pairs omits them" in fit._missing_entries(config, build_data(config))
+
+
+def test_one_numeric_view_beside_text_starts_at_linear_cca(tmp_path):
+    rng = np.random.default_rng(0)
+    kind = rng.integers(0, 4, 90)
+    words = ("oak", "pine", "beech", "ash")
+    lines = [f"{words[k]} board no {rng.integers(50)},{k + rng.normal():.3f},{k - rng.normal():.3f}" for k in kind]
+    (tmp_path / "boards.csv").write_text("\n".join(["name,price,weight", *lines]) + "\n")
+    config = Config.from_dict({"data": "objects", "data_options": {"table": str(tmp_path / "boards.csv")}})
+    data = build_data(config)
+    module = build_module(config, data)
+    assert fitted_views(module.net) == [0, 1]
+    assert "start at linear CCA" in module.started_at

@@ -86,9 +86,9 @@ def default_encoder(kind: str, shape: Sequence[int]) -> str:
 
 
 def _default_encoders(data: ViewsData, *, shared: bool) -> list[str]:
-    """Return the default of every view; two or more numeric views with separate encoders start at linear CCA."""
+    """Return the default of every view; if two or more are numeric or TF-IDF, these start at linear CCA."""
     names = [default_encoder(kind, shape) for kind, shape in zip(kinds(data), data.view_shapes)]
-    if shared or names.count("mlp") < 2:
+    if shared or names.count("mlp") + names.count("tfidf") < 2:
         return names
     return ["residual" if name == "mlp" else name for name in names]
 
