@@ -84,3 +84,17 @@ def test_a_resumed_run_finds_its_data(trained, tmp_path, monkeypatch):
     shutil.copytree(trained / "runs" / "arrays", tmp_path / "run")
     monkeypatch.chdir(tmp_path)
     assert main(["train", "--resume", "run"]) == 0
+
+
+def test_a_resumed_run_finds_moved_data_below_a_root(trained, tmp_path, monkeypatch, refused, capsys):
+    shutil.copytree(trained, tmp_path / "all")
+    run = tmp_path / "all" / "runs" / "arrays"
+    facts = json.loads((run / "environment.json").read_text())
+    (run / "environment.json").write_text(json.dumps({**facts, "directory": str(tmp_path / "gone")}))
+    shutil.move(tmp_path / "all" / "data", tmp_path / "moved")
+    monkeypatch.chdir(tmp_path)
+    assert "--data-root" in refused("train", "--resume", run)
+    assert "--data-root must be a folder that exists" in refused("train", "--resume", run, "--data-root", "none")
+    assert "--data-root must be used with --resume" in refused("train", "--data-root", tmp_path)
+    assert main(["train", "--resume", str(run), "--data-root", "moved", "--loop.epochs", "2"]) == 0
+    assert "continuing after step" in capsys.readouterr().out

@@ -8,12 +8,11 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from pathlib import Path
 
 from m3g._values import meant
 from m3g.cli.interrupts import INTERRUPTED, accept_interrupts, started_by_command
 from m3g.cli.launch import USER_ERROR, agent_store, end_with_parent, print_last, store_key
-from m3g.cli.parser import Parser
+from m3g.cli.parser import Parser, data_root
 
 # name: (module, summary). A module defines `arguments(parser, name)` and `run(args, name)`. Optional: `prepare(words)`
 # splits the words into settings of a run, stored in `args.given`, and other words; `names()` returns further option
@@ -126,10 +125,7 @@ def _open_runs(args: argparse.Namespace) -> None:
         args.runs = [Run.find(run) for run in args.runs]
     for run in getattr(args, "runs", None) or filter(None, [getattr(args, "run", None)]):
         run.open()
-        if getattr(args, "data_root", None) is not None:
-            run.data_root = Path(args.data_root)
-            if not run.data_root.is_dir():
-                raise ValueError(f"--data-root must be a folder that exists, got {args.data_root!r}.")
+        run.data_root = data_root(args)
 
 
 def _fail(message: str, debug: bool, *, code: int = USER_ERROR) -> int:

@@ -78,3 +78,11 @@ def _value(word: str, hint: Annotation) -> object:
     if not fits(value, hint):
         raise argparse.ArgumentTypeError(f"must be {in_words(hint)}, got {value!r}.")
     return value
+
+
+def data_root(args: argparse.Namespace) -> Path | None:
+    """Return the validated --data-root of a command, None if it is not given or not an option."""
+    given: str | None = getattr(args, "data_root", None)
+    if given is not None and not Path(given).is_dir():
+        raise ValueError(f"--data-root must be a folder that exists, got {given!r}.")
+    return None if given is None else Path(given)

@@ -15,14 +15,17 @@ from m3g._options import Options
 from m3g._values import positive_int
 from m3g.cli.interrupts import ending_at_once
 from m3g.cli.launch import from_first, run_in_processes, share_with_others
-from m3g.cli.parser import Parser
+from m3g.cli.parser import Parser, data_root
 from m3g.cli.words import Given, read_settings
 from m3g.training.loop.processes import is_first, started
 from m3g.training.runs.folder import Run, reserved
 from m3g.training.settings.config import GROUPS, Config, flat
 
 # all others are settings of the run
-COMMAND_OPTIONS = ("out", "resume", "views", "table", "labels", "groups", "split", "trust", "accept_changes", "dry_run")
+COMMAND_OPTIONS = (
+    *("out", "resume", "data_root", "views", "table", "labels", "groups", "split"),
+    *("trust", "accept_changes", "dry_run"),
+)
 
 DESCRIPTION = {
     "train": """Learn a representation from k views of the same objects, and evaluate it.
@@ -39,6 +42,7 @@ DESCRIPTION = {
   m3g train --config my.yaml --dry-run          build everything, run one batch, write nothing
   m3g train --resume runs/m3g-1                 continue after an interruption
   m3g train --resume runs/m3g-1 --loop.epochs 40   train a finished run for longer
+  m3g train --resume runs/m3g-1 --data-root /data  continue after the data was moved
 
 Everything is written to one folder, by default the next free runs/LOSS-NUMBER."""
 }
@@ -67,11 +71,7 @@ def arguments(parser: Parser, name: str) -> None:
     )
     parser.add_argument("--groups", type=str, default=None, help="column of --table; rows of a group stay in one split")
     parser.add_argument("--split", type=str, default=None, help="column of --table with the values train, val, test")
-    parser.add_argument(
-        "--trust",
-        action="store_true",
-        help="allow encoder classes from outside m3g, torch.nn and transformers",
-    )
+    parser.add_run_options()
     parser.add_argument(
         "--dry_run", "--dry-run", action="store_true", help="build everything, run one batch, write nothing"
     )
@@ -145,6 +145,8 @@ def settings(args: Namespace) -> Config:
 def wanted(args: Namespace) -> tuple[Config, Run]:
     """Return the validated settings and the folder of the run, a new one or one to resume."""
     if args.resume is None:
+        if args.data_root is not None:
+            raise ValueError("--data-root must be used with --resume, got none: give the paths of the data instead.")
         config = settings(args)
         return config, Run(args.out if args.out is not None else next_run(Path("runs"), config.loss))
     given = flat(_with_files(args.given.settings, args))
@@ -155,6 +157,7 @@ def wanted(args: Namespace) -> tuple[Config, Run]:
             "own: omit them, or start a new run."
         )
     run = Run(args.resume if args.resume else newest_run(Path("runs")))
+    run.data_root = data_root(args)
     return run.open() if epochs is None else run.extend(positive_int("loop.epochs", cast(int, epochs))), run
 
 
