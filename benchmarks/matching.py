@@ -2,8 +2,8 @@
 
 For each set of `benchmarks.small_trainings`, `MultiViewEmbedding` is trained on 60 % of the rows, and 200 of the others
 are matched in three views whose rows are shuffled. The first table shows the percentage of correct pairs of rows, and
-the number of rows in no tuple. In the second table 40 of the 200 rows of each view have no partner. Writes
-benchmarks/results/matching.md.
+the number of rows in no tuple. In the second table 40 of the 200 rows of each view have no partner, and the calibration
+error of membership probabilities is measured without and with 40 known objects. Writes benchmarks/results/matching.md.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from benchmarks.small_trainings import PROBLEMS, rows_of
 from m3g.losses.convergence import ConvergenceWarning
 from m3g.sklearn import MultiViewEmbedding
 
-K, ROWS, ORPHANS, SEEDS = 3, 200, 40, (0, 1, 2)
+K, ROWS, ORPHANS, KNOWN, SEEDS = 3, 200, 40, 40, (0, 1, 2)
 Views = list[np.ndarray]
 
 
@@ -84,7 +84,7 @@ def shuffled(points: Views, seed: int, orphans: int) -> tuple[Views, list[np.nda
 def run(source: Path, results: Path) -> None:
     whole: dict[str, dict[str, list[float]]] = {method: {} for method in METHODS}
     unused: dict[str, list[float]] = {method: [] for method in METHODS}
-    partial: dict[str, list[tuple[float, float, float]]] = {}
+    partial: dict[str, list[tuple[float, float, float, float]]] = {}
     for problem in PROBLEMS:
         for seed in SEEDS:
             points = embeddings(problem.name, source, seed)
@@ -96,27 +96,36 @@ def run(source: Path, results: Path) -> None:
                 whole[method].setdefault(problem.name, []).append(right)
                 unused[method].append(statistics.fmean(ROWS - len(set(tuples[:, l])) for l in range(K)))
             if len(points[0]) >= ROWS + (K - 1) * ORPHANS:
-                partial.setdefault(problem.name, []).append(unmatched(*shuffled(points, seed, ORPHANS)))
+                partial.setdefault(problem.name, []).append(unmatched(*shuffled(points, seed, ORPHANS), seed))
             print(problem.name, seed, {method: whole[method][problem.name][-1] for method in METHODS}, flush=True)
     (results / "matching.md").write_text(table(whole, unused, partial))
 
 
-def unmatched(views: Views, numbers: list[np.ndarray]) -> tuple[float, float, float]:
-    """Orphans left alone, other rows in a tuple with their object (%), and the calibration error of memberships."""
+def unmatched(views: Views, numbers: list[np.ndarray], seed: int) -> tuple[float, float, float, float]:
+    """Orphans left alone, other rows with their object (%), and calibration errors without and with known objects."""
     tuples = m3g.match(views, allow_unmatched=True).tuples.numpy()
     objects = np.stack([np.where(tuples[:, l] >= 0, numbers[l][tuples[:, l]], -1 - l) for l in range(K)], 1)
     present = tuples >= 0
     orphan = objects >= ROWS - ORPHANS
     alone = present & (present.sum(1, keepdims=True) == 1)
     with_own = np.stack([(np.delete(objects, l, 1) == objects[:, [l]]).any(1) for l in range(K)], 1)
-    forced = m3g.match(views, one_to_one=True)
-    assert forced.memberships is not None
-    rows = np.stack([numbers[l][forced.tuples[:, l].numpy()] for l in range(K)], 1)
-    right = np.stack([(np.delete(rows, l, 1) == rows[:, [l]]).any(1) for l in range(K)], 1).ravel()
-    sure = forced.memberships.numpy().ravel()
+    sample = np.random.default_rng(seed).choice(np.unique(np.concatenate(numbers)), KNOWN, replace=False)
+    known = [[int(np.flatnonzero(number == one)[0]) if one in number else -1 for number in numbers] for one in sample]
+    raw, calibrated = (
+        calibration_error(m3g.match(views, one_to_one=True, known=rows), numbers, sample) for rows in (None, known)
+    )
+    return 100 * alone[orphan].mean(), 100 * with_own[present & ~orphan].mean(), raw, calibrated
+
+
+def calibration_error(found: m3g.Matching, numbers: list[np.ndarray], known: np.ndarray) -> float:
+    """Expected calibration error of the memberships, in five bins, over the rows of objects that are not known."""
+    assert found.memberships is not None
+    objects = np.stack([numbers[l][found.tuples[:, l].numpy()] for l in range(K)], 1)
+    right = np.stack([(np.delete(objects, l, 1) == objects[:, [l]]).any(1) for l in range(K)], 1)
+    tested = ~np.isin(objects, known)
+    right, sure = right[tested], found.memberships.numpy()[tested]
     part = np.minimum((5 * sure).astype(int), 4)
-    error = sum(abs(right[part == b].mean() - sure[part == b].mean()) * (part == b).mean() for b in np.unique(part))
-    return 100 * alone[orphan].mean(), 100 * with_own[present & ~orphan].mean(), float(error)
+    return sum(abs(right[part == b].mean() - sure[part == b].mean()) * (part == b).mean() for b in np.unique(part))
 
 
 def table(whole: dict, unused: dict, partial: dict) -> str:
@@ -130,11 +139,14 @@ def table(whole: dict, unused: dict, partial: dict) -> str:
         f"`m3g.match(allow_unmatched=True)` with {ORPHANS} of {ROWS} rows of each view without a partner:",
         "",
     ]
-    lines += ["| | orphans left alone, % | others with a row of their object, % | calibration error |"]
-    lines += ["| --- | --- | --- | --- |"]
+    lines += [
+        "| | orphans left alone, % | others with a row of their object, % | calibration error | "
+        f"calibration error, {KNOWN} objects known |"
+    ]
+    lines += ["| --- | --- | --- | --- | --- |"]
     for name, values in partial.items():
         means = [statistics.fmean(column) for column in zip(*values)]
-        lines.append(f"| {name} | {means[0]:.1f} | {means[1]:.1f} | {means[2]:.2f} |")
+        lines.append(f"| {name} | {means[0]:.1f} | {means[1]:.1f} | {means[2]:.2f} | {means[3]:.2f} |")
     return "\n".join(lines) + "\n"
 
 

@@ -220,24 +220,59 @@ def test_an_object_that_the_anchor_lacks_gets_a_tuple():
     assert [0, -1, -1] in matched.tuples.tolist()
 
 
+def calibration_error(matched, numbers, *, without=()):
+    """Expected calibration error of the memberships of rows of objects that are not in `without`."""
+    objects = np.stack([numbers[l][matched.tuples[:, l]] for l in range(3)], 1)
+    right = np.stack([(np.delete(objects, l, 1) == objects[:, [l]]).any(1) for l in range(3)], 1)
+    tested = ~np.isin(objects, without)
+    right, sure = right[tested], matched.memberships.numpy()[tested]
+    part = np.minimum((5 * sure).astype(int), 4)
+    return sum(abs(right[part == b].mean() - sure[part == b].mean()) * (part == b).mean() for b in np.unique(part))
+
+
 @pytest.mark.parametrize(("noise", "orphans"), [(0.3, 0), (0.3, 20), (0.6, 10)])
 def test_memberships_are_calibrated(noise, orphans):
-    sure, right = [], []
+    errors = []
     for seed in range(3):
         views, numbers = hidden_copies(3, 60, orphans, noise=noise, seed=seed)
-        matched = m3g.match(views, one_to_one=True)
-        objects = np.stack([numbers[l][matched.tuples[:, l]] for l in range(3)], 1)
-        right += [(np.delete(objects, l, 1) == objects[:, [l]]).any(1) for l in range(3)]
-        sure += [matched.memberships[:, l].numpy() for l in range(3)]
-    sure, right = np.concatenate(sure), np.concatenate(right)
-    part = np.minimum((5 * sure).astype(int), 4)
-    error = sum(abs(right[part == b].mean() - sure[part == b].mean()) * (part == b).mean() for b in np.unique(part))
-    assert error < 0.08
+        errors.append(calibration_error(m3g.match(views, one_to_one=True), numbers))
+    assert np.mean(errors) < 0.08
+
+
+def test_known_objects_calibrate_the_memberships():
+    """In groups of similar objects, wrong pairs are more similar than the normal model of the scores allows."""
+    errors = []
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        objects = 2 * rng.standard_normal((10, 16)).repeat(12, 0) + rng.standard_normal((120, 16))
+        numbers = [rng.permutation(120) for _ in range(3)]
+        views = [objects[order] + 0.9 * rng.standard_normal((120, 16)) for order in numbers]
+        sample = rng.choice(120, 40, replace=False)
+        known = np.stack([order.argsort()[sample] for order in numbers], 1)
+        raw, calibrated = m3g.match(views, one_to_one=True), m3g.match(views, one_to_one=True, known=known)
+        assert torch.equal(raw.tuples, calibrated.tuples)
+        errors.append([calibration_error(one, numbers, without=sample) for one in (raw, calibrated)])
+    before, after = np.mean(errors, 0)
+    assert before > 0.15
+    assert after < 0.08
+
+
+def test_known_objects_set_the_limit_of_unmatched_rows():
+    views, numbers = hidden_copies(3, 60, 20, noise=0.6, seed=0)
+    known = np.stack([numbers[l].argsort()[:30] for l in range(3)], 1)
+    strangers = known.copy()
+    strangers[:, 1:] = -1  # rows of view 0 without any partner
+    few, many = (m3g.match(views, allow_unmatched=True, known=rows) for rows in (strangers, known))
+    assert few.unused(0) > many.unused(0)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"known": [[0, 1]]}, "known must be None unless one_to_one or allow_unmatched is set"),
+        ({"one_to_one": True, "known": [[0, 1, 2]]}, r"known must be whole numbers of shape \(r, 2\)"),
+        ({"one_to_one": True, "known": [[0, 3]]}, "known must have rows of view 1 from 0 to 2 or -1"),
+        ({"one_to_one": True, "known": [[0, 1], [0, 2]]}, "known must have every row of view 0 at most once"),
         ({"one_to_one": True, "alternatives": 2}, "alternatives must be 1 for a one-to-one matching, got 2"),
         ({"allow_unmatched": 1.5}, "allow_unmatched must be a bool or a probability between 0 and 1, got 1.5"),
         ({"allow_unmatched": "yes"}, "allow_unmatched must be a bool or a probability"),

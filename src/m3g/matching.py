@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from m3g.costs import Cost, CostLike, as_cost
 from m3g.costs.grounds import unit_or_zero
 from m3g.losses.convergence import ConvergenceWarning
 from m3g.losses.entropy import Entropy
-from m3g.polymatching import NO_ROW, memberships, round_coupling, split
+from m3g.polymatching import NO_ROW, calibrate, fit_calibration, memberships, round_coupling, split
 from m3g.solvers import Solution, Solver, solve
 
 # Up to this number, all tuples are enumerated; beyond it, the best tuple of each point is found by local search.
@@ -70,6 +71,7 @@ def match(
     alternatives: int = 1,
     one_to_one: bool = False,
     allow_unmatched: bool | float = False,
+    known: Sequence[Sequence[int]] | Tensor | None = None,
 ) -> Matching:
     r"""Match k sets of points with unknown correspondence and possibly different sizes.
 
@@ -95,6 +97,9 @@ def match(
             epsilon; see `m3g.polymatching.posterior`.
         allow_unmatched: one-to-one, and points with a membership probability below this number are removed from their
             tuples. They stay alone unless they fit another tuple. True is 0.5.
+        known: (r, k) row numbers of objects whose rows are known, -1 for a view without a row. They do not change the
+            tuples of a one-to-one matching; its membership probabilities are calibrated on them. They must be a random
+            sample, including objects with a single row if there are such.
 
     Returns:
         A `Matching`.
@@ -133,6 +138,9 @@ def match(
         raise ValueError(
             f"alternatives must be 1 for more than {MOST_TUPLES} tuples, got {alternatives} and {problem.num_tuples}."
         )
+    rows = None if known is None else _known(known, sizes)
+    if rows is not None and not one_to_one:
+        raise ValueError("known must be None unless one_to_one or allow_unmatched is set, got row numbers.")
     most = problem.num_tuples // max(sizes)
     if alternatives > most:
         raise ValueError(f"alternatives must be at most the {most} tuples of a point, got {alternatives}.")
@@ -147,7 +155,9 @@ def match(
             )
         back = torch.tensor([order.index(l) for l in range(k)], device=problem.device)
         if one_to_one:
-            tuples, sure = _rounded(solution, cost, [parts[l] for l in order], least)
+            tuples, sure = _rounded(
+                solution, cost, [parts[l] for l in order], least, None if rows is None else rows[:, order]
+            )
             return Matching(tuples[:, back], sure.nan_to_num(nan=1.0).amin(1), anchor, solution, sure[:, back])
         if problem.num_tuples <= MOST_TUPLES:
             tuples, mass = _most_probable(solution, alternatives)
@@ -166,13 +176,37 @@ def _least(allow_unmatched: bool | float) -> float:
     return float(allow_unmatched)
 
 
-def _rounded(solution: Solution, cost: Cost, views: list[Tensor], least: float) -> tuple[Tensor, Tensor]:
+def _known(known: Sequence[Sequence[int]] | Tensor, sizes: list[int]) -> Tensor:
+    """Validate the rows of known objects, (r, k)."""
+    rows = torch.as_tensor(known).cpu()
+    if rows.ndim != 2 or rows.shape[1] != len(sizes) or rows.is_floating_point() or rows.dtype == torch.bool:
+        raise ValueError(f"known must be whole numbers of shape (r, {len(sizes)}), got {_checks.described(rows)}.")
+    rows = rows.long()
+    for l, size in enumerate(sizes):
+        column = rows[:, l][rows[:, l] != NO_ROW]
+        if len(column) and not 0 <= int(column.min()) <= int(column.max()) < size:
+            raise ValueError(f"known must have rows of view {l} from 0 to {size - 1} or -1, got others.")
+        if len(column.unique()) < len(column):
+            raise ValueError(f"known must have every row of view {l} at most once, got repeated ones.")
+    return rows
+
+
+def _rounded(
+    solution: Solution, cost: Cost, views: list[Tensor], least: float, known: Tensor | None
+) -> tuple[Tensor, Tensor]:
     """Return a one-to-one matching, sorted by the anchor's rows, and the probability of each membership."""
     tuples = round_coupling(cost, views, [solution.pair_marginal(0, m) for m in range(1, len(views))])
+    slope, shift = 1.0, 0.0
+    if known is not None:
+        slope, shift = fit_calibration(memberships(cost, views, tuples), tuples, known)
     if least:
-        rows_by_tuple = split(cost, views, tuples, least=least).tolist()
-        tuples = torch.tensor(sorted(rows_by_tuple, key=lambda rows: [(row == NO_ROW, row) for row in rows]))
+        least = 1 / (1 + math.exp((shift - math.log(least / (1 - least))) / slope))
+        found = split(cost, views, tuples, least=least).tolist()
+        tuples = torch.tensor(sorted(found, key=lambda rows: [(row == NO_ROW, row) for row in rows]))
     sure = memberships(cost, views, tuples)
+    if known is not None:
+        together = (tuples != NO_ROW).sum(1, keepdim=True) > 1
+        sure = torch.where(together, calibrate(sure, slope, shift), sure)
     return tuples.to(views[0].device), sure.to(views[0].device)
 
 

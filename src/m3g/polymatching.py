@@ -190,6 +190,48 @@ def memberships(cost: Cost, views: Sequence[Tensor], tuples: Tensor) -> Tensor:
     return out
 
 
+def fit_calibration(sure: Tensor, tuples: Tensor, known: Tensor) -> tuple[float, float]:
+    r"""Fit :math:`p = \operatorname{sigmoid}(a \operatorname{logit}(p_0) + b)` on known objects (Platt scaling).
+
+    A row of a known object is correct if its tuple has another row of that object. Priors a ~ N(1, 1) and b ~ N(0, 9)
+    keep the fit finite.
+
+    Args:
+        sure: (s, k) memberships :math:`p_0` of the rows of `tuples`.
+        tuples: (s, k), a one-to-one matching.
+        known: (r, k), the rows of every known object, `NO_ROW` for a view without one.
+
+    Returns:
+        The slope a, at least 0.01, and b.
+    """
+    objects = torch.full_like(tuples, NO_ROW)
+    for m in range(tuples.shape[1]):
+        of_row = torch.full((int(tuples[:, m].max()) + 2,), NO_ROW)  # the last entry is that of NO_ROW
+        rows = known[:, m] != NO_ROW
+        of_row[known[rows, m]] = rows.nonzero().flatten()
+        objects[:, m] = of_row[tuples[:, m]]
+    here = (objects != NO_ROW) & ((tuples != NO_ROW).sum(1, keepdim=True) > 1)
+    right = ((objects.unsqueeze(2) == objects.unsqueeze(1)).sum(2) > 1)[here].double()
+    features = torch.stack([_logit(sure[here].double()), torch.ones(len(right), dtype=torch.float64)], 1)
+    precision = torch.diag(torch.tensor([1.0, 1 / 9], dtype=torch.float64))
+    found = prior = torch.tensor([1.0, 0.0], dtype=torch.float64)
+    for _ in range(EM_STEPS):  # Newton steps, each limited to length 1
+        p = (features @ found).sigmoid()
+        gradient = features.T @ (p - right) + precision @ (found - prior)
+        step = torch.linalg.solve((features.T * (p * (1 - p))) @ features + precision, gradient)
+        found = found - step / max(1.0, float(step.norm()))
+    return max(0.01, float(found[0])), float(found[1])
+
+
+def calibrate(sure: Tensor, slope: float, shift: float) -> Tensor:
+    """Return sigmoid(slope · logit(sure) + shift)."""
+    return (slope * _logit(sure) + shift).sigmoid()
+
+
+def _logit(p: Tensor) -> Tensor:
+    return p.clamp(1e-3, 1 - 1e-3).logit()
+
+
 def split(cost: Cost, views: Sequence[Tensor], tuples: Tensor, *, least: float) -> Tensor:
     """Remove rows with a membership probability below `least` from their tuples, and match them again.
 

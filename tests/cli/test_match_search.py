@@ -179,3 +179,21 @@ def test_search_in_one_view_and_split(here):
 )
 def test_search_raises(here, capsys, arguments, message):
     assert message in fails(["search", *arguments], capsys)
+
+
+def test_known_objects_are_read_from_a_file(tmp_path, capsys, refused):
+    rng = np.random.default_rng(0)
+    objects = rng.standard_normal((30, 6))
+    for name in "ab":
+        np.save(tmp_path / f"{name}.npy", objects + 0.8 * rng.standard_normal((30, 6)))
+    files = [str(tmp_path / f"{name}.npy") for name in "ab"]
+    np.save(tmp_path / "known.npy", np.stack([np.arange(12)] * 2, 1))
+    printed = []
+    for more in ([], ["--known", str(tmp_path / "known.npy")]):
+        assert main(["match", *files, "--one-to-one", *more]) == 0
+        printed.append(capsys.readouterr().out)
+    assert printed[0] != printed[1]
+    np.save(tmp_path / "half.npy", np.full((3, 2), 0.5))
+    assert "known must be a table of row numbers" in refused(
+        "match", *files, "--one-to-one", "--known", tmp_path / "half.npy"
+    )

@@ -14,6 +14,7 @@ from torch.nn.functional import normalize
 from m3g import _checks as checks
 from m3g.costs import CircularVariance, Cost
 from m3g.data import ViewsData
+from m3g.data.splits import Split
 from m3g.evaluation import Embedded
 from m3g.nets import MultiViewNet
 from m3g.training.loop.build import build_data, build_loss
@@ -118,7 +119,8 @@ def audit(run: str | os.PathLike[str], *, count: int | None = None, trust: bool 
 
 def _weak_views(net: MultiViewNet, data: ViewsData, entries: Sequence[Entry], cost: Cost) -> list[str]:
     """Return the views whose unreliable entries are not reported."""
-    splits = [split for split in ("val", "test") if data.num_rows(split)]
+    both: tuple[Split, ...] = ("val", "test")
+    splits = [split for split in both if data.num_rows(split)]
     if not splits:
         return []
     evaluated = Counter(entry.view for entry in entries)
