@@ -37,8 +37,8 @@ from m3g.solvers.shared.solver import Solver
 from m3g.solvers.shared.weights import concatenated_weights
 from m3g.solvers.solution import Solution
 
-# Tolerance below which tensors of a float32 problem are converted to float64, and the rounding error of an exponent in
-# float32, relative to the tolerance, above which they are.
+# Tensors of a float32 problem are converted to float64 below this tolerance, and if the rounding error of an exponent
+# exceeds this fraction of the tolerance.
 SINGLE_TOLERANCE, ROUNDING = 2e-5, 0.1
 # Range of the exponents up to which a constant base is sufficient for K.
 FLAT_REACH = 70.0
