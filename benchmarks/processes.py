@@ -41,21 +41,22 @@ VIT_FLOPS = 3 * 2 * 17.6e9
 
 
 def exchanged(n: int, k: int, d: int = FEATURES, *, newton: int, sweeps: int = 0, world: int = 2) -> float:
-    """Return the bytes that a process contributes to a shared float32 solve, without synchronisations (24 bytes each).
+    """Return the bytes that a process contributes to a shared float32 solve, without synchronisations (48 bytes each).
 
     Gather: k n d / R. A Newton step: k n numbers, and all pair marginals, k (k-1)/2 n², up to 2048 points; beyond, k n
-    for every iteration of conjugate gradients, and all pair marginals once. A sweep: the joint marginal of the group B,
-    n^⌈(k-1)/2⌉, and n; pair marginals once.
+    for every iteration of conjugate gradients, and the gradient, k n d, once. A sweep: the joint marginal of the group
+    B, n^⌈(k-1)/2⌉, and n; the gradient once.
     """
     pairs, points = k * (k - 1) / 2 * n**2, k * n
     numbers = points * d / world
     if points <= 2048:
         numbers += newton * (points + pairs)
     else:
-        numbers += newton * (1 + ITERATIONS) * points + pairs
+        numbers += newton * (1 + ITERATIONS) * points + points * d
     if sweeps:
         group = n ** math.ceil((k - 1) / 2)
-        numbers += n + sweeps * (group + n) + group * (2 if k > 3 else 1) + 2 * n / world + (0 if newton else pairs)
+        gradient = 0 if newton else points * d
+        numbers += n + sweeps * (group + n) + group * (2 if k > 3 else 1) + 2 * n / world + gradient
     return 4 * numbers
 
 

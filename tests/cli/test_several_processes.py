@@ -14,8 +14,13 @@ import torch
 import forked
 import m3g
 from m3g.cli import main
+from m3g.training.loop import fit
+from m3g.training.loop.best import validation_score
+from m3g.training.loop.checkpoint import read_checkpoint
 from m3g.training.loop.logs import Table
 from m3g.training.mismatch.entries import read_entries
+from m3g.training.runs.folder import Run
+from m3g.training.settings.config import Config
 
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -88,6 +93,23 @@ def test_sharded_weights_train_like_whole_ones_also_after_a_kill(tmp_path, views
     whole, shares = (m3g.load(tmp_path / name).state_dict() for name in ("one", "two"))
     for name, weight in whole.items():
         torch.testing.assert_close(shares[name], weight, atol=1e-3, rtol=1e-3)
+
+
+@pytest.mark.slow
+def test_sharded_training_stops_early_and_keeps_the_best_network(tmp_path, views, torchrun):
+    options = ["--loop.epochs", "40", "--loop.patience", "2", "--loop.checkpoint_every", "1", "--heads.hidden", "32"]
+    options += ["--loss", "infonce-pwe", "--optim.learning_rate", "0.05", "--data_options.val", "0.3"]
+    sharded = ["--loop.strategy", "fsdp", "--out", "run", "--data_options.batch_size", "16"]
+    code, output = torchrun("train", *views, *SMALL, *options, *sharded)
+    assert code == 0, output
+    assert "training stopped early (--loop.patience 2)" in output
+    run = Run(tmp_path / "run")
+    state = read_checkpoint(run.checkpoint)
+    kept = next(value for name, value in state["callbacks"].items() if "KeepBest" in name)
+    assert kept["stopped"]
+    assert state["epoch"] < 39
+    found = validation_score(m3g.load(run.path, scaled=True), fit.build_data(Config.read(run.config)), None)
+    assert found == pytest.approx(kept["best"], abs=1e-6)
 
 
 @pytest.mark.slow

@@ -153,7 +153,8 @@ class M3GLoss(ViewLoss):
         gather: compute the gap on the points of all processes.
         gather_dtype: "bfloat16" sends the points to other processes in half the bytes; None keeps their type.
         shard: whether to divide a solve among the processes, with `gather`. None divides solves of at least 1e10
-            operations per step, which are faster when divided. Value and gradient are the same up to rounding.
+            operations per step, which are faster when divided. Value and gradient are the same up to rounding. A solver
+            with `fixed_steps` is not divided: every process solves the whole problem.
 
     Attributes:
         last: report of the last solve: `num_steps`, `epsilon`, `error`, `solver`, and standard errors if it sampled.

@@ -10,6 +10,7 @@ from torch import Tensor
 from m3g.costs import Coupling, Problem
 from m3g.costs.coupling import Edge
 from m3g.solvers.dense.kernel import Kernel
+from m3g.solvers.shared.couplings import summed_gradients
 
 
 class KernelCoupling(Coupling):
@@ -74,16 +75,7 @@ class KernelCoupling(Coupling):
         if sharing is None:
             return None
         self.pair(0, 1)
-        leaves = [tensor.detach().requires_grad_() for tensor in problem.tensors]
-        rows = [torch.arange(n, device=problem.device) for n in self.sizes]
-        rows[0] = rows[0][self.kernel.own]
-        with torch.enable_grad():
-            own = problem.with_tensors(leaves).select(rows)
-        # The derivative of `select` scatters the gradient of the own rows.
-        found = torch.autograd.grad(own.tensors, leaves, own.detached().gradient(OwnCoupling(self)))
-        flat = sharing.reduced(torch.cat([gradient.flatten() for gradient in found]))
-        parts = flat.split([leaf.numel() for leaf in leaves])
-        return tuple(part.view(leaf.shape) for part, leaf in zip(parts, leaves))
+        return summed_gradients(problem, OwnCoupling(self), sharing, self.kernel.own)
 
 
 class OwnCoupling(Coupling):

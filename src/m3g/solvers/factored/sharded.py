@@ -7,7 +7,13 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from m3g.costs import PairwiseProblem
+from m3g.costs.coupling import Edge, PairCoupling
+from m3g.solvers.factored.contraction import CompleteContraction
+from m3g.solvers.factored.kernels import Kernels
 from m3g.solvers.shared.contraction import Contracted, Contraction
+from m3g.solvers.shared.couplings import summed_gradients
+from m3g.solvers.shared.dual import MarginalDual
 from m3g.solvers.shared.processes import Shard
 
 # Total number of points up to which pair marginals are exchanged in every step. Beyond it, each process keeps its part
@@ -36,3 +42,18 @@ class ShardedContraction(Contraction):
             vector = self.slab.summed(vector)
         first, lead, last = vector.split([before, self.sizes[self.lead], last.shape[1]], 1)
         return Contracted(pairs, torch.cat([first, last], 1), lead)
+
+
+def sharded_gradients(problem: PairwiseProblem, pairs: dict[Edge, Tensor], shard: Shard) -> tuple[Tensor, ...]:
+    """Return d value / d tensors from the pair marginals of the shards of all processes."""
+    pairs = {edge: pair.to(problem.dtype) for edge, pair in pairs.items()}
+    marginals = [pairs[0, 1].sum(2), *(pairs[0, l].sum(1) for l in range(1, problem.k))]
+    own = PairCoupling(pairs, marginals, shard.own_sizes)
+    return summed_gradients(problem, own, shard.processes, shard.rows, lead=shard.lead)
+
+
+def all_pairs(sizes: Sequence[int], kernels: Kernels, log_scaling: Tensor) -> dict[Edge, Tensor]:
+    """Return the pair marginals of the whole coupling, computed by this process alone."""
+    contraction = CompleteContraction(kernels.matrices, sizes)
+    dual = MarginalDual.of(contraction, kernels.target, kernels.dtype, newton=True, fixed=False)
+    return dual.evaluate(log_scaling).pairs

@@ -30,14 +30,14 @@ from m3g.costs.coupling import Edge
 from m3g.solvers.factored.contraction import CompleteContraction
 from m3g.solvers.factored.graph import GraphContraction
 from m3g.solvers.factored.kernels import Kernels, balanced_start, pair_kernels
-from m3g.solvers.factored.sharded import ShardedContraction
+from m3g.solvers.factored.sharded import ShardedContraction, all_pairs, sharded_gradients
 from m3g.solvers.factored.streamed import StreamedContraction
 from m3g.solvers.factored.sweeps import SWEPT_REACH, Swept, sweep
 from m3g.solvers.shared.ascent import AscentState, ascend, fixed_ascent, init
 from m3g.solvers.shared.couplings import PairwiseCoupling
 from m3g.solvers.shared.dual import MarginalDual, Marginals
 from m3g.solvers.shared.precision import DOUBLE_RANGE, full_precision
-from m3g.solvers.shared.processes import processes
+from m3g.solvers.shared.processes import Shard, processes
 from m3g.solvers.shared.result import Result
 from m3g.solvers.shared.solver import Solver
 from m3g.solvers.solution import Solution
@@ -230,29 +230,34 @@ def _can_be_swept(contraction: CompleteContraction, kernels: Kernels) -> bool:
 
 
 class FinalPoint(NamedTuple):
-    """Result of a solve: log scalings (b, N), error (b,), pair marginals, and a function that computes missing ones."""
+    """Result of a solve: log scalings (b, N), error (b,), pair marginals, and a function that computes missing ones.
+
+    Pair marginals are those of `shard`, if it is not None.
+    """
 
     log_scaling: Tensor
     error: Tensor
     pairs: dict[Edge, Tensor]
     missing: Callable[[int, int], dict[Edge, Tensor]]
     num_steps: int
+    shard: Shard | None = None
 
     @staticmethod
     def after(swept: Swept) -> FinalPoint:
         shard = swept.contraction.shard
-        pairs = {} if shard is None else shard.pairs(swept.pairs())  # while all processes still exchange
-        return FinalPoint(swept.log_scaling(), swept.error, pairs, lambda l, m: swept.pairs(), swept.num_steps)
+        pairs = {} if shard is None else swept.pairs()
+        return FinalPoint(swept.log_scaling(), swept.error, pairs, lambda l, m: swept.pairs(), swept.num_steps, shard)
 
     @staticmethod
     def of(dual: MarginalDual, state: AscentState[Marginals]) -> FinalPoint:
-        point, partial = state.found, dual.contraction.partial
-        pairs = point.pairs if partial is None else partial.pairs(point.pairs)
+        point = state.found
 
         def missing(l: int, m: int) -> dict[Edge, Tensor]:
             return {(l, m): dual.contraction.pair(dual.scalings(point.log_scaling), l, m)}
 
-        return FinalPoint(point.log_scaling, point.error, pairs, missing, state.num_steps)
+        return FinalPoint(
+            point.log_scaling, point.error, point.pairs, missing, state.num_steps, dual.contraction.partial
+        )
 
 
 def _solution(
@@ -269,6 +274,10 @@ def _solution(
         potentials = torch.add(kernels.shift, final.log_scaling, alpha=epsilon)
     target = kernels.target if kernels.target.dtype == potentials.dtype else kernels.target.to(potentials.dtype)
     value = torch.linalg.vecdot(potentials - epsilon / problem.k, target)
+    gradients, pairs, missing = None, final.pairs, final.missing
+    if final.shard is not None:
+        gradients = sharded_gradients(problem, final.pairs, final.shard)
+        pairs, missing = {}, lambda l, m: all_pairs(problem.sizes, kernels, final.log_scaling)
     return Solution(
         problem=problem,
         epsilon=epsilon,
@@ -278,10 +287,9 @@ def _solution(
         num_steps=final.num_steps,
         tol=tol,
         solver=Factored.name,
-        coupling_form=PairwiseCoupling(
-            problem, final.log_scaling, epsilon, kernels.groups[0].dtype, final.pairs, final.missing
-        ),
+        coupling_form=PairwiseCoupling(problem, final.log_scaling, epsilon, kernels.groups[0].dtype, pairs, missing),
         reason=result,
+        gradients=gradients,
     )
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from m3g.costs import Coupling, PairwiseProblem, Problem, along
 from m3g.costs.coupling import Edge
 from m3g.costs.problem import vector_dtype
+from m3g.solvers.shared.processes import Processes
 
 SLAB_BYTES = 2**24
 
@@ -31,6 +32,22 @@ def log_slab(cost: Tensor, potentials: Sequence[Tensor], rows: slice, epsilon: f
     for l in range(1, k):
         out += along(potentials[l], (l,), k)
     return out.div_(epsilon)
+
+
+def summed_gradients(
+    problem: Problem, own: Coupling, sharing: Processes, rows: slice, *, lead: int = 0
+) -> tuple[Tensor, ...]:
+    """Return `problem.gradient` of the couplings of all processes, each with its own rows of view `lead`."""
+    leaves = [tensor.detach().requires_grad_() for tensor in problem.tensors]
+    chosen = [torch.arange(n, device=problem.device) for n in problem.sizes]
+    chosen[lead] = chosen[lead][rows]
+    with torch.enable_grad():
+        selected = problem.with_tensors(leaves).select(chosen)
+    # The derivative of `select` scatters the gradient of the own rows.
+    found = torch.autograd.grad(selected.tensors, leaves, selected.detached().gradient(own))
+    flat = sharing.reduced(torch.cat([gradient.flatten() for gradient in found]))
+    parts = flat.split([leaf.numel() for leaf in leaves])
+    return tuple(part.view(leaf.shape) for part, leaf in zip(parts, leaves))
 
 
 @dataclass

@@ -92,7 +92,7 @@ class KeepBest(Callback):
         data: ViewsData = trainer.datamodule  # type: ignore[attr-defined]
         score = trainer.strategy.broadcast(validation_score(pl_module.net, data, pl_module.loss.readout))
         self.since += 1
-        if score > self.best + (SMALLEST_GAIN if self.weights else 0.0):
+        if score > self.best + SMALLEST_GAIN:  # weights may be present in rank 0 alone, so they must not decide
             self.best, self.epoch, self.since = score, epoch, 0
             state = trainer.strategy.lightning_module_state_dict()  # a collective call with shards
             self.weights = {
