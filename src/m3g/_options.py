@@ -4,12 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from types import NoneType, UnionType
-from typing import Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeAlias, TypedDict, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 # Options by name, as in a settings file. Their types are those of the arguments of the class or function that they
 # configure; `typed` validates them at run time.
 Options: TypeAlias = Mapping[str, Any]
 Annotation: TypeAlias = object  # `int`, `int | None`, `Literal["a", "b"]`, ...
+
+
+class Processor(TypedDict, total=False):
+    """Preprocessing of a pretrained model.
+
+    Attributes:
+        model: its name or folder.
+        tokenizer: a tokenizer of the library `tokenizers`, as JSON.
+        pad: the token that fills up texts.
+        longest: the largest number of tokens.
+        size: side of images in pixels.
+        mean, std: scaling of the channels of images with values from 0 to 1.
+        rate: samples per second of sounds.
+        normalize: whether sounds are standardised.
+    """
+
+    model: str
+    tokenizer: str
+    pad: int
+    longest: int
+    size: int
+    mean: list[float]
+    std: list[float]
+    rate: int
+    normalize: bool
 
 
 def typed(function: Callable[..., object], options: Options, *, prefix: str = "") -> None:
@@ -52,7 +77,7 @@ def fits(value: object, hint: Annotation) -> bool:
         return isinstance(value, (list, tuple)) and len(value) == len(inner) and all(map(fits, value, inner))
     if origin is Sequence:
         return isinstance(value, (list, tuple)) and all(fits(part, inner[0]) for part in value)
-    kind = origin or hint
+    kind = Mapping if is_typeddict(hint) else origin or hint
     assert isinstance(kind, type), hint
     if kind in (int, float):
         return isinstance(value, (int, kind)) and not isinstance(value, bool)
@@ -73,4 +98,4 @@ def in_words(hint: Annotation) -> str:
     if origin is Sequence:
         one = in_words(inner[0]).removeprefix("a ")
         return f"a list of {one.replace('word', 'words').replace('number', 'numbers')}"
-    return _WORDS.get(origin or hint, str(hint))
+    return _WORDS.get(Mapping if is_typeddict(hint) else origin or hint, str(hint))

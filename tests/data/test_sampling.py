@@ -31,8 +31,8 @@ def test_processes_together_get_the_batch_of_a_single_process(n, size, world, ep
         assert sorted(whole) == sorted(row for rank in ranks for row in rank[step])
         assert all(rank[step] == whole[r::world] for r, rank in enumerate(ranks))
     seen = [row for rank in ranks for batch in rank for row in batch]
-    assert len(seen) == len(set(seen)) == n - alone.left_out
-    assert alone.left_out < size * world
+    assert len(seen) == len(set(seen)) == n - alone.num_unused
+    assert alone.num_unused < size * world
 
 
 def test_order_depends_on_seed_and_epoch_alone():
@@ -65,10 +65,14 @@ def test_resuming_beyond_the_last_batch_is_an_error():
         EpochSampler(10, batch_size=4).resume(epoch=0, batches=3)
 
 
+<<<<<<< HEAD
 def test_skipped_rows_are_reported(caplog):
+=======
+def test_unused_rows_are_reported(caplog):
+>>>>>>> c8eeb38 (Type data modules, readers and storage without Any)
     with caplog.at_level("INFO", logger="m3g.data.sampling"):
         sampler = EpochSampler(10, batch_size=4)
-    assert sampler.left_out == 2
+    assert sampler.num_unused == 2
     assert "2 of 10 rows, different ones each time, are not used" in caplog.text
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar, TypedDict
+from typing import TYPE_CHECKING, ClassVar, TypedDict, TypeVar, cast, final
 
 import numpy as np
 import torch
@@ -15,11 +15,20 @@ from m3g import _checks
 from m3g.data.sampling import EpochSampler
 from m3g.data.splits import SPLITS, Split
 
+if TYPE_CHECKING:
+    from lightning import LightningDataModule, Trainer
+    from lightning.pytorch.loops.progress import _ProcessedTracker
+
+    from m3g.data.tables.reader import Recipe
+else:
+    LightningDataModule = _checks.extra("lightning", "train").LightningDataModule
+
 MOST_WORKERS = 64  # or twice the number of CPUs
 USUAL_BATCH = 64  # points, by default
-LightningDataModule: Any = _checks.extra("lightning", "train").LightningDataModule
+T = TypeVar("T")
 
 
+@final
 class Batch(TypedDict):
     """n points in k views: `views` k tensors (n, ...), `mask` bool (k, n), `label` (n,), `index` (n,).
 
@@ -32,16 +41,16 @@ class Batch(TypedDict):
     index: Tensor
 
 
-class EpochLoader(DataLoader[Any]):
+class EpochLoader(DataLoader[Batch]):
     """Loader that Lightning accepts as resumable: `train_dataloader` starts it at the right batch.
 
     Nothing is stored in a checkpoint, because the position follows from the numbers of finished epochs and batches.
     """
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, object]:
         return {}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, object]) -> None:
         pass
 
 
@@ -83,9 +92,9 @@ class ViewsData(LightningDataModule):
         if num_workers > most:
             raise ValueError(f"num_workers must be at most {most} processes on this machine, got {num_workers}.")
         self.num_workers = num_workers
-        self.datasets: dict[Split, Dataset[Any]] = {}
+        self.datasets: dict[Split, Dataset[Batch]] = {}
         self.scaling: list[tuple[Tensor, Tensor] | None] = []
-        self.inputs: list[dict[str, Any]] = []
+        self.inputs: list[Recipe] = []
         self.input_tensors: list[dict[str, Tensor]] = []
         self.notes: list[str] = []
 
@@ -114,7 +123,7 @@ class ViewsData(LightningDataModule):
         """Return the sampler of training; a data module with another rule overrides this."""
         return EpochSampler(self.num_rows("train"), batch_size=self.batch_size, seed=self.seed)
 
-    def train_dataloader(self) -> DataLoader[Any]:
+    def train_dataloader(self) -> DataLoader[Batch]:
         sampler = self.sampler()
         trainer = getattr(self, "trainer", None)
         if trainer is not None:
@@ -124,23 +133,23 @@ class ViewsData(LightningDataModule):
             sampler.resume(epoch=epoch, batches=batches)
         return self._loader(self.datasets["train"], sampler=sampler)
 
-    def loader(self, split: Split, *, most: int | None = None) -> DataLoader[Any]:
+    def loader(self, split: Split, *, most: int | None = None) -> DataLoader[Batch]:
         """Return a loader of all rows of a split in order, as for evaluation; the last batch may be smaller.
 
         With `most`, at most that many rows, evenly spaced.
         """
-        dataset: Any = self.evaluation_dataset(split)
-        if most is not None and len(dataset) > most:
-            dataset = Subset(dataset, (np.arange(most) * len(dataset) // most).tolist())
+        dataset, n = self.evaluation_dataset(split), self.num_rows(split)
+        if most is not None and n > most:
+            dataset = Subset(dataset, (np.arange(most) * n // most).tolist())
         return self._loader(dataset)
 
-    def evaluation_dataset(self, split: Split) -> Dataset[Any]:
+    def evaluation_dataset(self, split: Split) -> Dataset[Batch]:
         return self.datasets[_checks.one_of("split", split, SPLITS)]  # type: ignore[index]
 
-    def val_dataloader(self) -> DataLoader[Any]:
+    def val_dataloader(self) -> DataLoader[Batch]:
         return self.loader("val")
 
-    def test_dataloader(self) -> DataLoader[Any]:
+    def test_dataloader(self) -> DataLoader[Batch]:
         return self.loader("test")
 
     def arrays(self, split: Split, *, most: int | None = None) -> tuple[list[Tensor], Tensor | None, Tensor | None]:
@@ -158,7 +167,7 @@ class ViewsData(LightningDataModule):
         """
         return None
 
-    def _loader(self, dataset: Dataset[Any], **options: Any) -> EpochLoader:
+    def _loader(self, dataset: Dataset[Batch], *, sampler: EpochSampler | None = None) -> EpochLoader:
         return EpochLoader(
             dataset,
             batch_size=self.batch_size,
@@ -168,7 +177,7 @@ class ViewsData(LightningDataModule):
             # draw other dropout masks than an uninterrupted one.
             generator=torch.Generator().manual_seed(self.seed),
             pin_memory=torch.cuda.is_available(),
-            **options,
+            sampler=sampler,
         )
 
 
@@ -188,19 +197,19 @@ def class_codes(labels: np.ndarray) -> tuple[list[str], Tensor]:
     return [str(name) for name in names], torch.from_numpy(codes.astype(np.int64))
 
 
-def _position(trainer: Any) -> tuple[int, int]:
+def _position(trainer: Trainer) -> tuple[int, int]:
     """Return the current epoch and the number of its finished batches: not (0, 0) in a resumed run.
 
     A checkpoint is written after a batch or epoch was processed, but before Lightning counts it as completed.
     """
-    epochs = trainer.fit_loop.epoch_progress.current
+    epochs = cast("_ProcessedTracker", trainer.fit_loop.epoch_progress.current)
     batches = trainer.fit_loop.epoch_loop.batch_progress
     if epochs.ready == epochs.processed or batches.is_last_batch:
         return epochs.ready, 0
-    return epochs.ready - 1, batches.current.processed
+    return epochs.ready - 1, cast("_ProcessedTracker", batches.current).processed
 
 
-def as_it_is(batch: Any) -> Any:
+def as_it_is(batch: T) -> T:
     """Collate function of a dataset that returns whole batches."""
     return batch
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from torch import Tensor, distributed
@@ -25,7 +25,7 @@ class Draw(NamedTuple):
 
     epoch: int
     position: int
-    row: Any
+    row: int | tuple[int, ...]
 
 
 def generator(*key: int) -> np.random.Generator:
@@ -33,7 +33,7 @@ def generator(*key: int) -> np.random.Generator:
     return np.random.default_rng(np.random.SeedSequence([int(part) for part in key]))
 
 
-class EpochSampler(DistributedSampler[Any]):
+class EpochSampler(DistributedSampler[Draw]):
     """Sampler of each row once per epoch, in an order given by (seed, epoch); the module docstring defines the sharing.
 
     It is a `DistributedSampler`, so Lightning neither replaces nor wraps it, and calls `set_epoch`.
@@ -78,18 +78,18 @@ class EpochSampler(DistributedSampler[Any]):
         self.num_samples = self.num_steps * batch_size
         self.total_size = self.num_steps * self.step_rows
         self._skip: tuple[int, int] = (0, 0)
-        if self.left_out and rank == 0:
+        if self.num_unused and rank == 0:
             log.info(
                 "Each epoch has %d steps of %d rows; %d of %d rows, different ones each time, are not used.",
-                self.num_steps, self.step_rows, self.left_out, num_rows,
+                self.num_steps, self.step_rows, self.num_unused, num_rows,
             )  # fmt: skip
 
     @property
-    def left_out(self) -> int:
+    def num_unused(self) -> int:
         """Number of rows that an epoch does not use, because they do not fill a step."""
         return self.num_rows - self.total_size
 
-    def order(self, epoch: int) -> Sequence[Any]:
+    def order(self, epoch: int) -> Sequence[int | tuple[int, ...]]:
         """Return the global order of an epoch, over all processes."""
         rows: list[int] = generator(self.seed, epoch).permutation(self.num_rows)[: self.total_size].tolist()
         return rows
@@ -143,7 +143,7 @@ class ClassAlignedSampler(EpochSampler):
             )
 
     @property
-    def left_out(self) -> int:
+    def num_unused(self) -> int:
         return 0  # points are drawn, not enumerated
 
     def order(self, epoch: int) -> Sequence[tuple[int, ...]]:

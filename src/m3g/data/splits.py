@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -54,7 +54,7 @@ def split_rows(
 OTHER_NAMES = {"validation": "val", "valid": "val", "dev": "val", "training": "train", "testing": "test"}
 
 
-def given_split(words: Sequence[Any], groups: np.ndarray | None = None) -> dict[Split, np.ndarray]:
+def given_split(words: Sequence[object], groups: np.ndarray | None = None) -> dict[Split, np.ndarray]:
     """Return the rows of each split from a column of names; a group must not be in two splits.
 
     Example:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from m3g import _checks
 from m3g.data.base import Batch, ViewsData, class_codes
 from m3g.data.sampling import Draw, generator
 from m3g.data.splits import SPLITS, split_rows
-from m3g.data.storage.limits import load_numpy
+from m3g.data.storage.limits import open_archive
 
 
 def augmented(images: Tensor, random: np.random.Generator) -> Tensor:
@@ -50,7 +50,7 @@ def augmented(images: Tensor, random: np.random.Generator) -> Tensor:
     return (coloured * (1 + contrast) + brightness).clamp(-1, 1)
 
 
-class AugmentedRows(Dataset[Any]):
+class AugmentedRows(Dataset[Batch]):
     """Points of one image each, k times: augmented in training, unchanged in evaluation."""
 
     def __init__(self, images: Tensor, labels: Tensor | None, index: Tensor, *, k: int, seed: int):
@@ -128,7 +128,7 @@ def _read(path: Path) -> tuple[Tensor, np.ndarray | None]:
     """Read images as floats in [-1, 1] (n, c, h, w) and their classes; cached for the next run."""
     if not path.is_file():
         raise ValueError(f"path must be an .npz file that exists, got {str(path)!r}: check the path.")
-    with load_numpy(path) as stored:
+    with open_archive(path) as stored:
         arrays = {name: stored[name] for name in stored.files}
     images, labels = arrays.get("images"), arrays.get("label")
     if images is None or images.dtype != np.uint8 or images.ndim != 4:

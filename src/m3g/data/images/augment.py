@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -45,7 +44,7 @@ class Augmentation(nn.Module):
         super().__init__()
         _checks.one_of("stack", stack, STACKS)
         _checks.positive_int("size", size)
-        augment: Any = _checks.extra("kornia.augmentation", "train")
+        augment = _checks.extra("kornia.augmentation", "train")
         (brightness, contrast, saturation, hue), blur, solarize = STACKS[stack]
         kernel = max(3, 2 * round(size * 23 / 224 / 2 - 0.5) + 1)
         steps = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -17,11 +17,11 @@ from m3g import _checks
 from m3g.data.base import Batch, ViewsData
 from m3g.data.sampling import ClassAlignedSampler, Draw, aligned_points, by_class, generator, shared_classes
 from m3g.data.splits import SPLITS, Split, split_rows
-from m3g.data.storage.limits import load_numpy
+from m3g.data.storage.limits import open_archive
 from m3g.data.tables.arrays import TensorRows
 
 
-class AlignedRows(Dataset[Any]):
+class AlignedRows(Dataset[Batch]):
     """Training points: tuples of image indices, one per domain, each image shifted by a few random pixels."""
 
     def __init__(self, images: Tensor, labels: Tensor, points: Sequence[tuple[int, ...]], *, shift: int, seed: int):
@@ -136,7 +136,7 @@ class DomainArrays(ViewsData):
         take = torch.from_numpy(self.members[domain, _checks.one_of("split", split, SPLITS)])  # type: ignore[index]
         return TensorRows([self.images[take]], None, self.labels[take], take)
 
-    def domain_loader(self, domain: str, split: Split) -> DataLoader[Any]:
+    def domain_loader(self, domain: str, split: Split) -> DataLoader[Batch]:
         """Return batches of one domain, one view each, in a fixed order: for probes on seen and held-out domains."""
         return self._loader(self.domain_rows(domain, split))
 
@@ -149,9 +149,9 @@ def read_domains(path: Path) -> dict[str, tuple[Tensor, np.ndarray]]:
     """Return per domain its images as floats in [-1, 1] (n, c, h, w) and their classes; cached for the next run."""
     if not path.is_file():
         raise ValueError(f"path must be an .npz file that exists, got {str(path)!r}: check the path.")
-    with load_numpy(path) as stored:
+    with open_archive(path) as stored:
         arrays = {name: stored[name] for name in stored.files}
-    found = {}
+    domains = {}
     for name, array in arrays.items():
         if name.endswith("_label"):
             continue
@@ -165,7 +165,7 @@ def read_domains(path: Path) -> dict[str, tuple[Tensor, np.ndarray]]:
                 f"{name}_label must be {len(array)} classes, one per image of {name!r}, got something else."
             )
         images = torch.from_numpy(array if array.ndim == 4 else array[..., None]).permute(0, 3, 1, 2)
-        found[name] = (images.float().div(127.5).sub(1.0), labels)
-    if len({tuple(images.shape[1:]) for images, _ in found.values()}) != 1:
+        domains[name] = (images.float().div(127.5).sub(1.0), labels)
+    if len({tuple(images.shape[1:]) for images, _ in domains.values()}) != 1:
         raise ValueError("path must contain images of one size in all domains, got several sizes or none.")
-    return found
+    return domains

@@ -6,7 +6,6 @@ import itertools
 import logging
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -101,7 +100,7 @@ class Domains(ImageData):
         points = [(int(i),) for i in self.members[domain, split]]
         return self._evaluation_rows(points)
 
-    def domain_loader(self, domain: str, split: Split) -> DataLoader[Any]:
+    def domain_loader(self, domain: str, split: Split) -> DataLoader[Batch]:
         """Return batches of one domain, one view each, in a fixed order: for probes on seen and held-out domains."""
         return self._loader(self.domain_rows(domain, split))
 

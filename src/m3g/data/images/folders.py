@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, BinaryIO, ClassVar, Literal, TypedDict, final
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from m3g import _checks
-from m3g.data.base import ViewsData
+from m3g.data.base import Batch, ViewsData
 from m3g.data.images.augment import IMAGENET_STACKS, Augmentation, plain, random_box
 from m3g.data.sampling import Draw
 from m3g.data.splits import SPLITS, Split, split_rows
@@ -34,7 +34,7 @@ def list_images(folder: Path) -> list[Path]:
     return [path for path in files if path not in damaged]
 
 
-def load_image(path: Path, side: int) -> Tensor:
+def load_image(path: Path | BinaryIO, side: int) -> Tensor:
     """Read a square uint8 tensor (3, side, side): the shorter side resized to `side`, then a centre crop."""
     ops = _checks.extra("PIL.ImageOps", "train")
     bicubic = _checks.extra("PIL.Image", "train").Resampling.BICUBIC
@@ -49,7 +49,7 @@ def load_crops(path: Path, size: int, randoms: Sequence[np.random.Generator]) ->
     )
 
 
-def _squares(path: Path, cut: Callable[[Image], list[Image]]) -> Tensor:
+def _squares(path: Path | BinaryIO, cut: Callable[[Image], list[Image]]) -> Tensor:
     """Read an image and return the squares that `cut` returns for it, uint8 (m, 3, side, side)."""
     try:
         with open_image(path) as image:
@@ -61,6 +61,17 @@ def _squares(path: Path, cut: Callable[[Image], list[Image]]) -> Tensor:
     return torch.from_numpy(np.stack(squares)).permute(0, 3, 1, 2)
 
 
+@final
+class Images(TypedDict):
+    """A batch before its transformation: k uint8 tensors (n, 3, h, w), and the seed of their augmentation."""
+
+    images: list[Tensor]
+    seed: tuple[int, ...] | None
+    mask: Tensor | None
+    label: Tensor | None
+    index: Tensor
+
+
 class ViewTransform:
     """Convert k tensors of images to k views: cropped images augmented, whole ones resized and cropped for testing."""
 
@@ -68,20 +79,19 @@ class ViewTransform:
         self.augmentations = [Augmentation(stack, size=size, scale=None) for stack in stacks]
         self.size = size
 
-    def __call__(self, raw: dict[str, Any]) -> dict[str, Any]:
+    def __call__(self, raw: Images) -> Batch:
         images, seed = raw["images"], raw["seed"]
-        batch = {key: value for key, value in raw.items() if key not in ("images", "seed")}
         if seed is None:
-            done = plain(images[0], size=self.size)
-            views = [done if part is images[0] else plain(part, size=self.size) for part in images]
+            first = plain(images[0], size=self.size)
+            views = [first if part is images[0] else plain(part, size=self.size) for part in images]
         else:
             views = [
                 augment(part, seed=(*seed, l)) for l, (augment, part) in enumerate(zip(self.augmentations, images))
             ]
-        return {"views": views, **batch}
+        return {"views": views, "mask": raw["mask"], "label": raw["label"], "index": raw["index"]}
 
 
-class ImageRows(Dataset[dict[str, Any]]):
+class ImageRows(Dataset[Batch]):
     """Points of k image files (or one file k times), read in whole batches.
 
     Args:
@@ -109,7 +119,7 @@ class ImageRows(Dataset[dict[str, Any]]):
     def __len__(self) -> int:
         return len(self.points)
 
-    def __getitems__(self, rows: Sequence[int | Draw]) -> dict[str, Any]:
+    def __getitems__(self, rows: Sequence[int | Draw]) -> Batch | Images:
         first, seed = rows[0], None
         if isinstance(first, Draw):
             seed = (self.seed or 0, 1 + first.epoch, first.position)
@@ -117,7 +127,7 @@ class ImageRows(Dataset[dict[str, Any]]):
             seed = (self.seed, 0, first)
         points = [self._point(row) for row in rows]
         index = torch.tensor([point[0] for point in points])
-        raw = {
+        raw: Images = {
             "images": self._whole(points) if seed is None else self._crops(points, seed),
             "seed": seed,
             "mask": None,
@@ -174,11 +184,11 @@ class ImageData(ViewsData):
             size=self.size, transform=self.transform, seed=self.evaluation_seed,
         )  # fmt: skip
 
-    def evaluation_dataset(self, split: Split) -> Dataset[Any]:
+    def evaluation_dataset(self, split: Split) -> Dataset[Batch]:
         """Return a split, including the training split, as for evaluation."""
         return self._evaluation_rows(super().evaluation_dataset(split).points)  # type: ignore[attr-defined]
 
-    def on_after_batch_transfer(self, batch: dict[str, Any], dataloader_idx: int) -> dict[str, Any]:
+    def on_after_batch_transfer(self, batch: Batch | Images, dataloader_idx: int) -> Batch:
         """Augment a batch on its device if that is not done in the worker; called by Lightning."""
         return self.transform(batch) if "images" in batch else batch
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import logging
 import string
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from m3g import _checks
+
+if TYPE_CHECKING:
+    from PIL.ImageFont import FreeTypeFont
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +44,7 @@ def render_fonts(folder: str | Path, *, side: int = 28, skip: bool = False) -> d
         for path in sorted(folder.iterdir())
         if path.is_dir()
     }
-    found: dict[str, list[np.ndarray]] = {}
+    faces: dict[str, list[np.ndarray]] = {}
     for style, files in styles.items():
         for file in files:
             try:
@@ -53,19 +56,19 @@ def render_fonts(folder: str | Path, *, side: int = 28, skip: bool = False) -> d
             if face is None:
                 log.warning("%s is skipped: it cannot be read, or lacks a character.", file)
             else:
-                found.setdefault(style, []).append(face)
-    if len(found) < 2:
-        names = ", ".join(found) or "none"
+                faces.setdefault(style, []).append(face)
+    if len(faces) < 2:
+        names = ", ".join(faces) or "none"
         raise ValueError(f"folder must have at least two subfolders (styles) with .ttf or .otf files, got {names}.")
-    return {**{style: np.stack(faces) for style, faces in found.items()}, "chars": np.array(list(CHARACTERS))}
+    return {**{style: np.stack(drawn) for style, drawn in faces.items()}, "chars": np.array(list(CHARACTERS))}
 
 
 def render_face(file: Path, *, side: int = 28) -> np.ndarray | None:
     """Return the characters (62, side, side) of one font file, or None if it lacks one of them."""
-    fonts: Any = _checks.extra("PIL.ImageFont", "train")
-    image: Any = _checks.extra("PIL.Image", "train")
-    draw: Any = _checks.extra("PIL.ImageDraw", "train")
-    basic = fonts.Layout.BASIC  # the other engine is optional and fails for unassigned characters
+    fonts = _checks.extra("PIL.ImageFont", "train")
+    image = _checks.extra("PIL.Image", "train")
+    draw = _checks.extra("PIL.ImageDraw", "train")
+    basic = fonts.Layout.BASIC  # the other engine is not on every machine and fails at unassigned characters
     probe = fonts.truetype(str(file), 100, layout_engine=basic)
     boxes = [probe.getbbox(character) for character in CHARACTERS]
     largest = max(max(right - left, bottom - top) for left, top, right, bottom in boxes)
@@ -85,5 +88,5 @@ def render_face(file: Path, *, side: int = 28) -> np.ndarray | None:
     return np.stack(drawn)
 
 
-def _pixels(font: Any, character: str) -> bytes:
+def _pixels(font: FreeTypeFont, character: str) -> bytes:
     return bytes(font.getmask(character))

@@ -17,7 +17,7 @@ from m3g import _checks
 from m3g.data.signals import physionet2018, sleep_edf
 from m3g.data.signals.recording import Source, to_windows
 from m3g.data.splits import SPLITS, split_rows
-from m3g.data.storage.limits import load_numpy
+from m3g.data.storage.limits import open_archive
 
 log = logging.getLogger(__name__)
 
@@ -137,7 +137,7 @@ def _sizes(source: Source) -> list[tuple[str, int]]:
 def _origin(target: Path) -> str | None:
     """What a prepared file says it was made from; None if there is none to be read."""
     try:
-        with load_numpy(target) as stored:
+        with open_archive(target) as stored:
             return str(stored["origin"])
     except (OSError, ValueError, KeyError, EOFError):
         return None

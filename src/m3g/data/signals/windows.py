@@ -14,7 +14,7 @@ import torch
 from m3g import _checks
 from m3g.data.base import ViewsData, class_codes
 from m3g.data.splits import SPLITS, read_split, split_rows
-from m3g.data.storage.limits import load_numpy
+from m3g.data.storage.limits import open_archive
 from m3g.data.tables.arrays import TensorRows
 
 log = logging.getLogger(__name__)
@@ -113,7 +113,7 @@ def _read(
     if not zipfile.is_zipfile(file):
         raise ValueError(f"paths must be .npz archives, got {str(file)!r}, which is damaged or of another kind.")
     try:
-        with load_numpy(file) as stored:
+        with open_archive(file) as stored:
             arrays = {name: stored[name] for name in (signals, "channels", subject, label) if name in stored.files}
             present = ", ".join(stored.files)
     except (ValueError, OSError) as error:

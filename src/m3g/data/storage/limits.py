@@ -8,13 +8,17 @@ import os
 import warnings
 import zipfile
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 import torch
+from numpy.lib.npyio import NpzFile
 
 from m3g import _checks
 from m3g.solvers.shared.memory import memory_limit
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 MOST_COLUMNS = 50_000  # of a table: the time to read one grows with the number of columns
 MOST_HEADER = 2**24  # characters of a header line
@@ -25,7 +29,7 @@ FEW_ROWS = 10**6  # number of rows up to which repetitions are allowed
 
 
 def parse_json(text: str) -> Any:
-    """Parse JSON; text that is nested too deeply is a `JSONDecodeError` as well."""
+    """Parse JSON; also raise a `JSONDecodeError` for text that is nested too deeply."""
     try:
         return json.loads(text)
     except RecursionError:
@@ -56,20 +60,20 @@ def check_rows(rows: int, size: int) -> None:
         raise OSError(f"it has {rows} rows, which do not fit into memory: use fewer rows")
 
 
-def check_pixels(image: Any) -> None:
+def check_pixels(image: Image) -> None:
     """Reject an opened but not yet decoded image of too many pixels."""
     width, height = image.size
     if width * height > MOST_PIXELS:
         raise OSError(f"{width} x {height} pixels, and {MOST_PIXELS} pixels are the most")
 
 
-def open_image(file: Any) -> Any:
+def open_image(file: Path | BinaryIO) -> Image:
     """Open an image with PIL; an image of too many pixels raises an `OSError`, regardless of warning filters."""
     module = _checks.extra("PIL.Image", "train")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", module.DecompressionBombWarning)
-            image = module.open(file)
+            image: Image = module.open(file)
     except module.DecompressionBombError as error:
         raise OSError(f"too many pixels: {error}") from error
     try:
@@ -80,42 +84,46 @@ def open_image(file: Any) -> Any:
     return image
 
 
-def load_numpy(file: str | os.PathLike[str], *, mapped: bool = False) -> Any:
-    """Load an array without pickle; arrays larger than their file or than memory are rejected before.
-
-    The header of an `.npy` file is read once.
-    """
-    path = Path(file)
-    try:
-        with open(path, "rb") as content:
-            if not zipfile.is_zipfile(content):
-                content.seek(0)
-                return _read_array(content, path, mapped=mapped)
-        _check_archive(path)
-    except (EOFError, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
-        raise OSError(f"damaged: {error}") from error
-    return np.load(path, allow_pickle=False)
-
-
-def _read_array(content: IO[bytes], path: Path, *, mapped: bool) -> np.ndarray:
-    shape, fortran, dtype = _check_array(content, path.stat().st_size, in_memory=not mapped)
-    if dtype.hasobject:
-        raise ValueError("it contains Python objects, which require pickle")
-    if mapped:
-        return np.memmap(path, dtype, mode="r", offset=content.tell(), shape=shape, order="F" if fortran else "C")
-    flat = np.fromfile(content, dtype, count=math.prod(shape))
+def load_array(file: str | os.PathLike[str]) -> np.ndarray:
+    """Load an `.npy` file without pickle; an array larger than its file or than memory is rejected before."""
+    with open(file, "rb") as content:
+        shape, fortran, dtype = _read_header(content, in_memory=True)
+        flat = np.fromfile(content, dtype, count=math.prod(shape))
     return flat.reshape(shape[::-1]).T if fortran else flat.reshape(shape)
 
 
-def _check_archive(path: Path) -> None:
-    with zipfile.ZipFile(path) as archive:
-        for member in archive.infolist():
-            if member.filename.endswith(".npy"):
-                with archive.open(member) as content:
-                    _check_array(content, member.file_size, in_memory=True)
+def map_array(file: str | os.PathLike[str]) -> np.memmap:
+    """Map an `.npy` file into memory, without pickle."""
+    with open(file, "rb") as content:
+        shape, fortran, dtype = _read_header(content, in_memory=False)
+        return np.memmap(content, dtype, mode="r", offset=content.tell(), shape=shape, order="F" if fortran else "C")
 
 
-def _check_array(content: IO[bytes], size: int, *, in_memory: bool) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+def _read_header(content: IO[bytes], *, in_memory: bool) -> tuple[tuple[int, ...], bool, np.dtype]:
+    try:
+        shape, fortran, dtype = _check_array(content, os.fstat(content.fileno()).st_size, in_memory=in_memory)
+    except EOFError as error:
+        raise OSError(f"damaged: {error}") from error
+    if dtype.hasobject:
+        raise ValueError("it contains Python objects, which require pickle")
+    return shape, fortran, dtype
+
+
+def open_archive(file: str | os.PathLike[str]) -> NpzFile:
+    """Open an `.npz` archive without pickle; arrays larger than their file or than memory are rejected before."""
+    try:
+        with zipfile.ZipFile(file) as archive:
+            for member in archive.infolist():
+                if member.filename.endswith(".npy"):
+                    with archive.open(member) as content:
+                        _check_array(content, member.file_size, in_memory=True)
+    except (EOFError, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
+        raise OSError(f"damaged: {error}") from error
+    opened: NpzFile = np.load(file, allow_pickle=False)
+    return opened
+
+
+def _check_array(content: IO[bytes], size: int, *, in_memory: bool) -> tuple[tuple[int, ...], bool, np.dtype]:
     """Compare the array declared by the header with the size of its file and with the memory."""
     if content.read(len(np.lib.format.MAGIC_PREFIX)) != np.lib.format.MAGIC_PREFIX:
         raise ValueError("damaged, or not an .npy array")

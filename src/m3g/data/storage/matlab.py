@@ -1,4 +1,4 @@
-"""Arrays of Matlab files (`.mat`, versions 4 to 7), by Matlab's own notation for a cell and for a transpose."""
+"""Arrays of Matlab files (`.mat`, versions 4 to 7), by Matlab's notation for a cell and for a transpose."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import struct
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import scipy.io
@@ -21,7 +20,7 @@ NOTATION = re.compile(r"(?P<name>\w+)(\{(?P<cell>\d+)\})?(?P<transposed>')?$")
 
 
 def read_matlab(file: Path, key: str | None, name: str) -> np.ndarray:
-    """One array of a `.mat` file: `X`, `X{2}` the second entry of a cell array (they count from 1), `X'` transposed."""
+    """Read an array of a `.mat` file: `X`, the second entry `X{2}` of a cell array, or the transpose `X'`."""
     try:
         with open(file, "rb") as start:
             if start.read(8) == b"\x89HDF\r\n\x1a\n" or b"MATLAB 7.3" in start.read(64):
@@ -38,37 +37,37 @@ def read_matlab(file: Path, key: str | None, name: str) -> np.ndarray:
         raise ValueError(
             f"{name} must name one array of {str(file)!r}, got none: choose with '{file}:NAME', where NAME is {held}."
         )
-    found = NOTATION.match(key or next(iter(stored)))
-    if found is None or found["name"] not in stored:
+    parts = NOTATION.match(key or next(iter(stored)))
+    if parts is None or parts["name"] not in stored:
         raise ValueError(f"{name} must name an array of {str(file)!r} ({held}), got {key!r}.")
-    array = stored[found["name"]]
-    if found["cell"] is not None:
-        if array.dtype != object or not 1 <= int(found["cell"]) <= array.size:
+    array = stored[parts["name"]]
+    if parts["cell"] is not None:
+        if array.dtype != object or not 1 <= int(parts["cell"]) <= array.size:
             raise ValueError(f"{name} must name an array of {str(file)!r} ({held}), got {key!r}.")
-        array = array.flat[int(found["cell"]) - 1]
-    if scipy.sparse.issparse(array):
+        array = array.flat[int(parts["cell"]) - 1]
+    if hasattr(array, "toarray"):  # sparse
         array = array.toarray()
     if array.dtype == object:
         raise ValueError(
             f"{name} must name one entry of the cell array in {str(file)!r} ({held}), got {key or 'all'!r}."
         )
-    if found["transposed"]:
+    if parts["transposed"]:
         array = array.T
     return array.squeeze(1) if array.ndim == 2 and array.shape[1] == 1 else array
 
 
-def load_matlab(file: Path) -> dict[str, Any]:
-    """`scipy.io.loadmat`; arrays that are larger than the memory are refused before they are decompressed."""
+def load_matlab(file: Path) -> dict[str, np.ndarray | scipy.sparse.spmatrix]:
+    """Call `scipy.io.loadmat`; arrays larger than the memory are rejected before they are decompressed."""
     check_memory("the content", sum(_unpacked_sizes(file)))
     for _, shape, kind in scipy.io.whosmat(file):
         width = re.search(r"8|16|32|64", kind) if "int" in kind else None
         check_memory(f"an array of shape {shape}", math.prod(shape) * (int(width[0]) // 8 if width else 8))
-    loaded: dict[str, Any] = scipy.io.loadmat(file)
+    loaded: dict[str, np.ndarray | scipy.sparse.spmatrix] = scipy.io.loadmat(file)
     return loaded
 
 
 def _unpacked_sizes(file: Path) -> Iterator[int]:
-    """The bytes that the compressed variables of a file of version 5 declare, those in cells included."""
+    """Yield the sizes in bytes that the compressed variables of a file of version 5 declare, including cells."""
     with open(file, "rb") as content:
         order = {b"IM": "<", b"MI": ">"}.get(content.read(128)[126:])
         while order is not None and len(tag := content.read(8)) == 8:
@@ -81,8 +80,8 @@ def _unpacked_sizes(file: Path) -> Iterator[int]:
             content.seek(start + size)
 
 
-def _choices(stored: dict[str, Any]) -> list[str]:
-    """The names of the arrays, with the entries of cell arrays."""
+def _choices(stored: dict[str, np.ndarray | scipy.sparse.spmatrix]) -> list[str]:
+    """Return the names of the arrays, and of the entries of cell arrays."""
     names = []
     for word, value in stored.items():
         cells = value.size if isinstance(value, np.ndarray) and value.dtype == object else 0

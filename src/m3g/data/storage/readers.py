@@ -6,19 +6,23 @@ import zipfile
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.sparse
 import torch
+from numpy.lib.npyio import NpzFile
 
 from m3g import _checks
 from m3g.data.storage import delimited, limits
 from m3g.data.storage.matlab import read_matlab
 from m3g.solvers.shared.memory import memory_limit
 
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
 SUFFIXES = (".npy", ".npz", ".mat", ".csv", ".tsv", ".parquet")
-SPARSE = {"indices", "indptr", "format", "shape", "data"}  # what scipy.sparse.save_npz writes for csr, csc and bsr
+SPARSE = {"indices", "indptr", "format", "shape", "data"}  # arrays of scipy.sparse.save_npz for csr, csc and bsr
 
 
 def read_array(
@@ -44,7 +48,7 @@ def read_array(
     except (OSError, EOFError, ValueError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
         raise ValueError(f"{name} must be files that can be read, got {given!r} ({reason}).") from error
-    if isinstance(loaded, np.lib.npyio.NpzFile):
+    if isinstance(loaded, NpzFile):
         with loaded:
             array = _pick(loaded, key, file, name)
     elif isinstance(loaded, np.ndarray):
@@ -82,12 +86,12 @@ def file_names(paths: Sequence[str | Path]) -> list[str]:
     return next(names for names in (stems, arrays if within else stems, numbers) if len(set(names)) == len(names))
 
 
-def _open(file: Path) -> Any:
+def _open(file: Path) -> np.ndarray | NpzFile | DataFrame:
     """Open a numpy array, an archive of arrays, or a pandas table."""
     if file.suffix == ".npz" and not zipfile.is_zipfile(file):
-        raise ValueError("damaged, or no .npz archive")
+        raise ValueError("damaged, or not an .npz archive")
     if file.suffix in (".npy", ".npz"):
-        return limits.load_numpy(file)
+        return limits.open_archive(file) if zipfile.is_zipfile(file) else limits.load_array(file)
     pandas = _checks.extra("pandas", "train")
     if file.suffix in (".csv", ".tsv"):
         return _read_csv(file)
@@ -97,7 +101,7 @@ def _open(file: Path) -> Any:
     return pandas.read_parquet(file)
 
 
-def _read_csv(file: Path) -> Any:
+def _read_csv(file: Path) -> DataFrame:
     pandas = _checks.extra("pandas", "train")
     separator = ","
     try:
@@ -111,7 +115,7 @@ def _read_csv(file: Path) -> Any:
     return table
 
 
-def _without_index(table: Any, given: str, notes: list[str]) -> Any:
+def _without_index(table: DataFrame, given: str, notes: list[str]) -> DataFrame:
     """Drop an unnamed first column of distinct whole numbers, as pandas writes its index."""
     first = table.columns[0]
     if str(first) != "Unnamed: 0" or table[first].dtype.kind not in "iu" or not table[first].is_unique:
@@ -120,7 +124,7 @@ def _without_index(table: Any, given: str, notes: list[str]) -> Any:
     return table.iloc[:, 1:]
 
 
-def _pick(stored: Any, key: str | None, file: Path, name: str) -> np.ndarray:
+def _pick(stored: NpzFile, key: str | None, file: Path, name: str) -> np.ndarray:
     held = ", ".join(stored.files)
     if key is None and {"format", "shape", "data"} <= set(stored.files) <= SPARSE | {"row", "col", "offsets"}:
         return _dense(file, name)
@@ -143,7 +147,7 @@ def _pick(stored: Any, key: str | None, file: Path, name: str) -> np.ndarray:
 def _dense(file: Path, name: str) -> np.ndarray:
     """Read a sparse matrix from an archive of `scipy.sparse.save_npz` as a dense array."""
     try:
-        limits.load_numpy(file).close()
+        limits.open_archive(file).close()
         matrix = scipy.sparse.load_npz(file)
     except (OSError, ValueError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(f"{name} must be files that can be read, got {str(file)!r} ({error}).") from error
@@ -153,13 +157,13 @@ def _dense(file: Path, name: str) -> np.ndarray:
     return array
 
 
-def _check_header(table: Any, file: Path, name: str) -> None:
+def _check_header(table: DataFrame, file: Path, name: str) -> None:
     """Reject a file of separated values whose first line is data, which would be lost."""
     if file.suffix not in (".csv", ".tsv"):
         return
     columns = [str(column) for column in table.columns]
     if table.index.nlevels > 1 or table.index.dtype.kind not in "iu" or (table.index != np.arange(len(table))).any():
-        # pandas makes an index of the first entries when lines have more entries than the line of names
+        # pandas makes the first entries an index if lines have more entries than there are names
         raise ValueError(
             f"{name} must be .csv files with one name per column, got lines of more entries than the {len(columns)} "
             f"names in {str(file)!r}: separate entries by commas, decimals by points."

@@ -6,11 +6,11 @@ import tempfile
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Literal
 
 import numpy as np
 
-from m3g.data.storage.limits import load_numpy
+from m3g.data.storage.limits import map_array
 
 IN_MEMORY = 2**27  # bytes of all views in memory; the rest stays in files
 CHUNK = 2**22  # bytes read at a time
@@ -25,12 +25,12 @@ class Rows:
     def __init__(
         self,
         shape: tuple[int, ...],
-        dtype: np.dtype[Any],
+        dtype: np.dtype,
         *,
         array: np.ndarray | None = None,
-        file: Any = None,
+        file: IO[bytes] | None = None,
         offset: int = 0,
-        order: Any = "C",
+        order: Literal["C", "F"] = "C",
     ):
         self.shape, self.dtype = shape, dtype
         self._array, self._file, self._offset, self._order = array, file, offset, order
@@ -43,6 +43,7 @@ class Rows:
     def _open(self) -> np.ndarray:
         if self._array is not None:
             return self._array
+        assert self._file is not None
         return np.memmap(self._file, self.dtype, "r", self._offset, self.shape, self._order)
 
     def take(self, index: np.ndarray) -> np.ndarray:
@@ -68,7 +69,7 @@ class Collector:
         self._pieces: list[np.ndarray] = []
         self._bytes = 0
         self._most = IN_MEMORY // views
-        self._file: Any = None
+        self._file: IO[bytes] | None = None
         self._rows = 0
 
     def add(self, piece: np.ndarray) -> None:
@@ -95,6 +96,6 @@ class Collector:
 
 def npy_rows(path: str | Path) -> Rows:
     """Return the rows of an `.npy` file without reading them."""
-    array = load_numpy(path, mapped=True)
-    order = "F" if array.flags.f_contiguous and not array.flags.c_contiguous else "C"
+    array = map_array(path)
+    order: Literal["C", "F"] = "F" if array.flags.f_contiguous and not array.flags.c_contiguous else "C"
     return Rows(array.shape, array.dtype, file=open(path, "rb"), offset=array.offset, order=order)

@@ -1,9 +1,9 @@
-"""Views from files of arrays; a large `.npy` or `.parquet` file is never in memory as a whole."""
+"""Views from files of arrays; a large `.npy` or `.parquet` file is never loaded as a whole."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import NoReturn
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from m3g import _checks
 from m3g.data.storage.readers import read_array
 from m3g.data.storage.rows import IN_MEMORY, Collector, Rows, npy_rows
 from m3g.data.tables.kinds import kind_of_type
-from m3g.data.tables.reader import Cells, Reader
+from m3g.data.tables.reader import Cells, Reader, Recipe
 from m3g.data.tables.source import open_table
 
 
@@ -31,14 +31,14 @@ class ArrayReader(Reader):
     def shape(self) -> tuple[int, ...]:
         return self._shape
 
-    def encode(self, cells: Cells) -> Any:
-        raise NotImplementedError("an array is no column of a table")
+    def encode(self, cells: Cells) -> NoReturn:
+        raise NotImplementedError("an array is not a column of a table")
 
     def tensor(self, stored: np.ndarray) -> Tensor:
         view = torch.from_numpy(stored.astype(np.float32)).reshape(len(stored), *self._shape)
         return view if self.scaling is None else (view - self.scaling[0]) / self.scaling[1]
 
-    def recipe(self) -> dict[str, Any]:
+    def recipe(self) -> Recipe:
         return {"kind": "array"}
 
 
@@ -55,10 +55,10 @@ def _parquet_size(file: Path) -> int:
     """Return the bytes of its numbers in float32, uncompressed."""
     arrow, parquet = _checks.extra("pyarrow", "train"), _checks.extra("pyarrow.parquet", "train")
     try:
-        found = parquet.read_metadata(file)
+        metadata = parquet.read_metadata(file)
     except (arrow.ArrowException, OSError):
         return 0  # reported when it is read
-    return int(4 * found.num_rows * found.num_columns)
+    return int(4 * metadata.num_rows * metadata.num_columns)
 
 
 def _parquet_rows(path: str | Path, *, name: str, views: int) -> Rows:

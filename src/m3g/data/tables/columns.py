@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -20,6 +20,9 @@ from m3g.data.tables.array_reader import ArrayReader, read_rows
 from m3g.data.tables.reader import Cells, Reader, VectorReader, lengths_of
 from m3g.data.tables.source import Source
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 
 class Column:
     """A view of all rows: its reader, the stored values, and the rows that have it."""
@@ -30,13 +33,14 @@ class Column:
 
     def take(self, index: np.ndarray) -> Tensor:
         """Return these rows as network inputs; missing ones are zero."""
-        here = self.present[index]
-        found = self.reader.tensor(self.rows.take(index[here])) if here.any() else None
-        if found is not None and here.all():
-            return found
-        out = torch.zeros(len(index), *self.shape, dtype=self.reader.dtype if found is None else found.dtype)
-        if found is not None:
-            out[torch.from_numpy(here)] = found
+        present = self.present[index]
+        if not present.any():
+            return torch.zeros(len(index), *self.shape, dtype=self.reader.dtype)
+        inputs = self.reader.tensor(self.rows.take(index[present]))
+        if present.all():
+            return inputs
+        out = inputs.new_zeros(len(index), *self.shape)
+        out[torch.from_numpy(present)] = inputs
         return out
 
     def standardise(self, train: np.ndarray) -> tuple[Tensor, Tensor] | None:
@@ -113,7 +117,8 @@ def read_columns(
             part = train[start : start + len(batch[names[0]])]
             for reader in readers:
                 reader.learn(Cells(start, batch, source.folder), part)
-    stores, present = [Collector(len(readers)) for _ in readers], [[] for _ in readers]  # type: ignore[var-annotated]
+    stores = [Collector(len(readers)) for _ in readers]
+    present: list[list[np.ndarray]] = [[] for _ in readers]
     prints = []
     for reader in readers:
         if not new:
@@ -122,9 +127,9 @@ def read_columns(
         cells = Cells(start, batch, source.folder)
         for reader, store, here in zip(readers, stores, present):
             for some in _few_at_a_time(cells, reader.shape):
-                rows, found = reader.encode(some)
+                rows, has_view = reader.encode(some)
                 store.add(rows)
-                here.append(found)
+                here.append(has_view)
         if not duplicates:
             prints.append(_fingerprints(batch))
     if prints:
@@ -155,13 +160,13 @@ def _few_at_a_time(cells: Cells, shape: Sequence[int]) -> Iterator[Cells]:
         yield Cells(cells.start + first, some, cells.folder)
 
 
-def _fingerprints(batch: dict[str, object]) -> np.ndarray:
+def _fingerprints(batch: dict[str, pa.Array]) -> np.ndarray:
     """Return a number per row, equal if all cells are equal."""
     cells = zip(*map(_plain, batch.values()))
     return np.array([hash(row) for row in cells], dtype=np.int64)
 
 
-def _plain(column: Any) -> list[Any]:
+def _plain(column: pa.Array) -> list[object]:
     """Return the cells of a column as comparable values; lists of numbers without an object per number."""
     if not hasattr(column.type, "value_type"):
         return [repr(cell) for cell in column.to_pylist()]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import io
 import math
+from abc import abstractmethod
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import BinaryIO, ClassVar, TypedDict
 
 import numpy as np
 import scipy.signal
@@ -15,11 +16,12 @@ import torch
 from torch import Tensor
 
 from m3g import _checks
+from m3g._options import Processor
 from m3g.data.images.augment import as_float, normalize
 from m3g.data.images.folders import load_image
 from m3g.data.storage.damaged import damaged_images, damaged_sounds, refuse_many
 from m3g.data.storage.limits import open_image
-from m3g.data.tables.reader import Cells, Reader
+from m3g.data.tables.reader import Cells, Reader, Recipe
 
 LARGEST_IMAGE = 224  # pixels of a side, by default
 LOOKED_AT = 64  # images that determine the common size
@@ -31,20 +33,30 @@ RATES = (1000, 192000)
 class FileReader(Reader):
     """Base class of images and sounds: a cell is a path, or the content of a file, which is then decoded at once."""
 
-    def __init__(self, name: str, columns: Sequence[str], *, allow_outside: bool = False, **given: Any):
-        super().__init__(name, columns, **given)
-        self.allow_outside = allow_outside  # whether paths outside the folder of the table are allowed
+    stored_type: ClassVar[type[np.generic]]
+
+    def __init__(
+        self,
+        name: str,
+        columns: Sequence[str],
+        *,
+        allow_outside: bool = False,
+        processor: Processor | None = None,
+        **given: float,
+    ):
+        self.allow_outside = allow_outside  # paths may leave the folder of the table
         self._broken = 0
         self._contents: bool | None = None  # whether the structs that datasets writes have contents; None: unknown
+        super().__init__(name, columns, processor=processor, **given)
 
-    def recipe(self) -> dict[str, Any]:
+    def recipe(self) -> Recipe:
         return {**super().recipe(), **({"allow_outside": True} if self.allow_outside else {})}
 
     def learn(self, cells: Cells, train: np.ndarray) -> None:
         column = cells.columns[self._column]
         if _checks.extra("pyarrow", "train").types.is_struct(column.type):
-            there = column.type.get_field_index("bytes") >= 0 and column.field("bytes").null_count < len(column)
-            self._contents = bool(self._contents) or there
+            stored = column.type.get_field_index("bytes") >= 0 and column.field("bytes").null_count < len(column)
+            self._contents = bool(self._contents) or stored
 
     def _are_paths(self, cells: Cells) -> bool:
         """Return whether the column contains only paths, from its present cells."""
@@ -58,11 +70,11 @@ class FileReader(Reader):
         present = np.array([file is not None for file in files])
         if self._are_paths(cells):
             return np.array([None if file is None else str(file) for file in files], dtype=object), present
-        stored = np.zeros((len(files), *self._stored_shape), dtype=self._stored_type)
+        stored = np.zeros((len(files), *self.shape), dtype=self.stored_type)
         for row, file in enumerate(files):
             if file is not None:
                 try:
-                    stored[row] = self._decode(io.BytesIO(file) if isinstance(file, bytes) else file)
+                    stored[row] = self._decode(_opened(file))
                 except (OSError, SyntaxError, ValueError, RuntimeError):  # errors of PIL and soundfile
                     self._broken += 1
                     present[row] = False
@@ -85,15 +97,15 @@ class FileReader(Reader):
 
     def _files(self, cells: Cells) -> list[Path | bytes | None]:
         """Return paths, which must exist, or contents."""
-        found: list[Path | bytes | None] = []
+        files: list[Path | bytes | None] = []
         root = cells.folder.resolve()
         for row, cell in enumerate(cells.columns[self._column].to_pylist(), start=cells.start):
             if isinstance(cell, dict):
                 cell = cell.get("bytes") or cell.get("path")
             if cell is None or cell in ("", b""):
-                found.append(None)
+                files.append(None)
             elif isinstance(cell, bytes):
-                found.append(cell)
+                files.append(cell)
             elif not isinstance(cell, str):
                 raise self._refuse(row, f"{self.kind} paths", repr(cell)[:40], "correct it")
             else:
@@ -104,23 +116,30 @@ class FileReader(Reader):
                     raise self._refuse(row, f"files below {str(cells.folder)!r}", repr(cell), advice)
                 if not path.is_file():
                     raise self._refuse(row, "files that exist", repr(cell), f"no such file below {str(cells.folder)!r}")
-                found.append(path)
-        return found
+                files.append(path)
+        return files
 
-    # ---------------------------------------------------------------- implemented per kind
+    @abstractmethod
+    def _decode(self, file: Path | BinaryIO) -> np.ndarray: ...
 
-    _stored_type: Any
-    _decode: Any
-    _damaged_files: Any
-
-    @property
-    def _stored_shape(self) -> tuple[int, ...]:
-        return self.shape
+    @abstractmethod
+    def _damaged_files(self, paths: Sequence[Path]) -> Iterable[Path]: ...
 
 
-def colours(processor: Mapping[str, Any]) -> dict[str, Any]:
+def _opened(file: Path | bytes) -> Path | BinaryIO:
+    return io.BytesIO(file) if isinstance(file, bytes) else file
+
+
+class Colours(TypedDict, total=False):
+    """Mean and standard deviation of the channels of images."""
+
+    mean: Sequence[float]
+    std: Sequence[float]
+
+
+def colours(processor: Processor) -> Colours:
     """Return the mean and standard deviation for scaling images, if a pretrained model defines them."""
-    return {name: processor[name] for name in ("mean", "std") if name in processor}
+    return {"mean": processor["mean"], "std": processor["std"]} if "mean" in processor else {}
 
 
 class ImageReader(FileReader):
@@ -129,10 +148,9 @@ class ImageReader(FileReader):
     kind = "image"
     options = ("size",)
     processed = ("size", "mean", "std")
-    _stored_type = np.uint8
+    stored_type = np.uint8
 
-    def __init__(self, name: str, columns: Sequence[str], **given: Any):
-        super().__init__(name, columns, **given)
+    def _prepare(self) -> None:
         if "size" in self.processor:
             self.given.setdefault("size", self.processor["size"])
         self._sides: list[int] = []
@@ -147,10 +165,10 @@ class ImageReader(FileReader):
             return
         for file in filter(None, self._files(cells)):
             try:
-                with open_image(io.BytesIO(file) if isinstance(file, bytes) else file) as image:
+                with open_image(_opened(file)) as image:
                     self._sides.append(min(image.size))
             except (OSError, SyntaxError, ValueError):
-                continue  # counted and reported later
+                continue  # counted, named and possibly rejected later
             if len(self._sides) >= LOOKED_AT:
                 break
 
@@ -163,7 +181,7 @@ class ImageReader(FileReader):
     def tensor(self, stored: np.ndarray) -> Tensor:
         return normalize(as_float(super().tensor(stored)), **colours(self.processor))
 
-    def _decode(self, file: Any) -> np.ndarray:
+    def _decode(self, file: Path | BinaryIO) -> np.ndarray:
         return load_image(file, self.shape[-1]).numpy()
 
     def _damaged_files(self, paths: Sequence[Path]) -> set[Path]:
@@ -176,16 +194,15 @@ class SoundReader(FileReader):
     kind = "audio"
     options = ("rate", "seconds")
     processed = ("rate", "normalize")
-    _stored_type = np.float32
+    stored_type = np.float32
 
-    def __init__(self, name: str, columns: Sequence[str], **given: Any):
-        super().__init__(name, columns, **given)
+    def _prepare(self) -> None:
         if "rate" in self.processor:
             self.given.setdefault("rate", self.processor["rate"])
         rate = self.given.get("rate")
         if rate is not None and not (isinstance(rate, int) and RATES[0] <= rate <= RATES[1]):
             raise ValueError(
-                f"view.{name}.rate must be a whole number of samples per second from {RATES[0]} to {RATES[1]}, "
+                f"view.{self.name}.rate must be a whole number of samples per second from {RATES[0]} to {RATES[1]}, "
                 f"got {rate!r}."
             )
         self._rates: Counter[int] = Counter()
@@ -202,11 +219,11 @@ class SoundReader(FileReader):
         soundfile = _checks.extra("soundfile", "train")
         for file in filter(None, self._files(cells)):
             try:
-                found = soundfile.info(io.BytesIO(file) if isinstance(file, bytes) else str(file))
+                sound = soundfile.info(io.BytesIO(file) if isinstance(file, bytes) else str(file))
             except (OSError, RuntimeError):
-                continue  # counted and reported later
-            self._rates[found.samplerate] += 1
-            self._durations.append(found.duration)
+                continue  # counted, named and possibly rejected later
+            self._rates[sound.samplerate] += 1
+            self._durations.append(sound.duration)
 
     def finish(self) -> None:
         usual = self._rates.most_common(1)
@@ -214,9 +231,9 @@ class SoundReader(FileReader):
         longest = float(np.quantile(self._durations, 0.95)) if self._durations else 1.0
         self.given.setdefault("seconds", round(min(LONGEST_SOUND, max(longest, 0.1)), 2))
 
-    def _decode(self, file: Any) -> np.ndarray:
+    def _decode(self, file: Path | BinaryIO) -> np.ndarray:
         soundfile = _checks.extra("soundfile", "train")
-        rate, samples = self.given["rate"], self.shape[0]
+        rate, samples = int(self.given["rate"]), self.shape[0]
         try:
             with soundfile.SoundFile(file) as sound:
                 wanted = math.ceil(samples * sound.samplerate / rate)

@@ -7,14 +7,17 @@ import numbers
 import re
 from collections.abc import Sequence
 from pathlib import PurePath
-from typing import Any
+from typing import TYPE_CHECKING
 
 from m3g import _checks
 from m3g.data.images.folders import SUFFIXES as IMAGES
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 SOUNDS = (".wav", ".flac", ".ogg", ".mp3", ".aif", ".aiff", ".au")
 MOST_CATEGORIES = 50
-NOTHING = ("na", "n/a", "nan", "null")  # words for an empty cell among numbers and categories
+EMPTY = ("na", "n/a", "nan", "null")  # words for an empty cell among numbers and categories
 LONGEST_CATEGORY = 40  # characters; a longer entry is text
 # First bytes of files, for images and sounds contained in the table.
 _STARTS = {
@@ -25,7 +28,7 @@ _NOUNS = {
     "image": "an image path", "audio": "a sound path", "vector": "a list of numbers", "number": "a number",
     "date": "a date",
 }  # fmt: skip
-# names of columns that identify rows: id, ID, sample_id, sampleId, index, and what pandas calls an index without a name
+# Names of columns that identify rows: id, ID, sample_id, sampleId, index, and those of unnamed indices in pandas.
 _NO_NAME = r"unnamed: \d+(\.\d+)?|level_\d+|__index_level_\d+__"
 _IDENTIFIER = re.compile(rf"(?i:(.*[_ .-])?(id|idx|index|uuid|guid)|{_NO_NAME})|.*[a-z]I[dD]")
 _ISO_DATE = re.compile(r"\d{4}-\d\d-\d\d([T ].*)?")
@@ -60,9 +63,9 @@ class Guess:
         """Whether the column may still identify its rows."""
         return self._counts_rows or self._prints is not None
 
-    def update(self, start: int, cells: Sequence[Any]) -> None:
+    def update(self, start: int, cells: Sequence[object]) -> None:
         for row, cell in enumerate(cells, start=start):
-            if cell is None or cell == "" or (isinstance(cell, str) and cell.lower() in NOTHING):
+            if cell is None or cell == "" or (isinstance(cell, str) and cell.lower() in EMPTY):
                 continue
             self.count += 1
             kind = kind_of_cell(cell)
@@ -76,7 +79,7 @@ class Guess:
             if self.open:
                 self._identify(row, cell, kind)
 
-    def _identify(self, row: int, cell: Any, kind: str) -> None:
+    def _identify(self, row: int, cell: object, kind: str) -> None:
         number = _whole(cell) if kind == "number" else None
         if self._start is None and number is not None:
             self._start = number - row
@@ -87,14 +90,14 @@ class Guess:
             self._prints.add(hash(str(cell)))
             self._prints = self._prints if plain and len(self._prints) > before else None
 
-    def left_out(self, num_rows: int) -> str | None:
+    def exclusion(self, num_rows: int) -> str | None:
         """Return why the column is not a feature, or None: it counts or identifies the rows, is empty or has ambiguous
         dates.
 
         Example:
             >>> guess = Guess("sample_id")
             >>> guess.update(0, [4, 19, 7])
-            >>> guess.left_out(3)
+            >>> guess.exclusion(3)
             'identifies the rows'
         """
         if self.count == 0 and self.name.startswith("Unnamed: "):
@@ -125,7 +128,7 @@ class Guess:
         return "category" if few and self.longest <= LONGEST_CATEGORY else "text"
 
 
-def kind_of_cell(cell: Any) -> str:
+def kind_of_cell(cell: object) -> str:
     """Return image, audio, vector, number, date or text.
 
     Example:
@@ -144,15 +147,15 @@ def kind_of_cell(cell: Any) -> str:
         if cell[:4] == b"RIFF":
             return "image" if cell[8:12] == b"WEBP" else "audio"
         return next((kind for start, kind in _STARTS.items() if cell.startswith(start)), "text")
-    cell = str(cell)
-    suffix = PurePath(cell).suffix.lower() if len(cell) < 1000 and "\n" not in cell else ""
+    text = str(cell)
+    suffix = PurePath(text).suffix.lower() if len(text) < 1000 and "\n" not in text else ""
     if suffix in IMAGES:
         return "image"
     if suffix in SOUNDS:
         return "audio"
-    if cell.startswith("[") and cell.endswith("]"):
+    if text.startswith("[") and text.endswith("]"):
         return "vector"
-    return "number" if as_number(cell) is not None else "text" if as_date(cell) is None else "date"
+    return "number" if as_number(text) is not None else "text" if as_date(text) is None else "date"
 
 
 def as_number(cell: str) -> float | None:
@@ -165,7 +168,7 @@ def as_number(cell: str) -> float | None:
         return None
 
 
-def as_date(cell: Any) -> float | None:
+def as_date(cell: object) -> float | None:
     """Return the days from 1970-01-01 to a date, in ISO format or as 31.12.2024, with or without a time; otherwise
     None.
 
@@ -191,13 +194,13 @@ def as_date(cell: Any) -> float | None:
     return (cell - _FIRST_DAY) / datetime.timedelta(days=1)
 
 
-def _whole(cell: Any) -> int | None:
+def _whole(cell: object) -> int | None:
     """Return the whole number in a cell of kind number; None for another."""
-    number = float(cell)
+    number = float(cell if isinstance(cell, (int, float)) else str(cell))
     return int(number) if number.is_integer() else None
 
 
-def kind_of_type(kind: Any) -> str | None:
+def kind_of_type(kind: pa.DataType) -> str | None:
     """Return the kind implied by the pyarrow type of a column; None if its cells must be inspected."""
     types = _checks.extra("pyarrow", "train").types
     if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):

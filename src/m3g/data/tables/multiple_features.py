@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from importlib import resources
 
 from m3g.data.base import ViewsData
-from m3g.data.storage.limits import load_numpy
+from m3g.data.storage.limits import open_archive
 from m3g.data.tables.arrays import Arrays
 
 
@@ -51,7 +51,7 @@ class MultipleFeatures(Arrays):
             raise ValueError(f"views must be two or more of {', '.join(self.NAMES)}, got {names}.")
         with (
             resources.as_file(resources.files("m3g.data") / "files" / "mfeat.npz") as file,
-            load_numpy(file) as stored,
+            open_archive(file) as stored,
         ):
             arrays, labels = [stored[name] for name in names], stored["digit"]
         self._prepare(arrays, names, labels, None, None, val, test, split_seed, standardize, swapped)

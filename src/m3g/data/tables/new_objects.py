@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -15,10 +14,8 @@ from m3g._catalogue import READERS
 from m3g.data.images.augment import as_float, normalize
 from m3g.data.tables.columns import Column, read_columns
 from m3g.data.tables.file_readers import FileReader, colours
-from m3g.data.tables.reader import Cells, Reader
+from m3g.data.tables.reader import Cells, Reader, Recipe
 from m3g.data.tables.source import open_table
-
-Recipe = Mapping[str, Any]
 
 
 def reader_of(name: str, recipe: Recipe) -> Reader | None:
@@ -34,21 +31,23 @@ def open_new(path: str | Path, names: Sequence[str], recipes: Sequence[Recipe]) 
     """Return the views of a network that a table contains; None for a view whose columns are missing."""
     source = open_table(path)
     readers = [reader_of(name, recipe) for name, recipe in zip(names, recipes)]
-    there = [
+    present = [
         reader if reader is not None and any(column in source.types for column in reader.columns) else None
         for reader in readers
     ]
-    kept = [reader for reader in there if reader is not None]
+    kept = [reader for reader in present if reader is not None]
     if not kept:
         known = sorted({column for reader in readers if reader is not None for column in reader.columns})
         raise ValueError(
             f"table must have at least one of the columns {', '.join(known)} of the run, got {', '.join(source.types)}."
         )
-    found = iter(read_columns(source, kept, np.zeros(source.num_rows, dtype=bool), new=True))
-    return [None if reader is None else next(found) for reader in there]
+    columns = iter(read_columns(source, kept, np.zeros(source.num_rows, dtype=bool), new=True))
+    return [None if reader is None else next(columns) for reader in present]
 
 
-def from_cells(name: str, recipe: Recipe, values: Any) -> tuple[Tensor, Tensor]:
+def from_cells(
+    name: str, recipe: Recipe, values: Iterable[object] | Mapping[str, Iterable[object]]
+) -> tuple[Tensor, Tensor]:
     """Return the tensor of a view and its present rows, bool, from values like the cells of a table.
 
     Texts and paths of images or sounds are a list, with None for a missing one; the columns of a table are a mapping.

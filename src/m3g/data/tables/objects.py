@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
 from m3g import _checks
+from m3g._options import Options, Processor
 from m3g.data.base import ViewsData, class_codes
 from m3g.data.splits import Split, given_split, split_rows
 from m3g.data.tables.columns import file_column, read_columns, set_up
@@ -61,8 +61,8 @@ class Objects(ViewsData):
         groups: str | None = None,
         split: str | None = None,
         ignore: Sequence[str] = (),
-        view: Mapping[str, Any] | None = None,
-        processor: Mapping[str, Any] | None = None,
+        view: Mapping[str, Options] | None = None,
+        processor: Processor | None = None,
         encoder: str | None = None,
         batch_size: int | None = None,
         val: float = 0.1,

@@ -3,33 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from m3g import _checks
 from m3g._catalogue import READERS
+from m3g._options import Options, Processor
 from m3g.data.tables.kinds import Guess, kind_of_type
 from m3g.data.tables.reader import Reader
 from m3g.data.tables.source import Source
 
-MODEL = "sentence-transformers/all-MiniLM-L6-v2"  # example in notes
-FEW_TEXTS = 20_000  # number of rows below which text is read as TF-IDF by default
-BESIDE = {"kind", "processor", "encoder", "fitted"}  # options of a view besides those of its reader
+MODEL = "sentence-transformers/all-MiniLM-L6-v2"  # an example
+FEW_TEXTS = 20_000  # below which text is read as TF-IDF, unless its encoder is named
+NOT_OF_READER = {"kind", "processor", "encoder", "fitted"}  # options of a view that are not those of its reader
 
 
 def plan_views(
     source: Source,
-    view: Mapping[str, Any],
+    view: Mapping[str, Options],
     special: set[str],
     *,
     more: int,
-    processor: Mapping[str, Any] | None = None,
+    processor: Processor | None = None,
     encoder: str | None = None,
 ) -> list[Reader]:
     """Return a reader per view; `special` columns are not views, `more` views come from other files.
 
     `processor` is the preprocessing of the pretrained model for views without settings.
     """
-    usual = {} if processor is None else {"processor": processor}
+    default: dict[str, object] = {} if processor is None else {"processor": processor}
     given = {name: dict(options) for name, options in view.items()}
     taken = set(special)
     readers: dict[str, Reader] = {}
@@ -49,9 +49,9 @@ def plan_views(
     together = [column for column, kind in kinds.items() if kind in ("number", "category", "date")]
     for column in kinds:
         if column not in together:
-            options = given.get(column, usual)
-            kind = _text_kind(kinds[column], options, encoder, source)
-            readers[column] = _reader(kind, column, [column], options)
+            chosen = given.get(column, default)
+            kind = _text_kind(kinds[column], chosen, encoder, source)
+            readers[column] = _reader(kind, column, [column], chosen)
     if together:
         name = "table" if "table" not in readers else "numbers"
         readers[name] = _reader("table", name, together, given.get(name, {}))
@@ -75,15 +75,15 @@ def infer(source: Source, columns: Sequence[str]) -> dict[str, str]:
     """
     known = {column: kind_of_type(source.types[column]) for column in columns}
     guesses = {column: Guess(column) for column in columns if known[column] != "vector"}
-    wanted = [column for column, guess in guesses.items() if known[column] is None or guess.open]
-    if wanted:
-        for start, batch in source.batches(wanted):
-            for column in wanted:
+    inspected = [column for column, guess in guesses.items() if known[column] is None or guess.open]
+    if inspected:
+        for start, batch in source.batches(inspected):
+            for column in inspected:
                 if known[column] is None or guesses[column].open:
                     guesses[column].update(start, batch[column].to_pylist())
-    found = {}
+    kinds = {}
     for column in columns:
-        reason = guesses[column].left_out(source.num_rows) if column in guesses else None
+        reason = guesses[column].exclusion(source.num_rows) if column in guesses else None
         if reason is not None:
             keep = f" (--view.{column}.kind keeps it)" if column.isidentifier() else ""
             source.notes.append(f"column {column!r} {reason} and is not used{keep}")
@@ -96,11 +96,11 @@ def infer(source: Source, columns: Sequence[str]) -> dict[str, str]:
             )
         if kind == "date":
             source.notes.append(f"column {column!r} has dates, which are read as days since 1970-01-01")
-        found[column] = kind
-    return found
+        kinds[column] = kind
+    return kinds
 
 
-def _text_kind(kind: str, options: Mapping[str, Any], encoder: str | None, source: Source) -> str:
+def _text_kind(kind: str, options: Options, encoder: str | None, source: Source) -> str:
     """Return how text is read: as TF-IDF if its encoder is tfidf, or by default if there are few texts."""
     encoder = options.get("encoder", encoder)
     if kind != "text" or (encoder is None and not {"length", "processor"}.isdisjoint(options)):
@@ -124,7 +124,7 @@ def _note_few_texts(readers: Sequence[Reader], source: Source) -> None:
         )
 
 
-def _columns(name: str, given: Any, source: Source) -> list[str] | None:
+def _columns(name: str, given: str | Sequence[str] | None, source: Source) -> list[str] | None:
     if given is None:
         return None
     columns = [word.strip() for word in given.split(",")] if isinstance(given, str) else list(given)
@@ -133,9 +133,9 @@ def _columns(name: str, given: Any, source: Source) -> list[str] | None:
     return columns
 
 
-def _reader(kind: str, name: str, columns: Sequence[str], options: Mapping[str, Any]) -> Reader:
+def _reader(kind: str, name: str, columns: Sequence[str], options: Options) -> Reader:
     reader: type[Reader] = READERS[kind].load()
-    unknown = sorted(set(options) - set(reader.options) - BESIDE)
+    unknown = sorted(set(options) - set(reader.options) - NOT_OF_READER)
     if unknown:
         takes = ", ".join(option for option in reader.options if option != "columns") or "none"
         raise ValueError(f"view.{name} must have options of its kind {kind} ({takes}), got {unknown[0]}.")

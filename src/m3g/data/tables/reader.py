@@ -1,4 +1,4 @@
-"""From the cells of a table to the tensors of a view: the interface of readers, and those of text and vectors."""
+"""Readers convert the cells of a table to the tensors of a view: their interface, and readers of text and vectors."""
 
 from __future__ import annotations
 
@@ -7,72 +7,82 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from m3g import _checks
+from m3g._options import Processor
 from m3g.data.storage.limits import parse_json
 
-LONGEST_TEXT = 512  # bytes, unless the user says otherwise
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from tokenizers import Tokenizer
+
+LONGEST_TEXT = 512  # bytes, by default
+# Kind, columns and fitted options of a reader, as plain values that are stored with the network: they construct the
+# same reader for new data.
+Recipe: TypeAlias = dict[str, Any]
 
 
 class Cells(NamedTuple):
-    """Some rows of the columns of a view: the number of the first, pyarrow's array per column, where paths begin."""
+    """Some rows of the columns of a view: the number of the first row, an array per column, the folder of paths."""
 
     start: int
-    columns: Mapping[str, Any]
+    columns: Mapping[str, pa.Array]
     folder: Path
 
 
 class Reader(ABC):
-    """How a view is read: `learn` goes through the table once, `encode` gives what is stored, `tensor` what a net sees.
-
-    `recipe` has all that `learn` found, in plain values: `from_recipe` reads new data in the same way.
-    """
+    """Reader of one view: `learn` fits it to the table, `encode` returns stored values, `tensor` network inputs."""
 
     kind: ClassVar[str]
-    options: ClassVar[tuple[str, ...]] = ()  # the settings of a view that this kind takes
-    processed: ClassVar[tuple[str, ...]] = ()  # what it takes of the processor of a pretrained model
-    dtype: torch.dtype = torch.float32  # of what a net sees
+    options: ClassVar[tuple[str, ...]] = ()  # settings of a view of this kind
+    processed: ClassVar[tuple[str, ...]] = ()  # fields of a `Processor` that apply to this kind
+    dtype: torch.dtype = torch.float32  # of the network inputs
 
-    def __init__(self, name: str, columns: Sequence[str], *, processor: Mapping[str, Any] | None = None, **given: Any):
+    def __init__(self, name: str, columns: Sequence[str], *, processor: Processor | None = None, **given: float):
         self.name, self.columns = name, list(columns)
-        self.processor = {word: value for word, value in (processor or {}).items() if word in self.processed}
+        used = {field: value for field, value in (processor or {}).items() if field in self.processed}
+        self.processor = cast("Processor", used)
         for option, value in given.items():
             _checks.positive(f"view.{name}.{option}", value)
         self.given = given
-        self.notes: list[str] = []  # what a user should know about the view, a sentence each
+        self.notes: list[str] = []  # properties of the view that a user should know, a sentence each
+        self._prepare()
+
+    def _prepare(self) -> None:  # noqa: B027 - not every kind has more attributes
+        """Validate the options and set further attributes."""
 
     @property
     @abstractmethod
     def shape(self) -> tuple[int, ...]: ...
 
-    def learn(self, cells: Cells, train: np.ndarray) -> None:  # noqa: B027 - not every kind has something to learn
-        """Take note of what these rows have; `train` says which of them are trained on."""
+    def learn(self, cells: Cells, train: np.ndarray) -> None:  # noqa: B027 - not every kind is fitted
+        """Fit to some rows; `train`, bool, marks the training rows."""
 
     def finish(self) -> None:  # noqa: B027
-        """After the last rows."""
+        """Complete the fit after the last rows."""
 
     @abstractmethod
     def encode(self, cells: Cells) -> tuple[np.ndarray, np.ndarray]:
-        """What is stored of these rows, and which of them have the view, bool."""
+        """Return the values to store for these rows, and which rows have the view, bool."""
 
     def damaged(self, stored: np.ndarray) -> np.ndarray:
-        """Which of the present rows cannot be read, bool."""
+        """Return which of the present rows cannot be read, bool."""
         return np.zeros(len(stored), dtype=bool)
 
     def tensor(self, stored: np.ndarray) -> Tensor:
         return torch.from_numpy(stored)
 
-    def recipe(self) -> dict[str, Any]:
-        beside = {"processor": self.processor} if self.processor else {}
-        return {"kind": self.kind, "columns": self.columns, **self.given, **beside}
+    def recipe(self) -> Recipe:
+        processor = {"processor": self.processor} if self.processor else {}
+        return {"kind": self.kind, "columns": self.columns, **self.given, **processor}
 
     def tensors(self) -> dict[str, Tensor]:
-        """Numbers that belong to the recipe, to be stored beside the weights of the network."""
+        """Return the tensors of the recipe, which are stored with the weights of the network."""
         return {}
 
     def _refuse(self, row: int, what: str, got: str, instead: str) -> ValueError:
@@ -84,25 +94,25 @@ class Reader(ABC):
 
 
 class TextReader(Reader):
-    """Text as the bytes of its UTF-8, or as the tokens of a pretrained model, filled up to a length that most fit in.
+    """Text as bytes in UTF-8, or as the tokens of a pretrained model, of a length that fits most texts.
 
-    Bytes are filled up with zeros, tokens with the model's padding; longer texts are cut.
+    Bytes are padded with zeros, tokens with the model's padding; longer texts are truncated.
     """
 
     kind = "text"
     options = ("length",)
     processed: ClassVar[tuple[str, ...]] = ("model", "tokenizer", "pad", "longest")
 
-    def __init__(self, name: str, columns: Sequence[str], **given: Any):
-        super().__init__(name, columns, **given)
+    def _prepare(self) -> None:
         if self.processor and "tokenizer" not in self.processor:
             raise ValueError(
-                f"view.{name}.model must have a tokenizer beside its weights, got none in {self.processor['model']!r}."
+                f"view.{self.name}.model must have a tokenizer beside its weights, got none in "
+                f"{self.processor['model']!r}."
             )
         self.dtype = torch.int32 if self.processor else torch.uint8
         self._longest = min(LONGEST_TEXT, self.processor.get("longest", LONGEST_TEXT))
-        self._counts = np.zeros(self._longest + 1, dtype=np.int64)  # of texts, by their length
-        self._tokenizer: Any = None
+        self._counts = np.zeros(self._longest + 1, dtype=np.int64)  # number of texts by length
+        self._tokenizer: Tokenizer | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -132,7 +142,7 @@ class TextReader(Reader):
         return stored, np.array([text is not None for text in texts])
 
     def _codes(self, text: str, length: int | None = None) -> np.ndarray:
-        """The numbers of a text, at most so many."""
+        """Return the numbers of a text, at most `length`."""
         if not self.processor:
             return np.frombuffer(text.encode().replace(b"\0", b" ")[:length], dtype=np.uint8)
         if self._tokenizer is None:
@@ -141,7 +151,7 @@ class TextReader(Reader):
         if length is None:
             self._tokenizer.no_truncation()
         else:
-            self._tokenizer.enable_truncation(length)  # so that what ends a text is kept
+            self._tokenizer.enable_truncation(length)  # keeps the token that ends a text
         return np.array(self._tokenizer.encode(text).ids, dtype=np.int32)
 
     def _texts(self, cells: Cells) -> list[str | None]:
@@ -159,9 +169,7 @@ class VectorReader(Reader):
 
     kind = "vector"
 
-    def __init__(self, name: str, columns: Sequence[str], **given: Any):
-        super().__init__(name, columns, **given)
-        self.scaling: tuple[Tensor, Tensor] | None = None
+    scaling: tuple[Tensor, Tensor] | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -182,44 +190,42 @@ class VectorReader(Reader):
                 raise self._refuse(row, f"lists of {size} numbers", f"{len(value)}", "make them equal")
         stored = np.zeros((len(values), size), dtype=np.float32)
         if present.any():
-            flat = _numbers_of(column, values)
-            if flat is None or not np.isfinite(flat).all():
+            numbers = _numbers_of(column, values)
+            if numbers is None or not np.isfinite(numbers).all():
                 row = next(i for i, value in enumerate(values) if value is not None and not _finite(value))
                 raise self._refuse(cells.start + row, "lists of finite numbers", "another value", "correct it")
-            stored[present] = flat.reshape(-1, size)
+            stored[present] = numbers.reshape(-1, size)
         return stored, present
 
     def tensor(self, stored: np.ndarray) -> Tensor:
         view = torch.from_numpy(stored)
         return view if self.scaling is None else (view - self.scaling[0]) / self.scaling[1]
 
-    def _lists(self, cells: Cells) -> Any:
+    def _lists(self, cells: Cells) -> list[Sequence[float] | None]:
+        """Return a list per cell; for pyarrow's lists a range of the same length, without an object per number."""
         column = cells.columns[self._column]
         if hasattr(column, "flatten") and hasattr(column.type, "value_type"):
-            # without a Python object per number: only the lengths are asked for
-            lengths = [None if value is None else range(value) for value in lengths_of(column)]
-            return lengths
-        values = column.to_pylist()
-        parsed: list[Any] = []
-        for row, value in enumerate(values, start=cells.start):
+            return [None if length is None else range(length) for length in lengths_of(column)]
+        lists: list[Sequence[float] | None] = []
+        for row, value in enumerate(column.to_pylist(), start=cells.start):
             try:
-                one = parse_json(value) if isinstance(value, str) and value else value or None
+                numbers = parse_json(value) if isinstance(value, str) and value else value or None
             except json.JSONDecodeError:
-                one = "wrong"
-            if one is not None and not isinstance(one, list):
+                numbers = value
+            if numbers is not None and not isinstance(numbers, list):
                 raise self._refuse(row, "lists of numbers, as in [0.1, 2]", repr(value)[:40], "correct it")
-            parsed.append(one)
-        return parsed
+            lists.append(numbers)
+        return lists
 
 
-def lengths_of(column: Any) -> list[int | None]:
+def lengths_of(column: pa.Array) -> list[int | None]:
     compute = _checks.extra("pyarrow.compute", "train")
     lengths: list[int | None] = compute.list_value_length(column).to_pylist()
     return lengths
 
 
-def _numbers_of(column: Any, values: Sequence[Any]) -> np.ndarray | None:
-    """All numbers of the lists, one after the other; None where one is no number."""
+def _numbers_of(column: pa.Array, values: Sequence[Sequence[float] | None]) -> np.ndarray | None:
+    """Return all numbers of the lists, one after the other; None if an entry is not a number."""
     if hasattr(column.type, "value_type"):
         numbers = column.drop_null().flatten()
         return None if numbers.null_count else numbers.to_numpy(zero_copy_only=False).astype(np.float32)
@@ -229,7 +235,7 @@ def _numbers_of(column: Any, values: Sequence[Any]) -> np.ndarray | None:
         return None
 
 
-def _finite(value: Any) -> bool:
+def _finite(value: Sequence[float]) -> bool:
     try:
         return bool(np.isfinite(np.array(list(value), dtype=np.float32)).all())
     except (TypeError, ValueError):

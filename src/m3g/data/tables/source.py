@@ -7,17 +7,19 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from m3g import _checks
 from m3g.data.storage import limits
 from m3g.data.tables import omics, text_tables
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 BATCH = 1024  # rows read at a time
 MOST_VALUES, MOST_BYTES = 2**20, 2**23  # read at a time if rows are long
 BUFFER = 2**18  # bytes of a column read from a file at a time
 SUFFIXES = (".csv", ".tsv", ".json", ".jsonl", ".xlsx", ".parquet", ".arrow", *omics.SUFFIXES)
-Batches = Callable[[list[str]], Iterator[Any]]
 
 
 @dataclass
@@ -29,22 +31,22 @@ class Source:
         folder: base folder of paths in the table.
         types: per column, its type.
         num_rows: number of rows.
-        parts: per file, a function from the names of columns to pyarrow's record batches of them.
+        parts: per file, a function that yields record batches of the named columns.
         splits: name and number of rows of every split of a `datasets` folder that has splits; else empty.
         annotations: columns that are labels or groups but never views: `obs` of a single-cell file.
-        notes: what was inferred about the file, a sentence each.
+        notes: inferred properties of the file, a sentence each.
     """
 
     path: Path
     folder: Path
-    types: dict[str, Any]
+    types: dict[str, pa.DataType]
     num_rows: int
-    parts: list[Batches]
+    parts: list[Callable[[list[str]], Iterator[pa.RecordBatch]]]
     splits: list[tuple[str, int]] = field(default_factory=list)
     annotations: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
-    def batches(self, columns: Sequence[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+    def batches(self, columns: Sequence[str]) -> Iterator[tuple[int, dict[str, pa.Array]]]:
         """Yield the number of the first row and the columns of every batch, in order."""
         start = 0
         for part in self.parts:
@@ -53,16 +55,16 @@ class Source:
                     yield start, dict(zip(columns, batch.columns))
                     start += batch.num_rows
 
-    def rows(self, columns: Sequence[str], wanted: Sequence[int]) -> dict[int, dict[str, Any]]:
-        """The cells of some rows, by number of the row and name of the column."""
-        rows, found = set(wanted), {}
+    def rows(self, columns: Sequence[str], numbers: Sequence[int]) -> dict[int, dict[str, object]]:
+        """Return the cells of some rows, by the number of the row and the name of the column."""
+        selected, cells = set(numbers), {}
         for start, batch in self.batches(columns):
-            for at in range(len(batch[columns[0]])) if columns else ():
-                if start + at in rows:
-                    found[start + at] = {name: batch[name][at].as_py() for name in columns}
-        return found
+            for i in range(len(batch[columns[0]])) if columns else ():
+                if start + i in selected:
+                    cells[start + i] = {name: batch[name][i].as_py() for name in columns}
+        return cells
 
-    def column(self, name: str) -> list[Any]:
+    def column(self, name: str) -> list[object]:
         """Return a whole column as Python values."""
         return [value for _, batch in self.batches([name]) for value in batch[name].to_pylist()]
 
@@ -97,12 +99,12 @@ def _open_file(file: Path) -> Source:
     elif file.suffix in (".json", ".jsonl"):
         content = (text_tables.read_json if file.suffix == ".json" else text_tables.read_jsonl)(file)
     else:
-        return Source(file, file.parent, *(_parquet if file.suffix == ".parquet" else _arrow)(file))
-    return Source(file, file.parent, *_in_memory(content), notes=notes)
+        return (_parquet if file.suffix == ".parquet" else _arrow)(file)
+    return _in_memory(file, content, notes)
 
 
 def _open_folder(folder: Path, name: str) -> Source:
-    if (folder / "dataset_dict.json").is_file():  # what datasets writes for a set with splits
+    if (folder / "dataset_dict.json").is_file():  # written by datasets for a set with splits
         splits = limits.parse_json((folder / "dataset_dict.json").read_text(encoding="utf-8"))["splits"]
         parts = [_joined(folder / split, _stored_files(folder / split), name) for split in splits]
         joined = _join(folder, parts, name)
@@ -140,14 +142,15 @@ def _join(folder: Path, parts: Sequence[Source], name: str) -> Source:
     return Source(folder, folder, first.types, sum(part.num_rows for part in parts), every)
 
 
-def _in_memory(table: Any) -> tuple[dict[str, Any], int, list[Batches]]:
-    def batches(columns: list[str]) -> Iterator[Any]:
+def _in_memory(file: Path, table: pa.Table, notes: list[str]) -> Source:
+    def batches(columns: list[str]) -> Iterator[pa.RecordBatch]:
         yield from table.select(columns).combine_chunks().to_batches(max_chunksize=BATCH)
 
-    return dict(zip(table.schema.names, table.schema.types)), table.num_rows, [batches]
+    types = dict(zip(table.schema.names, table.schema.types))
+    return Source(file, file.parent, types, table.num_rows, [batches], notes=notes)
 
 
-def _parquet(file: Path) -> tuple[dict[str, Any], int, list[Batches]]:
+def _parquet(file: Path) -> Source:
     """Read small batches through a small buffer, because a row group may be the whole file."""
     parquet = _checks.extra("pyarrow.parquet", "train")
     with parquet.ParquetFile(file) as opened:
@@ -159,18 +162,18 @@ def _parquet(file: Path) -> tuple[dict[str, Any], int, list[Batches]]:
     content = sum(group.total_byte_size for group in groups)
     size = max(1, min(BATCH, MOST_VALUES * rows // max(values, 1), MOST_BYTES * rows // max(content, 1)))
 
-    def batches(columns: list[str]) -> Iterator[Any]:
+    def batches(columns: list[str]) -> Iterator[pa.RecordBatch]:
         with parquet.ParquetFile(file, buffer_size=BUFFER, pre_buffer=False) as opened:
             yield from (batch.select(columns) for batch in opened.iter_batches(size, columns=columns))
 
-    return dict(zip(schema.names, schema.types)), rows, [batches]
+    return Source(file, file.parent, dict(zip(schema.names, schema.types)), rows, [batches])
 
 
-def _arrow(file: Path) -> tuple[dict[str, Any], int, list[Batches]]:
-    """Arrow's stream format, which `datasets` writes, or its file format; memory-mapped."""
+def _arrow(file: Path) -> Source:
+    """Open Arrow's stream format, which `datasets` writes, or its file format; memory-mapped."""
     arrow = _checks.extra("pyarrow", "train")
 
-    def stored() -> Iterator[Any]:
+    def stored() -> Iterator[pa.RecordBatch]:
         with arrow.memory_map(str(file)) as content:
             start = content.read(6)
             content.seek(0)
@@ -188,10 +191,10 @@ def _arrow(file: Path) -> tuple[dict[str, Any], int, list[Batches]]:
     rows = sum(batch.num_rows for batch in stored())
     limits.check_rows(rows, file.stat().st_size)
 
-    def batches(columns: list[str]) -> Iterator[Any]:
+    def batches(columns: list[str]) -> Iterator[pa.RecordBatch]:
         for batch in stored():
             part = batch.select(columns)
             step = max(1, min(BATCH, MOST_BYTES * part.num_rows // max(part.nbytes, 1)))
             yield from (part.slice(start, step) for start in range(0, part.num_rows, step))
 
-    return dict(zip(schema.names, schema.types)), rows, [batches]
+    return Source(file, file.parent, dict(zip(schema.names, schema.types)), rows, [batches])

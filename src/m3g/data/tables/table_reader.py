@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Literal, TypeAlias
 
 import numpy as np
 
-from m3g.data.tables.kinds import MOST_CATEGORIES, NOTHING, as_date, as_number
-from m3g.data.tables.reader import Cells, Reader
+from m3g._options import Processor
+from m3g.data.tables.kinds import EMPTY, MOST_CATEGORIES, as_date, as_number
+from m3g.data.tables.reader import Cells, Reader, Recipe
+
+# A column of a fitted view: its name with mean, divisor and whether cells are empty, or with its categories.
+Numbers: TypeAlias = tuple[Literal["numbers"], str, float, float, bool]
+Categories: TypeAlias = tuple[Literal["categories"], str, list[str]]
+Layout: TypeAlias = Sequence[Numbers | Categories]
 
 
 class TableReader(Reader):
@@ -17,15 +23,23 @@ class TableReader(Reader):
 
     A row in which all cells are empty lacks the view. A category that is not in the training rows is all zeros.
 
-    The recipe has, per column, `numbers` [name, mean, divisor, whether cells are empty] or `categories` [name, words].
+    The recipe has the `layout` of the columns.
     """
 
     kind = "table"
     options = ("columns",)
 
-    def __init__(self, name: str, columns: Sequence[str], **given: Any):
-        self.layout: list[list[Any]] | None = given.pop("layout", None)
-        super().__init__(name, columns, **given)
+    def __init__(
+        self,
+        name: str,
+        columns: Sequence[str],
+        *,
+        layout: Layout | None = None,
+        processor: Processor | None = None,
+        **given: float,
+    ):
+        super().__init__(name, columns, processor=processor, **given)
+        self.layout = layout
         self._words: dict[str, dict[str, None]] = {column: {} for column in columns}
         self._sums = {column: np.zeros(3) for column in columns}  # count, sum, sum of squares
         self._empty = dict.fromkeys(columns, False)
@@ -56,7 +70,7 @@ class TableReader(Reader):
     def finish(self) -> None:
         if self.layout is not None:
             return
-        self.layout = []
+        layout: list[Numbers | Categories] = []
         for column in self.columns:
             if self._are_words[column]:
                 words = sorted(self._words[column])
@@ -65,7 +79,7 @@ class TableReader(Reader):
                         f"column {column!r} must have at most {MOST_CATEGORIES} categories, got more: exclude it "
                         f"with --data_options.ignore, or make it text with --view.{column}.kind text."
                     )
-                self.layout.append(["categories", column, words])
+                layout.append(("categories", column, words))
                 self._note_constant(column, len(words) == 1)
                 continue
             count, total, squares = self._sums[column]
@@ -74,7 +88,8 @@ class TableReader(Reader):
             divisor = deviation if deviation > 0 else 1.0
             self._note_constant(column, bool(count > 1 and deviation == 0) and not self._empty[column])
             centre = mean + self._shift.get(column, 0.0)
-            self.layout.append(["numbers", column, centre, float(divisor), self._empty[column]])
+            layout.append(("numbers", column, float(centre), float(divisor), self._empty[column]))
+        self.layout = layout
 
     def _note_constant(self, column: str, constant: bool) -> None:
         if constant:
@@ -84,35 +99,35 @@ class TableReader(Reader):
         assert self.layout is not None
         parts, present = [], np.zeros(len(next(iter(cells.columns.values()))), dtype=bool)
         for part in self.layout:
-            what, column = part[:2]
+            column = part[1]
             values = self._values(cells, column) if column in cells.columns else [None] * len(present)
             here = np.array([value is not None for value in values])
             present |= here
-            if what == "categories":
-                place = {word: i for i, word in enumerate(part[2])}
-                features = np.zeros((len(values), len(part[2])), dtype=np.float32)
+            if part[0] == "categories":
+                code = {word: i for i, word in enumerate(part[2])}
+                features = np.zeros((len(values), len(code)), dtype=np.float32)
                 for row, value in enumerate(values):
-                    at = None if value is None else place.get(_word(value))
-                    if at is not None:
-                        features[row, at] = 1.0
+                    if value is not None and _word(value) in code:
+                        features[row, code[_word(value)]] = 1.0
             else:
-                mean, divisor, marked = part[2:]
-                wrong = next((i for i, value in enumerate(values) if isinstance(value, str)), None)
-                if wrong is not None:
-                    raise self._not_a_number(cells.start + wrong, column, values[wrong])
-                scaled = [0.0 if value is None else (value - mean) / divisor for value in values]
+                _, _, mean, divisor, marked = part
+                scaled = []
+                for row, value in enumerate(values, start=cells.start):
+                    if isinstance(value, str):
+                        raise self._not_a_number(row, column, value)
+                    scaled.append(0.0 if value is None else (value - mean) / divisor)
                 features = np.array([scaled, ~here] if marked else [scaled], dtype=np.float32).T
             parts.append(features)
         return np.concatenate(parts, axis=1), present
 
-    def _values(self, cells: Cells, column: str) -> list[Any]:
+    def _values(self, cells: Cells, column: str) -> list[float | str | None]:
         """Return numbers and words of a column; None for an empty cell, NaN, or a word for an empty cell."""
-        values: list[Any] = []
+        values: list[float | str | None] = []
         for row, value in enumerate(cells.columns[column].to_pylist(), start=cells.start):
             if isinstance(value, str):
                 number = as_number(value)
                 number = as_date(value) if number is None else number
-                value = None if value.strip().lower() in ("", *NOTHING) else value if number is None else number
+                value = None if value.strip().lower() in ("", *EMPTY) else value if number is None else number
             elif value is not None:
                 date = as_date(value)
                 value = float(value) if date is None else date
@@ -121,16 +136,16 @@ class TableReader(Reader):
             values.append(None if isinstance(value, float) and math.isnan(value) else value)
         return values
 
-    def _not_a_number(self, row: int, column: str, value: Any) -> ValueError:
+    def _not_a_number(self, row: int, column: str, value: float | str) -> ValueError:
         return self._refuse(row, f"finite numbers in column {column!r}", f"{value!r}", "correct it")
 
-    def recipe(self) -> dict[str, Any]:
+    def recipe(self) -> Recipe:
         return {**super().recipe(), "layout": self.layout}
 
 
-def _width(part: Sequence[Any]) -> int:
-    return len(part[2]) if part[0] == "categories" else 1 + bool(part[4])
+def _width(part: Numbers | Categories) -> int:
+    return len(part[2]) if part[0] == "categories" else 1 + part[4]
 
 
-def _word(value: Any) -> str:
+def _word(value: float | str) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)

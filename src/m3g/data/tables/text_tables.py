@@ -8,18 +8,21 @@ import json
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from m3g import _checks
 from m3g.data.storage import delimited, limits
 
-# decimal commas, optionally with points between thousands; NA and similar words are empty cells
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# Numbers with a decimal comma, possibly with points between thousands; NA and the like are empty cells.
 _DECIMAL_COMMA = r"^\s*([+-]?(\d+|\d{1,3}(\.\d{3})+)?(,\d+)?([eE][+-]?\d+)?|(?i:na|n/a|nan|null))\s*$"
-LARGEST_RATIO = 200  # maximum ratio of the content of a workbook to its file size
-SMALL_WORKBOOK = 2**26  # bytes of content that are always read, regardless of the ratio
+LARGEST_RATIO = 200  # of a workbook's content to its file
+SMALL_WORKBOOK = 2**26  # bytes of content that are read regardless of the ratio
 
 
-def read_csv(file: Path) -> tuple[Any, list[str]]:
+def read_csv(file: Path) -> tuple[pa.Table, list[str]]:
     """Return a table with every cell as text, and notes on inferred properties; views interpret the text."""
     arrow, reader = _checks.extra("pyarrow", "train"), _checks.extra("pyarrow.csv", "train")
     separator = None
@@ -45,19 +48,19 @@ def read_csv(file: Path) -> tuple[Any, list[str]]:
     return _with_points(table, notes), notes
 
 
-def _with_points(table: Any, notes: list[str]) -> Any:
+def _with_points(table: pa.Table, notes: list[str]) -> pa.Table:
     """Replace decimal commas by points in columns whose cells are all numbers."""
     compute = _checks.extra("pyarrow.compute", "train")
-    found = []
-    for at, name in enumerate(table.schema.names):
-        column = table.column(at)
+    replaced = []
+    for i, name in enumerate(table.schema.names):
+        column = table.column(i)
         commas = compute.any(compute.match_substring(column, ",")).as_py()
         if commas and compute.all(compute.match_substring_regex(column, _DECIMAL_COMMA)).as_py():
             plain = compute.replace_substring(compute.replace_substring(column, ".", ""), ",", ".")
-            table = table.set_column(at, name, plain)
-            found.append(name)
-    if found:
-        notes.append(f"decimal commas are read as points in {_list(found)}")
+            table = table.set_column(i, name, plain)
+            replaced.append(name)
+    if replaced:
+        notes.append(f"decimal commas are read as points in {_list(replaced)}")
     return table
 
 
@@ -65,7 +68,7 @@ def _list(names: list[str]) -> str:
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
-def read_jsonl(file: Path) -> Any:
+def read_jsonl(file: Path) -> pa.Table:
     try:
         with open(file, encoding="utf-8-sig") as lines:
             return _of_rows(map(limits.parse_json, filter(str.strip, lines)), file.stat().st_size)
@@ -74,7 +77,7 @@ def read_jsonl(file: Path) -> Any:
         raise
 
 
-def read_json(file: Path) -> Any:
+def read_json(file: Path) -> pa.Table:
     """Read a list of rows, or columns by name, as written by pandas; a file with one row per line is JSON lines."""
     size = file.stat().st_size
     limits.check_memory(f"the content of {str(file)!r}", size)
@@ -97,7 +100,7 @@ def read_json(file: Path) -> Any:
     return _of_rows(content, size)
 
 
-def _of_columns(content: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _of_columns(content: Mapping[str, object]) -> list[dict[str, object]]:
     """Convert columns to rows; a column is a list, or a mapping from row names to cells."""
     columns = {
         name: dict(enumerate(cells)) if isinstance(cells, list) else cells
@@ -109,8 +112,8 @@ def _of_columns(content: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [{name: cells[row] for name, cells in columns.items()} for row in next(iter(columns.values()))]
 
 
-def _of_rows(entries: Iterable[Any], size: int) -> Any:
-    columns: dict[str, dict[int, Any]] = {}  # per column its cells by row, because rows may lack most columns
+def _of_rows(entries: Iterable[object], size: int) -> pa.Table:
+    columns: dict[str, dict[int, object]] = {}  # cells by row, because rows may lack most columns
     number = 0
     for entry in entries:
         if not isinstance(entry, dict):
@@ -125,7 +128,7 @@ def _of_rows(entries: Iterable[Any], size: int) -> Any:
     return arrow.table({name: _typed(name, [cells.get(row) for row in rows]) for name, cells in columns.items()})
 
 
-def _typed(name: str, values: list[Any]) -> Any:
+def _typed(name: str, values: list[object]) -> pa.Array:
     arrow = _checks.extra("pyarrow", "train")
     seen: dict[str, int] = {}
     words = {str: "text", bool: "true or false", int: "a number", float: "a number", list: "a list", dict: "a mapping"}
@@ -138,7 +141,7 @@ def _typed(name: str, values: list[Any]) -> Any:
     return arrow.array(["" if value == "" else value for value in values])
 
 
-def read_workbook(file: Path) -> tuple[Any, list[str]]:
+def read_workbook(file: Path) -> tuple[pa.Table, list[str]]:
     """Read the first sheet of an `.xlsx` file, with names in its first row; formulas have their stored values.
 
     Declared sizes are ignored, because a sheet may declare billions of cells.
@@ -177,14 +180,14 @@ def _check_workbook(file: Path) -> None:
     limits.check_memory(f"the content of {str(file)!r}", 4 * content)
 
 
-def _until_empty(row: Iterable[Any]) -> list[Any]:
+def _until_empty(row: Iterable[object]) -> list[object]:
     cells = list(row)
     while cells and cells[-1] in (None, ""):
         cells.pop()
     return cells
 
 
-def _text_rows(rows: Iterable[tuple[Any, ...]], width: int, size: int) -> Iterator[list[str | None]]:
+def _text_rows(rows: Iterable[Iterable[object]], width: int, size: int) -> Iterator[list[str | None]]:
     """Yield rows of `width` cells as text, without empty rows at the end; `size` is that of the file."""
     empty = 0
     for number, row in enumerate(rows):
@@ -200,7 +203,7 @@ def _text_rows(rows: Iterable[tuple[Any, ...]], width: int, size: int) -> Iterat
         yield [_text(cell) for cell in cells] + [None] * (width - len(cells))
 
 
-def _text(cell: Any) -> str | None:
+def _text(cell: object) -> str | None:
     if isinstance(cell, datetime.datetime) and cell.time() == datetime.time():
         cell = cell.date()
     return None if cell in (None, "") else str(cell)

@@ -2,47 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from m3g import _checks
-from m3g.data.tables.reader import Cells, TextReader
+from m3g._options import Processor
+from m3g.data.tables.reader import Cells, Recipe, TextReader
+
+if TYPE_CHECKING:
+    from sklearn.feature_extraction.text import TfidfVectorizer
 
 COMPONENTS = 300  # default number of singular directions
-MOST_WORDS = 50_000  # maximum size of the vocabulary, the most frequent words
-# a word is a run of letters and digits; each Chinese or Japanese character is a word
+MOST_WORDS = 50_000  # in the vocabulary: the most frequent
+# A word is a sequence of letters and digits, or a single Chinese or Japanese character.
 _WORD = r"[\u3040-\u30ff\u3400-\u9fff]|[^\W\u3040-\u30ff\u3400-\u9fff]+"
 
 
 class TfidfReader(TextReader):
     """Text as a vector: TF-IDF of its words, projected on the leading singular directions of the training rows.
 
-    Vocabulary, inverse document frequencies and directions are fitted by scikit-learn on the training rows. The
-    words are part of the recipe; `tensors` has the numbers, which are stored with the weights of the network.
+    Vocabulary, inverse document frequencies and directions are fitted by scikit-learn to the training rows. The words
+    are part of the recipe; `tensors` returns the numbers, which are stored with the weights of the network.
 
     Args:
-        components: singular directions; by default 300, or as many as the training rows have.
-        fitted: `words`, `idf` (V,) and `directions` (components, V) of an earlier fit, used without fitting.
+        components: number of singular directions; by default 300, or as many as the training rows have.
+        words, idf, directions: those of an earlier fit: V words, tensors (V,) and (components, V).
+        fitted: the same in one mapping.
     """
 
     kind = "tfidf"
     options = ("components",)
     processed = ()
 
-    def __init__(self, name: str, columns: Sequence[str], *, fitted: Mapping[str, Any] | None = None, **given: Any):
-        if fitted is None and "words" in given:  # a recipe, with the tensors of the network's file
-            fitted = {part: given.pop(part) for part in ("words", "idf", "directions") if part in given}
-        super().__init__(name, columns, **given)
+    def __init__(
+        self,
+        name: str,
+        columns: Sequence[str],
+        *,
+        fitted: Recipe | None = None,
+        words: list[str] | None = None,
+        idf: Tensor | None = None,
+        directions: Tensor | None = None,
+        processor: Processor | None = None,
+        **given: float,
+    ):
+        super().__init__(name, columns, processor=processor, **given)
         self.dtype = torch.float32
         self._texts_seen: list[str] = []
         self._words: list[str] | None = None
-        self._vectorizer: Any = None
         if fitted is not None:
             self._set(*(fitted.get(part) for part in ("words", "idf", "directions")))
+        elif words is not None:
+            self._set(words, idf, directions)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -70,7 +85,7 @@ class TfidfReader(TextReader):
         self._texts_seen = []
         self._set(words, torch.from_numpy(vectorizer.idf_), torch.from_numpy(directions))
 
-    def _set(self, words: Any, idf: Any, directions: Any) -> None:
+    def _set(self, words: object, idf: object, directions: object) -> None:
         if not (
             isinstance(words, list)
             and words
@@ -85,13 +100,20 @@ class TfidfReader(TextReader):
             raise ValueError(f"view {self.name!r} must have words, idf and directions of one size, got others.")
         self._words = words
         self._idf, self._directions = idf.float().contiguous(), directions.float().contiguous()
-        self._vectorizer = self._new_vectorizer(vocabulary={word: at for at, word in enumerate(words)})
+        self._vectorizer = self._new_vectorizer(vocabulary={word: i for i, word in enumerate(words)})
         self._vectorizer.idf_ = self._idf.numpy()
 
     @staticmethod
-    def _new_vectorizer(**options: Any) -> Any:
-        text = _checks.extra("sklearn.feature_extraction.text", "train")
-        return text.TfidfVectorizer(token_pattern=_WORD, sublinear_tf=True, dtype=np.float32, **options)
+    def _new_vectorizer(
+        *, max_features: int | None = None, vocabulary: dict[str, int] | None = None
+    ) -> TfidfVectorizer:
+        return _checks.extra("sklearn.feature_extraction.text", "train").TfidfVectorizer(
+            token_pattern=_WORD,
+            sublinear_tf=True,
+            dtype=np.float32,
+            max_features=max_features,
+            vocabulary=vocabulary,
+        )
 
     def encode(self, cells: Cells) -> tuple[np.ndarray, np.ndarray]:
         texts = self._texts(cells)
@@ -99,7 +121,7 @@ class TfidfReader(TextReader):
         stored = np.asarray(features @ self._directions.numpy().T, dtype=np.float32)
         return stored, np.array([text is not None for text in texts])
 
-    def recipe(self) -> dict[str, Any]:
+    def recipe(self) -> Recipe:
         return {"kind": self.kind, "columns": self.columns, "words": self._words}
 
     def tensors(self) -> dict[str, Tensor]:
