@@ -162,7 +162,7 @@ def _short(cell: object, most: int | None = LETTERS) -> object:
 
 
 def _write_page(out: Path, args: Namespace, head: list[str], table: list[list[object]], shown: _Cells) -> None:
-    from m3g.report.found import cell_html, found_page
+    from m3g.report.search_page import cell_html, search_page
     from m3g.training.runs.files import write_text
 
     new = any("=" in word for word in args.query)
@@ -181,7 +181,7 @@ def _write_page(out: Path, args: Namespace, head: list[str], table: list[list[ob
             for name, cell in zip(shown.columns, row[plain - 1 :])
         ]
         parts.setdefault(title, []).append(cells + views)
-    write_text(out, found_page(f"Search in {args.run.path.name}", head[1:], parts))
+    write_text(out, search_page(f"Search in {args.run.path.name}", head[1:], parts))
     print(f"page      {out}")
 
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from m3g import _checks
+from m3g._options import Options
 from m3g.nets import hub
 from m3g.nets.code_fields import refuse_code
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig, PreTrainedModel
 
 FITTED = ("image_size", "num_channels")  # set from the data; not every model has these fields
 TRUSTED_PACKAGES = ("m3g", "torch.nn", "transformers")
@@ -45,16 +49,16 @@ class TransformersEncoder(nn.Module):
         model: str = "vit",
         *,
         pretrained: bool = False,
-        config: Mapping[str, Any] | None = None,
+        config: Options | None = None,
         pool: str | None = None,
         trust: bool = False,
     ):
         super().__init__()
-        self.backbone: Any = _load(model, pretrained, dict(config or {}), trust=trust)
+        self.backbone = _load(model, pretrained, config or {}, trust=trust)
         # An unused pooler would have parameters without a gradient, which DDP rejects.
         pooler = getattr(self.backbone, "pooler", None)
         if isinstance(pooler, nn.Module) and any(True for _ in pooler.parameters()):
-            self.backbone.pooler = None
+            self.backbone.register_module("pooler", None)
         self.input_name: str = self.backbone.main_input_name
         names = [name for name, _ in self.backbone.named_parameters()]
         has_class_token = any(name.endswith(("cls_token", "class_embedding")) for name in names)
@@ -122,7 +126,7 @@ class ViT(TransformersEncoder):
         super().__init__("vit", config=config)
 
 
-def _load(model: str, pretrained: bool, changes: dict[str, Any], *, trust: bool) -> Any:
+def _load(model: str, pretrained: bool, changes: Options, *, trust: bool) -> PreTrainedModel:
     transformers = _checks.extra("transformers", "train")
     if not trust:
         refuse_code(changes)
@@ -170,7 +174,7 @@ def _refuse_stored_code(model: str, *, local_files_only: bool) -> None:
     refuse_code(stored, name=f"the configuration of {model!r}")
 
 
-def _check_fields(config: Any, changes: Mapping[str, Any]) -> None:
+def _check_fields(config: PretrainedConfig, changes: Options) -> None:
     """Reject fields that the configuration does not have; transformers would store and ignore them."""
     unknown = sorted(name for name in changes if not hasattr(config, name) and name not in FITTED)
     if unknown:
@@ -194,12 +198,12 @@ def import_module_class(class_path: str, *, trust: bool = False) -> type[nn.Modu
             "pass trust=True (--trust) if you know and trust its code."
         )
     try:
-        found = getattr(importlib.import_module(package), name)
+        module_class = getattr(importlib.import_module(package), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise ValueError(f"class_path must be the path of an importable class, got {class_path!r}.") from error
-    if not (isinstance(found, type) and issubclass(found, nn.Module)):
+    if not (isinstance(module_class, type) and issubclass(module_class, nn.Module)):
         raise ValueError(f"class_path must be a subclass of torch.nn.Module, got {class_path!r}.")
-    return found
+    return module_class
 
 
 def width_on(encoder: nn.Module, input_shape: Sequence[int], *, name: str) -> int:

@@ -6,7 +6,8 @@ import contextlib
 import copy
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from functools import partial
+from typing import Protocol, TypeAlias, TypeVar, cast
 
 import torch
 from torch import nn
@@ -14,31 +15,41 @@ from torch.overrides import TorchFunctionMode
 
 from m3g import _checks
 from m3g._catalogue import ENCODERS, OF_A_VIEW
+from m3g._options import Options
 from m3g.nets.heads import NoProjector, Predictor, Projector
 from m3g.nets.multiview import MultiViewNet
 from m3g.nets.registry import Spec, build_encoder
 from m3g.solvers.shared.memory import memory_limit
 
 Net = TypeVar("Net", bound=MultiViewNet)
+Specs: TypeAlias = Spec | Sequence[Options]  # one description for all views, or one mapping per view
 BORROWED = ("transformers", "vit")  # built by transformers, which does more than create layers
 
 
+class _Encoder(Protocol):
+    """Attributes of an encoder."""
+
+    out_features: int
+    learning_rate: float | None
+    frozen: bool
+
+
 def build_encoders(
-    spec: Spec | Sequence[Mapping[str, Any]],
+    spec: Specs,
     *,
     view_shapes: Sequence[Sequence[int]],
     shared: bool = False,
     trust: bool = False,
-    head: Mapping[str, Any] | None = None,
+    head: Options | None = None,
 ) -> list[nn.Module]:
     """Return one encoder per view, or a list with one encoder shared by all views of equal shape."""
-    options: dict[str, Any] = {"trust": trust, "head": head}
+    build = partial(build_encoder, trust=trust, head=head)
     if isinstance(spec, Sequence) and not isinstance(spec, str):
-        return _encoder_of_each(spec, view_shapes, options)
+        return _encoder_of_each(spec, view_shapes, build)
     if not shared:
         # A given module is copied, so that every view has its own weights.
         return [
-            build_encoder(copy.deepcopy(spec) if isinstance(spec, nn.Module) else spec, input_shape=shape, **options)
+            build(copy.deepcopy(spec) if isinstance(spec, nn.Module) else spec, input_shape=shape)
             for shape in view_shapes
         ]
     if len({tuple(shape) for shape in view_shapes}) > 1:
@@ -46,11 +57,11 @@ def build_encoders(
             f"views must have one shape with shared=True, got {[tuple(shape) for shape in view_shapes]}: "
             "use one encoder per view (shared=False)."
         )
-    return [build_encoder(spec, input_shape=view_shapes[0], **options)]
+    return [build(spec, input_shape=view_shapes[0])]
 
 
 def _encoder_of_each(
-    specs: Sequence[Mapping[str, Any]], view_shapes: Sequence[Sequence[int]], common: Mapping[str, Any]
+    specs: Sequence[Options], view_shapes: Sequence[Sequence[int]], build: Callable[..., nn.Module]
 ) -> list[nn.Module]:
     """Return an encoder per view from its spec: it may be shared with an earlier view, frozen, or have its own rate."""
     if len(specs) != len(view_shapes):
@@ -67,23 +78,22 @@ def _encoder_of_each(
             encoders.append(encoders[other])
             continue
         options = {name: value for name, value in spec.items() if name not in OF_A_VIEW}
-        encoder: Any = build_encoder(options, input_shape=shape, **common)
-        rate = spec.get("learning_rate")
+        encoders.append(build(options, input_shape=shape))
+        encoder, rate = cast("_Encoder", encoders[-1]), spec.get("learning_rate")
         encoder.learning_rate = None if rate is None else float(rate)
         encoder.frozen = bool(spec.get("frozen"))
         if encoder.frozen:
-            encoder.requires_grad_(False)
-        encoders.append(encoder)
+            encoders[-1].requires_grad_(False)
     return encoders
 
 
 def build_net(
     view_shapes: Sequence[Sequence[int]],
     *,
-    encoder: Spec | Sequence[Mapping[str, Any]] = "mlp",
+    encoder: Specs = "mlp",
     shared: bool = False,
-    projector: Mapping[str, Any] | None = None,
-    predictor: Mapping[str, Any] | None = None,
+    projector: Options | None = None,
+    predictor: Options | None = None,
     trust: bool = False,
     kind: type[Net] = MultiViewNet,  # type: ignore[assignment]
 ) -> Net:
@@ -106,22 +116,21 @@ def build_net(
 
 def _parts(
     view_shapes: Sequence[Sequence[int]],
-    encoder: Spec | Sequence[Mapping[str, Any]],
+    encoder: Specs,
     shared: bool,
-    projector: Mapping[str, Any] | None,
-    predictor: Mapping[str, Any] | None,
+    projector: Options | None,
+    predictor: Options | None,
     trust: bool,
-) -> tuple[list[nn.Module], list[nn.Module], nn.Module | None]:
+) -> tuple[Sequence[nn.Module], Sequence[nn.Module], nn.Module | None]:
     """Return encoders, projectors and the predictor."""
-    encoders: list[Any] = build_encoders(encoder, view_shapes=view_shapes, shared=shared, trust=trust, head=projector)
-    heads: dict[int, nn.Module] = {}
+    encoders = build_encoders(encoder, view_shapes=view_shapes, shared=shared, trust=trust, head=projector)
+    heads: dict[int, NoProjector | Projector] = {}
     for part in encoders:
         if id(part) not in heads:
+            width = cast("_Encoder", part).out_features
             embeds = getattr(part, "embeds", False)
-            heads[id(part)] = (
-                NoProjector(part.out_features) if embeds else Projector(part.out_features, **(projector or {}))
-            )
-    projectors: list[Any] = [heads[id(part)] for part in encoders]
+            heads[id(part)] = NoProjector(width) if embeds else Projector(width, **(projector or {}))
+    projectors = [heads[id(part)] for part in encoders]
     head = None
     if predictor is not None:
         size = projectors[0].out_features
@@ -129,7 +138,7 @@ def _parts(
     return encoders, projectors, head
 
 
-def _is_own(spec: Spec | Sequence[Mapping[str, Any]]) -> bool:
+def _is_own(spec: Specs) -> bool:
     """Return whether the constructor of an encoder only creates layers, so that all its allocations are weights."""
     if isinstance(spec, Sequence) and not isinstance(spec, str):
         return all(_is_own(part) for part in spec if part.get("share") is None)
@@ -147,16 +156,17 @@ class _LimitedMemory(TorchFunctionMode):
 
     def __torch_function__(
         self,
-        func: Callable[..., Any],
+        func: Callable[..., object],
         types: Iterable[type],
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
+        args: tuple[object, ...] = (),
+        kwargs: dict[str, object] | None = None,
+    ) -> object:
         kwargs = kwargs or {}
         if func is torch.empty:
             shape = args[0] if args and isinstance(args[0], Sequence) else args
-            kind = kwargs.get("dtype") or torch.get_default_dtype()
-            self.size += float(min(math.prod(shape), 2**62)) * kind.itemsize
+            dtype = kwargs.get("dtype")
+            width = (dtype if isinstance(dtype, torch.dtype) else torch.get_default_dtype()).itemsize
+            self.size += float(min(math.prod(size for size in shape if isinstance(size, int)), 2**62)) * width
             instead = "choose a smaller width, hidden or embedding size, or views of fewer features"
             _checks.fits("the network's weights", self.size, self.limit, instead)
         return func(*args, **kwargs)

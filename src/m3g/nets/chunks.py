@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
 
 import numpy as np
 import torch
@@ -17,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 from m3g import _checks as checks
 
 
-def embed_in_chunks(encoder: Callable[..., Tensor], *inputs: Any, chunk_size: int, **named_inputs: Any) -> Tensor:
+def embed_in_chunks(encoder: Callable[..., Tensor], *inputs: object, chunk_size: int, **named_inputs: object) -> Tensor:
     """Embed a batch in chunks whose activations are discarded and recomputed in the backward pass.
 
     A contrastive loss requires all embeddings of a batch, but not all activations (GradCache): the forward pass keeps
@@ -61,10 +60,13 @@ def embed_in_chunks(encoder: Callable[..., Tensor], *inputs: Any, chunk_size: in
         # DDP prepares its reducer in its own forward pass: once per backward pass, and not when recomputing.
         calls = iter([encoder] if part.stop >= n else [])
 
-        def run(rows: Any, named_rows: Any, calls: Iterator[Callable[..., Tensor]] = calls) -> Tensor:
+        def run(
+            rows: list[object], named_rows: dict[str, object], calls: Iterator[Callable[..., Tensor]] = calls
+        ) -> Tensor:
             return next(calls, network)(*rows, **named_rows)
 
-        rows, named_rows = _take(inputs, part), _take(named_inputs, part)
+        rows = [_take(value, part) for value in inputs]
+        named_rows = {name: _take(value, part) for name, value in named_inputs.items()}
         if torch.is_grad_enabled():
             chunk = checkpoint(run, rows, named_rows, use_reentrant=False, context_fn=_host_random_contexts)
         else:
@@ -87,8 +89,8 @@ def refuse_batch_norm(encoder: object) -> None:
             )
 
 
-def _num_rows(*values: Any) -> int:
-    """The common size of dimension 0 of all tensors."""
+def _num_rows(*values: object) -> int:
+    """Return the common size of dimension 0 of all tensors."""
     sizes = sorted({tensor.shape[0] if tensor.ndim else 0 for value in values for tensor in _tensors(value)})
     if len(sizes) != 1 or sizes[0] < 1:
         got = f"tensors with {' and '.join(map(str, sizes))} rows" if sizes else "no tensor"
@@ -96,7 +98,7 @@ def _num_rows(*values: Any) -> int:
     return sizes[0]
 
 
-def _tensors(value: Any) -> Iterator[Tensor]:
+def _tensors(value: object) -> Iterator[Tensor]:
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, (list, tuple, Mapping)):
@@ -104,8 +106,8 @@ def _tensors(value: Any) -> Iterator[Tensor]:
             yield from _tensors(part)
 
 
-def _take(value: Any, part: slice) -> Any:
-    """The rows `part` of all tensors in nested lists, tuples and mappings."""
+def _take(value: object, part: slice) -> object:
+    """Return the rows `part` of all tensors in nested lists, tuples and mappings."""
     if isinstance(value, Tensor):
         return value[part]
     if isinstance(value, Mapping):
@@ -123,33 +125,35 @@ def _check_embeddings(chunk: object, rows: int) -> None:
 
 
 def _host_random_contexts() -> tuple[contextlib.AbstractContextManager[None], contextlib.AbstractContextManager[None]]:
-    """Contexts of a chunk's first pass and of its replay, which draws the same from NumPy and Python.
+    """Return contexts of a chunk's first pass and of its replay, which draws the same from NumPy and Python.
 
-    PyTorch's `checkpoint` itself restores only the generators of torch.
+    PyTorch's `checkpoint` restores only the generators of torch.
     """
-    kept: list[tuple[Any, Any]] = []
+    restore: list[Callable[[], None]] = []
 
     @contextlib.contextmanager
     def record() -> Iterator[None]:
-        kept.append(_host_random_state())
+        restore.append(_restorer())
         yield
 
     @contextlib.contextmanager
     def replay() -> Iterator[None]:
-        now = _host_random_state()
-        _set_host_random_state(kept[0])
+        restore_present = _restorer()
+        restore[0]()
         try:
             yield
         finally:
-            _set_host_random_state(now)
+            restore_present()
 
     return record(), replay()
 
 
-def _host_random_state() -> tuple[Any, Any]:
-    return np.random.get_state(), random.getstate()  # noqa: NPY002 - encoders may draw from the global generator
+def _restorer() -> Callable[[], None]:
+    """Return a function that restores the present random states of NumPy and Python."""
+    numpy_state, python_state = np.random.get_state(), random.getstate()  # noqa: NPY002 - the generator of encoders
 
+    def restore() -> None:
+        np.random.set_state(numpy_state)  # noqa: NPY002
+        random.setstate(python_state)
 
-def _set_host_random_state(state: tuple[Any, Any]) -> None:
-    np.random.set_state(state[0])  # noqa: NPY002
-    random.setstate(state[1])
+    return restore

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 # Remote classes, pipelines, kernels of the hub, quantizers (which import packages that the configuration names).
 CODE = (
@@ -18,7 +17,7 @@ CODE = (
 )
 
 
-def refuse_code(config: Mapping[str, Any], *, name: str = "config") -> None:
+def refuse_code(config: Mapping[str, object], *, name: str = "config") -> None:
     """Reject a configuration, or one nested in it, with a field that refers to code.
 
     `attn_implementation` and fields like it are words such as `eager`; with a slash they name a repository of kernels.
@@ -32,8 +31,8 @@ def refuse_code(config: Mapping[str, Any], *, name: str = "config") -> None:
             )
 
 
-def _fields(value: Any) -> Iterator[tuple[str, Any]]:
-    """All fields of nested mappings and lists, without recursion."""
+def _fields(value: object) -> Iterator[tuple[str, object]]:
+    """Yield all fields of nested mappings and lists, without recursion."""
     waiting = [value]
     while waiting:
         part = waiting.pop()
@@ -45,7 +44,7 @@ def _fields(value: Any) -> Iterator[tuple[str, Any]]:
             waiting.extend(part)
 
 
-def _words(value: Any) -> Iterator[str]:
+def _words(value: object) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     for _, content in _fields(value):

@@ -7,18 +7,32 @@ in the same way without these files.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from m3g import _checks
+from m3g._options import Processor
 from m3g.nets import hub
 
 TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "spiece.model")
 LONGEST = 1_000_000  # tokens; transformers uses larger values for "unknown"
 
 
-def processor_of(model: str) -> Mapping[str, Any]:
+class Settings(TypedDict, total=False):
+    """Fields of a model's `preprocessor_config.json` for images or sounds."""
+
+    size: int | dict[str, int]
+    crop_size: int | dict[str, int]
+    do_center_crop: bool
+    image_mean: list[float]
+    image_std: list[float]
+    do_rescale: bool
+    rescale_factor: float
+    do_normalize: bool
+    sampling_rate: int
+
+
+def processor_of(model: str) -> Processor:
     """Return the preprocessing of a model, with its name under `model`.
 
     For text: `tokenizer`, a tokenizer of the library `tokenizers` as JSON, `pad`, the id of its padding token, and
@@ -33,17 +47,19 @@ def processor_of(model: str) -> Mapping[str, Any]:
             f"model must be one that can be loaded, got {model!r}: check the name and that the hub is reachable, or "
             "give the path of a local folder."
         )
-    found: dict[str, Any] = {"model": model}
+    processor: Processor = {"model": model}
     if any(_file(model, name, offline) is not None for name in TOKENIZERS):
-        found |= _of_text(model, offline)
+        processor.update(_of_text(model, offline))
     for name in ("processor_config.json", "preprocessor_config.json"):
         file = _file(model, name, offline)
         if file is not None:
             content = json.loads(file.read_text(encoding="utf-8"))
             # A processor of several kinds has one entry for each.
-            for part in (content, content.get("image_processor") or {}, content.get("feature_extractor") or {}):
-                found |= {**of_images(part), **_of_sounds(part)}
-    return found
+            kinds = ("image_processor", "feature_extractor")
+            for part in (content, *(content[kind] for kind in kinds if content.get(kind))):
+                processor.update(of_images(part))
+                processor.update(_of_sounds(part))
+    return processor
 
 
 def _file(model: str, name: str, offline: bool) -> Path | None:
@@ -57,7 +73,7 @@ def _file(model: str, name: str, offline: bool) -> Path | None:
         return None
 
 
-def _of_text(model: str, offline: bool) -> dict[str, Any]:
+def _of_text(model: str, offline: bool) -> Processor:
     transformers = _checks.extra("transformers", "train")
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(model, trust_remote_code=False, local_files_only=offline)
@@ -69,11 +85,13 @@ def _of_text(model: str, offline: bool) -> dict[str, Any]:
             f"model must have a tokenizer of the library tokenizers with a padding token, got another in {model!r}: "
             "choose another model, or the encoder text."
         )
-    known = {} if tokenizer.model_max_length > LONGEST else {"longest": int(tokenizer.model_max_length)}
-    return {"tokenizer": tokenizer.backend_tokenizer.to_str(), "pad": int(tokenizer.pad_token_id), **known}
+    text: Processor = {"tokenizer": tokenizer.backend_tokenizer.to_str(), "pad": int(tokenizer.pad_token_id)}
+    if tokenizer.model_max_length <= LONGEST:
+        text["longest"] = int(tokenizer.model_max_length)
+    return text
 
 
-def of_images(content: Mapping[str, Any]) -> dict[str, Any]:
+def of_images(content: Settings) -> Processor:
     """Return side, mean and standard deviation of images with values from 0 to 1, from a model's image processing
     settings.
 
@@ -86,16 +104,16 @@ def of_images(content: Mapping[str, Any]) -> dict[str, Any]:
     sides = content.get("crop_size") if content.get("do_center_crop", True) else None
     sides = sides or content["size"]
     side = sides if isinstance(sides, int) else sides.get("shortest_edge") or sides.get("height")
-    found: dict[str, Any] = {} if side is None else {"size": int(side)}
+    images: Processor = {} if side is None else {"size": int(side)}
     if "image_mean" in content and "image_std" in content:
         factor = 255 * content.get("rescale_factor", 1 / 255) if content.get("do_rescale", True) else 255
         scaled = content.get("do_normalize", True)
         mean, std = (content["image_mean"], content["image_std"]) if scaled else ([0.0] * 3, [1.0] * 3)
-        found |= {"mean": [value / factor for value in mean], "std": [value / factor for value in std]}
-    return found
+        images["mean"], images["std"] = [value / factor for value in mean], [value / factor for value in std]
+    return images
 
 
-def _of_sounds(content: Mapping[str, Any]) -> dict[str, Any]:
+def _of_sounds(content: Settings) -> Processor:
     if "sampling_rate" not in content:
         return {}
     return {"rate": int(content["sampling_rate"]), "normalize": bool(content.get("do_normalize", False))}

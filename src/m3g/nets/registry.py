@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from torch import nn
 
 from m3g import _checks
 from m3g._catalogue import ENCODERS, find
-from m3g._options import typed
+from m3g._options import Options, typed
 from m3g.nets.backbones import FITTED as FITTED_CONFIG
 from m3g.nets.backbones import ModuleEncoder, import_module_class, width_on
 from m3g.nets.layout import channels_first, image_shape
 
-Spec = str | Mapping[str, Any] | nn.Module
-Shape = Sequence[int]
+Spec: TypeAlias = str | Options | nn.Module  # see `build_encoder`
+Shape: TypeAlias = Sequence[int]
 
 
 def _of_image(shape: Shape) -> dict[str, int]:
@@ -35,7 +35,7 @@ FITTED: dict[str, Callable[[Shape], dict[str, int]]] = {
     "text": lambda shape: {"length": shape[0]},
     "eeg": lambda shape: {"in_channels": shape[0] if len(shape) > 1 else 1},
 }
-EMBEDDING = ("linear", "tfidf", "residual")  # their output is the embedding, so they take the options of the projector
+EMBEDDING = ("linear", "tfidf", "residual")  # their output is the embedding, so they have the options of the projector
 
 
 def _fitted(kind: str, shape: Shape) -> dict[str, int]:
@@ -65,7 +65,7 @@ def options(name: str) -> list[str]:
 
 
 def build_encoder(
-    spec: Spec, *, input_shape: Sequence[int], trust: bool = False, head: Mapping[str, Any] | None = None
+    spec: Spec, *, input_shape: Sequence[int], trust: bool = False, head: Options | None = None
 ) -> nn.Module:
     """Build an encoder with the attribute `out_features`, mapping (n, *input_shape) to (n, out_features).
 
@@ -91,9 +91,8 @@ def build_encoder(
     if any("trust" in part for part in (options, options.get("init_args") or {})):
         raise ValueError("encoder options must not contain trust, which is an argument of the call: use --trust.")
     if "class_path" in options:
-        found = import_module_class(options["class_path"], trust=trust)
-        module = _call(found, dict(options.get("init_args") or {}))
-        return ModuleEncoder(module, input_shape)
+        module_class = import_module_class(options["class_path"], trust=trust)
+        return ModuleEncoder(_call(module_class, options.get("init_args") or {}), input_shape)
     kind = _checks.one_of("encoder", options.pop("kind", None), ENCODERS)
     factory = ENCODERS[kind].load()
     typed(factory, options)
@@ -110,7 +109,7 @@ def build_encoder(
     return encoder
 
 
-def _call(factory: Callable[..., nn.Module], options: dict[str, Any]) -> nn.Module:
+def _call(factory: Callable[..., nn.Module], options: Options) -> nn.Module:
     known = inspect.signature(factory).parameters
     name = getattr(factory, "__name__", "the encoder")
     if not any(p.kind is p.VAR_KEYWORD for p in known.values()):

@@ -5,12 +5,11 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from m3g.evaluation import METRICS
 from m3g.evaluation.paired import Difference, bootstrap, interval_of_mean, paired
 
-SHARES = ("linear_", "knn_", "recall_", "polymatching", "paper_probe", "few_shot_")
+FRACTIONS = ("linear_", "knn_", "recall_", "polymatching", "paper_probe", "few_shot_")
 SMALLER_IS_BETTER = ("median_rank", "alignment", "uniformity")
 SEEDS = ("seed", "data_options.seed", "data_options.split_seed")
 MOST_SETTINGS = 3  # in the name of an arm
@@ -33,35 +32,35 @@ class Measured:
     name: str
     numbers: Mapping[str, float]
     num_test: int
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, object] = field(default_factory=dict)
     rows: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
 
     @property
-    def seeds(self) -> tuple[Any, ...]:
+    def seeds(self) -> tuple[object, ...]:
         return tuple(self.settings.get(name) for name in SEEDS)
 
 
-def interval(share: float, n: int) -> tuple[float, float]:
+def interval(fraction: float, n: int) -> tuple[float, float]:
     """Return Wilson's 95 % interval of a fraction measured on n objects.
 
     >>> [round(bound, 3) for bound in interval(0.9, 100)]
     [0.826, 0.945]
     """
-    centre = (share + Z**2 / (2 * n)) / (1 + Z**2 / n)
-    half = Z / (1 + Z**2 / n) * (share * (1 - share) / n + Z**2 / (4 * n**2)) ** 0.5
+    centre = (fraction + Z**2 / (2 * n)) / (1 + Z**2 / n)
+    half = Z / (1 + Z**2 / n) * (fraction * (1 - fraction) / n + Z**2 / (4 * n**2)) ** 0.5
     # The bounds 0 and 1 are exact and must not be affected by rounding.
-    return 0.0 if share <= 0 else max(0.0, centre - half), 1.0 if share >= 1 else min(1.0, centre + half)
+    return 0.0 if fraction <= 0 else max(0.0, centre - half), 1.0 if fraction >= 1 else min(1.0, centre + half)
 
 
-def is_share(name: str) -> bool:
-    return name.startswith(SHARES)
+def is_fraction(name: str) -> bool:
+    return name.startswith(FRACTIONS)
 
 
 def cell(name: str, value: float | None, n: int) -> str:
     """Format a number of the table: fractions in percent with their interval."""
     if value is None:
         return "—"
-    if not is_share(name):
+    if not is_fraction(name):
         return f"{value:.3f}"
     low, high = interval(value, n)
     return f"{100 * value:.1f} [{100 * low:.1f}, {100 * high:.1f}]"
@@ -71,24 +70,25 @@ def arms(runs: Sequence[Measured]) -> dict[str, list[Measured]]:
     """Group runs that differ only in their seed into arms, named after the settings that distinguish them."""
     groups: list[list[Measured]] = []
     for run in runs:
-        mine = next((group for group in groups if _same(group[0], run)), None)
-        if mine is None:
+        group = next((group for group in groups if _same(group[0], run)), None)
+        if group is None:
             groups.append([run])
         else:
-            mine.append(run)
+            group.append(run)
     names = {name for run in runs for name in run.settings if name not in SEEDS}
-    apart = [
+    distinguishing = [
         name for name in sorted(names) if len({repr(group[0].settings.get(name)) for group in groups}) > 1
-    ]  # fmt: skip
-    found: dict[str, list[Measured]] = {}
+    ]
+    by_name: dict[str, list[Measured]] = {}
     for group in groups:
         if len(group) == 1:
-            found[group[0].name] = group
+            by_name[group[0].name] = group
             continue
-        words = [f"{name.split('.')[-1]} {group[0].settings[name]}" for name in apart if name in group[0].settings]
+        shared = group[0].settings
+        words = [f"{name.split('.')[-1]} {shared[name]}" for name in distinguishing if name in shared]
         title = ", ".join(words[:MOST_SETTINGS]) or group[0].name
-        found[f"{title} ({len(group)} seeds)"] = group
-    return found
+        by_name[f"{title} ({len(group)} seeds)"] = group
+    return by_name
 
 
 def _same(one: Measured, other: Measured) -> bool:
@@ -99,9 +99,9 @@ def _same(one: Measured, other: Measured) -> bool:
 
 def comparison(runs: Sequence[Measured]) -> Table:
     """Return the table of arms: means over seeds with Student's 95 % interval; Wilson's for a single run."""
-    found = arms(runs)
+    groups = arms(runs)
     names = [name for name in METRICS if any(name in run.numbers for run in runs)]
-    return ["measure", *found], [[name, *(_arm_cell(name, group) for group in found.values())] for name in names]
+    return ["measure", *groups], [[name, *(_arm_cell(name, group) for group in groups.values())] for name in names]
 
 
 def _arm_cell(name: str, group: list[Measured]) -> str:
@@ -109,7 +109,7 @@ def _arm_cell(name: str, group: list[Measured]) -> str:
     if len(group) == 1 or not values:
         return cell(name, values[0] if values else None, group[0].num_test)
     middle, half = statistics.fmean(values), interval_of_mean(values)
-    if not is_share(name):
+    if not is_fraction(name):
         return f"{middle:.3f} [{middle - half:.3f}, {middle + half:.3f}]"
     return f"{100 * middle:.1f} [{100 * (middle - half):.1f}, {100 * (middle + half):.1f}]"
 
@@ -129,16 +129,17 @@ def differences(runs: Sequence[Measured]) -> Table:
 
 
 def _difference_cell(name: str, group: list[Measured], base: list[Measured]) -> str:
-    found, of = difference(name, group, base)
-    if found is None:
+    paired_difference, unit = difference(name, group, base)
+    if paired_difference is None:
         return ""
-    scale = 100 if is_share(name) else 1
-    digits = 1 if is_share(name) else 3
-    low, high = (scale * (found.mean + sign * found.half_width) for sign in (-1, 1))
+    scale = 100 if is_fraction(name) else 1
+    digits = 1 if is_fraction(name) else 3
+    mean, half = scale * paired_difference.mean, scale * paired_difference.half_width
     words = {"ahead": "better", "behind": "worse", "tie": "open"}
     if name.startswith(SMALLER_IS_BETTER):
         words |= {"ahead": "worse", "behind": "better"}
-    return f"{scale * found.mean:+.{digits}f} [{low:+.{digits}f}, {high:+.{digits}f}] {words[found.verdict]}, {of}"
+    interval = f"[{mean - half:+.{digits}f}, {mean + half:+.{digits}f}]"
+    return f"{mean:+.{digits}f} {interval} {words[paired_difference.verdict]}, {unit}"
 
 
 def difference(name: str, group: list[Measured], base: list[Measured]) -> tuple[Difference | None, str]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 from torch import Tensor
@@ -29,6 +30,28 @@ MOST_POINTS = 1200  # of the map, in all views together
 MATCHED = 16  # objects in the couplings
 
 
+class PointMap(TypedDict):
+    """Map of test points: per object its row, label and error, and per view and object its place in the plane."""
+
+    rows: list[int]
+    labels: list[str] | None
+    errors: list[float]
+    places: list[list[list[float] | None]]
+
+
+class Results(TypedDict):
+    """Content of `results.json`."""
+
+    numbers: dict[str, float]
+    matrices: dict[str, list[list[float]]]
+    chance: dict[str, float]
+    raw: dict[str, float]
+    linear_cca: dict[str, float]
+    missing: dict[str, Any]
+    views: list[str]
+    num_test: int
+
+
 @dataclass
 class RunFacts:
     """Content of the report of a run; all texts come from the user and must be escaped.
@@ -38,7 +61,7 @@ class RunFacts:
 
     name: str
     config: str
-    environment: dict[str, Any]
+    environment: Mapping[str, object]
     numbers: dict[str, float]
     matrices: dict[str, list[list[float]]]
     views: list[str]
@@ -47,9 +70,9 @@ class RunFacts:
     raw: dict[str, float]
     linear_cca: dict[str, float]
     couplings: dict[str, list[list[float]]]
-    map: dict[str, Any]
+    map: PointMap
     num_test: int
-    settings: dict[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, object] = field(default_factory=dict)
     rows: dict[str, dict[int, float]] = field(default_factory=dict)
     missing: dict[str, Any] = field(default_factory=dict)
 
@@ -58,7 +81,7 @@ class RunFacts:
         return Measured(self.name, self.numbers, self.num_test, self.settings, self.rows)
 
 
-def read_results(run: str | os.PathLike[str]) -> dict[str, Any]:
+def read_results(run: str | os.PathLike[str]) -> Results:
     """Read and validate `results.json`."""
     folder = Run.of(run)
     folder.open()
@@ -66,10 +89,16 @@ def read_results(run: str | os.PathLike[str]) -> dict[str, Any]:
         raise ValueError(f"run must have been evaluated, but {folder.path} has no results.json: use m3g evaluate.")
     try:
         content = parse_json(folder.results.read_text(encoding="utf-8"))
-        parts = {
-            name: dict(content[name]) for name in ("numbers", "matrices", "chance", "raw", "linear_cca", "missing")
+        return {
+            "numbers": dict(content["numbers"]),
+            "matrices": dict(content["matrices"]),
+            "chance": dict(content["chance"]),
+            "raw": dict(content["raw"]),
+            "linear_cca": dict(content["linear_cca"]),
+            "missing": dict(content["missing"]),
+            "views": list(content["views"]),
+            "num_test": int(content["test_rows"]),
         }
-        return {**parts, "views": list(content["views"]), "num_test": int(content["test_rows"])}
     except KeyError as error:
         raise ValueError(
             f"{folder.results} must have {error}, got none: it is older than this version, use m3g evaluate."
@@ -112,14 +141,14 @@ def collect(run: str | os.PathLike[str], *, trust: bool = False) -> RunFacts:
 
 
 def _curves(folder: Path) -> dict[str, tuple[list[float], list[float]]]:
-    found: dict[str, tuple[list[float], list[float]]] = {}
+    curves: dict[str, tuple[list[float], list[float]]] = {}
     for file, names in (("metrics.csv", ("loss",)), ("probes.csv", ("linear_mean", "knn_mean", "recall_at_1"))):
         rows = Table(folder / file).rows()
         for name in names:
             kept = [row for row in rows if name in row]
             if kept:
-                found[name] = ([row["step"] for row in kept], [row[name] for row in kept])
-    return found
+                curves[name] = ([row["step"] for row in kept], [row[name] for row in kept])
+    return curves
 
 
 def _untrained(run: str | os.PathLike[str], trust: bool) -> Embedded:
@@ -129,7 +158,7 @@ def _untrained(run: str | os.PathLike[str], trust: bool) -> Embedded:
 
 
 def _coupling(test: Embedded) -> list[list[float]]:
-    """n P of the first two views, for some test objects with the first three views (or two, if there are two)."""
+    """Return n P of the first two views, for some test objects with the first three views (or two, if k = 2)."""
     k = min(3, len(test.views))
     rows = test.present[:k].all(0).nonzero().flatten()[:MATCHED]
     if len(rows) < 2:
@@ -140,31 +169,31 @@ def _coupling(test: Embedded) -> list[list[float]]:
     return pairs
 
 
-def _map(test: Embedded) -> dict[str, Any]:
+def _map(test: Embedded) -> PointMap:
     """Return positions of test points in the plane by t-SNE, grouped by object."""
     assert test.embeddings is not None
     assert test.index is not None
     units = normalize(test.embeddings.double(), dim=-1)
     k, n = units.shape[:2]
     rows = torch.linspace(0, n - 1, min(n, max(2, MOST_POINTS // k))).long().unique()
-    there = test.present[:, rows]
+    present = test.present[:, rows]
     places = torch.full((k, len(rows), 2), torch.nan, dtype=torch.float64)
-    if int(there.sum()) > 3:
-        found = tsne(units[:, rows][there]).double()
-        low, high = found.min(0).values, found.max(0).values
-        places[there] = (found - low) / (high - low).clamp_min(1e-9)
+    if int(present.sum()) > 3:
+        points = tsne(units[:, rows][present]).double()
+        low, high = points.min(0).values, points.max(0).values
+        places[present] = (points - low) / (high - low).clamp_min(1e-9)
     labels = None if test.labels is None else [test.label_name(int(row)) for row in rows]
     return {
         "rows": [int(test.index[row]) for row in rows],
         "labels": labels,
-        "errors": _errors(units[:, rows], there),
-        "places": [[[round(v, 4) for v in p] if there[l, i] else None for i, p in enumerate(view)]
+        "errors": _errors(units[:, rows], present),
+        "places": [[[round(v, 4) for v in p] if present[l, i] else None for i, p in enumerate(view)]
                    for l, view in enumerate(places.tolist())],
     }  # fmt: skip
 
 
-def _errors(units: Tensor, there: Tensor) -> list[float]:
-    """1 - |mean of an object's unit vectors|²: 0 if its views coincide, near 1 if they are unrelated."""
-    weight = there.double().unsqueeze(-1)
+def _errors(units: Tensor, present: Tensor) -> list[float]:
+    """Return 1 - |mean of an object's unit vectors|²: 0 if its views coincide, near 1 if they are unrelated."""
+    weight = present.double().unsqueeze(-1)
     mean = (units * weight).sum(0) / weight.sum(0)
     return [round(float(value), 4) for value in (1 - mean.square().sum(-1)).clamp(0, 1)]

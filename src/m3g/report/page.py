@@ -9,7 +9,7 @@ from importlib import resources
 from typing import Any
 
 from m3g.evaluation import METRICS
-from m3g.report.compare import NOTE, PAIRED, Measured, cell, comparison, differences, is_share
+from m3g.report.compare import NOTE, PAIRED, Measured, cell, comparison, differences, is_fraction
 from m3g.report.facts import RunFacts
 
 # Fields of the environment that are shown elsewhere, and machine paths, which a shared page should not contain.
@@ -101,17 +101,17 @@ def _run(run: RunFacts, number: int) -> str:
 <ul class=legend></ul></div></section>"""
 
 
-def _missing(found: Mapping[str, Any]) -> str:
+def _missing(scores: Mapping[str, Any]) -> str:
     """Return the section on missing entries of the test rows."""
-    if not found:
+    if not scores:
         return ""
     titles = {"linear": "probe", "linear_raw": "probe, raw", "recall_at_1": "found first"}
-    names = [name for name in titles if name in found["curve"]]
+    names = [name for name in titles if name in scores["curve"]]
     rows = [
-        [f"{100 * share:.0f}", *(_plain("recall_", found["curve"][name][place]) for name in names)]
-        for place, share in enumerate(found["curve"]["share"])
+        [f"{100 * fraction:.0f}", *(_plain("recall_", scores["curve"][name][i]) for name in names)]
+        for i, fraction in enumerate(scores["curve"]["share"])
     ]
-    rows.append(["chance", *(_plain("recall_", found["chance"].get(name.removesuffix("_raw"))) for name in names)])
+    rows.append(["chance", *(_plain("recall_", scores["chance"].get(name.removesuffix("_raw"))) for name in names)])
     return (
         "<h3>Missing views</h3>"
         + _table(["missing entries", *(titles[name] for name in names)], rows)
@@ -123,7 +123,7 @@ def _missing(found: Mapping[str, Any]) -> str:
 def _plain(name: str, value: float | None) -> str:
     if value is None:
         return "—"
-    if not is_share(name):
+    if not is_fraction(name):
         return f"{value:.3f}"
     if 0 < value < 1e-4:
         return "<0.01"
@@ -146,7 +146,9 @@ def _matrix(values: Sequence[Sequence[float]], names: Sequence[str], *, diagonal
     body = ""
     for l, (name, row) in enumerate(zip(names, values)):
         shades = "".join(
-            f'<td style="--share:{value:.3f}">{100 * value:.0f}</td>' if diagonal or m != l else "<td class=none></td>"
+            f'<td style="--fraction:{value:.3f}">{100 * value:.0f}</td>'
+            if diagonal or m != l
+            else "<td class=none></td>"
             for m, value in enumerate(row)
         )
         body += f"<tr><th>{escape(str(name))}</th>{shades}</tr>"

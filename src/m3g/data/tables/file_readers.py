@@ -163,7 +163,7 @@ class ImageReader(FileReader):
         super().learn(cells, train)
         if "size" in self.given or len(self._sides) >= LOOKED_AT:
             return
-        for file in filter(None, self._files(cells)):
+        for file in [file for file in self._files(cells) if file is not None]:
             try:
                 with open_image(_opened(file)) as image:
                     self._sides.append(min(image.size))
@@ -217,7 +217,7 @@ class SoundReader(FileReader):
         if "rate" in self.given and "seconds" in self.given:
             return
         soundfile = _checks.extra("soundfile", "train")
-        for file in filter(None, self._files(cells)):
+        for file in [file for file in self._files(cells) if file is not None]:
             try:
                 sound = soundfile.info(io.BytesIO(file) if isinstance(file, bytes) else str(file))
             except (OSError, RuntimeError):

@@ -1,4 +1,4 @@
-"""Results of a search as one self-contained HTML page, with thumbnails and sounds."""
+"""Results of a search as one HTML page with embedded thumbnails and sounds, without external requests."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import io
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import BinaryIO
 
 from m3g.data.storage.limits import open_image
 
 SIDE = 128  # pixels of a thumbnail
-LONGEST_SOUND = 2**20  # maximum bytes of an embedded sound
+LONGEST_SOUND = 2**20  # bytes of a sound file that is embedded
 SOUNDS = {".wav": "audio/wav", ".flac": "audio/flac", ".ogg": "audio/ogg", ".mp3": "audio/mpeg"}
 STYLE = """body{font:16px/1.45 system-ui,sans-serif;margin:1rem auto;max-width:60rem;padding:0 .75rem;color:#222}
 table{border-collapse:collapse;width:100%}td,th{padding:.3rem .5rem;text-align:left;border-bottom:1px solid #ddd;
@@ -20,8 +20,8 @@ overflow-wrap:anywhere}img{max-width:128px;max-height:128px;display:block}audio{
 .scroll{overflow-x:auto}@media(prefers-color-scheme:dark){body{background:#161616;color:#ddd}td,th{border-color:#444}}"""
 
 
-def found_page(title: str, head: Sequence[str], parts: Mapping[str, Sequence[Sequence[str]]]) -> str:
-    """Return a page with a table per query. Titles and `head` are text; other cells are HTML, see `cell_html`."""
+def search_page(title: str, head: Sequence[str], parts: Mapping[str, Sequence[Sequence[str]]]) -> str:
+    """Return a page with a table per query; `title` and `head` are text, queries and cells are HTML (`cell_html`)."""
     columns = "".join(f"<th>{escape(name)}</th>" for name in head)
     tables = []
     for query, rows in parts.items():
@@ -38,8 +38,8 @@ def found_page(title: str, head: Sequence[str], parts: Mapping[str, Sequence[Seq
     )
 
 
-def cell_html(value: Any, kind: str | None, folder: Path, *, outside: bool) -> str:
-    """Return a cell as HTML: an image or a sound with its path, otherwise text; an unreadable file is only its path.
+def cell_html(value: object, kind: str | None, folder: Path, *, outside: bool) -> str:
+    """Return a cell of a table as HTML: an image or a sound with its path, or text; only the path if unreadable.
 
     Files below `folder` are read, others only with `outside`.
     """
@@ -57,7 +57,9 @@ def cell_html(value: Any, kind: str | None, folder: Path, *, outside: bool) -> s
     return f'<audio controls src="data:{sound};base64,{base64.b64encode(path.read_bytes()).decode()}"></audio>{caption}'
 
 
-def _thumbnail(file: Any) -> str:
+def _thumbnail(file: Path | BinaryIO | None) -> str:
+    if file is None:
+        return ""
     try:
         with open_image(file) as image:
             image.thumbnail((SIDE, SIDE))
