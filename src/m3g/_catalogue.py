@@ -20,7 +20,7 @@ from m3g._values import one_of
 class Entry(NamedTuple):
     """A class by its name: `module:Class` or the class itself, its purpose, and its complexity in n, k and d."""
 
-    where: str | Callable[..., Any]
+    where: str | Callable[..., object]
     summary: str = ""
     cost: str = ""
 

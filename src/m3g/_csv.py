@@ -24,7 +24,7 @@ def escape(cell: object) -> object:
     """
     if not isinstance(cell, str):
         return cell
-    cell = cell.replace("\r\n", "\n").replace("\r", "\n")  # the writer quotes only its own end of a line
+    cell = cell.replace("\r\n", "\n").replace("\r", "\n")  # the writer quotes only its own line terminator
     if not cell.startswith(FORMULA):
         return cell
     try:

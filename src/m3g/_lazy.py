@@ -21,11 +21,11 @@ def lazy_names(package: str) -> tuple[Callable[[str], object], Callable[[], list
         (True, 'm3g.losses.m3g')
     """
     module = sys.modules[package]
-    where = _type_checking_imports(Path(str(module.__file__)).read_text(encoding="utf-8"))
+    modules = _type_checking_imports(Path(str(module.__file__)).read_text(encoding="utf-8"))
 
     def get(name: str) -> object:
-        if name in where:
-            value = getattr(importlib.import_module(where[name]), name)
+        if name in modules:
+            value = getattr(importlib.import_module(modules[name]), name)
         elif not name.startswith("_") and importlib.util.find_spec(f"{package}.{name}") is not None:
             value = importlib.import_module(f"{package}.{name}")
         else:
@@ -33,7 +33,7 @@ def lazy_names(package: str) -> tuple[Callable[[str], object], Callable[[], list
         setattr(module, name, value)
         return value
 
-    return get, lambda: sorted({*vars(module), *where})
+    return get, lambda: sorted({*vars(module), *modules})
 
 
 def _type_checking_imports(source: str) -> dict[str, str]:

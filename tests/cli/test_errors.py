@@ -178,7 +178,9 @@ def test_a_damaged_image_also_if_another_process_reads_it(tmp_path, monkeypatch,
     options = {"root": "images", "size": 16, "batch_size": 9, "val": 0, "test": 0, "num_workers": workers}
     words = [word for name, value in options.items() for word in (f"--data_options.{name}", str(value))]
     line = fails(["train", "--data", "images", *words, *QUICK], capsys)
-    assert line == "m3g: error: images must be readable but for 1 % of them, got 1 damaged of 9: images/ape/broken.png."
+    assert (
+        line == "m3g: error: images must be readable except for at most 1 %, got 1 damaged of 9: images/ape/broken.png."
+    )
 
 
 def test_a_missing_run_is_reported_before_heavy_libraries_are_imported(tmp_path):

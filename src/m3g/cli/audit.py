@@ -35,9 +35,9 @@ def arguments(parser: Parser, name: str) -> None:
 def run(args: Namespace, name: str) -> int:
     from m3g.training.mismatch.audit import audit
 
-    found, remark = audit(args.run, count=args.count, trust=args.trust)
+    entries, remark = audit(args.run, count=args.count, trust=args.trust)
     lines = []
-    for entry, partner in found:
+    for entry, partner in entries:
         likely = ("", "", "") if partner is None else (*map(str, partner[:1]), *(f"{part:.2f}" for part in partner[1:]))
         lines.append([str(entry.row), entry.view, f"{entry.reliability:.3f}", *likely])
     if args.out is not None:

@@ -41,6 +41,6 @@ def run(args: Namespace, name: str) -> int:
     )
     print(f"compared on {rows}")
     if "recall_at_1" in content:
-        found = content["recall_at_1"]
-        print(f"recall at 1: {found['pytorch']:.4f} with PyTorch, {found['exported']:.4f} exported")
+        recall = content["recall_at_1"]
+        print(f"recall at 1: {recall['pytorch']:.4f} with PyTorch, {recall['exported']:.4f} exported")
     return 0

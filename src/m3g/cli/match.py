@@ -82,7 +82,7 @@ def run(args: Namespace, name: str) -> int:
             f"files must have the same number of columns, got {columns}: embed the views first, "
             "with m3g train and m3g embed."
         )
-    found = match(
+    matching = match(
         arrays,
         epsilon=args.epsilon,
         temperature=args.temperature,
@@ -97,20 +97,20 @@ def run(args: Namespace, name: str) -> int:
     head = [*_names(args.files), "probability"]
     rows = [
         (*("" if row == NO_ROW else row for row in rows), f"{probability:.4f}")
-        for rows, probability in zip(found.tuples.tolist(), found.probabilities.tolist())
+        for rows, probability in zip(matching.tuples.tolist(), matching.probabilities.tolist())
     ]
     show_table(head, rows, most=SHOWN)
-    if found.memberships is None:
-        sure = float((found.probabilities[:: args.alternatives] > 0.5).double().mean())
-        print(f"{100 * sure:.0f} % of the rows of {head[found.anchor]} have a tuple of probability above 0.5")
+    if matching.memberships is None:
+        sure = float((matching.probabilities[:: args.alternatives] > 0.5).double().mean())
+        print(f"{100 * sure:.0f} % of the rows of {head[matching.anchor]} have a tuple of probability above 0.5")
         where = "in no tuple"
     else:
-        complete = int((found.tuples != NO_ROW).all(1).sum())
+        complete = int((matching.tuples != NO_ROW).all(1).sum())
         print(f"{complete} tuples have a row of every file, {len(rows) - complete} lack one")
         where = "unmatched"
     for l, view in enumerate(head[:-1]):
-        if found.unused(l):
-            print(f"{found.unused(l)} of {len(arrays[l])} rows of {view} are {where}")
+        if matching.unused(l):
+            print(f"{matching.unused(l)} of {len(arrays[l])} rows of {view} are {where}")
     if out is not None:
         write_csv(out, head, rows)
         print(f"table     {out}")

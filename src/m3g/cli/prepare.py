@@ -75,6 +75,6 @@ def _recordings(args: Namespace) -> None:
         skip=args.skip,
         split_seed=args.split_seed,
     )
-    print(f"{len(prepared.files)} recordings in {args.out} ({prepared.made} new), split in {prepared.split}")
+    print(f"{len(prepared.files)} recordings in {args.out} ({prepared.num_new} new), split in {prepared.split}")
     if prepared.skipped:
         print(f"{len(prepared.skipped)} skipped, listed in {args.out / 'skipped.csv'}")

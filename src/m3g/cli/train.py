@@ -113,9 +113,9 @@ def prepare(words: list[str]) -> tuple[Given, list[str]]:
 def _with_files(settings: Options, args: Namespace) -> Options:
     """Merge --views, --table, --labels, --groups and --split into the settings."""
     given = [option for option in ("table", "views") if getattr(args, option) is not None]
-    for option, needs in (("labels", "--views or --table"), ("groups", "--table"), ("split", "--table")):
-        if getattr(args, option) is not None and not any(f"--{name}" in needs for name in given):
-            raise ValueError(f"--{option} requires {needs}, got none: add it or omit --{option}.")
+    for option, required in (("labels", "--views or --table"), ("groups", "--table"), ("split", "--table")):
+        if getattr(args, option) is not None and not any(f"--{name}" in required for name in given):
+            raise ValueError(f"--{option} requires {required}, got none: add it or omit --{option}.")
     if not given:
         return settings
     data = "objects" if args.table is not None else "arrays"
@@ -142,7 +142,7 @@ def settings(args: Namespace) -> Config:
     return Config.from_dict(_with_files(args.given.settings, args), origin=args.given.origin)
 
 
-def wanted(args: Namespace) -> tuple[Config, Run]:
+def requested(args: Namespace) -> tuple[Config, Run]:
     """Return the validated settings and the folder of the run, a new one or one to resume."""
     if args.resume is None:
         if args.data_root is not None:
@@ -162,7 +162,7 @@ def wanted(args: Namespace) -> tuple[Config, Run]:
 
 
 def run(args: Namespace, name: str) -> int:
-    config, folder = wanted(args)
+    config, folder = requested(args)
     if args.print_config:
         print(config.to_yaml(), end="")
         return 0

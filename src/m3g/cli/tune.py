@@ -50,7 +50,7 @@ def run(args: Namespace, name: str) -> int:
     _checks.positive_int("workers", args.workers)
     if args.resume is not None or args.dry_run or args.print_config:
         raise ValueError("m3g tune must be used without --resume, --dry-run and --print_config, got one of them.")
-    config, _ = train_command.wanted(args)
+    config, _ = train_command.requested(args)
     options = {"trials": args.trials, "metric": args.metric, "choices": args.losses, "trust": args.trust}
     others = [
         subprocess.Popen([sys.executable, "-m", "m3g", *args.words, "--workers", "1", "--worker", str(number)])

@@ -17,14 +17,15 @@ def image_shape(shape: Sequence[int]) -> tuple[int, int, int] | None:
         >>> image_shape((3, 32, 24)), image_shape((32, 24, 3)), image_shape((28, 28)), image_shape((6, 3000))
         ((3, 32, 24), (3, 32, 24), (1, 28, 28), None)
     """
-    found: tuple[int, int, int] | None = None
     if len(shape) == 3 and shape[0] in CHANNELS:
-        found = (shape[0], shape[1], shape[2])
+        channels, height, width = shape
     elif len(shape) == 3 and shape[2] in CHANNELS:
-        found = (shape[2], shape[0], shape[1])
+        height, width, channels = shape
     elif len(shape) == 2 and shape[0] == shape[1]:
-        found = (1, shape[0], shape[1])
-    return found if found is not None and min(found[1:]) >= SMALLEST_SIDE else None
+        channels, height, width = 1, *shape
+    else:
+        return None
+    return (channels, height, width) if min(height, width) >= SMALLEST_SIDE else None
 
 
 class ChannelsFirst(nn.Module):
@@ -49,5 +50,5 @@ class ChannelsFirst(nn.Module):
 
 def channels_first(encoder: nn.Module, shape: Sequence[int]) -> nn.Module:
     """Wrap the encoder for samples of this shape; unchanged if their channels come first."""
-    found = image_shape(shape)
-    return encoder if found is None or tuple(shape) == found else ChannelsFirst(encoder, shape)
+    converted = image_shape(shape)
+    return encoder if converted is None or tuple(shape) == converted else ChannelsFirst(encoder, shape)

@@ -1,4 +1,4 @@
-"""Linear encoders of rows of numbers, which may start at a fitted map and have a network beside them."""
+"""Linear encoders of rows of numbers, optionally initialised with a fitted map and combined with a perceptron."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Linear(nn.Module):
         in_features: numbers d of one input.
         out_features: features of the embedding.
         hidden: not used by a linear map.
-        bias: where all biases start; None starts at 0.
+        bias: initial value of all biases; None is 0.
 
     Example:
         >>> Linear(47)(torch.randn(8, 47)).shape
@@ -52,23 +52,18 @@ class Linear(nn.Module):
 
 
 class Tfidf(Linear):
-    """A linear map of TF-IDF features of text, which the data module computes (`m3g.data.tables.tfidf`)."""
-
-    def __init__(
-        self, in_features: int, *, out_features: int = 64, hidden: int | None = None, bias: float | None = None
-    ) -> None:
-        super().__init__(in_features, out_features=out_features, bias=bias)
+    """Linear map of TF-IDF features of text, which the data module computes (`m3g.data.tables.tfidf`)."""
 
 
 class Residual(Linear):
-    """A linear map plus a multilayer perceptron whose last layer starts at zero, so that it starts as the linear map.
+    """Linear map plus a multilayer perceptron, whose last layer is initialised to zero.
 
     Args:
         in_features: numbers of one input.
         width, depth, dropout: of the perceptron's blocks, see `MLP`.
         out_features: features of the embedding.
-        hidden: units of the perceptron's last hidden layer; None leaves it out.
-        bias: where all biases of the linear map start; None starts at 0.
+        hidden: units of the perceptron's last hidden layer; None for no such layer.
+        bias: initial value of all biases of the linear map; None is 0.
 
     Example:
         >>> encoder = Residual(47).eval()
@@ -92,8 +87,8 @@ class Residual(Linear):
         last = nn.Linear(hidden or width, out_features)
         nn.init.zeros_(last.weight)
         nn.init.zeros_(last.bias)
-        between = [] if hidden is None else [nn.Linear(width, _checks.positive_int("hidden", hidden)), nn.GELU()]
-        self.residual = nn.Sequential(MLP(in_features, width=width, depth=depth, dropout=dropout), *between, last)
+        hidden_layer = [] if hidden is None else [nn.Linear(width, _checks.positive_int("hidden", hidden)), nn.GELU()]
+        self.residual = nn.Sequential(MLP(in_features, width=width, depth=depth, dropout=dropout), *hidden_layer, last)
 
     def forward(self, view: Tensor) -> Tensor:
         correction: Tensor = self.residual(view)

@@ -67,7 +67,7 @@ class SpectrogramNet(nn.Module):
 
 
 def mel_filters(bins: int, rate: int, bands: int) -> Tensor:
-    """Triangular filters (bands, bins) over the frequencies 0 to rate / 2, each of sum 1.
+    """Return triangular filters (bands, bins) over the frequencies 0 to rate / 2, each of sum 1.
 
     Example:
         >>> mel_filters(129, 8000, 20).shape

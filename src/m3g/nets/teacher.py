@@ -42,11 +42,11 @@ class Teacher(nn.Module):
             raise ValueError(f"momentum must be a number from 0 to 1, got {momentum!r}.")
         # `AveragedModel` would copy the predictor and, at its first update, the student.
         ours, theirs = dict(self.net.named_parameters()), dict(student.named_parameters())
-        latest = [theirs[name].to(own.dtype) for name, own in ours.items()]
+        latest = [theirs[name].to(average.dtype) for name, average in ours.items()]
         get_ema_multi_avg_fn(momentum)(list(ours.values()), latest, 1)
         buffers = dict(student.named_buffers())
-        for name, kept in self.net.named_buffers():
-            kept.copy_(buffers[name])  # running statistics are averages already
+        for name, buffer in self.net.named_buffers():
+            buffer.copy_(buffers[name])  # running statistics are averages already
 
     def train(self, mode: bool = True) -> Teacher:
         return super().train(False)

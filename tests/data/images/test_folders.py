@@ -216,7 +216,7 @@ def test_errors_of_invalid_image_folders_are_one_sentence(folders, tmp_path_fact
     with pytest.raises(ValueError, match="classes of train in 'val' too, got 'three'"):
         ImageFolders(empty)
     (folders / "ape" / "broken.jpg").write_text("not an image")
-    with pytest.raises(ValueError, match=r"but for 1 % of them, got 1 damaged of \d+: .*broken\.jpg"):
+    with pytest.raises(ValueError, match=r"except for at most 1 %, got 1 damaged of \d+: .*broken\.jpg"):
         ImageFolders(folders, size=16)
     with pytest.raises(ValueError, match=r"readable files, got .*broken\.jpg"):
         load_image(folders / "ape" / "broken.jpg", 16)

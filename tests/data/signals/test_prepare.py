@@ -73,7 +73,7 @@ def test_sleep_edf(tmp_path):
         for night in (1, 2):
             write_sleep_edf(tmp_path / "raw", f"SC4{subject:02}{night}")
     prepared = prepare_recordings("sleep-edf", tmp_path / "raw", tmp_path / "out")
-    assert (len(prepared.files), prepared.made, prepared.skipped) == (10, 10, {})
+    assert (len(prepared.files), prepared.num_new, prepared.skipped) == (10, 10, {})
     with np.load(prepared.files[0]) as night:
         assert night["signals"].shape == (5, 2, 3000)
         assert night["label"].tolist() == ["W", "W", "N3", "N3", "R"]
@@ -168,13 +168,13 @@ def test_finished_recordings_are_kept_and_changed_ones_repeated(tmp_path, monkey
         prepare_recordings("sleep-edf", raw, out)
     assert sorted(path.name for path in out.iterdir()) == ["SC4001.npz", "SC4011.npz"]
     monkeypatch.setattr(sleep_edf, "read", read)
-    assert prepare_recordings("sleep-edf", raw, out).made == 2
-    assert prepare_recordings("sleep-edf", raw, out).made == 0
+    assert prepare_recordings("sleep-edf", raw, out).num_new == 2
+    assert prepare_recordings("sleep-edf", raw, out).num_new == 0
     write_sleep_edf(raw, "SC4011", seconds=170)
-    assert prepare_recordings("sleep-edf", raw, out).made == 1
-    assert prepare_recordings("sleep-edf", raw, out, seconds=10.0).made == 4
+    assert prepare_recordings("sleep-edf", raw, out).num_new == 1
+    assert prepare_recordings("sleep-edf", raw, out, seconds=10.0).num_new == 4
     (out / "SC4021.npz").write_bytes(b"half a file")
-    assert prepare_recordings("sleep-edf", raw, out, seconds=10.0).made == 1
+    assert prepare_recordings("sleep-edf", raw, out, seconds=10.0).num_new == 1
 
 
 def test_a_subject_in_two_splits_is_an_error(tmp_path):

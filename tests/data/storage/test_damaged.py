@@ -34,7 +34,7 @@ def cut_short(path):
 def test_a_truncated_jpeg_is_skipped_counted_and_named(tree, caplog):
     data = ImageFolders(tree, size=8, batch_size=4)
     assert sum(data.num_rows(split) for split in ("train", "val", "test")) == 100
-    assert "1 of 101 images are damaged and left out" in caplog.text
+    assert "1 of 101 images are damaged and skipped" in caplog.text
     assert "100.jpg" in caplog.text
     assert all(path.name != "100.jpg" for path in data.files)
 
@@ -86,7 +86,7 @@ def test_classes_missing_in_a_domain_are_skipped_with_a_note(domainnet, caplog):
 def test_a_truncated_jpeg_of_a_list_is_skipped(domainnet, caplog):
     cut_short(domainnet / "real" / "class0" / "real_0_0.jpg")
     data = Domains(domainnet, size=8, batch_size=3)
-    assert "1 of 104 images are damaged and left out" in caplog.text
+    assert "1 of 104 images are damaged and skipped" in caplog.text
     assert all(path.name != "real_0_0.jpg" for path in data.files)
 
 

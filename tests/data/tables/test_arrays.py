@@ -159,7 +159,7 @@ def broken(value, where):
         (broken(np.nan, np.s_[:, 1]), "only NaN in column 1"),
         (broken(np.nan, np.s_[4, 0]), "row 4, column 0: fill it in"),
         (broken(np.inf, np.s_[5, 1]), "row 5, column 1"),
-        (np.full_like(GOOD, np.nan), "at least one row that is present"),
+        (np.full_like(GOOD, np.nan), "at least one present row"),
         (np.array(["x"] * 20), "numbers"),
         (np.zeros((0, 3)), "same number of rows"),
         (np.zeros((20, 0)), r"at least one column, got shape \(20, 0\)"),

@@ -182,7 +182,7 @@ def test_a_few_damaged_files_are_missing_and_named(tmp_path, caplog):
     (tmp_path / "3.png").write_bytes(b"no image")
     (tmp_path / "5.wav").write_bytes(b"")
     data = Objects(write_csv(tmp_path, content), val=0.0, test=0.0, **OPTIONS)
-    assert "1 of 120 images are damaged and left out" in caplog.text
+    assert "1 of 120 images are damaged and skipped" in caplog.text
     assert "3.png" in caplog.text
     assert "5.wav" in caplog.text
     _, mask, _ = data.arrays("train")

@@ -21,7 +21,7 @@ from m3g.data.storage.limits import open_archive
 
 
 def augmented(images: Tensor, random: np.random.Generator) -> Tensor:
-    """Random crop of 20 to 100 % resized back, flip, brightness, contrast, saturation and greyscale; images in [-1, 1].
+    """Crop 20 to 100 % at random and resize back, flip, change brightness, contrast and colour; images in [-1, 1].
 
     Every image has its own parameters; all images are processed at once, which is many times faster for small images on
     a CPU than one operation after the other on each.

@@ -104,16 +104,16 @@ class DomainArrays(ViewsData):
             raise ValueError(f"shift must be a whole number of pixels of at least 0, got {shift!r}.")
         used = [name for name in stored if name in names or name in self.held_out]
         self.images = torch.cat([stored[name][0] for name in used])
-        every = np.concatenate([stored[name][1] for name in used])
-        self.class_names = [str(name) for name in np.unique(every)]
-        self.labels = torch.from_numpy(np.unique(every, return_inverse=True)[1].astype(np.int64))
+        classes, codes = np.unique(np.concatenate([stored[name][1] for name in used]), return_inverse=True)
+        self.class_names = [str(name) for name in classes]
+        self.labels = torch.from_numpy(codes.astype(np.int64))
         self.members: dict[tuple[str, Split], np.ndarray] = {}
         start = 0
         for name in used:
-            own = self.labels[start : start + len(stored[name][1])].numpy()
-            rows = split_rows(len(own), val=val, test=test, seed=split_seed, labels=own)
+            labels = codes[start : start + len(stored[name][1])]
+            rows = split_rows(len(labels), val=val, test=test, seed=split_seed, labels=labels)
             self.members.update({(name, split): start + rows[split] for split in SPLITS})
-            start += len(own)
+            start += len(labels)
         self.view_shapes = [tuple(self.images.shape[1:])] * self.k
         self._train_members = self._by_class("train")
         if not shared_classes(self._train_members):

@@ -27,7 +27,7 @@ class Domains(ImageData):
 
     Layouts: `root/<domain>/<class>/*.jpg`, split by the seed within every class; or DomainNet's list files
     `root/<domain>_train.txt` and `root/<domain>_test.txt`, lines of `path label` with paths relative to root
-    (`clipart/aircraft_carrier/clipart_001_000001.jpg 0`), where validation is cut from the training lists.
+    (`clipart/aircraft_carrier/clipart_001_000001.jpg 0`), and the validation split is taken from the training lists.
 
     Truncated and invalid images are skipped, as in `ImageFolders`, and so are classes that a domain lacks.
 
@@ -115,25 +115,25 @@ class Domains(ImageData):
         self, root: Path, names: Sequence[str], *, val: float, test: float, split_seed: int
     ) -> tuple[Tensor, dict[tuple[str, Split], np.ndarray]]:
         """Fill `files`; return the class of each and the indices of every domain and split."""
-        found = {name: _read_domain(root, name) for name in names}
-        named = sorted({label for parts in found.values() for _, label, _ in parts})
-        self.class_names = [str(name) for name in named]
-        code = {label: c for c, label in enumerate(named)}
+        domains = {name: _read_domain(root, name) for name in names}
+        classes = sorted({label for parts in domains.values() for _, label, _ in parts})
+        self.class_names = [str(label) for label in classes]
+        code = {label: c for c, label in enumerate(classes)}
         labels: list[int] = []
         members: dict[tuple[str, Split], np.ndarray] = {}
-        for name, parts in found.items():
+        for name, parts in domains.items():
             index = np.arange(len(parts)) + len(self.files)
-            own = np.array([code[label] for _, label, _ in parts])
+            codes = np.array([code[label] for _, label, _ in parts])
             self.files += [path for path, _, _ in parts]
-            labels += own.tolist()
-            fixed = np.array([given == "test" for _, _, given in parts])
-            share = 0.0 if fixed.any() else test
-            kept = np.flatnonzero(~fixed)
-            rows = split_rows(len(kept), val=val, test=share, seed=split_seed, labels=own[kept])
+            labels += codes.tolist()
+            listed = np.array([split == "test" for _, _, split in parts])  # in a list of test images
+            others = np.flatnonzero(~listed)
+            fraction = 0.0 if listed.any() else test
+            rows = split_rows(len(others), val=val, test=fraction, seed=split_seed, labels=codes[others])
             for split in SPLITS:
-                members[name, split] = index[kept[rows[split]]]
-            if fixed.any():
-                members[name, "test"] = index[fixed]
+                members[name, split] = index[others[rows[split]]]
+            if listed.any():
+                members[name, "test"] = index[listed]
         return torch.tensor(labels), members
 
     def _by_class(self, split: Split) -> list[dict[int, list[int]]]:
@@ -151,17 +151,17 @@ class Domains(ImageData):
         return aligned_points(domains)
 
 
-def _domain_names(root: Path, wanted: Sequence[str] | None) -> list[str]:
+def _domain_names(root: Path, selected: Sequence[str] | None) -> list[str]:
     if not root.is_dir():
         raise ValueError(f"root must be a folder that exists, got {str(root)!r}: check the path.")
     # Either list defines a domain; if the other is missing, reading the domain raises an error.
     lists = sorted({path.name.rpartition("_")[0] for end in ("train", "test") for path in root.glob(f"*_{end}.txt")})
-    found = lists or sorted(path.name for path in root.iterdir() if path.is_dir() and path.name[0] != ".")
-    if wanted is None:
-        return found
-    if isinstance(wanted, str) or not set(wanted) <= set(found):
-        raise ValueError(f"domains must be some of {', '.join(found)}, got {wanted}.")
-    return list(wanted)
+    names = lists or sorted(path.name for path in root.iterdir() if path.is_dir() and path.name[0] != ".")
+    if selected is None:
+        return names
+    if isinstance(selected, str) or not set(selected) <= set(names):
+        raise ValueError(f"domains must be some of {', '.join(names)}, got {selected}.")
+    return list(selected)
 
 
 def _read_domain(root: Path, name: str) -> list[tuple[Path, str | int, str | None]]:

@@ -31,8 +31,8 @@ class Prepared:
     """Result of `prepare_recordings`: files of windows (new and existing), and skipped recordings."""
 
     files: list[Path]
-    made: int
-    skipped: dict[str, str]  # name of a recording: why
+    num_new: int
+    skipped: dict[str, str]  # the reason by name of the recording
     split: Path
 
 
@@ -67,11 +67,11 @@ def prepare_recordings(
         split_seed: seed of the split of subjects.
     """
     module = READERS[_checks.one_of("reader", reader, READERS)]
-    wanted = list(module.CHANNELS if channels is None else channels)
+    names = list(module.CHANNELS if channels is None else channels)
     settings = {
         "layout": LAYOUT,
         "reader": reader,
-        "channels": wanted,
+        "channels": names,
         "rate": _checks.positive_int("rate", rate),
         "seconds": _checks.positive("seconds", seconds),
     }
@@ -85,17 +85,17 @@ def prepare_recordings(
     if repeated is not None:
         raise ValueError(f"folder must contain every recording once, got {repeated!r} twice below {str(folder)!r}.")
     out.mkdir(parents=True, exist_ok=True)
-    files, made, skipped = [], 0, {}
+    files, num_new, skipped = [], 0, {}
     for number, source in enumerate(sources, start=1):
         target = out / f"{source.name}.npz"
         origin = json.dumps({**settings, "files": _sizes(source)}, sort_keys=True)
         try:
             if _origin(target) != origin:
-                windows, stages = to_windows(module.read(source, wanted), rate=rate, seconds=seconds)
+                windows, stages = to_windows(module.read(source, names), rate=rate, seconds=seconds)
                 if not len(windows):
-                    raise ValueError(f"no stretch of {seconds:g} s is scored")
-                _write(windows, stages, source, target, channels=np.array(wanted), origin=np.array(origin))
-                made += 1
+                    raise ValueError(f"no interval of {seconds:g} s is scored")
+                _write(windows, stages, source, target, channels=np.array(names), origin=np.array(origin))
+                num_new += 1
                 log.info("%d of %d: %s, %d windows.", number, len(sources), source.name, len(windows))
             files.append(target)
         # The two libraries raise various errors for damaged files.
@@ -110,18 +110,18 @@ def prepare_recordings(
             skipped[source.name] = reason
             log.warning("%s is skipped: %s", source.name, reason)
     if not files:
-        raise ValueError(f"folder must hold at least one readable recording, got {len(skipped)} that are not.")
+        raise ValueError(f"folder must contain at least one readable recording, got {len(skipped)} unreadable ones.")
     _write_rows(out / "skipped.csv", ("recording", "reason"), sorted(skipped.items()))
     split = out / "split.csv"
     usable = sorted({source.subject for source in sources if source.name not in skipped})
     chosen = split_rows(len(usable), seed=split_seed, groups=np.array(usable), **module.HELD_OUT)
     part_of = {usable[i]: part for part in SPLITS for i in chosen[part]}
     _write_rows(split, ("subject", "split"), sorted(part_of.items()))
-    return Prepared(files, made, skipped, split)
+    return Prepared(files, num_new, skipped, split)
 
 
 def _write(windows: np.ndarray, stages: np.ndarray, source: Source, target: Path, **facts: np.ndarray) -> None:
-    """Write a recording's windows; atomically."""
+    """Write the windows of a recording atomically."""
     # Not .npz, so that readers of the folder ignore partial files.
     partial = target.with_suffix(f".partial{os.getpid()}")
     with open(partial, "wb") as file:
@@ -135,7 +135,7 @@ def _sizes(source: Source) -> list[tuple[str, int]]:
 
 
 def _origin(target: Path) -> str | None:
-    """What a prepared file says it was made from; None if there is none to be read."""
+    """Return the origin recorded in a prepared file; None if it does not exist or cannot be read."""
     try:
         with open_archive(target) as stored:
             return str(stored["origin"])

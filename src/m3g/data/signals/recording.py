@@ -1,4 +1,4 @@
-"""One recording: channels at their own rates and the stages that a scorer gave; and how it is cut into windows."""
+"""A recording with its scored stages, and its division into windows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from scipy.signal import resample_poly
 
 @dataclass(frozen=True)
 class Source:
-    """Where a recording is: its name, its subject, the file of signals and that of annotations, if there is one."""
+    """Files of a recording: its name and subject, the signals, and the annotations if it has any."""
 
     name: str
     subject: str
@@ -25,7 +25,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Stage:
-    """A stretch of time in seconds from the start of the recording, and the stage it was scored as."""
+    """Interval of time, in seconds from the start of the recording, and its scored stage."""
 
     start: float
     end: float
@@ -34,15 +34,15 @@ class Stage:
 
 @dataclass(frozen=True)
 class Recording:
-    """Signals (one array per channel, which may differ in rate), their rates in Hz, and the scored stages."""
+    """Signals (an array per channel, possibly of different rates), their rates in Hz, and the scored stages."""
 
     signals: Sequence[np.ndarray]
     rates: Sequence[float]
     stages: Sequence[Stage]
 
 
-def find_channels(wanted: Sequence[str], present: Sequence[str], source: Source) -> list[int]:
-    """The places of the wanted channels; "EEG Fpz-Cz", "Fpz-Cz" and "FPZ CZ" are one name.
+def find_channels(channels: Sequence[str], present: Sequence[str], source: Source) -> list[int]:
+    """Return the indices of some channels; "EEG Fpz-Cz", "Fpz-Cz" and "FPZ CZ" are the same name.
 
     Example:
         >>> source = Source("night", "someone", Path("night.edf"), None)
@@ -50,13 +50,13 @@ def find_channels(wanted: Sequence[str], present: Sequence[str], source: Source)
         [1]
     """
     known = [_plain(name) for name in present]
-    for name in wanted:
+    for name in channels:
         if known.count(_plain(name)) != 1:
             raise ValueError(
                 f"channels must be names that the recording has once each ({', '.join(present)}), got {name!r} for "
                 f"{str(source.signals)!r}."
             )
-    return [known.index(_plain(name)) for name in wanted]
+    return [known.index(_plain(name)) for name in channels]
 
 
 def _plain(name: str) -> str:
@@ -64,28 +64,28 @@ def _plain(name: str) -> str:
 
 
 def to_windows(recording: Recording, *, rate: int, seconds: float) -> tuple[np.ndarray, np.ndarray]:
-    """Windows (n, channels, rate × seconds) in float32, and the stage of each.
+    """Return windows (n, channels, rate × seconds) in float32, and the stage of each.
 
-    A window lies within one scored stretch, the first at its start. What is before the first stage or after the last,
-    was not scored, or fills no whole window, is left out. So are windows with samples that are not numbers.
+    Each scored interval is divided into windows from its start. Samples outside scored intervals, incomplete windows,
+    and windows with NaN or infinite samples are dropped.
     """
     signals = [resampled(signal, old, rate) for signal, old in zip(recording.signals, recording.rates)]
-    whole = np.stack([signal[: min(map(len, signals))] for signal in signals])
+    stacked = np.stack([signal[: min(map(len, signals))] for signal in signals])
     length = round(rate * seconds)
     starts: list[int] = []
     names: list[str] = []
     for stage in recording.stages:
-        last = min(round(stage.end * rate), whole.shape[1])
+        last = min(round(stage.end * rate), stacked.shape[1])
         fitting = range(max(round(stage.start * rate), 0), last - length + 1, length)
         starts += fitting
         names += [stage.name] * len(fitting)
-    windows = np.stack([whole[:, start : start + length] for start in starts]) if starts else whole[None, :, :0]
+    windows = np.stack([stacked[:, start : start + length] for start in starts]) if starts else stacked[None, :, :0]
     finite = np.isfinite(windows).all((1, 2)) if starts else np.zeros(1, dtype=bool)
     return windows[finite].astype(np.float32), np.array(names or [""])[finite]
 
 
 def resampled(signal: np.ndarray, old: float, new: float) -> np.ndarray:
-    """A signal at another rate, by a polyphase filter.
+    """Resample a signal to another rate with a polyphase filter.
 
     Example:
         >>> slow = np.sin(np.arange(200) / 20)

@@ -11,12 +11,12 @@ from m3g.data.signals.recording import Recording, Source, Stage, find_channels
 
 CHANNELS = ("Fpz-Cz", "Pz-Oz")
 HELD_OUT = {"val": 0.2, "test": 0.2}
-# Stages 3 and 4 of the older rules are one today; "?" and "Movement time" are not scored.
+# Stages 3 and 4 of the older rules are merged; "?" and "Movement time" are not scored.
 STAGES = {"W": "W", "1": "N1", "2": "N2", "3": "N3", "4": "N3", "R": "R"}
 
 
 def find(folder: Path) -> list[Source]:
-    """Every recording below the folder, by name: SC4ssN is night N of subject ss."""
+    """Return all recordings below the folder, sorted by name: SC4ssN is night N of subject ss."""
     hypnograms = {path.name[:6]: path for path in sorted(folder.rglob("*-Hypnogram.edf"))}
     sources = []
     for path in sorted(folder.rglob("*-PSG.edf"), key=lambda path: path.name):
@@ -27,7 +27,7 @@ def find(folder: Path) -> list[Source]:
 
 
 def read(source: Source, channels: Sequence[str]) -> Recording:
-    """The wanted channels in physical units, and the stages of the hypnogram."""
+    """Read some channels in physical units, and the stages of the hypnogram."""
     pyedflib = _checks.extra("pyedflib", "eeg")
     if source.annotations is None:
         raise ValueError(f"recordings must have a hypnogram, got none for {str(source.signals)!r}.")

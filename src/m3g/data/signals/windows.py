@@ -21,24 +21,23 @@ log = logging.getLogger(__name__)
 
 
 class Signals(ViewsData):
-    """Recordings of several channels (EEG, say), cut into windows; the channels are the views.
+    """Recordings of several channels, such as EEG, divided into windows; the channels are the views.
 
-    Each `.npz` file holds `signals`, numbers of shape (recordings, channels, time) or (channels, time), and
-    may hold `channels` (their names), `subject` (one per recording; by default the file's name) and `label`
-    (one per recording). Every window of every channel is scaled to mean 0 and standard deviation 1. Splits
-    are by subject, because a subject is easy to recognise. A view's sample has shape (1, window).
+    Each `.npz` file contains `signals`, numbers of shape (recordings, channels, time) or (channels, time), and
+    optionally `channels` (their names), `subject` (one per recording; by default the file's name) and `label` (one per
+    recording). Every window of every channel is scaled to mean 0 and standard deviation 1. Splits are by subject,
+    because subjects are easy to recognise. A sample of a view has shape (1, window).
 
     Args:
-        paths: the files, or a folder: then all `.npz` files in it (`m3g prepare` makes one of recordings).
-        channels: which channels, by name (or number), in this order; by default all.
-        window: samples per window; by default each recording is one window. What does not fill a last window
-            is left out.
+        paths: the files, or a folder of `.npz` files, such as the output of `m3g prepare`.
+        channels: names (or numbers) of the channels to use, in this order; by default all.
+        window: samples per window; by default each recording is one window. An incomplete last window is dropped.
         signals, subject, label: names of the arrays in the files.
         batch_size: windows per step and process.
         val, test: fractions of the subjects held out.
-        split_seed: decides which subjects are held out.
+        split_seed: seed of the split.
         splits: a .csv file with a line `subject,split` per subject, instead of val, test and split_seed.
-        seed: decides the order of training.
+        seed: seed of the order of training.
         num_workers: processes that prepare batches.
     """
 
@@ -107,7 +106,7 @@ def _read(
     subject: str,
     label: str,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, list[str]]:
-    """One file as windows (n, channels, time), their subjects and labels, and the channels' names."""
+    """Read a file: windows (n, channels, time), their subjects and labels, and the names of the channels."""
     if file.suffix != ".npz" or not file.is_file():
         raise ValueError(f"paths must be .npz files that exist, got {str(file)!r}: check the path.")
     if not zipfile.is_zipfile(file):
@@ -140,28 +139,33 @@ def _read(
                 f"{name!r} must have one entry per recording ({recordings}), got shape {arrays[name].shape} "
                 f"in {str(file)!r}."
             )
-    who = np.broadcast_to(arrays.get(subject, np.array(file.stem)), (recordings,)).astype(str)
-    what = np.broadcast_to(arrays[label], (recordings,)) if label in arrays else None
+    subjects = np.broadcast_to(arrays.get(subject, np.array(file.stem)), (recordings,)).astype(str)
+    labels = np.broadcast_to(arrays[label], (recordings,)) if label in arrays else None
     if channels is not None:
-        wanted = [str(channel) for channel in channels]
-        absent = next((channel for channel in wanted if channel not in names), None)
-        if absent is not None:
-            raise ValueError(f"channels must be some of {', '.join(names)}, got {absent!r}.")
-        if len(set(wanted)) < len(wanted):
-            raise ValueError(f"channels must be different channels, got {', '.join(wanted)}.")
-        data, names = data[:, [names.index(channel) for channel in wanted]], wanted
+        selected = [str(channel) for channel in channels]
+        unknown = next((channel for channel in selected if channel not in names), None)
+        if unknown is not None:
+            raise ValueError(f"channels must be some of {', '.join(names)}, got {unknown!r}.")
+        if len(set(selected)) < len(selected):
+            raise ValueError(f"channels must be different channels, got {', '.join(selected)}.")
+        data, names = data[:, [names.index(channel) for channel in selected]], selected
     length = data.shape[-1] if window is None else _checks.positive_int("window", window)
     if length < 2:
-        raise ValueError(f"window must be at least 2 samples, because windows are scaled one by one, got {length}.")
+        raise ValueError(f"window must be at least 2 samples, because each window is scaled separately, got {length}.")
     per_recording, rest = divmod(data.shape[-1], length)
     if per_recording == 0:
         raise ValueError(f"window must be at most {data.shape[-1]}, the samples of a recording, got {length}.")
     if rest:
-        log.info("%s: the last %d of %d samples of a recording fill no window.", file.name, rest, data.shape[-1])
+        log.info(
+            "%s: the last %d of %d samples of a recording do not fill a window and are dropped.",
+            file.name,
+            rest,
+            data.shape[-1],
+        )
     cut = data[..., : per_recording * length].astype(np.float32)
     cut = cut.reshape(recordings, len(names), per_recording, length).transpose(0, 2, 1, 3)
     windows = _scaled(cut.reshape(-1, len(names), length), file)
-    return windows, who.repeat(per_recording), None if what is None else what.repeat(per_recording), names
+    return windows, subjects.repeat(per_recording), None if labels is None else labels.repeat(per_recording), names
 
 
 def _scaled(windows: np.ndarray, file: Path) -> np.ndarray:
@@ -169,9 +173,9 @@ def _scaled(windows: np.ndarray, file: Path) -> np.ndarray:
         n, channel, _ = (int(part[0]) for part in np.nonzero(~np.isfinite(windows)))
         raise ValueError(
             f"signals must be finite numbers, got NaN or inf in window {n}, channel {channel} of {str(file)!r}: "
-            "cut such windows out."
+            "remove such windows."
         )
     deviation = windows.std(-1, keepdims=True)
-    # A constant channel (a loose electrode, say) becomes zero.
+    # A constant channel, such as a loose electrode, becomes zero.
     scaled: np.ndarray = (windows - windows.mean(-1, keepdims=True)) / np.where(deviation > 0, deviation, 1.0)
     return scaled

@@ -1,4 +1,4 @@
-"""Images and sounds that cannot be read: found before training, left out, counted and named."""
+"""Detection of unreadable images and sounds before training: they are skipped, counted and named."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from m3g.data.storage.limits import open_image
 
 log = logging.getLogger(__name__)
 
-LARGEST_SHARE = 0.01
-# First and last bytes of whole files: looking at them costs a small part of decoding.
+MOST_DAMAGED = 0.01  # of all files
+# First and last bytes of complete files; comparing them is much faster than decoding.
 _MARKS = {
     ".jpg": (b"\xff\xd8\xff", b"\xff\xd9"),
     ".jpeg": (b"\xff\xd8\xff", b"\xff\xd9"),
@@ -21,28 +21,28 @@ _MARKS = {
 
 
 def damaged_images(files: Sequence[Path]) -> set[Path]:
-    """The files that are empty, cut short or no images at all; more than 1 % of them are refused.
+    """Return the files that are empty, truncated or not images; raise if they are more than 1 %.
 
-    A file whose first and last bytes are those of a whole image passes; any other is decoded to know.
+    Files whose first and last bytes are those of a complete image pass; others are decoded.
     """
-    damaged = [path for path in files if not _looks_whole(path) and not _decodes(path)]
+    damaged = [path for path in files if not _looks_complete(path) and not _decodes(path)]
     refuse_many(len(damaged), len(files), "images", _named(damaged))
     return set(damaged)
 
 
 def damaged_sounds(files: Sequence[Path]) -> set[Path]:
-    """The sounds that are empty, cut before their first sample or no sounds at all; more than 1 % are refused."""
+    """Return the files that are empty, truncated before the first sample or not sounds; raise if more than 1 %."""
     damaged = [path for path in files if not _has_samples(path)]
     refuse_many(len(damaged), len(files), "sounds", _named(damaged))
     return set(damaged)
 
 
 def refuse_many(number: int, of: int, what: str, named: str) -> None:
-    """Refuse more than 1 % of damaged files, and warn of fewer."""
-    if number > LARGEST_SHARE * of:
-        raise ValueError(f"{what} must be readable but for 1 % of them, got {number} damaged of {of}: {named}.")
+    """Reject more than 1 % of damaged files; warn about fewer."""
+    if number > MOST_DAMAGED * of:
+        raise ValueError(f"{what} must be readable except for at most 1 %, got {number} damaged of {of}: {named}.")
     if number:
-        log.warning("%d of %d %s are damaged and left out: %s.", number, of, what, named)
+        log.warning("%d of %d %s are damaged and skipped: %s.", number, of, what, named)
 
 
 def _named(damaged: Sequence[Path]) -> str:
@@ -53,11 +53,11 @@ def _has_samples(path: Path) -> bool:
     soundfile = _checks.extra("soundfile", "train")
     try:
         return bool(soundfile.info(str(path)).frames > 0)
-    except (OSError, RuntimeError):  # what soundfile raises for a file that is no sound
+    except (OSError, RuntimeError):  # errors of soundfile for a file that is not a sound
         return False
 
 
-def _looks_whole(path: Path) -> bool:
+def _looks_complete(path: Path) -> bool:
     first, last = _MARKS.get(path.suffix.lower(), (None, None))
     if first is None or last is None:
         return False
@@ -66,7 +66,7 @@ def _looks_whole(path: Path) -> bool:
             start = file.read(len(first))
             file.seek(-len(last), 2)
             return start == first and file.read() == last
-    except OSError:  # shorter than the marks, or not to be opened
+    except OSError:  # shorter than the marks, or cannot be opened
         return False
 
 
@@ -74,6 +74,6 @@ def _decodes(path: Path) -> bool:
     try:
         with open_image(path) as image:
             image.load()
-    except (OSError, SyntaxError, ValueError):  # PIL's errors for files that are cut short or no images
+    except (OSError, SyntaxError, ValueError):  # errors of PIL for truncated files and files that are not images
         return False
     return True

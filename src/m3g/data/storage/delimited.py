@@ -10,11 +10,11 @@ from pathlib import Path
 from m3g.data.storage import limits
 
 SEPARATORS = (",", ";", "\t")
-SAMPLED_LINES, SAMPLED_LINE = 20, 2**16  # lines after the names that decide on a separator, and characters of each
+SAMPLED_LINES, SAMPLED_LINE = 20, 2**16  # lines after the header that determine the separator, and characters of each
 
 
 def read_names(file: Path) -> tuple[str, list[str]]:
-    """The separator of a file and the entries of its first line."""
+    """Return the separator of a file and the entries of its first line."""
     with open(file, newline="", encoding="utf-8-sig") as lines:
         first = lines.readline(limits.MOST_HEADER)
         limits.check_columns(max(map(first.count, SEPARATORS)) + 1)
@@ -25,7 +25,7 @@ def read_names(file: Path) -> tuple[str, list[str]]:
 
 
 def find_separator(lines: Sequence[str]) -> str:
-    r"""The separator that splits the first line into most entries, and the others into as many.
+    r"""Return the separator that splits the first line into most entries, and the other lines into as many.
 
     Example:
         >>> find_separator(["size;note\n", "1,5;a, b\n"]), find_separator(["a\tb\n"]), find_separator(["a,b\n"])
@@ -37,20 +37,20 @@ def find_separator(lines: Sequence[str]) -> str:
             sizes = [len(entries) for entries in csv.reader(lines, delimiter=separator)]
         except csv.Error:  # an entry of more than 131 072 characters
             sizes = [len(next(csv.reader(lines[:1], delimiter=separator), [])), 0]
-        same = all(size == sizes[0] for size in (sizes[:-1] if len(sizes) > 2 else sizes))  # the last may be cut
+        same = all(size == sizes[0] for size in (sizes[:-1] if len(sizes) > 2 else sizes))  # the last may be truncated
         return same and sizes[0] > 1, sizes[0] if sizes else 0
 
     return max(SEPARATORS, key=quality) if lines and lines[0] else ","
 
 
 def column_names(entries: Sequence[object]) -> list[str]:
-    """A name per column; one without gets that of pandas, `Unnamed: 0`; equal names are refused.
+    """Return a name per column, `Unnamed: 0` as in pandas for one without a name; reject equal names.
 
     Example:
         >>> column_names(["", "age"])
         ['Unnamed: 0', 'age']
     """
-    names = [f"Unnamed: {at}" if entry in (None, "") else str(entry) for at, entry in enumerate(entries)]
+    names = [f"Unnamed: {i}" if entry in (None, "") else str(entry) for i, entry in enumerate(entries)]
     if not any(entry not in (None, "") for entry in entries) or len(set(names)) < len(names):
         raise csv.Error("its first line must have a different name for every column")
     return names

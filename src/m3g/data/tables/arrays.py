@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -19,6 +21,9 @@ from m3g.data.storage.readers import file_names, read_array
 from m3g.data.storage.rows import Rows
 from m3g.data.tables.array_reader import ArrayReader, is_large, read_rows
 from m3g.data.tables.columns import Column, set_up
+
+# From the number of rows to their classes, if any, and the rows of every split.
+SplitRows: TypeAlias = Callable[[int], tuple[Tensor | None, dict[Split, np.ndarray]]]
 
 
 class TensorRows(Dataset[Batch]):
@@ -46,7 +51,7 @@ class Arrays(ViewsData):
     Files are `.npy`, `.npz` (`file.npz:key` selects one of several arrays; also a sparse matrix saved by scipy), `.mat`
     (`file.mat:X`, `file.mat:X{2}` for an entry of a cell array, `file.mat:X'` transposed), `.csv` or `.tsv` with a
     header line, or `.parquet`; arrays may have any number of axes, the first of which counts the rows. `.npy` and
-    `.parquet` files of more than 128 MiB in total are not held in memory: their rows are read on demand. Each feature
+    `.parquet` files of more than 128 MiB in total are not loaded: their rows are read on demand. Each feature
     is standardised with the mean and standard deviation of the training rows.
 
     Args:
@@ -98,52 +103,48 @@ class Arrays(ViewsData):
             raise ValueError(f"view_names must be {len(paths)} names, one per view, got {len(names)}.")
         if len(set(names)) < len(names):
             raise ValueError(f"view_names must be different names, got {', '.join(names)}.")
-        beside = (
-            None if labels is None else read_array(labels, name="labels", text=True).squeeze(),
-            None if mask is None else read_array(mask, name="mask"),
-            None if groups is None else read_array(groups, name="groups", text=True).squeeze(),
+        split = partial(
+            self._split,
+            labels=None if labels is None else read_array(labels, name="labels", text=True).squeeze(),
+            groups=None if groups is None else read_array(groups, name="groups", text=True).squeeze(),
+            val=val,
+            test=test,
+            seed=split_seed,
         )
+        entries = None if mask is None else read_array(mask, name="mask")
         if any(is_large(path, views=len(paths)) for path in paths):
             if swapped or absent:
-                raise ValueError("swapped and absent must be 0 with files that are not held in memory, got more.")
+                raise ValueError("swapped and absent must be 0 with files that are read on demand, got more.")
             files = [read_rows(path, views=len(paths)) for path in paths]
-            self._map(files, names, *beside, val, test, split_seed, standardize)
+            self._map(files, names, entries, split, standardize)
         else:
             arrays = [read_array(path, notes=self.notes) for path in paths]
-            self._prepare(arrays, names, *beside, val, test, split_seed, standardize, swapped, absent)
+            self._prepare(arrays, names, entries, split, standardize, swapped, absent)
 
     def _map(
         self,
         files: Sequence[tuple[Rows, np.ndarray]],
         names: list[str],
-        labels: np.ndarray | None,
         mask: np.ndarray | None,
-        groups: np.ndarray | None,
-        val: float,
-        test: float,
-        split_seed: int,
+        split: SplitRows,
         standardize: bool,
     ) -> None:
-        """As `_prepare`, with rows that stay in their files until a batch requires them."""
+        """Set up the views like `_prepare`, but read rows on demand."""
         n = same_length(names, [len(rows) for rows, _ in files])
-        present = with_mask(np.stack([here for _, here in files]), mask)
+        present = with_mask(np.stack([rows_present for _, rows_present in files]), mask)
         columns = [
-            Column(ArrayReader(name, [], rows.shape[1:]), rows, here)
-            for name, (rows, _), here in zip(names, files, present)
+            Column(ArrayReader(name, [], rows.shape[1:]), rows, rows_present)
+            for name, (rows, _), rows_present in zip(names, files, present)
         ]
-        label, rows = self._split(n, labels, groups, val, test, split_seed)
+        label, rows = split(n)
         set_up(self, columns, label, rows, standardize=standardize)
 
     def _prepare(
         self,
         arrays: list[np.ndarray],
         names: list[str],
-        labels: np.ndarray | None,
         mask: np.ndarray | None,
-        groups: np.ndarray | None,
-        val: float,
-        test: float,
-        split_seed: int,
+        split: SplitRows,
         standardize: bool,
         swapped: float,
         absent: float = 0.0,
@@ -151,7 +152,7 @@ class Arrays(ViewsData):
         _checks.fraction("swapped", swapped)
         _checks.fraction("absent", absent)
         views, present = check_views(arrays, names, mask)
-        label, rows = self._split(len(views[0]), labels, groups, val, test, split_seed)
+        label, rows = split(len(views[0]))
         for l, view in enumerate(views):
             if standardize:
                 self.scaling.append(scale(view, present[l], rows["train"]))
@@ -160,9 +161,9 @@ class Arrays(ViewsData):
         self.view_shapes = [tuple(view.shape[1:]) for view in views]
         shown = None if present.all() else torch.from_numpy(present)
         tensors = [torch.from_numpy(view) for view in views]
-        for split in SPLITS:
-            take = torch.from_numpy(rows[split])
-            self.datasets[split] = TensorRows(
+        for part in SPLITS:
+            take = torch.from_numpy(rows[part])
+            self.datasets[part] = TensorRows(
                 [view[take] for view in tensors],
                 None if shown is None else shown[:, take],
                 None if label is None else label[take],
@@ -174,7 +175,7 @@ class Arrays(ViewsData):
             draws = seeded_draws(self.k, len(train), seed=self.seed)
             train.mask = drop_entries(train.mask, draws, fraction=absent, exact=True)
             train.views = [
-                torch.where(here[:, None], v.flatten(1), 0.0).view_as(v) for v, here in zip(train.views, train.mask)
+                torch.where(kept[:, None], v.flatten(1), 0.0).view_as(v) for v, kept in zip(train.views, train.mask)
             ]
         if swapped > 0:
             self.swapped_from = swap_entries(train.views, train.mask, fraction=swapped, seed=self.seed)
@@ -182,11 +183,12 @@ class Arrays(ViewsData):
     def _split(
         self,
         n: int,
+        *,
         labels: np.ndarray | None,
-        groups: np.ndarray | None,
+        groups: np.ndarray | None = None,
         val: float,
         test: float,
-        split_seed: int,
+        seed: int,
     ) -> tuple[Tensor | None, dict[Split, np.ndarray]]:
         """Return the classes of the rows, and the rows of every split."""
         label = None
@@ -197,7 +199,7 @@ class Arrays(ViewsData):
         if groups is not None and groups.shape != (n,):
             raise ValueError(f"groups must be {n} names, one per row of the views, got shape {groups.shape}.")
         kinds = None if label is None else label.numpy()
-        return label, split_rows(n, val=val, test=test, seed=split_seed, labels=kinds, groups=groups)
+        return label, split_rows(n, val=val, test=test, seed=seed, labels=kinds, groups=groups)
 
 
 def same_length(names: Sequence[str], lengths: Sequence[int]) -> int:
@@ -240,8 +242,8 @@ def check_views(
         views.append(view[:, None] if view.ndim == 1 else view)
     present = np.stack([~np.isnan(flat(view)).all(1) for view in views])
     present = with_mask(present, mask)
-    for view, name, here in zip(views, names, present):
-        _check_values(flat(view), name, here)
+    for view, name, rows_present in zip(views, names, present):
+        _check_values(flat(view), name, rows_present)
     return views, present
 
 
@@ -249,32 +251,32 @@ def flat(view: np.ndarray) -> np.ndarray:
     return view.reshape(len(view), -1)
 
 
-def _check_values(table: np.ndarray, name: str, here: np.ndarray) -> None:
-    if not here.any():
-        raise ValueError(f"view {name!r} must have at least one row that is present, got only NaN or masked ones.")
+def _check_values(table: np.ndarray, name: str, present: np.ndarray) -> None:
+    if not present.any():
+        raise ValueError(f"view {name!r} must have at least one present row, got only NaN or masked ones.")
     empty = np.flatnonzero(np.isnan(table).all(0))
     if len(empty):
         raise ValueError(
             f"view {name!r} must have numbers in every column, got only NaN in column {empty[0]}: remove it."
         )
-    wrong = here & ~np.isfinite(table).all(1)
+    wrong = present & ~np.isfinite(table).all(1)
     if wrong.any():
         row = int(np.flatnonzero(wrong)[0])
         column = int(np.flatnonzero(~np.isfinite(table[row]))[0])
         raise ValueError(
-            f"view {name!r} must have rows of finite numbers,  or only NaN for a missing row, "
+            f"view {name!r} must have rows of finite numbers, or only NaN for a missing row, "
             f"got {table[row, column]} in row {row}, column {column}: fill it in or make the whole row NaN."
         )
 
 
-def scale(view: np.ndarray, here: np.ndarray, train: np.ndarray) -> tuple[Tensor, Tensor]:
+def scale(view: np.ndarray, present: np.ndarray, train: np.ndarray) -> tuple[Tensor, Tensor]:
     """Standardise every feature in place with the statistics of the training rows; constant ones become 0.
 
     Returns the offset and the divisor.
     """
-    known = view[train][here[train]].astype(np.float64)
+    known = view[train][present[train]].astype(np.float64)
     if len(known) == 0:
-        raise ValueError("every view must have at least one training row that is present, got none: use more rows.")
+        raise ValueError("every view must have at least one present training row, got none: use more rows.")
     deviation = known.std(0)
     mean = known.mean(0).astype(np.float32)
     divisor = np.where(deviation > 0, deviation, 1.0).astype(np.float32)

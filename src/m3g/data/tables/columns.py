@@ -92,7 +92,7 @@ def set_up(
 ) -> None:
     """Set the views of a data module to these columns, scaled with the training rows, and its splits."""
     present = np.stack([column.present for column in columns])
-    kept = np.asarray(present.any(0))  # the only view of the others was damaged
+    kept = np.asarray(present.any(0))  # rows whose only view was damaged are dropped
     train = np.zeros(present.shape[1], dtype=bool)
     train[rows["train"]] = True
     for column in columns:
@@ -125,28 +125,28 @@ def read_columns(
             reader.finish()
     for start, batch in source.batches(names):
         cells = Cells(start, batch, source.folder)
-        for reader, store, here in zip(readers, stores, present):
-            for some in _few_at_a_time(cells, reader.shape):
-                rows, has_view = reader.encode(some)
+        for reader, store, parts in zip(readers, stores, present):
+            for chunk in _few_at_a_time(cells, reader.shape):
+                rows, rows_present = reader.encode(chunk)
                 store.add(rows)
-                here.append(has_view)
+                parts.append(rows_present)
         if not duplicates:
             prints.append(_fingerprints(batch))
     if prints:
         _refuse_duplicates(np.concatenate(prints))
     columns = []
-    alone = ~np.any([np.concatenate(here) for here in present], axis=0)
-    if alone.any():
+    empty = ~np.any([np.concatenate(parts) for parts in present], axis=0)
+    if empty.any():
         raise ValueError(
-            f"row {int(np.flatnonzero(alone)[0])} must have at least one view, got none: remove the row from the table."
+            f"row {int(np.flatnonzero(empty)[0])} must have at least one view, got none: remove the row from the table."
         )
-    for reader, store, here in zip(readers, stores, present):
-        known = np.concatenate(here)
-        column = Column(reader, store.rows(), known)
-        at = np.flatnonzero(known)
-        if len(at):
-            stored = column.rows.take(at) if column.rows.dtype == object else np.empty(len(at))
-            known[at[reader.damaged(stored)]] = False
+    for reader, store, parts in zip(readers, stores, present):
+        readable = np.concatenate(parts)
+        column = Column(reader, store.rows(), readable)
+        rows = np.flatnonzero(readable)
+        if len(rows):
+            stored = column.rows.take(rows) if column.rows.dtype == object else np.empty(len(rows))
+            readable[rows[reader.damaged(stored)]] = False
         columns.append(column)
     return columns
 
@@ -156,8 +156,8 @@ def _few_at_a_time(cells: Cells, shape: Sequence[int]) -> Iterator[Cells]:
     step = max(1, CHUNK // (4 * math.prod(shape)))
     number = len(next(iter(cells.columns.values())))
     for first in range(0, number, step):
-        some = {name: column.slice(first, step) for name, column in cells.columns.items()}
-        yield Cells(cells.start + first, some, cells.folder)
+        columns = {name: column.slice(first, step) for name, column in cells.columns.items()}
+        yield Cells(cells.start + first, columns, cells.folder)
 
 
 def _fingerprints(batch: dict[str, pa.Array]) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from importlib import resources
 
 from m3g.data.base import ViewsData
@@ -54,4 +55,5 @@ class MultipleFeatures(Arrays):
             open_archive(file) as stored,
         ):
             arrays, labels = [stored[name] for name in names], stored["digit"]
-        self._prepare(arrays, names, labels, None, None, val, test, split_seed, standardize, swapped)
+        split = partial(self._split, labels=labels, val=val, test=test, seed=split_seed)
+        self._prepare(arrays, names, None, split, standardize, swapped)

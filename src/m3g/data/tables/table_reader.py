@@ -53,7 +53,7 @@ class TableReader(Reader):
 
     def learn(self, cells: Cells, train: np.ndarray) -> None:
         for column in self.columns:
-            values = [value for value, here in zip(self._values(cells, column), train) if here]
+            values = [value for value, is_train in zip(self._values(cells, column), train) if is_train]
             self._empty[column] |= any(value is None for value in values)
             present = [value for value in values if value is not None]
             if any(isinstance(value, str) for value in present):
@@ -101,8 +101,8 @@ class TableReader(Reader):
         for part in self.layout:
             column = part[1]
             values = self._values(cells, column) if column in cells.columns else [None] * len(present)
-            here = np.array([value is not None for value in values])
-            present |= here
+            filled = np.array([value is not None for value in values])
+            present |= filled
             if part[0] == "categories":
                 code = {word: i for i, word in enumerate(part[2])}
                 features = np.zeros((len(values), len(code)), dtype=np.float32)
@@ -116,7 +116,7 @@ class TableReader(Reader):
                     if isinstance(value, str):
                         raise self._not_a_number(row, column, value)
                     scaled.append(0.0 if value is None else (value - mean) / divisor)
-                features = np.array([scaled, ~here] if marked else [scaled], dtype=np.float32).T
+                features = np.array([scaled, ~filled] if marked else [scaled], dtype=np.float32).T
             parts.append(features)
         return np.concatenate(parts, axis=1), present
 

@@ -65,7 +65,8 @@ class TfidfReader(TextReader):
 
     def learn(self, cells: Cells, train: np.ndarray) -> None:
         if self._words is None:
-            self._texts_seen += [text for text, here in zip(self._texts(cells), train) if here and text is not None]
+            texts = zip(self._texts(cells), train)
+            self._texts_seen += [text for text, is_train in texts if is_train and text is not None]
 
     def finish(self) -> None:
         if self._words is not None:
