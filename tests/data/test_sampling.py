@@ -65,11 +65,7 @@ def test_resuming_beyond_the_last_batch_is_an_error():
         EpochSampler(10, batch_size=4).resume(epoch=0, batches=3)
 
 
-<<<<<<< HEAD
 def test_skipped_rows_are_reported(caplog):
-=======
-def test_unused_rows_are_reported(caplog):
->>>>>>> c8eeb38 (Type data modules, readers and storage without Any)
     with caplog.at_level("INFO", logger="m3g.data.sampling"):
         sampler = EpochSampler(10, batch_size=4)
     assert sampler.num_unused == 2

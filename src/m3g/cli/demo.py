@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import statistics
 from argparse import Namespace
-from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Literal
 
 from m3g.cli.parser import Parser
+
+if TYPE_CHECKING:
+    from m3g.evaluation.missing import Missing
 
 DESCRIPTION = {
     "demo": """Train M3G with its defaults and pairwise InfoNCE on the six-view digits, and compare both with the raw
@@ -20,7 +22,7 @@ DESCRIPTION = {
 COLUMNS = {
     "linear_mean": "linear",
     "one_view": "one view",
-    "most_absent": "70 % missing",
+    "most_missing": "70 % missing",
     "linear_transfer": "moved",
     "recall_at_1": "found",
     "polymatching": "matched",
@@ -37,11 +39,14 @@ SUM_NOTES = (
 )
 
 
-def probes_on_fewer(missing: Mapping[str, Any], name: str) -> dict[str, float]:
+def probes_on_fewer(missing: Missing, name: Literal["linear", "linear_raw"]) -> dict[str, float]:
     """Return the accuracy of a linear probe on all views, on one view, and with most entries missing."""
-    alone = statistics.fmean(part[name] for part in missing["subsets"] if len(part["views"]) == 1)
-    curve = missing["curve"]
-    return {"linear_mean": curve[name][0], "one_view": alone, "most_absent": curve[name][-1]}
+    single = [part[name] for part in missing["subsets"] if len(part["views"]) == 1]
+    one_view = statistics.fmean(score for score in single if score is not None)
+    complete, *_, fewest = missing["curve"][name]
+    assert complete is not None
+    assert fewest is not None
+    return {"linear_mean": complete, "one_view": one_view, "most_missing": fewest}
 
 
 def arguments(parser: Parser, name: str) -> None:

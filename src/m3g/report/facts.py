@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import TypedDict, cast
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ from m3g.costs import CircularVariance
 from m3g.data.storage.limits import parse_json
 from m3g.evaluation import Embedded
 from m3g.evaluation.map import tsne
+from m3g.evaluation.missing import Missing
 from m3g.nets import build_net
 from m3g.report.compare import Measured
 from m3g.solvers import solve
@@ -47,7 +48,7 @@ class Results(TypedDict):
     chance: dict[str, float]
     raw: dict[str, float]
     linear_cca: dict[str, float]
-    missing: dict[str, Any]
+    missing: Missing
     views: list[str]
     num_test: int
 
@@ -74,7 +75,7 @@ class RunFacts:
     num_test: int
     settings: Mapping[str, object] = field(default_factory=dict)
     rows: dict[str, dict[int, float]] = field(default_factory=dict)
-    missing: dict[str, Any] = field(default_factory=dict)
+    missing: Missing = field(default_factory=Missing)
 
     @property
     def measured(self) -> Measured:
@@ -95,7 +96,7 @@ def read_results(run: str | os.PathLike[str]) -> Results:
             "chance": dict(content["chance"]),
             "raw": dict(content["raw"]),
             "linear_cca": dict(content["linear_cca"]),
-            "missing": dict(content["missing"]),
+            "missing": cast("Missing", dict(content["missing"])),
             "views": list(content["views"]),
             "num_test": int(content["test_rows"]),
         }

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from html import escape
 from importlib import resources
-from typing import Any
 
 from m3g.evaluation import METRICS
+from m3g.evaluation.missing import Missing
 from m3g.report.compare import NOTE, PAIRED, Measured, cell, comparison, differences, is_fraction
 from m3g.report.facts import RunFacts
 
@@ -101,14 +101,14 @@ def _run(run: RunFacts, number: int) -> str:
 <ul class=legend></ul></div></section>"""
 
 
-def _missing(scores: Mapping[str, Any]) -> str:
+def _missing(scores: Missing) -> str:
     """Return the section on missing entries of the test rows."""
     if not scores:
         return ""
     titles = {"linear": "probe", "linear_raw": "probe, raw", "recall_at_1": "found first"}
     names = [name for name in titles if name in scores["curve"]]
     rows = [
-        [f"{100 * fraction:.0f}", *(_plain("recall_", scores["curve"][name][i]) for name in names)]
+        [f"{100 * (fraction or 0):.0f}", *(_plain("recall_", scores["curve"][name][i]) for name in names)]
         for i, fraction in enumerate(scores["curve"]["share"])
     ]
     rows.append(["chance", *(_plain("recall_", scores["chance"].get(name.removesuffix("_raw"))) for name in names)])
