@@ -144,7 +144,7 @@ def test_unusable_recordings_stop_the_command_or_are_listed(tmp_path):
     write_physionet(tmp_path / "physionet", "tr03-0001", annotated=False)
     with pytest.raises(ValueError, match=r"must have stages, got no tr03-0001.arousal"):
         prepare_recordings("physionet2018", tmp_path / "physionet", out)
-    with pytest.raises(ValueError, match=r"at least one readable recording, got 1 that are not"):
+    with pytest.raises(ValueError, match=r"at least one readable recording, got 1 unreadable ones"):
         prepare_recordings("physionet2018", tmp_path / "physionet", out, skip=True)
 
 
