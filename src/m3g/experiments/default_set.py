@@ -14,12 +14,13 @@ import itertools
 import statistics
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 import torch
 
+from m3g.data.splits import SPLITS
 from m3g.evaluation import Embedded, evaluate
-from m3g.experiments.engine.spec import Experiment, Request, Result, RunSpec, Settings
+from m3g.experiments.engine.spec import Experiment, Labels, Request, Result, RunSpec, Settings
 from m3g.experiments.output.tables import markdown
 from m3g.experiments.runner.full import config_of, difference, trained
 from m3g.training import build_data
@@ -44,6 +45,30 @@ METHODS = {
 DROPOUTS = (0.0, 0.1)
 # Scores whose mean selects a setting.
 CHOSEN_BY = ("linear_mean", "recall_at_1", "linear_transfer")
+
+
+class Summary(TypedDict):
+    """Scores over the seeds."""
+
+    mean: dict[str, float]
+    deviation: dict[str, float]
+
+
+class Tried(TypedDict):
+    """A setting of a grid with its validation scores."""
+
+    value: float
+    dropout: float
+    score: float
+    validation: Summary
+
+
+class Chosen(Summary):
+    """Test scores of the best setting of a method, and all settings of its grid."""
+
+    best: Tried
+    tried: list[Tried]
+    runs: list[dict[str, float]]
 
 
 def settings(loss: str, *, value: float | None = None, dropout: float = 0.0, seed: int = 0) -> Config:
@@ -75,27 +100,24 @@ def runs(request: Request) -> list[RunSpec]:
         for loss in filter(request.wants, METHODS):
             for value, dropout in itertools.product(METHODS[loss][1], DROPOUTS):
                 config = difference(tried(loss, value=value, dropout=dropout, seed=seed))
-                labels = {"arm": loss, "value": value, "dropout": dropout, "seed": seed}
+                labels: Labels = {"arm": loss, "value": value, "dropout": dropout, "seed": seed}
                 specs.append(RunSpec("default-set", {"config": config}, labels))
     return specs
 
 
-def work(settings: Settings, folder: Path, data: Path) -> dict[str, Any]:
+def work(settings: Settings, folder: Path, data: Path) -> dict[str, dict[str, float]]:
     """Train, and evaluate on the validation and the test split."""
     net, views = trained(config_of(settings), folder, scaled=True)
-    seen = embed(net, views, "train")
-    return {
-        split: evaluate(seen, embed(net, views, split), polymatching=split == "test").numbers
-        for split in ("val", "test")
-    }
+    train, val, test = (embed(net, views, split) for split in SPLITS)
+    return {"val": evaluate(train, val, polymatching=False).numbers, "test": evaluate(train, test).numbers}
 
 
 def raw_features(*, split_seed: int = 0) -> dict[str, float]:
     """Evaluate probes on the concatenated inputs; other scores require a common space."""
     data = build_data(Config(data_options={"split_seed": split_seed}))
     parts = []
-    for name in ("train", "test"):
-        views, _, labels = data.arrays(name)
+    for split in (SPLITS[0], SPLITS[2]):
+        views, _, labels = data.arrays(split)
         joined = torch.cat([view.flatten(1) for view in views], dim=1)
         parts.append(Embedded(embeddings=joined.expand(2, *joined.shape), labels=labels))
     numbers = evaluate(*parts, transfer=False, polymatching=False).numbers
@@ -111,44 +133,42 @@ def collect(results: list[Result], folder: Path) -> str:
         if mine:
             methods[loss] = chosen(mine)
     raw = summary([raw_features(split_seed=seed + 1) for seed in seeds], ("linear_mean", "knn_mean"))
-    found = {"methods": methods, "raw": raw, "seeds": seeds, "environment": environment()}
-    write_json(folder / "default_set.json", found)
+    numbers = {"methods": methods, "raw": raw, "seeds": seeds, "environment": environment()}
+    write_json(folder / "default_set.json", numbers)
     rows = [["test, %", *COLUMNS.values()]]
-    for method, row in {**methods, "raw features": raw}.items():
+    summaries: dict[str, Summary] = {**methods, "raw features": raw}
+    for method, row in summaries.items():
         cells = (
             f"{100 * row['mean'][c]:.1f}±{100 * row['deviation'][c]:.1f}" if c in row["mean"] else "—" for c in COLUMNS
         )
         rows.append([method, *cells])
     lines = [
-        f"{loss}  {METHODS[loss][0]} {row['best']['value']}  dropout {row['best']['dropout']}  "
-        f"validation {_line(row['best']['validation']['mean'])}"
-        for loss, row in methods.items()
+        f"{loss}  {METHODS[loss][0]} {method['best']['value']}  dropout {method['best']['dropout']}  "
+        f"validation {_line(method['best']['validation']['mean'])}"
+        for loss, method in methods.items()
     ]
     return "\n".join([*lines, "", markdown(rows), "", f"numbers     {folder / 'default_set.json'}"])
 
 
-def chosen(results: list[Result]) -> dict[str, Any]:
+def chosen(results: list[Result]) -> Chosen:
     """Evaluate one method: its grid on the validation splits, and the runs of the best setting on the test splits."""
-    tried: list[dict[str, Any]] = []
+    tried: list[tuple[Tried, list[dict[str, float]]]] = []
     for value, dropout in sorted({(row["labels"]["value"], row["labels"]["dropout"]) for row in results}):
         mine = [row for row in results if (row["labels"]["value"], row["labels"]["dropout"]) == (value, dropout)]
-        found = summary([row["metrics"]["val"] for row in mine], CHOSEN_BY)
-        score = statistics.fmean(found["mean"].values())
+        validation = summary([row["metrics"]["val"] for row in mine], CHOSEN_BY)
+        score = statistics.fmean(validation["mean"].values())
         tests = [row["metrics"]["test"] for row in sorted(mine, key=lambda row: row["labels"]["seed"])]
-        tried.append({"value": value, "dropout": dropout, "score": score, "validation": found, "runs": tests})
-    best = max(tried, key=lambda row: row["score"])
-    measured = best["runs"]
-    for row in tried:
-        del row["runs"]
-    return {"best": best, "tried": tried, "runs": measured, **summary(measured, COLUMNS)}
+        tried.append(({"value": value, "dropout": dropout, "score": score, "validation": validation}, tests))
+    best, tests = max(tried, key=lambda pair: pair[0]["score"])
+    return {"best": best, "tried": [setting for setting, _ in tried], "runs": tests, **summary(tests, COLUMNS)}
 
 
 def _line(numbers: dict[str, float]) -> str:
     return "  ".join(f"{title} {100 * numbers[name]:.1f}" for name, title in COLUMNS.items() if name in numbers)
 
 
-def summary(runs: list[dict[str, float]], names: Iterable[str]) -> dict[str, Any]:
-    """Mean and standard deviation over the seeds."""
+def summary(runs: list[dict[str, float]], names: Iterable[str]) -> Summary:
+    """Return mean and standard deviation over the seeds."""
     spread = {name: [run[name] for run in runs] for name in names}
     return {
         "mean": {name: statistics.fmean(values) for name, values in spread.items()},

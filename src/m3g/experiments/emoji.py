@@ -26,7 +26,7 @@ from torch.nn.functional import normalize
 
 from m3g import _checks
 from m3g.data.images.domain_arrays import read_domains
-from m3g.experiments.engine.spec import Experiment, Prepare, Request, Result, RunSpec, Settings, merged
+from m3g.experiments.engine.spec import Experiment, Labels, Prepare, Request, Result, RunSpec, Settings, merged
 from m3g.experiments.output import figures
 from m3g.experiments.output.corrected import compare_splits, holm, verdict
 from m3g.experiments.output.tables import hours, markdown
@@ -93,7 +93,7 @@ def config(arm: Settings, unseen: str, *, seed: int, steps: int) -> Settings:
 def _run(name: str, arm: Settings, unseen: str, seed: int, request: Request, *, reference: str = "") -> RunSpec:
     settings: Settings = {"config": config(arm, unseen, seed=seed, steps=3 if request.miniature else STEPS)}
     settings |= {"reference": reference} if reference else {}
-    labels = {"data": "emoji", "arm": name, "unseen": unseen, "seed": seed, "stage": "test"}
+    labels: Labels = {"data": "emoji", "arm": name, "unseen": unseen, "seed": seed, "stage": "test"}
     return RunSpec("emoji", settings, labels)
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import statistics
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -43,7 +42,7 @@ def runs(request: Request) -> list[RunSpec]:
     ]
 
 
-def work(settings: Settings, folder: Path, data: Path) -> dict[str, Any]:
+def work(settings: Settings, folder: Path, data: Path) -> dict[str, float]:
     """Solve one problem and count the steps."""
     random = torch.Generator().manual_seed(settings["seed"])
     objects = torch.randn(1, settings["n"], settings["d"], generator=random)
@@ -75,11 +74,10 @@ def collect(results: list[Result], folder: Path) -> str:
             cells.append(f"{statistics.fmean(steps):.1f}{note}" if steps else "—")
         rows.append([solver, str(k), *cells])
         lines[f"{solver}, k = {k}"] = {
-            value: (
-                statistics.fmean([row["metrics"]["steps"] for row in found]),
-                interval([row["metrics"]["steps"] for row in found]),
+            value: (statistics.fmean(steps), interval(steps))
+            for value, steps in (
+                (value, [row["metrics"]["steps"] for row in rows_of]) for value, rows_of in by_epsilon.items()
             )
-            for value, found in by_epsilon.items()
         }
     figures.curves(lines, folder / "iterations", xlabel="epsilon", ylabel="steps to tolerance", logarithmic=True)
     text = "\n\n".join([hours(results), markdown(rows), _agreement(results), "![Steps](iterations.png)"])
@@ -89,13 +87,13 @@ def collect(results: list[Result], folder: Path) -> str:
 
 def _agreement(results: list[Result]) -> str:
     """Return the largest difference between the values of the two solvers if both converged."""
-    values: dict[tuple[Any, ...], dict[str, float]] = {}
+    values: dict[tuple[int, float, int], dict[str, float]] = {}
     for row in results:
         labels = row["labels"]
         if row["metrics"]["converged"]:
             key = (labels["k"], labels["epsilon"], labels["seed"])
             values.setdefault(key, {})[labels["arm"]] = row["metrics"]["value"]
-    both = [abs(found["sinkhorn"] - found["factored"]) for found in values.values() if len(found) == len(SOLVERS)]
+    both = [abs(pair["sinkhorn"] - pair["factored"]) for pair in values.values() if len(pair) == len(SOLVERS)]
     return f"Largest difference between the values if both converged: {max(both):.1e}." if both else ""
 
 

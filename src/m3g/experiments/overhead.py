@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
@@ -39,7 +38,7 @@ def vit(*, views: int, predictor: bool = True) -> MultiViewNet:
     )
 
 
-def seconds(function: Callable[[], Any], *, repeats: int) -> float:
+def seconds(function: Callable[[], object], *, repeats: int) -> float:
     """Return the median time of a call, after a warm-up call."""
     function()
     times = []
@@ -93,7 +92,7 @@ def overhead(
     return rows
 
 
-def saved_bytes(function: Callable[[], Any], parameters: Iterable[nn.Parameter]) -> int:
+def saved_bytes(function: Callable[[], object], parameters: Iterable[nn.Parameter]) -> int:
     """Return the memory that a forward pass stores for the backward pass, each storage once, without parameters."""
     known = {parameter.untyped_storage().data_ptr() for parameter in parameters}
     seen: dict[int, int] = {}
@@ -135,26 +134,20 @@ def runs(request: Request) -> list[RunSpec]:
     ]
 
 
-def work(settings: Settings, folder: Path, data: Path) -> dict[str, Any]:
+def work(settings: Settings, folder: Path, data: Path) -> dict[str, float]:
     """Measure the fraction of a step spent in the loss, on this machine."""
     options = {name: settings[name] for name in ("n", "d", "epsilon", "images")}
     (row,) = overhead(ks=[settings["k"]], repeats=3, **options)
-    return dict(row)
+    return row
 
 
 def collect(results: list[Result], folder: Path) -> str:
     """Write Figure 5 as a table; the paper plots it without printing numbers."""
     rows = [["k", "loss, s", "rest of the step, s", "share of the loss"]]
     for row in sorted(results, key=lambda row: row["labels"]["k"]):
-        found = row["metrics"]
-        rows.append(
-            [
-                str(row["labels"]["k"]),
-                f"{found['loss']:.3f}",
-                f"{found['network']:.1f}",
-                f"{100 * found['share']:.4f} %",
-            ]
-        )
+        k, metrics = row["labels"]["k"], row["metrics"]
+        fraction = f"{100 * metrics['share']:.4f} %"
+        rows.append([str(k), f"{metrics['loss']:.3f}", f"{metrics['network']:.1f}", fraction])
     shares = {"this machine": {row["labels"]["k"]: (100 * row["metrics"]["share"], 0.0) for row in results}}
     figures.curves(shares, folder / "overhead", xlabel="views k", ylabel="share of the loss in a step, %")
     picture = "![Fraction of a training step spent in the loss against the number of views](overhead.png)"

@@ -19,7 +19,7 @@ from m3g.cli import main
 from m3g.experiments.engine.plan import planned
 from m3g.experiments.engine.pool import do_all, do_run, run_pool
 from m3g.experiments.engine.registry import NAMES, find
-from m3g.experiments.engine.spec import Candidate, Experiment, Request, RunSpec, ShareDone
+from m3g.experiments.engine.spec import Candidate, Experiment, OnlyTrained, Request, RunSpec
 from m3g.experiments.engine.store import Store
 
 CONTENT = st.dictionaries(
@@ -67,7 +67,7 @@ def test_a_command_plans_its_runs_once(tmp_path, monkeypatch):
 
 def test_other_processes_of_a_torchrun_train_and_measure_nothing(tmp_path, monkeypatch):
     def trains(settings, folder, data):
-        raise ShareDone
+        raise OnlyTrained
 
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", "1")

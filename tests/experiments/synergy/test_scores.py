@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
-from m3g.experiments.synergy.scores import SCORES, area_score, found, mean_score, product_score, selected, volume_score
+from m3g.experiments.synergy.scores import SCORES, area_score, mean_score, product_score, recall, selected, volume_score
 
 
 @pytest.fixture
@@ -34,10 +34,10 @@ def test_own_candidates_score_as_shared_ones(name, views):
 
 def test_found_counts_rows_or_classes(views):
     same = [views[0]] * 3
-    assert found(mean_score, same, None) == 1.0
+    assert recall(mean_score, same, None) == 1.0
     shifted = [views[0], views[0], views[0].roll(1, 0)]
-    assert found(mean_score, shifted, None) == 0.0
-    assert found(mean_score, shifted, torch.zeros(6)) == 1.0
+    assert recall(mean_score, shifted, None) == 0.0
+    assert recall(mean_score, shifted, torch.zeros(6)) == 1.0
 
 
 def test_selected_compares_with_the_own_candidates(views):

@@ -8,7 +8,7 @@ import torch
 from torch.nn.functional import normalize
 
 from m3g.evaluation import Embedded, Probe
-from m3g.experiments.views.metrics import absent, few_labels, moved_probe, recall, recall_from_rest
+from m3g.experiments.views.metrics import few_labels, moved_probe, recall, recall_from_rest, with_missing
 
 
 def _points(k=3, n=12, d=4, seed=0, mask=None):
@@ -79,6 +79,6 @@ def test_moved_probe_needs_a_common_space():
 
 def test_without_missing_entries_nothing_changes():
     points = _points(n=40)
-    found = absent(points, points, 0.0, by_class=False, seed=0)
+    found = with_missing(points, points, 0.0, by_class=False, seed=0)
     assert found["recall_rest"] == pytest.approx(recall_from_rest(points, by_class=False))
     assert found["linear"] == Probe(points.mean, points.labels, kind="ridge").accuracy(points.mean, points.labels)

@@ -16,18 +16,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from m3g.data import DomainArrays
+from m3g.data.splits import Split
 from m3g.evaluation import effective_rank, probe_scores
 from m3g.experiments.domainnet import tables as domain_tables
-from m3g.experiments.engine.spec import Candidate, Experiment, Prepare, Request, RunSpec, Settings, merged
+from m3g.experiments.engine.spec import Candidate, Experiment, Labels, Prepare, Request, RunSpec, Settings, merged
 from m3g.experiments.runner import full
 from m3g.experiments.runner.arms import grid, try_all
-from m3g.experiments.runner.references import REFERENCES, fit_or_reference, reference_runs
+from m3g.experiments.runner.references import REFERENCES, Network, fit_or_reference, reference_runs
 from m3g.experiments.sources.images import STYLES, TREES, check_paper_domains, prepare_fonts, prepare_tree
 
 METHODS = ("m3g", "infonce-ave", "infonce-pwe", "byol-ave", "byol-pwe")
@@ -44,7 +44,7 @@ SHOTS = {"fonts": 8, "pacs": 100, "office-home": 20, "domainnet-small": 20}
 MOST = 2000  # test images of a laptop probe
 
 # Control arms on two held-out styles of fonts: their changes, and the methods to which they apply.
-CONTROLS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
+CONTROLS: dict[str, tuple[Settings, tuple[str, ...]]] = {
     "no teacher": (
         {"teacher": {"enabled": False}, "heads": {"predictor": False}},
         ("m3g", "infonce-ave", "infonce-pwe"),
@@ -90,7 +90,7 @@ def laptop_config(data: str, method: str, held_out: str, *, seed: int, steps: in
 
 
 def laptop_runs(request: Request) -> Iterator[RunSpec]:
-    """Fonts first: grid, three seeds, controls with one, the other seeds, the other controls; then the trees."""
+    """Yield fonts first: grid, three seeds, controls with one, the other seeds, the other controls; then the trees."""
     rates = RATES[:1] if request.miniature else RATES
     for data, domains in DOMAINS.items():
         candidates = {}
@@ -116,7 +116,7 @@ def laptop_runs(request: Request) -> Iterator[RunSpec]:
         yield from reference_runs(reference, request, tuning_seed=TUNING_SEED, rates=rates)
 
 
-def _control_runs(request: Request, candidates: dict[str, Any], *, seeds: int) -> Iterator[RunSpec]:
+def _control_runs(request: Request, candidates: dict[str, tuple[Candidate, ...]], *, seeds: int) -> Iterator[RunSpec]:
     for seed in range(seeds):
         for control, (change, methods) in CONTROLS.items():
             for method in methods:
@@ -145,16 +145,15 @@ def _run(
     steps = steps // 50 if request.miniature else steps
     config = merged(laptop_config(data, method, held_out, seed=seed, steps=steps), change)
     config["data_options"]["points_per_epoch"] = steps * config["data_options"]["batch_size"]
-    labels = {"data": data, "arm": method, "held_out": held_out, "seed": seed, "stage": stage, "control": control}
-    settings: Settings = {"config": config}
-    if reference:
-        settings["reference"] = reference
-        labels.update(arm=reference, stage="reference")
-    return RunSpec("domainnet", settings, labels, candidates)
+    labels: Labels = {
+        "data": data, "arm": method, "held_out": held_out, "seed": seed, "stage": stage, "control": control,
+    }  # fmt: skip
+    run = RunSpec("domainnet", {"config": config}, labels, candidates)
+    return run.with_changes({"reference": reference}, arm=reference, stage="reference") if reference else run
 
 
 def paper_runs(request: Request) -> Iterator[RunSpec]:
-    """DomainNet with the paper's recipe: no grid, its epsilon, and the library's temperature."""
+    """Yield DomainNet with the paper's recipe: no grid, its epsilon, and the library's temperature."""
     for seed in range(request.seeds):
         for held_out in DOMAINS["domainnet-small"]:
             for arm, (method, options) in full.paper_arms(METHODS, epsilon=0.05).items():
@@ -165,15 +164,17 @@ def paper_runs(request: Request) -> Iterator[RunSpec]:
                     {"loss": method, "loss_options": options, "seed": seed,
                      "data_options": {"root": "{data}", "held_out": [held_out]}},
                 )  # fmt: skip
-                labels = {"data": "domainnet", "arm": arm, "held_out": held_out, "seed": seed, "stage": "test"}
-                yield RunSpec("domainnet", {"config": config}, {**labels, "control": ""})
+                labels: Labels = {
+                    "data": "domainnet", "arm": arm, "held_out": held_out, "seed": seed, "stage": "test", "control": "",
+                }  # fmt: skip
+                yield RunSpec("domainnet", {"config": config}, labels)
 
 
 def runs(request: Request) -> Iterator[RunSpec]:
     return paper_runs(request) if request.scale == "paper" else laptop_runs(request)
 
 
-def work(settings: Settings, folder: Path, data: Path) -> dict[str, Any]:
+def work(settings: Settings, folder: Path, data: Path) -> dict[str, float | dict[str, float]]:
     """Train, and evaluate on validation images of the seen domains and on all images of the unseen one."""
     config = full.config_of(settings)
     if "path" not in config.data_options:
@@ -185,7 +186,7 @@ def work(settings: Settings, folder: Path, data: Path) -> dict[str, Any]:
 
 
 @torch.no_grad()
-def measure(net: Any, data: DomainArrays, *, shots: int, seed: int) -> dict[str, Any]:
+def measure(net: Network, data: DomainArrays, *, shots: int, seed: int) -> dict[str, float | dict[str, float]]:
     """Return the accuracy of probes on the features of all seen domains together, and of each separately."""
     train = {name: _features(net, data, name, ("train",), seed, shots=shots) for name in data.view_names}
     seen = [_features(net, data, name, ("val",), seed, most=MOST // data.k) for name in data.view_names]
@@ -202,10 +203,10 @@ def measure(net: Any, data: DomainArrays, *, shots: int, seed: int) -> dict[str,
 
 
 def _features(
-    net: Any,
+    net: Network,
     data: DomainArrays,
     domain: str,
-    splits: tuple[Any, ...],
+    splits: tuple[Split, ...],
     seed: int,
     *,
     shots: int | None = None,
@@ -228,7 +229,7 @@ def _joined(parts: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
 
 
 def sets(scale: str) -> dict[str, Prepare]:
-    """Fonts and trees of `domain/class/image`; at the paper's scale DomainNet."""
+    """Return fonts and trees of `domain/class/image`; at the paper's scale DomainNet."""
     if scale == "paper":
         return {"domainnet": check_paper_domains}
     return {"fonts": prepare_fonts, **{name: partial(prepare_tree, name) for name in TREES}}

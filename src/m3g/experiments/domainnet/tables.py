@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from pathlib import Path
-from typing import Any
 
-from m3g.experiments.engine.spec import Result
+from m3g.experiments.engine.spec import Result, grid_values
 from m3g.experiments.output import figures, published
 from m3g.experiments.output.comparison import average_rank, control_table, difference_rows, within_splits
-from m3g.experiments.output.tables import hours, markdown, percent
+from m3g.experiments.output.tables import hours, markdown, percent, setting
 from m3g.experiments.runner.full import ALGORITHM_2
 from m3g.experiments.runner.references import REFERENCES, reference_table
 from m3g.training.runs.files import write_text
@@ -23,11 +23,11 @@ TITLES = {
 }
 ORDER = ("m3g", ALGORITHM_2, "infonce-ave", "infonce-pwe", "byol-ave", "byol-pwe")
 ARMS = (*ORDER, *REFERENCES)
-Key = tuple[Any, ...]
+Scores = dict[str, dict[tuple[str, int], float]]  # arm, (unseen domain, seed)
 
 
 def collect(results: list[Result], folder: Path) -> str:
-    """`table.md` and figures for every data set that has runs."""
+    """Write `table.md`, and figures for every data set that has runs."""
     parts = [hours(results)]
     for data, title in TITLES.items():
         mine = [row for row in results if row["labels"]["data"] == data]
@@ -43,13 +43,13 @@ def collect(results: list[Result], folder: Path) -> str:
     return text
 
 
-def scores(rows: list[Result], value: str = "test") -> dict[str, dict[Key, float]]:
-    """Per arm its value by (unseen domain, seed)."""
-    found: dict[str, dict[Key, float]] = {}
+def scores(rows: list[Result]) -> Scores:
+    """Return the test accuracy of every arm by (unseen domain, seed)."""
+    accuracy: Scores = {}
     for row in sorted(rows, key=lambda row: ARMS.index(row["labels"]["arm"])):
         labels = row["labels"]
-        found.setdefault(labels["arm"], {})[labels["held_out"], labels["seed"]] = row["metrics"][value]
-    return found
+        accuracy.setdefault(labels["arm"], {})[labels["held_out"], labels["seed"]] = row["metrics"]["test"]
+    return accuracy
 
 
 def _table(tests: list[Result]) -> str:
@@ -62,10 +62,11 @@ def _table(tests: list[Result]) -> str:
     ranks = average_rank(arms)
     rows.append(["average rank", *(f"{ranks[arm]:.2f}" if arm in ranks else "—" for arm in arms)])
     # Near 1 after collapse.
-    used = {arm: [row["metrics"].get("effective_rank") for row in tests if row["labels"]["arm"] == arm] for arm in arms}
-    rows.append(
-        ["effective rank", *("—" if None in found else f"{statistics.fmean(found):.0f}" for found in used.values())]
-    )
+    used: dict[str, list[float]] = {arm: [] for arm in arms}
+    for row in tests:
+        used[row["labels"]["arm"]].append(row["metrics"].get("effective_rank", math.nan))
+    means = {arm: statistics.fmean(values) for arm, values in used.items()}
+    rows.append(["effective rank", *("—" if math.isnan(mean) else f"{mean:.0f}" for mean in means.values())])
     seeds = {arm: len({seed for _, seed in values}) for arm, values in arms.items()}
     rows.append(["seeds", *(str(seeds[arm]) for arm in arms)])
     return markdown(rows)
@@ -73,17 +74,17 @@ def _table(tests: list[Result]) -> str:
 
 def _references(mine: list[Result]) -> str:
     """Return the scores of the inputs, and of the same network with labels."""
-    found = scores([row for row in mine if row["labels"]["stage"] == "reference"])
-    domains = sorted({domain for values in found.values() for domain, _ in values})
+    arms = scores([row for row in mine if row["labels"]["stage"] == "reference"])
+    domains = sorted({domain for values in arms.values() for domain, _ in values})
     rows = {
-        domain: {name: percent([v for (d, _), v in values.items() if d == domain]) for name, values in found.items()}
+        domain: {arm: percent([v for (d, _), v in values.items() if d == domain]) for arm, values in arms.items()}
         for domain in domains
     }
-    rows["mean of domains"] = {name: _mean_of_domains(values, domains) for name, values in found.items()}
+    rows["mean of domains"] = {arm: _mean_of_domains(values, domains) for arm, values in arms.items()}
     return reference_table("no loss of k views, unseen, accuracy %", rows)
 
 
-def _mean_of_domains(values: dict[Key, float], domains: list[str]) -> str:
+def _mean_of_domains(values: dict[tuple[str, int], float], domains: list[str]) -> str:
     """Return the mean over domains of each seed that has all of them, then mean ± standard deviation over seeds."""
     seeds = {seed for _, seed in values}
     whole = [seed for seed in sorted(seeds) if all((domain, seed) in values for domain in domains)]
@@ -98,8 +99,8 @@ def _comparison(tests: list[Result]) -> str:
 def _single(tests: list[Result], data: str, folder: Path) -> str:
     """Evaluate probes trained on one seen domain: heat maps, and the average rank over all of them."""
     names = sorted({name for row in tests for name in (row["labels"]["held_out"], *row["metrics"]["single"])})
-    values: dict[str, dict[Key, list[float]]] = {}
-    ranked: dict[str, dict[Key, float]] = {}
+    values: dict[str, dict[tuple[str, str], list[float]]] = {}  # arm, (seen domain, unseen domain)
+    ranked: dict[str, dict[tuple[str, str, int], float]] = {}
     for row in sorted(tests, key=lambda row: ORDER.index(row["labels"]["arm"])):
         labels = row["labels"]
         for domain, value in row["metrics"]["single"].items():
@@ -129,30 +130,26 @@ def _grid(mine: list[Result]) -> str:
     tried = [row for row in mine if row["labels"]["stage"] == "grid"]
     rows = [["method", "setting", "validation %", ""]]
     for arm in (arm for arm in ARMS if any(row["labels"]["arm"] == arm for row in tried)):
-        found: dict[str, list[float]] = {}
+        settings: dict[str, list[float]] = {}
         for row in tried:
             if row["labels"]["arm"] == arm:
-                name = setting({k: v for k, v in row["labels"].items() if "." in k})
-                found.setdefault(name, []).append(row["metrics"]["validation"])
-        best = max(found, key=lambda name: statistics.fmean(found[name]))
+                name = setting(grid_values(row["labels"]))
+                settings.setdefault(name, []).append(row["metrics"]["validation"])
+        means = {name: statistics.fmean(values) for name, values in settings.items()}
+        best = max(means, key=means.__getitem__)
         rows += [
-            [arm, name, percent(values), "chosen" if name == best else ""] for name, values in sorted(found.items())
+            [arm, name, percent(values), "chosen" if name == best else ""] for name, values in sorted(settings.items())
         ]
     return markdown(rows) if len(rows) > 1 else ""
 
 
-def setting(change: dict[str, Any]) -> str:
-    """`epsilon 0.05, learning rate 0.003`."""
-    return ", ".join(f"{name.rpartition('.')[2].replace('_', ' ')} {value:g}" for name, value in sorted(change.items()))
-
-
 def _controls(mine: list[Result], tests: list[Result]) -> str:
     """Compare each control with the same method without it, on the same domains and seeds."""
-    found: dict[str, list[Result]] = {}
+    controls: dict[str, list[Result]] = {}
     for row in sorted(mine, key=lambda row: row["labels"].get("control", "")):
         if row["labels"]["stage"] == "control":
-            found.setdefault(row["labels"]["control"], []).append(row)
-    return control_table(scores(tests), {control: scores(rows) for control, rows in found.items()})
+            controls.setdefault(row["labels"]["control"], []).append(row)
+    return control_table(scores(tests), {control: scores(rows) for control, rows in controls.items()})
 
 
 def _picture(tests: list[Result], path: Path) -> None:

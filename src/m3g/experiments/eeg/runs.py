@@ -19,20 +19,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 import torch
 from torch import Tensor
 
 from m3g.data import Signals, ViewsData
+from m3g.data.base import USUAL_BATCH
+from m3g.data.splits import SPLITS, Split
+from m3g.data.tables.arrays import TensorRows
 from m3g.evaluation import FewShot, few_shot_probe
 from m3g.evaluation.few_shot import most_shots
 from m3g.experiments.eeg import tables as eeg_tables
-from m3g.experiments.engine.spec import Experiment, Prepare, Request, RunSpec, Settings, merged
+from m3g.experiments.engine.spec import Experiment, Labels, Prepare, Request, RunSpec, Settings, merged
 from m3g.experiments.runner import full
 from m3g.experiments.runner.arms import grid, try_all
 from m3g.experiments.runner.quick import fit_quickly
-from m3g.experiments.runner.references import REFERENCES, Inputs, fit_labels, reference_runs
+from m3g.experiments.runner.references import REFERENCES, Inputs, Network, fit_labels, reference_runs
 from m3g.experiments.sources.signals import (
     SENSORS,
     check_paper_windows,
@@ -45,7 +48,7 @@ from m3g.training.settings.config import Config
 
 # arm: (loss, points per batch, options of the loss). The first three are the two rows of the paper, and InfoNCE with
 # the batch size of M3G.
-Arm = tuple[str, int, dict[str, Any]]
+Arm = tuple[str, int, Settings]
 MAIN: dict[str, Arm] = {
     "m3g, n = 16": ("m3g", 16, {}),
     "infonce-pwe, n = 64": ("infonce-pwe", 64, {"symmetric": True}),
@@ -72,7 +75,17 @@ SHOTS = (10, 50, 100, 1000)
 TUNING_SEED = 100
 
 
-def laptop_config(data: str, loss: str, n: int, options: dict[str, Any], *, seed: int, steps: int) -> Settings:
+class Scores(TypedDict):
+    """Balanced accuracy on the validation rows; on the test rows (`shots`) and accuracy by the labels per class."""
+
+    validation: float
+    shots: dict[str, float]
+    accuracy: dict[str, float]
+    test_rows: int
+    most_shots: int
+
+
+def laptop_config(data: str, loss: str, n: int, options: Settings, *, seed: int, steps: int) -> Settings:
     """Return the differences from the defaults of `m3g train`: the paper's optimiser, no teacher, a small network."""
     if data == "sleep":
         source: Settings = {
@@ -119,12 +132,12 @@ def laptop_config(data: str, loss: str, n: int, options: dict[str, Any], *, seed
 def _run(data: str, arm: str, parts: Arm, seed: int, request: Request) -> RunSpec:
     config = laptop_config(data, *parts, seed=seed, steps=3 if request.miniature else 200)
     config["optim"]["learning_rate"] = RATES[0]
-    labels = {"data": data, "arm": arm, "seed": seed, "stage": "test"}
+    labels: Labels = {"data": data, "arm": arm, "seed": seed, "stage": "test"}
     return RunSpec("eeg", {"config": config, "data": data}, labels)
 
 
 def laptop_runs(request: Request) -> Iterator[RunSpec]:
-    """The paper's rows on the sleep features, their controls, then both on the raw signals; seed by seed."""
+    """Yield the paper's rows on the sleep features, their controls, then both on the raw signals; seed by seed."""
     for data in sets("laptop"):
         for tuned, untuned in ((MAIN, UNTUNED), (CONTROLS, {})):
             yield from _block(data, tuned, untuned, request)
@@ -153,7 +166,7 @@ def _block(data: str, tuned: dict[str, Arm], untuned: dict[str, Arm], request: R
 
 
 def paper_runs(request: Request) -> Iterator[RunSpec]:
-    """The paper's two rows, InfoNCE also with M3G's batch size, and M3G with epsilon in the units of Algorithm 2."""
+    """Yield the paper's two rows, InfoNCE with the batch size of M3G, and M3G with epsilon in units of Algorithm 2."""
     for seed in range(request.seeds):
         arms: dict[str, Arm] = {arm: (loss, n, PAPER[loss]) for arm, (loss, n, _) in MAIN.items()}
         arms[eeg_tables.OTHER_UNITS] = ("m3g", 16, {**PAPER["m3g"], "cost": "cv-algorithm2"})
@@ -165,7 +178,7 @@ def paper_runs(request: Request) -> Iterator[RunSpec]:
                 {"loss": loss, "loss_options": options, "seed": seed,
                  "data_options": {"paths": "{data}/pretrain", "splits": "{data}/pretrain/split.csv", "batch_size": n}},
             )  # fmt: skip
-            labels = {"data": "physionet", "arm": arm, "seed": seed, "stage": "test"}
+            labels: Labels = {"data": "physionet", "arm": arm, "seed": seed, "stage": "test"}
             yield RunSpec("eeg", {"config": config, "data": "physionet"}, labels)
 
 
@@ -173,7 +186,7 @@ def runs(request: Request) -> Iterator[RunSpec]:
     return paper_runs(request) if request.scale == "paper" else laptop_runs(request)
 
 
-def work(settings: Settings, folder: Path, data: Path) -> dict[str, Any]:
+def work(settings: Settings, folder: Path, data: Path) -> Scores:
     """Train, then probe with a few labels: on validation subjects and, once chosen, on test subjects."""
     config = full.config_of(settings)
     if settings["data"] == "physionet":
@@ -187,7 +200,7 @@ def work(settings: Settings, folder: Path, data: Path) -> dict[str, Any]:
     return few_shot(module.net, views, seed=config.seed)
 
 
-def _reference(settings: Settings, config: Config, data: Path) -> tuple[torch.nn.Module, ViewsData]:
+def _reference(settings: Settings, config: Config, data: Path) -> tuple[Network, ViewsData]:
     """Return the inputs, or a network trained on all labels of the target set."""
     raw = settings["data"] in TARGET
     views = target_of(settings["data"], data, config.seed, batch_size=16) if raw else build_data(config)
@@ -196,9 +209,9 @@ def _reference(settings: Settings, config: Config, data: Path) -> tuple[torch.nn
     return fit_labels(config, views, joined=True), views
 
 
-def few_shot(net: Any, data: ViewsData, *, seed: int) -> dict[str, Any]:
-    """Balanced accuracy with s labels per class, on the embeddings of all channels."""
-    train, val, test = (_embedded(net, data, split) for split in ("train", "val", "test"))
+def few_shot(net: Network, data: ViewsData, *, seed: int) -> Scores:
+    """Return the balanced accuracy with s labels per class, on the embeddings of all channels."""
+    train, val, test = (_embedded(net, data, split) for split in SPLITS)
     most = most_shots(train[1])
     # The probe uses s rows per class for training and s for early stopping. If the rarest class has fewer than 2 s
     # rows but at least s, all of them are used.
@@ -220,21 +233,23 @@ def _probe(train: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor], shots: int
 
 
 @torch.no_grad()
-def _embedded(net: Any, data: ViewsData, split: Any) -> tuple[Tensor, Tensor]:
-    """Embeddings (k, n, d) and labels of a split, in large batches."""
-    rows: Any = data.datasets[split]
+def _embedded(net: Network, data: ViewsData, split: Split) -> tuple[Tensor, Tensor]:
+    """Return embeddings (k, n, d) and labels of a split, computed in large batches."""
+    rows = data.datasets[split]
+    assert isinstance(rows, TensorRows)
+    assert rows.label is not None
     net.eval()
     parts = [net([view[i : i + 4096] for view in rows.views]) for i in range(0, len(rows), 4096)]
     return torch.cat(parts, dim=1), rows.label
 
 
-def target_of(name: str, data: Path, seed: int, **options: Any) -> Signals:
+def target_of(name: str, data: Path, seed: int, *, batch_size: int = USUAL_BATCH) -> Signals:
     """Return the target set of an encoder of raw signals; subjects are split by the seed."""
-    return Signals([data / TARGET[name]], val=0.2, test=0.2, split_seed=seed, seed=seed, **options)
+    return Signals([data / TARGET[name]], val=0.2, test=0.2, split_seed=seed, seed=seed, batch_size=batch_size)
 
 
 def sets(scale: str) -> dict[str, Prepare]:
-    """Features of sleep sensors, two pairs of sets of raw signals; at the paper's scale windows of `m3g prepare`."""
+    """Return features of sleep sensors and two pairs of sets of raw signals, or the windows of the paper's scale."""
     if scale == "paper":
         return {"physionet": check_paper_windows}
     return {"sleep": prepare_sleep, "raw": prepare_raw_eeg, "windows": prepare_windows}

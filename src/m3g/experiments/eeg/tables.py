@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from m3g.experiments.engine.spec import Result
 from m3g.experiments.output import figures, published
 from m3g.experiments.output.comparison import average_rank, difference_rows, within_splits
-from m3g.experiments.output.tables import hours, markdown, percent
+from m3g.experiments.output.tables import grid_table, hours, markdown, percent
 from m3g.experiments.runner.references import reference_table
 from m3g.training.runs.files import write_text
 
@@ -18,12 +17,13 @@ TITLES = {
     "windows": "Sleep stages from some windows of raw signals (PhysioNet 2018 to SleepEDFx)",
     "physionet": "Sleep stages from raw signals (PhysioNet 2018 to SleepEDFx)",
 }
+Scores = dict[str, dict[int, dict[int, float]]]  # arm, labels per class, seed
 OURS = "m3g, n = 16"
 OTHER_UNITS = "m3g, n = 16, epsilon in units of Algorithm 2"
 
 
 def collect(results: list[Result], folder: Path) -> str:
-    """`table.md` and a figure for every data set that has runs."""
+    """Write `table.md`, and a figure for every data set that has runs."""
     parts = [hours(results)]
     for data, title in TITLES.items():
         mine = [row for row in results if row["labels"]["data"] == data]
@@ -56,16 +56,16 @@ def collect(results: list[Result], folder: Path) -> str:
     return text
 
 
-def scores(rows: list[Result], metric: str = "shots") -> dict[str, dict[int, dict[Any, float]]]:
-    """Per arm and number of labels its balanced accuracy (`shots`) or accuracy by seed; M3G first."""
-    found: dict[str, dict[int, dict[Any, float]]] = {}
+def scores(rows: list[Result], metric: str = "shots") -> Scores:
+    """Return the balanced accuracy (`shots`) or the accuracy by arm, number of labels and seed; M3G first."""
+    values: Scores = {}
     for row in sorted(rows, key=lambda row: (row["labels"]["arm"] != OURS, row["labels"]["arm"])):
         for s, value in row["metrics"].get(metric, {}).items():
-            found.setdefault(row["labels"]["arm"], {}).setdefault(int(s), {})[row["labels"]["seed"]] = value
-    return found
+            values.setdefault(row["labels"]["arm"], {}).setdefault(int(s), {})[row["labels"]["seed"]] = value
+    return values
 
 
-def _table(arms: dict[str, dict[int, dict[Any, float]]], title: str = "balanced accuracy %") -> str:
+def _table(arms: Scores, title: str = "balanced accuracy %") -> str:
     shots = sorted({s for by_shots in arms.values() for s in by_shots})
     flat = {arm: {(s, seed): v for s, by in arms[arm].items() for seed, v in by.items()} for arm in arms}
     ranks = average_rank(flat)
@@ -79,15 +79,15 @@ def _table(arms: dict[str, dict[int, dict[Any, float]]], title: str = "balanced 
 
 def _references(mine: list[Result]) -> str:
     """Return the scores of the inputs, and of the same network with all labels of the training subjects."""
-    found = scores([row for row in mine if row["labels"]["stage"] == "reference"])
+    references = scores([row for row in mine if row["labels"]["stage"] == "reference"])
     rows = {
-        f"s = {s}": {name: percent(list(by[s].values())) for name, by in found.items()}
-        for s in sorted({s for by in found.values() for s in by})
+        f"s = {s}": {name: percent(list(by[s].values())) for name, by in references.items()}
+        for s in sorted({s for by in references.values() for s in by})
     }
     return reference_table("no loss of k views, balanced accuracy %", rows)
 
 
-def _comparisons(arms: dict[str, dict[int, dict[Any, float]]]) -> list[str]:
+def _comparisons(arms: Scores) -> list[str]:
     """Compare M3G, in both units of epsilon, with the others, by the number of labels."""
     parts = []
     for s in sorted(arms.get(OURS, {})):
@@ -101,17 +101,8 @@ def _comparisons(arms: dict[str, dict[int, dict[Any, float]]]) -> list[str]:
 
 
 def _grid(mine: list[Result]) -> str:
-    tried = sorted(
-        (row for row in mine if row["labels"]["stage"] == "grid"),
-        key=lambda row: (row["labels"]["arm"], -row["metrics"]["validation"]),
-    )
-    rows, seen = [["arm", "setting", "validation %", ""]], set()
-    for row in tried:
-        arm = row["labels"]["arm"]
-        name = ", ".join(f"{k.rpartition('.')[2]} {v:g}" for k, v in sorted(row["labels"].items()) if "." in k)
-        rows.append([arm, name, f"{100 * row['metrics']['validation']:.1f}", "" if arm in seen else "chosen"])
-        seen.add(arm)
-    return markdown(rows) if len(rows) > 1 else ""
+    tried = [row for row in mine if row["labels"]["stage"] == "grid"]
+    return grid_table(sorted(tried, key=lambda row: (row["labels"]["arm"], -row["metrics"]["validation"])), first="arm")
 
 
 def _published() -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from m3g import _checks as checks
 from m3g.experiments.engine.plan import describe, planned, write_plan
@@ -18,13 +18,13 @@ from m3g.experiments.engine.summary import summary
 from m3g.experiments.sources.files import MissingData
 
 
-def reproduce(args: Any) -> int:
+def reproduce(args: Namespace) -> int:
     """Plan, run, collect, or write cluster scripts; return the exit code."""
     if args.experiment == "summary":
         return _summary(args)
-    asked = [f"--{name}" for name in ("plan", "run", "collect", "slurm") if getattr(args, name)]
-    if len(asked) > 1 and asked != ["--plan", "--slurm"]:
-        raise ValueError(f"--plan, --run, --collect and --slurm must be given one at a time, got {' '.join(asked)}.")
+    actions = [f"--{name}" for name in ("plan", "run", "collect", "slurm") if getattr(args, name)]
+    if len(actions) > 1 and actions != ["--plan", "--slurm"]:
+        raise ValueError(f"--plan, --run, --collect and --slurm must be given one at a time, got {' '.join(actions)}.")
     jobs = checks.positive_int("--jobs", args.jobs)
     checks.positive("--hours", args.hours)
     for name, least in (("nodes", 1), ("gpus", 0)):
@@ -35,7 +35,7 @@ def reproduce(args: Any) -> int:
     store = Store(args.out or Path("runs") / (experiment.name + ("-paper" if paper else "")))
     source = None if args.data is None else Path(args.data).resolve()
     added = _extend(experiment, args.add, source, store)
-    request = wanted(experiment, args, added)
+    request = request_of(experiment, args, added)
     if args.collect:
         return _collect(experiment, store, request)
     specs = experiment.specs(request)
@@ -72,8 +72,8 @@ def _extend(experiment: Experiment, file: str | None, source: Path | None, store
     return experiment.extend(file, source, store.data)
 
 
-def wanted(experiment: Experiment, args: Any, added: set[str]) -> Request:
-    """Validate the request in the arguments."""
+def request_of(experiment: Experiment, args: Namespace, added: set[str]) -> Request:
+    """Return the validated request in the arguments."""
     checks.one_of("--scale", args.scale, experiment.seeds)
     if args.seeds is not None:
         checks.positive_int("--seeds", args.seeds)
@@ -104,15 +104,15 @@ def prepare_sets(
 
 
 def _collect(experiment: Experiment, store: Store, request: Request, specs: Sequence[RunSpec] | None = None) -> int:
-    found = [row for row in store.collect().values() if row["experiment"] == experiment.name]
-    results = planned(experiment, found, request, specs)
+    rows = [row for row in store.collect().values() if row["experiment"] == experiment.name]
+    results = planned(experiment, rows, request, specs)
     if not results:
         raise ValueError(f"--out must be a folder with finished runs, but {store.path} has none of {experiment.name}.")
     print(experiment.collect(results, store.path))
     print(f"results     {store.table}")
-    if len(results) < len(found):
-        others = len(found) - len(results)
-        print(f"            {others} of {len(found)} runs belong to another plan and are not in the tables")
+    if len(results) < len(rows):
+        others = len(rows) - len(results)
+        print(f"            {others} of {len(rows)} runs belong to another plan and are not in the tables")
     return 0
 
 
@@ -123,7 +123,7 @@ def _plan(
     store: Store,
     data: Path,
     ready: bool,
-    args: Any,
+    args: Namespace,
 ) -> int:
     write_plan(specs, store, data)
     for line in describe(experiment, specs, request, store.results()):
@@ -135,7 +135,7 @@ def _plan(
     return 0
 
 
-def _slurm(specs: Sequence[RunSpec], store: Store, args: Any) -> None:
+def _slurm(specs: Sequence[RunSpec], store: Store, args: Namespace) -> None:
     """Write the scripts of a job array; each task is this command with `--run`."""
     command = [sys.executable, "-m", "m3g", "reproduce", args.experiment, "--scale", args.scale]
     command += ["--out", str(store.path.resolve())]
@@ -149,7 +149,7 @@ def _slurm(specs: Sequence[RunSpec], store: Store, args: Any) -> None:
     print(f"script      {script}, for {len(left)} runs\nsubmit      bash {submit}")
 
 
-def _summary(args: Any) -> int:
+def _summary(args: Namespace) -> int:
     """Write one page of the finished results of all experiments."""
     folder = Path(args.out or "runs")
     print(summary(folder))

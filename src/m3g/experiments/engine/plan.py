@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import yaml
 
-from m3g.experiments.engine.spec import Experiment, Request, Result, RunSpec, place_files
+from m3g.experiments.engine.spec import Experiment, Request, Result, RunSpec, Settings, place_files
 from m3g.experiments.engine.store import Store
 from m3g.experiments.runner.full import config_of
 from m3g.experiments.runner.references import REFERENCES
@@ -61,12 +60,12 @@ def planned(
     may be among them.
     """
     labels = [row["labels"] for row in results]
-    found = max((label["seed"] for label in labels if label.get("stage") != "grid" and "seed" in label), default=0)
+    last = max((label["seed"] for label in labels if label.get("stage") != "grid" and "seed" in label), default=0)
     least = experiment.seeds[request.scale]
-    every = Request(scale=request.scale, seeds=max(request.seeds or found + 1, least))
+    every = Request(scale=request.scale, seeds=max(request.seeds or last + 1, least))
     if specs is None or replace(request, seeds=request.seeds or least) != every:
         specs = experiment.specs(every)
-    labels_of = {spec.id: dict(spec.labels) for spec in specs}
+    labels_of = {spec.id: spec.labels for spec in specs}
     return [{**row, "labels": labels_of[row["id"]]} for row in results if row["id"] in labels_of]
 
 
@@ -88,7 +87,7 @@ def loss_cost(config: Config, k: int, n: int) -> tuple[float, float]:
     return 4.0 * pairs * n * square, 6.0 * pairs * n * square * config.heads.embedding_size
 
 
-def views_of(config: Mapping[str, Any]) -> int:
+def views_of(config: Settings) -> int:
     """Return the number of views of a configuration without opening its data."""
     options = config.get("data_options", {})
     if "held_out" in options:
@@ -101,12 +100,12 @@ def views_of(config: Mapping[str, Any]) -> int:
     return len(paths) if several else len(options.get("channels") or range(6))
 
 
-def points_of(config: Mapping[str, Any]) -> int:
+def points_of(config: Settings) -> int:
     """Return the number of points per step and process."""
     return int(config.get("data_options", {}).get("batch_size", 64))
 
 
-def steps_of(config: Mapping[str, Any]) -> int:
+def steps_of(config: Settings) -> int:
     """Return the number of optimiser steps of a run."""
     options, loop, data = config.get("data_options", {}), config.get("loop", {}), config.get("data", Config.data)
     if loop.get("max_steps"):
@@ -124,7 +123,7 @@ def describe(
     left = [spec for spec in specs if spec.id not in results]
     lines = [
         f"runs        {len(specs)}, of which {len(done)} are finished",
-        f"            {len([s for s in specs if s.candidates])} of them take a setting chosen on validation",
+        f"            {len([s for s in specs if s.candidates])} of them use a setting chosen on validation",
     ]
     trained = [s for s in specs if "config" in s.settings and s.settings.get("reference") != "raw"]
     if trained:

@@ -9,12 +9,16 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from m3g.experiments.engine.registry import find
-from m3g.experiments.engine.spec import Experiment, RunSpec, ShareDone, place_files
+from m3g.experiments.engine.spec import Experiment, OnlyTrained, RunSpec, place_files
 from m3g.experiments.engine.store import Store
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
 
 RESTARTS = 20  # dead workers that a pool replaces before it gives up
 
@@ -29,13 +33,13 @@ def do_run(experiment: Experiment, spec: RunSpec, store: Store, data: Path, *, k
     together = int(os.environ.get("WORLD_SIZE", "1")) > 1
     if together and int(os.environ["RANK"]) > 0:
         # The first process of a torchrun has the claim and writes the result; the others only train.
-        with contextlib.suppress(ShareDone):
+        with contextlib.suppress(OnlyTrained):
             settings = place_files(spec.resolved(spec.choose(results)), data)
             experiment.work(settings, store.folder(spec.id) / "work", data)
         return "done"
     with store.claim(spec.id) as mine:
         if not mine and together:
-            raise ValueError(f"run {spec.id} must be done once at a time, but another process is doing it.")
+            raise ValueError(f"run {spec.id} must be executed by one process at a time, but another is executing it.")
         if not mine:
             return "busy"
         if store.finished(spec.id):
@@ -50,7 +54,7 @@ def do_run(experiment: Experiment, spec: RunSpec, store: Store, data: Path, *, k
             {
                 "id": spec.id,
                 "experiment": spec.experiment,
-                "labels": dict(spec.labels),
+                "labels": spec.labels,
                 "settings": settings,
                 "chosen": chosen,
                 "metrics": metrics,
@@ -129,7 +133,7 @@ def run_pool(
             return errors
     context = multiprocessing.get_context("spawn")
 
-    def start() -> Any:
+    def start() -> SpawnProcess:
         args = (experiment.name, list(specs), store.path, data, keep, added)
         process = context.Process(target=_worker, args=args, daemon=True)
         process.start()
@@ -160,7 +164,7 @@ class Progress:
 
     def __init__(self, specs: Sequence[RunSpec], store: Store, report: Callable[[str], None]) -> None:
         self.ids, self.store, self.report = [spec.id for spec in specs], store, report
-        self.bar: Any = None
+        self.bar: Bar | None = None
         self.reported = -1
         self.began, self.first = time.monotonic(), self.count()
 

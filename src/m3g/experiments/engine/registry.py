@@ -34,5 +34,5 @@ RECORDS = {"variants": "variants of M3G, its epsilon and its comparisons, on val
 def find(name: str) -> Experiment:
     """Return the experiment of that name; its module is imported on demand."""
     module, _ = MODULES[checks.one_of("experiment", name, MODULES)]
-    found: Experiment = importlib.import_module(f"m3g.experiments.{module}").EXPERIMENT
-    return found
+    experiment: Experiment = importlib.import_module(f"m3g.experiments.{module}").EXPERIMENT
+    return experiment

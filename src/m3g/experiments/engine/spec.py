@@ -9,17 +9,56 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypedDict, cast
 
-Settings = dict[str, Any]
-Result = dict[str, Any]
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+Settings: TypeAlias = dict[str, Any]  # nested plain values, as in a YAML file
+Change: TypeAlias = Mapping[str, float]  # values of a grid by dotted name: `{"loss_options.epsilon": 0.1}`
 
 
-class ShareDone(Exception):
+class Labels(TypedDict, total=False):
+    """Position of a run in the tables. The values of a grid are labels too, see `grid_values`."""
+
+    arm: str
+    data: str
+    seed: int
+    stage: str
+    control: str
+    held_out: str
+    unseen: str
+    k: int
+    students: int | str
+    epsilon: float
+    value: float
+    dropout: float
+    share: float
+    mismatch: bool
+
+
+class Result(TypedDict):
+    """Stored result of a run; the metrics are those that `work` of the experiment returns."""
+
+    id: str
+    experiment: str
+    labels: Labels
+    settings: Settings
+    chosen: dict[str, float] | None
+    metrics: Mapping[str, Any]
+    seconds: float
+
+
+def grid_values(labels: Labels) -> dict[str, float]:
+    """Return the labels of a run that are values of a grid."""
+    return {name: cast(float, value) for name, value in labels.items() if "." in name}
+
+
+class OnlyTrained(Exception):
     """Raised after the training in all processes of a torchrun except the first, which evaluates."""
 
 
-class Frozen(dict[str, Any]):
+class Frozen(dict[str, object]):
     """Immutable dictionary.
 
     Example:
@@ -29,30 +68,32 @@ class Frozen(dict[str, Any]):
         TypeError: the settings of a run cannot be changed: see RunSpec.with_changes
     """
 
-    def _refuse(self, *args: Any, **kwargs: Any) -> NoReturn:
+    def _refuse(self, *args: object, **kwargs: object) -> NoReturn:
         raise TypeError("the settings of a run cannot be changed: see RunSpec.with_changes")
 
     __setitem__ = __delitem__ = __ior__ = update = setdefault = pop = popitem = clear = _refuse
 
-    def __reduce__(self) -> tuple[type[Frozen], tuple[dict[str, Any]]]:
+    def __reduce__(self) -> tuple[type[Frozen], tuple[dict[str, object]]]:
         return Frozen, (dict(self),)
 
 
-def frozen(content: Any) -> Any:
+def frozen(content: object) -> object:
     """Freeze nested settings; lists become tuples, which give the same id."""
     if isinstance(content, Mapping):
         return Frozen({name: frozen(value) for name, value in content.items()})
     return tuple(frozen(value) for value in content) if isinstance(content, (list, tuple)) else content
 
 
-def thawed(content: Any) -> Any:
-    """Return a mutable copy of frozen settings."""
+def copied(content: object, convert: Callable[[str], str] = str) -> object:
+    """Return a mutable copy of nested settings, with its strings converted."""
+    if isinstance(content, str):
+        return convert(content)
     if isinstance(content, Mapping):
-        return {name: thawed(value) for name, value in content.items()}
-    return [thawed(value) for value in content] if isinstance(content, (list, tuple)) else content
+        return {name: copied(value, convert) for name, value in content.items()}
+    return [copied(value, convert) for value in content] if isinstance(content, (list, tuple)) else content
 
 
-def merged(base: Mapping[str, Any], change: Mapping[str, Any]) -> Settings:
+def merged(base: Mapping[str, object], change: Mapping[str, object]) -> Settings:
     """Return nested settings with some of them changed.
 
     Example:
@@ -68,9 +109,9 @@ def merged(base: Mapping[str, Any], change: Mapping[str, Any]) -> Settings:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A setting in a grid: its changes (`"loss_options.epsilon": 0.1`), and the runs that evaluate it."""
+    """A setting in a grid, and the ids of the runs that evaluate it."""
 
-    change: Mapping[str, Any]
+    change: Change
     tried_by: Sequence[str]
 
 
@@ -96,8 +137,8 @@ class RunSpec:
     """
 
     experiment: str
-    settings: Mapping[str, Any]
-    labels: Mapping[str, Any]
+    settings: Settings
+    labels: Labels
     candidates: tuple[Candidate, ...] = ()
     then: tuple[Candidate, ...] = ()
 
@@ -107,10 +148,11 @@ class RunSpec:
 
     @cached_property
     def id(self) -> str:
-        content: dict[str, Any] = {"experiment": self.experiment, "settings": self.settings}
-        content["candidates"] = [[dict(one.change), list(one.tried_by)] for one in self.candidates]
-        if self.then:
-            content["then"] = [[dict(one.change), list(one.tried_by)] for one in self.then]
+        candidates, then = (
+            [[dict(one.change), list(one.tried_by)] for one in part] for part in (self.candidates, self.then)
+        )
+        content = {"experiment": self.experiment, "settings": self.settings, "candidates": candidates}
+        content |= {"then": then} if then else {}
         text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
@@ -119,7 +161,7 @@ class RunSpec:
         """Return the runs that must be finished before this one."""
         return [run for candidate in (*self.candidates, *self.then) for run in candidate.tried_by]
 
-    def choose(self, results: Mapping[str, Result]) -> dict[str, Any] | None:
+    def choose(self, results: Mapping[str, Result]) -> dict[str, float] | None:
         """Return the changes with the best mean validation score, the first of equals; None without candidates."""
         if not self.candidates:
             return None
@@ -134,9 +176,9 @@ class RunSpec:
         second = max(self.then, key=score, default=first)
         return {**first.change, **(second.change if score(second) > score(first) else {})}
 
-    def resolved(self, changes: Mapping[str, Any] | None) -> Settings:
+    def resolved(self, changes: Change | None) -> Settings:
         """Return the settings with changes of `config`, or of the part of the settings that they name."""
-        settings: Settings = thawed(self.settings)
+        settings = cast(Settings, copied(self.settings))
         for name, value in (changes or {}).items():
             *path, last = name.split(".")
             place = settings if path and path[0] in settings else settings["config"]
@@ -145,7 +187,7 @@ class RunSpec:
             place[last] = value
         return settings
 
-    def with_changes(self, settings: Mapping[str, Any] | None = None, /, **labels: Any) -> RunSpec:
+    def with_changes(self, settings: Settings | None = None, /, **labels: Unpack[Labels]) -> RunSpec:
         """Return the run with some of its nested settings and labels changed."""
         return replace(self, settings=merged(self.settings, settings or {}), labels={**self.labels, **labels})
 
@@ -155,18 +197,14 @@ def validation(results: Iterable[Result]) -> float:
     return statistics.fmean(result["metrics"].get("validation") or 0.0 for result in results)
 
 
-def place_files(content: Any, data: str | Path) -> Any:
+def place_files(settings: Settings, data: str | Path) -> Settings:
     """Replace every `{data}` in settings by a folder.
 
     Example:
         >>> place_files({"root": "{data}/pacs"}, "/sets")
         {'root': '/sets/pacs'}
     """
-    if isinstance(content, str):
-        return content.replace("{data}", str(data))
-    if isinstance(content, Mapping):
-        return {name: place_files(value, data) for name, value in content.items()}
-    return [place_files(value, data) for value in content] if isinstance(content, (list, tuple)) else content
+    return cast(Settings, copied(settings, lambda text: text.replace("{data}", str(data))))
 
 
 @dataclass(frozen=True)
@@ -192,7 +230,7 @@ class Request:
     def wants(self, method: str) -> bool:
         return self.methods is None or method in self.methods
 
-    def includes(self, labels: Mapping[str, Any]) -> bool:
+    def includes(self, labels: Labels) -> bool:
         """Return whether a run with these labels uses a requested data set and, with `only`, an added set or loss."""
         data, arm = labels.get("data"), str(labels.get("arm", "")).split(",")[0]
         return (self.sets is None or data in self.sets) and (self.only is None or bool({data, arm} & set(self.only)))
@@ -222,7 +260,7 @@ class Experiment:
 
     name: str
     runs: Callable[[Request], Iterable[RunSpec]]
-    work: Callable[[Settings, Path, Path], dict[str, Any]]
+    work: Callable[[Settings, Path, Path], Mapping[str, object]]
     collect: Callable[[list[Result], Path], str]
     sets: Callable[[str], Mapping[str, Prepare]] = lambda scale: {}
     extend: Callable[[str | None, Path | None, Path], set[str]] | None = None
@@ -233,5 +271,5 @@ class Experiment:
     def specs(self, request: Request) -> list[RunSpec]:
         """Return the runs of a request, each once even if it appears in several tables."""
         request = replace(request, seeds=request.seeds or self.seeds[request.scale])
-        found = {spec.id: spec for spec in self.runs(request) if request.includes(spec.labels)}
-        return list(found.values())
+        specs = {spec.id: spec for spec in self.runs(request) if request.includes(spec.labels)}
+        return list(specs.values())

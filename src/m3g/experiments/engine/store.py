@@ -85,11 +85,11 @@ class Store:
 
     def collect(self) -> dict[str, Result]:
         """Write `results.jsonl`, sorted by id, so that the same results always give the same file."""
-        found = self.results()
-        lines = [json.dumps(found[run], sort_keys=True, separators=(",", ":")) for run in sorted(found)]
+        results = self.results()
+        lines = [json.dumps(results[run], sort_keys=True, separators=(",", ":")) for run in sorted(results)]
         if lines:
             write_text(self.table, "\n".join(lines) + "\n")
-        return found
+        return results
 
     def _collected(self) -> dict[str, Result]:
         """Return the results read so far, with the rows of `results.jsonl` if it is new."""

@@ -30,8 +30,8 @@ def summary(folder: Path) -> str:
     for name, about in (NAMES | RECORDS).items():
         for scale, pattern in FOLDERS.items():
             store = Store(folder / pattern.format(name=name))
-            found = [row for row in store.results().values() if row["experiment"] == name]
-            results, text = _tables(name, found, scale, store)
+            rows = [row for row in store.results().values() if row["experiment"] == name]
+            results, text = _tables(name, rows, scale, store)
             if results:
                 title = f"## {name}{ON_PAPERS_DATA if scale == 'paper' else ''}: {about}"
                 whole = f"{hours(results)} Comparisons, controls and grids: `{store.path.name}/table.md`."
@@ -43,14 +43,14 @@ def summary(folder: Path) -> str:
     return text
 
 
-def _tables(name: str, found: list[Result], scale: str, store: Store) -> tuple[list[Result], str]:
+def _tables(name: str, rows: list[Result], scale: str, store: Store) -> tuple[list[Result], str]:
     """Return the results of the current plan and their tables; those of a record are the stored ones."""
-    if not found:
+    if not rows:
         return [], ""
     if name in RECORDS:
         stored = store.path / "table.md"
-        return (found, stored.read_text(encoding="utf-8")) if stored.is_file() else ([], "")
-    results = planned(find(name), found, Request(scale=scale)) if scale in find(name).seeds else []
+        return (rows, stored.read_text(encoding="utf-8")) if stored.is_file() else ([], "")
+    results = planned(find(name), rows, Request(scale=scale)) if scale in find(name).seeds else []
     return results, find(name).collect(results, store.path) if results else ""
 
 

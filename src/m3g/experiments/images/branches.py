@@ -10,7 +10,6 @@ view in turn comes from the teacher, the form of the paper. k = 4 views, M3G and
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -41,7 +40,7 @@ def runs(request: Request) -> list[RunSpec]:
     ]  # fmt: skip
 
 
-def work(settings: Settings, folder: Path, data: Path) -> dict[str, Any]:
+def work(settings: Settings, folder: Path, data: Path) -> dict[str, float]:
     return {**image_runs.work(settings, folder, data), "saved_bytes": step_bytes(settings)}
 
 

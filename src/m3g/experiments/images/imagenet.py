@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from m3g.experiments.engine.spec import Experiment, Request, RunSpec, Settings
+from m3g.experiments.engine.spec import Experiment, Labels, Request, RunSpec, Settings
 from m3g.experiments.images import runs as image_runs
 from m3g.experiments.images import tables as image_tables
 from m3g.experiments.runner import full
@@ -38,7 +38,7 @@ CONTROLS: dict[str, tuple[Settings, tuple[str, ...]]] = {
 def laptop_runs(data: str, request: Request) -> Iterator[RunSpec]:
     """Yield the grid at k = 3, then all arms, seed by seed."""
 
-    def run(k: int, method: str, seed: int, labels: Settings, change: Settings | None = None) -> RunSpec:
+    def run(k: int, method: str, seed: int, labels: Labels, change: Settings | None = None) -> RunSpec:
         return image_runs.image_run("imagenet", data, k, method, {}, seed, request, labels=labels, change=change)
 
     candidates = {}
@@ -55,12 +55,12 @@ def laptop_runs(data: str, request: Request) -> Iterator[RunSpec]:
     for seed in range(request.seeds):
         for control, (change, methods) in CONTROLS.items():
             for method in filter(candidates.__contains__, methods):
-                labels = {"arm": method, "stage": "control", "control": control}
+                labels: Labels = {"arm": method, "stage": "control", "control": control}
                 yield replace(run(TUNED_WITH, method, seed, labels, change), candidates=candidates[method])
 
     def reference(name: str, seed: int) -> list[RunSpec]:
-        found = run(TUNED_WITH, "m3g", seed, {"arm": name, "stage": "reference"})
-        return [found.with_changes({"reference": name})]
+        labels: Labels = {"arm": name, "stage": "reference"}
+        return [run(TUNED_WITH, "m3g", seed, labels).with_changes({"reference": name})]
 
     yield from reference_runs(reference, request, tuning_seed=image_runs.TUNING_SEED, rates=RATES)
 

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from m3g.data import ViewsData
+from m3g.data.images.arrays import AugmentedRows
+from m3g.data.splits import SPLITS, Split
 from m3g.evaluation import effective_rank, probe_scores
-from m3g.experiments.engine.spec import Prepare, Request, RunSpec, Settings, merged
+from m3g.experiments.engine.spec import Labels, Prepare, Request, RunSpec, Settings, merged
 from m3g.experiments.runner import full
-from m3g.experiments.runner.references import fit_or_reference
+from m3g.experiments.runner.references import Network, fit_or_reference
 from m3g.experiments.sources.images import check_paper_folders, prepare_folders, prepare_tinyimagenet
 
 STEPS = 200
 TUNING_SEED = 100
 
 
-def laptop_config(data: str, k: int, loss: str, options: dict[str, Any], *, seed: int, steps: int) -> Settings:
+def laptop_config(data: str, k: int, loss: str, options: Settings, *, seed: int, steps: int) -> Settings:
     """Return the differences from the defaults of `m3g train`: ten classes at 32 pixels, student and teacher."""
     return {
         "data": "image-arrays",
@@ -53,11 +55,11 @@ def image_run(
     data: str,
     k: int,
     loss: str,
-    options: dict[str, Any],
+    options: Settings,
     seed: int,
     request: Request,
     *,
-    labels: dict[str, Any],
+    labels: Labels,
     change: Settings | None = None,
     laptop: Settings | None = None,
 ) -> RunSpec:
@@ -71,8 +73,8 @@ def image_run(
     else:
         config = laptop_config(data, k, loss, options, seed=seed, steps=3 if request.miniature else STEPS)
         config = merged(config, laptop or {})
-    labels = {"data": data, "k": k, "seed": seed, "stage": "test", **labels}
-    return RunSpec(experiment, {"config": merged(config, change or {})}, labels)
+    place: Labels = {"data": data, "k": k, "seed": seed, "stage": "test"}
+    return RunSpec(experiment, {"config": merged(config, change or {})}, {**place, **labels})
 
 
 def sets(scale: str) -> dict[str, Prepare]:
@@ -82,13 +84,13 @@ def sets(scale: str) -> dict[str, Prepare]:
     return {"tinyimagenet": prepare_tinyimagenet, "folders": prepare_folders}
 
 
-def work(settings: Settings, folder: Path, data: Path) -> dict[str, Any]:
+def work(settings: Settings, folder: Path, data: Path) -> dict[str, float]:
     """Train, and probe the features of unaugmented images."""
     config = full.config_of(settings)
     if "path" not in config.data_options:
         return full.image_metrics(config, folder)
     net, views = fit_or_reference(config, settings.get("reference"), folder)
-    train, val, test = (_features(net, views, split) for split in ("train", "val", "test"))
+    train, val, test = (_features(net, views, split) for split in SPLITS)
     validation, accuracy = probe_scores(*train, [val, test])
     return {
         "validation": validation,
@@ -99,7 +101,9 @@ def work(settings: Settings, folder: Path, data: Path) -> dict[str, Any]:
 
 
 @torch.no_grad()
-def _features(net: Any, data: Any, split: str) -> tuple[Tensor, Tensor]:
+def _features(net: Network, data: ViewsData, split: Split) -> tuple[Tensor, Tensor]:
     rows = data.datasets[split]
+    assert isinstance(rows, AugmentedRows)
+    assert rows.label is not None
     net.eval()
     return torch.cat([net.features([part])[0] for part in rows.images.split(512)]), rows.label

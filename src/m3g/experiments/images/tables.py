@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 from m3g.experiments.engine.spec import Result
 from m3g.experiments.output import figures, published
 from m3g.experiments.output.comparison import average_rank, control_table, difference_rows, within_splits
-from m3g.experiments.output.tables import hours, markdown, percent
+from m3g.experiments.output.tables import grid_table, hours, markdown, percent
 from m3g.experiments.runner.full import ALGORITHM_2
 from m3g.experiments.runner.references import REFERENCES, reference_table
 from m3g.training.runs.files import write_text
@@ -29,23 +28,22 @@ ORDER = (
 )
 RECOMMENDED = "epsilon 0.2"  # by the paper
 OTHER = "folders"  # the data set with separate tables
-Scores = dict[str, dict[Any, float]]
+Scores = dict[str, dict[tuple[int, int], float]]  # arm, (k, seed)
 Collect = Callable[[list[Result], Path], str]
 
 
 def scores(results: list[Result]) -> Scores:
-    """Per arm its accuracy by (k, seed)."""
-    found: Scores = {}
+    """Return the accuracy of every arm by (k, seed)."""
+    accuracy: Scores = {}
     for row in sorted(results, key=lambda row: ORDER.index(row["labels"]["arm"])):
-        if row["labels"]["stage"] == "test":
-            found.setdefault(row["labels"]["arm"], {})[row["labels"]["k"], row["labels"]["seed"]] = row["metrics"][
-                "test"
-            ]
-    return found
+        labels = row["labels"]
+        if labels["stage"] == "test":
+            accuracy.setdefault(labels["arm"], {})[labels["k"], labels["seed"]] = row["metrics"]["test"]
+    return accuracy
 
 
-def by_views(arms: Scores, paper: dict[int, dict[str, Any]]) -> str:
-    """A row per number of views, the published numbers below each."""
+def by_views(arms: Scores, paper: Mapping[int, Mapping[str, object]]) -> str:
+    """Return a table with a row per number of views, and the published numbers below each."""
     rows = [["accuracy %", *arms]]
     for k in sorted({k for values in arms.values() for k, _ in values}):
         rows.append([f"k = {k}", *(percent([v for (m, _), v in arms[arm].items() if m == k]) for arm in arms)])
@@ -58,7 +56,7 @@ def by_views(arms: Scores, paper: dict[int, dict[str, Any]]) -> str:
 
 
 def per_set(collect: Collect) -> Collect:
-    """Tables of the first data set in the experiment's folder, those of any other in a folder of its own below it."""
+    """Write the tables of the first data set to the experiment's folder, those of any other to a subfolder."""
 
     def collect_all(results: list[Result], folder: Path) -> str:
         sets = list(dict.fromkeys(row["labels"]["data"] for row in results))
@@ -98,35 +96,32 @@ def collect_imagenet(results: list[Result], folder: Path) -> str:
 
 def _controls(arms: Scores, results: list[Result]) -> str:
     """Compare each control with the same method without it, on the same views and seeds."""
-    found: dict[str, Scores] = {}
+    controls: dict[str, Scores] = {}
     for row in sorted(results, key=lambda row: (row["labels"].get("control", ""), ORDER.index(row["labels"]["arm"]))):
         labels = row["labels"]
         if labels["stage"] == "control":
-            by_arm = found.setdefault(labels["control"], {})
+            by_arm = controls.setdefault(labels["control"], {})
             by_arm.setdefault(labels["arm"], {})[labels["k"], labels["seed"]] = row["metrics"]["test"]
-    return control_table(arms, found)
+    return control_table(arms, controls)
 
 
 def _references(results: list[Result]) -> str:
     """Return the scores of the inputs, and of the same network with labels."""
-    found: dict[str, list[float]] = {}
+    references: dict[str, list[float]] = {}
     for row in results:
         if row["labels"]["stage"] == "reference":
-            found.setdefault(row["labels"]["arm"], []).append(row["metrics"]["test"])
-    rows = {"images as they are": {name: percent(values) for name, values in found.items()}}
+            references.setdefault(row["labels"]["arm"], []).append(row["metrics"]["test"])
+    rows = {"images as they are": {name: percent(values) for name, values in references.items()}}
     return reference_table("no loss of k views, accuracy %", rows)
 
 
 def chosen(results: list[Result]) -> str:
     """Return the evaluated settings by their accuracy on validation images, with the best of each method marked."""
     tried = [row for row in results if row["labels"]["stage"] == "grid"]
-    rows, seen = [["method", "setting", "validation %", ""]], set()
-    for row in sorted(tried, key=lambda r: (ORDER.index(r["labels"]["arm"]), -r["metrics"]["validation"])):
-        arm = row["labels"]["arm"]
-        name = ", ".join(f"{k.rpartition('.')[2]} {v:g}" for k, v in sorted(row["labels"].items()) if "." in k)
-        rows.append([arm, name, f"{100 * row['metrics']['validation']:.1f}", "" if arm in seen else "chosen"])
-        seen.add(arm)
-    return markdown(rows) if len(rows) > 1 else ""
+    return grid_table(
+        sorted(tried, key=lambda row: (ORDER.index(row["labels"]["arm"]), -row["metrics"]["validation"])),
+        first="method",
+    )
 
 
 @per_set
@@ -142,20 +137,20 @@ def collect_cost(results: list[Result], folder: Path) -> str:
 @per_set
 def collect_epsilon(results: list[Result], folder: Path) -> str:
     """Write Figure 4; the paper plots its curve without printing numbers, and recommends 0.2."""
-    found: dict[int, dict[str, dict[Any, float]]] = {}
+    by_k: dict[int, dict[str, dict[int, float]]] = {}
     arms: Scores = {}
     for row in sorted(results, key=lambda row: row["labels"]["epsilon"]):
         labels, name = row["labels"], f"epsilon {row['labels']['epsilon']:g}"
-        found.setdefault(labels["k"], {}).setdefault(name, {})[labels["seed"]] = row["metrics"]["test"]
+        by_k.setdefault(labels["k"], {}).setdefault(name, {})[labels["seed"]] = row["metrics"]["test"]
         arms.setdefault(name, {})[labels["k"], labels["seed"]] = row["metrics"]["test"]
     rows = [["accuracy %", *arms]]
-    for k, by_value in sorted(found.items()):
+    for k, by_value in sorted(by_k.items()):
         rows.append([f"k = {k}", *(percent(list(by_value.get(name, {}).values())) for name in arms)])
     ranks = average_rank(arms)
     rows.append(["average rank", *(f"{ranks[name]:.2f}" if name in ranks else "—" for name in arms)])
     lines = {
         f"k = {k}": {float(name.split()[1]): point for name, point in within_splits(by_value).items()}
-        for k, by_value in sorted(found.items())
+        for k, by_value in sorted(by_k.items())
     }
     figures.curves(lines, folder / "epsilon", xlabel="epsilon", ylabel="accuracy, %", logarithmic=True)
     parts = [hours(results), markdown(rows)]
@@ -173,13 +168,12 @@ def collect_branches(results: list[Result], folder: Path) -> str:
     for row in results:
         groups.setdefault((row["labels"]["arm"], str(row["labels"]["students"])), []).append(row)
     sizes: dict[str, dict[str, float]] = {}
-    by_arm: dict[str, dict[str, dict[Any, float]]] = {}
+    by_arm: dict[str, dict[str, dict[int, float]]] = {}
     for (arm, students), mine in sorted(groups.items()):
         size = statistics.fmean(row["metrics"]["saved_bytes"] for row in mine) / 2**20
-        found = [row["metrics"]["test"] for row in mine]
-        rows.append([arm, students, percent(found), f"{size:.1f}", str(len(mine))])
-        sizes.setdefault(arm, {})[students] = size
         values = {row["labels"]["seed"]: row["metrics"]["test"] for row in mine}
+        rows.append([arm, students, percent(list(values.values())), f"{size:.1f}", str(len(mine))])
+        sizes.setdefault(arm, {})[students] = size
         by_arm.setdefault(arm, {})[students] = values
     shown = {
         arm: {students: (sizes[arm][students], *point) for students, point in within_splits(by_students).items()}

@@ -13,7 +13,6 @@ of the noise on clean test rows (linear probe, R@1).
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,7 +20,7 @@ from torch import Tensor
 from m3g import _checks
 from m3g.data.tables.arrays import Arrays
 from m3g.evaluation import evaluate
-from m3g.experiments.engine.spec import Experiment, Request, RunSpec, Settings
+from m3g.experiments.engine.spec import Experiment, Labels, Request, RunSpec, Settings
 from m3g.experiments.mismatch import tables as mismatch_tables
 from m3g.experiments.mismatch.tables import FIRST, SCORES
 from m3g.experiments.runner.full import config_of, difference
@@ -44,36 +43,36 @@ def runs(request: Request) -> list[RunSpec]:
                     config.data_options = {"split_seed": seed + 1, "swapped": share}
                     if request.miniature:
                         config.loop.max_steps, config.data_options["views"] = 6, ["fourier", "karhunen", "zernike"]
-                    labels = {"arm": loss, "share": share, "mismatch": mismatch, "seed": seed}
+                    labels: Labels = {"arm": loss, "share": share, "mismatch": mismatch, "seed": seed}
                     specs.append(RunSpec("mismatch", {"config": difference(config)}, labels))
     return specs
 
 
-def work(settings: Settings, folder: Path, data: Path) -> dict[str, Any]:
+def work(settings: Settings, folder: Path, data: Path) -> dict[str, float]:
     """Train, evaluate the list of unreliable entries, and evaluate on the test rows, of which none was swapped."""
     module, views = fit_quickly(config_of(settings), folder)
     assert isinstance(views, Arrays)
     numbers = evaluate(
         embed(module.net, views, "train"), embed(module.net, views, "test"), transfer=False, polymatching=False
     ).numbers
-    found: dict[str, Any] = {name: numbers[name] for name in SCORES}
+    scores = {name: numbers[name] for name in SCORES}
     if module.mismatch is not None:
         index = views.datasets["train"].index  # type: ignore[attr-defined]
         odds, out = module.mismatch.log_odds(index), module.mismatch.left_out(index)
         wrong = torch.zeros_like(out)
         if views.swapped_from is not None:
             wrong = views.swapped_from != torch.arange(odds.shape[1])
-            found |= found_entries(odds, wrong) | {"wrong_left_out": float(out[wrong].float().mean())}
-        found["right_left_out"] = float(out[~wrong].float().mean())
-    return found
+            scores |= detection(odds, wrong) | {"wrong_left_out": float(out[wrong].float().mean())}
+        scores["right_left_out"] = float(out[~wrong].float().mean())
+    return scores
 
 
-def found_entries(odds: Tensor, wrong: Tensor) -> dict[str, float]:
+def detection(odds: Tensor, wrong: Tensor) -> dict[str, float]:
     """Return how well the order of the log odds (k, n) detects the wrong entries (k, n).
 
     Example:
         >>> odds = torch.tensor([[-1.0, 2.0, 3.0, 4.0]])
-        >>> found_entries(odds, odds < 0)
+        >>> detection(odds, odds < 0)
         {'auc': 1.0, 'among_first': 1.0}
     """
     metrics = _checks.extra("sklearn.metrics", "train")

@@ -4,44 +4,48 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, TypeVar
 
 from m3g import _checks
+
+if TYPE_CHECKING:  # an optional dependency
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
 # Okabe and Ito's palette
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#7F7F7F")
 MARKERS = "osD^vP*X"
 MOST_TICKS = 8
-Line = Mapping[Any, tuple[float, float]]  # mean and half width of the interval by x
+X = TypeVar("X", bound=float)
+Line = Mapping[X, tuple[float, float]]  # mean and half width of the interval by x
 
 
-def panels(columns: int = 1, *, rows: int = 1, width: float = 6.0, height: float = 3.6) -> tuple[Any, Any]:
+def panels(columns: int = 1, *, rows: int = 1, width: float = 6.0, height: float = 3.6) -> tuple[Figure, list[Axes]]:
     """Return a figure and its axes, without a display."""
-    figure_module: Any = _checks.extra("matplotlib.figure", "plot")
-    figure = figure_module.Figure(figsize=(width, height), layout="constrained")
-    return figure, figure.subplots(rows, columns, squeeze=False).ravel()
+    figure = _checks.extra("matplotlib.figure", "plot").Figure(figsize=(width, height), layout="constrained")
+    return figure, list(figure.subplots(rows, columns, squeeze=False).ravel())
 
 
-def save(figure: Any, path: Path) -> list[Path]:
+def save(figure: Figure, path: Path) -> list[Path]:
     """Save a figure as PNG and SVG, deterministically."""
     files = [path.with_suffix(".png"), path.with_suffix(".svg")]
-    matplotlib: Any = _checks.extra("matplotlib", "plot")
-    with matplotlib.rc_context({"svg.hashsalt": "m3g"}):
+    with _checks.extra("matplotlib", "plot").rc_context({"svg.hashsalt": "m3g"}):
         figure.savefig(files[0], dpi=150)
         figure.savefig(files[1], metadata={"Date": None})
     return files
 
 
 def curves(
-    lines: Mapping[str, Line],
+    lines: Mapping[str, Line[X]],
     path: Path,
     *,
     xlabel: str,
     ylabel: str,
     logarithmic: bool = False,
-    published: Mapping[str, Line] | None = None,
+    published: Mapping[str, Line[X]] | None = None,
 ) -> list[Path]:
-    """Plot lines of (mean, half width of the interval) by x, each with its band; the paper's in a separate panel.
+    """Plot lines of (mean, half width of the interval) by x with error bands; those of the paper in a separate panel.
 
     `logarithmic` is for the x axis; the y axis is logarithmic if values span more than a factor of 20.
     """
@@ -49,7 +53,7 @@ def curves(
     names = list(dict.fromkeys(name for part in shown for name in part))
     legend_rows = -(-len(names) // 2) if len(names) > 1 else 0
     figure, axes = panels(len(shown), width=5.0 if published is None else 7.5, height=3.2 + 0.2 * legend_rows)
-    handles: dict[str, Any] = {}
+    handles: dict[str, Line2D] = {}
     for axis, part, title in zip(axes, shown, ("measured here", "published")):
         for name, points in part.items():
             place, xs = names.index(name), sorted(points)
@@ -67,7 +71,7 @@ def curves(
     return save(figure, path)
 
 
-def _scales(axis: Any, lines: Mapping[str, Line], logarithmic: bool) -> None:
+def _scales(axis: Axes, lines: Mapping[str, Line[X]], logarithmic: bool) -> None:
     """Set ticks at the measured values, and logarithmic axes if requested or if values differ much."""
     xs = sorted({float(x) for points in lines.values() for x in points})
     ys = [mean for points in lines.values() for mean, _ in points.values()]
@@ -120,18 +124,20 @@ def points(groups: Mapping[str, Mapping[str, tuple[float, float]]], path: Path, 
     return save(figure, path)
 
 
-def heat_maps(maps: Mapping[str, Any], names: Sequence[str], path: Path, *, rows: str, columns: str) -> list[Path]:
+def heat_maps(
+    maps: Mapping[str, Sequence[Sequence[float | None]]], names: Sequence[str], path: Path, *, rows: str, columns: str
+) -> list[Path]:
     """Plot one square map per arm with numbers in the cells and a common scale; empty cells stay white."""
     across = min(3, len(maps))
     down = -(-len(maps) // across)
     figure, axes = panels(across, rows=down, width=2.5 * across + 0.8, height=2.7 * down + 0.5)
-    flat = [value for grid in maps.values() for row in grid for value in row if value is not None]
+    flat = [value for grid in maps.values() for line in grid for value in line if value is not None]
     for place, (axis, (arm, grid)) in enumerate(zip(axes, maps.items())):
-        shown = [[float("nan") if value is None else value for value in row] for row in grid]
+        shown = [[float("nan") if value is None else value for value in line] for line in grid]
         image = axis.imshow(shown, cmap="cividis", vmin=min(flat), vmax=max(flat))
         middle = (min(flat) + max(flat)) / 2
-        for i, row in enumerate(grid):
-            for j, value in enumerate(row):
+        for i, line in enumerate(grid):
+            for j, value in enumerate(line):
                 if value is not None:
                     colour = "black" if value > middle else "white"
                     axis.text(j, i, f"{value:.0f}", ha="center", va="center", color=colour, fontsize=9)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from m3g.experiments.engine.spec import Result
+from m3g.experiments.engine.spec import Change, Result, grid_values
 
 
 def markdown(rows: Sequence[Sequence[str]]) -> str:
@@ -34,6 +34,28 @@ def percent(values: Sequence[float]) -> str:
     if not values:
         return "—"
     return f"{100 * fmean(values):.1f}" + (f" ± {100 * stdev(values):.1f}" if len(values) > 1 else "")
+
+
+def setting(change: Change) -> str:
+    """Format the values of a grid.
+
+    Example:
+        >>> setting({"optim.learning_rate": 0.003, "loss_options.epsilon": 0.05})
+        'epsilon 0.05, learning rate 0.003'
+    """
+    return ", ".join(f"{name.rpartition('.')[2].replace('_', ' ')} {value:g}" for name, value in sorted(change.items()))
+
+
+def grid_table(tried: Sequence[Result], *, first: str) -> str:
+    """Return the settings of the grids with their validation scores; the first row of an arm is the chosen setting."""
+    rows = [[first, "setting", "validation %", ""]]
+    seen: set[str] = set()
+    for row in tried:
+        arm = row["labels"]["arm"]
+        score = f"{100 * row['metrics']['validation']:.1f}"
+        rows.append([arm, setting(grid_values(row["labels"])), score, "" if arm in seen else "chosen"])
+        seen.add(arm)
+    return markdown(rows) if tried else ""
 
 
 def hours(results: Sequence[Result]) -> str:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import cast
 
-from m3g.experiments.engine.spec import Candidate, RunSpec
+from m3g.experiments.engine.spec import Candidate, Change, Labels, RunSpec
 
 Values = Mapping[str, tuple[str, Sequence[float]]]
 
 
-def grid(method: str, values: Values, rates: Sequence[float]) -> list[dict[str, Any]]:
+def grid(method: str, values: Values, rates: Sequence[float]) -> list[Change]:
     """Return the grid of a method: learning rate and, if it has one, epsilon or temperature.
 
     Example:
@@ -24,12 +24,16 @@ def grid(method: str, values: Values, rates: Sequence[float]) -> list[dict[str, 
     return [{f"loss_options.{own[0]}": value, "optim.learning_rate": rate} for value in own[1] for rate in rates]
 
 
-def try_all(changes: Sequence[dict[str, Any]], runs: Sequence[RunSpec]) -> tuple[list[RunSpec], tuple[Candidate, ...]]:
+def try_all(changes: Sequence[Change], runs: Sequence[RunSpec]) -> tuple[list[RunSpec], tuple[Candidate, ...]]:
     """Return the runs with each change, and the candidates for the runs that use the best of them."""
     tried, candidates = [], []
     for change in changes:
         mine = [
-            replace(run, settings=run.resolved(change), labels={**run.labels, "stage": "grid", **change})
+            replace(
+                run,
+                settings=run.resolved(change),
+                labels=cast(Labels, {**run.labels, "stage": "grid", **change}),
+            )
             for run in runs
         ]
         tried += mine

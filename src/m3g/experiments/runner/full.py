@@ -13,7 +13,7 @@ import torch
 from m3g.data import Domains, ViewsData
 from m3g.data.splits import Split
 from m3g.evaluation import linear_probe
-from m3g.experiments.engine.spec import Settings, ShareDone
+from m3g.experiments.engine.spec import OnlyTrained, Settings
 from m3g.nets import MultiViewNet
 from m3g.training import Run, build_data, load, train
 from m3g.training.runs.embed import embed, embed_batches
@@ -80,7 +80,7 @@ def trained(config: Config, folder: Path, *, scaled: bool = False) -> tuple[Mult
             shutil.rmtree(run.path)  # killed before its first checkpoint
         train(config, folder, resume=run.checkpoint.is_file())
     if int(os.environ.get("RANK", "0")) > 0:
-        raise ShareDone  # under torchrun only the first process evaluates
+        raise OnlyTrained  # under torchrun only the first process evaluates
     return load(folder, scaled=scaled), build_data(config)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import time
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -66,7 +65,7 @@ def _embed_together(module: MultiViewModule) -> None:
     module.embed = embed  # type: ignore[method-assign]
 
 
-def _save(file: Path, module: MultiViewModule, optimizer: Any, step: int) -> None:
+def _save(file: Path, module: MultiViewModule, optimizer: torch.optim.Optimizer, step: int) -> None:
     buffer = io.BytesIO()
     torch.save({"module": module.state_dict(), "optimizer": optimizer.state_dict(), "step": step}, buffer)
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -74,7 +73,7 @@ def _save(file: Path, module: MultiViewModule, optimizer: Any, step: int) -> Non
         out.write(buffer.getbuffer())
 
 
-def _restore(file: Path, module: MultiViewModule, optimizer: Any) -> int:
+def _restore(file: Path, module: MultiViewModule, optimizer: torch.optim.Optimizer) -> int:
     if not file.is_file():
         return 0
     kept = torch.load(file, weights_only=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -31,7 +32,7 @@ REFERENCES = {
 
 
 class Inputs(nn.Module):
-    """Replacement of a network: features that are the inputs, and embeddings (1, n, d) of all views concatenated.
+    """Stand-in for a network whose features are the inputs, with embeddings (1, n, d) of all views concatenated.
 
     For `signals` the features are the log power spectrum, because single samples are not informative if phases differ.
 
@@ -54,8 +55,11 @@ class Inputs(nn.Module):
         return torch.cat(self.features(views), dim=1).unsqueeze(0)
 
 
-def fit_or_reference(config: Config, reference: str | None, folder: Path) -> tuple[nn.Module, ViewsData]:
-    """Return the trained network of a run, or its replacement for one of REFERENCES; and the data of the run."""
+Network: TypeAlias = MultiViewNet | Inputs
+
+
+def fit_or_reference(config: Config, reference: str | None, folder: Path) -> tuple[Network, ViewsData]:
+    """Return the network of a run, trained or that of one of REFERENCES, and the data of the run."""
     if reference is None:
         module, data = fit_quickly(config, folder)
         return module.net, data

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu, layer_norm, pad
 
-from m3g.nets import MLP, MultiViewNet, Teacher
+from m3g.nets import MLP, Head, MultiViewNet, Teacher
 from m3g.training import MultiViewModule
 
 # torch.func.stack_module_state requires views of equal width, and a step of six MLPs took 1.4 times as long.
@@ -32,28 +31,29 @@ class StackedNet(nn.Module):
 
     def __init__(self, net: MultiViewNet) -> None:
         super().__init__()
-        parts: list[Any] = list(zip(net.encoders, net.projectors))
-        if not all(isinstance(encoder, MLP) and len(head.layers) == 1 for encoder, head in parts):
-            raise ValueError("net must have MLP encoders and linear heads, one per view, got others.")
+        stacks, widths = [], []
+        for encoder, head in zip(net.encoders, net.projectors):
+            if not (isinstance(encoder, MLP) and isinstance(head, Head) and len(head.layers) == 1):
+                raise ValueError("net must have MLP encoders and linear heads, one per view, got others.")
+            layers = (*encoder.layers, head.layers[0])
+            stacks.append([layer for layer in layers if isinstance(layer, (nn.Linear, nn.LayerNorm))])
+            widths.append(encoder.in_features)
         if any(isinstance(layer, nn.Dropout) for layer in net.modules()):
-            raise ValueError("net must be without dropout, got some.")
-        self.k = len(parts)
+            raise ValueError("net must have no dropout layers, got some.")
+        self.k = len(stacks)
         self.predictor = net.predictor
-        stacks = [
-            [layer for layer in encoder.layers if _has_weights(layer)] + [head.layers[0]] for encoder, head in parts
-        ]
-        self.width = max(int(encoder.in_features) for encoder, _ in parts)
+        self.width = max(widths)
         self.weights, self.biases = nn.ParameterList(), nn.ParameterList()
-        for layers in zip(*stacks):
-            linear = isinstance(layers[0], nn.Linear)
-            widest = max(layer.weight.shape[-1] for layer in layers)
-            weights = [pad(layer.weight.detach(), (0, widest - layer.weight.shape[-1])) for layer in layers]
+        for level in zip(*stacks):
+            linear = isinstance(level[0], nn.Linear)
+            widest = max(layer.weight.shape[-1] for layer in level)
+            weights = [pad(layer.weight.detach(), (0, widest - layer.weight.shape[-1])) for layer in level]
             stacked = torch.stack([weight.T if linear else weight for weight in weights])
             self.weights.append(nn.Parameter(stacked if linear else stacked.flatten()))
-            self.biases.append(nn.Parameter(torch.cat([layer.bias.detach() for layer in layers])))
+            self.biases.append(nn.Parameter(torch.cat([layer.bias.detach() for layer in level])))
 
     def forward(self, views: Sequence[Tensor]) -> Tensor:
-        """Embeddings (k, n, d)."""
+        """Return embeddings (k, n, d)."""
         x = torch.stack([pad(view.flatten(1), (0, self.width - math.prod(view.shape[1:]))) for view in views])
         for weight, bias in zip(self.weights, self.biases):
             offset = bias.view(self.k, 1, -1)
@@ -62,10 +62,6 @@ class StackedNet(nn.Module):
             else:
                 x = gelu(layer_norm(x, x.shape[-1:]) * weight.view(self.k, 1, -1) + offset)
         return x if self.predictor is None else self.predictor(x)
-
-
-def _has_weights(layer: nn.Module) -> bool:
-    return isinstance(layer, (nn.Linear, nn.LayerNorm))
 
 
 def stack(module: MultiViewModule) -> None:

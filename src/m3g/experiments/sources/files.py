@@ -6,7 +6,6 @@ import io
 import re
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -22,9 +21,9 @@ class MissingData(ValueError):
 def find_file(source: Path | None, *names: str, hint: str = "") -> Path:
     """Return the first of these files in the data folder, or in a folder directly below it."""
     for name in names if source is not None else ():
-        for found in (source / name, *sorted(source.glob(f"*/{name}"))):  # type: ignore[operator,union-attr]
-            if found.is_file():
-                return found
+        for path in (source / name, *sorted(source.glob(f"*/{name}"))):  # type: ignore[operator,union-attr]
+            if path.is_file():
+                return path
     raise MissingData(f"--data must be a folder that contains {' or '.join(names)}{hint}, got {shown(source)}.")
 
 
@@ -34,9 +33,9 @@ def find_folder(source: Path | None, parts: Collection[str], *, hint: str) -> di
     Case and separators do not matter: "Real World" is also found as `real_world`.
     """
     for folder in _folders(source):
-        found = {_plain(path.name): path for path in folder.iterdir() if path.is_dir()}
-        if all(_plain(part) in found for part in parts):
-            return {part: found[_plain(part)] for part in parts}
+        folders = {_plain(path.name): path for path in folder.iterdir() if path.is_dir()}
+        if all(_plain(part) in folders for part in parts):
+            return {part: folders[_plain(part)] for part in parts}
     raise MissingData(f"--data must be a folder that contains {hint}, got {shown(source)}.")
 
 
@@ -69,9 +68,9 @@ def once(target: Path, name: str, make: Callable[[], Arrays]) -> None:
     """Write `target/name` unless it exists; several processes may call this at once."""
     if (target / name).is_file():
         return
-    arrays: dict[str, Any] = make()
+    arrays = make()
     target.mkdir(parents=True, exist_ok=True)
     buffer = io.BytesIO()
-    np.savez(buffer, **arrays)
+    np.savez(buffer, **arrays)  # type: ignore[arg-type]  # no array is named allow_pickle
     with atomic(target / name) as file:
         file.write(buffer.getbuffer())

@@ -6,13 +6,16 @@ import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING
 
 import numpy as np
 
 from m3g import _checks
 from m3g.data.images.folders import SUFFIXES
 from m3g.experiments.sources.files import Arrays, MissingData, check_paths, find_file, find_folder, once
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 # The ten classes of Tiny-ImageNet that the stored results use.
 TEN = (
@@ -47,7 +50,7 @@ def tree_images(source: Path | None, tree: Tree) -> Iterator[tuple[str, str, np.
             yield domain, kind, np.asarray(image.convert("L").resize((64, 64)), dtype=np.float32)
 
 
-def _tree_files(source: Path | None, tree: Tree) -> Iterator[tuple[str, str, Any]]:
+def _tree_files(source: Path | None, tree: Tree) -> Iterator[tuple[str, str, Path | IO[bytes]]]:
     if tree.archive and source is not None and (source / tree.archive).is_file():
         with zipfile.ZipFile(source / tree.archive) as archive:
             for name in sorted(archive.namelist()):
@@ -68,9 +71,10 @@ def _image_files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES)
 
 
-def _opened(file: Path | IO[bytes]) -> Any:
+def _opened(file: Path | IO[bytes]) -> Image:
     try:
-        return _checks.extra("PIL.Image", "train").open(file)
+        image: Image = _checks.extra("PIL.Image", "train").open(file)
+        return image
     except OSError as error:
         raise ValueError(f"images must be readable files, got {str(file)!r} ({error}): replace it.") from error
 
@@ -149,7 +153,7 @@ def prepare_tinyimagenet(source: Path | None, target: Path, *, side: int = 32) -
     once(target, "tinyimagenet.npz", make)
 
 
-def _tiny_files(source: Path | None) -> Iterator[tuple[str, Any]]:
+def _tiny_files(source: Path | None) -> Iterator[tuple[str, Path | IO[bytes]]]:
     """Yield class and file, in the same order for the public folder and for our archive of ten classes."""
     packed = None if source is None else source / "tinyimagenet10_jpg.zip"
     if packed is not None and packed.is_file():
@@ -182,7 +186,7 @@ def prepare_folders(source: Path | None, target: Path, *, side: int = 32) -> Non
         kinds = sorted(path.name for path in folders["train"].iterdir() if path.is_dir())
         if len(kinds) < 2 or not (folders["val"] / kinds[0]).is_dir():
             raise MissingData(f"--data must contain train/CLASS/IMAGE and val/CLASS/IMAGE, got {source}.")
-        fit: Any = _checks.extra("PIL.ImageOps", "train").fit
+        fit = _checks.extra("PIL.ImageOps", "train").fit
         images, labels = [], []
         for kind in kinds[:MOST_CLASSES]:
             files = [file for part in ("val", "train") for file in _image_files(folders[part] / kind)]

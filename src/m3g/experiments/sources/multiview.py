@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -12,6 +11,10 @@ from m3g import _checks
 from m3g.data.storage.matlab import load_matlab
 from m3g.experiments.sources.files import Arrays
 
+if TYPE_CHECKING:
+    from h5py import File, Group
+
+Cell: TypeAlias = "np.ndarray | list[Cell]"  # an array, or a cell array of them
 SUFFIXES = (".mat", ".npz", ".h5", ".hdf5")
 LABELS = ("label", "labels", "y", "gt", "gnd", "truth", "truelabel", "class", "target")
 
@@ -22,11 +25,11 @@ def read_views(path: Path) -> Arrays:
     Views are the matrices that share the number of rows with the labels, or with each other if there are none. Objects
     may also be columns, as in many `.mat` files: all views are then transposed.
     """
-    stored = {name: value for name, value in _content(path).items() if not name.startswith("__")}
-    label = next((stored.pop(name) for name in list(stored) if name.lower() in LABELS), None)
-    while isinstance(label, list):  # one copy per view
-        label = label[0]
-    label = None if label is None else np.asarray(label).ravel()
+    stored = _content(path)
+    cell = next((stored.pop(name) for name in list(stored) if name.lower() in LABELS), None)
+    while isinstance(cell, list):  # one copy per view
+        cell = cell[0]
+    label = None if cell is None else np.asarray(cell).ravel()
     views: Arrays = {}
     for name, value in stored.items():
         if isinstance(value, list):
@@ -39,8 +42,8 @@ def read_views(path: Path) -> Arrays:
     for places in ((0,), (1,)):  # rows are objects, or columns are
         sizes = {shape[place] for shape in shapes.values() for place in places if len(shape) > place}
         if len(views) > 1 and len(sizes) == 1 and n in (None, *sizes):
-            found = {name: np.moveaxis(view, places[0], 0) for name, view in views.items()}
-            rows = {name: view.reshape(len(view), -1).astype(np.float32) for name, view in found.items()}
+            first = {name: np.moveaxis(view, places[0], 0) for name, view in views.items()}
+            rows = {name: view.reshape(len(view), -1).astype(np.float32) for name, view in first.items()}
             return rows | ({} if label is None else {"label": _words(label)})
     known = ", ".join(f"{name} {shape}" for name, shape in shapes.items()) or "none"
     labels = "no labels" if n is None else f"{n} labels"
@@ -51,13 +54,14 @@ def _words(label: np.ndarray) -> np.ndarray:
     return label if label.dtype.kind in "biufU" else label.astype(str)
 
 
-def _content(path: Path) -> dict[str, Any]:
+def _content(path: Path) -> dict[str, Cell]:
     """Return the arrays of a file by name; a cell array is a list."""
     if path.suffix == ".npz":
         with np.load(path, allow_pickle=False) as stored:
             return {name: stored[name] for name in stored.files}
     if path.suffix == ".mat" and not _is_hdf5(path):
-        return {name: _unpacked(value) for name, value in load_matlab(path).items()}
+        # `__header__` and the like are not arrays
+        return {name: _unpacked(value) for name, value in load_matlab(path).items() if not name.startswith("__")}
     h5py = _checks.extra("h5py", "hdf5")
     with h5py.File(path) as file:
         # Matlab 7.3 stores matrices transposed, and cell arrays as references
@@ -70,24 +74,23 @@ def _is_hdf5(path: Path) -> bool:
     return start.startswith(b"\x89HDF") or b"MATLAB 7.3" in start
 
 
-def _unpacked(value: Any) -> Any:
-    if hasattr(value, "toarray"):
-        return value.toarray()
-    if isinstance(value, np.ndarray) and value.dtype == object:
-        return [_unpacked(entry) for entry in value.ravel()]
-    return value
+def _unpacked(value: np.ndarray) -> Cell:
+    if hasattr(value, "toarray"):  # a sparse matrix
+        dense: np.ndarray = value.toarray()
+        return dense
+    return [_unpacked(entry) for entry in value.ravel()] if value.dtype == object else value
 
 
-def _read_group(group: Mapping[str, Any], file: Any, *, transposed: bool) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _read_group(group: Group, file: File, *, transposed: bool) -> dict[str, Cell]:
+    arrays: dict[str, Cell] = {}
     for name, entry in group.items():
         if name.startswith("#"):
             continue
         if hasattr(entry, "items"):
-            found |= _read_group(entry, file, transposed=transposed)
+            arrays |= _read_group(entry, file, transposed=transposed)
         elif entry.dtype.kind == "O" and entry.dtype.metadata and "ref" in entry.dtype.metadata:
-            found[name] = [file[reference][()].T for reference in entry[()].ravel()]
+            arrays[name] = [file[reference][()].T for reference in entry[()].ravel()]
         else:
             value = entry.asstr()[()] if entry.dtype.kind == "O" else entry[()]
-            found[name] = value.T if transposed else value
-    return found
+            arrays[name] = value.T if transposed else value
+    return arrays

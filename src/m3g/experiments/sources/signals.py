@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -81,7 +80,7 @@ def prepare_raw_eeg(source: Path | None, target: Path, *, rate: int = 125) -> No
         return {"signals": np.concatenate(windows), "subject": np.array(subjects), "channels": np.array(SITES)}
 
     def uci() -> Arrays:
-        resample: Any = _checks.extra("scipy.signal", "train").resample
+        resample = _checks.extra("scipy.signal", "train").resample
         with np.load(find_file(source, "uci_eeg_smni.npz"), allow_pickle=False) as stored:
             places = [stored["channels"].tolist().index(site) for site in SITES]
             signal = resample(stored["X"][:, places].astype(np.float64), rate, axis=-1).astype(np.float32)

@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -24,13 +23,15 @@ from torch.nn.functional import normalize
 
 from m3g import _checks
 from m3g.data import ViewsData
+from m3g.data.splits import Split
 from m3g.experiments.engine.spec import Experiment, Request, RunSpec, Settings, place_files
 from m3g.experiments.runner.arms import try_all
 from m3g.experiments.runner.full import config_of
 from m3g.experiments.runner.quick import fit_quickly
 from m3g.experiments.synergy import tables
-from m3g.experiments.synergy.scores import SCORES, found, selected
+from m3g.experiments.synergy.scores import SCORES, recall, selected
 from m3g.experiments.synergy.sets import SETS, TUNED_ON, sets
+from m3g.nets import MultiViewNet
 from m3g.training import build_data
 from m3g.training.loop.nonfinite import NonFiniteLoss
 
@@ -40,6 +41,7 @@ TEMPERATURES = (0.03, 0.06, 0.12, 0.25, 0.5)
 TEMPERATURE = "loss_options.temperature"
 CANDIDATES = 1000  # candidates of retrieval
 SUPERVISED = "supervised"
+HELD_OUT: tuple[Split, Split] = ("val", "test")
 
 ARMS: dict[str, Settings] = {
     "m3g, cv": {"loss": "m3g", "loss_options": {"cost": "cv"}},
@@ -105,7 +107,7 @@ def _runs(request: Request) -> Iterator[RunSpec]:
                 yield _run(data, SUPERVISED, seed, request)
 
 
-def work(settings: Settings, folder: Path, data: Path) -> dict[str, Any]:
+def work(settings: Settings, folder: Path, data: Path) -> dict[str, float | str]:
     """Train, choose the score on the validation rows and evaluate it on the test rows."""
     run, name = config_of(settings), settings["data"]
     if "reference" in settings:
@@ -115,27 +117,27 @@ def work(settings: Settings, folder: Path, data: Path) -> dict[str, Any]:
     except NonFiniteLoss as error:
         return {"validation": 0.0, "diverged": str(error).splitlines()[0][:200]}
     others = torch.from_numpy(np.load(data / f"{name}.npz")["others"]) if name == "captions" else None
-    seen = {split: measured(module.net, views_data, split, others=others) for split in ("val", "test")}
-    best = max(seen["val"], key=lambda score: seen["val"][score])
-    result: dict[str, Any] = {"validation": seen["val"][best]}
+    val, test = (recalls(module.net, views_data, split, others=others) for split in HELD_OUT)
+    best = max(val, key=val.__getitem__)
+    result: dict[str, float | str] = {"validation": val[best]}
     if settings["stage"] == "test":
-        result |= {"found": seen["test"][best], "score": best}
-        result |= {f"found_{score}": value for score, value in seen["test"].items()}
+        result |= {"found": test[best], "score": best}
+        result |= {f"found_{score}": value for score, value in test.items()}
         if name == "utterances":
             result["probe"] = probe(module.net, views_data)
     return result
 
 
 @torch.no_grad()
-def measured(net: Any, data: ViewsData, split: Any, *, others: Tensor | None) -> dict[str, float]:
-    """Return the fraction of rows whose last view is found, by every score."""
+def recalls(net: MultiViewNet, data: ViewsData, split: Split, *, others: Tensor | None) -> dict[str, float]:
+    """Return the fraction of rows whose last view is retrieved, by every score."""
     arrays, _, label = data.arrays(split)
     rows = slice(0, CANDIDATES)
     views = [normalize(view, dim=-1) for view in net([view[rows] for view in arrays])]
     if others is None:
         # every utterance is its own class
         label = None if label is None or len(torch.unique(label)) == 2 else label[rows]
-        return {name: found(score, views, label) for name, score in SCORES.items()}
+        return {name: recall(score, views, label) for name, score in SCORES.items()}
     chosen = others[data.datasets[split].index[rows]]  # type: ignore[attr-defined]
     inputs = [view[rows] for view in arrays[:2]]
     wrong = torch.stack([normalize(net([*inputs, other])[2], dim=-1) for other in chosen.unbind(1)], 1)
@@ -143,11 +145,11 @@ def measured(net: Any, data: ViewsData, split: Any, *, others: Tensor | None) ->
 
 
 @torch.no_grad()
-def probe(net: Any, data: ViewsData) -> float:
+def probe(net: MultiViewNet, data: ViewsData) -> float:
     """Return the accuracy of a logistic regression on the concatenated embeddings and their product."""
     linear = _checks.extra("sklearn.linear_model", "train")
 
-    def features(split: Any) -> tuple[np.ndarray, np.ndarray]:
+    def features(split: Split) -> tuple[np.ndarray, np.ndarray]:
         arrays, _, label = data.arrays(split)
         assert label is not None
         views = normalize(net(arrays), dim=-1)
@@ -161,7 +163,7 @@ def supervised(data: ViewsData, *, seed: int) -> float:
     """Return the accuracy of a network that predicts the class of the last view from the inputs of the other two."""
     networks = _checks.extra("sklearn.neural_network", "train")
 
-    def inputs(split: Any) -> tuple[np.ndarray, np.ndarray]:
+    def inputs(split: Split) -> tuple[np.ndarray, np.ndarray]:
         arrays, _, label = data.arrays(split)
         assert label is not None
         return torch.cat([view.flatten(1) for view in arrays[:2]], 1).numpy(), label.numpy()
@@ -171,14 +173,15 @@ def supervised(data: ViewsData, *, seed: int) -> float:
 
 
 def demo(folder: Path, *, steps: int = 800, temperature: float = 0.12) -> dict[str, float]:
-    """Share of sums of two embedded digits that some losses find, with one temperature and one split."""
+    """Return the fraction of sums of two embedded digits retrieved by some losses, with one temperature and split."""
     sets("laptop")["digits"](None, folder)
-    found_by = {}
+    fractions = {}
     for arm in ("m3g, cv", "infonce-ave", "symile", "m3g, product", "m3g-rest"):
         run = RunSpec("synergy", {"config": config("digits", arm, seed=0, steps=steps)}, {})
         settings = place_files(run.resolved({TEMPERATURE: temperature}), folder)
-        found_by[arm] = work({**settings, "data": "digits", "stage": "test"}, folder / arm, folder)["found"]
-    return found_by
+        metrics = work({**settings, "data": "digits", "stage": "test"}, folder / arm, folder)
+        fractions[arm] = float(metrics["found"])
+    return fractions
 
 
 EXPERIMENT = Experiment(

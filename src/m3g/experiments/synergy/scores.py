@@ -1,7 +1,7 @@
 """Scores of tuples, by which the last view of an object is found from the other two.
 
-Every loss defines what a good tuple is. Each arm may be read out by any of these scores; the best one on the
-validation rows is used on the test rows.
+Losses differ in the tuples that they favour. For each arm the best of these scores on the validation rows is used on
+the test rows.
 """
 
 from __future__ import annotations
@@ -65,24 +65,24 @@ SCORES: dict[str, Score] = {
 }
 
 
-def found(score: Score, views: list[Tensor], label: Tensor | None) -> float:
-    """Share of rows whose last view is found from the first two among the last views of all rows.
+def recall(score: Score, views: list[Tensor], label: Tensor | None) -> float:
+    """Return the fraction of rows whose last view is retrieved from the first two among the last views of all rows.
 
-    With labels a candidate of the same class is a right answer; without labels only the row itself is.
+    With labels any candidate of the same class is correct; without labels only that of the row itself.
 
     Example:
         >>> views = [torch.ones(2, 2), torch.eye(2), torch.eye(2)]
-        >>> found(product_score, views, None)
+        >>> recall(product_score, views, None)
         1.0
     """
     first, second, last = views
     best = score(first, second, last).argmax(1)
-    right = best == torch.arange(len(best)) if label is None else label[best] == label
-    return float(right.float().mean())
+    correct = best == torch.arange(len(best)) if label is None else label[best] == label
+    return float(correct.float().mean())
 
 
 def selected(score: Score, views: list[Tensor], others: Tensor) -> float:
-    """Share of rows whose last view scores higher than the candidates `others` (n, m, d) of the same row."""
+    """Return the fraction of rows whose last view scores higher than the candidates `others` (n, m, d) of the row."""
     first, second, last = views
     scores = score(first, second, torch.cat([last.unsqueeze(1), others], 1))
     return float((scores.argmax(1) == 0).float().mean())

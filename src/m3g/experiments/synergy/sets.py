@@ -1,4 +1,4 @@
-"""Data sets of `m3g reproduce synergy`: objects of three views in which two views may say nothing about the third.
+"""Data sets of `m3g reproduce synergy`: objects of three views, of which two may be independent of the third.
 
 Each reader returns three views, `label` (the class of the last view) and `group`. Objects are composed of rows of
 smaller sets. Those rows are divided into folds first and every object is composed within one fold, its group, so that
@@ -15,7 +15,6 @@ from functools import partial
 from importlib import resources
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -31,14 +30,14 @@ TASK_BITS, UNIQUE_BITS, BIT_FEATURES = 4, 4, 32
 
 @dataclass(frozen=True)
 class SynergySet:
-    """A data set: its reader, the names of its views, the files it needs, and the share of synergy it contains.
+    """A data set with a known or unknown fraction of synergy.
 
     Args:
         about: one line for the table.
         read: `read(source)` returns the arrays; `source` is the user's `--data` folder or None.
         views: names of the three views; the last is predicted from the other two.
-        share: share of the task that only all views together determine, in [0, 1]; None where it is unknown.
-        chance: share of right answers of a guess; None where every object is its own answer.
+        share: fraction of the task that only all views together determine, in [0, 1]; None if unknown.
+        chance: accuracy of a guess; None if every object is its own class.
     """
 
     about: str
@@ -49,7 +48,7 @@ class SynergySet:
 
 
 def add_modulo_ten(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """The digit (a + b) mod 10, independent of a and of b alone."""
+    """Return (a + b) mod 10, which is independent of a and of b alone."""
     return (first + second) % 10
 
 
@@ -63,7 +62,7 @@ class Rows:
 
 
 def stratified(features: np.ndarray, label: np.ndarray, random: np.random.Generator) -> Rows:
-    """Rows divided into folds such that each fold has all classes."""
+    """Divide rows into folds such that each fold has all classes."""
     fold = np.empty(len(label), dtype=np.int64)
     for one in np.unique(label):
         rows = random.permutation(np.flatnonzero(label == one))
@@ -72,10 +71,10 @@ def stratified(features: np.ndarray, label: np.ndarray, random: np.random.Genera
 
 
 def compose(parts: Sequence[Rows], rule: Rule | None, random: np.random.Generator) -> list[np.ndarray]:
-    """Row numbers of every view's source for each object, and its fold last.
+    """Return, for each object, the row in the source of every view, and last the fold.
 
-    With a rule the first two views are drawn independently and the last has the class that the rule gives; without
-    one all views have the class of the first.
+    With a rule the first two views are drawn independently, and the rule determines the class of the last; without one
+    all views have the class of the first.
     """
     chosen: list[list[np.ndarray]] = [[] for _ in range(4)]
     for fold in range(FOLDS):
@@ -87,13 +86,13 @@ def compose(parts: Sequence[Rows], rule: Rule | None, random: np.random.Generato
         if rule:
             wanted = rule(wanted, parts[1].label[second])
         third = _of_class(parts[2], inside[2], wanted, random)
-        for rows, found in zip(chosen, (first, second, third, np.full(count, fold))):
-            rows.append(found)
-    return [np.concatenate(rows) for rows in chosen]
+        for parts_of, drawn in zip(chosen, (first, second, third, np.full(count, fold))):
+            parts_of.append(drawn)
+    return [np.concatenate(drawn) for drawn in chosen]
 
 
 def _of_class(part: Rows, inside: np.ndarray, wanted: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """A random row of each wanted class."""
+    """Return a random row of each wanted class."""
     out = np.empty(len(wanted), dtype=np.int64)
     for one in np.unique(wanted):
         places = wanted == one
@@ -102,14 +101,14 @@ def _of_class(part: Rows, inside: np.ndarray, wanted: np.ndarray, random: np.ran
 
 
 def composed(parts: Mapping[str, Rows], rule: Rule | None, random: np.random.Generator) -> Arrays:
-    """The arrays of a composed set: features of every view, the class of the last, and the fold as group."""
+    """Return the arrays of a composed set: features of every view, the class of the last, and the fold as group."""
     *rows, group = compose(list(parts.values()), rule, random)
     arrays = {name: part.features[chosen] for (name, part), chosen in zip(parts.items(), rows)}
     return {**arrays, "label": list(parts.values())[-1].label[rows[-1]], "group": group}
 
 
 def embedded_digits(second: str, rule: Rule | None) -> Callable[[Path | None], Arrays]:
-    """Three feature sets of the embedded handwritten digits; the three digits of an object are different drawings."""
+    """Return a reader of three feature sets of the embedded digits; the views of an object are different drawings."""
 
     def read(source: Path | None) -> Arrays:
         random = np.random.default_rng(0)
@@ -125,7 +124,7 @@ def embedded_digits(second: str, rule: Rule | None) -> Callable[[Path | None], A
 
 
 def multimodal_digits(rule: Rule | None) -> Callable[[Path | None], Arrays]:
-    """A handwritten, a spoken and a printed digit."""
+    """Return a reader of a handwritten, a spoken and a printed digit."""
 
     def read(source: Path | None) -> Arrays:
         random = np.random.default_rng(0)
@@ -143,7 +142,7 @@ def multimodal_digits(rule: Rule | None) -> Callable[[Path | None], Arrays]:
 
 
 def spoken_digits(file: Path, *, bands: int = 24, frames: int = 12) -> tuple[np.ndarray, np.ndarray]:
-    """Log energies of `bands` frequency bands in `frames` equal parts of each recording, and the digits spoken."""
+    """Return log energies of `bands` frequency bands in `frames` equal parts of each recording, and the digits."""
     sound, signal = _checks.extra("soundfile", "train"), _checks.extra("scipy.signal", "train")
     features, label = [], []
     with zipfile.ZipFile(file) as archive:
@@ -160,9 +159,9 @@ def spoken_digits(file: Path, *, bands: int = 24, frames: int = 12) -> tuple[np.
 
 
 def bits(share: float) -> Callable[[Path | None], Arrays]:
-    """Four task bits, of which `share` are XOR bits of three views and the others are shared by all of them.
+    """Return a reader of four task bits: the fraction `share` are XOR bits of three views, the others common to all.
 
-    A view shows its task bits, four bits of its own and Gaussian noise through a random linear map.
+    A view is a random linear map of its task bits and four independent bits, with Gaussian noise.
     """
 
     def read(source: Path | None) -> Arrays:
@@ -183,9 +182,9 @@ def bits(share: float) -> Callable[[Path | None], Arrays]:
 
 
 def utterances(source: Path | None) -> Arrays:
-    """CMU-MOSI: text, audio and video features of utterances, with their sentiment."""
+    """Read CMU-MOSI: text, audio and video features of utterances, with their sentiment."""
     with np.load(find_file(source, "mosi_3views.npz"), allow_pickle=False) as stored:
-        arrays: dict[str, Any] = {name: stored[name] for name in ("audio", "video", "text", "label")}
+        arrays: Arrays = {name: stored[name] for name in ("audio", "video", "text", "label")}
     return {**arrays, "group": np.arange(len(arrays["label"]))}
 
 
@@ -251,7 +250,7 @@ TUNED_ON = {f"bits-{percent}": "bits-50" for percent in (0, 25, 75, 100)}
 
 
 def sets(scale: str) -> dict[str, Prepare]:
-    """The sets by name, each with the function that writes its file once."""
+    """Return the sets by name, each with the function that writes its file once."""
 
     def preparer(name: str) -> Prepare:
         def prepare(source: Path | None, target: Path) -> None:

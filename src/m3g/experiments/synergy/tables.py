@@ -19,7 +19,7 @@ Scores = dict[str, dict[str, dict[int, float]]]  # set, arm, seed
 
 
 def by_set(results: list[Result], metric: str) -> Scores:
-    """Scores of the test runs by set, arm and seed."""
+    """Return the scores of the test runs by set, arm and seed."""
     scores: Scores = {}
     for row in results:
         labels = row["labels"]
@@ -30,22 +30,17 @@ def by_set(results: list[Result], metric: str) -> Scores:
 
 def collect(results: list[Result], folder: Path) -> str:
     """Write `table.md` and the picture; return the text."""
-    found = by_set(results, "found")
-    parts = [
-        hours(results),
-        "## Retrieval of the last view from the other two",
-        _levels(found),
-        "## Differences",
-        _against(found),
-    ]
+    scores = by_set(results, "found")
+    parts = [hours(results), "## Retrieval of the last view from the other two", _levels(scores)]
+    parts += ["## Differences", _against(scores)]
     parts += ["## Temperatures and scores chosen", _choices(results)]
     probes = by_set(results, "probe")
     if probes:
         parts += ["## Sentiment from all embeddings", _levels(probes)]
     text = "\n\n".join(parts)
     write_text(folder / "table.md", text + "\n")
-    pictures = draw(found, folder / "synergy")
-    return f"{text}\n\npicture     {pictures}" if pictures else text
+    picture = draw(scores, folder / "synergy")
+    return f"{text}\n\npicture     {picture}" if picture else text
 
 
 def _arms(scores: Mapping[str, Mapping[str, object]]) -> list[str]:
@@ -75,7 +70,7 @@ def _chance(name: str) -> str:
 
 
 def _against(scores: Scores) -> str:
-    """M3G with the product cost against every other loss, with Holm's correction over the whole table."""
+    """Compare M3G with the product cost with every other loss, with Holm's correction over the whole table."""
     comparisons = {
         (name, arm): compare_splits(arms[OURS], values, test_to_train=TEST_TO_TRAIN)
         for name, arms in scores.items()
@@ -83,14 +78,13 @@ def _against(scores: Scores) -> str:
         for arm, values in arms.items()
         if arm not in (OURS, "supervised")
     }
-    adjusted = holm({key: found.p_value for key, found in comparisons.items() if found.splits > 1})
+    adjusted = holm({key: one.p_value for key, one in comparisons.items() if one.splits > 1})
     rows = [[f"{OURS} minus", *scores]]
     for arm in _arms(scores):
         cells = []
         for name in scores:
-            found = comparisons.get((name, arm))
-            shown = found is not None and found.splits > 1
-            cells.append(f"{found} {verdict(found, adjusted[name, arm])}" if found and shown else "—")
+            one = comparisons.get((name, arm))
+            cells.append(f"{one} {verdict(one, adjusted[name, arm])}" if one and one.splits > 1 else "—")
         if any(cell != "—" for cell in cells):
             rows.append([arm, *cells])
     return (

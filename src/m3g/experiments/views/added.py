@@ -17,16 +17,20 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from m3g import losses
+from m3g.experiments.engine.spec import Change
 from m3g.experiments.views.grids import FIXED, GRIDS
 from m3g.experiments.views.sets import SETS, data_set, register_files
 
 __all__ = ["data_set", "extend", "view_loss"]
 
 
-def view_loss(name: str, grid: Sequence[dict[str, Any]], **fixed: Any) -> Callable[[Any], Any]:
+Factory = TypeVar("Factory", bound=Callable[..., losses.ViewLoss])
+
+
+def view_loss(name: str, grid: Sequence[Change], **fixed: float | str) -> Callable[[Factory], Factory]:
     """Register a `ViewLoss` (or a function that returns one) for this process, with its grid of settings.
 
     Args:
@@ -37,7 +41,7 @@ def view_loss(name: str, grid: Sequence[dict[str, Any]], **fixed: Any) -> Callab
     if len(grid) != 4:
         raise ValueError(f"grid must have 4 settings, as that of every loss, got {len(grid)}.")
 
-    def keep(factory: Any) -> Any:
+    def keep(factory: Factory) -> Factory:
         losses.register(name, factory)
         GRIDS[name], FIXED[name] = list(grid), fixed
         return factory

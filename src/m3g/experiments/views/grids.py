@@ -12,9 +12,8 @@ because scores compare views by cosines and by moved probes:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from m3g.experiments.engine.spec import Settings
+from m3g.experiments.engine.spec import Change, Settings
 
 CANONICAL = "readout.canonical"
 # Arms that are a loss under another name with their own options.
@@ -32,17 +31,17 @@ BIAS = {"gram": 0.5, "pmrl": 0.5, "symile": 0.5}
 READOUT = {"mcca": True, "gram": False, "symile": False}
 
 
-def _each(option: str, values: Sequence[float]) -> list[dict[str, Any]]:
+def _each(option: str, values: Sequence[float]) -> list[Change]:
     return [{option: value} for value in values]
 
 
-def _read_both_ways(temperatures: Sequence[float]) -> list[dict[str, Any]]:
-    return [{TEMPERATURE: t, CANONICAL: last} for last in (False, True) for t in temperatures]
+def _with_and_without_cca(temperatures: Sequence[float]) -> list[Change]:
+    return [{TEMPERATURE: t, CANONICAL: canonical} for canonical in (False, True) for t in temperatures]
 
 
 EPSILON, TEMPERATURE, RATE = "loss_options.epsilon", "loss_options.temperature", "optim.learning_rate"
 TEMPERATURES = _each(TEMPERATURE, (0.05, 0.1, 0.2, 0.5))
-GRIDS: dict[str, list[dict[str, Any]]] = {
+GRIDS: dict[str, list[Change]] = {
     "m3g": _each(EPSILON, (0.02, 0.05, 0.1, 0.2)),
     "infonce-pwe": TEMPERATURES,
     "infonce-ave": TEMPERATURES,
@@ -54,8 +53,8 @@ GRIDS: dict[str, list[dict[str, Any]]] = {
     "mv-dhel": TEMPERATURES,
     "vicreg": _each("loss_options.covariance", (0.1, 1.0, 5.0, 25.0)),
     "kl": _each(EPSILON, (0.02, 0.05, 0.1, 0.2)),
-    "gram": _read_both_ways((0.05, 0.2)),
-    "symile": _read_both_ways((0.05, 0.2)),
+    "gram": _with_and_without_cca((0.05, 0.2)),
+    "symile": _with_and_without_cca((0.05, 0.2)),
     "pmrl": [
         {TEMPERATURE: t, "loss_options.contrast_temperature": u}
         for t, u in ((0.5, 0.1), (0.5, 0.2), (0.5, 0.5), (1.0, 0.2))

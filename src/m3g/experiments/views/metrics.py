@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import statistics
-from typing import Any
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -15,6 +15,8 @@ from m3g.evaluation import Embedded, Probe, clustering, knn_accuracy, polymatchi
 from m3g.evaluation.embedded import off_diagonal_mean
 from m3g.evaluation.retrieval import found_first, found_from_others
 
+# Scores by name; `absent` and `subsets` contain those by the fraction of missing entries and by the number of views.
+Scores: TypeAlias = "dict[str, float | Scores]"
 SHOTS = (1, 5, 10)
 DRAWS = 5
 ABSENT = (0.0, 0.3, 0.5, 0.7)
@@ -24,44 +26,44 @@ MATCHED_VIEWS, MATCHED_POINTS = 4, 128
 
 def validation(train: Embedded, held_out: Embedded, *, by_class: bool) -> dict[str, float]:
     """Return the score that selects a setting: the mean of linear probe, moved probe and retrieval."""
-    found = {"recall": recall(held_out, by_class=by_class)}
+    scores = {"recall": recall(held_out, by_class=by_class)}
     if train.labels is not None and held_out.labels is not None:
-        found["linear_mean"] = Probe(train.mean, train.labels, kind="ridge").accuracy(held_out.mean, held_out.labels)
-        found["moved"] = moved_probe(train, held_out)
-    return {**found, "validation": statistics.fmean(found.values())}
+        scores["linear_mean"] = Probe(train.mean, train.labels, kind="ridge").accuracy(held_out.mean, held_out.labels)
+        scores["moved"] = moved_probe(train, held_out)
+    return {**scores, "validation": statistics.fmean(scores.values())}
 
 
-def measure(train: Embedded, test: Embedded, *, by_class: bool, seed: int) -> dict[str, Any]:
+def measure(train: Embedded, test: Embedded, *, by_class: bool, seed: int) -> Scores:
     """Return all scores on test rows; those that require a common space only for embeddings."""
-    found: dict[str, Any] = {}
+    scores: Scores = {}
     shared = test.embeddings is not None
     if shared:
-        found["recall"] = recall(test, by_class=by_class)
-        found["recall_rest"] = recall_from_rest(test, by_class=by_class)
-        found["polymatching"] = polymatching(test, seed=seed)
+        scores["recall"] = recall(test, by_class=by_class)
+        scores["recall_rest"] = recall_from_rest(test, by_class=by_class)
+        scores["polymatching"] = polymatching(test, seed=seed)
     if train.labels is not None:
         joins = ["mean", "concat"] if shared else ["concat"]
         for name in joins:
-            found |= _labelled(name, train.read_out(name), train.labels, test.read_out(name), test.labels, seed=seed)
-        scores = clustering(train.read_out(joins[0]), train.labels, seed=seed)
-        found |= {"nmi": scores.nmi, "ari": scores.ari, "cluster_accuracy": scores.accuracy}
+            scores |= _labelled(name, train.read_out(name), train.labels, test.read_out(name), test.labels, seed=seed)
+        clusters = clustering(train.read_out(joins[0]), train.labels, seed=seed)
+        scores |= {"nmi": clusters.nmi, "ari": clusters.ari, "cluster_accuracy": clusters.accuracy}
         if shared:
-            found["moved"] = moved_probe(train, test)
-    found["absent"] = {f"{share:g}": absent(train, test, share, by_class=by_class, seed=seed) for share in ABSENT}
+            scores["moved"] = moved_probe(train, test)
+    scores["absent"] = {
+        f"{fraction:g}": with_missing(train, test, fraction, by_class=by_class, seed=seed) for fraction in ABSENT
+    }
     if shared and train.labels is not None:
-        found["subsets"] = by_number_of_views(train, test, seed=seed)
-    return found
+        scores["subsets"] = by_number_of_views(train, test, seed=seed)
+    return scores
 
 
-def _labelled(
-    name: str, train: Tensor, labels: Tensor, test: Tensor, truth: Tensor | None, *, seed: int
-) -> dict[str, float]:
+def _labelled(name: str, train: Tensor, labels: Tensor, test: Tensor, truth: Tensor | None, *, seed: int) -> Scores:
     assert truth is not None
-    found = {
+    scores: Scores = {
         f"linear_{name}": Probe(train, labels, kind="ridge").accuracy(test, truth),
         f"knn_{name}": knn_accuracy(_nonzero(train), labels, _nonzero(test), truth, neighbours=min(5, len(labels))),
     }
-    return found | {f"few_{s}_{name}": few_labels(train, labels, test, truth, shots=s, seed=seed) for s in SHOTS}
+    return scores | {f"few_{s}_{name}": few_labels(train, labels, test, truth, shots=s, seed=seed) for s in SHOTS}
 
 
 def _nonzero(x: Tensor) -> Tensor:
@@ -72,7 +74,7 @@ def _nonzero(x: Tensor) -> Tensor:
 def few_labels(train: Tensor, labels: Tensor, test: Tensor, truth: Tensor, *, shots: int, seed: int) -> float:
     """Return the accuracy of the nearest class mean (cosine) with `shots` labels per class, averaged over draws."""
     classes, codes = torch.unique(labels, return_inverse=True)
-    units, asked = normalize(train, dim=-1), normalize(test, dim=-1)
+    units, queries = normalize(train, dim=-1), normalize(test, dim=-1)
     scores = []
     for draw in range(DRAWS):
         order = torch.randperm(len(codes), generator=torch.Generator().manual_seed(1000 * seed + draw))
@@ -80,7 +82,7 @@ def few_labels(train: Tensor, labels: Tensor, test: Tensor, truth: Tensor, *, sh
         first = (drawn.cumsum(0) * drawn).sum(1) <= shots  # the first rows of each class in this order
         rows = order[first]
         centres = normalize(one_hot(codes[rows], len(classes)).to(units).T @ units[rows], dim=-1)
-        scores.append(float((classes[(asked @ centres.T).argmax(1)] == truth).double().mean()))
+        scores.append(float((classes[(queries @ centres.T).argmax(1)] == truth).double().mean()))
     return statistics.fmean(scores)
 
 
@@ -92,25 +94,25 @@ def moved_probe(train: Embedded, test: Embedded) -> float:
 def recall(points: Embedded, *, by_class: bool) -> float:
     """Return R@1 from one view in another, averaged over ordered pairs."""
     present, views, labels = points.present, points.views, points.labels if by_class else None
-    found = [
+    recalls = [
         found_first(views[l], views[m], queried=present[l], searched=present[m], labels=labels)
         for l, m in itertools.permutations(range(len(views)), 2)
     ]
-    return statistics.fmean(score for score in found if score is not None)
+    return statistics.fmean(score for score in recalls if score is not None)
 
 
-def recall_from_rest(points: Embedded, *, by_class: bool, asked: Tensor | None = None) -> float:
+def recall_from_rest(points: Embedded, *, by_class: bool, shown: Tensor | None = None) -> float:
     """Return R@1 in a view from the mean of all others, averaged over views.
 
-    `asked`, bool (k, n), selects the entries of the means, by default all; an object without any counts as not found.
+    `shown`, bool (k, n), selects the entries of the means, by default all; an object without any counts as not found.
     """
-    present, found = points.present, []
-    asked = present if asked is None else asked
+    present, recalls = points.present, []
+    shown = present if shown is None else shown
     for m in range(len(present)):
-        score = found_from_others(points, m, shown=asked, labels=points.labels if by_class else None)
-        others = asked.sum(0) - asked[m].long() > 0
-        found.append((score or 0.0) * float((others & present[m]).sum() / present[m].sum()))
-    return statistics.fmean(found)
+        score = found_from_others(points, m, shown=shown, labels=points.labels if by_class else None)
+        others = shown.sum(0) - shown[m].long() > 0
+        recalls.append((score or 0.0) * float((others & present[m]).sum() / present[m].sum()))
+    return statistics.fmean(recalls)
 
 
 def polymatching(points: Embedded, *, seed: int) -> float:
@@ -120,23 +122,25 @@ def polymatching(points: Embedded, *, seed: int) -> float:
     return polymatching_accuracy(views, seed=seed) if views.shape[1] >= 2 else float("nan")
 
 
-def absent(train: Embedded, test: Embedded, share: float, *, by_class: bool, seed: int) -> dict[str, float]:
+def with_missing(train: Embedded, test: Embedded, fraction: float, *, by_class: bool, seed: int) -> Scores:
     """Return probe and retrieval with a fraction of the test entries missing; the probe is trained on complete rows."""
     present = test.present
-    left = drop_entries(present, seeded_draws(*present.shape, seed=seed), fraction=share, exact=True)
-    found, join = {}, "concat" if train.embeddings is None else "mean"
+    left = drop_entries(present, seeded_draws(*present.shape, seed=seed), fraction=fraction, exact=True)
+    join = "concat" if train.embeddings is None else "mean"
+    scores: Scores = {}
     if train.labels is not None and test.labels is not None:
         probe = Probe(train.read_out(join), train.labels, kind="ridge")
-        found["linear"] = probe.accuracy(test.read_out(join, shown=left), test.labels)
+        scores["linear"] = probe.accuracy(test.read_out(join, shown=left), test.labels)
     if test.embeddings is not None:
-        found["recall_rest"] = recall_from_rest(test, by_class=by_class, asked=left)
-    return found
+        scores["recall_rest"] = recall_from_rest(test, by_class=by_class, shown=left)
+    return scores
 
 
-def by_number_of_views(train: Embedded, test: Embedded, *, seed: int) -> dict[str, float]:
+def by_number_of_views(train: Embedded, test: Embedded, *, seed: int) -> Scores:
     """Return the probe of all views on the mean of s of them, for every s; at most six subsets of each size."""
     assert train.labels is not None
-    probe, k, found = Probe(train.mean, train.labels, kind="ridge"), len(test.views), {}
+    probe, k = Probe(train.mean, train.labels, kind="ridge"), len(test.views)
+    accuracy: Scores = {}
     random = torch.Generator().manual_seed(seed)
     for size in range(1, k + 1):
         every = list(itertools.combinations(range(k), size))
@@ -145,5 +149,5 @@ def by_number_of_views(train: Embedded, test: Embedded, *, seed: int) -> dict[st
         for part in map(test.only, chosen):
             assert part.labels is not None
             scores.append(probe.accuracy(part.mean, part.labels))
-        found[str(size)] = statistics.fmean(scores)
-    return found
+        accuracy[str(size)] = statistics.fmean(scores)
+    return accuracy

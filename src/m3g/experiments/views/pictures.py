@@ -6,9 +6,8 @@ import math
 import statistics
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from m3g.experiments.engine.spec import Result
+from m3g.experiments.engine.spec import Result, grid_values
 from m3g.experiments.output import figures
 from m3g.experiments.output.ranks import Ranks
 from m3g.experiments.views import scores as views_scores
@@ -33,13 +32,13 @@ BY_NUMBER = {
 }
 
 
-def draw(results: list[Result], every: Mapping[str, Any], folder: Path) -> list[Path]:
+def draw(results: list[Result], every: dict[str, views_scores.Table], folder: Path) -> list[Path]:
     """Draw all plots that the finished runs allow, as PNG and SVG; return the PNGs."""
     tests = views_scores.tested(results)
     made = []
-    ranks = {name: found for name, found in views_scores.ranks_of(dict(every)).items() if name in PICTURED}
+    ranks = {PICTURED[name]: task for name, task in views_scores.ranks_of(every).items() if name in PICTURED}
     if ranks:
-        made += critical_differences({PICTURED[name]: found for name, found in ranks.items()}, folder / "ranks")
+        made += critical_differences(ranks, folder / "ranks")
     made += heat_map(every, folder / "heat")
     made += absent_curves(tests, folder / "absent")
     made += front(results, folder / "front")
@@ -50,11 +49,11 @@ def critical_differences(ranks: Mapping[str, Ranks], path: Path) -> list[Path]:
     """Plot per task a line for every arm, the best first, with its average rank; bars at the right connect arms whose
     ranks do not differ (Nemenyi, 5 %).
     """
-    most = max(len(found.ranks) for found in ranks.values())
+    most = max(len(task.ranks) for task in ranks.values())
     figure, axes = figures.panels(len(ranks), width=4.6 * len(ranks), height=1.4 + 0.24 * most)
-    for axis, (title, found) in zip(axes, ranks.items()):
-        arms = list(found.ranks)
-        for place, (arm, rank) in enumerate(found.ranks.items()):
+    for axis, (title, task) in zip(axes, ranks.items()):
+        arms = list(task.ranks)
+        for place, (arm, rank) in enumerate(task.ranks.items()):
             colour = figures.COLOURS[1] if arm.startswith(views_scores.OURS) else "black"
             axis.plot([0, rank], [place, place], color=colour, linewidth=0.6, alpha=0.4)
             axis.plot([rank], [place], "o", color=colour, markersize=4)
@@ -62,19 +61,19 @@ def critical_differences(ranks: Mapping[str, Ranks], path: Path) -> list[Path]:
         axis.set_yticks(range(len(arms)), arms, fontsize=8)
         for label in axis.get_yticklabels():
             label.set_color(figures.COLOURS[1] if label.get_text().startswith(views_scores.OURS) else "black")
-        bars = [group for group in found.groups if len(group) > 1]
+        bars = [group for group in task.groups if len(group) > 1]
         end = len(arms) + 2
         for place, group in enumerate(bars):
             ends = [arms.index(group[0]) - 0.3, arms.index(group[-1]) + 0.3]
             axis.plot([end + 0.7 * place] * 2, ends, color=figures.COLOURS[0], linewidth=2.5, solid_capstyle="butt")
         axis.set(xlim=(0, end + 0.7 * len(bars)), ylim=(most - 0.4, -0.6), xlabel="average rank, 1 is best")
-        axis.set_title(f"{title}, {found.sets} sets, critical difference {found.critical:.1f}", fontsize=9)
+        axis.set_title(f"{title}, {task.sets} sets, critical difference {task.critical:.1f}", fontsize=9)
         for side in ("right", "top"):
             axis.spines[side].set_visible(False)
     return figures.save(figure, path)
 
 
-def heat_map(every: Mapping[str, Any], path: Path) -> list[Path]:
+def heat_map(every: Mapping[str, views_scores.Table], path: Path) -> list[Path]:
     """Plot arms against data sets; the colour is the distance from the best loss of the column, in points."""
     shown = [name for name in PICTURED if every[name]]
     if not shown:
@@ -104,16 +103,16 @@ def heat_map(every: Mapping[str, Any], path: Path) -> list[Path]:
 
 def absent_curves(tests: list[Result], path: Path) -> list[Path]:
     """Plot probe and retrieval against the fraction of missing test entries, averaged over the data sets."""
-    found = {name: views_scores.absent_curves(tests, name) for name in ("linear", "recall_rest")}
-    if not any(found.values()):
+    panels = {name: views_scores.absent_curves(tests, name) for name in ("linear", "recall_rest")}
+    if not any(panels.values()):
         return []
     figure, axes = figures.panels(2, width=9.0, height=4.2)
     titles = {"linear": "linear probe, %", "recall_rest": "found from the other views, %"}
-    for axis, (name, curves) in zip(axes, found.items()):
+    for axis, (name, curves) in zip(axes, panels.items()):
         for place, arm in enumerate(SHOWN):
             if arm in curves:
-                shares = sorted(curves[arm], key=float)
-                axis.plot([100 * float(s) for s in shares], [100 * curves[arm][s] for s in shares], label=arm,
+                fractions = sorted(curves[arm], key=float)
+                axis.plot([100 * float(x) for x in fractions], [100 * curves[arm][x] for x in fractions], label=arm,
                           color=figures.COLOURS[place], marker=figures.MARKERS[place], markersize=4)  # fmt: skip
         axis.set(xlabel="entries absent in testing, %", ylabel=titles[name])
         axis.grid(alpha=0.3)
@@ -125,11 +124,11 @@ def front(results: list[Result], path: Path) -> list[Path]:
     """Plot probe against retrieval for every setting of the grids, on validation rows, averaged over the data sets."""
     points: dict[str, dict[str, dict[str, tuple[float, float]]]] = {}
     for row in results:
-        labels, found = row["labels"], row["metrics"]
-        if labels["stage"] == "grid" and views_scores.BATCH not in labels and "linear_mean" in found:
-            setting = views_scores.setting({name: value for name, value in labels.items() if "." in name})
+        labels, metrics = row["labels"], row["metrics"]
+        if labels["stage"] == "grid" and views_scores.BATCH not in labels and "linear_mean" in metrics:
+            setting = views_scores.setting(grid_values(labels))
             here = points.setdefault(labels["arm"], {}).setdefault(setting, {})
-            here[labels["data"]] = (found["linear_mean"], found["recall"])
+            here[labels["data"]] = (metrics["linear_mean"], metrics["recall"])
     shared = views_scores.common({arm: set.intersection(*map(set, at.values())) for arm, at in points.items()})
     lines = {
         arm: {setting: [at[data] for data in shared] for setting, at in points[arm].items() if shared <= set(at)}
@@ -160,11 +159,11 @@ def _place(setting: str) -> tuple[bool, list[float]]:
 
 def by_number(tests: list[Result], path: Path) -> list[Path]:
     """Plot probe and retrieval on the digits against the number of views in training and testing; return the PNG."""
-    found = {name: views_scores.by_number(tests, name) for name in BY_NUMBER}
-    if not any(found.values()):
+    panels = {name: views_scores.by_number(tests, name) for name in BY_NUMBER}
+    if not any(panels.values()):
         return []
-    figure, axes = figures.panels(len(found), width=4.0 * len(found), height=3.4)
-    for axis, (name, curves) in zip(axes, found.items()):
+    figure, axes = figures.panels(len(panels), width=4.0 * len(panels), height=3.4)
+    for axis, (name, curves) in zip(axes, panels.items()):
         for place, arm in enumerate(SHOWN):
             if arm in curves:
                 numbers = sorted(curves[arm])
@@ -173,7 +172,7 @@ def by_number(tests: list[Result], path: Path) -> list[Path]:
                 axis.errorbar(numbers, [statistics.fmean(part) for part in values], spread, label=arm, capsize=2,
                               color=figures.COLOURS[place], marker=figures.MARKERS[place], markersize=4)  # fmt: skip
         axis.set(xlabel="views k", title=f"{BY_NUMBER[name]}, %")
-        axis.xaxis.get_major_locator().set_params(integer=True)
+        axis.locator_params(axis="x", integer=True)
         axis.grid(alpha=0.3)
     axes[0].legend(frameon=False, fontsize=7)
     return _shown(figures.save(figure, path))

@@ -20,17 +20,17 @@ together. Data sets are in `m3g.experiments.views.sets`, grids in `m3g.experimen
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch.nn.functional import normalize
 
 from m3g.data import ViewsData
+from m3g.data.splits import SPLITS, Split
 from m3g.evaluation import CanonicalViews, Embedded
-from m3g.experiments.engine.spec import Candidate, Experiment, Request, RunSpec, Settings
+from m3g.experiments.engine.spec import Candidate, Change, Experiment, Request, RunSpec, Settings
 from m3g.experiments.runner.arms import try_all
 from m3g.experiments.runner.full import config_of
 from m3g.experiments.runner.quick import fit_quickly
@@ -39,9 +39,10 @@ from m3g.experiments.views import tables as views_tables
 from m3g.experiments.views.added import extend
 from m3g.experiments.views.baselines import BASELINES, baseline
 from m3g.experiments.views.grids import BIAS, FIXED, GRIDS, LOSS_OF, READOUT
-from m3g.experiments.views.metrics import measure, validation
+from m3g.experiments.views.metrics import Scores, measure, validation
 from m3g.experiments.views.scores import BATCH
 from m3g.experiments.views.sets import SETS
+from m3g.nets import MultiViewNet
 from m3g.training.loop.nonfinite import NonFiniteLoss
 
 Candidates = tuple[Candidate, ...]
@@ -59,19 +60,19 @@ LONGER, WEAK = 1000, ("gram", "symile", "pmrl", "mcca")
 
 def config(data: str, arm: str, *, seed: int, steps: int = STEPS) -> Settings:
     """Return the differences of a run from the defaults of `m3g train`."""
-    wanted, loss = SETS[data], LOSS_OF.get(arm, arm)
+    about, loss = SETS[data], LOSS_OF.get(arm, arm)
     file = f"{{data}}/{data}.npz"
     options: Settings = {
-        "paths": [f"{file}:{view}" for view in wanted.views],
-        "view_names": list(wanted.views),
+        "paths": [f"{file}:{view}" for view in about.views],
+        "view_names": list(about.views),
         "val": 0.2,
         "test": 0.2,
         "batch_size": POINTS,
         "split_seed": seed + 1,
     }
-    options |= {"labels": f"{file}:label"} if wanted.labels else {}
-    options |= {"groups": f"{file}:group"} if wanted.groups else {}
-    found: Settings = {
+    options |= {"labels": f"{file}:label"} if about.labels else {}
+    options |= {"groups": f"{file}:group"} if about.groups else {}
+    settings: Settings = {
         "data": "arrays",
         "data_options": options,
         "encoder_options": {"width": 64},
@@ -82,14 +83,14 @@ def config(data: str, arm: str, *, seed: int, steps: int = STEPS) -> Settings:
         "loop": {"epochs": 1000, "max_steps": steps, "accelerator": "cpu", "evaluate_every": 0},
         "seed": seed,
     }
-    if loss in ("m3g", "kl") and len(wanted.views) > 4:
-        found |= {"views_per_step": 4, "subsets_per_step": 4}  # more views have too many tuples
+    if loss in ("m3g", "kl") and len(about.views) > 4:
+        settings |= {"views_per_step": 4, "subsets_per_step": 4}  # more views have too many tuples
     if loss.startswith("byol"):
-        found |= {"teacher": {"enabled": True, "momentum": 0.99}}
-        found["heads"] = {**found["heads"], "predictor": True}
+        settings |= {"teacher": {"enabled": True, "momentum": 0.99}}
+        settings["heads"]["predictor"] = True
     if arm in BIAS:
-        found["heads"] = {**found["heads"], "bias": BIAS[arm]}
-    return found
+        settings["heads"]["bias"] = BIAS[arm]
+    return settings
 
 
 def possible(data: str, loss: str) -> bool:
@@ -183,35 +184,35 @@ def _with_batch(data: str, loss: str, request: Request) -> Iterator[RunSpec]:
         yield replace(_run(data, arm, loss, seed, request), candidates=candidates, then=then)
 
 
-def work(settings: Settings, folder: Path, data: Path) -> dict[str, Any]:
+def work(settings: Settings, folder: Path, data: Path) -> Mapping[str, float | str | Scores]:
     """Train, then evaluate: on validation rows to choose a setting, on test rows once it is chosen."""
     run, by_class = config_of(settings), SETS[settings["data"]].by_class
     if "baseline" in settings:
         views_data, parts = baseline(settings["baseline"], run)
         shared = settings["baseline"] in ("linear-mcca", "supervised")
-        seen = {split: _points(views_data, split, views, shared=shared) for split, views in parts.items()}
+        seen = {split: _points(views_data, split, parts[split], shared=shared) for split in SPLITS}
         return measure(seen["train"], seen["test"], by_class=by_class, seed=run.seed)
     try:
         module, views_data = fit_quickly(run, folder, stacked=True)
     except NonFiniteLoss as error:
         return {"validation": 0.0, "diverged": str(error).splitlines()[0][:200]}
-    seen = {split: embedded(module.net, views_data, split) for split in ("train", "val", "test")}
+    seen = {split: embedded(module.net, views_data, split) for split in SPLITS}
     if settings.get("readout", {}).get("canonical") and not settings.get("plain"):
         seen = read_out(seen)
-    found: dict[str, Any] = validation(seen["train"], seen["val"], by_class=by_class)
+    scores = validation(seen["train"], seen["val"], by_class=by_class)
     if settings["stage"] == "grid":
-        return found
+        return scores
     tested = measure(seen["train"], seen["test"], by_class=by_class, seed=run.seed)
-    return {**tested, "validation": found["validation"]}
+    return {**tested, "validation": scores["validation"]}
 
 
 @torch.no_grad()
-def embedded(net: Any, data: ViewsData, split: Any) -> Embedded:
+def embedded(net: MultiViewNet, data: ViewsData, split: Split) -> Embedded:
     """Return a split embedded by a trained network."""
     return _points(data, split, list(net(data.arrays(split)[0])), shared=True)
 
 
-def read_out(seen: dict[str, Embedded]) -> dict[str, Embedded]:
+def read_out(seen: dict[Split, Embedded]) -> dict[Split, Embedded]:
     """Return the views of every split in the canonical space of the training rows."""
     maps = CanonicalViews(list(seen["train"].views), seen["train"].mask)
     return {
@@ -220,7 +221,7 @@ def read_out(seen: dict[str, Embedded]) -> dict[str, Embedded]:
     }
 
 
-def _points(data: ViewsData, split: Any, views: list[torch.Tensor], *, shared: bool) -> Embedded:
+def _points(data: ViewsData, split: Split, views: list[torch.Tensor], *, shared: bool) -> Embedded:
     _, mask, labels = data.arrays(split)
     if shared:
         return Embedded(normalize(torch.stack(views), dim=-1), labels=labels, mask=mask)
@@ -234,7 +235,7 @@ EXPERIMENT = Experiment(
     collect=views_tables.collect,
     sets=view_sets.sets,
     extend=extend,
-    methods=ChainMap[str, Any](BASELINES, GRIDS),  # a view of both, so that it includes additions by `--add`
+    methods=ChainMap[str, list[Change]]({name: [] for name in BASELINES}, GRIDS),  # includes additions by `--add`
     seconds=3.0,
     seeds={"laptop": 5},
 )

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any
 
-from m3g.experiments.engine.spec import Result
+from m3g.experiments.engine.spec import Change, Result
 from m3g.experiments.output.ranks import Ranks, ranked
 from m3g.experiments.views.grids import CANONICAL
 from m3g.experiments.views.sets import DIGITS_BY_NUMBER, SETS
@@ -16,7 +15,7 @@ BATCH = "data_options.batch_size"  # label of runs that tune the batch size
 NOT_LOSSES = ("raw", "pca", "linear-mcca", "supervised")
 PARTS = tuple(name for name, wanted in SETS.items() if wanted.part)
 TASKS = ("linear_mean", "moved", "recall", "recall_rest", "few_5_mean", "nmi")
-Table = dict[str, dict[str, dict[Any, float]]]  # arm, data set, seed
+Table = dict[str, dict[str, dict[int, float]]]  # arm, data set, seed
 
 
 def is_control(arm: str) -> bool:
@@ -24,7 +23,7 @@ def is_control(arm: str) -> bool:
     return "," in arm
 
 
-def setting(changes: Mapping[str, Any]) -> str:
+def setting(changes: Change) -> str:
     """Format the values of a setting.
 
     Example:
@@ -38,14 +37,14 @@ def setting(changes: Mapping[str, Any]) -> str:
 
 def tested(results: Iterable[Result]) -> list[Result]:
     """Return the runs evaluated on test rows, in the order of the data sets, without diverged ones."""
-    found = [row for row in results if row["labels"]["stage"] == "test" and "diverged" not in row["metrics"]]
+    tests = [row for row in results if row["labels"]["stage"] == "test" and "diverged" not in row["metrics"]]
     order = list(SETS)
-    return sorted(found, key=lambda row: (*order, row["labels"]["data"]).index(row["labels"]["data"]))
+    return sorted(tests, key=lambda row: (*order, row["labels"]["data"]).index(row["labels"]["data"]))
 
 
 def scores(tests: Iterable[Result], name: str) -> Table:
     """Return a metric by arm, data set and seed; M3G first, baselines last."""
-    found: Table = {}
+    table: Table = {}
     order = (OURS, "infonce-pwe", "infonce-ave")
 
     def place(row: Result) -> tuple[bool, bool, int, str]:
@@ -56,8 +55,8 @@ def scores(tests: Iterable[Result], name: str) -> Table:
         value = row["metrics"].get(name)
         if value is not None and value == value:
             labels = row["labels"]
-            found.setdefault(labels["arm"], {}).setdefault(labels["data"], {})[labels["seed"]] = value
-    return found
+            table.setdefault(labels["arm"], {}).setdefault(labels["data"], {})[labels["seed"]] = value
+    return table
 
 
 def means(table: Table, *, seeds: int = 0) -> dict[str, dict[str, float]]:
@@ -68,27 +67,27 @@ def means(table: Table, *, seeds: int = 0) -> dict[str, dict[str, float]]:
     }
 
 
-def common(found: Mapping[str, Collection[str]]) -> set[str]:
-    """Return the data sets common to M3G and both forms of InfoNCE, if they have any."""
-    sets = [set(found[arm]) for arm in (OURS, "infonce-pwe", "infonce-ave") if found.get(arm)]
+def common(sets_of: Mapping[str, Collection[str]]) -> set[str]:
+    """Return the data sets common to M3G and both forms of InfoNCE, if they have any; `sets_of` has those of an arm."""
+    sets = [set(sets_of[arm]) for arm in (OURS, "infonce-pwe", "infonce-ave") if sets_of.get(arm)]
     return set.intersection(*sets) if sets else set()
 
 
 def complete(table: Table) -> dict[str, dict[str, float]]:
     """Return means of the arms that have all these data sets, for ranks, without `supervised` and control arms."""
-    found = means(table)
-    wanted = common(found)
+    by_arm = means(table)
+    wanted = common(by_arm)
     return {
         arm: {data: sets[data] for data in wanted}
-        for arm, sets in found.items()
+        for arm, sets in by_arm.items()
         if wanted and wanted <= set(sets) and arm != "supervised" and not is_control(arm)
     }
 
 
 def ranks_of(every: dict[str, Table]) -> dict[str, Ranks]:
     """Return the ranks of each task that has them."""
-    found = {name: ranked(complete(every[name])) for name in TASKS}
-    return {name: ranks for name, ranks in found.items() if ranks is not None}
+    by_task = {name: ranked(complete(every[name])) for name in TASKS}
+    return {name: ranks for name, ranks in by_task.items() if ranks is not None}
 
 
 def by_number(tests: Iterable[Result], name: str) -> dict[str, dict[int, list[float]]]:
@@ -97,13 +96,13 @@ def by_number(tests: Iterable[Result], name: str) -> dict[str, dict[int, list[fl
     Only arms with results for all numbers of views that any arm has are included.
     """
     table = scores(tests, name)
-    found = {
+    by_arm = {
         arm: {k: list(by[data].values()) for k, data in DIGITS_BY_NUMBER.items() if data in by}
         for arm, by in table.items()
         if not is_control(arm)
     }
-    most = max((len(by) for by in found.values()), default=0)
-    return {arm: by for arm, by in found.items() if 1 < len(by) == most}
+    most = max((len(by) for by in by_arm.values()), default=0)
+    return {arm: by for arm, by in by_arm.items() if 1 < len(by) == most}
 
 
 def few_views(tests: list[Result]) -> dict[str, dict[str, float]]:
@@ -116,13 +115,13 @@ def few_views(tests: list[Result]) -> dict[str, dict[str, float]]:
             for table, size in zip(tables.values(), (1, (k + 1) // 2, k)):
                 by = table.setdefault(labels["arm"], {}).setdefault(labels["data"], {})
                 by[labels["seed"]] = by_size[str(size)]
-    ours = common(means(tables["all views"]))
-    found: dict[str, dict[str, float]] = {}
+    shared = common(means(tables["all views"]))
+    accuracy: dict[str, dict[str, float]] = {}
     for name, table in tables.items():
         for arm, by_data in means(table).items():
-            if ours and ours <= set(by_data):
-                found.setdefault(arm, {})[name] = statistics.fmean(by_data[data] for data in ours)
-    return found
+            if shared and shared <= set(by_data):
+                accuracy.setdefault(arm, {})[name] = statistics.fmean(by_data[data] for data in shared)
+    return accuracy
 
 
 def absent_curves(tests: list[Result], name: str) -> dict[str, dict[str, float]]:
@@ -136,15 +135,15 @@ def absent_curves(tests: list[Result], name: str) -> dict[str, dict[str, float]]
         about = SETS[row["labels"]["data"]]
         if len(about.views) == 2 or about.gaps:
             continue
-        for share, found in row["metrics"].get("absent", {}).items():
-            if name in found:
-                by = table.setdefault(share, {}).setdefault(row["labels"]["arm"], {})
-                by.setdefault(row["labels"]["data"], {})[row["labels"]["seed"]] = found[name]
-    found_means = {share: means(by) for share, by in table.items()}
-    ours = common(found_means.get("0", {}))
+        for fraction, values in row["metrics"].get("absent", {}).items():
+            if name in values:
+                by = table.setdefault(fraction, {}).setdefault(row["labels"]["arm"], {})
+                by.setdefault(row["labels"]["data"], {})[row["labels"]["seed"]] = values[name]
+    by_fraction = {fraction: means(by) for fraction, by in table.items()}
+    shared = common(by_fraction.get("0", {}))
     curves: dict[str, dict[str, float]] = {}
-    for share, by_arm in found_means.items():
+    for fraction, by_arm in by_fraction.items():
         for arm in sorted(by_arm, key=lambda arm: (arm != OURS, arm in NOT_LOSSES, arm)):
-            if ours and ours <= set(by_arm[arm]):
-                curves.setdefault(arm, {})[share] = statistics.fmean(by_arm[arm][data] for data in ours)
+            if shared and shared <= set(by_arm[arm]):
+                curves.setdefault(arm, {})[fraction] = statistics.fmean(by_arm[arm][data] for data in shared)
     return curves

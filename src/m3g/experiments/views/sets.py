@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from functools import partial
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from numpy.lib.npyio import NpzFile
 
 from m3g.data.storage.matlab import load_matlab
 from m3g.experiments.engine.spec import Prepare
@@ -33,11 +33,16 @@ NOT_VIEWS = ("label", "group")
 
 @dataclass(frozen=True)
 class ViewSet:
-    """A data set: the names of its views, its reader, and whether it has labels, groups, and rows that combine images
-    of one class (any row of the class is then correct in retrieval). A set that is a `part` of another has some of its
-    views: it is used in the curve against k, but in no mean over data sets. A set with `gaps` has missing views: no
-    more are removed from its training, and it is not used in the curves against missing entries. A `shipped` set
-    requires no `--data`.
+    """A data set.
+
+    Attributes:
+        views: the names of its views.
+        read: its reader.
+        labels, groups: whether it has them.
+        by_class: whether rows combine images of one class; any row of the class is then correct in retrieval.
+        part: whether it has some of the views of another set; used in the curve against k, but in no mean over sets.
+        gaps: whether views are missing; then no more are removed, and it is not used in curves against missing entries.
+        shipped: whether it requires no `--data`.
     """
 
     views: tuple[str, ...]
@@ -112,11 +117,12 @@ def _some(n: int, most: int) -> np.ndarray:
     return np.sort(np.random.default_rng(0).permutation(n)[:most])
 
 
-def _stored(source: Path, name: str) -> Any:
-    return np.load(find_file(source, name), allow_pickle=False)
+def _stored(source: Path, name: str) -> NpzFile:
+    file: NpzFile = np.load(find_file(source, name), allow_pickle=False)
+    return file
 
 
-def _matlab(source: Path, *names: str) -> dict[str, Any]:
+def _matlab(source: Path, *names: str) -> Arrays:
     return load_matlab(find_file(source, *names))
 
 
@@ -239,10 +245,10 @@ def fonts(source: Path) -> Arrays:
 @data_set("pacs", TREES["pacs"].domains, groups=True, by_class=True)
 def pacs(source: Path) -> Arrays:
     """Objects in k = 4 domains of PACS, as histograms of edge directions in 16 cells."""
-    found: dict[str, dict[str, list[np.ndarray]]] = {domain: {} for domain in TREES["pacs"].domains}
+    edges: dict[str, dict[str, list[np.ndarray]]] = {domain: {} for domain in TREES["pacs"].domains}
     for domain, kind, grey in tree_images(source, TREES["pacs"]):
-        found[domain].setdefault(kind, []).append(edge_directions(grey))
-    images = {domain: {kind: np.stack(part) for kind, part in kinds.items()} for domain, kinds in found.items()}
+        edges[domain].setdefault(kind, []).append(edge_directions(grey))
+    images = {domain: {kind: np.stack(part) for kind, part in kinds.items()} for domain, kinds in edges.items()}
     return _joined_by_class(images, rows_per_class=280)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import statistics
 from pathlib import Path
 
-from m3g.experiments.engine.spec import Result
-from m3g.experiments.output.comparison import paired
+from m3g.experiments.engine.spec import Result, grid_values
+from m3g.experiments.output.comparison import paired, points
 from m3g.experiments.output.tables import hours, markdown, percent
 from m3g.experiments.views import pictures as views_pictures
 from m3g.experiments.views.pictures import BY_NUMBER
@@ -74,38 +74,31 @@ def collect(results: list[Result], folder: Path) -> str:
 
 
 def _ranks(every: dict[str, Table]) -> list[str]:
-    found = ranks_of(every)
-    if not found:
+    tasks = ranks_of(every)
+    if not tasks:
         return ["(Too few finished runs.)"]
-    arms = list(dict.fromkeys(arm for ranks in found.values() for arm in ranks.ranks))
-    mean = {arm: statistics.fmean(r.ranks[arm] for r in found.values() if arm in r.ranks) for arm in arms}
-    rows = [["rank (1 is best)", *found, "mean"]]
+    arms = list(dict.fromkeys(arm for task in tasks.values() for arm in task.ranks))
+    mean = {arm: statistics.fmean(task.ranks[arm] for task in tasks.values() if arm in task.ranks) for arm in arms}
+    rows = [["rank (1 is best)", *tasks, "mean"]]
     for arm in sorted(arms, key=lambda arm: mean[arm]):
-        cells = [f"{ranks.ranks[arm]:.2f}" if arm in ranks.ranks else "—" for ranks in found.values()]
+        cells = [f"{task.ranks[arm]:.2f}" if arm in task.ranks else "—" for task in tasks.values()]
         rows.append([arm, *cells, f"{mean[arm]:.2f}"])
-    rows.append(["critical difference (Nemenyi, 5 %)", *(f"{r.critical:.2f}" for r in found.values()), ""])
-    rows.append(["Friedman's p", *(f"{r.p:.1e}" for r in found.values()), ""])
-    rows.append(["data sets", *(str(r.sets) for r in found.values()), ""])
-    return [
-        markdown(rows),
-        "Only arms with results on every data set are ranked; `supervised` uses labels and is not.",
-    ]
+    rows.append(["critical difference (Nemenyi, 5 %)", *(f"{task.critical:.2f}" for task in tasks.values()), ""])
+    rows.append(["Friedman's p", *(f"{task.p:.1e}" for task in tasks.values()), ""])
+    rows.append(["data sets", *(str(task.sets) for task in tasks.values()), ""])
+    return [markdown(rows), "Only arms with results on every data set are ranked; `supervised` uses labels and is not."]
 
 
 def _against(every: dict[str, Table]) -> str:
-    """Paired over the data sets (means over seeds), by Student's t."""
+    """Return differences paired over the data sets (means over seeds), by Student's t."""
     arms = [arm for arm in every["recall"] if arm != OURS and not is_control(arm)]
     rows = [["M3G minus", *(f"{name}" for name in TASKS)]]
     for arm in arms:
         cells = []
         for name in TASKS:
-            mine = means(every[name])
-            found = paired(mine.get(OURS, {}), mine.get(arm, {}))
-            cells.append(
-                f"{100 * found.mean:+.1f} ± {100 * found.half_width:.1f} {found.verdict} ({found.pairs})"
-                if found.pairs > 1
-                else "—"
-            )
+            by_arm = means(every[name])
+            difference = paired(by_arm.get(OURS, {}), by_arm.get(arm, {}))
+            cells.append(f"{points(difference)} ({difference.pairs})" if difference.pairs > 1 else "—")
         rows.append([arm, *cells])
     return markdown(rows) + "\n\nMean difference in points, 95 % interval, and the number of data sets."
 
@@ -127,8 +120,7 @@ def _by_set(every: dict[str, Table]) -> str:
                 cells.append("—")
                 continue
             best = max(rivals, key=lambda arm: rivals[arm])
-            found = paired(table[OURS][data], table[best][data])
-            cells.append(f"{100 * found.mean:+.1f} ± {100 * found.half_width:.1f} {found.verdict} ({best})")
+            cells.append(f"{points(paired(table[OURS][data], table[best][data]))} ({best})")
         rows.append([data, *cells])
     note = "The best of the other losses is chosen by its mean on the same rows, which favours it."
     return f"{markdown(rows)}\n\n{note}"
@@ -144,30 +136,30 @@ def _table(table: Table) -> str:
 def _absent(tests: list[Result], name: str) -> str:
     """Return the mean over the data sets common to all shown arms, by the fraction of missing entries."""
     curves = absent_curves(tests, name)
-    shares = sorted({share for by in curves.values() for share in by}, key=float)
+    fractions = sorted({fraction for by in curves.values() for fraction in by}, key=float)
     if not curves:
         return ""
-    rows = [[f"{name}, %", *(f"{float(share):.0%} missing" for share in shares)]]
-    rows += [[arm, *(f"{100 * by[share]:.1f}" for share in shares)] for arm, by in curves.items()]
+    rows = [[f"{name}, %", *(f"{float(fraction):.0%} missing" for fraction in fractions)]]
+    rows += [[arm, *(f"{100 * by[fraction]:.1f}" for fraction in fractions)] for arm, by in curves.items()]
     return markdown(rows)
 
 
 def _by_number(tests: list[Result], name: str) -> str:
-    found = by_number(tests, name)
-    numbers = sorted({k for by in found.values() for k in by})
+    curves = by_number(tests, name)
+    numbers = sorted({k for by in curves.values() for k in by})
     if not numbers:
         return ""
     rows = [[f"{BY_NUMBER[name]}, %", *(f"k = {k}" for k in numbers)]]
-    return markdown(rows + [[arm, *(percent(by.get(k, [])) for k in numbers)] for arm, by in found.items()])
+    return markdown(rows + [[arm, *(percent(by.get(k, [])) for k in numbers)] for arm, by in curves.items()])
 
 
 def _few_views(tests: list[Result]) -> str:
     """Return a probe trained on the mean of all views, tested on the mean of some; at most six subsets of each size."""
-    found = few_views(tests)
-    if not found:
+    accuracy = few_views(tests)
+    if not accuracy:
         return ""
-    names = list(next(iter(found.values())))
-    return markdown([["%", *names], *([arm, *(f"{100 * by[n]:.1f}" for n in names)] for arm, by in found.items())])
+    names = list(next(iter(accuracy.values())))
+    return markdown([["%", *names], *([arm, *(f"{100 * by[n]:.1f}" for n in names)] for arm, by in accuracy.items())])
 
 
 def _grid(results: list[Result]) -> str:
@@ -176,16 +168,15 @@ def _grid(results: list[Result]) -> str:
     for row in results:
         labels = row["labels"]
         if labels["stage"] == "grid":
-            # a setting chosen before the batch size was tuned is only in `chosen`
-            tried_here = {**(row.get("chosen") or {}), **{name: v for name, v in labels.items() if "." in name}}
+            # A setting chosen before the batch size was tuned is not among the labels.
+            change = {**(row.get("chosen") or {}), **grid_values(labels)}
             score = row["metrics"].get("validation") or 0.0
-            tried.setdefault(labels["arm"], {}).setdefault(labels["data"], []).append((score, setting(tried_here)))
+            tried.setdefault(labels["arm"], {}).setdefault(labels["data"], []).append((score, setting(change)))
     sets = list(dict.fromkeys(data for by in tried.values() for data in by))
     rows = [["setting (validation %)", *sets]]
     for arm, by in tried.items():
         cells = []
         for data in sets:
-            # the first of equal scores was chosen
             best = max(by[data], key=lambda pair: pair[0]) if data in by else None
             cells.append("—" if best is None else f"{best[1]} ({100 * best[0]:.1f})")
         rows.append([arm, *cells])
