@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from m3g import losses
 from m3g.cli import main
-from m3g.experiments.mismatch.runs import found_entries
+from m3g.experiments.mismatch.runs import detection
 from m3g.training import build_data, build_module
 from m3g.training.loop import fit
 from m3g.training.mismatch.entries import read_entries
@@ -41,7 +41,7 @@ def test_swapped_entries_are_unreliable(k, n, seed):
     watch = Mismatch(k, n)
     for _ in range(4):
         watch.observe(views, torch.arange(n))
-    assert found_entries(watch.log_odds(), swapped)["auc"] > 0.98
+    assert detection(watch.log_odds(), swapped)["auc"] > 0.98
     kept = watch.trusted(torch.arange(n), None)
     assert (kept | swapped).float().mean() > 0.98
     assert kept.any(0).all()
@@ -98,7 +98,7 @@ def test_subsets_of_the_views_are_evaluated():
     watch = Mismatch(5, 80)
     for shown in ([0, 1, 2], [2, 3, 4], [0, 3, 4], [1, 2, 4], [0, 1, 3]) * 4:
         watch.observe(views[shown], torch.arange(80), views=shown)
-    assert found_entries(watch.log_odds(), swapped)["auc"] > 0.95
+    assert detection(watch.log_odds(), swapped)["auc"] > 0.95
 
 
 @pytest.mark.parametrize("name", losses.available())
