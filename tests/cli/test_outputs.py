@@ -1,6 +1,9 @@
 """Output of the commands: separate folders, and tables without formulas."""
 
 import csv
+import os
+import signal
+import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
@@ -13,7 +16,7 @@ from m3g.cli.tables import write_csv
 from m3g.training.loop import build
 from m3g.training.mismatch.audit import Audit
 from m3g.training.mismatch.entries import Entry
-from m3g.training.runs.folder import make_numbered, reserved
+from m3g.training.runs.numbered import make_numbered, reserved
 
 
 def test_simultaneous_processes_get_separate_folders(tmp_path):
@@ -92,3 +95,20 @@ def test_one_process_of_many_reports_an_interrupt(monkeypatch, capsys, rank, lin
     monkeypatch.setenv("RANK", rank)
     assert main(["losses"]) == 130
     assert len(capsys.readouterr().err.splitlines()) == lines
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGTERM")
+@pytest.mark.parametrize("used", [False, True])
+def test_a_terminated_process_leaves_no_empty_folder(used, tmp_path):
+    program = f"""
+import os, signal
+from pathlib import Path
+from m3g.training.runs.numbered import reserved
+with reserved(Path("runs"), "m3g") as folder:
+    if {used}:
+        (folder / "config.yaml").touch()
+    os.kill(os.getpid(), signal.SIGTERM)
+"""
+    ended = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=False)
+    assert ended.returncode == -signal.SIGTERM
+    assert (tmp_path / "runs").exists() == used

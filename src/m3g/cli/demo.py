@@ -55,7 +55,7 @@ def arguments(parser: Parser, name: str) -> None:
 
 
 def run(args: Namespace, name: str) -> int:
-    from m3g.training.runs.folder import reserved
+    from m3g.training.runs.numbered import reserved
 
     if args.out is not None and Path(args.out).exists():
         raise ValueError(f"--out must be a folder that does not exist yet, but {args.out} does.")

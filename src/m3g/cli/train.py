@@ -18,7 +18,8 @@ from m3g.cli.launch import from_first, run_in_processes, share_with_others
 from m3g.cli.parser import Parser, data_root
 from m3g.cli.words import Given, read_settings
 from m3g.training.loop.processes import is_first, started
-from m3g.training.runs.folder import Run, reserved
+from m3g.training.runs.folder import Run
+from m3g.training.runs.numbered import reserved
 from m3g.training.settings.config import GROUPS, Config, flat
 
 # all others are settings of the run

@@ -84,12 +84,18 @@ def open_image(file: Path | BinaryIO) -> Image:
     return image
 
 
-def load_array(file: str | os.PathLike[str]) -> np.ndarray:
-    """Load an `.npy` file without pickle; an array larger than its file or than memory is rejected before."""
+def load_array_or_archive(file: str | os.PathLike[str]) -> np.ndarray | NpzFile:
+    """Load an `.npy` file, opened once, or open an archive, without pickle.
+
+    An array larger than its file or than memory is rejected before.
+    """
     with open(file, "rb") as content:
-        shape, fortran, dtype = _read_header(content, in_memory=True)
-        flat = np.fromfile(content, dtype, count=math.prod(shape))
-    return flat.reshape(shape[::-1]).T if fortran else flat.reshape(shape)
+        if not zipfile.is_zipfile(content):
+            content.seek(0)
+            shape, fortran, dtype = _read_header(content, in_memory=True)
+            flat = np.fromfile(content, dtype, count=math.prod(shape))
+            return flat.reshape(shape[::-1]).T if fortran else flat.reshape(shape)
+    return open_archive(file)
 
 
 def map_array(file: str | os.PathLike[str]) -> np.memmap:

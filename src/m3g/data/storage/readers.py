@@ -91,7 +91,7 @@ def _open(file: Path) -> np.ndarray | NpzFile | DataFrame:
     if file.suffix == ".npz" and not zipfile.is_zipfile(file):
         raise ValueError("damaged, or not an .npz archive")
     if file.suffix in (".npy", ".npz"):
-        return limits.open_archive(file) if zipfile.is_zipfile(file) else limits.load_array(file)
+        return limits.load_array_or_archive(file)
     pandas = _checks.extra("pandas", "train")
     if file.suffix in (".csv", ".tsv"):
         return _read_csv(file)

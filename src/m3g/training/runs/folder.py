@@ -24,13 +24,13 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from m3g.training.runs.files import Lock, cannot_write, refuse_links, remove_leftovers, write_json, write_text
+from m3g.training.runs.files import Lock, refuse_links, remove_leftovers, write_json, write_text
+from m3g.training.runs.numbered import RESERVED
 from m3g.training.settings.config import Config
 from m3g.training.settings.plain_yaml import Plain
 
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from m3g.nets import MultiViewNet
 
 LOCK = ".lock"
-_RESERVED: set[Path] = set()  # empty folders that this process created for runs
 _PACKAGES = ("m3g", "torch", "lightning", "numpy", "scipy", "scikit-learn", "transformers", "kornia")
 REPOSITORY = re.compile(r"\w[\w.-]*/\w[\w.-]*")  # on the Hugging Face hub
 
@@ -116,7 +115,7 @@ class Run:
 
     def refuse_existing(self) -> None:
         """Raise if the path of the folder exists, unless this process has reserved it."""
-        reserved = self.path in _RESERVED and not any(self.path.iterdir())
+        reserved = self.path in RESERVED and not any(self.path.iterdir())
         if not reserved and self.path.exists():
             raise ValueError(
                 f"--out must be a folder that does not exist yet, but {self.path} does: choose another name, "
@@ -205,43 +204,6 @@ class Run:
         for folder in (self.path, self.checkpoints, self.plots):
             if folder.is_dir():
                 remove_leftovers(folder)
-
-
-def make_numbered(parent: Path, name: str) -> Path:
-    """Create the folder `parent/name-N` with the first free number N.
-
-    `mkdir` is atomic, so processes that start at the same time get different numbers.
-    """
-    number = 1
-    while True:
-        folder = parent / f"{name}-{number}"
-        try:
-            parent.mkdir(parents=True, exist_ok=True)
-            folder.mkdir()
-            return folder
-        except FileExistsError:
-            if not parent.is_dir():
-                raise ValueError(f"{parent} must be a folder, got a file: choose another with --out.") from None
-            number += 1
-        except FileNotFoundError:  # another process has just removed the empty parent
-            continue
-        except OSError as error:
-            raise cannot_write(folder, error) from error
-
-
-@contextlib.contextmanager
-def reserved(parent: Path, name: str) -> Iterator[Path]:
-    """Yield the folder of `make_numbered`, and remove it at the end if it is still empty."""
-    made = [path for path in (parent, *parent.parents) if not path.exists()]
-    folder = make_numbered(parent, name)
-    _RESERVED.add(folder)
-    try:
-        yield folder
-    finally:
-        _RESERVED.discard(folder)
-        for path in (folder, *made):
-            with contextlib.suppress(OSError):  # in use
-                path.rmdir()
 
 
 def environment() -> dict[str, Plain]:
