@@ -52,7 +52,7 @@ def run(args: Namespace, name: str) -> int:
     from m3g.cli.listing import print_table
     from m3g.flow import descend as flow
     from m3g.flow import pictures as flow_pictures
-    from m3g.training.runs.folder import make_numbered
+    from m3g.training.runs.numbered import make_numbered
 
     setting = flow.Setting(
         space=args.space,
