@@ -5,7 +5,7 @@ embedded digits and of bits run. Hours: see `docs/results/synergy.md`.
 
 Objects have three views. In sets without synergy two views determine the third; in sets of pure synergy any two views
 are independent, and only both together determine the third (`m3g.experiments.synergy.sets`). Every loss trains the same
-network (one MLP per view) with the same optimiser, number of steps and points per batch. Each has the same grid of seven
+network (one MLP per view) with the same optimiser, number of steps and points per batch. Each has one grid of seven
 temperatures, evaluated on one split that no table contains and chosen on its validation rows; the chosen temperature is
 then trained on other splits. The score is the fraction of test objects whose last view is retrieved from the other two.
 """
