@@ -7,7 +7,7 @@ from PIL import Image
 
 from m3g.data import Domains, ImageFolders
 from m3g.data.images.augment import IMAGENET_STACKS, STACKS, Augmentation, plain, random_box
-from m3g.data.images.folders import load_crops, load_image
+from m3g.data.images.reading import load_crops, load_image
 
 
 def draw(path, colour, size=(20, 16)):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, ClassVar, Literal, TypedDict, final
+from typing import ClassVar, Literal, TypedDict, final
 
 import numpy as np
 import torch
@@ -13,14 +13,11 @@ from torch.utils.data import Dataset
 
 from m3g import _checks
 from m3g.data.base import Batch, ViewsData
-from m3g.data.images.augment import IMAGENET_STACKS, Augmentation, plain, random_box
+from m3g.data.images.augment import IMAGENET_STACKS, Augmentation, plain
+from m3g.data.images.reading import load_crops, load_image
 from m3g.data.sampling import Draw
 from m3g.data.splits import SPLITS, Split, split_rows
 from m3g.data.storage.damaged import damaged_images
-from m3g.data.storage.limits import open_image
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
 Where = Literal["worker", "device"]
@@ -32,33 +29,6 @@ def list_images(folder: Path) -> list[Path]:
     files = sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES)
     damaged = damaged_images(files)
     return [path for path in files if path not in damaged]
-
-
-def load_image(path: Path | BinaryIO, side: int) -> Tensor:
-    """Read a square uint8 tensor (3, side, side): the shorter side resized to `side`, then a centre crop."""
-    ops = _checks.extra("PIL.ImageOps", "train")
-    bicubic = _checks.extra("PIL.Image", "train").Resampling.BICUBIC
-    return _squares(path, lambda image: [ops.fit(image, (side, side), method=bicubic)])[0]
-
-
-def load_crops(path: Path, size: int, randoms: Sequence[np.random.Generator]) -> Tensor:
-    """Read random crops (m, 3, size, size) of the whole image, one per generator, as uint8; see `random_box`."""
-    bicubic = _checks.extra("PIL.Image", "train").Resampling.BICUBIC
-    return _squares(
-        path, lambda image: [image.resize((size, size), bicubic, box=random_box(*image.size, each)) for each in randoms]
-    )
-
-
-def _squares(path: Path | BinaryIO, cut: Callable[[Image], list[Image]]) -> Tensor:
-    """Read an image and return the squares that `cut` returns for it, uint8 (m, 3, side, side)."""
-    try:
-        with open_image(path) as image:
-            squares = [np.array(square) for square in cut(image.convert("RGB"))]
-    except (OSError, SyntaxError, ValueError) as error:  # errors of PIL for an invalid image
-        raise ValueError(
-            f"images must be readable files, got {str(path)!r} ({error}): replace it, or remove it and start a new run."
-        ) from error
-    return torch.from_numpy(np.stack(squares)).permute(0, 3, 1, 2)
 
 
 @final

@@ -18,7 +18,7 @@ from torch import Tensor
 from m3g import _checks
 from m3g._options import Processor
 from m3g.data.images.augment import as_float, normalize
-from m3g.data.images.folders import load_image
+from m3g.data.images.reading import load_image
 from m3g.data.storage.damaged import damaged_images, damaged_sounds, refuse_many
 from m3g.data.storage.limits import open_image
 from m3g.data.tables.reader import Cells, Reader, Recipe

@@ -1,0 +1,45 @@
+"""Reading of one image: a square of it, or random crops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from m3g import _checks
+from m3g.data.images.augment import random_box
+from m3g.data.storage.limits import open_image
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+
+def load_image(path: Path | BinaryIO, side: int) -> Tensor:
+    """Read a square uint8 tensor (3, side, side): the shorter side resized to `side`, then a centre crop."""
+    ops = _checks.extra("PIL.ImageOps", "train")
+    bicubic = _checks.extra("PIL.Image", "train").Resampling.BICUBIC
+    return _squares(path, lambda image: [ops.fit(image, (side, side), method=bicubic)])[0]
+
+
+def load_crops(path: Path, size: int, randoms: Sequence[np.random.Generator]) -> Tensor:
+    """Read random crops (m, 3, size, size) of the whole image, one per generator, as uint8; see `random_box`."""
+    bicubic = _checks.extra("PIL.Image", "train").Resampling.BICUBIC
+    return _squares(
+        path, lambda image: [image.resize((size, size), bicubic, box=random_box(*image.size, each)) for each in randoms]
+    )
+
+
+def _squares(path: Path | BinaryIO, cut: Callable[[Image], list[Image]]) -> Tensor:
+    """Read an image and return the squares that `cut` returns for it, uint8 (m, 3, side, side)."""
+    try:
+        with open_image(path) as image:
+            squares = [np.array(square) for square in cut(image.convert("RGB"))]
+    except (OSError, SyntaxError, ValueError) as error:  # errors of PIL for an invalid image
+        raise ValueError(
+            f"images must be readable files, got {str(path)!r} ({error}): replace it, or remove it and start a new run."
+        ) from error
+    return torch.from_numpy(np.stack(squares)).permute(0, 3, 1, 2)
