@@ -97,7 +97,7 @@ def test_one_process_of_many_reports_an_interrupt(monkeypatch, capsys, rank, lin
     assert len(capsys.readouterr().err.splitlines()) == lines
 
 
-@pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGTERM")
+@pytest.mark.skipif(os.name == "nt", reason="Windows ends a process without calling its handler of SIGTERM")
 @pytest.mark.parametrize("used", [False, True])
 def test_a_terminated_process_leaves_no_empty_folder(used, tmp_path):
     program = f"""

@@ -9,7 +9,7 @@ import torch
 
 from m3g.evaluation.canonical import canonical
 
-pytest.importorskip("cca_zoo", reason="needs Python 3.11")
+pytest.importorskip("cca_zoo", reason="cca-zoo requires Python 3.11")
 BENCHMARK = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "estimators.py"))
 
 

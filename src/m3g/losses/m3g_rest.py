@@ -120,8 +120,8 @@ class M3GRest(ViewLoss):
     def _mean_of_fixed_shape(self, candidates: Tensor, queries: Tensor, complete: Tensor) -> Tensor:
         """Return the mean over complete objects (k, n) without a shape that depends on the mask.
 
-        Every other object gets a feature of its own, so that it is matched with itself in any coupling. Its terms of
-        the gap cancel, and the gap of all n objects is that of the m complete ones times m / n.
+        Each incomplete object has an additional feature, nonzero for it alone, which matches it with itself. Its terms
+        of the gap cancel, and the gap of all n objects is that of the m complete ones times m / n.
         """
         k, n, _ = queries.shape
         length = math.sqrt(2 * OWN_EXPONENT * self.gap.entropy.epsilon_of(self.gap.cost, 2))

@@ -90,7 +90,7 @@ def sweep(kernel: Kernel, target: Tensor, *, tol: float, max_steps: int, worth: 
 def _observed(error: Tensor, outer_a: Tensor, outer_b: Tensor) -> tuple[float, float, float]:
     """Return the largest error, and the smallest and largest log of a product of scalings, with one host read.
 
-    Infinite logs stand for products that left the range.
+    A logarithm is infinite if a product has overflowed or underflowed.
     """
     bounds = [error.amax(), *outer_a.aminmax(), *outer_b.aminmax()]
     worst, *products = agreed(torch.stack(bounds).tolist())
