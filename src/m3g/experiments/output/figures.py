@@ -59,7 +59,10 @@ def curves(
             place, xs = names.index(name), sorted(points)
             means = [points[x][0] for x in xs]
             colour = COLOURS[place % len(COLOURS)]
-            (handles[name],) = axis.plot(xs, means, color=colour, marker=MARKERS[place % len(MARKERS)], markersize=5)
+            style = "-" if place < len(COLOURS) else "--"
+            (handles[name],) = axis.plot(
+                xs, means, style, color=colour, marker=MARKERS[place % len(MARKERS)], markersize=5
+            )
             low, high = ([points[x][0] + sign * points[x][1] for x in xs] for sign in (-1, 1))
             axis.fill_between(xs, low, high, color=colour, alpha=0.15, linewidth=0)
         _scales(axis, part, logarithmic)
