@@ -1,6 +1,7 @@
 # make demo    train on the embedded six-view data set, evaluate, draw the result
-# make test    set everything up, run every test, print the coverage
+# make test    set everything up, run every test
 # make fast    the tests without the slow ones
+# make cover   the fast tests with their line coverage, which makes them slower by half
 # make lint    ruff, mypy, the contract between layers, hadolint
 # make docs    the documentation, in docs/_build/html; warnings are errors
 # make dist    sdist and wheel in dist, the wheel installed alone and the README's programs run with it
@@ -14,7 +15,7 @@ ALL = $(VENV)/.installed-test,train,dev,docs
 
 FUZZ ?=
 
-.PHONY: fuzz demo test fast lint docs dist lowest bench clean
+.PHONY: fuzz demo test fast cover lint docs dist lowest bench clean
 
 # One marker file per set of extras: an install is repeated only if the requirements change. Development requires all
 # extras of ALL in one install. pip would compile every module on one core; rarely imported folders are excluded.
@@ -35,10 +36,13 @@ WORKERS = $(shell $(PYTHON) -c 'import os; print(min(4, 1 + (os.cpu_count() or 1
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 test: $(ALL)
-	$(PYTEST) --cov --cov-report=term
+	$(PYTEST)
 
 fast: $(ALL)
 	$(PYTEST) -m "not slow"
+
+cover: $(ALL)
+	$(PYTEST) -m "not slow" --cov --cov-report=term
 
 lint: $(ALL)
 	$(BIN)/ruff check .

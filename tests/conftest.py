@@ -1,14 +1,11 @@
 """Settings of all tests."""
 
-import functools
 import os
 import random
-import sys
 
 import numpy as np
 import torch
 from hypothesis import settings
-from matplotlib.figure import Figure
 
 # POT, a peer in the tests, imports JAX where the benchmarks' packages are installed, and JAX warns at every fork of a
 # data loader's worker.
@@ -25,34 +22,9 @@ settings.load_profile("ci" if os.environ.get("CI") == "true" else "random")
 
 
 def pytest_collection_modifyitems(items):
-    """Files with slow tests come first, so that no worker waits for another's long test at the end.
-
-    The slow tests are left out of the coverage: on Python 3.11 it doubles the time of what is not m3g (compilers,
-    drawing), and they try together what the fast tests cover one by one.
-    """
-    slow = [item for item in items if item.get_closest_marker("slow")]
-    for item in slow:
-        item.add_marker("no_cover")
-    files = {item.path for item in slow}
+    """Files with slow tests come first, so that no worker waits for another's long test at the end."""
+    files = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in files)
-
-
-def _untraced(function):
-    """Return the function without line coverage."""
-
-    @functools.wraps(function)
-    def call(*args, **kwargs):
-        tracer = sys.gettrace()
-        sys.settrace(None)
-        try:
-            return function(*args, **kwargs)
-        finally:
-            sys.settrace(tracer)
-
-    return call
-
-
-Figure.savefig = _untraced(Figure.savefig)  # nothing of m3g runs in it
 
 
 def pytest_runtest_setup(item):
