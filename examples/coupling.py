@@ -27,7 +27,7 @@ def shuffled_views(k: int, n: int, noise: float) -> tuple[torch.Tensor, torch.Te
 def recall(solution: m3g.Solution, orders: torch.Tensor, l: int, m: int) -> str:
     """Return the fraction of rows of view l whose most likely partner in view m is the same object, as text."""
     partner = solution.pair_marginal(l, m).argmax(1)
-    return f"{(orders[m][partner] == orders[l]).float().mean():4.0%} of view {l} found in view {m}"
+    return f"{(orders[m][partner] == orders[l]).float().mean():4.0%} of view {l} matched correctly with view {m}"
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Three views of which any two are independent: pairwise costs learn nothing, the product of all three does.
+"""Any two of three views are independent: pairwise costs learn nothing, the product of all three does.
 
 View 1 is a handwritten digit a, view 2 another handwritten digit b, view 3 a third one that shows (a + b) mod 10; each
 in a different feature set of the embedded digits. After training without labels, the nearest point of view 3 is
@@ -75,7 +75,7 @@ def main() -> None:
     args = parser.parse_args()
 
     training, test = Digits("train"), Digits("test")
-    print("the sum of two digits found among 400 new digits (chance 10 %)")
+    print("sum of two digits retrieved among 400 new digits (chance 10 %)")
     for name in args.loss or LOSSES:
         start, loss = time.perf_counter(), LOSSES[name]()
         networks = train(loss, training, steps=args.steps)

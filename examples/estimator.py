@@ -71,7 +71,7 @@ def main() -> None:
         "M3G": MultiViewEmbedding(args.components, epochs=args.epochs, random_state=0),
         "pairwise InfoNCE": MultiViewEmbedding(args.components, loss="infonce-pwe", epochs=args.epochs, random_state=0),
     }
-    print(f"{'test rows, %':22} {'all views':>10} {'one view':>10} {'found first':>12}")
+    print(f"{'test rows, %':22} {'all views':>10} {'one view':>10} {'R@1':>12}")
     for name, model in models.items():
         model.fit(seen)
         scores = evaluate(model.transform_views(seen), labels.numpy(), model.transform_views(new), test_labels.numpy())

@@ -1,6 +1,6 @@
 """Train with missing views: a mask makes incomplete objects usable.
 
-Two trainings from the same start on the same data, in which half of the entries are missing at random. One uses only
+Two runs start from the same weights on the same data, in which half of the entries are missing at random. One uses only
 complete objects; the other uses all objects and passes the mask.
 
     python examples/missing_views.py
@@ -74,7 +74,7 @@ def main() -> None:
         with torch.no_grad():
             recall = retrieval(embed(networks, test)).recall[1]  # (k, k), one on the diagonal
         score = float(recall[~torch.eye(K, dtype=torch.bool)].mean())
-        print(f"{name:26s} found first among 500 new objects: {100 * score:.1f} %")
+        print(f"{name:26s} R@1 among 500 new objects: {100 * score:.1f} %")
 
 
 if __name__ == "__main__":

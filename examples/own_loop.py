@@ -29,7 +29,7 @@ class Networks(nn.Module):
         return torch.stack([part(view) for part, view in zip(self.parts, views)])  # (k, n, d)
 
 
-def found_first(networks: Networks, views: list[torch.Tensor]) -> float:
+def recall_at_1(networks: Networks, views: list[torch.Tensor]) -> float:
     """Return R@1 averaged over all ordered pairs of views."""
     with torch.no_grad():
         recall = retrieval(networks(views)).recall[1]  # (k, k), one on the diagonal
@@ -47,7 +47,7 @@ def main() -> None:
     data = MultipleFeatures(views=["fourier", "pixels", "zernike"])
     train, test = data.arrays("train")[0], data.arrays("test")[0]
     networks = Networks([view.shape[1] for view in train])
-    print(f"before training   found first {100 * found_first(networks, test):5.1f} %")
+    print(f"before training   R@1 {100 * recall_at_1(networks, test):5.1f} %")
 
     loss = m3g.M3GLoss(args.epsilon)
     optimizer = torch.optim.AdamW(networks.parameters(), lr=2e-3)
@@ -60,7 +60,7 @@ def main() -> None:
             gap.backward()
             optimizer.step()
             total += gap.item()
-        shown = f"gap {total / len(loader):.4f}   found first {100 * found_first(networks, test):5.1f} %"
+        shown = f"gap {total / len(loader):.4f}   R@1 {100 * recall_at_1(networks, test):5.1f} %"
         print(f"epoch {epoch:2d}   {shown}")
 
 

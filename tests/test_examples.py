@@ -45,11 +45,11 @@ def test_free_points_report_too_few_steps(run, tmp_path):
 
 def test_own_loop_learns_to_find_an_object_in_another_view(run):
     out = run("own_loop.py", "--epochs", 2)
-    gaps, found = numbers(r"gap ([\d.]+)", out), numbers(r"found first +([\d.]+)", out)
+    gaps, recall = numbers(r"gap ([\d.]+)", out), numbers(r"R@1 +([\d.]+)", out)
     assert gaps[1] < gaps[0]
-    assert len(found) == 3
-    assert found[0] < 2
-    assert found[2] > found[1] > 5 * found[0]
+    assert len(recall) == 3
+    assert recall[0] < 2
+    assert recall[2] > recall[1] > 5 * recall[0]
 
 
 def test_a_mask_makes_use_of_incomplete_objects(run):

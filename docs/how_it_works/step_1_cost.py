@@ -39,7 +39,7 @@ axes[2].hist(costs.flatten(), bins=24, color="0.8", label=f"all {n**k} tuples")
 for i in range(n):
     axes[2].axvline(true[i], color=f"C{i}", lw=2)
 axes[2].plot([], color="C0", lw=2, label="the true tuples (i, i, i)")
-axes[2].set(xlabel="cost", ylabel="tuples", title="true tuples should be cheap")
+axes[2].set(xlabel="cost", ylabel="tuples", title="true tuples have a low cost")
 axes[2].legend()
 
 # %%

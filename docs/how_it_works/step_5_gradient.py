@@ -30,7 +30,7 @@ points, down = views.detach(), -views.grad
 for l, shape in enumerate("os^"):
     axes[3].scatter(*points[l].T, c=[f"C{i}" for i in range(n)], marker=shape, s=50, edgecolors="black", linewidths=0.5)
 axes[3].quiver(*points.flatten(0, 1).T, *down.flatten(0, 1).T, width=0.006, angles="xy")
-axes[3].set(title=f"where descent moves them (gap {gap:.3f})", aspect="equal", xticks=[], yticks=[])
+axes[3].set(title=f"direction of descent (gap {gap:.3f})", aspect="equal", xticks=[], yticks=[])
 axes[3].margins(0.2)
 
 # %%

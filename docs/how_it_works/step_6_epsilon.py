@@ -40,7 +40,7 @@ data = MultipleFeatures(views=["fourier", "pixels", "zernike"])
 train, test = data.arrays("train")[0], data.arrays("test")[0]
 
 
-def found_first(epsilon):
+def recall_at_1(epsilon):
     torch.manual_seed(0)
     networks = [torch.nn.Linear(view.shape[1], 32) for view in train]
     optimizer = torch.optim.AdamW([p for network in networks for p in network.parameters()], lr=5e-3)
@@ -58,9 +58,9 @@ def found_first(epsilon):
 
 tried = [0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.2, 0.5]
 figure, axis = plt.subplots(figsize=(7, 3.6), layout="constrained")
-axis.semilogx(tried, [found_first(epsilon) for epsilon in tried], "o-")
+axis.semilogx(tried, [recall_at_1(epsilon) for epsilon in tried], "o-")
 axis.set_xticks(tried, [f"{epsilon:g}" for epsilon in tried])
-axis.set(xlabel=r"$\varepsilon$ in the scale of the definition", ylabel="found first, %")
+axis.set(xlabel=r"$\varepsilon$ in the scale of the definition", ylabel="R@1, %")
 above = axis.secondary_xaxis("top", functions=(lambda epsilon: 9 * epsilon, lambda epsilon: epsilon / 9))
 above.set_xticks([9 * epsilon for epsilon in tried], [f"{9 * epsilon:.2g}" for epsilon in tried])
 above.set_xlabel(r"$\varepsilon$ in the scale of Algorithm 2 (k = 3)")

@@ -24,17 +24,17 @@ COLUMNS = {
     "one_view": "one view",
     "most_missing": "70 % missing",
     "linear_transfer": "moved",
-    "recall_at_1": "found",
+    "recall_at_1": "R@1",
     "polymatching": "matched",
 }
 NOTES = (
     "linear: a probe on the mean of the views, tested on all six, on one view, with 70 % of the entries missing, and",
-    "(moved) trained on one view, tested on another. found: R@1 among 400 objects, from one view in another. matched:",
+    "(moved) trained on one view, tested on another. R@1: from one view in another, among 400 objects. matched:",
     "objects whose six views the best polymatching matches correctly. Raw features are all views concatenated (missing",
     "ones at their mean). They are best on complete rows; aligned views are better if few views are present.",
 )
 SUM_NOTES = (
-    "found: the nearest point of the third view to the pixels of a digit a and the profiles of a digit b shows",
+    "retrieved: the nearest point of the third view to the pixels of a digit a and the profiles of a digit b shows",
     "(a + b) mod 10. Chance is 10 %. Any two views are independent, so losses of pairs of views learn nothing.",
 )
 
@@ -90,7 +90,7 @@ def _compare(out: Path, epochs: int | None) -> int:
         print(line)
     print("training on sums of two digits", flush=True)
     sums = demo(out / "digit_sum", **({} if epochs is None else {"steps": 10 * epochs}))
-    print_table(["sum of two digits, %", "found"], [(loss, f"{100 * recall:.1f}") for loss, recall in sums.items()])
+    print_table(["sum of two digits, %", "retrieved"], [(loss, f"{100 * recall:.1f}") for loss, recall in sums.items()])
     for line in SUM_NOTES:
         print(line)
     for picture in pictures:
