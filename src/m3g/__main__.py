@@ -1,4 +1,4 @@
-"""The command `m3g`, also as `python -m m3g`."""
+"""Entry point of the command `m3g` and of `python -m m3g`."""
 
 import sys
 
@@ -7,7 +7,7 @@ from m3g.cli.launch import leave
 
 
 def command() -> int:
-    """Run the command and return the exit code. Under torchrun the process ends here (`leave`)."""
+    """Run the command and return the exit code. Under torchrun, `leave` ends the process."""
     return leave(main())
 
 

@@ -18,7 +18,7 @@ from m3g._values import one_of
 
 
 class Entry(NamedTuple):
-    """A class by its name: `module:Class` or the class itself, its purpose, and its complexity in n, k and d."""
+    """Catalogue entry: `module:Class` or the class itself, its purpose, and its complexity in n, k and d."""
 
     where: str | Callable[..., object]
     summary: str = ""
@@ -54,7 +54,7 @@ LOSSES = {
     "m3g": Entry("m3g.losses.m3g:M3GLoss", "gap between the true matching of k views and the best polymatching", "n^k"),
     "m3g-pairs": Entry(
         "m3g.losses.m3g_pairs:M3GPairs",
-        "two-view m3g over all pairs, and of each view with the average of the rest",
+        "two-view m3g of all pairs, and of each view with the average of the rest",
         "k² n² d",
     ),
     "m3g-rest": Entry(
@@ -64,7 +64,7 @@ LOSSES = {
     ),
     "kl": Entry(
         "m3g.losses.kl:KLLoss",
-        "divergence of the true matching from the best: m3g / epsilon, or that of pairs",
+        "KL divergence between the true and the best matching, of tuples (m3g / epsilon) or of pairs",
         "n^k",
     ),
     "infonce-pwe": Entry("m3g.losses.aggregate:InfoNCEPairwise", "InfoNCE, mean over the pairs of views", "k² n² d"),
@@ -102,7 +102,7 @@ LOSSES = {
     ),
     "lejepa": Entry(
         "m3g.losses.lejepa:LeJEPA",
-        "views attracted to their mean, points to a normal distribution; A directions",
+        "views attracted to their mean, each view to a normal distribution; A directions",
         "k n A d",
     ),
     "barlow-twins": Entry(
@@ -121,7 +121,7 @@ ENCODERS = {
     "tfidf": Entry("m3g.nets.linear:Tfidf", "text: TF-IDF and SVD of the training rows, then a linear map"),
     "spectrogram": Entry("m3g.nets.spectrogram:SpectrogramNet", "sound: convolutions over a spectrogram"),
     "eeg": Entry("m3g.nets.encoders:EEGEncoder", "one signal channel: the paper's convolutions"),
-    "transformers": Entry("m3g.nets.backbones:TransformersEncoder", "images, text, sound: any model of transformers"),
+    "transformers": Entry("m3g.nets.backbones:TransformersEncoder", "images, text, sound: any transformers model"),
 }
 
 DATA = {
@@ -135,7 +135,7 @@ DATA = {
     "signals": Entry("m3g.data.signals.windows:Signals"),
 }
 
-READERS = {  # of the kinds of views in a table
+READERS = {  # by the kind of a view in a table
     "image": Entry("m3g.data.tables.file_readers:ImageReader"),
     "audio": Entry("m3g.data.tables.file_readers:SoundReader"),
     "text": Entry("m3g.data.tables.reader:TextReader"),
@@ -144,7 +144,7 @@ READERS = {  # of the kinds of views in a table
     "table": Entry("m3g.data.tables.table_reader:TableReader"),
 }
 
-OF_A_VIEW = ("share", "frozen", "learning_rate")  # training options of one view, besides those of its encoder
+VIEW_OPTIONS = ("share", "frozen", "learning_rate")  # training options of one view, besides those of its encoder
 
 
 @cache

@@ -1,6 +1,6 @@
 """Validation of tensors and plain values passed by users.
 
-Each function raises a `ValueError` of one sentence that names the argument, what it must be and what it got.
+Each function raises a one-sentence `ValueError` that names the argument, the requirement and the value received.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ __all__ = [
 ]
 
 Views = Tensor | Sequence[Tensor]
-# Lengths whose squares are in the range of float32 without loss of precision.
+# Squares of lengths between these limits are in the range of float32, without loss of precision.
 SHORTEST, LONGEST = 1e-15, 1e18
 
 
 def working_dtype(dtype: torch.dtype) -> torch.dtype:
-    """Return the dtype in which a loss computes: float64 is kept, shorter types become float32."""
+    """Return the dtype in which a loss computes: float64 is kept, narrower types become float32."""
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
@@ -94,7 +94,7 @@ def view_sequence(views: Views, *, name: str = "views") -> list[Tensor]:
             raise ValueError(f"{name} must be floating point tensors, got {view.dtype} in view {l}.")
         if view.ndim < 2 or view.shape[-1] != first.shape[-1] or view.shape[:-2] != first.shape[:-2]:
             raise ValueError(
-                f"{name} must be tensors (..., n, d) with one d and one batch shape, "
+                f"{name} must be tensors (..., n, d) with the same d and the same batch shape, "
                 f"got {shape_of(first)} in view 0 and {shape_of(view)} in view {l}."
             )
         if view.numel() == 0:
@@ -114,7 +114,7 @@ def aligned_views(views: Views, *, name: str = "views") -> Tensor:
         parts = view_sequence(views, name=name)
         sizes = [part.shape[-2] for part in parts]
         if len(set(sizes)) > 1:
-            raise ValueError(f"{name} must be views of the same n points, got n = {sizes}.")
+            raise ValueError(f"{name} must have the same number of points n, got n = {sizes}.")
         stacked = torch.stack(parts, dim=-3)
     return as_working(stacked)
 
@@ -147,14 +147,14 @@ def presence(mask: Tensor | None, views: Tensor, *, read_values: bool = True) ->
     empty = ~mask.any(-2)
     if read_values and bool(empty.any()):
         point = int(empty.reshape(-1, empty.shape[-1]).any(0).nonzero()[0])
-        raise ValueError(f"mask must leave every point at least one view, got point {point} with none.")
+        raise ValueError(f"mask must be True in at least one view of every point, got point {point} with none.")
     return mask.expand(views.shape[:-1])
 
 
 def masked_and_scaled(
     views: Tensor, mask: Tensor | None, *, normalize: bool, name: str = "views", check_entries: bool = True
 ) -> Tensor:
-    """Return the views with missing points at zero, the others validated and, with `normalize`, of unit length.
+    """Set missing points to zero, validate the others and, with `normalize`, scale them to unit length.
 
     Without `check_entries`, non-finite entries and zero vectors are not rejected: the result contains NaN or inf.
     """
@@ -225,12 +225,12 @@ def readable(name: str, tensor: Tensor) -> Tensor:
     return tensor
 
 
-def not_vmapped(name: str, tensor: Tensor, *, why: str = "a solve reads its error") -> None:
+def not_vmapped(name: str, tensor: Tensor, *, why: str = "the solver reads its error") -> None:
     """Reject `torch.vmap` if values are read on the host or drawn at random."""
     if torch._C._functorch.is_batchedtensor(tensor):
         raise ValueError(
-            f"{name} must be a tensor that is not under torch.vmap, since {why}: "
-            "give the batch as leading dimensions, (b, k, n, d) -> (b,)."
+            f"{name} must not be under torch.vmap, because {why}: "
+            "pass the batch as leading dimensions, (b, k, n, d) -> (b,)."
         )
 
 
@@ -240,7 +240,7 @@ def finite_tensor(name: str, tensor: Tensor) -> None:
 
 
 def in_range_of(dtype: torch.dtype, epsilon: float, name: str = "epsilon") -> float:
-    """Return epsilon if it is 0 or numbers of its magnitude have full precision in this type; otherwise raise."""
+    """Return epsilon if it is 0 or if numbers of its magnitude have full precision in this dtype; otherwise raise."""
     limits = torch.finfo(dtype)
     least, most = limits.tiny / limits.eps, limits.max * limits.eps
     if epsilon != 0 and not least <= epsilon <= most:

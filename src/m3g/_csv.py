@@ -1,4 +1,4 @@
-"""CSV files in which no cell is a formula for a spreadsheet."""
+"""CSV output whose cells a spreadsheet does not evaluate as formulas."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ FORMULA = ("=", "+", "-", "@", "\t", "\n")  # first characters of a cell that sp
 
 
 def print_csv(file: IO[str], head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Write a table as CSV in which no cell is a formula for a spreadsheet."""
+    """Write a table as CSV, with an apostrophe before cells that a spreadsheet would evaluate."""
     writer = csv.writer(file, lineterminator="\n")
     writer.writerows([escape(cell) for cell in row] for row in (head, *rows))
 

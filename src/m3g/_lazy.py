@@ -13,7 +13,7 @@ from pathlib import Path
 def lazy_names(package: str) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
     """Return `__getattr__` and `__dir__` (PEP 562) for the imports in a package's `if TYPE_CHECKING:` block.
 
-    Type checkers read that block, so every name is listed once. Submodules are found as well.
+    Type checkers read that block, so every name is listed once. Submodules are imported on access, too.
 
     Example:
         >>> import m3g

@@ -18,9 +18,9 @@ class Processor(TypedDict, total=False):
     Attributes:
         model: its name or folder.
         tokenizer: a tokenizer of the library `tokenizers`, as JSON.
-        pad: the token that fills up texts.
-        longest: the largest number of tokens.
-        size: side of images in pixels.
+        pad: number of the padding token.
+        longest: maximum number of tokens.
+        size: side length of images in pixels.
         mean, std: scaling of the channels of images with values from 0 to 1.
         rate: samples per second of sounds.
         normalize: whether sounds are standardised.
@@ -38,7 +38,7 @@ class Processor(TypedDict, total=False):
 
 
 def typed(function: Callable[..., object], options: Options, *, prefix: str = "") -> None:
-    """Reject options whose types do not match the annotations of a function or class (of its constructor).
+    """Reject options whose types do not match the annotations of a function or of a class's constructor.
 
     Example:
         >>> def f(size: int, names: Sequence[str] | None = None): ...

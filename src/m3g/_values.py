@@ -1,7 +1,7 @@
 """Validation of plain values (numbers, names, words) without importing torch, which takes a second or more.
 
-Each function raises a `ValueError` of one sentence that names the argument, what it must be and what it got.
-`m3g._checks` has these and the checks of tensors.
+Each function raises a one-sentence `ValueError` that names the argument, the requirement and the value received.
+`m3g._checks` re-exports these functions and adds those for tensors.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable
 from types import ModuleType
 
-# Names of settings in other programs, with their names here.
+# Names of settings in other programs, mapped to the names used here.
 SYNONYMS = {
     "backbone": "encoder",
     "batch": "batch_size",

@@ -32,14 +32,15 @@ class Matching:
     Attributes:
         tuples: (s, k) row numbers; entry l is a row of view l. Every point of the anchor has `alternatives` consecutive
             tuples, the most probable first. In a one-to-one matching, every row of every view is in exactly one tuple,
-            and -1 marks a view without a row.
+            and -1 marks a view in which the tuple has no row.
         probabilities: (s,), P(tuple) / P(its anchor point): the probability under P that the partners of this point are
             exactly those of the tuple. They sum to 1 over all tuples of a point. In a one-to-one matching, the minimum
             of `memberships` over the tuple.
-        anchor: the view of which every point has a tuple: the first of the largest views.
+        anchor: the view whose points all have a tuple: the largest view, and the first one in case of a tie.
         solution: the solution of the problem, with the anchor as its first view.
         memberships: (s, k), only for a one-to-one matching: the probability that a row belongs with the other rows of
-            its tuple, NaN for no row. For a row alone in its tuple, the probability that it belongs to no other tuple.
+            its tuple, or NaN where the tuple has no row. For a row alone in its tuple, the probability that it belongs
+            to no other tuple.
     """
 
     tuples: Tensor
@@ -85,21 +86,21 @@ def match(
 
     Args:
         views: k arrays or tensors (n_l, d) in a common space.
-        epsilon: strength of the entropy, 0.01 by default. A smaller value gives more certain tuples; in the limit 0,
+        epsilon: strength of the entropy, 0.01 by default. A smaller value gives more certain tuples; in the limit of 0,
             two views of equal size are matched by the assignment of least cost.
         temperature: the same in units of InfoNCE, as in `m3g.matching_gap`, in place of epsilon.
         cost, solver, tol: as in `m3g.matching_gap`.
         normalize: scale every vector to unit length first.
         alternatives: number of tuples per anchor point, in order of decreasing probability.
         one_to_one: round the coupling to a polymatching in which every point is in exactly one tuple, and reassign one
-            view at a time until the total cost stops decreasing. Smaller views are absent from some tuples.
+            view at a time until the total cost stops decreasing. Some tuples have no row of a smaller view.
             Probabilities are then estimated from the distribution of similarities instead of P and do not depend on
             epsilon; see `m3g.polymatching.posterior`.
-        allow_unmatched: one-to-one, and points with a membership probability below this number are removed from their
-            tuples. They stay alone unless they fit another tuple. True is 0.5.
-        known: (r, k) row numbers of objects whose rows are known, -1 for a view without a row. They do not change the
-            tuples of a one-to-one matching; its membership probabilities are calibrated on them. They must be a random
-            sample, including objects with a single row if there are such.
+        allow_unmatched: implies `one_to_one`. Points with a membership probability below this number are removed from
+            their tuples and stay alone unless they fit another tuple. True means 0.5.
+        known: (r, k) row numbers of r objects with known correspondence, -1 for a view without a row. The membership
+            probabilities of a one-to-one matching are calibrated on them; tuples change only through the threshold
+            `allow_unmatched`. They must be a random sample of all objects, including those with a single row.
 
     Returns:
         A `Matching`.
@@ -130,8 +131,8 @@ def match(
     epsilon = Entropy(epsilon, temperature).epsilon_of(cost, k)
     problem = cost([parts[l] for l in order])
     _checks.positive_int("alternatives", alternatives)
-    least = _least(allow_unmatched)
-    one_to_one = one_to_one or least > 0
+    threshold = _threshold(allow_unmatched)
+    one_to_one = one_to_one or threshold > 0
     if one_to_one and alternatives > 1:
         raise ValueError(f"alternatives must be 1 for a one-to-one matching, got {alternatives}.")
     if alternatives > 1 and problem.num_tuples > MOST_TUPLES:
@@ -143,7 +144,7 @@ def match(
         raise ValueError("known must be None unless one_to_one or allow_unmatched is set, got row numbers.")
     most = problem.num_tuples // max(sizes)
     if alternatives > most:
-        raise ValueError(f"alternatives must be at most the {most} tuples of a point, got {alternatives}.")
+        raise ValueError(f"alternatives must be at most {most}, the number of tuples per point, got {alternatives}.")
     with torch.no_grad():
         solution = solve(problem, epsilon=epsilon, solver=solver, tol=tol)
         if not solution.converged:
@@ -155,10 +156,10 @@ def match(
             )
         back = torch.tensor([order.index(l) for l in range(k)], device=problem.device)
         if one_to_one:
-            tuples, sure = _rounded(
-                solution, cost, [parts[l] for l in order], least, None if rows is None else rows[:, order]
+            tuples, member = _rounded(
+                solution, cost, [parts[l] for l in order], threshold, None if rows is None else rows[:, order]
             )
-            return Matching(tuples[:, back], sure.nan_to_num(nan=1.0).amin(1), anchor, solution, sure[:, back])
+            return Matching(tuples[:, back], member.nan_to_num(nan=1.0).amin(1), anchor, solution, member[:, back])
         if problem.num_tuples <= MOST_TUPLES:
             tuples, mass = _most_probable(solution, alternatives)
         else:
@@ -167,8 +168,8 @@ def match(
     return Matching(tuples[:, back], (mass / given).clamp(max=1.0), anchor, solution)
 
 
-def _least(allow_unmatched: bool | float) -> float:
-    """Return the probability below which a point is removed from its tuple, 0 for never."""
+def _threshold(allow_unmatched: bool | float) -> float:
+    """Return the probability below which a point is removed from its tuple; 0 if none is removed."""
     if isinstance(allow_unmatched, bool):
         return 0.5 if allow_unmatched else 0.0
     if not isinstance(allow_unmatched, (int, float)) or not 0 < allow_unmatched < 1:
@@ -185,29 +186,29 @@ def _known(known: Sequence[Sequence[int]] | Tensor, sizes: list[int]) -> Tensor:
     for l, size in enumerate(sizes):
         column = rows[:, l][rows[:, l] != NO_ROW]
         if len(column) and not 0 <= int(column.min()) <= int(column.max()) < size:
-            raise ValueError(f"known must have rows of view {l} from 0 to {size - 1} or -1, got others.")
+            raise ValueError(f"known must contain row numbers of view {l} from 0 to {size - 1}, or -1, got others.")
         if len(column.unique()) < len(column):
-            raise ValueError(f"known must have every row of view {l} at most once, got repeated ones.")
+            raise ValueError(f"known must contain each row of view {l} at most once, got duplicates.")
     return rows
 
 
 def _rounded(
-    solution: Solution, cost: Cost, views: list[Tensor], least: float, known: Tensor | None
+    solution: Solution, cost: Cost, views: list[Tensor], threshold: float, known: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """Return a one-to-one matching, sorted by the anchor's rows, and the probability of each membership."""
     tuples = round_coupling(cost, views, [solution.pair_marginal(0, m) for m in range(1, len(views))])
     slope, shift = 1.0, 0.0
     if known is not None:
         slope, shift = fit_calibration(memberships(cost, views, tuples), tuples, known)
-    if least:
-        least = 1 / (1 + math.exp((shift - math.log(least / (1 - least))) / slope))
-        found = split(cost, views, tuples, least=least).tolist()
-        tuples = torch.tensor(sorted(found, key=lambda rows: [(row == NO_ROW, row) for row in rows]))
-    sure = memberships(cost, views, tuples)
+    if threshold:
+        uncalibrated = 1 / (1 + math.exp((shift - math.log(threshold / (1 - threshold))) / slope))
+        table = split(cost, views, tuples, threshold=uncalibrated).tolist()
+        tuples = torch.tensor(sorted(table, key=lambda rows: [(row == NO_ROW, row) for row in rows]))
+    member = memberships(cost, views, tuples)
     if known is not None:
         together = (tuples != NO_ROW).sum(1, keepdim=True) > 1
-        sure = torch.where(together, calibrate(sure, slope, shift), sure)
-    return tuples.to(views[0].device), sure.to(views[0].device)
+        member = torch.where(together, calibrate(member, slope, shift), member)
+    return tuples.to(views[0].device), member.to(views[0].device)
 
 
 def _anchor_first(anchor: int, k: int) -> list[int]:
@@ -215,7 +216,7 @@ def _anchor_first(anchor: int, k: int) -> list[int]:
 
 
 def _points(views: Sequence[Any] | Tensor, *, normalize: bool) -> list[Tensor]:
-    """Return k tensors (n_l, d) in float64, because a small epsilon requires precision and problems are small."""
+    """Return k tensors (n_l, d) in float64: a small epsilon requires the precision, and problems are small."""
     if isinstance(views, Iterable) and not isinstance(views, (Tensor, str, bytes)):
         views = [_as_tensor(view, l) for l, view in enumerate(views)]
     parts = _checks.view_sequence(views)  # type: ignore[arg-type]

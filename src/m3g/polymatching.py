@@ -28,7 +28,7 @@ def round_coupling(cost: Cost, views: Sequence[Tensor], pair_marginals: Sequence
     view 0 by largest mass; the second assigns the views one after the other by least cost.
 
     Args:
-        cost: the cost of a tuple, also of one of fewer views.
+        cost: the cost of a tuple; it must also accept fewer than k views.
         views: k tensors (n_l, d).
         pair_marginals: k - 1 tensors (n_0, n_l), the mass of the pairs of view 0 and view l.
     """
@@ -84,7 +84,7 @@ def total_cost(cost: Cost, views: Sequence[Tensor], tuples: Tensor) -> float:
 
 
 def _patterns(tuples: Tensor, without: int | None) -> list[tuple[list[int], Tensor]]:
-    """Group tuples by the set of views that they have, ignoring the view `without`."""
+    """Group tuples by the set of views in which they have a row, ignoring the view `without`."""
     present = tuples != NO_ROW
     if without is not None:
         present[:, without] = False
@@ -94,7 +94,7 @@ def _patterns(tuples: Tensor, without: int | None) -> list[tuple[list[int], Tens
 
 
 def _assigned(added: Tensor) -> Tensor:
-    """Return the row of each tuple in the assignment of least cost, `NO_ROW` for tuples without a row."""
+    """Return the row of each tuple in the assignment of least cost, or `NO_ROW` if it gets none."""
     tuples, rows = linear_sum_assignment(added.cpu().numpy())
     column = torch.full((len(added),), NO_ROW)
     column[torch.from_numpy(tuples)] = torch.from_numpy(rows)
@@ -190,58 +190,58 @@ def memberships(cost: Cost, views: Sequence[Tensor], tuples: Tensor) -> Tensor:
     return out
 
 
-def fit_calibration(sure: Tensor, tuples: Tensor, known: Tensor) -> tuple[float, float]:
+def fit_calibration(member: Tensor, tuples: Tensor, known: Tensor) -> tuple[float, float]:
     r"""Fit :math:`p = \operatorname{sigmoid}(a \operatorname{logit}(p_0) + b)` on known objects (Platt scaling).
 
     A row of a known object is correct if its tuple has another row of that object. Priors a ~ N(1, 1) and b ~ N(0, 9)
     keep the fit finite.
 
     Args:
-        sure: (s, k) memberships :math:`p_0` of the rows of `tuples`.
+        member: (s, k) memberships :math:`p_0` of the rows of `tuples`.
         tuples: (s, k), a one-to-one matching.
         known: (r, k), the rows of every known object, `NO_ROW` for a view without one.
 
     Returns:
-        The slope a, at least 0.01, and b.
+        The slope a, at least 0.01, and the shift b.
     """
     objects = torch.full_like(tuples, NO_ROW)
     for m in range(tuples.shape[1]):
-        of_row = torch.full((int(tuples[:, m].max()) + 2,), NO_ROW)  # the last entry is that of NO_ROW
+        object_by_row = torch.full((int(tuples[:, m].max()) + 2,), NO_ROW)  # NO_ROW indexes the last entry
         rows = known[:, m] != NO_ROW
-        of_row[known[rows, m]] = rows.nonzero().flatten()
-        objects[:, m] = of_row[tuples[:, m]]
+        object_by_row[known[rows, m]] = rows.nonzero().flatten()
+        objects[:, m] = object_by_row[tuples[:, m]]
     here = (objects != NO_ROW) & ((tuples != NO_ROW).sum(1, keepdim=True) > 1)
     right = ((objects.unsqueeze(2) == objects.unsqueeze(1)).sum(2) > 1)[here].double()
-    features = torch.stack([_logit(sure[here].double()), torch.ones(len(right), dtype=torch.float64)], 1)
+    features = torch.stack([_logit(member[here].double()), torch.ones(len(right), dtype=torch.float64)], 1)
     precision = torch.diag(torch.tensor([1.0, 1 / 9], dtype=torch.float64))
-    found = prior = torch.tensor([1.0, 0.0], dtype=torch.float64)
+    coefficients = prior = torch.tensor([1.0, 0.0], dtype=torch.float64)
     for _ in range(EM_STEPS):  # Newton steps, each limited to length 1
-        p = (features @ found).sigmoid()
-        gradient = features.T @ (p - right) + precision @ (found - prior)
+        p = (features @ coefficients).sigmoid()
+        gradient = features.T @ (p - right) + precision @ (coefficients - prior)
         step = torch.linalg.solve((features.T * (p * (1 - p))) @ features + precision, gradient)
-        found = found - step / max(1.0, float(step.norm()))
-    return max(0.01, float(found[0])), float(found[1])
+        coefficients = coefficients - step / max(1.0, float(step.norm()))
+    return max(0.01, float(coefficients[0])), float(coefficients[1])
 
 
-def calibrate(sure: Tensor, slope: float, shift: float) -> Tensor:
-    """Return sigmoid(slope · logit(sure) + shift)."""
-    return (slope * _logit(sure) + shift).sigmoid()
+def calibrate(member: Tensor, slope: float, shift: float) -> Tensor:
+    """Return sigmoid(slope · logit(member) + shift)."""
+    return (slope * _logit(member) + shift).sigmoid()
 
 
 def _logit(p: Tensor) -> Tensor:
     return p.clamp(1e-3, 1 - 1e-3).logit()
 
 
-def split(cost: Cost, views: Sequence[Tensor], tuples: Tensor, *, least: float) -> Tensor:
-    """Remove rows with a membership probability below `least` from their tuples, and match them again.
+def split(cost: Cost, views: Sequence[Tensor], tuples: Tensor, *, threshold: float) -> Tensor:
+    """Remove rows with a membership probability below `threshold` from their tuples, and match them again.
 
     Each pass removes the least probable row of every such tuple, until none is left. Removed rows join tuples that lack
-    their view, including those of other removed rows, if the probability is at least `least`.
+    their view, including those of other removed rows, if the probability is at least `threshold`.
     """
     for _ in range(MOST_SWEEPS):
-        sure = torch.where((tuples != NO_ROW).sum(1, keepdim=True) > 1, memberships(cost, views, tuples), torch.nan)
-        lowest, view = sure.nan_to_num(nan=torch.inf).min(1)
-        leaving = (lowest < least).nonzero().flatten()
+        member = torch.where((tuples != NO_ROW).sum(1, keepdim=True) > 1, memberships(cost, views, tuples), torch.nan)
+        lowest, view = member.nan_to_num(nan=torch.inf).min(1)
+        leaving = (lowest < threshold).nonzero().flatten()
         if not len(leaving):
             break
         alone = torch.full((len(leaving), tuples.shape[1]), NO_ROW)
@@ -250,18 +250,18 @@ def split(cost: Cost, views: Sequence[Tensor], tuples: Tensor, *, least: float) 
         tuples[leaving, view[leaving]] = NO_ROW
         tuples = torch.cat([tuples, alone])
     for m in range(tuples.shape[1]):
-        tuples = _join(cost, views, tuples, m, least=least)
+        tuples = _join(cost, views, tuples, m, threshold=threshold)
     return tuples
 
 
-def _join(cost: Cost, views: Sequence[Tensor], tuples: Tensor, m: int, *, least: float) -> Tensor:
-    """Let single rows of view m join tuples that have no row of it."""
+def _join(cost: Cost, views: Sequence[Tensor], tuples: Tensor, m: int, *, threshold: float) -> Tensor:
+    """Add single rows of view m to tuples that have no row of this view."""
     single = ((tuples[:, m] != NO_ROW) & ((tuples != NO_ROW).sum(1) == 1)).nonzero().flatten()
     lacking = (tuples[:, m] == NO_ROW).nonzero().flatten()
     if not len(single) or not len(lacking):
         return tuples
     table = posterior(scores(cost, views, tuples, m), tuples[:, m])[lacking][:, tuples[single, m]]
-    table = torch.where(table >= least, table, 0.0)
+    table = torch.where(table >= threshold, table, 0.0)
     target, source = (torch.from_numpy(part) for part in linear_sum_assignment(-table.numpy()))
     joined = table[target, source] > 0
     target, source = lacking[target[joined]], single[source[joined]]

@@ -164,7 +164,7 @@ def test_a_loss_without_a_teacher_form_raises(name):
     [
         (torch.randn(4, 5), None, r"views must be a tensor of shape .* got a tensor of shape \(4, 5\)"),
         (torch.randn(1, 4, 5), None, r"views must have k >= 2 views, got k = 1"),
-        ([torch.randn(4, 5), torch.randn(3, 5)], None, r"views must be views of the same n points"),
+        ([torch.randn(4, 5), torch.randn(3, 5)], None, r"views must have the same number of points n"),
         (torch.full((3, 4, 5), float("nan")), None, r"views must be finite.* got NaN in view 0, point 0"),
         (
             torch.ones(3, 4, 5),
@@ -174,7 +174,7 @@ def test_a_loss_without_a_teacher_form_raises(name):
         (
             torch.ones(3, 4, 5),
             torch.zeros(3, 4, dtype=torch.bool),
-            r"mask must leave every point at least one view",
+            r"mask must be True in at least one view of every point",
         ),
     ],
 )

@@ -86,7 +86,7 @@ def test_a_solve_that_stops_early_warns_and_keeps_an_upper_bound():
         early = m3g.matching_gap(views, epsilon=0.01, tol=1e-9, solver=m3g.Factored(max_steps=2))
     assert float(early) >= float(true) - 1e-9
     many = reference.noisy_views(5, 20, dtype=torch.float64)  # whose tuples are not all listed
-    with pytest.warns(ConvergenceWarning, match="the loss may be inaccurate, its gradient is approximate"):
+    with pytest.warns(ConvergenceWarning, match="the loss may be inaccurate, and its gradient is approximate"):
         # An estimate is not a bound.
         m3g.matching_gap(many, epsilon=0.1, tol=1e-9, solver=m3g.Sampled(max_steps=2, seed=0))
 
@@ -113,8 +113,8 @@ ZERO[0, 3] = 0
         (torch.randn(1, 4, 5), {}, "views must have k >= 2 views, got k = 1"),
         ([torch.randn(4, 5)], {}, "views must have k >= 2 views, got k = 1"),
         (torch.randn(4, 5), {}, r"got a tensor of shape \(4, 5\)"),
-        ([torch.randn(4, 5), torch.randn(3, 5)], {}, r"views must be views of the same n points, got n = \[4, 3\]"),
-        ([torch.randn(4, 5), torch.randn(4, 6)], {}, "with one d and one batch shape"),
+        ([torch.randn(4, 5), torch.randn(3, 5)], {}, r"views must have the same number of points n, got n = \[4, 3\]"),
+        ([torch.randn(4, 5), torch.randn(4, 6)], {}, "with the same d and the same batch shape"),
         (torch.randn(3, 0, 5), {}, "views must have at least one point per view"),
         (torch.ones(3, 4, 5, dtype=torch.int64), {}, "views must be floating point tensors, got torch.int64"),
         ("abc", {}, "views must be a tensor"),

@@ -53,8 +53,10 @@ def pairwise(
     >>> from m3g.losses import infonce
     >>> pairwise(torch.randn(3, 8, 4), infonce).shape
     torch.Size([])
+
+    Reference: Piran et al., ICML 2024 :cite:`piran2024`.
     """
-    points, targets, present = sides_of(views, mask, teacher, normalize, least_points)
+    points, targets, present = _validated_sides(views, mask, teacher, normalize, least_points)
     k = len(points)
     if first is not None and positive_int("first", first) > k:
         raise ValueError(f"first must be a number of views up to k = {k}, got {first}.")
@@ -94,9 +96,9 @@ def average_of_rest(
     Args:
         views, pair_loss, mask, teacher, least_points, normalize: as for `pairwise`. With a mask the average is over
             the other views that are present; objects with a single view are skipped.
-        renormalize: scale the average to unit length (the default), because pair losses expect unit vectors: a shorter
-            average acts as a higher temperature where the other views disagree, and makes `ave` of BYOL equal to `pwe`
-            of BYOL. False computes exactly the formula above.
+        renormalize: scale the average to unit length (the default), because pair losses expect unit vectors. A shorter
+            average acts as a higher temperature where the other views disagree, and `ave` of BYOL would equal `pwe` of
+            BYOL. False computes exactly the formula above.
         symmetric: also use the average as first argument and the view as second.
 
     Complexity: k evaluations of the pair loss; O(k n² d) for InfoNCE.
@@ -104,8 +106,10 @@ def average_of_rest(
     >>> from m3g.losses import byol
     >>> average_of_rest(torch.randn(3, 8, 4), byol).shape
     torch.Size([])
+
+    Reference: Piran et al., ICML 2024 :cite:`piran2024`.
     """
-    points, targets, present = sides_of(views, mask, teacher, normalize, least_points)
+    points, targets, present = _validated_sides(views, mask, teacher, normalize, least_points)
     if present is None:
         rest = (targets.sum(0) - targets) / (len(points) - 1)
         complete: Iterable[Tensor | None] = [None] * len(points)
@@ -125,9 +129,10 @@ def average_of_rest(
     return mean_over(pair_loss, sides, least_points)
 
 
-def sides_of(
+def _validated_sides(
     views: Views, mask: Tensor | None, teacher: Views | None, normalize: bool, least_points: int
 ) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Validate the inputs: first arguments and targets of the pair loss (k, n, d), and the mask (k, n)."""
     points, present = clean(views, mask, normalize=normalize)
     enough_points(points, least=positive_int("least_points", least_points))
     if teacher is None:

@@ -1,4 +1,4 @@
-"""Outcome of the solve behind a loss: the report for logs, and the warning or error if it did not converge."""
+"""Outcome of the solve of a loss: the report for logs, and the warning or error if it did not converge."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ def raise_or_warn(solution: Solution) -> None:
             "use a larger epsilon, or solver='sinkhorn'."
         )
     bound = (
-        "the loss is still an upper bound of the gap"
+        "the loss is still an upper bound on the gap"
         if solution.standard_error is None
         else "the loss may be inaccurate"
     )
     warnings.warn(
         f"solver {solution.solver!r} stopped before its marginals were within tol={solution.tol:g} at "
-        f"epsilon={solution.epsilon:g}: {bound}, its gradient is approximate; "
+        f"epsilon={solution.epsilon:g}: {bound}, and its gradient is approximate; "
         "use more steps or a larger epsilon.",
         ConvergenceWarning,
         stacklevel=4,

@@ -5,10 +5,10 @@ For any potentials F and the coupling P = exp((⊕F - C) / eps) that they define
     eps KL(J ‖ P) = h(J, C) - D(F),      KL(J ‖ P) = ⟨J, log J - log P⟩ - |J| + |P|
 
 with D the dual function (Eq. 9 of the paper). At the optimum, KL(J ‖ P*) is therefore the matching gap divided by
-epsilon. The dual is stationary there, so the gradient through the potentials vanishes and equals (J - P*) / eps, the
-gradient of the gap.
+epsilon. The dual is stationary there, so the potentials contribute no gradient, and the gradient with respect to the
+cost is (J - P*) / eps, that of the gap divided by epsilon.
 
-For k > 2 the divergence of the pair marginals is a different loss, and its gradient through the potentials is not zero.
+For k > 2 the divergence of the pair marginals is a different loss, and the potentials contribute to its gradient.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def matching_divergence(
         = -\log n - \frac{2}{k(k-1)} \sum_{l<m} \frac1n \sum_i \log P_{lm}[i, i]
 
     where :math:`P_{lm}` is the pair marginal of views l and m. Both are equal for k = 2. For more views the second is
-    at most the first, because marginalisation loses information. Its gradient uses the implicit function theorem: one
-    linear system of the size of a Newton step.
+    at most the first, because marginalisation loses information. Its gradient follows from the implicit function
+    theorem and requires one linear system of the size of a Newton step.
 
     Args:
         views: (..., k, n, d), or a sequence of k tensors (..., n, d).
@@ -113,7 +113,7 @@ class KLLoss(M3GLoss):
         return gap / solution.epsilon if self.of == "tuples" else pair_divergence(solution)
 
     def report(self, value: Tensor) -> dict[str, float]:
-        """Report how the solve ended. The gap is omitted because this loss is a divergence, in another unit."""
+        """Return the solver steps and epsilon, without the gap: this loss is a divergence, in another unit."""
         return self._last_solve()
 
     def extra_repr(self) -> str:
@@ -121,7 +121,7 @@ class KLLoss(M3GLoss):
 
 
 def pair_divergence(solution: Solution) -> Tensor:
-    """Mean over the pairs of views of KL(I/n ‖ P_lm): batch shape of the problem."""
+    """Return the mean of KL(I/n ‖ P_lm) over the pairs of views, in the batch shape of the problem."""
     problem = solution.problem
     pairs = torch.stack(differentiable_marginals(solution, all_edges(problem.k)))
     # Entries that underflow are clamped and have no gradient.

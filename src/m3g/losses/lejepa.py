@@ -43,7 +43,7 @@ def lejepa(
         directions: A, the number of directions.
         mask: bool (k, n). Means are over the views that are present, and objects with a single view have no first term.
             The second term of a view is over its n_l present points, with n_l in place of n.
-        generator: CPU generator of the directions; None is torch's default.
+        generator: CPU generator of the directions; None means torch's default generator.
         normalize: scale every vector to unit length first; False by default, because unit vectors cannot be normal.
 
     Complexity: O(k n A (d + 17)), memory O(17 k n A).

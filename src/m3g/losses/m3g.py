@@ -27,7 +27,7 @@ from m3g.solvers.solution import Solution
 P = ParamSpec("P")
 R = TypeVar("R")
 
-READS = "the host reads the error; m3g.Factored(fixed_steps=...) does not and causes no graph break"
+READS = "the host reads the solver's error; use m3g.Factored(fixed_steps=...), which causes no graph break"
 
 
 def _outside_compiled_code(function: Callable[P, R]) -> Callable[P, R]:
@@ -62,7 +62,7 @@ def matching_gap(
 
     :math:`J` matches row i of every view with row i of every other view; the minimum is over all couplings :math:`P` of
     the k views. The gap is non-negative, and zero only if the true matching is optimal. Its gradient with respect to
-    the cost is :math:`J - P^\star` (Proposition 3.2), so nothing is differentiated through the solver.
+    the cost is :math:`J - P^\star` (Proposition 3.2), so the iterations of the solver are not differentiated.
 
     Args:
         views: (..., k, n, d), or a sequence of k tensors (..., n, d).
@@ -112,8 +112,8 @@ def solved_gap(
     # math.log would make n a constant of the traced graph.
     log_n = matched.new_full((), n).log() if torch.compiler.is_compiling() else math.log(n)
     # Subtract before the reshape: with shape (), forward mode would promote float32 to float64.
-    truth = (matched - epsilon * (log_n + 1)).reshape(problem.batch)
-    gap = truth - differentiable_value(solution)
+    true_cost = (matched - epsilon * (log_n + 1)).reshape(problem.batch)  # h(J, C)
+    gap = true_cost - differentiable_value(solution)
     # Rounding or sampling may make the gap negative. Clamping the value leaves the gradient J - P* unchanged.
     return gap - gap.detach().clamp(max=0.0), solution
 
@@ -141,7 +141,8 @@ class M3GLoss(ViewLoss):
 
     .. math:: \frac1k \sum_l \mathrm{M3G}(X_1, \dots, X_{l-1}, T_l, X_{l+1}, \dots, X_k),
 
-    k problems that are solved as one batch. The teacher's views :math:`T_l` get no gradient.
+    k problems that are solved as one batch. The teacher's views :math:`T_l` get no gradient. Shapes: views and teacher
+    (..., k, n, d), mask (k, n), value (...).
 
     Args:
         epsilon, temperature: strength of the entropy, as in `matching_gap`.
@@ -157,7 +158,8 @@ class M3GLoss(ViewLoss):
             with `fixed_steps` is not divided: every process solves the whole problem.
 
     Attributes:
-        last: report of the last solve: `num_steps`, `epsilon`, `error`, `solver`, and standard errors if it sampled.
+        last: report of the last solve: `num_steps`, `epsilon`, `error`, `solver`, and standard errors if the solver
+            samples.
 
     Example:
         >>> import torch, m3g

@@ -38,7 +38,7 @@ class M3GPairs(ViewLoss):
         \frac{1}{1 + w} \Big[ \frac{2}{k(k-1)} \sum_{l<m} \mathrm{M3G}(X_l, X_m)
         + \frac{w}{k} \sum_l \mathrm{M3G}\big(X_l, \tfrac{1}{k-1} \textstyle\sum_{m \neq l} X_m\big) \Big]
 
-    Every step compares all views, while `M3GLoss` with many views uses a subset of them per step. The loss is
+    Every step compares all views, whereas `M3GLoss` with many views uses a subset of them per step. The loss is
     non-negative, and zero only if the true matching is optimal for every pair. For two views it equals `M3GLoss`.
 
     Args:
@@ -64,6 +64,8 @@ class M3GPairs(ViewLoss):
         >>> two = views[:2].double()
         >>> bool(torch.isclose(m3g.losses.M3GPairs(0.1)(two), m3g.matching_gap(two, epsilon=0.1), rtol=1e-2))
         True
+
+    Reference: Piran et al., ICML 2024 :cite:`piran2024`, for the gap and for both aggregations (Eq. 3 and 4).
     """
 
     takes_teacher = True

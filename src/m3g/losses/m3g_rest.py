@@ -1,4 +1,4 @@
-"""Matching gap between each view and the query of the others: detects joint dependence of k views in O(k n² d)."""
+"""Matching gap between each view and a query computed from the others: joint dependence of k views in O(k n² d)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OWN_EXPONENT = 40.0
 
 
 class M3GRest(ViewLoss):
-    r"""Two-view matching gap between each view and the query of the others.
+    r"""Two-view matching gap between each view and a query computed from the others.
 
     .. math:: \frac1k \sum_l \mathrm{M3G}\big(X_l, Q_l\big), \qquad
         Q_l = d^{(k-2)/2} \prod_{m \neq l} X_m \;\text{ for cost="product"}
@@ -56,6 +56,9 @@ class M3GRest(ViewLoss):
         >>> loss = m3g.losses.M3GRest(temperature=0.2)
         >>> [round(loss(tuple_of_views).item(), 3) for tuple_of_views in (views, views[[0, 1, 0]])]
         [0.037, 0.39]
+
+    References: Piran et al., ICML 2024 :cite:`piran2024`, for the gap; Saporta et al., NeurIPS 2024
+    :cite:`saporta2024`, for products of views.
     """
 
     takes_teacher = True
@@ -118,9 +121,9 @@ class M3GRest(ViewLoss):
         return self._mean_of_fixed_shape(candidates, torch.stack(queries), complete)
 
     def _mean_of_fixed_shape(self, candidates: Tensor, queries: Tensor, complete: Tensor) -> Tensor:
-        """Return the mean over complete objects (k, n) without a shape that depends on the mask.
+        """Return the mean over complete objects (k, n), with shapes that do not depend on the mask.
 
-        Each incomplete object has an additional feature, nonzero for it alone, which matches it with itself. Its terms
+        Each incomplete object gets a feature that is nonzero for this object only and matches it with itself. Its terms
         of the gap cancel, and the gap of all n objects is that of the m complete ones times m / n.
         """
         k, n, _ = queries.shape

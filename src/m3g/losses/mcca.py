@@ -34,7 +34,7 @@ def mcca(
 
     Args:
         views: (k, n, d) or k tensors (n, d).
-        components: c, the number of components, at most d; None is d.
+        components: c, the number of components, at most d; None means d.
         ridge: r, in units of the mean variance of the view's features. With n <= d points, views correlate perfectly
             by chance; the ridge counteracts this. Larger batches allow a smaller ridge.
         mask: bool (k, n). The covariance of two views is over the objects that have both. Views with fewer than two
@@ -68,8 +68,8 @@ def mcca(
 
     blocks = _correlations(views, weight, ridge)
     whole = blocks.permute(0, 2, 1, 3).reshape(k * d, k * d)
-    largest: Tensor = torch.linalg.eigvalsh(whole)[-(components or d) :]
-    return 1 - (largest.mean() - 1) / (k - 1)
+    eigenvalues: Tensor = torch.linalg.eigvalsh(whole)[-(components or d) :]
+    return 1 - (eigenvalues.mean() - 1) / (k - 1)
 
 
 def _correlations(views: Tensor, weight: Tensor, ridge: float) -> Tensor:

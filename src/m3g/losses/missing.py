@@ -17,7 +17,7 @@ def filled(points: Tensor, mask: Tensor) -> Tensor:
     `benchmarks/missing.py` compares the alternatives.
 
     Args:
-        points: missing ones are zero.
+        points: (..., k, n, d), zero where missing.
         mask: bool (..., k, n), False for missing points.
 
     Example:
@@ -25,9 +25,9 @@ def filled(points: Tensor, mask: Tensor) -> Tensor:
         >>> filled(points, torch.tensor([[True], [True], [False]]))[2]
         tensor([[0.7071, 0.7071]])
     """
-    known = points.detach()
-    total = known.sum(-3, keepdim=True)
-    lengths = torch.linalg.vector_norm(known, dim=-1, keepdim=True).sum(-3, keepdim=True)
-    number = mask.sum(-2, keepdim=True).clamp(min=1).unsqueeze(-1)
-    mean = torch.nn.functional.normalize(total / number, dim=-1, eps=SMALLEST_MEAN) * (lengths / number)
+    constant = points.detach()
+    total = constant.sum(-3, keepdim=True)
+    lengths = torch.linalg.vector_norm(constant, dim=-1, keepdim=True).sum(-3, keepdim=True)
+    count = mask.sum(-2, keepdim=True).clamp(min=1).unsqueeze(-1)
+    mean = torch.nn.functional.normalize(total / count, dim=-1, eps=SMALLEST_MEAN) * (lengths / count)
     return torch.where(mask.unsqueeze(-1), points, mean)

@@ -42,10 +42,11 @@ def mmcr(
     non_negative("compression", compression)
     views, mask = clean(views, mask, normalize=normalize)
     centroids = views.mean(0) if mask is None else views.sum(0) / mask.sum(0).unsqueeze(-1)
-    loss: Tensor = -torch.linalg.svdvals(centroids).sum()
-    if compression > 0:
-        loss = loss + compression * torch.linalg.svdvals(views.transpose(0, 1)).sum(-1).mean()
-    return loss
+    centroid_term: Tensor = -torch.linalg.svdvals(centroids).sum()
+    if compression == 0:
+        return centroid_term
+    compression_term = torch.linalg.svdvals(views.transpose(0, 1)).sum(-1).mean()
+    return centroid_term + compression * compression_term
 
 
 class MMCR(ViewLoss):

@@ -34,8 +34,8 @@ def pmrl(
 
     The sign of :math:`u_i` is chosen so that its inner product with the object's first view is positive. (The mean of
     the views does not determine the sign: it is orthogonal to :math:`u_i` for two views at an obtuse angle.) The
-    gradient of :math:`u_i` is unbounded where the two largest singular values coincide, so their gap is clamped to at
-    least 1e-3.
+    gradient of :math:`u_i` is unbounded where the two largest singular values coincide, so in the gradient the
+    difference of their squares is clamped to at least 1e-3.
 
     Args:
         views: (k, n, d) or k tensors (n, d).
@@ -72,17 +72,17 @@ def pmrl(
     # Missing views are rows of zeros, which contribute only the last singular values.
     present = torch.arange(values.shape[-1], device=views.device) < own_views.unsqueeze(-1)
     logits = torch.where(present, singular / temperature, torch.finfo(views.dtype).min / 2)
-    alignment = mean_where(logits.logsumexp(-1) - logits[:, 0], several)
+    alignment_term = mean_where(logits.logsumexp(-1) - logits[:, 0], several)
     if contrast == 0:
-        return alignment
+        return alignment_term
     leading = _leading_vectors(matrices, left, values)
     label = torch.arange(n, device=views.device)
-    uniformity = cross_entropy(leading @ leading.T / contrast_temperature, label)
-    return alignment + contrast * uniformity
+    contrast_term = cross_entropy(leading @ leading.T / contrast_temperature, label)
+    return alignment_term + contrast * contrast_term
 
 
 def _leading_vectors(matrices: Tensor, left: Tensor, values: Tensor) -> Tensor:
-    """Unit vectors u_i (n, d), with the gradient of a simple singular vector."""
+    """Return the unit vectors u_i (n, d), with the gradient of a non-degenerate singular vector."""
     gram = matrices @ matrices.mT
     first, others = left[..., :1], left[..., 1:]
     squares = values.square()

@@ -41,7 +41,7 @@ def symile(
         views: (k, n, d) or k tensors (n, d).
         temperature: t, the inverse of the authors' logit scale.
         negatives: "n": n - 1 tuples, from a shuffle of each of the other views (they may include a true tuple by
-            chance). "n_squared": all :math:`n^{k-1} - 1` other tuples.
+            chance). "n_squared": all :math:`n^{k-1} - 1` other tuples of the point.
         rescale: multiply scores by :math:`d^{k/2 - 1}`. Equal unit vectors whose features have equal magnitude score
             :math:`d^{1 - k/2}`, which is 1 for two views but 0.001 for six views with d = 32, too small for any
             temperature above 0.01. With `rescale` they score 1 for all k and d.
@@ -74,6 +74,7 @@ def symile(
 def _shuffled(
     views: Tensor, temperature: Tensor | float, mask: Tensor | None, generator: torch.Generator | None
 ) -> Tensor:
+    """Return the loss with n - 1 negatives per anchor, from shuffles of the other views."""
     k, n, _ = views.shape
     label = torch.arange(n, device=views.device)
     true_pair = torch.eye(n, dtype=torch.bool, device=views.device)
@@ -98,6 +99,7 @@ def _shuffled(
 
 
 def _all_tuples(views: Tensor, temperature: Tensor | float, mask: Tensor | None) -> Tensor:
+    """Return the loss with all other tuples of the anchor point as negatives."""
     k, n, d = views.shape
     fits(
         f"The scores of all tuples of {k} views of {n} points",

@@ -14,7 +14,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from m3g import _checks
-from m3g._catalogue import ENCODERS, OF_A_VIEW
+from m3g._catalogue import ENCODERS, VIEW_OPTIONS
 from m3g._options import Options
 from m3g.nets.heads import NoProjector, Predictor, Projector
 from m3g.nets.multiview import MultiViewNet
@@ -77,7 +77,7 @@ def _encoder_of_each(
                 )
             encoders.append(encoders[other])
             continue
-        options = {name: value for name, value in spec.items() if name not in OF_A_VIEW}
+        options = {name: value for name, value in spec.items() if name not in VIEW_OPTIONS}
         encoders.append(build(options, input_shape=shape))
         encoder, rate = cast("_Encoder", encoders[-1]), spec.get("learning_rate")
         encoder.learning_rate = None if rate is None else float(rate)

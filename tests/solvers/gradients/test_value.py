@@ -158,5 +158,5 @@ def test_inference_mode(cost):
 
 def test_vmap_is_an_error_of_one_line():
     views = torch.stack([reference.noisy_views(3, 3, 2)] * 2)
-    with pytest.raises(ValueError, match=r"views must be a tensor that is not under torch.vmap.* \(b, k, n, d\)"):
+    with pytest.raises(ValueError, match=r"views must not be under torch.vmap.* \(b, k, n, d\)"):
         torch.func.vmap(m3g.matching_gap)(views)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from m3g import _values as checks
-from m3g._catalogue import DATA, ENCODERS, LOSSES, OF_A_VIEW, READERS, find, reading_options
+from m3g._catalogue import DATA, ENCODERS, LOSSES, READERS, VIEW_OPTIONS, find, reading_options
 
 if TYPE_CHECKING:
     from m3g.training.settings.config import Config
@@ -77,7 +77,9 @@ def _check_names(config: Config) -> None:
             checks.one_of(f"view.{name}.kind", settings["kind"], READERS)
         known = _options_of(encoder)
         if known is not None:
-            checks.among(f"view.{name}", settings, dict.fromkeys([*reading_options(), *OF_A_VIEW, "encoder", *known]))
+            checks.among(
+                f"view.{name}", settings, dict.fromkeys([*reading_options(), *VIEW_OPTIONS, "encoder", *known])
+            )
 
 
 def _check_encoder(name: str, encoder: object) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TypeAlias, TypedDict
 
 from m3g import _values as checks
-from m3g._catalogue import ENCODERS, OF_A_VIEW, reading_options
+from m3g._catalogue import ENCODERS, VIEW_OPTIONS, reading_options
 from m3g.data import ViewsData
 from m3g.nets.layout import image_shape
 from m3g.nets.processors import processor_of
@@ -158,7 +158,7 @@ def encoder_spec(config: Config, data_names: Sequence[str], rates: Sequence[int 
     specs: list[Spec] = []
     for name, rate in zip(data_names, rates):
         options = _network_options(config.view[name])
-        spec = {option: options.pop(option) for option in OF_A_VIEW if option in options}
+        spec = {option: options.pop(option) for option in VIEW_OPTIONS if option in options}
         _check_training(name, spec, list(data_names))
         if "share" in spec:
             if options or len(spec) > 1:
