@@ -15,7 +15,7 @@ from animals import rows, write_csv
 from m3g.cli import main
 from m3g.data import Objects
 from m3g.nets import processor_of
-from m3g.nets.processors import of_images
+from m3g.nets.processors import image_settings
 
 SMALL = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "cat", "dog", "owl", "über"]
@@ -146,7 +146,7 @@ def test_a_text_model_without_a_tokenizer_is_reported(pretrained, tmp_path, refu
     words = ["--view.caption.encoder", "transformers", "--view.caption.model", tmp_path / "see"]
     words += ["--out", tmp_path / "run"]
     line = refused("train", "--table", table, "--labels", "kind", *QUICK, *words)
-    assert "view.caption.model must have a tokenizer beside its weights, got none" in line
+    assert "view.caption.model must have a tokenizer next to its weights, got none" in line
     line = refused("train", "--table", table, "--labels", "kind", *QUICK, *words[:3], f"{tmp_path}/no/such", *words[4:])
     assert "model must be one that can be loaded" in line
 
@@ -168,7 +168,7 @@ def test_a_text_model_without_a_tokenizer_is_reported(pretrained, tmp_path, refu
     ],
 )  # fmt: skip
 def test_settings_of_images_in_every_form(settings, expected):
-    assert of_images(settings) == expected
+    assert image_settings(settings) == expected
 
 
 def test_a_sound_model_gives_rate_and_scale(pretrained, tmp_path):

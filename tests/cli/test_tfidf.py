@@ -105,7 +105,7 @@ def test_incompatible_parts(trained, tmp_path, part):
         tensors[f"inputs.0.{part}"] = tensors[f"inputs.0.{part}"][..., 1:].contiguous()
         save_file(tensors, run.weights)
     run.model.write_text(json.dumps({**content, "weights": digest(run.weights.read_bytes())}))
-    with pytest.raises(ValueError, match="must have words, idf and directions of one size"):
+    with pytest.raises(ValueError, match="must have words, idf and directions of matching sizes"):
         m3g.load(run.path).embed({"english": "red"})
 
 

@@ -103,10 +103,10 @@ def test_tables_that_cannot_be_read(tmp_path, monkeypatch, refused):
         "no.parquet": "table must be a table that can be read",
         "no.jsonl": "table must be a table that can be read",
         "mixed.jsonl": "column 'a' must be of one kind, got a number in row 0 and text in row 1",
-        "folder": "a folder with .parquet files or of datasets, got neither",
+        "folder": "a folder of .parquet files or one saved by datasets, got neither",
         "table.xlsx": "damaged, or not a workbook",
         "table.ods": "a file that ends in",
-        "counted.csv": "got 1 (text): give view.NAME.columns to split numbers into views (column 'n' counts the rows",
+        "counted.csv": "got 1 (text): set view.NAME.columns to split numbers into views (column 'n' counts the rows",
     }.items():
         assert message in refused("train", "--table", name), name
     assert sorted(tmp_path.iterdir()) == before

@@ -6,7 +6,7 @@ import pytest
 import transformers
 
 from m3g.nets import build_encoder
-from m3g.nets.code_fields import refuse_code
+from m3g.nets.code_fields import reject_code
 
 SMALL = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 32, "intermediate_size": 32}
 CODE = {
@@ -60,7 +60,7 @@ def test_a_file_cannot_trust_itself(options):
 
 
 def test_plain_values_without_code_are_accepted():
-    refuse_code({"_attn_implementation": "sdpa", "auto_map": {}, "use_kernels": False, "_name_or_path": "owner/repo"})
+    reject_code({"_attn_implementation": "sdpa", "auto_map": {}, "use_kernels": False, "_name_or_path": "owner/repo"})
     spec = {"kind": "transformers", "model": "vit", "config": {**SMALL, "attn_implementation": "eager"}}
     with pytest.raises(ValueError, match="fields of the model's configuration"):  # no field: given when it is built
         build_encoder(spec, input_shape=(3, 32, 32))

@@ -24,15 +24,15 @@ else:
     LightningDataModule = _checks.extra("lightning", "train").LightningDataModule
 
 MOST_WORKERS = 64  # or twice the number of CPUs
-USUAL_BATCH = 64  # points, by default
+USUAL_BATCH = 64  # rows, by default
 T = TypeVar("T")
 
 
 @final
 class Batch(TypedDict):
-    """n points in k views: `views` k tensors (n, ...), `mask` bool (k, n), `label` (n,), `index` (n,).
+    """Batch of n objects: `views`, k tensors (n, ...); `mask`, bool (k, n); `label` (n,); `index` (n,).
 
-    `mask` is None if every point has every view; missing rows are zero. `label` is None for unlabelled data.
+    `mask` is None if no entry is missing; missing rows are zero. `label` is None for unlabelled data.
     """
 
     views: list[Tensor]
@@ -70,9 +70,9 @@ class ViewsData(LightningDataModule):
         view_kinds: per view, image, audio, text, vector, table or signal; None if determined by the shapes.
         inputs: per view, the preprocessing of new data as plain values; empty for arrays.
         input_tensors: per view, the tensors that belong to `inputs`; empty if there are none.
-        shared_encoder: whether the views are of one kind, so that one encoder is suitable for all.
+        shared_encoder: whether one encoder suits all views, because they are of one kind.
         few_shot: whether an evaluation includes probes with a few labels per class.
-        notes: inferred properties of the files that should be known before training, a sentence each.
+        notes: one sentence per property that was inferred from the files; reported before training.
     """
 
     view_names: list[str]
@@ -100,7 +100,7 @@ class ViewsData(LightningDataModule):
 
     @property
     def batch_size(self) -> int:
-        """Points per step and process: as requested, else 64, or all training rows if there are fewer."""
+        """Rows per step and process: as requested, else 64, or all training rows if there are fewer."""
         if self._batch_size is not None:
             return self._batch_size
         processes = int(os.environ.get("WORLD_SIZE", "1"))
@@ -120,7 +120,7 @@ class ViewsData(LightningDataModule):
         return len(self.datasets[split]) if split in self.datasets else 0  # type: ignore[arg-type]
 
     def sampler(self) -> EpochSampler:
-        """Return the sampler of training; a data module with another rule overrides this."""
+        """Return the training sampler; data modules with another sampling rule override this."""
         return EpochSampler(self.num_rows("train"), batch_size=self.batch_size, seed=self.seed)
 
     def train_dataloader(self) -> DataLoader[Batch]:
@@ -134,9 +134,9 @@ class ViewsData(LightningDataModule):
         return self._loader(self.datasets["train"], sampler=sampler)
 
     def loader(self, split: Split, *, most: int | None = None) -> DataLoader[Batch]:
-        """Return a loader of all rows of a split in order, as for evaluation; the last batch may be smaller.
+        """Return an evaluation loader over all rows of a split, in order; the last batch may be smaller.
 
-        With `most`, at most that many rows, evenly spaced.
+        With `most`, it covers at most that many rows, evenly spaced.
         """
         dataset, n = self.evaluation_dataset(split), self.num_rows(split)
         if most is not None and n > most:
@@ -155,7 +155,7 @@ class ViewsData(LightningDataModule):
     def arrays(self, split: Split, *, most: int | None = None) -> tuple[list[Tensor], Tensor | None, Tensor | None]:
         """Read a split, or `most` of its rows: k tensors (n, ...), mask (k, n) or None, labels (n,) or None."""
         if self.num_rows(split) == 0:
-            raise ValueError(f"split must have rows, got {split!r} without any: increase its fraction.")
+            raise ValueError(f"split must have at least one row, got none in {split!r}: increase its fraction.")
         batches: list[Batch] = list(self.loader(split, most=most))
         views = [torch.cat(parts) for parts in zip(*(batch["views"] for batch in batches))]
         return views, _join([b["mask"] for b in batches], dim=1), _join([b["label"] for b in batches])
@@ -172,7 +172,7 @@ class ViewsData(LightningDataModule):
             dataset,
             batch_size=self.batch_size,
             num_workers=self.num_workers,
-            collate_fn=as_it_is,
+            collate_fn=_identity,
             # A separate generator: creating a loader must not change the global random state, or a resumed run would
             # draw other dropout masks than an uninterrupted one.
             generator=torch.Generator().manual_seed(self.seed),
@@ -188,17 +188,17 @@ def class_codes(labels: np.ndarray) -> tuple[list[str], Tensor]:
         raise ValueError(f"labels must have a class for every row, got NaN in row {row}.")
     names, codes = np.unique(labels, return_inverse=True)
     if len(names) < 2:
-        raise ValueError(f"labels must have at least 2 classes, got only {names[0]!s}: omit it.")
+        raise ValueError(f"labels must have at least 2 classes, got only {names[0]!s}: omit labels.")
     if len(names) > max(2, len(labels) // 2):
         raise ValueError(
-            f"labels must have classes of several rows each, got {len(names)} different values in {len(labels)} rows: "
-            "omit it, or group them into classes."
+            f"labels must be classes of several rows each, got {len(names)} different values in {len(labels)} rows: "
+            "omit labels, or group the values into classes."
         )
     return [str(name) for name in names], torch.from_numpy(codes.astype(np.int64))
 
 
 def _position(trainer: Trainer) -> tuple[int, int]:
-    """Return the current epoch and the number of its finished batches: not (0, 0) in a resumed run.
+    """Return the current epoch and the number of its finished batches; a resumed run does not start at (0, 0).
 
     A checkpoint is written after a batch or epoch was processed, but before Lightning counts it as completed.
     """
@@ -209,7 +209,7 @@ def _position(trainer: Trainer) -> tuple[int, int]:
     return epochs.ready - 1, cast("_ProcessedTracker", batches.current).processed
 
 
-def as_it_is(batch: T) -> T:
+def _identity(batch: T) -> T:
     """Collate function of a dataset that returns whole batches."""
     return batch
 

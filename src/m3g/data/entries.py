@@ -1,8 +1,8 @@
-"""Entries (a view of a row) that are dropped from the mask, or swapped among the rows of their view.
+"""Random removal of entries from the mask, and random permutation of entries among the rows of a view.
 
-`drop_entries` is the only rule for dropping. Its callers differ in the random numbers that they pass: a stream of the
-seed for synthetic missing data, and a hash of seed, step, row and view in training, where a resumed run and several
-processes must drop the same entries as one uninterrupted process.
+Every removal goes through `drop_entries`. Its callers pass different random numbers: a seeded stream for synthetic
+missing data, and a hash of seed, step, row and view in training, where a resumed run and several processes must drop
+the same entries as one uninterrupted process.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ def drop_entries(mask: Tensor | None, draws: Tensor, *, fraction: float, keep: i
     """Return the mask without the entries that have the smallest draws.
 
     Args:
-        mask: bool (k, n), true where a row has a view; None if all have.
+        mask: bool (k, n), true where a row has a view; None if no entry is missing.
         draws: (k, n), a random number in [0, 1) for each entry.
         fraction: the probability that an entry is dropped.
-        keep: views that every row keeps, as far as it has them: those with its largest draws.
-        exact: drop `round(fraction * entries)` entries, or as many as `keep` allows, not each independently.
+        keep: number of views that every row keeps, those with its largest draws; all if the row has fewer.
+        exact: drop exactly `round(fraction * entries)` entries, or as many as `keep` allows, instead of drawing each
+            entry independently.
 
     Example:
         >>> left = drop_entries(None, seeded_draws(4, 100, seed=0), fraction=0.5, exact=True)
@@ -44,13 +45,13 @@ def drop_entries(mask: Tensor | None, draws: Tensor, *, fraction: float, keep: i
 
 
 def swap_entries(views: Sequence[Tensor], mask: Tensor | None, *, fraction: float, seed: int) -> Tensor:
-    """Exchange, in place, a fraction of the k n entries among the rows of their view.
+    """Permute, in place, a fraction of the k n entries within their views.
 
-    The entries are drawn at random over all views. Within a view the drawn entries are permuted cyclically, so each of
-    them shows another object than before; a view in which only one was drawn is unchanged.
+    The entries are drawn at random over all views. Within a view the drawn entries are permuted cyclically, so that
+    each of them shows a different object; a view with a single drawn entry is unchanged.
 
     Returns:
-        (k, n), the row that each entry shows now.
+        (k, n), the row whose data each entry now contains.
 
     Example:
         >>> views = [torch.arange(10.0).unsqueeze(1) for _ in range(3)]
@@ -66,19 +67,19 @@ def swap_entries(views: Sequence[Tensor], mask: Tensor | None, *, fraction: floa
     drawn[random.permutation(entries)[: round(fraction * len(entries))]] = True
     shown = torch.arange(n).repeat(k, 1)
     for l, rows in enumerate(drawn.reshape(k, n)):
-        circle = torch.from_numpy(random.permutation(np.flatnonzero(rows)))
-        shown[l, circle] = circle.roll(1)
-        views[l][circle] = views[l][circle.roll(1)]
+        cycle = torch.from_numpy(random.permutation(np.flatnonzero(rows)))
+        shown[l, cycle] = cycle.roll(1)
+        views[l][cycle] = views[l][cycle.roll(1)]
     return shown
 
 
 def seeded_draws(k: int, n: int, *, seed: int) -> Tensor:
-    """Return uniform numbers (k, n) that depend only on the seed."""
+    """Return uniform random numbers (k, n) that depend only on the seed."""
     return torch.from_numpy(generator(seed, 4).random((k, n)))
 
 
 def hashed_draws(k: int, index: Tensor, *, key: tuple[int, int]) -> Tensor:
-    """Return uniform numbers (k, n) for the rows `index` (n,): splitmix64 of the key, the row and the view.
+    """Return uniform random numbers (k, n) for the rows `index` (n,): splitmix64 of the key, the row and the view.
 
     Example:
         >>> every = hashed_draws(3, torch.arange(10), key=(0, 7))

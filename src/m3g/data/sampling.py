@@ -1,8 +1,8 @@
 """Order of the training data: a function of (seed, epoch), independent of the number of processes.
 
-One global order is drawn per epoch. A step uses its next `world * batch_size` entries, and process r uses every
-world-th of these, starting at the r-th: two processes with batches of b see the same points as one process with a batch
-of 2b. Incomplete steps at the end of an epoch are dropped.
+One global order is drawn per epoch. A step uses its next `world * batch_size` rows, and process r uses every world-th
+of these, starting at the r-th. Two processes with batches of b therefore use the same rows as one process with a batch
+of 2b. An incomplete step at the end of an epoch is dropped.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class Draw(NamedTuple):
-    """A training point: what to load, and when it was drawn, which seeds its augmentations."""
+    """A training row to load; the epoch and the position in its order seed the augmentations."""
 
     epoch: int
     position: int
@@ -29,20 +29,21 @@ class Draw(NamedTuple):
 
 
 def generator(*key: int) -> np.random.Generator:
-    """Return a random generator that depends on all numbers of the key."""
+    """Return a random generator seeded with all numbers of the key."""
     return np.random.default_rng(np.random.SeedSequence([int(part) for part in key]))
 
 
 class EpochSampler(DistributedSampler[Draw]):
-    """Sampler of each row once per epoch, in an order given by (seed, epoch); the module docstring defines the sharing.
+    """Sampler that draws each row once per epoch, in an order determined by (seed, epoch).
 
-    It is a `DistributedSampler`, so Lightning neither replaces nor wraps it, and calls `set_epoch`.
+    The module docstring defines how processes share the order. As a `DistributedSampler`, the sampler is neither
+    replaced nor wrapped by Lightning, which calls `set_epoch`.
 
     Args:
         num_rows: number of training rows.
         batch_size: rows per process and step.
         seed: determines the order, together with the epoch.
-        rank, world: this process and their number; by default those of `torch.distributed`.
+        rank, world: index of this process and number of processes; by default those of `torch.distributed`.
 
     Example:
         >>> sampler = EpochSampler(10, batch_size=4)
@@ -90,12 +91,12 @@ class EpochSampler(DistributedSampler[Draw]):
         return self.num_rows - self.total_size
 
     def order(self, epoch: int) -> Sequence[int | tuple[int, ...]]:
-        """Return the global order of an epoch, over all processes."""
+        """Return the order of an epoch over all processes."""
         rows: list[int] = generator(self.seed, epoch).permutation(self.num_rows)[: self.total_size].tolist()
         return rows
 
     def resume(self, *, epoch: int, batches: int) -> None:
-        """Start the next iteration of `epoch` after the first `batches` of this process, without loading them."""
+        """Skip the first `batches` batches of this process, without loading them, in the next iteration of `epoch`."""
         if not 0 <= batches <= self.num_steps:
             raise ValueError(f"batches must be a number from 0 to {self.num_steps}, got {batches}.")
         self._skip = (epoch, batches)
@@ -115,11 +116,11 @@ class EpochSampler(DistributedSampler[Draw]):
 class ClassAlignedSampler(EpochSampler):
     """Multi-domain batches of the paper: n random classes and, for each, one random image of every domain.
 
-    A row is a tuple of k image indices of one class. The classes of a step are distinct if there are enough of them for
-    all processes together, and otherwise within each process.
+    A row is a tuple of k image indices of one class. The classes of a step are distinct over all processes if there are
+    enough classes, and otherwise within each process.
 
     Args:
-        members: per domain, a mapping from class to the indices of its images; every class in every domain.
+        members: per domain, a mapping from class to the indices of its images; only shared classes are drawn.
         points: tuples per epoch.
     """
 
@@ -138,13 +139,13 @@ class ClassAlignedSampler(EpochSampler):
         self.classes = shared_classes(members)
         if batch_size > len(self.classes):
             raise ValueError(
-                f"batch_size must be at most {len(self.classes)}, the number of classes that all domains have, "
+                f"batch_size must be at most {len(self.classes)}, the number of classes that all domains share, "
                 f"got {batch_size}: a batch has one point per class."
             )
 
     @property
     def num_unused(self) -> int:
-        return 0  # points are drawn, not enumerated
+        return 0  # points are drawn at random, not enumerated
 
     def order(self, epoch: int) -> Sequence[tuple[int, ...]]:
         random = generator(self.seed, epoch)

@@ -27,8 +27,8 @@ def split_rows(
 ) -> dict[Split, np.ndarray]:
     """Split n rows by the fractions `val` and `test` (the rest is for training), deterministically for a seed.
 
-    With `labels` every class is split by nearly the same fractions; with `groups` (such as subjects) a whole group is
-    in one split, so that no subject is used for both training and testing.
+    With `labels`, every class is split by nearly the same fractions. With `groups` (such as subjects), each group is in
+    one split only, so that no subject is used for both training and testing.
 
     Example:
         >>> {name: len(rows) for name, rows in split_rows(100, val=0.1, test=0.2, seed=0).items()}
@@ -41,7 +41,7 @@ def split_rows(
         names, members = np.unique(groups, return_inverse=True)
         by_group = _cut(random.permutation(len(names)), "group", val=val, test=test)
         return {name: np.flatnonzero(np.isin(members, chosen)) for name, chosen in by_group.items()}
-    # Each row gets a position in (0, 1) within its class; sorted by position, any range has all classes in proportion.
+    # Each row gets a position in (0, 1) within its class. Sorted by position, any range of rows is stratified.
     kinds = np.zeros(n, dtype=int) if labels is None else labels
     place = np.empty(n)
     for kind in np.unique(kinds):
@@ -55,40 +55,40 @@ OTHER_NAMES = {"validation": "val", "valid": "val", "dev": "val", "training": "t
 
 
 def given_split(words: Sequence[object], groups: np.ndarray | None = None) -> dict[Split, np.ndarray]:
-    """Return the rows of each split from a column of names; a group must not be in two splits.
+    """Return the rows of each split from a column of split names; a group must not be in two splits.
 
     Example:
         >>> {name: rows.tolist() for name, rows in given_split(["train", "test", "validation", "train"]).items()}
         {'train': [0, 3], 'val': [2], 'test': [1]}
     """
-    of_rows = np.array([OTHER_NAMES.get(str(word), str(word)) for word in words])
-    wrong = np.flatnonzero(~np.isin(of_rows, SPLITS))
+    row_splits = np.array([OTHER_NAMES.get(str(word), str(word)) for word in words])
+    wrong = np.flatnonzero(~np.isin(row_splits, SPLITS))
     if len(wrong):
         raise ValueError(f"split must be train, val or test in every row, got {words[wrong[0]]!r} in row {wrong[0]}.")
-    if "train" not in of_rows:
+    if "train" not in row_splits:
         raise ValueError("split must have at least one training row, got none.")
     if groups is not None:
         part_of: dict[str, str] = {}
-        for row, (group, part) in enumerate(zip(groups.tolist(), of_rows.tolist())):
+        for row, (group, part) in enumerate(zip(groups.tolist(), row_splits.tolist())):
             if part_of.setdefault(group, part) != part:
                 raise ValueError(
                     f"split must have every group in one split, got {group!r} in {part_of[group]!r} and in {part!r} "
                     f"(row {row})."
                 )
-    return {part: np.flatnonzero(of_rows == part) for part in SPLITS}
+    return {part: np.flatnonzero(row_splits == part) for part in SPLITS}
 
 
 def read_split(path: Path, groups: np.ndarray) -> dict[Split, np.ndarray]:
     """Return the rows of each split from a published list: a .csv file with a line `subject,split` per subject.
 
-    Subjects of the list without rows are ignored; a subject in two splits or without one is an error.
+    Listed subjects without rows are ignored; a subject in two splits or in none raises an error.
     """
     if not path.is_file():
         raise ValueError(f"splits must be a .csv file that exists, got {str(path)!r}: check the path.")
     with open(path, newline="") as file:
         lines = [line for line in csv.reader(file) if line]
     if not lines or lines[0] != ["subject", "split"]:
-        raise ValueError(f"splits must be a .csv file with the columns subject,split, got another in {str(path)!r}.")
+        raise ValueError(f"splits must be a .csv file with the columns subject,split, got others in {str(path)!r}.")
     part_of: dict[str, str] = {}
     for number, line in enumerate(lines[1:], start=2):
         if len(line) != 2 or line[1] not in SPLITS:
@@ -96,25 +96,25 @@ def read_split(path: Path, groups: np.ndarray) -> dict[Split, np.ndarray]:
         subject, part = line
         if part_of.setdefault(subject, part) != part:
             raise ValueError(
-                f"splits must have every subject in one split, got {subject!r} in {part_of[subject]!r} and in "
+                f"splits must assign every subject to one split, got {subject!r} in {part_of[subject]!r} and in "
                 f"{part!r} (line {number})."
             )
     unknown = sorted(set(groups.tolist()) - set(part_of))
     if unknown:
         raise ValueError(f"splits must name every subject, got no line for {unknown[0]!r}.")
-    of_rows = np.array([part_of[group] for group in groups.tolist()])
-    if "train" not in of_rows:
-        raise ValueError(f"splits must have a subject for training, got none in {str(path)!r}.")
-    return {part: np.flatnonzero(of_rows == part) for part in SPLITS}
+    row_splits = np.array([part_of[group] for group in groups.tolist()])
+    if "train" not in row_splits:
+        raise ValueError(f"splits must assign at least one subject to train, got none in {str(path)!r}.")
+    return {part: np.flatnonzero(row_splits == part) for part in SPLITS}
 
 
 def _cut(order: np.ndarray, what: str, *, val: float, test: float) -> dict[Split, np.ndarray]:
-    """Divide rows or groups in this order into three parts; every requested split gets at least one of them."""
+    """Divide ordered rows or groups into three parts; every requested split gets at least one of them."""
     ends = np.cumsum([max(round(part * len(order)), int(part > 0)) for part in (test, val)])
     if ends[-1] >= len(order):
         raise ValueError(
             f"val and test must leave at least one {what} to train on, got {val!r} and {test!r} of "
-            f"{len(order)} {what}s: give more {what}s, or set val or test to 0."
+            f"{len(order)} {what}s: use more {what}s, or set val or test to 0."
         )
     tested, validated, trained = np.split(order, ends)
     return {"train": trained, "val": validated, "test": tested}

@@ -1,4 +1,4 @@
-"""External encoders: any model of `transformers`, any `nn.Module` by class path."""
+"""External encoders: any model of `transformers`, and any `nn.Module` by class path."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from m3g import _checks
 from m3g._options import Options
 from m3g.nets import hub
-from m3g.nets.code_fields import refuse_code
+from m3g.nets.code_fields import reject_code
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel
@@ -23,18 +23,18 @@ TRUSTED_PACKAGES = ("m3g", "torch.nn", "transformers")
 
 
 class TransformersEncoder(nn.Module):
-    """An image, text or audio model of `transformers`, reduced to one vector per input.
+    """An image, text or audio model of `transformers`, pooled to one vector per input.
 
     Args:
         model: a model type (`"vit"` is ViT-B/16, `"bert"`, `"wav2vec2"`, `"resnet"`, …), or, with a slash, a name on
-            the hub or a local folder. The columns of a table are then preprocessed for the model: its tokenizer, its
-            image size and scaling, its sample rate.
+            the hub or a local folder. With a slash, the columns of a table are preprocessed for the model: with its
+            tokenizer, its image size and scaling, or its sample rate.
         pretrained: also load the weights; only for a hub name or a local folder.
         config: fields of the model's configuration to change, such as `{"num_hidden_layers": 4}`.
         pool: `"cls"` is the first token, `"mean"` the mean of all tokens except padding; by default the first if the
             model has a class token (ViT), otherwise the mean. Maps (n, c, h, w) are averaged over h and w.
         trust: allow configurations with fields that make transformers download or run code, such as an
-            `attn_implementation` from the hub. Code of the models themselves is never executed.
+            `attn_implementation` from the hub. Model code from the hub is never executed.
 
     Example:
         >>> import torch
@@ -74,7 +74,7 @@ class TransformersEncoder(nn.Module):
         if self.input_name == "input_ids":
             view = view.long()
             keep = torch.ne(view, self.backbone.config.pad_token_id or 0)
-            keep = keep | (torch.arange(view.shape[1], device=view.device) == 0)  # attention over nothing may be NaN
+            keep = keep | (torch.arange(view.shape[1], device=view.device) == 0)  # attention over no token may be NaN
             hidden = self.backbone(input_ids=view, attention_mask=keep.long()).last_hidden_state
         else:
             hidden = self.backbone(**{self.input_name: view}).last_hidden_state
@@ -96,7 +96,7 @@ class ViT(TransformersEncoder):
         in_channels: 1 for grey images, 3 for colour.
         width: features of a token and of the output.
         depth: number of layers.
-        heads: attention heads of a layer; they divide the width.
+        heads: attention heads per layer, a divisor of the width.
         patch: side of the square patches.
 
     Example:
@@ -129,7 +129,7 @@ class ViT(TransformersEncoder):
 def _load(model: str, pretrained: bool, changes: Options, *, trust: bool) -> PreTrainedModel:
     transformers = _checks.extra("transformers", "train")
     if not trust:
-        refuse_code(changes)
+        reject_code(changes)
     if "/" not in model:
         if pretrained:
             raise ValueError(f"model must be a name on the hub or a local folder, got the model type {model!r}.")
@@ -149,7 +149,7 @@ def _load(model: str, pretrained: bool, changes: Options, *, trust: bool) -> Pre
     # Offline, only earlier downloads are available.
     where = {"trust_remote_code": False, "local_files_only": not (Path(model).is_dir() or hub.reachable())}
     if not trust:
-        _refuse_stored_code(model, local_files_only=where["local_files_only"])
+        _reject_stored_code(model, local_files_only=where["local_files_only"])
     try:
         _check_fields(transformers.AutoConfig.from_pretrained(model, **where), changes)
         config = transformers.AutoConfig.from_pretrained(model, **where, **changes)
@@ -164,14 +164,14 @@ def _load(model: str, pretrained: bool, changes: Options, *, trust: bool) -> Pre
         ) from error
 
 
-def _refuse_stored_code(model: str, *, local_files_only: bool) -> None:
-    """Reject a stored configuration that contains code, before anything is built from it."""
+def _reject_stored_code(model: str, *, local_files_only: bool) -> None:
+    """Reject a stored configuration that refers to code, before anything is built from it."""
     transformers = _checks.extra("transformers", "train")
     try:
         stored, _ = transformers.PretrainedConfig.get_config_dict(model, local_files_only=local_files_only)
     except (OSError, ValueError):
         return  # reported when the configuration is loaded
-    refuse_code(stored, name=f"the configuration of {model!r}")
+    reject_code(stored, name=f"the configuration of {model!r}")
 
 
 def _check_fields(config: PretrainedConfig, changes: Options) -> None:
@@ -206,8 +206,8 @@ def import_module_class(class_path: str, *, trust: bool = False) -> type[nn.Modu
     return module_class
 
 
-def width_on(encoder: nn.Module, input_shape: Sequence[int], *, name: str) -> int:
-    """Return the number of features that an encoder returns for a sample shape, from a trial with two samples."""
+def output_width(encoder: nn.Module, input_shape: Sequence[int], *, name: str) -> int:
+    """Return the number of features that an encoder returns for a sample shape, from a forward pass on two samples."""
     training = encoder.training
     encoder.eval()
     try:
@@ -223,7 +223,7 @@ def width_on(encoder: nn.Module, input_shape: Sequence[int], *, name: str) -> in
 
 
 class ModuleEncoder(nn.Module):
-    """Wrap any module as an encoder: its output is flattened to (n, width), determined by a trial.
+    """Wrap any module as an encoder: its output is flattened to (n, width), and a forward pass determines the width.
 
     Example:
         >>> ModuleEncoder(nn.Conv1d(1, 4, 3), (1, 10)).out_features
@@ -233,7 +233,7 @@ class ModuleEncoder(nn.Module):
     def __init__(self, module: nn.Module, input_shape: Sequence[int]):
         super().__init__()
         self.module = module
-        self.out_features = width_on(self, input_shape, name=type(module).__name__)
+        self.out_features = output_width(self, input_shape, name=type(module).__name__)
 
     def forward(self, view: Tensor) -> Tensor:
         out = self.module(view)

@@ -23,7 +23,7 @@ from m3g.solvers.shared.memory import memory_limit
 
 Net = TypeVar("Net", bound=MultiViewNet)
 Specs: TypeAlias = Spec | Sequence[Options]  # one description for all views, or one mapping per view
-BORROWED = ("transformers", "vit")  # built by transformers, which does more than create layers
+EXTERNAL = ("transformers", "vit")  # built by transformers, whose constructors do more than create layers
 
 
 class _Encoder(Protocol):
@@ -45,7 +45,7 @@ def build_encoders(
     """Return one encoder per view, or a list with one encoder shared by all views of equal shape."""
     build = partial(build_encoder, trust=trust, head=head)
     if isinstance(spec, Sequence) and not isinstance(spec, str):
-        return _encoder_of_each(spec, view_shapes, build)
+        return _encoders_per_view(spec, view_shapes, build)
     if not shared:
         # A given module is copied, so that every view has its own weights.
         return [
@@ -60,12 +60,12 @@ def build_encoders(
     return [build(spec, input_shape=view_shapes[0])]
 
 
-def _encoder_of_each(
+def _encoders_per_view(
     specs: Sequence[Options], view_shapes: Sequence[Sequence[int]], build: Callable[..., nn.Module]
 ) -> list[nn.Module]:
-    """Return an encoder per view from its spec: it may be shared with an earlier view, frozen, or have its own rate."""
+    """Return one encoder per view; its spec may share that of an earlier view, freeze it, or set its learning rate."""
     if len(specs) != len(view_shapes):
-        raise ValueError(f"encoder must be one spec for all views or {len(view_shapes)}, got {len(specs)}.")
+        raise ValueError(f"encoder must be one spec, or one per view ({len(view_shapes)}), got {len(specs)}.")
     encoders: list[nn.Module] = []
     for l, (spec, shape) in enumerate(zip(specs, view_shapes)):
         other = spec.get("share")
@@ -97,20 +97,20 @@ def build_net(
     trust: bool = False,
     kind: type[Net] = MultiViewNet,  # type: ignore[assignment]
 ) -> Net:
-    """Build encoders, projectors and, if `predictor` is given (a mapping, possibly empty), a predictor, for k views.
+    """Build the network of k views: encoders, projectors and, if `predictor` is a mapping (even empty), a predictor.
 
     `encoder` is one description for all views (see `build_encoder`) or a list of one mapping per view. In such a
-    mapping `share` names an earlier view whose encoder and projector are reused, `frozen` freezes the encoder, and
-    `learning_rate` sets its peak. `shared` uses one encoder and one projector for all views. `projector` and
-    `predictor` contain options of `m3g.nets.Head` (`hidden`, `out_features`); the predictor keeps the embedding size.
-    `kind` is the class of the network.
+    mapping, `share` is the index of an earlier view whose encoder and projector are reused, `frozen` freezes the
+    encoder, and `learning_rate` sets its peak learning rate. `shared` uses one encoder and one projector for all views.
+    `projector` and `predictor` contain options of `m3g.nets.Head` (`hidden`, `out_features`); the predictor keeps the
+    embedding size. `kind` is the class of the network.
 
     Example:
         >>> net = build_net([(5,), (9,)], projector={"hidden": 128, "out_features": 32}, predictor={})
         >>> [part.out_features for part in net.encoders], net.predictor.out_features
         ([256, 256], 32)
     """
-    with _LimitedMemory() if _is_own(encoder) else contextlib.nullcontext():
+    with _LimitedMemory() if _only_creates_layers(encoder) else contextlib.nullcontext():
         return kind(*_parts(view_shapes, encoder, shared, projector, predictor, trust))
 
 
@@ -138,16 +138,16 @@ def _parts(
     return encoders, projectors, head
 
 
-def _is_own(spec: Specs) -> bool:
+def _only_creates_layers(spec: Specs) -> bool:
     """Return whether the constructor of an encoder only creates layers, so that all its allocations are weights."""
     if isinstance(spec, Sequence) and not isinstance(spec, str):
-        return all(_is_own(part) for part in spec if part.get("share") is None)
+        return all(_only_creates_layers(part) for part in spec if part.get("share") is None)
     kind = spec.get("kind") if isinstance(spec, Mapping) else spec
-    return isinstance(kind, str) and kind in ENCODERS and kind not in BORROWED
+    return isinstance(kind, str) and kind in ENCODERS and kind not in EXTERNAL
 
 
 class _LimitedMemory(TorchFunctionMode):
-    """Reject a network whose weights do not fit into memory, before the first oversized one is allocated."""
+    """Reject a network whose weights do not fit into memory, before the weights beyond the limit are allocated."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -167,6 +167,6 @@ class _LimitedMemory(TorchFunctionMode):
             dtype = kwargs.get("dtype")
             width = (dtype if isinstance(dtype, torch.dtype) else torch.get_default_dtype()).itemsize
             self.size += float(min(math.prod(size for size in shape if isinstance(size, int)), 2**62)) * width
-            instead = "choose a smaller width, hidden or embedding size, or views of fewer features"
-            _checks.fits("the network's weights", self.size, self.limit, instead)
+            advice = "choose a smaller width, hidden or embedding size, or views of fewer features"
+            _checks.fits("the network's weights", self.size, self.limit, advice)
         return func(*args, **kwargs)

@@ -31,9 +31,9 @@ def embed_in_chunks(encoder: Callable[..., Tensor], *inputs: object, chunk_size:
         encoder: an `nn.Module`, or a method of one, that treats rows independently. Batch normalisation in training
             mode does not. `DistributedDataParallel` synchronises the gradients once, whether it wraps the encoder or
             a module that calls this function.
-        inputs, named_inputs: arguments of the encoder. All tensors in them, also in lists, tuples and mappings, have n
-            rows in dimension 0 and are split; anything else is passed to every call.
-        chunk_size: rows of a chunk.
+        inputs, named_inputs: arguments of the encoder. All tensors, including those in lists, tuples and mappings, have
+            n rows in dimension 0 and are split; anything else is passed to every call.
+        chunk_size: rows per chunk.
 
     Returns:
         Embeddings (..., n, d).
@@ -52,7 +52,7 @@ def embed_in_chunks(encoder: Callable[..., Tensor], *inputs: object, chunk_size:
     """
     checks.positive_int("chunk_size", chunk_size)
     network = encoder.module if isinstance(encoder, DistributedDataParallel) else encoder
-    refuse_batch_norm(network)
+    reject_batch_norm(network)
     n = _num_rows(inputs, named_inputs)
     embeddings = []
     for first in range(0, n, chunk_size):
@@ -76,7 +76,7 @@ def embed_in_chunks(encoder: Callable[..., Tensor], *inputs: object, chunk_size:
     return torch.cat(embeddings, dim=-2)
 
 
-def refuse_batch_norm(encoder: object) -> None:
+def reject_batch_norm(encoder: object) -> None:
     """Reject an encoder whose output for a row depends on the other rows of its chunk."""
     owner = encoder if isinstance(encoder, nn.Module) else getattr(encoder, "__self__", None)
     if not isinstance(owner, nn.Module):
@@ -125,7 +125,7 @@ def _check_embeddings(chunk: object, rows: int) -> None:
 
 
 def _host_random_contexts() -> tuple[contextlib.AbstractContextManager[None], contextlib.AbstractContextManager[None]]:
-    """Return contexts of a chunk's first pass and of its replay, which draws the same from NumPy and Python.
+    """Return contexts for a chunk's first pass and its replay, with the same random numbers from NumPy and Python.
 
     PyTorch's `checkpoint` restores only the generators of torch.
     """
@@ -138,19 +138,19 @@ def _host_random_contexts() -> tuple[contextlib.AbstractContextManager[None], co
 
     @contextlib.contextmanager
     def replay() -> Iterator[None]:
-        restore_present = _restorer()
+        restore_current = _restorer()
         restore[0]()
         try:
             yield
         finally:
-            restore_present()
+            restore_current()
 
     return record(), replay()
 
 
 def _restorer() -> Callable[[], None]:
-    """Return a function that restores the present random states of NumPy and Python."""
-    numpy_state, python_state = np.random.get_state(), random.getstate()  # noqa: NPY002 - the generator of encoders
+    """Return a function that restores the current random states of NumPy and Python."""
+    numpy_state, python_state = np.random.get_state(), random.getstate()  # noqa: NPY002 - encoders may use it
 
     def restore() -> None:
         np.random.set_state(numpy_state)  # noqa: NPY002

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-# Remote classes, pipelines, kernels of the hub, quantizers (which import packages that the configuration names).
+# Remote classes, pipelines, kernels from the hub, and quantizers, which import packages named in the configuration.
 CODE = (
     "auto_map",
     "custom_generate",
@@ -17,10 +17,11 @@ CODE = (
 )
 
 
-def refuse_code(config: Mapping[str, object], *, name: str = "config") -> None:
-    """Reject a configuration, or one nested in it, with a field that refers to code.
+def reject_code(config: Mapping[str, object], *, name: str = "config") -> None:
+    """Raise if a configuration, or one nested in it, has a field that refers to code.
 
-    `attn_implementation` and fields like it are words such as `eager`; with a slash they name a repository of kernels.
+    Fields such as `attn_implementation` contain a word, for example `eager`, or, with a slash, a kernel repository on
+    the hub.
     """
     for field, value in _fields(config):
         implementation = "_implementation" in field and any("/" in word for word in _words(value))
@@ -33,15 +34,15 @@ def refuse_code(config: Mapping[str, object], *, name: str = "config") -> None:
 
 def _fields(value: object) -> Iterator[tuple[str, object]]:
     """Yield all fields of nested mappings and lists, without recursion."""
-    waiting = [value]
-    while waiting:
-        part = waiting.pop()
+    stack = [value]
+    while stack:
+        part = stack.pop()
         if isinstance(part, Mapping):
             for field, content in part.items():
                 yield str(field), content
-                waiting.append(content)
+                stack.append(content)
         elif isinstance(part, (list, tuple)):
-            waiting.extend(part)
+            stack.extend(part)
 
 
 def _words(value: object) -> Iterator[str]:

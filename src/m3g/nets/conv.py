@@ -10,14 +10,14 @@ from m3g import _checks
 
 
 class ConvNet(nn.Module):
-    """Blocks `Conv2d(3×3, stride 2) → GroupNorm → GELU`, one per entry of `channels`; then flattened, or averaged.
+    """Blocks `Conv2d(3×3, stride 2) → GroupNorm → GELU`, one per entry of `channels`, then average pooling.
 
     Each block halves the side. Intended for images of 28 to 64 pixels on a CPU; use `transformers` for larger ones.
 
     Args:
         in_channels: 1 for grey images, 3 for colour.
         channels: width of every block.
-        pool: side of the grid of averages that is flattened; the output has `channels[-1] * pool²` features.
+        pool: side of the pooled grid, which is flattened; the output has `channels[-1] * pool²` features.
 
     Example:
         >>> import torch

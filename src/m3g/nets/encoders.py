@@ -15,7 +15,7 @@ class MLP(nn.Module):
     """`depth` blocks of `Linear → LayerNorm → GELU` of one `width`; inputs are flattened to (n, in_features).
 
     Args:
-        in_features: numbers of one input.
+        in_features: number of input features.
         width: features of every block and of the output.
         depth: number of blocks.
         dropout: dropout rate after every block.
@@ -49,13 +49,13 @@ class EEGEncoder(nn.Module):
     """The paper's encoder of one signal channel, following Brüsch et al. (2023).
 
     Six blocks `Conv1d(stride = kernel, padding = kernel // 2) → Dropout → GroupNorm → GELU`, then a 1×1
-    convolution. `maps` returns (n, channels[-1], time'), 64 × 33 for 3000 samples; `forward` averages over `pool`
-    intervals of time and flattens: (n, channels[-1] * pool).
+    convolution. `maps` returns (n, channels[-1], time'), 64 × 33 for 3000 samples; `forward` averages over each of
+    `pool` time intervals and flattens: (n, channels[-1] * pool).
 
     Args:
-        in_channels: signals of one input.
+        in_channels: number of signals per input.
         channels: width of every block.
-        kernels: kernel, and stride, of every block.
+        kernels: kernel size and stride of every block.
         dropout: dropout rate in every block.
         pool: number of time intervals.
 

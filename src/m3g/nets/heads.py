@@ -11,9 +11,9 @@ class Head(nn.Module):
     """`Linear → GELU → Linear → LayerNorm`, from `in_features` to `out_features` through `hidden`.
 
     The paper's vision head has `hidden=4096, out_features=256`; the defaults suit a few thousand rows.
-    `hidden=None` is one linear map without normalisation (the paper's EEG head: `out_features=32`). With `bias` all
-    biases of the last layer are initialised to that number, so that the points of all views start in one half-space;
-    otherwise losses that are invariant to signs (`gram`, `pmrl`, `symile`) align the views only up to signs.
+    `hidden=None` gives one linear map without normalisation (the paper's EEG head: `out_features=32`). `bias` is the
+    initial value of all biases of the last layer, so that the points of all views start in one half-space; without it,
+    losses that are invariant to signs (`gram`, `pmrl`, `symile`) align the views only up to signs.
     `weight_std` draws the weights from a normal distribution truncated at two standard deviations, with biases of zero
     (the paper: 0.02), instead of PyTorch's default.
 
@@ -64,7 +64,7 @@ class Projector(Head):
 
 
 class NoProjector(nn.Identity):
-    """The identity, after an encoder whose output is the embedding."""
+    """Identity, for an encoder whose output is already the embedding."""
 
     def __init__(self, out_features: int) -> None:
         super().__init__()

@@ -8,7 +8,7 @@ SECONDS = 5.0
 
 
 def reachable() -> bool:
-    """Return whether the hub responds within `SECONDS`, using the session of its client with proxies and mirrors."""
+    """Return whether the hub responds within `SECONDS`; its client's session respects proxies and mirrors."""
     hub = _checks.extra("huggingface_hub", "train")
     if hub.constants.HF_HUB_OFFLINE:
         return False

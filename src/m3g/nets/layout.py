@@ -11,7 +11,7 @@ SMALLEST_SIDE = 8
 
 
 def image_shape(shape: Sequence[int]) -> tuple[int, int, int] | None:
-    """Return (channels, height, width) of a sample shaped like an image, else None; without channels only squares.
+    """Return (channels, height, width) of a sample shaped like an image, else None; without channels, only a square is.
 
     Example:
         >>> image_shape((3, 32, 24)), image_shape((32, 24, 3)), image_shape((28, 28)), image_shape((6, 3000))
@@ -49,6 +49,6 @@ class ChannelsFirst(nn.Module):
 
 
 def channels_first(encoder: nn.Module, shape: Sequence[int]) -> nn.Module:
-    """Wrap the encoder for samples of this shape; unchanged if their channels come first."""
+    """Return the encoder, wrapped for samples of this shape unless their channels already come first."""
     converted = image_shape(shape)
     return encoder if converted is None or tuple(shape) == converted else ChannelsFirst(encoder, shape)

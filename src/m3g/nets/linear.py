@@ -1,4 +1,4 @@
-"""Linear encoders of rows of numbers, optionally initialised with a fitted map and combined with a perceptron."""
+"""Linear encoders for rows of numbers, optionally initialised with a fitted map and combined with a perceptron."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class Linear(nn.Module):
     features. The output is the embedding: no projector follows.
 
     Args:
-        in_features: numbers d of one input.
+        in_features: number d of input features.
         out_features: features of the embedding.
-        hidden: not used by a linear map.
-        bias: initial value of all biases; None is 0.
+        hidden: ignored, since a linear map has no hidden layer.
+        bias: initial value of all biases; None means 0.
 
     Example:
         >>> Linear(47)(torch.randn(8, 47)).shape
@@ -59,11 +59,11 @@ class Residual(Linear):
     """Linear map plus a multilayer perceptron, whose last layer is initialised to zero.
 
     Args:
-        in_features: numbers of one input.
-        width, depth, dropout: of the perceptron's blocks, see `MLP`.
+        in_features: number of input features.
+        width, depth, dropout: those of the perceptron's blocks; see `MLP`.
         out_features: features of the embedding.
         hidden: units of the perceptron's last hidden layer; None for no such layer.
-        bias: initial value of all biases of the linear map; None is 0.
+        bias: initial value of all biases of the linear map; None means 0.
 
     Example:
         >>> encoder = Residual(47).eval()

@@ -14,7 +14,7 @@ class MultiViewNet(nn.Module):
     Args:
         encoders: one module shared by all views, or a sequence of k, each mapping its view to (n, width).
         projectors: one module shared by all views, or a sequence of k, each mapping (n, width) to (n, d).
-        predictor: maps (n, d) to (n, d), shared by all views; None for none.
+        predictor: optional module shared by all views, mapping (n, d) to (n, d).
 
     Example:
         >>> import torch
@@ -45,7 +45,7 @@ class MultiViewNet(nn.Module):
         return [encoder(view) for encoder, view in zip(self._per_view(self.encoders, len(views)), views)]
 
     def project(self, features: Sequence[Tensor]) -> Tensor:
-        """Map features to embeddings (k, n, d) through projectors and, if there is one, the predictor."""
+        """Map features to embeddings (k, n, d) with the projectors and, if there is one, the predictor."""
         projectors = self._per_view(self.projectors, len(features))
         embeddings = torch.stack([projector(part) for projector, part in zip(projectors, features)])
         return self._predict(embeddings)
@@ -54,7 +54,7 @@ class MultiViewNet(nn.Module):
         return self.project(self.features(views))
 
     def train(self, mode: bool = True) -> MultiViewNet:
-        """Set the mode as for any module; frozen encoders stay in evaluation mode, without dropout."""
+        """Set the training mode; frozen encoders stay in evaluation mode, without dropout."""
         super().train(mode)
         for encoder in self.encoders:
             if getattr(encoder, "frozen", False):

@@ -1,7 +1,7 @@
 """Preprocessing of pretrained models: tokenizer, size and scaling of images, sample rate of sounds.
 
-It is read from the files of the model into plain values, which are stored in the run, so that new data are preprocessed
-in the same way without these files.
+It is read from the model's files as plain values, which are stored in the run, so that new data can be preprocessed in
+the same way without these files.
 """
 
 from __future__ import annotations
@@ -49,21 +49,21 @@ def processor_of(model: str) -> Processor:
         )
     processor: Processor = {"model": model}
     if any(_file(model, name, offline) is not None for name in TOKENIZERS):
-        processor.update(_of_text(model, offline))
+        processor.update(_text_settings(model, offline))
     for name in ("processor_config.json", "preprocessor_config.json"):
         file = _file(model, name, offline)
         if file is not None:
             content = json.loads(file.read_text(encoding="utf-8"))
-            # A processor of several kinds has one entry for each.
+            # A processor for several kinds of input has one entry for each.
             kinds = ("image_processor", "feature_extractor")
             for part in (content, *(content[kind] for kind in kinds if content.get(kind))):
-                processor.update(of_images(part))
-                processor.update(_of_sounds(part))
+                processor.update(image_settings(part))
+                processor.update(_sound_settings(part))
     return processor
 
 
 def _file(model: str, name: str, offline: bool) -> Path | None:
-    """Return a file of the model; None if it has none of this name."""
+    """Return the path of a file of the model; None if the model has no such file."""
     if Path(model).is_dir():
         return Path(model, name) if Path(model, name).is_file() else None
     client = _checks.extra("huggingface_hub", "train")
@@ -73,7 +73,7 @@ def _file(model: str, name: str, offline: bool) -> Path | None:
         return None
 
 
-def _of_text(model: str, offline: bool) -> Processor:
+def _text_settings(model: str, offline: bool) -> Processor:
     transformers = _checks.extra("transformers", "train")
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(model, trust_remote_code=False, local_files_only=offline)
@@ -91,12 +91,11 @@ def _of_text(model: str, offline: bool) -> Processor:
     return text
 
 
-def of_images(content: Settings) -> Processor:
-    """Return side, mean and standard deviation of images with values from 0 to 1, from a model's image processing
-    settings.
+def image_settings(content: Settings) -> Processor:
+    """Return the size, mean and standard deviation for images in [0, 1], from the settings of an image processor.
 
     Example:
-        >>> of_images({"size": {"shortest_edge": 256}, "crop_size": 224, "image_mean": [0.5], "image_std": [0.25]})
+        >>> image_settings({"size": {"shortest_edge": 256}, "crop_size": 224, "image_mean": [0.5], "image_std": [0.25]})
         {'size': 224, 'mean': [0.5], 'std': [0.25]}
     """
     if "size" not in content or "sampling_rate" in content:
@@ -113,7 +112,7 @@ def of_images(content: Settings) -> Processor:
     return images
 
 
-def _of_sounds(content: Settings) -> Processor:
+def _sound_settings(content: Settings) -> Processor:
     if "sampling_rate" not in content:
         return {}
     return {"rate": int(content["sampling_rate"]), "normalize": bool(content.get("do_normalize", False))}

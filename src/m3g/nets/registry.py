@@ -13,14 +13,14 @@ from m3g import _checks
 from m3g._catalogue import ENCODERS, find
 from m3g._options import Options, typed
 from m3g.nets.backbones import FITTED as FITTED_CONFIG
-from m3g.nets.backbones import ModuleEncoder, import_module_class, width_on
+from m3g.nets.backbones import ModuleEncoder, import_module_class, output_width
 from m3g.nets.layout import channels_first, image_shape
 
 Spec: TypeAlias = str | Options | nn.Module  # see `build_encoder`
 Shape: TypeAlias = Sequence[int]
 
 
-def _of_image(shape: Shape) -> dict[str, int]:
+def _channels(shape: Shape) -> dict[str, int]:
     return {"in_channels": (image_shape(shape) or shape)[0]}
 
 
@@ -30,12 +30,12 @@ FITTED: dict[str, Callable[[Shape], dict[str, int]]] = {
     "linear": lambda shape: {"in_features": math.prod(shape)},
     "tfidf": lambda shape: {"in_features": math.prod(shape)},
     "residual": lambda shape: {"in_features": math.prod(shape)},
-    "conv": _of_image,
-    "vit": lambda shape: {**_of_image(shape), "size": (image_shape(shape) or shape)[-1]},
+    "conv": _channels,
+    "vit": lambda shape: {**_channels(shape), "size": (image_shape(shape) or shape)[-1]},
     "text": lambda shape: {"length": shape[0]},
     "eeg": lambda shape: {"in_channels": shape[0] if len(shape) > 1 else 1},
 }
-EMBEDDING = ("linear", "tfidf", "residual")  # their output is the embedding, so they have the options of the projector
+EMBEDDING = ("linear", "tfidf", "residual")  # their output is the embedding, so they accept the projector's options
 
 
 def _fitted(kind: str, shape: Shape) -> dict[str, int]:
@@ -59,9 +59,9 @@ def options(name: str) -> list[str]:
         >>> options("mlp")
         ['width', 'depth', 'dropout']
     """
-    given = {*_fitted(name, (8, 8, 8)), *(["rate"] if name == "spectrogram" else [])}
-    given |= {"hidden", "out_features", "bias"} if name in EMBEDDING else set()
-    return [word for word in find("encoder", name, ENCODERS).options() if word not in given]
+    fitted = {*_fitted(name, (8, 8, 8)), *(["rate"] if name == "spectrogram" else [])}
+    fitted |= {"hidden", "out_features", "bias"} if name in EMBEDDING else set()
+    return [option for option in find("encoder", name, ENCODERS).options() if option not in fitted]
 
 
 def build_encoder(
@@ -70,7 +70,7 @@ def build_encoder(
     """Build an encoder with the attribute `out_features`, mapping (n, *input_shape) to (n, out_features).
 
     Args:
-        spec: a name of `ENCODERS`; a mapping with the name under `kind` and its options; a mapping
+        spec: a key of `ENCODERS`; a mapping with the key under `kind` and its options; a mapping
             `{"class_path": "torch.nn.Linear", "init_args": {...}}`; or a module.
         input_shape: the shape of one sample of the view.
         trust: allow class paths outside m3g, torch.nn and transformers.
@@ -101,11 +101,11 @@ def build_encoder(
         encoder = _call(factory, {**_fitted(kind, input_shape), **embedding, **options})
         return channels_first(encoder, input_shape) if kind in ("conv", "vit") else encoder
     if len(input_shape) == 3:
-        # Images: the model is built for the size of the data unless set by the user.
+        # A model for images is built for the size of the data, unless the user sets another.
         fitted = dict(zip(FITTED_CONFIG, (input_shape[-1], input_shape[0])))
         options["config"] = {**fitted, **(options.get("config") or {})}
     encoder = _call(factory, {**options, "trust": trust})
-    width_on(encoder, input_shape, name=f"transformers {options.get('model', 'vit')!r}")
+    output_width(encoder, input_shape, name=f"transformers {options.get('model', 'vit')!r}")
     return encoder
 
 

@@ -21,11 +21,11 @@ class SpectrogramNet(nn.Module):
 
     Args:
         rate: samples per second.
-        bands: frequency bands.
-        window: seconds of a window of the spectrogram.
+        bands: number of frequency bands.
+        window: length of a spectrogram window in seconds.
         hop: seconds from one window to the next.
-        channels: width of every block of convolutions.
-        pool: side of the grid of averages that is flattened.
+        channels: width of every convolutional block.
+        pool: side of the pooled grid, which is flattened.
 
     Example:
         >>> SpectrogramNet(rate=8000, channels=(16, 32), pool=2)(torch.randn(3, 4000)).shape
@@ -47,7 +47,9 @@ class SpectrogramNet(nn.Module):
         self.size = round(_checks.positive("window", window) * rate)
         self.hop = round(_checks.positive("hop", hop) * rate)
         if self.size < 16 or self.hop < 1:
-            raise ValueError(f"window and hop must be at least 16 samples and 1, got {self.size} and {self.hop}.")
+            raise ValueError(
+                f"window and hop must be at least 16 samples and 1 sample, got {self.size} and {self.hop}."
+            )
         self.network = ConvNet(in_channels=1, channels=channels, pool=pool)
         self.out_features: int = self.network.out_features
         self.filters = nn.Buffer(
@@ -60,7 +62,7 @@ class SpectrogramNet(nn.Module):
         sound = nn.functional.pad(sound, (0, max(0, self.size - sound.shape[-1])))
         spectrum = torch.stft(sound, self.size, self.hop, window=self.hann.float(), center=False, return_complex=True)
         power = self.filters.float() @ spectrum.abs().square()
-        # Silence is -10 below a sound of amplitude 1; the scaling brings values near 1.
+        # The offset bounds the logarithm of silence; the division brings values near 1.
         image = (power.add(1e-5).log() / 4).to(view.dtype if view.is_floating_point() else torch.float32)
         features: Tensor = self.network(image.unsqueeze(1))
         return features
@@ -75,9 +77,9 @@ def mel_filters(bins: int, rate: int, bands: int) -> Tensor:
     """
     bank = _checks.extra("transformers.audio_utils", "train").mel_filter_bank
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # about the bands filled below
+        warnings.simplefilter("ignore", UserWarning)  # about empty bands, which are filled below
         filters = bank(bins, bands, 0.0, rate / 2, rate, mel_scale="htk").T
-    # A band narrower than a bin uses the nearest one.
+    # A band narrower than a bin uses the nearest bin.
     for band in np.flatnonzero(filters.sum(1) == 0):
         centre = 700 * ((1 + rate / 1400) ** ((band + 1) / (bands + 1)) - 1)
         filters[band, round(centre / (rate / 2) * (bins - 1))] = 1.0

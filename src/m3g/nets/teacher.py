@@ -15,7 +15,7 @@ from m3g.nets.multiview import MultiViewNet
 class Teacher(nn.Module):
     """Exponential moving average of a student: `teacher <- rho teacher + (1 - rho) student`.
 
-    The teacher gets no gradient and stays in evaluation mode, so that its targets have no dropout noise.
+    The teacher receives no gradient and stays in evaluation mode, so that its targets have no dropout noise.
     Call `update` once per optimiser step, not once per accumulated batch.
 
     Example:
@@ -41,9 +41,9 @@ class Teacher(nn.Module):
         if not 0 <= momentum <= 1:
             raise ValueError(f"momentum must be a number from 0 to 1, got {momentum!r}.")
         # `AveragedModel` would copy the predictor and, at its first update, the student.
-        ours, theirs = dict(self.net.named_parameters()), dict(student.named_parameters())
-        latest = [theirs[name].to(average.dtype) for name, average in ours.items()]
-        get_ema_multi_avg_fn(momentum)(list(ours.values()), latest, 1)
+        averages, parameters = dict(self.net.named_parameters()), dict(student.named_parameters())
+        latest = [parameters[name].to(average.dtype) for name, average in averages.items()]
+        get_ema_multi_avg_fn(momentum)(list(averages.values()), latest, 1)
         buffers = dict(student.named_buffers())
         for name, buffer in self.net.named_buffers():
             buffer.copy_(buffers[name])  # running statistics are averages already

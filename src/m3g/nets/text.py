@@ -1,4 +1,4 @@
-"""Encoder of text from bytes, without a vocabulary, for any language."""
+"""Byte-level text encoder, which needs no vocabulary and reads any language."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class ByteTransformer(nn.Module):
     self-attention follow, and all tokens except padding are averaged. An empty text has its own encoding.
 
     Args:
-        length: bytes of a text; longer ones are truncated.
+        length: bytes of a text; longer texts are truncated.
         width: features of a token and of the output.
-        depth: layers of self-attention; 0 for none, which is fast.
-        heads: attention heads of a layer; they divide the width.
+        depth: number of self-attention layers; 0 is fastest.
+        heads: attention heads per layer, a divisor of the width.
         stride: bytes per token.
         dropout: dropout rate.
 
@@ -63,7 +63,7 @@ class ByteTransformer(nn.Module):
         text = nn.functional.pad(text, (0, (tokens + 1) * self.stride - text.shape[1]))
         hidden = self.join(self.bytes(text).transpose(1, 2)).transpose(1, 2) + self.positions[:tokens]
         keep = text[:, : tokens * self.stride].unflatten(1, (tokens, self.stride)).ne(0).any(2)
-        keep = keep | (torch.arange(tokens, device=keep.device) == 0)  # attention over nothing would be NaN
+        keep = keep | (torch.arange(tokens, device=keep.device) == 0)  # attention over no token would be NaN
         if self.layers is not None:
             hidden = self.layers(hidden, src_key_padding_mask=~keep)
         weight = keep.to(hidden.dtype).unsqueeze(2)

@@ -61,7 +61,7 @@ def test_splits_and_domains_of_images_in_memory(domains):
     assert len(batch["views"]) == 1
     with pytest.raises(ValueError, match="held_out must be some of a, b, c, got d"):
         DomainArrays(domains, held_out="d")
-    with pytest.raises(ValueError, match="domains must be at least 2 that are not held out"):
+    with pytest.raises(ValueError, match="domains must include at least 2 not held out"):
         DomainArrays(domains, held_out=["a", "b"])
     with pytest.raises(ValueError, match="path must be an"):
         DomainArrays(domains.with_name("none.npz"))
@@ -105,5 +105,5 @@ def test_rows_of_a_group_stay_in_one_split(tmp_path):
     seen = [set(groups[data.datasets[split].index.numpy()]) for split in ("train", "val", "test")]
     assert sum(map(len, seen)) == 7
     assert len(set.union(*seen)) == 7
-    with pytest.raises(ValueError, match="groups must be 70 names"):
+    with pytest.raises(ValueError, match="groups must have 70 names"):
         Arrays([f"{file}:a", f"{file}:b"], groups=f"{file}:a")

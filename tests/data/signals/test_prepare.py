@@ -113,7 +113,7 @@ def test_other_names_and_rates(tmp_path):
             np.testing.assert_allclose(night["signals"][1, 0], wave(200, 100, 1)[5000:8000], atol=1.0)
     write_sleep_edf(tmp_path / "raw", "SC4031", names=("EEG C3-A2", "EEG C4-A1"))
     with pytest.raises(
-        ValueError, match=r"got 'SC4031' \(channels must be names that the recording has once each \(EEG C3-A2"
+        ValueError, match=r"got 'SC4031' \(channels must be names that occur once in the recording \(EEG C3-A2"
     ):
         prepare_recordings("sleep-edf", tmp_path / "raw", tmp_path / "out")
     (tmp_path / "raw" / "SC4001E0-PSG.edf").rename(tmp_path / "raw" / "night-PSG.edf")
@@ -183,11 +183,11 @@ def test_a_subject_in_two_splits_is_an_error(tmp_path):
     prepared = prepare_recordings("sleep-edf", tmp_path / "raw", tmp_path / "out")
     lines = prepared.split.read_text().splitlines()
     for wrong, words in [
-        ([*lines, "SC400,train", "SC400,test"], "every subject in one split, got 'SC400' in"),
+        ([*lines, "SC400,train", "SC400,test"], "every subject to one split, got 'SC400' in"),
         (lines[:-1], "name every subject, got no line for 'SC404'"),
         ([*lines, "SC405,holdout"], r"lines 'subject,train' \(or val, test\), got 'SC405,holdout'"),
         (["who,where", *lines[1:]], "columns subject,split"),
-        ([lines[0], *(f"SC40{i},test" for i in range(5))], "have a subject for training"),
+        ([lines[0], *(f"SC40{i},test" for i in range(5))], "assign at least one subject to train"),
     ]:
         prepared.split.write_text("\n".join(wrong) + "\n")
         with pytest.raises(ValueError, match=words):

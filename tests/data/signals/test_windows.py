@@ -74,7 +74,7 @@ def test_errors_of_invalid_signals_are_one_sentence(recordings, tmp_path):
         Signals(recordings, channels=["F3", "Cz"])
     with pytest.raises(ValueError, match="channels must be at least 2, got 1"):
         Signals(recordings, channels=["F3"])
-    with pytest.raises(ValueError, match="different channels, got F3, F3"):
+    with pytest.raises(ValueError, match="channels must be distinct, got F3, F3"):
         Signals(recordings, channels=["F3", "F3"])
     with pytest.raises(ValueError, match="at least 2 samples"):
         Signals(recordings, window=1)

@@ -48,7 +48,7 @@ def test_memory_mapped_rows_give_the_same_batches(tmp_path, monkeypatch):
     assert found.datasets["train"].columns[0].rows._file is not None
     same_batches(found, expected)
     np.save(tmp_path / "b.npy", np.where(np.arange(300).reshape(50, 6) == 100, np.inf, b.reshape(50, 6)))
-    with pytest.raises(ValueError, match="finite numbers, or only NaN for a missing row, got another in row 16"):
+    with pytest.raises(ValueError, match="finite numbers, or only NaN for a missing row, got others in row 16"):
         Arrays(paths)
     np.save(tmp_path / "b.npy", b[:40])
     with pytest.raises(ValueError, match=r"same number of rows .* got a 50, b 40"):

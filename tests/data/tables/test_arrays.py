@@ -55,7 +55,7 @@ def test_matlab_files_and_sparse_matrices(tmp_path):
     index = data.datasets["test"].index
     for view, expected in zip(data.arrays("test")[0], (a, b, thin.toarray(), thin.toarray())):
         torch.testing.assert_close(view, torch.from_numpy(expected[index]).float())
-    for key, message in (("", "choose with"), (":X", "one entry of the cell array"), (":X{3}", r"got 'X\{3\}'")):
+    for key, message in (("", "choose one with"), (":X", "one entry of the cell array"), (":X{3}", r"got 'X\{3\}'")):
         with pytest.raises(ValueError, match=message):
             Arrays([paths[0], f"{tmp_path}/m.mat{key}"])
     (tmp_path / "no.mat").write_bytes(b"no Matlab file" * 20)
@@ -210,10 +210,10 @@ def test_other_errors_are_one_sentence(tmp_path):
         ({"paths": [a, b], "labels": short}, "labels must have 20 entries"),
         ({"paths": [a, b], "mask": short}, "mask must be an array of shape"),
         ({"paths": [a, b], "view_names": ["one"]}, "view_names must be 2 names"),
-        ({"paths": [a, b], "view_names": ["one", "one"]}, "different names"),
-        ({"paths": [a, b], "mask": sevens}, "mask must be true and false, or 1 and 0"),
-        ({"paths": [a, b], "mask": words}, "mask must be true and false, or 1 and 0"),
-        ({"paths": [a, b], "labels": measured}, "20 different values in 20 rows: omit it"),
+        ({"paths": [a, b], "view_names": ["one", "one"]}, "view_names must be distinct"),
+        ({"paths": [a, b], "mask": sevens}, "mask must contain only true and false, or 1 and 0"),
+        ({"paths": [a, b], "mask": words}, "mask must contain only true and false, or 1 and 0"),
+        ({"paths": [a, b], "labels": measured}, "20 different values in 20 rows: omit labels"),
         ({"paths": [a, b], "labels": alike}, "at least 2 classes, got only 1.0"),
         ({"paths": [a, b], "num_workers": -1}, "num_workers must be a whole number of at least 0"),
         ({"paths": [a, b], "seed": -1}, "seed must be a whole number from 0"),
@@ -242,7 +242,7 @@ def test_training_batches_are_full_and_evaluation_complete(size):
 def test_an_empty_split_is_reported():
     data = MultipleFeatures(val=0.0)
     assert data.num_rows("val") == 0
-    with pytest.raises(ValueError, match="split must have rows, got 'val' without any"):
+    with pytest.raises(ValueError, match="split must have at least one row, got none in 'val'"):
         data.arrays("val")
     with pytest.raises(ValueError, match="split must be one of"):
         data.arrays("training")

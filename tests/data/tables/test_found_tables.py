@@ -81,7 +81,7 @@ def test_columns_that_are_not_features_are_skipped_with_a_note(tmp_path):
         "'sample_id' identifies the rows and is not used (--view.sample_id.kind keeps it)",
         "'uuid' identifies the rows",
         "'number' counts the rows",
-        "'us' has dates whose day and month may be exchanged",
+        "'us' has dates with an ambiguous order of day and month",
         "'when' has dates, which are read as days since 1970-01-01",
         "'unit' is constant in all training rows",
         "'one' is constant in all training rows",
@@ -141,7 +141,7 @@ def test_files_of_arrays_with_an_index_and_decimal_commas(tmp_path):
     assert torch.equal(views[0], views[1])
     assert torch.equal(views[0], views[2])
     assert len(data.notes) == 1
-    assert "is unnamed, numbers the rows and is not used" in data.notes[0]
+    assert "is unnamed and numbers the rows; it is not used" in data.notes[0]
     (tmp_path / "a.csv").write_bytes("name\nMüller\n".encode("latin-1"))
     with pytest.raises(ValueError, match="row 0 is not UTF-8"):
         Arrays([tmp_path / "a.csv", tmp_path / "b.csv"])
@@ -154,7 +154,7 @@ def test_workbooks_are_limited(tmp_path, monkeypatch):
         Objects(path)
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("xl/worksheets/sheet1.xml", b" " * (2**26 + 1))
-    with pytest.raises(ValueError, match="more than 200 times its file"):
+    with pytest.raises(ValueError, match="over 200 times its file size"):
         Objects(path)
     book = openpyxl.Workbook()
     book.active.append([f"c{i}" for i in range(40)])
@@ -166,7 +166,7 @@ def test_workbooks_are_limited(tmp_path, monkeypatch):
     book.active.append(["a"])
     book.active.append(["x", "y"])
     book.save(path)
-    with pytest.raises(ValueError, match="row 0 has 2 cells for 1 names"):
+    with pytest.raises(ValueError, match="row 0 has 2 cells, the first row 1 names"):
         Objects(path)
     monkeypatch.setitem(sys.modules, "openpyxl", None)
     with pytest.raises(ImportError, match=r"pip install 'm3g\[xlsx\]'"):

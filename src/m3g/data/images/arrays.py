@@ -1,4 +1,4 @@
-"""Small images in memory: the k views of an image are k random augmentations, all made in one pass."""
+"""Small images in memory: the k views of an image are k random augmentations, computed in one pass."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from m3g.data.storage.limits import open_archive
 
 
 def augmented(images: Tensor, random: np.random.Generator) -> Tensor:
-    """Crop 20 to 100 % at random and resize back, flip, change brightness, contrast and colour; images in [-1, 1].
+    """Augment images in [-1, 1]: random crop of 20 to 100 % of the area, flip, brightness, contrast and saturation.
 
-    Every image has its own parameters; all images are processed at once, which is many times faster for small images on
-    a CPU than one operation after the other on each.
+    Every image has its own random parameters. All images are processed at once, which is many times faster for small
+    images on a CPU than augmenting them one by one.
 
     Example:
         >>> augmented(torch.zeros(4, 3, 32, 32), np.random.default_rng(0)).shape
@@ -51,7 +51,7 @@ def augmented(images: Tensor, random: np.random.Generator) -> Tensor:
 
 
 class AugmentedRows(Dataset[Batch]):
-    """Points of one image each, k times: augmented in training, unchanged in evaluation."""
+    """Dataset of images with k views each: random augmentations in training, identical copies in evaluation."""
 
     def __init__(self, images: Tensor, labels: Tensor | None, index: Tensor, *, k: int, seed: int):
         self.images, self.label, self.index, self.k, self.seed = images, labels, index, k, seed
@@ -88,7 +88,7 @@ class ImageArrays(ViewsData):
         batch_size: images per step and process.
         val, test: fractions of the images held out, stratified by class.
         split_seed: seed of the split.
-        seed: seed of the order of training and the augmentations.
+        seed: seed of the training order and the augmentations.
         num_workers: processes that prepare batches; 0 is fastest for images in memory.
     """
 
@@ -134,5 +134,5 @@ def _read(path: Path) -> tuple[Tensor, np.ndarray | None]:
     if images is None or images.dtype != np.uint8 or images.ndim != 4:
         raise ValueError(f"path must contain 'images' of shape (n, h, w, c), uint8, got {', '.join(arrays)}.")
     if labels is not None and labels.shape != images.shape[:1]:
-        raise ValueError(f"label must be {len(images)} classes, one per image, got shape {labels.shape}.")
+        raise ValueError(f"label must have {len(images)} classes, one per image, got shape {labels.shape}.")
     return torch.from_numpy(images).permute(0, 3, 1, 2).float().div(127.5).sub(1.0), labels

@@ -1,4 +1,4 @@
-"""Augmentation stacks of the paper, applied to whole batches of images with kornia, on their device."""
+"""Augmentation stacks of the paper, applied with kornia to whole batches of images on their device."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from m3g import _checks
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet
 
-# Per stack: colour jitter (brightness, contrast, saturation, hue), probability of blur, of solarisation.
+# Per stack: colour jitter (brightness, contrast, saturation, hue), probability of blur, probability of solarisation.
 STACKS: dict[str, tuple[tuple[float, float, float, float], float, float]] = {
     "byol-global1": ((0.4, 0.4, 0.2, 0.1), 1.0, 0.0),
     "byol-global2": ((0.4, 0.4, 0.2, 0.1), 0.1, 0.2),
@@ -27,10 +27,10 @@ IMAGENET_STACKS = ("byol-global1", "byol-global2", "simclr", "byol-global1")
 class Augmentation(nn.Module):
     """Augmentation stack of the paper: crop, flip, colour, greyscale, blur, solarise, normalise.
 
-    The blur's kernel is 23 pixels at size 224 and in proportion at other sizes, its sigma 0.1 to 2.
+    The blur kernel is 23 pixels wide at size 224 and scales with the size; its sigma is drawn from 0.1 to 2.
 
     Args:
-        stack: a name of `STACKS`.
+        stack: a key of `STACKS`.
         size: side of the square output.
         scale: range of the fraction of the image to crop; None if the images were already cropped (`random_box`).
 
@@ -71,8 +71,8 @@ class Augmentation(nn.Module):
 def random_box(width: int, height: int, random: np.random.Generator) -> tuple[float, float, float, float]:
     """Return the left, upper, right and lower edge of a random crop of an image (RandomResizedCrop).
 
-    Its area is 8 to 100 % of the image and its ratio of sides 3/4 to 4/3. If ten draws do not fit into the image, the
-    crop is the largest centred one of an allowed ratio.
+    Its area is 8 to 100 % of the image and its aspect ratio is 3/4 to 4/3. If none of ten draws fits into the image,
+    the crop is the largest centred one with an allowed aspect ratio.
 
     Example:
         >>> left, upper, right, lower = random_box(640, 480, np.random.default_rng(0))

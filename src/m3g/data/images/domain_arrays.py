@@ -1,4 +1,4 @@
-"""Several domains of the same classes in memory: `Domains` for sets that need no file per image."""
+"""Images of the same classes in several domains, in memory: `Domains` for small images in one file."""
 
 from __future__ import annotations
 
@@ -56,16 +56,16 @@ def shifted(images: Tensor, most: int, random: np.random.Generator) -> Tensor:
 class DomainArrays(ViewsData):
     """Small images of the same classes in several domains, from one `.npz` file; a point is one class in every domain.
 
-    The file contains per domain an array `<domain>` of images (n, height, width) or (n, height, width, channels),
-    uint8, and an array `<domain>_label` of n classes. Splits, batches and probes are those of `Domains`; images stay in
-    memory, and the only augmentation is a random shift.
+    For each domain, the file contains an array `<domain>` of uint8 images (n, height, width) or (n, height, width,
+    channels), and an array `<domain>_label` of n classes. Splits, batches and probes are those of `Domains`; images
+    stay in memory, and the only augmentation is a random shift.
 
     Args:
         path: the file.
-        domains: which domains to use; by default all in the file.
+        domains: the domains to use; by default all in the file.
         held_out: domains kept for testing only.
         batch_size: classes per step and process.
-        points_per_epoch: by default the training images divided by the seen domains.
+        points_per_epoch: by default the number of training images divided by the number of seen domains.
         val, test: fractions of the images held out, stratified by class.
         shift: maximum shift of a training image in pixels.
         split_seed: seed of the split.
@@ -99,7 +99,7 @@ class DomainArrays(ViewsData):
                 raise ValueError(f"{name} must be some of {', '.join(stored)}, got {', '.join(given)}.")
         self.view_names = [name for name in names if name not in self.held_out]
         if self.k < 2:
-            raise ValueError(f"domains must be at least 2 that are not held out, got {self.k}: {self.view_names}.")
+            raise ValueError(f"domains must include at least 2 not held out, got {self.k}: {self.view_names}.")
         if not isinstance(shift, int) or shift < 0:
             raise ValueError(f"shift must be a whole number of pixels of at least 0, got {shift!r}.")
         used = [name for name in stored if name in names or name in self.held_out]
@@ -117,7 +117,7 @@ class DomainArrays(ViewsData):
         self.view_shapes = [tuple(self.images.shape[1:])] * self.k
         self._train_members = self._by_class("train")
         if not shared_classes(self._train_members):
-            raise ValueError("domains must have at least one class that all of them have, got none.")
+            raise ValueError("domains must share at least one class, got none.")
         if points_per_epoch is None:
             points_per_epoch = sum(len(self.members[name, "train"]) for name in self.view_names) // self.k
         self.points_per_epoch = _checks.positive_int("points_per_epoch", points_per_epoch)
@@ -131,13 +131,13 @@ class DomainArrays(ViewsData):
         )
 
     def domain_rows(self, domain: str, split: Split) -> TensorRows:
-        """Return the images of one domain with their classes, without augmentation: k = 1."""
+        """Return the images and classes of one domain as a single view, without augmentation."""
         _checks.one_of("domain", domain, [*self.view_names, *self.held_out])
         take = torch.from_numpy(self.members[domain, _checks.one_of("split", split, SPLITS)])  # type: ignore[index]
         return TensorRows([self.images[take]], None, self.labels[take], take)
 
     def domain_loader(self, domain: str, split: Split) -> DataLoader[Batch]:
-        """Return batches of one domain, one view each, in a fixed order: for probes on seen and held-out domains."""
+        """Return single-view batches of one domain in a fixed order, for probes on seen and held-out domains."""
         return self._loader(self.domain_rows(domain, split))
 
     def _by_class(self, split: Split) -> list[dict[int, list[int]]]:
@@ -146,7 +146,7 @@ class DomainArrays(ViewsData):
 
 @lru_cache(maxsize=2)
 def read_domains(path: Path) -> dict[str, tuple[Tensor, np.ndarray]]:
-    """Return per domain its images as floats in [-1, 1] (n, c, h, w) and their classes; cached for the next run."""
+    """Return, for each domain, its images as floats in [-1, 1] (n, c, h, w) and their classes; cached for reuse."""
     if not path.is_file():
         raise ValueError(f"path must be an .npz file that exists, got {str(path)!r}: check the path.")
     with open_archive(path) as stored:
@@ -162,10 +162,11 @@ def read_domains(path: Path) -> dict[str, tuple[Tensor, np.ndarray]]:
             )
         if labels is None or labels.shape != array.shape[:1]:
             raise ValueError(
-                f"{name}_label must be {len(array)} classes, one per image of {name!r}, got something else."
+                f"{name}_label must have {len(array)} classes, one per image of {name!r}, "
+                f"got {'none' if labels is None else f'shape {labels.shape}'}."
             )
         images = torch.from_numpy(array if array.ndim == 4 else array[..., None]).permute(0, 3, 1, 2)
         domains[name] = (images.float().div(127.5).sub(1.0), labels)
     if len({tuple(images.shape[1:]) for images, _ in domains.values()}) != 1:
-        raise ValueError("path must contain images of one size in all domains, got several sizes or none.")
+        raise ValueError("path must contain images of the same size in all domains, got several sizes or no images.")
     return domains

@@ -1,4 +1,4 @@
-"""Several domains of the same classes (DomainNet, PACS): a point is a class, its views are one image per domain."""
+"""Images of the same classes in several domains (DomainNet, PACS): a point is one class, a view is one domain."""
 
 from __future__ import annotations
 
@@ -25,29 +25,31 @@ log = logging.getLogger(__name__)
 class Domains(ImageData):
     """Images of the same classes in several domains; a point is one class with an image of every domain.
 
-    Layouts: `root/<domain>/<class>/*.jpg`, split by the seed within every class; or DomainNet's list files
-    `root/<domain>_train.txt` and `root/<domain>_test.txt`, lines of `path label` with paths relative to root
-    (`clipart/aircraft_carrier/clipart_001_000001.jpg 0`), and the validation split is taken from the training lists.
+    Two layouts are supported. Images in `root/<domain>/<class>/*.jpg` are split by the seed within every class.
+    DomainNet's list files `root/<domain>_train.txt` and `root/<domain>_test.txt` have lines of `path label` with paths
+    relative to root (`clipart/aircraft_carrier/clipart_001_000001.jpg 0`); the validation split is taken from the
+    training lists.
 
-    Truncated and invalid images are skipped, as in `ImageFolders`, and so are classes that a domain lacks.
+    Truncated and invalid images are skipped, as in `ImageFolders`, and so are classes missing from a domain.
 
-    A batch has n different random classes and for each a random image per seen domain (`ClassAlignedSampler`). An epoch
-    draws as many points as a domain has training images on average. Validation and test pair the j-th images of a class
-    over the domains. `domain_loader` returns the images of one domain, seen or held out.
+    A batch has n different random classes and, for each, one random image per seen domain (`ClassAlignedSampler`). An
+    epoch draws as many points as a domain has training images on average. In validation and test, the j-th point of a
+    class consists of its j-th image in every domain. `domain_loader` returns the images of one domain, seen or held
+    out.
 
     Args:
         root: the folder.
-        domains: which domains to use; by default all that are found.
+        domains: the domains to use; by default all in the folder.
         held_out: domains kept for testing only.
         stack: augmentation of every view.
         size: side of the views in pixels.
         batch_size: classes per step and process.
-        points_per_epoch: by default the training images divided by the seen domains.
+        points_per_epoch: by default the number of training images divided by the number of seen domains.
         val, test: fractions of the images held out, stratified by class; with list files only `val` is used.
         split_seed: seed of the split.
         seed: seed of batches and augmentations.
-        augment_on: `worker` augments where images are read; `device` on the accelerator after the transfer, which
-            requires a Lightning trainer.
+        augment_on: `worker` augments in the process that reads the images; `device` augments on the accelerator after
+            the transfer, which requires a Lightning trainer.
         num_workers: processes that read images.
     """
 
@@ -76,7 +78,7 @@ class Domains(ImageData):
         self.held_out = held_out
         self.view_names = [name for name in names if name not in held_out]
         if self.k < 2:
-            raise ValueError(f"domains must be at least 2 besides those held out, got {self.k}: {self.view_names}.")
+            raise ValueError(f"domains must include at least 2 not held out, got {self.k}: {self.view_names}.")
         self._setup_images([stack] * self.k, size, augment_on)
         self.files = []
         self.labels, self.members = self._read(Path(root), names, val=val, test=test, split_seed=split_seed)
@@ -94,14 +96,14 @@ class Domains(ImageData):
         )
 
     def domain_rows(self, domain: str, split: Split) -> ImageRows:
-        """Return the images of one domain with their classes, without augmentation: k = 1."""
+        """Return the images and classes of one domain as a single view, without augmentation."""
         _checks.one_of("domain", domain, [*self.view_names, *self.held_out])
         _checks.one_of("split", split, SPLITS)
         points = [(int(i),) for i in self.members[domain, split]]
         return self._evaluation_rows(points)
 
     def domain_loader(self, domain: str, split: Split) -> DataLoader[Batch]:
-        """Return batches of one domain, one view each, in a fixed order: for probes on seen and held-out domains."""
+        """Return single-view batches of one domain in a fixed order, for probes on seen and held-out domains."""
         return self._loader(self.domain_rows(domain, split))
 
     def held_out_batches(self) -> tuple[Iterable[Batch], Iterable[Batch]] | None:
@@ -114,7 +116,7 @@ class Domains(ImageData):
     def _read(
         self, root: Path, names: Sequence[str], *, val: float, test: float, split_seed: int
     ) -> tuple[Tensor, dict[tuple[str, Split], np.ndarray]]:
-        """Fill `files`; return the class of each and the indices of every domain and split."""
+        """Fill `files`; return the class of each file and the file indices of every domain and split."""
         domains = {name: _read_domain(root, name) for name in names}
         classes = sorted({label for parts in domains.values() for _, label, _ in parts})
         self.class_names = [str(label) for label in classes]
@@ -126,7 +128,7 @@ class Domains(ImageData):
             codes = np.array([code[label] for _, label, _ in parts])
             self.files += [path for path, _, _ in parts]
             labels += codes.tolist()
-            listed = np.array([split == "test" for _, _, split in parts])  # in a list of test images
+            listed = np.array([split == "test" for _, _, split in parts])  # whether in the list of test images
             others = np.flatnonzero(~listed)
             fraction = 0.0 if listed.any() else test
             rows = split_rows(len(others), val=val, test=fraction, seed=split_seed, labels=codes[others])
@@ -145,9 +147,9 @@ class Domains(ImageData):
         shared = shared_classes(domains)
         missing = len({c for domain in domains for c in domain}) - len(shared)
         if missing:
-            log.warning("%d classes are missing from some domain in %s and are skipped there.", missing, split)
+            log.warning("%d classes are missing from at least one domain in %s and are skipped.", missing, split)
         if not shared and split == "train":
-            raise ValueError("domains must have at least one class that all of them share, got none.")
+            raise ValueError("domains must share at least one class, got none.")
         return aligned_points(domains)
 
 
@@ -165,7 +167,7 @@ def _domain_names(root: Path, selected: Sequence[str] | None) -> list[str]:
 
 
 def _read_domain(root: Path, name: str) -> list[tuple[Path, str | int, str | None]]:
-    """Return per image its path, its class and, from list files, its split."""
+    """Return the path, class and split of every image; the split is None without list files."""
     if not any((root / f"{name}_{split}.txt").is_file() for split in ("train", "test")):
         folder = root / name
         files = list_images(folder)

@@ -33,7 +33,7 @@ def list_images(folder: Path) -> list[Path]:
 
 @final
 class Images(TypedDict):
-    """A batch before its transformation: k uint8 tensors (n, 3, h, w), and the seed of their augmentation."""
+    """Batch before the transform: k uint8 tensors (n, 3, h, w), and the seed of their augmentation."""
 
     images: list[Tensor]
     seed: tuple[int, ...] | None
@@ -43,7 +43,7 @@ class Images(TypedDict):
 
 
 class ViewTransform:
-    """Convert k tensors of images to k views: cropped images augmented, whole ones resized and cropped for testing."""
+    """Convert k tensors of images to k views: augment random crops, or resize and centre-crop whole images."""
 
     def __init__(self, stacks: Sequence[str], size: int):
         self.augmentations = [Augmentation(stack, size=size, scale=None) for stack in stacks]
@@ -62,15 +62,15 @@ class ViewTransform:
 
 
 class ImageRows(Dataset[Batch]):
-    """Points of k image files (or one file k times), read in whole batches.
+    """Dataset of rows with k image files each (or one file k times), read in whole batches.
 
     Args:
         files: all files.
-        points: per row the k indices of its files; training rows get them from the draw.
-        labels: per file, or None.
-        size: side of the views; with a seed, random crops of this side are read, otherwise squares slightly larger.
-        transform: applied here, in the worker; None leaves it to the data module.
-        seed: of the augmentations; None for views without augmentation.
+        points: the k file indices of each row; a training draw may contain its own.
+        labels: class of each file, or None.
+        size: side of the views; with a seed, random crops of this size are read, otherwise slightly larger squares.
+        transform: applied here, in the worker; if None, the data module applies it.
+        seed: seed of the augmentations; None for views without augmentation.
     """
 
     def __init__(
@@ -121,15 +121,15 @@ class ImageRows(Dataset[Batch]):
         views: list[list[Tensor]] = [[] for _ in points[0]]
         for place, point in enumerate(points):
             for file in dict.fromkeys(point):
-                mine = [l for l, other in enumerate(point) if other == file]
-                randoms = [np.random.default_rng([*seed, place, l]) for l in mine]
-                for l, crop in zip(mine, load_crops(self.files[file], self.size, randoms)):
+                file_views = [l for l, other in enumerate(point) if other == file]
+                randoms = [np.random.default_rng([*seed, place, l]) for l in file_views]
+                for l, crop in zip(file_views, load_crops(self.files[file], self.size, randoms)):
                     views[l].append(crop)
         return [torch.stack(part) for part in views]
 
 
 class ImageData(ViewsData):
-    """Base class of image data modules: sizes, stacks, and the location of the augmentation."""
+    """Base class of image data modules: image size, augmentation stacks, and where augmentation runs."""
 
     shared_encoder: ClassVar[bool] = True
 
@@ -155,37 +155,37 @@ class ImageData(ViewsData):
         )  # fmt: skip
 
     def evaluation_dataset(self, split: Split) -> Dataset[Batch]:
-        """Return a split, including the training split, as for evaluation."""
+        """Return a split with the views used in evaluation; the training split too."""
         return self._evaluation_rows(super().evaluation_dataset(split).points)  # type: ignore[attr-defined]
 
     def on_after_batch_transfer(self, batch: Batch | Images, dataloader_idx: int) -> Batch:
-        """Augment a batch on its device if that is not done in the worker; called by Lightning."""
+        """Augment a batch on its device unless the worker has augmented it; called by Lightning."""
         return self.transform(batch) if "images" in batch else batch
 
 
 class ImageFolders(ImageData):
     """Images in folders; the views of an image are k random augmentations.
 
-    Truncated and invalid images are skipped, counted and named in a warning; more than 1 % are an error.
+    Truncated and invalid images are skipped, counted and named in a warning; more than 1 % raise an error.
 
     Layouts: `root/train/<class>/*.jpg` with `root/val` (and `root/test`; without it `val` is used for both);
     `root/<class>/*.jpg`, split by the seed; or `root/*.jpg` without classes. The augmentations depend only on the seed,
-    the epoch and the position in the epoch's order, so a resumed run uses the same images. Several processes share the
-    order; each process augments only the images assigned to it.
+    the epoch and the position in the epoch's order, so a resumed run uses the same augmented images. Several processes
+    share the order; each process augments only the images assigned to it.
 
     Args:
         root: the folder.
         k: number of views, with the paper's stacks byol-global1, byol-global2, simclr, byol-global1 (k <= 4).
-        stacks: a stack per view instead, each of byol-global1, byol-global2, simclr.
+        stacks: one stack per view, instead of k: byol-global1, byol-global2 or simclr.
         size: side of the views in pixels.
         batch_size: images per step and process.
         val, test: fractions held out if there are no folders for them.
         split_seed: seed of the split.
-        seed: seed of the order of training and the augmentations.
+        seed: seed of the training order and the augmentations.
         evaluation_views: `augmented` uses k fixed augmentations of each image in evaluation, so that retrieval between
-            views is not trivial; `plain` the resized, cropped image k times (the paper's probe).
-        augment_on: `worker` augments where images are read; `device` on the accelerator after the transfer, which
-            requires a Lightning trainer.
+            views is not trivial; `plain` uses the resized, cropped image k times (the paper's probe).
+        augment_on: `worker` augments in the process that reads the images; `device` augments on the accelerator after
+            the transfer, which requires a Lightning trainer.
         num_workers: processes that read images.
     """
 
@@ -237,7 +237,7 @@ def find_images(
     if classes is not None and len(set(classes)) < 2:
         raise ValueError(
             f"root must have at least 2 class folders, got only {classes[0]!r} in {str(folder)!r}: for images without "
-            "classes give the folder that contains them."
+            "classes, pass the folder that contains them."
         )
     if folder == root:
         kinds = None if classes is None else np.unique(classes, return_inverse=True)[1]
@@ -250,12 +250,13 @@ def find_images(
             more, more_classes = _with_classes(root / split)
             if (classes is None) != (more_classes is None):
                 raise ValueError(
-                    f"root must have class folders in train, val and test or in none, got {split!r} unlike train."
+                    "root must have class folders in all of train, val and test or in none, "
+                    f"got {split!r} unlike train."
                 )
             unknown = sorted(set(more_classes or ()) - set(classes or ()))
             if unknown:
                 raise ValueError(
-                    f"root must have the classes of train in {split!r} too, got {unknown[0]!r}, which is not in train."
+                    f"root must have only classes of train in {split!r}, got {unknown[0]!r}, which is not in train."
                 )
             rows[split] = np.arange(len(files), len(files) + len(more))
             files = files + more

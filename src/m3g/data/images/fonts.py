@@ -1,4 +1,4 @@
-"""Characters of fonts as small images: converts a folder of `.ttf` and `.otf` files to one array per style."""
+"""Conversion of a folder of fonts (`.ttf`, `.otf`) to small images of their characters, one array per style."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ log = logging.getLogger(__name__)
 
 CHARACTERS = string.digits + string.ascii_uppercase + string.ascii_lowercase
 SUFFIXES = (".ttf", ".otf")
-MARGIN = 2  # empty pixels on every side of the largest character of a face
-UNASSIGNED = "\U000e0fff"  # drawn as the font's sign for a missing character
+MARGIN = 2  # empty pixels on every side of the largest character of a font
+UNASSIGNED = "\U000e0fff"  # rendered as the font's glyph for missing characters
 
 
 def render_fonts(folder: str | Path, *, side: int = 28, skip: bool = False) -> dict[str, np.ndarray]:
-    """Draw the 62 letters and digits of every font of a folder; its subfolders are the styles.
+    """Render the 62 letters and digits of every font in a folder; its subfolders are the styles.
 
-    All characters of a face have the same scale, the largest that fits, and are centred. Faces that lack a character
+    All characters of a font are centred and drawn at the same scale, the largest that fits. Fonts that lack a character
     are skipped.
 
     Args:
         folder: contains one folder per style, with `.ttf` or `.otf` files at any depth.
         side: height and width of an image in pixels.
-        skip: skip files that cannot be read, instead of stopping at the first.
+        skip: skip files that cannot be read, instead of raising an error at the first.
 
     Returns:
-        Per style an array (faces, 62, side, side), uint8, white on black; and `chars`, the characters.
+        One uint8 array (fonts, 62, side, side) per style, white on black; and `chars`, the characters.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -68,14 +68,14 @@ def render_face(file: Path, *, side: int = 28) -> np.ndarray | None:
     fonts = _checks.extra("PIL.ImageFont", "train")
     image = _checks.extra("PIL.Image", "train")
     draw = _checks.extra("PIL.ImageDraw", "train")
-    basic = fonts.Layout.BASIC  # the other engine is not on every machine and fails at unassigned characters
+    basic = fonts.Layout.BASIC  # Raqm is not available on every machine and fails for unassigned characters
     probe = fonts.truetype(str(file), 100, layout_engine=basic)
     boxes = [probe.getbbox(character) for character in CHARACTERS]
     largest = max(max(right - left, bottom - top) for left, top, right, bottom in boxes)
     if largest == 0:
         return None
-    absent = _pixels(probe, UNASSIGNED)
-    if any(_pixels(probe, character) in (b"", absent) for character in CHARACTERS):
+    missing = _pixels(probe, UNASSIGNED)
+    if any(_pixels(probe, character) in (b"", missing) for character in CHARACTERS):
         return None
     font = fonts.truetype(str(file), max(1, int(100 * (side - 2 * MARGIN) / largest)), layout_engine=basic)
     drawn = []

@@ -1,4 +1,4 @@
-"""Reading of one image: a square of it, or random crops."""
+"""Reading of one image, as its centre square or as random crops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conversion of a folder of recordings to windows; finished recordings are kept, so that a run can be continued."""
+"""Conversion of a folder of recordings to windows; an interrupted conversion continues where it stopped."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Prepared:
 
     files: list[Path]
     num_new: int
-    skipped: dict[str, str]  # the reason by name of the recording
+    skipped: dict[str, str]  # from the name of a recording to the reason
     split: Path
 
 
@@ -50,20 +50,20 @@ def prepare_recordings(
     """Read every recording of a folder, resample it, cut it into windows, and write one `.npz` per recording.
 
     `Signals(out, splits=out / "split.csv")` trains on them (it scales every window and channel to mean 0 and standard
-    deviation 1). No filter is applied. A window is within one scored stage, so samples before the first stage are
+    deviation 1). No filter is applied. Each window lies within one scored stage, so samples before the first stage are
     dropped. The split is by subject, determined by the seed and the sorted names of the subjects, and written to
-    `split.csv`: 80/20 for training and validation with physionet2018, 60/20/20 with sleep-edf.
+    `split.csv`: 80/20 % for training and validation with physionet2018, 60/20/20 % with a test split with sleep-edf.
 
     Args:
         reader: `physionet2018` or `sleep-edf`.
         folder: folder of the recordings, at any depth.
-        out: output folder. A recording that exists there, made from the same file with the same settings, is not read
+        out: output folder. Recordings already converted there, from the same files with the same settings, are not read
             again.
-        channels: by default F3-M2, F4-M1, C3-M2, C4-M1, O1-M2, O2-M1 or Fpz-Cz, Pz-Oz.
+        channels: by default F3-M2, F4-M1, C3-M2, C4-M1, O1-M2, O2-M1 (physionet2018) or Fpz-Cz, Pz-Oz (sleep-edf).
         rate: samples per second of the windows; channels of another rate are resampled.
         seconds: length of a window.
         skip: skip unusable recordings (damaged, without annotations or without a channel) and list them in
-            `skipped.csv`, instead of stopping at the first.
+            `skipped.csv`, instead of raising an error at the first.
         split_seed: seed of the split of subjects.
     """
     module = READERS[_checks.one_of("reader", reader, READERS)]
@@ -120,12 +120,13 @@ def prepare_recordings(
     return Prepared(files, num_new, skipped, split)
 
 
-def _write(windows: np.ndarray, stages: np.ndarray, source: Source, target: Path, **facts: np.ndarray) -> None:
+def _write(windows: np.ndarray, stages: np.ndarray, source: Source, target: Path, **metadata: np.ndarray) -> None:
     """Write the windows of a recording atomically."""
     # Not .npz, so that readers of the folder ignore partial files.
     partial = target.with_suffix(f".partial{os.getpid()}")
     with open(partial, "wb") as file:
-        np.savez(file, signals=windows, label=stages, subject=np.array(source.subject), **facts)  # type: ignore[arg-type]
+        subject = np.array(source.subject)
+        np.savez(file, signals=windows, label=stages, subject=subject, **metadata)  # type: ignore[arg-type]
     os.replace(partial, target)
 
 

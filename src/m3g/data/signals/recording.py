@@ -42,7 +42,7 @@ class Recording:
 
 
 def find_channels(channels: Sequence[str], present: Sequence[str], source: Source) -> list[int]:
-    """Return the indices of some channels; "EEG Fpz-Cz", "Fpz-Cz" and "FPZ CZ" are the same name.
+    """Return the indices of the given channels; "EEG Fpz-Cz", "Fpz-Cz" and "FPZ CZ" count as the same name.
 
     Example:
         >>> source = Source("night", "someone", Path("night.edf"), None)
@@ -53,7 +53,7 @@ def find_channels(channels: Sequence[str], present: Sequence[str], source: Sourc
     for name in channels:
         if known.count(_plain(name)) != 1:
             raise ValueError(
-                f"channels must be names that the recording has once each ({', '.join(present)}), got {name!r} for "
+                f"channels must be names that occur once in the recording ({', '.join(present)}), got {name!r} for "
                 f"{str(source.signals)!r}."
             )
     return [known.index(_plain(name)) for name in channels]

@@ -11,7 +11,7 @@ from m3g.data.signals.recording import Recording, Source, Stage, find_channels
 
 CHANNELS = ("Fpz-Cz", "Pz-Oz")
 HELD_OUT = {"val": 0.2, "test": 0.2}
-# Stages 3 and 4 of the older rules are merged; "?" and "Movement time" are not scored.
+# Stages 3 and 4 of the older scoring rules are merged; "?" and "Movement time" count as unscored.
 STAGES = {"W": "W", "1": "N1", "2": "N2", "3": "N3", "4": "N3", "R": "R"}
 
 
@@ -27,7 +27,7 @@ def find(folder: Path) -> list[Source]:
 
 
 def read(source: Source, channels: Sequence[str]) -> Recording:
-    """Read some channels in physical units, and the stages of the hypnogram."""
+    """Return the given channels in physical units, and the stages of the hypnogram."""
     pyedflib = _checks.extra("pyedflib", "eeg")
     if source.annotations is None:
         raise ValueError(f"recordings must have a hypnogram, got none for {str(source.signals)!r}.")

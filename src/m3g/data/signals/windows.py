@@ -1,4 +1,4 @@
-"""Signals of several channels, in windows: each channel is a view."""
+"""Windows of multi-channel signals: each channel is a view."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Signals(ViewsData):
     Each `.npz` file contains `signals`, numbers of shape (recordings, channels, time) or (channels, time), and
     optionally `channels` (their names), `subject` (one per recording; by default the file's name) and `label` (one per
     recording). Every window of every channel is scaled to mean 0 and standard deviation 1. Splits are by subject,
-    because subjects are easy to recognise. A sample of a view has shape (1, window).
+    because windows of one subject resemble each other. A sample of a view has shape (1, window).
 
     Args:
         paths: the files, or a folder of `.npz` files, such as the output of `m3g prepare`.
@@ -37,7 +37,7 @@ class Signals(ViewsData):
         val, test: fractions of the subjects held out.
         split_seed: seed of the split.
         splits: a .csv file with a line `subject,split` per subject, instead of val, test and split_seed.
-        seed: seed of the order of training.
+        seed: seed of the training order.
         num_workers: processes that prepare batches.
     """
 
@@ -147,7 +147,7 @@ def _read(
         if unknown is not None:
             raise ValueError(f"channels must be some of {', '.join(names)}, got {unknown!r}.")
         if len(set(selected)) < len(selected):
-            raise ValueError(f"channels must be different channels, got {', '.join(selected)}.")
+            raise ValueError(f"channels must be distinct, got {', '.join(selected)}.")
         data, names = data[:, [names.index(channel) for channel in selected]], selected
     length = data.shape[-1] if window is None else _checks.positive_int("window", window)
     if length < 2:

@@ -21,28 +21,28 @@ _MARKS = {
 
 
 def damaged_images(files: Sequence[Path]) -> set[Path]:
-    """Return the files that are empty, truncated or not images; raise if they are more than 1 %.
+    """Return the files that are empty, truncated or not images; raise if more than 1 % are.
 
-    Files whose first and last bytes are those of a complete image pass; others are decoded.
+    Files that start and end with the bytes of a complete image pass; others are decoded.
     """
     damaged = [path for path in files if not _looks_complete(path) and not _decodes(path)]
-    refuse_many(len(damaged), len(files), "images", _named(damaged))
+    report_damaged(len(damaged), len(files), "images", _named(damaged))
     return set(damaged)
 
 
 def damaged_sounds(files: Sequence[Path]) -> set[Path]:
-    """Return the files that are empty, truncated before the first sample or not sounds; raise if more than 1 %."""
+    """Return the files that are empty, truncated before the first sample or not sounds; raise if more than 1 % are."""
     damaged = [path for path in files if not _has_samples(path)]
-    refuse_many(len(damaged), len(files), "sounds", _named(damaged))
+    report_damaged(len(damaged), len(files), "sounds", _named(damaged))
     return set(damaged)
 
 
-def refuse_many(number: int, of: int, what: str, named: str) -> None:
-    """Reject more than 1 % of damaged files; warn about fewer."""
-    if number > MOST_DAMAGED * of:
-        raise ValueError(f"{what} must be readable except for at most 1 %, got {number} damaged of {of}: {named}.")
+def report_damaged(number: int, total: int, what: str, named: str) -> None:
+    """Raise if more than 1 % of the files are damaged; warn if fewer are."""
+    if number > MOST_DAMAGED * total:
+        raise ValueError(f"{what} must be readable except for at most 1 %, got {number} damaged of {total}: {named}.")
     if number:
-        log.warning("%d of %d %s are damaged and skipped: %s.", number, of, what, named)
+        log.warning("%d of %d %s are damaged and skipped: %s.", number, total, what, named)
 
 
 def _named(damaged: Sequence[Path]) -> str:

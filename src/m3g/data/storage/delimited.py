@@ -1,4 +1,4 @@
-"""Text files of separated values: their separator, the names of their columns, and rows that are not UTF-8."""
+"""Delimited text files: their separator, their column names, and rows that are not UTF-8."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from m3g.data.storage import limits
 
 SEPARATORS = (",", ";", "\t")
-SAMPLED_LINES, SAMPLED_LINE = 20, 2**16  # lines after the header that determine the separator, and characters of each
+SAMPLED_LINES, SAMPLED_LINE = 20, 2**16  # number of lines that determine the separator, and characters read of each
 
 
 def read_names(file: Path) -> tuple[str, list[str]]:
@@ -25,7 +25,7 @@ def read_names(file: Path) -> tuple[str, list[str]]:
 
 
 def find_separator(lines: Sequence[str]) -> str:
-    r"""Return the separator that splits the first line into most entries, and the other lines into as many.
+    r"""Return the separator that splits the first line into the most entries and the other lines into equally many.
 
     Example:
         >>> find_separator(["size;note\n", "1,5;a, b\n"]), find_separator(["a\tb\n"]), find_separator(["a,b\n"])
@@ -44,7 +44,7 @@ def find_separator(lines: Sequence[str]) -> str:
 
 
 def column_names(entries: Sequence[object]) -> list[str]:
-    """Return a name per column, `Unnamed: 0` as in pandas for one without a name; reject equal names.
+    """Return one name per column, `Unnamed: 0` for an empty name as in pandas; reject duplicate names.
 
     Example:
         >>> column_names(["", "age"])
@@ -57,7 +57,7 @@ def column_names(entries: Sequence[object]) -> list[str]:
 
 
 def check_encoding(file: Path, separator: str | None = None) -> None:
-    """Raise an `OSError` that names the first row that is not UTF-8; rows are lines, or records with a separator."""
+    """Raise an `OSError` that names the first row that is not UTF-8; with a separator, rows are records, else lines."""
 
     def decoded() -> Iterator[str]:
         with open(file, "rb") as lines:
@@ -71,13 +71,13 @@ def check_encoding(file: Path, separator: str | None = None) -> None:
         for _ in rows:
             number += 1
     except UnicodeDecodeError as error:
-        row = number - (separator is not None)  # the first record has the names
+        row = number - (separator is not None)  # the first record contains the names
         where = "its first line" if row < 0 else f"row {row}"
         kind = "UTF-16" if is_utf16 else "WINDOWS-1252"
         byte = "" if is_utf16 else f" (byte 0x{error.object[error.start]:02x})"
         raise OSError(
-            f"{where} is not UTF-8{byte}, probably {'UTF-16' if is_utf16 else 'Latin-1'}: save the file as UTF-8, as "
-            f"with iconv -f {kind} -t UTF-8 {file.name} > utf8{file.suffix}"
+            f"{where} is not UTF-8{byte}, probably {'UTF-16' if is_utf16 else 'Latin-1'}: save the file as UTF-8, for "
+            f"example with iconv -f {kind} -t UTF-8 {file.name} > utf8{file.suffix}"
         ) from None
     except csv.Error:
         return

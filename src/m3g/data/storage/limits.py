@@ -1,4 +1,4 @@
-"""Limits on untrusted files, checked against what a file declares before anything of that size is allocated."""
+"""Limits on untrusted files: the size that a file declares is checked before memory of that size is allocated."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ MOST_COLUMNS = 50_000  # of a table: the time to read one grows with the number 
 MOST_HEADER = 2**24  # characters of a header line
 MOST_PIXELS = 89_478_485  # of an image: the number above which PIL warns
 ROW_BYTES = 64  # memory of a row besides its views: splits, order, labels, fingerprint
-FEW_CELLS = 2**24  # number of cells up to which empty ones are allowed
-FEW_ROWS = 10**6  # number of rows up to which repetitions are allowed
+FEW_CELLS = 2**24  # tables of at most this many cells may be nearly empty
+FEW_ROWS = 10**6  # tables of at most this many rows may consist of repeated rows
 
 
 def parse_json(text: str) -> Any:
@@ -43,13 +43,15 @@ def check_memory(what: str, size: int) -> None:
 
 def check_columns(number: int) -> None:
     if number > MOST_COLUMNS:
-        raise OSError(f"it has {number} columns or more, and {MOST_COLUMNS} are the most: keep fewer columns")
+        raise OSError(f"it has at least {number} columns, which is more than {MOST_COLUMNS}: keep fewer columns")
 
 
 def check_cells(rows: int, columns: int, size: int) -> None:
-    """Reject a large table of almost only empty cells: far more cells than bytes in its file."""
+    """Reject a large table of nearly only empty cells: far more cells than bytes in its file."""
     if rows * columns > max(FEW_CELLS, 64 * size):
-        raise OSError(f"its {rows} rows have {columns} columns, nearly all of them empty: name them alike in all rows")
+        raise OSError(
+            f"its {rows} rows have {columns} columns, nearly all of them empty: use the same column names in all rows"
+        )
 
 
 def check_rows(rows: int, size: int) -> None:
@@ -61,10 +63,10 @@ def check_rows(rows: int, size: int) -> None:
 
 
 def check_pixels(image: Image) -> None:
-    """Reject an opened but not yet decoded image of too many pixels."""
+    """Reject an opened, not yet decoded image of too many pixels."""
     width, height = image.size
     if width * height > MOST_PIXELS:
-        raise OSError(f"{width} x {height} pixels, and {MOST_PIXELS} pixels are the most")
+        raise OSError(f"{width} x {height} pixels, which is more than {MOST_PIXELS}")
 
 
 def open_image(file: Path | BinaryIO) -> Image:
@@ -85,9 +87,9 @@ def open_image(file: Path | BinaryIO) -> Image:
 
 
 def load_array_or_archive(file: str | os.PathLike[str]) -> np.ndarray | NpzFile:
-    """Load an `.npy` file, opened once, or open an archive, without pickle.
+    """Load an `.npy` file, which is opened only once, or open an archive, without pickle.
 
-    An array larger than its file or than memory is rejected before.
+    An array larger than its file or than the memory is rejected before it is loaded.
     """
     with open(file, "rb") as content:
         if not zipfile.is_zipfile(content):
@@ -116,7 +118,7 @@ def _read_header(content: IO[bytes], *, in_memory: bool) -> tuple[tuple[int, ...
 
 
 def open_archive(file: str | os.PathLike[str]) -> NpzFile:
-    """Open an `.npz` archive without pickle; arrays larger than their file or than memory are rejected before."""
+    """Open an `.npz` archive without pickle; reject arrays larger than their file or than the memory."""
     try:
         with zipfile.ZipFile(file) as archive:
             for member in archive.infolist():
@@ -130,7 +132,7 @@ def open_archive(file: str | os.PathLike[str]) -> NpzFile:
 
 
 def _check_array(content: IO[bytes], size: int, *, in_memory: bool) -> tuple[tuple[int, ...], bool, np.dtype]:
-    """Compare the array declared by the header with the size of its file and with the memory."""
+    """Return the header of an array; reject an array larger than its file or, if `in_memory`, than the memory."""
     if content.read(len(np.lib.format.MAGIC_PREFIX)) != np.lib.format.MAGIC_PREFIX:
         raise ValueError("damaged, or not an .npy array")
     version = content.read(2)
@@ -156,7 +158,7 @@ MOST_TENSORS_HEADER = 2**23  # bytes of the header of a safetensors file: about 
 
 
 def check_safetensors(content: bytes) -> None:
-    """Reject a safetensors header of too many entries, which is slow to parse."""
+    """Reject a long safetensors header, which is slow to parse."""
     header = int.from_bytes(content[:8], "little")
     if header > MOST_TENSORS_HEADER:
-        raise ValueError(f"its header has {header} bytes, and {MOST_TENSORS_HEADER} are the most")
+        raise ValueError(f"its header has {header} bytes, which is more than {MOST_TENSORS_HEADER}")

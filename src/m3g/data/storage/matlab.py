@@ -1,4 +1,4 @@
-"""Arrays of Matlab files (`.mat`, versions 4 to 7), by Matlab's notation for a cell and for a transpose."""
+"""Arrays from Matlab files (`.mat`, versions 4 to 7), selected in Matlab's notation for cells and transposes."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ import scipy.sparse
 
 from m3g.data.storage.limits import check_memory
 
-COMPRESSED = 15  # the type of a compressed variable
+COMPRESSED = 15  # type code of a compressed variable
 NOTATION = re.compile(r"(?P<name>\w+)(\{(?P<cell>\d+)\})?(?P<transposed>')?$")
 
 
 def read_matlab(file: Path, key: str | None, name: str) -> np.ndarray:
-    """Read an array of a `.mat` file: `X`, the second entry `X{2}` of a cell array, or the transpose `X'`."""
+    """Read an array from a `.mat` file: `X`, the second entry `X{2}` of a cell array, or the transpose `X'`."""
     try:
         with open(file, "rb") as start:
             if start.read(8) == b"\x89HDF\r\n\x1a\n" or b"MATLAB 7.3" in start.read(64):
@@ -32,24 +32,25 @@ def read_matlab(file: Path, key: str | None, name: str) -> np.ndarray:
         raise ValueError(
             f"{name} must be .mat files that can be read, got {str(file)!r} (damaged: {error})."
         ) from error
-    held = ", ".join(_choices(stored))
+    names = ", ".join(_choices(stored))
     if key is None and len(stored) != 1:
         raise ValueError(
-            f"{name} must name one array of {str(file)!r}, got none: choose with '{file}:NAME', where NAME is {held}."
+            f"{name} must name one array of {str(file)!r}, got none: choose one with '{file}:NAME', where NAME is one "
+            f"of {names}."
         )
     parts = NOTATION.match(key or next(iter(stored)))
     if parts is None or parts["name"] not in stored:
-        raise ValueError(f"{name} must name an array of {str(file)!r} ({held}), got {key!r}.")
+        raise ValueError(f"{name} must name an array of {str(file)!r} ({names}), got {key!r}.")
     array = stored[parts["name"]]
     if parts["cell"] is not None:
         if array.dtype != object or not 1 <= int(parts["cell"]) <= array.size:
-            raise ValueError(f"{name} must name an array of {str(file)!r} ({held}), got {key!r}.")
+            raise ValueError(f"{name} must name an array of {str(file)!r} ({names}), got {key!r}.")
         array = array.flat[int(parts["cell"]) - 1]
     if hasattr(array, "toarray"):  # sparse
         array = array.toarray()
     if array.dtype == object:
         raise ValueError(
-            f"{name} must name one entry of the cell array in {str(file)!r} ({held}), got {key or 'all'!r}."
+            f"{name} must name one entry of the cell array in {str(file)!r} ({names}), got {key or 'all'!r}."
         )
     if parts["transposed"]:
         array = array.T
@@ -67,7 +68,7 @@ def load_matlab(file: Path) -> dict[str, np.ndarray | scipy.sparse.spmatrix]:
 
 
 def _unpacked_sizes(file: Path) -> Iterator[int]:
-    """Yield the sizes in bytes that the compressed variables of a file of version 5 declare, including cells."""
+    """Yield the declared size in bytes of each compressed variable of a version 5 file, including its cells."""
     with open(file, "rb") as content:
         order = {b"IM": "<", b"MI": ">"}.get(content.read(128)[126:])
         while order is not None and len(tag := content.read(8)) == 8:

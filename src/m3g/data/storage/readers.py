@@ -1,4 +1,4 @@
-"""Reading of arrays from files without executing code from them (no pickle)."""
+"""Reading of arrays from files without executing code (no pickle)."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ SPARSE = {"indices", "indptr", "format", "shape", "data"}  # arrays of scipy.spa
 def read_array(
     path: str | Path, *, name: str = "paths", text: bool = False, notes: list[str] | None = None
 ) -> np.ndarray:
-    """Read one array from an `.npy`, `.npz`, `.mat`, `.csv` or `.tsv` (with a header line) or `.parquet` file.
+    """Read one array from an `.npy`, `.npz`, `.mat`, `.parquet`, or `.csv` or `.tsv` (with a header line) file.
 
     `file.npz:key` and `file.mat:X{2}` select one of several arrays; a sparse matrix saved by scipy is converted to
-    dense. With `text` a column may contain words. `notes` is extended by inferred properties.
+    dense. With `text`, a column may contain words. Inferred properties are appended to `notes`.
     """
     given, key = str(path), None
     if ".npz:" in given or ".mat:" in given:
@@ -73,7 +73,7 @@ def read_array(
 
 
 def file_names(paths: Sequence[str | Path]) -> list[str]:
-    """Return a name per file: that of the file, of the array if several come from one file, or a number.
+    """Return one name per file: the name of the file, that of the array if files repeat, or a number.
 
     Example:
         >>> file_names(["x/a.npy", "b.npz:u"]), file_names(["c.mat:X{1}", "c.mat:X{2}"]), file_names(["a.npy", "a.csv"])
@@ -120,21 +120,21 @@ def _without_index(table: DataFrame, given: str, notes: list[str]) -> DataFrame:
     first = table.columns[0]
     if str(first) != "Unnamed: 0" or table[first].dtype.kind not in "iu" or not table[first].is_unique:
         return table
-    notes.append(f"the first column of {given!r} is unnamed, numbers the rows and is not used")
+    notes.append(f"the first column of {given!r} is unnamed and numbers the rows; it is not used")
     return table.iloc[:, 1:]
 
 
 def _pick(stored: NpzFile, key: str | None, file: Path, name: str) -> np.ndarray:
-    held = ", ".join(stored.files)
+    names = ", ".join(stored.files)
     if key is None and {"format", "shape", "data"} <= set(stored.files) <= SPARSE | {"row", "col", "offsets"}:
         return _dense(file, name)
     if key is None and len(stored.files) != 1:
         raise ValueError(
-            f"{name} must be files with one array, got {held or 'none'} in {str(file)!r}: "
-            f"choose with '{file}:{(stored.files or ['key'])[0]}'."
+            f"{name} must be files with one array, got {names or 'none'} in {str(file)!r}: "
+            f"choose one with '{file}:{(stored.files or ['key'])[0]}'."
         )
     if key is not None and key not in stored.files:
-        raise ValueError(f"{name} must name an array of {str(file)!r} ({held}), got {key!r}.")
+        raise ValueError(f"{name} must name an array of {str(file)!r} ({names}), got {key!r}.")
     try:
         array: np.ndarray = stored[key or stored.files[0]]
         return array
@@ -158,15 +158,15 @@ def _dense(file: Path, name: str) -> np.ndarray:
 
 
 def _check_header(table: DataFrame, file: Path, name: str) -> None:
-    """Reject a file of separated values whose first line is data, which would be lost."""
+    """Reject a delimited file without a header line, because its first row would be lost."""
     if file.suffix not in (".csv", ".tsv"):
         return
     columns = [str(column) for column in table.columns]
     if table.index.nlevels > 1 or table.index.dtype.kind not in "iu" or (table.index != np.arange(len(table))).any():
-        # pandas makes the first entries an index if lines have more entries than there are names
+        # pandas uses the first entries as an index if lines have more entries than there are names
         raise ValueError(
             f"{name} must be .csv files with one name per column, got lines of more entries than the {len(columns)} "
-            f"names in {str(file)!r}: separate entries by commas, decimals by points."
+            f"names in {str(file)!r}: use commas between entries and decimal points."
         )
     counted = columns == [str(c) for c in range(len(columns))]
     if not counted and all(_is_number(column) for column in columns):

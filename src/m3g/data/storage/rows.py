@@ -1,4 +1,4 @@
-"""Rows of one shape, in memory or, if they are many, in a file that is read on demand."""
+"""Rows of one shape, in memory or, if they are large, in a file that is read on demand."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ class Rows:
         return np.memmap(self._file, self.dtype, "r", self._offset, self.shape, self._order)
 
     def take(self, index: np.ndarray) -> np.ndarray:
-        """Return a copy of these rows."""
+        """Return a copy of the given rows."""
         return np.array(self._open()[index])
 
     def chunks(self) -> Iterator[tuple[int, np.ndarray]]:
-        """Yield all rows in order, in chunks, with the number of the first row."""
+        """Yield all rows in order, in chunks, each with the number of its first row."""
         row = max(1, int(np.prod(self.shape[1:])) * self.dtype.itemsize)
         step = max(1, CHUNK // row)
         for start in range(0, len(self), step):

@@ -43,7 +43,7 @@ class ArrayReader(Reader):
 
 
 def is_large(path: str | Path, *, views: int) -> bool:
-    """Return whether a file, one of `views`, is an `.npy` or `.parquet` file that should stay on disk."""
+    """Return whether a file, one of `views` files, is an `.npy` or `.parquet` file that should stay on disk."""
     file = Path(path)
     if not file.is_file():
         return False
@@ -52,17 +52,17 @@ def is_large(path: str | Path, *, views: int) -> bool:
 
 
 def _parquet_size(file: Path) -> int:
-    """Return the bytes of its numbers in float32, uncompressed."""
+    """Return the uncompressed size of its numbers in float32, in bytes."""
     arrow, parquet = _checks.extra("pyarrow", "train"), _checks.extra("pyarrow.parquet", "train")
     try:
         metadata = parquet.read_metadata(file)
     except (arrow.ArrowException, OSError):
-        return 0  # reported when it is read
+        return 0  # the error is reported when the file is read
     return int(4 * metadata.num_rows * metadata.num_columns)
 
 
 def _parquet_rows(path: str | Path, *, name: str, views: int) -> Rows:
-    """Return the columns of a table of numbers as rows, in a separate file if they are many."""
+    """Return the rows of a table of numbers, in a temporary file if they are large."""
     table, rows = open_table(path, name=name), Collector(views)
     words = [column for column, kind in table.types.items() if kind_of_type(kind) != "number"]
     if words:
@@ -77,7 +77,7 @@ def _parquet_rows(path: str | Path, *, name: str, views: int) -> Rows:
 
 
 def read_rows(path: str | Path, *, name: str = "paths", views: int = 1) -> tuple[Rows, np.ndarray]:
-    """Return the rows of a file of arrays, one of `views`, and the present rows: a row of NaN is missing."""
+    """Return the rows of an array file, one of `views` files, and which rows are present: a row of NaN is missing."""
     if not is_large(path, views=views):
         array = read_array(path, name=name)
         rows = Rows(array.shape, array.dtype, array=array)
@@ -102,7 +102,7 @@ def read_rows(path: str | Path, *, name: str = "paths", views: int = 1) -> tuple
         if wrong.any():
             row = start + int(np.flatnonzero(wrong)[0])
             raise ValueError(
-                f"{name} must have rows of finite numbers, or only NaN for a missing row, got another in row {row} of "
+                f"{name} must have rows of finite numbers, or only NaN for a missing row, got others in row {row} of "
                 f"{str(path)!r}: fill it in or make the whole row NaN."
             )
     return rows, present

@@ -22,12 +22,12 @@ from m3g.data.storage.rows import Rows
 from m3g.data.tables.array_reader import ArrayReader, is_large, read_rows
 from m3g.data.tables.columns import Column, set_up
 
-# From the number of rows to their classes, if any, and the rows of every split.
+# Maps the number of rows to their classes, if any, and the rows of every split.
 SplitRows: TypeAlias = Callable[[int], tuple[Tensor | None, dict[Split, np.ndarray]]]
 
 
 class TensorRows(Dataset[Batch]):
-    """Rows of k tensors in memory."""
+    """Dataset of k tensors in memory."""
 
     def __init__(self, views: Sequence[Tensor], mask: Tensor | None, label: Tensor | None, index: Tensor):
         self.views, self.mask, self.label, self.index = list(views), mask, label, index
@@ -50,28 +50,28 @@ class Arrays(ViewsData):
 
     Files are `.npy`, `.npz` (`file.npz:key` selects one of several arrays; also a sparse matrix saved by scipy), `.mat`
     (`file.mat:X`, `file.mat:X{2}` for an entry of a cell array, `file.mat:X'` transposed), `.csv` or `.tsv` with a
-    header line, or `.parquet`; arrays may have any number of axes, the first of which counts the rows. `.npy` and
+    header line, or `.parquet`. Arrays may have any number of axes; the first axis is that of the rows. `.npy` and
     `.parquet` files of more than 128 MiB in total are not loaded: their rows are read on demand. Each feature
     is standardised with the mean and standard deviation of the training rows.
 
     Args:
         paths: k >= 2 files.
         labels: file of n class labels, numbers or words; used only for evaluation.
-        mask: file of a (k, n) or (n, k) array, true where a point has a view. Without it a row of NaN is missing.
-        groups: file of n names, such as subjects; a group is then in one split only.
+        mask: file of a (k, n) or (n, k) array, true where an entry is present; rows of NaN are always missing.
+        groups: file of n names, such as subjects; each group is in one split only.
         view_names: by default the names of the files.
-        batch_size: points per step and process; None is 64, or all training rows if there are fewer.
+        batch_size: objects per step and process; None means 64, or all training rows if there are fewer.
         val, test: fractions of the rows held out; the rest is for training.
         split_seed: seed of the split.
-        seed: seed of the order of training.
-        standardize: standardise every feature; if false, numbers are not changed.
+        seed: seed of the training order.
+        standardize: standardise every feature; if false, features are unchanged.
         swapped: fraction of the training entries replaced by those of another object, for experiments (see
             `swapped_from`).
-        absent: fraction of the training entries removed, for experiments; every row keeps one.
+        absent: fraction of the training entries removed, for experiments; every row keeps at least one.
         num_workers: processes that prepare batches; 0 is fastest for arrays in memory.
 
     Attributes:
-        swapped_from: (k, n), the training row that each training entry shows; None if none was swapped.
+        swapped_from: (k, n), the training row whose data each training entry contains; None if none was swapped.
     """
 
     swapped_from: Tensor | None = None
@@ -102,7 +102,7 @@ class Arrays(ViewsData):
         if len(names) != len(paths):
             raise ValueError(f"view_names must be {len(paths)} names, one per view, got {len(names)}.")
         if len(set(names)) < len(names):
-            raise ValueError(f"view_names must be different names, got {', '.join(names)}.")
+            raise ValueError(f"view_names must be distinct, got {', '.join(names)}.")
         split = partial(
             self._split,
             labels=None if labels is None else read_array(labels, name="labels", text=True).squeeze(),
@@ -114,7 +114,9 @@ class Arrays(ViewsData):
         entries = None if mask is None else read_array(mask, name="mask")
         if any(is_large(path, views=len(paths)) for path in paths):
             if swapped or absent:
-                raise ValueError("swapped and absent must be 0 with files that are read on demand, got more.")
+                raise ValueError(
+                    f"swapped and absent must be 0 for files that are read on demand, got {swapped} and {absent}."
+                )
             files = [read_rows(path, views=len(paths)) for path in paths]
             self._map(files, names, entries, split, standardize)
         else:
@@ -129,7 +131,7 @@ class Arrays(ViewsData):
         split: SplitRows,
         standardize: bool,
     ) -> None:
-        """Set up the views like `_prepare`, but read rows on demand."""
+        """Set up the views like `_prepare`, with rows that are read on demand."""
         n = same_length(names, [len(rows) for rows, _ in files])
         present = with_mask(np.stack([rows_present for _, rows_present in files]), mask)
         columns = [
@@ -197,7 +199,7 @@ class Arrays(ViewsData):
                 raise ValueError(f"labels must have {n} entries, one per row of the views, got shape {labels.shape}.")
             self.class_names, label = class_codes(labels)
         if groups is not None and groups.shape != (n,):
-            raise ValueError(f"groups must be {n} names, one per row of the views, got shape {groups.shape}.")
+            raise ValueError(f"groups must have {n} names, one per row of the views, got shape {groups.shape}.")
         kinds = None if label is None else label.numpy()
         return label, split_rows(n, val=val, test=test, seed=seed, labels=kinds, groups=groups)
 
@@ -211,17 +213,17 @@ def same_length(names: Sequence[str], lengths: Sequence[int]) -> int:
 
 
 def with_mask(present: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
-    """Return the present entries, bool (k, n), from the data and the user's mask, if any; no row may be empty."""
+    """Combine the present entries, bool (k, n), with the user's mask, if any; raise if a row has no entry."""
     if mask is not None:
         given = mask.T if mask.shape == present.T.shape and mask.shape != present.shape else mask
         if given.shape != present.shape:
             raise ValueError(f"mask must be an array of shape {present.shape} (views, rows), got shape {mask.shape}.")
         if given.dtype != bool and not np.isin(given, (0, 1)).all():
-            raise ValueError("mask must be true and false, or 1 and 0, got other values.")
+            raise ValueError("mask must contain only true and false, or 1 and 0, got other values.")
         present = present & given.astype(bool)
-    alone = np.flatnonzero(~present.any(0))
-    if len(alone):
-        raise ValueError(f"row {alone[0]} must have at least one view, got none: remove the row from every file.")
+    empty = np.flatnonzero(~present.any(0))
+    if len(empty):
+        raise ValueError(f"row {empty[0]} must have at least one view, got none: remove the row from every file.")
     return present
 
 
@@ -237,7 +239,7 @@ def check_views(
             raise ValueError(f"views must be arrays of real numbers, got {array.dtype} in view {name!r}.")
         if array.size == 0:
             raise ValueError(f"views must have at least one column, got shape {array.shape} in view {name!r}.")
-        with np.errstate(over="ignore"):  # rejected below, with the row and column
+        with np.errstate(over="ignore"):  # infinite values are rejected below, with their row and column
             view = np.array(array, dtype=np.float32)
         views.append(view[:, None] if view.ndim == 1 else view)
     present = np.stack([~np.isnan(flat(view)).all(1) for view in views])
@@ -270,7 +272,7 @@ def _check_values(table: np.ndarray, name: str, present: np.ndarray) -> None:
 
 
 def scale(view: np.ndarray, present: np.ndarray, train: np.ndarray) -> tuple[Tensor, Tensor]:
-    """Standardise every feature in place with the statistics of the training rows; constant ones become 0.
+    """Standardise every feature in place with the statistics of the training rows; constant features become 0.
 
     Returns the offset and the divisor.
     """

@@ -1,4 +1,4 @@
-"""Stored views of a table, and the batches made from them."""
+"""Stored views of a table, and the datasets that return their batches."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from m3g.data.sampling import Draw
 from m3g.data.splits import SPLITS, Split
 from m3g.data.storage.rows import CHUNK, Collector, Rows
 from m3g.data.tables.array_reader import ArrayReader, read_rows
-from m3g.data.tables.reader import Cells, Reader, VectorReader, lengths_of
+from m3g.data.tables.reader import Cells, Reader, VectorReader, list_lengths
 from m3g.data.tables.source import Source
 
 if TYPE_CHECKING:
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 
 class Column:
-    """A view of all rows: its reader, the stored values, and the rows that have it."""
+    """One view of all rows: its reader, the stored values, and which rows have the view."""
 
     def __init__(self, reader: Reader, rows: Rows, present: np.ndarray):
         self.reader, self.rows, self.present = reader, rows, present
         self.name, self.kind, self.shape = reader.name, reader.kind, reader.shape
 
     def take(self, index: np.ndarray) -> Tensor:
-        """Return these rows as network inputs; missing ones are zero."""
+        """Return the given rows as network inputs; missing rows are zero."""
         present = self.present[index]
         if not present.any():
             return torch.zeros(len(index), *self.shape, dtype=self.reader.dtype)
@@ -44,7 +44,7 @@ class Column:
         return out
 
     def standardise(self, train: np.ndarray) -> tuple[Tensor, Tensor] | None:
-        """Scale a view of numbers with the mean and standard deviation of its training rows from now on."""
+        """Standardise a view of numbers from now on, with the statistics of its training rows; None for other views."""
         if not isinstance(self.reader, (VectorReader, ArrayReader)):
             return None
         used = train & self.present
@@ -64,7 +64,7 @@ class Column:
 
 
 class ObjectRows(Dataset[Batch]):
-    """The rows of one split; `mask` (k, all rows) and `label` (all rows,) cover the whole table."""
+    """Dataset of one split; `mask` (k, all rows) and `label` (all rows,) cover the whole table."""
 
     def __init__(self, columns: Sequence[Column], mask: Tensor | None, label: Tensor | None, index: Tensor):
         self.columns, self.mask, self.label, self.index = columns, mask, label, index
@@ -90,7 +90,7 @@ def set_up(
     *,
     standardize: bool,
 ) -> None:
-    """Set the views of a data module to these columns, scaled with the training rows, and its splits."""
+    """Set the views and splits of a data module; columns are standardised with their training rows."""
     present = np.stack([column.present for column in columns])
     kept = np.asarray(present.any(0))  # rows whose only view was damaged are dropped
     train = np.zeros(present.shape[1], dtype=bool)
@@ -110,7 +110,7 @@ def set_up(
 def read_columns(
     source: Source, readers: Sequence[Reader], train: np.ndarray, *, duplicates: bool = True, new: bool = False
 ) -> list[Column]:
-    """Read the table twice: to fit the readers (not for new data), and to store the encoded values."""
+    """Read the table twice: to fit the readers (skipped for new data), then to store the encoded values."""
     names = list(dict.fromkeys(column for reader in readers for column in reader.columns if column in source.types))
     if not new:
         for start, batch in source.batches(names):
@@ -119,21 +119,21 @@ def read_columns(
                 reader.learn(Cells(start, batch, source.folder), part)
     stores = [Collector(len(readers)) for _ in readers]
     present: list[list[np.ndarray]] = [[] for _ in readers]
-    prints = []
+    fingerprints = []
     for reader in readers:
         if not new:
             reader.finish()
     for start, batch in source.batches(names):
         cells = Cells(start, batch, source.folder)
         for reader, store, parts in zip(readers, stores, present):
-            for chunk in _few_at_a_time(cells, reader.shape):
+            for chunk in _chunks(cells, reader.shape):
                 rows, rows_present = reader.encode(chunk)
                 store.add(rows)
                 parts.append(rows_present)
         if not duplicates:
-            prints.append(_fingerprints(batch))
-    if prints:
-        _refuse_duplicates(np.concatenate(prints))
+            fingerprints.append(_fingerprints(batch))
+    if fingerprints:
+        _reject_duplicates(np.concatenate(fingerprints))
     columns = []
     empty = ~np.any([np.concatenate(parts) for parts in present], axis=0)
     if empty.any():
@@ -151,8 +151,8 @@ def read_columns(
     return columns
 
 
-def _few_at_a_time(cells: Cells, shape: Sequence[int]) -> Iterator[Cells]:
-    """Yield the same cells in chunks, so that the stored values stay small: decoded sounds are long."""
+def _chunks(cells: Cells, shape: Sequence[int]) -> Iterator[Cells]:
+    """Yield the cells in chunks whose encoded values need little memory: decoded sounds are long."""
     step = max(1, CHUNK // (4 * math.prod(shape)))
     number = len(next(iter(cells.columns.values())))
     for first in range(0, number, step):
@@ -161,39 +161,39 @@ def _few_at_a_time(cells: Cells, shape: Sequence[int]) -> Iterator[Cells]:
 
 
 def _fingerprints(batch: dict[str, pa.Array]) -> np.ndarray:
-    """Return a number per row, equal if all cells are equal."""
+    """Return a hash per row; rows with equal cells have equal hashes."""
     cells = zip(*map(_plain, batch.values()))
     return np.array([hash(row) for row in cells], dtype=np.int64)
 
 
 def _plain(column: pa.Array) -> list[object]:
-    """Return the cells of a column as comparable values; lists of numbers without an object per number."""
+    """Return the cells of a column as hashable values; lists of numbers become bytes, without an object per number."""
     if not hasattr(column.type, "value_type"):
         return [repr(cell) for cell in column.to_pylist()]
-    lengths = lengths_of(column)
+    lengths = list_lengths(column)
     numbers = column.flatten().to_numpy(zero_copy_only=False)
     parts = np.split(numbers, np.cumsum([length or 0 for length in lengths])[:-1])
     return [None if length is None else part.tobytes() for length, part in zip(lengths, parts)]
 
 
-def _refuse_duplicates(prints: np.ndarray) -> None:
-    ordered = np.sort(prints)
+def _reject_duplicates(fingerprints: np.ndarray) -> None:
+    ordered = np.sort(fingerprints)
     if not (ordered[1:] == ordered[:-1]).any():
         return
-    _, first, place = np.unique(prints, return_index=True, return_inverse=True)
-    again = int(np.flatnonzero(first[place] != np.arange(len(prints)))[0])
+    _, first, inverse = np.unique(fingerprints, return_index=True, return_inverse=True)
+    duplicate = int(np.flatnonzero(first[inverse] != np.arange(len(fingerprints)))[0])
     raise ValueError(
-        f"rows must be different objects, got row {again} equal to row {int(first[place][again])} in every view: "
-        "remove it, or allow it with --data_options.duplicates true."
+        f"rows must be different objects, got row {duplicate} equal to row {int(first[inverse][duplicate])} in every "
+        "view: remove it, or allow it with --data_options.duplicates true."
     )
 
 
 def file_column(path: str | Path, num_rows: int, names: Sequence[str]) -> Column:
-    """Return a view in a separate file."""
+    """Return a view that is stored in a separate file."""
     rows, present = read_rows(path)
     name = Path(path).stem
     if name in names:
-        raise ValueError(f"--views must be files of other names than the table's views, got {name!r}.")
+        raise ValueError(f"--views must be files whose names differ from the table's views, got {name!r}.")
     if len(rows) != num_rows:
         raise ValueError(f"--views must have the {num_rows} rows of the table, got {len(rows)} in {str(path)!r}.")
     return Column(ArrayReader(name, [], rows.shape[1:]), rows, present)

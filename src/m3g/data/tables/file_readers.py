@@ -1,4 +1,4 @@
-"""Views of files, referenced in a table or contained in it: images and sounds, read on demand."""
+"""Readers of images and sounds, whose paths or contents are the cells of a table; files are read on demand."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from m3g import _checks
 from m3g._options import Processor
 from m3g.data.images.augment import as_float, normalize
 from m3g.data.images.reading import load_image
-from m3g.data.storage.damaged import damaged_images, damaged_sounds, refuse_many
+from m3g.data.storage.damaged import damaged_images, damaged_sounds, report_damaged
 from m3g.data.storage.limits import open_image
 from m3g.data.tables.reader import Cells, Reader, Recipe
 
 LARGEST_IMAGE = 224  # pixels of a side, by default
-LOOKED_AT = 64  # images that determine the common size
+SAMPLED_IMAGES = 64  # images that determine the default size
 HIGHEST_RATE = 16000  # samples per second, by default
 LONGEST_SOUND = 10.0  # seconds, by default
 RATES = (1000, 192000)
 
 
 class FileReader(Reader):
-    """Base class of images and sounds: a cell is a path, or the content of a file, which is then decoded at once."""
+    """Base class of image and sound readers: a cell is a path, or the content of a file, which `encode` decodes."""
 
     stored_type: ClassVar[type[np.generic]]
 
@@ -44,9 +44,9 @@ class FileReader(Reader):
         processor: Processor | None = None,
         **given: float,
     ):
-        self.allow_outside = allow_outside  # paths may leave the folder of the table
-        self._broken = 0
-        self._contents: bool | None = None  # whether the structs that datasets writes have contents; None: unknown
+        self.allow_outside = allow_outside  # whether paths may point outside the table's folder
+        self._num_damaged = 0
+        self._contents: bool | None = None  # whether structs written by `datasets` have contents; None if unknown
         super().__init__(name, columns, processor=processor, **given)
 
     def recipe(self) -> Recipe:
@@ -59,7 +59,7 @@ class FileReader(Reader):
             self._contents = bool(self._contents) or stored
 
     def _are_paths(self, cells: Cells) -> bool:
-        """Return whether the column contains only paths, from its present cells."""
+        """Return whether the column contains only paths, by its type and the cells that were fitted."""
         types, kind = _checks.extra("pyarrow", "train").types, cells.columns[self._column].type
         if types.is_struct(kind):
             return self._contents is False
@@ -76,17 +76,18 @@ class FileReader(Reader):
                 try:
                     stored[row] = self._decode(_opened(file))
                 except (OSError, SyntaxError, ValueError, RuntimeError):  # errors of PIL and soundfile
-                    self._broken += 1
+                    self._num_damaged += 1
                     present[row] = False
         return stored, present
 
     def damaged(self, stored: np.ndarray) -> np.ndarray:
         if stored.dtype != object:
-            refuse_many(self._broken, len(stored) + self._broken, f"{self.kind}s", f"in the table, view {self.name!r}")
+            total, where = len(stored) + self._num_damaged, f"in the table, view {self.name!r}"
+            report_damaged(self._num_damaged, total, f"{self.kind}s", where)
             return np.zeros(len(stored), dtype=bool)
         paths = [Path(path) for path in dict.fromkeys(stored.tolist())]
         if len(paths) == 1 < len(stored):
-            self.notes.append(f"view {self.name!r} is the same file in all rows and has no information")
+            self.notes.append(f"view {self.name!r} is the same file in all rows and carries no information")
         wrong = {str(path) for path in self._damaged_files(paths)}
         return np.array([path in wrong for path in stored.tolist()], dtype=bool)
 
@@ -96,7 +97,7 @@ class FileReader(Reader):
         return torch.from_numpy(np.stack([self._decode(Path(path)) for path in stored.tolist()]))
 
     def _files(self, cells: Cells) -> list[Path | bytes | None]:
-        """Return paths, which must exist, or contents."""
+        """Return the path or content in every cell; raise if a path does not exist."""
         files: list[Path | bytes | None] = []
         root = cells.folder.resolve()
         for row, cell in enumerate(cells.columns[self._column].to_pylist(), start=cells.start):
@@ -107,15 +108,16 @@ class FileReader(Reader):
             elif isinstance(cell, bytes):
                 files.append(cell)
             elif not isinstance(cell, str):
-                raise self._refuse(row, f"{self.kind} paths", repr(cell)[:40], "correct it")
+                raise self._cell_error(row, f"{self.kind} paths", repr(cell)[:40], "correct it")
             else:
                 path = cells.folder / cell
-                # Before `is_file`, so that the existence of a file elsewhere is not revealed.
+                # Checked before `is_file`, so that the error does not reveal whether a file elsewhere exists.
                 if not self.allow_outside and not path.resolve().is_relative_to(root):
                     advice = "move it there, or allow others with --data_options.allow_outside true"
-                    raise self._refuse(row, f"files below {str(cells.folder)!r}", repr(cell), advice)
+                    raise self._cell_error(row, f"files below {str(cells.folder)!r}", repr(cell), advice)
                 if not path.is_file():
-                    raise self._refuse(row, "files that exist", repr(cell), f"no such file below {str(cells.folder)!r}")
+                    advice = f"no such file below {str(cells.folder)!r}"
+                    raise self._cell_error(row, "files that exist", repr(cell), advice)
                 files.append(path)
         return files
 
@@ -143,7 +145,7 @@ def colours(processor: Processor) -> Colours:
 
 
 class ImageReader(FileReader):
-    """Images as squares of one size, normalised like those of ImageNet."""
+    """Images as squares of one size, normalised with the statistics of ImageNet or of a pretrained model."""
 
     kind = "image"
     options = ("size",)
@@ -161,21 +163,21 @@ class ImageReader(FileReader):
 
     def learn(self, cells: Cells, train: np.ndarray) -> None:
         super().learn(cells, train)
-        if "size" in self.given or len(self._sides) >= LOOKED_AT:
+        if "size" in self.given or len(self._sides) >= SAMPLED_IMAGES:
             return
         for file in [file for file in self._files(cells) if file is not None]:
             try:
                 with open_image(_opened(file)) as image:
                     self._sides.append(min(image.size))
             except (OSError, SyntaxError, ValueError):
-                continue  # counted, named and possibly rejected later
-            if len(self._sides) >= LOOKED_AT:
+                continue  # counted and reported by `damaged`
+            if len(self._sides) >= SAMPLED_IMAGES:
                 break
 
     def finish(self) -> None:
         if "size" not in self.given:
             usual = int(np.median(self._sides)) if self._sides else 32
-            # Beyond small images, a multiple of the patch size of a vision transformer.
+            # The size of larger images is a multiple of 16, the patch size of a vision transformer.
             self.given["size"] = usual if usual <= 64 else min(LARGEST_IMAGE, usual // 16 * 16)
 
     def tensor(self, stored: np.ndarray) -> Tensor:
@@ -189,7 +191,7 @@ class ImageReader(FileReader):
 
 
 class SoundReader(FileReader):
-    """Sounds in one channel, at one rate and length: longer ones are cropped, shorter ones padded with silence."""
+    """Mono sounds of one rate and length: longer sounds are cropped, shorter ones padded with silence."""
 
     kind = "audio"
     options = ("rate", "seconds")
@@ -221,7 +223,7 @@ class SoundReader(FileReader):
             try:
                 sound = soundfile.info(io.BytesIO(file) if isinstance(file, bytes) else str(file))
             except (OSError, RuntimeError):
-                continue  # counted, named and possibly rejected later
+                continue  # counted and reported by `damaged`
             self._rates[sound.samplerate] += 1
             self._durations.append(sound.duration)
 
@@ -236,18 +238,18 @@ class SoundReader(FileReader):
         rate, samples = int(self.given["rate"]), self.shape[0]
         try:
             with soundfile.SoundFile(file) as sound:
-                wanted = math.ceil(samples * sound.samplerate / rate)
-                heard = sound.read(wanted, dtype="float32", always_2d=True).mean(1)
-                own = sound.samplerate
+                stored_rate = sound.samplerate
+                frames = math.ceil(samples * stored_rate / rate)
+                waveform = sound.read(frames, dtype="float32", always_2d=True).mean(1)
         except (OSError, RuntimeError) as error:
             raise ValueError(f"view {self.name!r} must be readable sounds, got {str(file)!r} ({error}).") from error
-        if own != rate:
-            step = math.gcd(own, rate)
-            heard = scipy.signal.resample_poly(heard, rate // step, own // step)
-        heard = heard[:samples].astype(np.float32)
-        if self.processor.get("normalize") and len(heard):
-            heard = (heard - heard.mean()) / np.sqrt(heard.var() + 1e-7)
-        return np.pad(heard, (0, samples - len(heard)))
+        if stored_rate != rate:
+            step = math.gcd(stored_rate, rate)
+            waveform = scipy.signal.resample_poly(waveform, rate // step, stored_rate // step)
+        waveform = waveform[:samples].astype(np.float32)
+        if self.processor.get("normalize") and len(waveform):
+            waveform = (waveform - waveform.mean()) / np.sqrt(waveform.var() + 1e-7)
+        return np.pad(waveform, (0, samples - len(waveform)))
 
     def _damaged_files(self, paths: Sequence[Path]) -> set[Path]:
         return damaged_sounds(paths)

@@ -1,4 +1,4 @@
-"""Kinds of the cells of a column: numbers, categories, text, vectors, images or sounds."""
+"""Inference of the kind of a column: numbers, categories, dates, text, vectors, images or sounds."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Guess:
         self.count = 0
         self.distinct: set[str] = set()
         self.longest = 0
-        self._start: int | None = None  # the first number of a column that counts the rows
+        self._start: int | None = None  # the number of row 0 in a column that counts the rows
         self._counts_rows = True
         self._prints: set[int] | None = set() if _IDENTIFIER.fullmatch(name) else None
         self._slashes = True
@@ -91,8 +91,7 @@ class Guess:
             self._prints = self._prints if plain and len(self._prints) > before else None
 
     def exclusion(self, num_rows: int) -> str | None:
-        """Return why the column is not a feature, or None: it counts or identifies the rows, is empty or has ambiguous
-        dates.
+        """Return why the column is not a feature (row numbers, identifiers, no cells, ambiguous dates), or None.
 
         Example:
             >>> guess = Guess("sample_id")
@@ -107,7 +106,7 @@ class Guess:
         if self.count == num_rows > 2 and self._prints is not None:
             return "identifies the rows"
         if "text" in self.first and self._slashes:
-            return "has dates whose day and month may be exchanged, which YYYY-MM-DD avoids,"
+            return "has dates with an ambiguous order of day and month (use YYYY-MM-DD)"
         return None
 
     def kind(self) -> str | None:
@@ -160,7 +159,7 @@ def kind_of_cell(cell: object) -> str:
 
 def as_number(cell: str) -> float | None:
     """Return the number in a cell; None if there is none."""
-    if cell.isalpha() and len(cell) > 3:  # programs write inf and nan; infinity is a word
+    if cell.isalpha() and len(cell) > 3:  # programs write inf and nan; "infinity" is text
         return None
     try:
         return float(cell)
@@ -169,8 +168,7 @@ def as_number(cell: str) -> float | None:
 
 
 def as_date(cell: object) -> float | None:
-    """Return the days from 1970-01-01 to a date, in ISO format or as 31.12.2024, with or without a time; otherwise
-    None.
+    """Return the days from 1970-01-01 to a date, in ISO format or as 31.12.2024, time optional; None if it is no date.
 
     Example:
         >>> as_date("1970-01-03"), as_date("1970-01-02 12:00"), as_date("3.1.1970"), as_date("March")
@@ -195,7 +193,7 @@ def as_date(cell: object) -> float | None:
 
 
 def _whole(cell: object) -> int | None:
-    """Return the whole number in a cell of kind number; None for another."""
+    """Return the integer in a cell of kind number; None if the number is not an integer."""
     number = float(cell if isinstance(cell, (int, float)) else str(cell))
     return int(number) if number.is_integer() else None
 

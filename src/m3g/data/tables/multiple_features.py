@@ -1,4 +1,4 @@
-"""The embedded data set."""
+"""UCI Multiple Features, the data set included in the package."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from m3g.data.tables.reader import Cells, Reader, Recipe
 from m3g.data.tables.source import open_table
 
 
-def reader_of(name: str, recipe: Recipe) -> Reader | None:
+def make_reader(name: str, recipe: Recipe) -> Reader | None:
     """Return the reader described by a recipe; None for a view that is a separate array."""
     options = {option: value for option, value in recipe.items() if option not in ("kind", "columns")}
     if recipe.get("kind") not in READERS:
@@ -28,9 +28,9 @@ def reader_of(name: str, recipe: Recipe) -> Reader | None:
 
 
 def open_new(path: str | Path, names: Sequence[str], recipes: Sequence[Recipe]) -> list[Column | None]:
-    """Return the views of a network that a table contains; None for a view whose columns are missing."""
+    """Return each view of a network from a table of new objects; None for a view whose columns are missing."""
     source = open_table(path)
-    readers = [reader_of(name, recipe) for name, recipe in zip(names, recipes)]
+    readers = [make_reader(name, recipe) for name, recipe in zip(names, recipes)]
     present = [
         reader if reader is not None and any(column in source.types for column in reader.columns) else None
         for reader in readers
@@ -50,10 +50,10 @@ def from_cells(
 ) -> tuple[Tensor, Tensor]:
     """Return the tensor of a view and its present rows, bool, from values like the cells of a table.
 
-    Texts and paths of images or sounds are a list, with None for a missing one; the columns of a table are a mapping.
+    `values` is a list of texts or paths, with None for a missing one, or a mapping from columns to lists of cells.
     """
     arrow = _checks.extra("pyarrow", "train")
-    reader = reader_of(name, recipe)
+    reader = make_reader(name, recipe)
     if reader is None:
         raise ValueError(f"view {name!r} must be an array or a tensor, got {type(values).__name__}.")
     if isinstance(values, Mapping):
@@ -74,7 +74,7 @@ def from_cells(
 
 
 def from_pixels(images: Tensor, size: int, recipe: Recipe) -> Tensor:
-    """Preprocess images of whole numbers from 0 to 255, channels first or last, like the images of a table."""
+    """Preprocess images with integer values from 0 to 255, channels first or last, like the images of a table."""
     if images.ndim == 4 and images.shape[1] != 3 and images.shape[-1] == 3:
         images = images.movedim(-1, 1)
     if images.ndim != 4 or images.shape[1] != 3:

@@ -23,15 +23,15 @@ class Objects(ViewsData):
 
     The table is a `.csv`, `.tsv`, `.json`, `.jsonl`, `.xlsx` or `.parquet` file, a folder of `.parquet` files, or a
     folder saved by `datasets`. A column of image or sound paths (relative to the table), of text, or of lists of
-    numbers is a view; all columns of numbers and categories form one more, named `table`. An empty cell is a missing
-    view. Kinds are inferred and printed; `view` overrides them. A damaged image or sound counts as missing and is named
-    in a warning; more than 1 % are an error.
+    numbers is a view; all columns of numbers and categories form one more view, named `table`. An empty cell is a
+    missing entry. Kinds are inferred and printed; `view` overrides them. A damaged image or sound counts as missing and
+    is named in a warning; more than 1 % raise an error.
 
     Args:
         table: the file or folder.
-        paths: additional views, files of arrays with a row for every row of the table.
+        paths: additional views: array files with one row per row of the table.
         labels: the column of class labels; used only for evaluation.
-        groups: the column of groups, such as subjects; a group is then in one split only.
+        groups: the column of groups, such as subjects; each group is in one split only.
         split: the column with the values train, val or test; without it `val` and `test` are used.
         ignore: columns that are not views.
         view: per view, its options: `kind` (image, audio, text, vector, table), `columns` for several columns or
@@ -39,16 +39,16 @@ class Objects(ViewsData):
             `processor` as below.
         processor: preprocessing of a pretrained model (`m3g.nets.processor_of`), for views that `view` does not name;
             set by the encoder transformers.
-        encoder: the encoder of views that `view` does not name; text is read as TF-IDF for `tfidf`, as bytes for
-            another, and for None as TF-IDF in tables of fewer than 20 000 rows.
-        batch_size: points per step and process; None is 64, or all training rows if there are fewer.
+        encoder: the encoder of views that `view` does not name. With `tfidf`, text is read as TF-IDF; with another
+            encoder, as bytes; with None, as TF-IDF in tables of fewer than 20 000 rows, and as bytes otherwise.
+        batch_size: objects per step and process; None means 64, or all training rows if there are fewer.
         val, test: fractions of the rows held out; the rest is for training.
         split_seed: seed of the split.
-        seed: seed of the order of training.
-        standardize: standardise vectors; if false, they are not changed.
+        seed: seed of the training order.
+        standardize: standardise vectors; if false, they are unchanged.
         duplicates: allow rows that are equal in every view.
-        allow_outside: allow images and sounds outside the folder of the table: absolute paths, `..` and symbolic links
-            that leave it.
+        allow_outside: allow images and sounds outside the folder of the table, reached by absolute paths, `..` or
+            symbolic links.
         num_workers: processes that read files and prepare batches.
     """
 
@@ -117,7 +117,7 @@ class Objects(ViewsData):
 
 
 def _filled(source: Source, column: str, option: str) -> np.ndarray:
-    """Return a column without empty cells, or raise."""
+    """Return a column; raise if it has an empty cell."""
     values = source.column(column)
     empty = next((row for row, value in enumerate(values) if value is None or value == ""), None)
     if empty is not None:

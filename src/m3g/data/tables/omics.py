@@ -1,7 +1,7 @@
-"""Single-cell files: the modalities of an .h5mu file, or the matrices of an .h5ad file, as views of cells.
+"""Single-cell files: the views are the modalities of an .h5mu file or the matrices of an .h5ad file.
 
 Matrices are opened in backed mode, and sparse ones stay sparse: only the rows of a batch are read and converted to
-dense. A cell that a modality does not have is a missing entry.
+dense. A cell without a row in a modality is a missing entry.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from scipy.sparse import spmatrix
 
 SUFFIXES = (".h5mu", ".h5ad")
-MOST_VALUES = 2**20  # converted to dense at a time
+MOST_VALUES = 2**20  # values converted to dense at a time
 
 
 def open_omics(
     file: Path,
 ) -> tuple[dict[str, pa.DataType], list[str], int, Callable[[list[str]], Iterator[pa.RecordBatch]]]:
-    """Return the columns of a file with pyarrow types, its views, the number of cells, and a reader in batches.
+    """Return the pyarrow type of every column, the names of the views, the number of cells, and a batch iterator.
 
-    Views are the modalities of an .h5mu file, or `X` and the entries of `obsm` of an .h5ad file; the columns of `obs`
-    are labels, groups or splits.
+    The views are the modalities of an .h5mu file, or `X` and the entries of `obsm` of an .h5ad file. The columns of
+    `obs` are labels, groups or splits.
     """
     arrow = _checks.extra("pyarrow", "train")
     matrices, places, obs = _read(file)
@@ -59,7 +59,7 @@ def open_omics(
 
 
 def _read(file: Path) -> tuple[dict[str, np.ndarray | spmatrix], dict[str, np.ndarray], pd.DataFrame]:
-    """Return the matrices by name with the row of every cell in each (-1 if it has none), and the table `obs`."""
+    """Return the matrices by name, the row of every cell in each matrix (-1 if missing), and the table `obs`."""
     try:
         data = _open(file, backed="r")
     except (OSError, KeyError, ValueError, TypeError) as error:
@@ -78,20 +78,20 @@ def _read(file: Path) -> tuple[dict[str, np.ndarray | spmatrix], dict[str, np.nd
 
 
 def _vectors(matrix: np.ndarray | spmatrix, places: np.ndarray) -> pa.Array:
-    """Return rows of a matrix as vectors, null for row -1."""
+    """Return the given rows of a matrix as vectors; row -1 gives null."""
     arrow = _checks.extra("pyarrow", "train")
     present = places >= 0
     dense = np.zeros((len(places), matrix.shape[1]), dtype=np.float32)
     if present.any():
-        rows, back = np.unique(places[present], return_inverse=True)  # files are read in increasing order
+        rows, inverse = np.unique(places[present], return_inverse=True)  # HDF5 requires increasing indices
         part = matrix[rows]
-        dense[present] = np.asarray(part.toarray() if hasattr(part, "toarray") else part, dtype=np.float32)[back]
+        dense[present] = np.asarray(part.toarray() if hasattr(part, "toarray") else part, dtype=np.float32)[inverse]
     values = arrow.array(dense.reshape(-1))
     return arrow.FixedSizeListArray.from_arrays(values, matrix.shape[1], mask=arrow.array(~present))
 
 
 def write_embeddings(source: Path, out: Path, mean: np.ndarray, index: np.ndarray) -> None:
-    """Copy a file with the embeddings of its cells as `obsm["X_m3g"]`; cells without one are NaN."""
+    """Write a copy of a file with the embeddings of its cells in `obsm["X_m3g"]`, NaN for cells without one."""
     data = _open(source)
     whole = np.full((data.n_obs, mean.shape[1]), np.nan, dtype=np.float32)
     whole[index] = mean
@@ -108,7 +108,7 @@ def _open(file: Path, *, backed: str | None = None) -> AnnData | MuData:
 
 
 def _obs_as_stored(file: Path) -> contextlib.AbstractContextManager[object]:
-    """Keep `obs` unchanged: mudata 0.3 copies columns of the modalities into it, with a warning."""
+    """Prevent mudata 0.3 from copying columns of the modalities into `obs`, which also warns."""
     if file.suffix == ".h5mu":
         return _checks.extra("mudata", "omics").set_options(pull_on_update=False)
     return contextlib.nullcontext()

@@ -11,9 +11,9 @@ from m3g.data.tables.kinds import Guess, kind_of_type
 from m3g.data.tables.reader import Reader
 from m3g.data.tables.source import Source
 
-MODEL = "sentence-transformers/all-MiniLM-L6-v2"  # an example
-FEW_TEXTS = 20_000  # below which text is read as TF-IDF, unless its encoder is named
-NOT_OF_READER = {"kind", "processor", "encoder", "fitted"}  # options of a view that are not those of its reader
+MODEL = "sentence-transformers/all-MiniLM-L6-v2"  # example in a note
+FEW_TEXTS = 20_000  # with fewer rows, text is read as TF-IDF unless its encoder is set
+COMMON_OPTIONS = {"kind", "processor", "encoder", "fitted"}  # options that views of every kind accept
 
 
 def plan_views(
@@ -25,7 +25,7 @@ def plan_views(
     processor: Processor | None = None,
     encoder: str | None = None,
 ) -> list[Reader]:
-    """Return a reader per view; `special` columns are not views, `more` views come from other files.
+    """Return one reader per view; `special` columns are not views, and `more` views come from other files.
 
     `processor` is the preprocessing of the pretrained model for views without settings.
     """
@@ -38,9 +38,9 @@ def plan_views(
         if columns is None and name not in source.types:
             continue  # a view from another file; validated with the encoders
         columns = columns or [name]
-        again = sorted(taken & set(columns))
-        if again:
-            raise ValueError(f"view.{name}.columns must be columns that nothing else uses, got {again[0]!r}.")
+        reused = sorted(taken & set(columns))
+        if reused:
+            raise ValueError(f"view.{name}.columns must be columns that are not in use, got {reused[0]!r}.")
         if "kind" in options or len(columns) > 1:
             kind = _checks.one_of(f"view.{name}.kind", options.pop("kind", "table"), READERS)
             readers[name] = _reader(_text_kind(kind, options, encoder, source), name, columns, options)
@@ -59,7 +59,7 @@ def plan_views(
         raise ValueError(
             f"table must have k >= 2 views, got {len(readers)}"
             + (f" ({', '.join(readers)})" if readers else "")
-            + ": give view.NAME.columns to split numbers into views"
+            + ": set view.NAME.columns to split numbers into views"
             + "".join(f" ({note})" for note in source.notes if "is not used" in note)
             + "."
         )
@@ -101,7 +101,7 @@ def infer(source: Source, columns: Sequence[str]) -> dict[str, str]:
 
 
 def _text_kind(kind: str, options: Options, encoder: str | None, source: Source) -> str:
-    """Return how text is read: as TF-IDF if its encoder is tfidf, or by default if there are few texts."""
+    """Return the kind of reader: text is read as TF-IDF if its encoder is tfidf, or by default if there are few."""
     encoder = options.get("encoder", encoder)
     if kind != "text" or (encoder is None and not {"length", "processor"}.isdisjoint(options)):
         return kind
@@ -109,13 +109,13 @@ def _text_kind(kind: str, options: Options, encoder: str | None, source: Source)
 
 
 def _note_few_texts(readers: Sequence[Reader], source: Source) -> None:
-    """Add a note that the texts are too few to train an encoder, with the options for other encoders."""
+    """Add a note if there are too few texts to train an encoder, with the options for other encoders."""
     for kind in ("tfidf", "text"):
         names = [reader.name for reader in readers if reader.kind == kind and not reader.processor]
         if not names or source.num_rows >= FEW_TEXTS:
             continue
         view, which = f"--view.{names[0]}", ", ".join(map(repr, names))
-        use = "read as TF-IDF" if kind == "tfidf" else f"trained from scratch ({view}.encoder tfidf reads TF-IDF)"
+        use = "read as TF-IDF" if kind == "tfidf" else f"encoded from scratch ({view}.encoder tfidf uses TF-IDF)"
         other = f"{view}.encoder text trains one from scratch; " if kind == "tfidf" else ""
         source.notes.append(
             f"text of {which} is {use}: {source.num_rows:,} texts are few for an encoder trained from scratch, "
@@ -135,10 +135,10 @@ def _columns(name: str, given: str | Sequence[str] | None, source: Source) -> li
 
 def _reader(kind: str, name: str, columns: Sequence[str], options: Options) -> Reader:
     reader: type[Reader] = READERS[kind].load()
-    unknown = sorted(set(options) - set(reader.options) - NOT_OF_READER)
+    unknown = sorted(set(options) - set(reader.options) - COMMON_OPTIONS)
     if unknown:
-        takes = ", ".join(option for option in reader.options if option != "columns") or "none"
-        raise ValueError(f"view.{name} must have options of its kind {kind} ({takes}), got {unknown[0]}.")
+        known = ", ".join(option for option in reader.options if option != "columns") or "none"
+        raise ValueError(f"view.{name} must have options of its kind {kind} ({known}), got {unknown[0]}.")
     if kind != "table" and len(columns) > 1:
         raise ValueError(f"view.{name}.columns must be one column for the kind {kind}, got {len(columns)}.")
     kept = {option: value for option, value in options.items() if option not in ("kind", "encoder")}

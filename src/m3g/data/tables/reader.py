@@ -1,4 +1,4 @@
-"""Readers convert the cells of a table to the tensors of a view: their interface, and readers of text and vectors."""
+"""Readers, which convert the cells of a table to the tensors of a view: base class, text and vectors."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 LONGEST_TEXT = 512  # bytes, by default
-# Kind, columns and fitted options of a reader, as plain values that are stored with the network: they construct the
-# same reader for new data.
+# Kind, columns and fitted options of a reader, as plain values that are stored with the network; the reader of new data
+# is constructed from them.
 Recipe: TypeAlias = dict[str, Any]
 
 
 class Cells(NamedTuple):
-    """Some rows of the columns of a view: the number of the first row, an array per column, the folder of paths."""
+    """Consecutive rows of a view: number of the first row, one array per column, and the base folder of paths."""
 
     start: int
     columns: Mapping[str, pa.Array]
@@ -50,7 +50,7 @@ class Reader(ABC):
         for option, value in given.items():
             _checks.positive(f"view.{name}.{option}", value)
         self.given = given
-        self.notes: list[str] = []  # properties of the view that a user should know, a sentence each
+        self.notes: list[str] = []  # one sentence per property of the view that the user should know
         self._prepare()
 
     def _prepare(self) -> None:  # noqa: B027 - not every kind has more attributes
@@ -61,14 +61,14 @@ class Reader(ABC):
     def shape(self) -> tuple[int, ...]: ...
 
     def learn(self, cells: Cells, train: np.ndarray) -> None:  # noqa: B027 - not every kind is fitted
-        """Fit to some rows; `train`, bool, marks the training rows."""
+        """Update the fit with some rows; `train`, bool, marks the training rows."""
 
     def finish(self) -> None:  # noqa: B027
         """Complete the fit after the last rows."""
 
     @abstractmethod
     def encode(self, cells: Cells) -> tuple[np.ndarray, np.ndarray]:
-        """Return the values to store for these rows, and which rows have the view, bool."""
+        """Return the values to store for the rows, and which rows have the view, bool."""
 
     def damaged(self, stored: np.ndarray) -> np.ndarray:
         """Return which of the present rows cannot be read, bool."""
@@ -85,8 +85,8 @@ class Reader(ABC):
         """Return the tensors of the recipe, which are stored with the weights of the network."""
         return {}
 
-    def _refuse(self, row: int, what: str, got: str, instead: str) -> ValueError:
-        return ValueError(f"view {self.name!r} must be {what}, got {got} in row {row}: {instead}.")
+    def _cell_error(self, row: int, what: str, got: str, advice: str) -> ValueError:
+        return ValueError(f"view {self.name!r} must be {what}, got {got} in row {row}: {advice}.")
 
     @property
     def _column(self) -> str:
@@ -94,9 +94,9 @@ class Reader(ABC):
 
 
 class TextReader(Reader):
-    """Text as bytes in UTF-8, or as the tokens of a pretrained model, of a length that fits most texts.
+    """Text as UTF-8 bytes, or as tokens of a pretrained model; the default length covers 99 % of the texts.
 
-    Bytes are padded with zeros, tokens with the model's padding; longer texts are truncated.
+    Bytes are padded with zeros, tokens with the model's padding token; longer texts are truncated.
     """
 
     kind = "text"
@@ -106,7 +106,7 @@ class TextReader(Reader):
     def _prepare(self) -> None:
         if self.processor and "tokenizer" not in self.processor:
             raise ValueError(
-                f"view.{self.name}.model must have a tokenizer beside its weights, got none in "
+                f"view.{self.name}.model must have a tokenizer next to its weights, got none in "
                 f"{self.processor['model']!r}."
             )
         self.dtype = torch.int32 if self.processor else torch.uint8
@@ -142,7 +142,7 @@ class TextReader(Reader):
         return stored, np.array([text is not None for text in texts])
 
     def _codes(self, text: str, length: int | None = None) -> np.ndarray:
-        """Return the numbers of a text, at most `length`."""
+        """Return the bytes or tokens of a text, at most `length`."""
         if not self.processor:
             return np.frombuffer(text.encode().replace(b"\0", b" ")[:length], dtype=np.uint8)
         if self._tokenizer is None:
@@ -151,21 +151,21 @@ class TextReader(Reader):
         if length is None:
             self._tokenizer.no_truncation()
         else:
-            self._tokenizer.enable_truncation(length)  # keeps the token that ends a text
+            self._tokenizer.enable_truncation(length)  # keeps the final special token
         return np.array(self._tokenizer.encode(text).ids, dtype=np.int32)
 
     def _texts(self, cells: Cells) -> list[str | None]:
         values = cells.columns[self._column].to_pylist()
         for row, value in enumerate(values, start=cells.start):
             if isinstance(value, (bytes, list, dict)):
-                raise self._refuse(row, "text", repr(value)[:40], "correct it")
+                raise self._cell_error(row, "text", repr(value)[:40], "correct it")
             if isinstance(value, str) and value and not value.strip():
-                raise self._refuse(row, "text", "only white space", "leave the cell empty where there is no text")
+                raise self._cell_error(row, "text", "only white space", "leave the cell empty where there is no text")
         return [None if value is None or value == "" else str(value) for value in values]
 
 
 class VectorReader(Reader):
-    """A list of numbers per row, of one length; scaled by the network's inputs, not here."""
+    """A list of numbers per row, all of one length; `Column.standardise` sets `scaling`."""
 
     kind = "vector"
 
@@ -187,13 +187,13 @@ class VectorReader(Reader):
         present = np.array([value is not None for value in values])
         for row, value in enumerate(values, start=cells.start):
             if value is not None and len(value) != size:
-                raise self._refuse(row, f"lists of {size} numbers", f"{len(value)}", "make them equal")
+                raise self._cell_error(row, f"lists of {size} numbers", f"{len(value)}", "make their lengths equal")
         stored = np.zeros((len(values), size), dtype=np.float32)
         if present.any():
-            numbers = _numbers_of(column, values)
+            numbers = _flat_numbers(column, values)
             if numbers is None or not np.isfinite(numbers).all():
                 row = next(i for i, value in enumerate(values) if value is not None and not _finite(value))
-                raise self._refuse(cells.start + row, "lists of finite numbers", "another value", "correct it")
+                raise self._cell_error(cells.start + row, "lists of finite numbers", "another value", "correct it")
             stored[present] = numbers.reshape(-1, size)
         return stored, present
 
@@ -202,10 +202,10 @@ class VectorReader(Reader):
         return view if self.scaling is None else (view - self.scaling[0]) / self.scaling[1]
 
     def _lists(self, cells: Cells) -> list[Sequence[float] | None]:
-        """Return a list per cell; for pyarrow's lists a range of the same length, without an object per number."""
+        """Return a list per cell; for a pyarrow list only a range of its length, to avoid an object per number."""
         column = cells.columns[self._column]
         if hasattr(column, "flatten") and hasattr(column.type, "value_type"):
-            return [None if length is None else range(length) for length in lengths_of(column)]
+            return [None if length is None else range(length) for length in list_lengths(column)]
         lists: list[Sequence[float] | None] = []
         for row, value in enumerate(column.to_pylist(), start=cells.start):
             try:
@@ -213,19 +213,19 @@ class VectorReader(Reader):
             except json.JSONDecodeError:
                 numbers = value
             if numbers is not None and not isinstance(numbers, list):
-                raise self._refuse(row, "lists of numbers, as in [0.1, 2]", repr(value)[:40], "correct it")
+                raise self._cell_error(row, "lists of numbers, as in [0.1, 2]", repr(value)[:40], "correct it")
             lists.append(numbers)
         return lists
 
 
-def lengths_of(column: pa.Array) -> list[int | None]:
+def list_lengths(column: pa.Array) -> list[int | None]:
     compute = _checks.extra("pyarrow.compute", "train")
     lengths: list[int | None] = compute.list_value_length(column).to_pylist()
     return lengths
 
 
-def _numbers_of(column: pa.Array, values: Sequence[Sequence[float] | None]) -> np.ndarray | None:
-    """Return all numbers of the lists, one after the other; None if an entry is not a number."""
+def _flat_numbers(column: pa.Array, values: Sequence[Sequence[float] | None]) -> np.ndarray | None:
+    """Return the concatenated numbers of the lists; None if an element is not a number."""
     if hasattr(column.type, "value_type"):
         numbers = column.drop_null().flatten()
         return None if numbers.null_count else numbers.to_numpy(zero_copy_only=False).astype(np.float32)

@@ -34,7 +34,7 @@ class Source:
         parts: per file, a function that yields record batches of the named columns.
         splits: name and number of rows of every split of a `datasets` folder that has splits; else empty.
         annotations: columns that are labels or groups but never views: `obs` of a single-cell file.
-        notes: inferred properties of the file, a sentence each.
+        notes: one sentence per property that was inferred from the file.
     """
 
     path: Path
@@ -56,7 +56,7 @@ class Source:
                     start += batch.num_rows
 
     def rows(self, columns: Sequence[str], numbers: Sequence[int]) -> dict[int, dict[str, object]]:
-        """Return the cells of some rows, by the number of the row and the name of the column."""
+        """Return the cells of some rows, by row number and column name."""
         selected, cells = set(numbers), {}
         for start, batch in self.batches(columns):
             for i in range(len(batch[columns[0]])) if columns else ():
@@ -104,7 +104,7 @@ def _open_file(file: Path) -> Source:
 
 
 def _open_folder(folder: Path, name: str) -> Source:
-    if (folder / "dataset_dict.json").is_file():  # written by datasets for a set with splits
+    if (folder / "dataset_dict.json").is_file():  # written by `datasets` for a data set with splits
         splits = limits.parse_json((folder / "dataset_dict.json").read_text(encoding="utf-8"))["splits"]
         parts = [_joined(folder / split, _stored_files(folder / split), name) for split in splits]
         joined = _join(folder, parts, name)
@@ -115,17 +115,19 @@ def _open_folder(folder: Path, name: str) -> Source:
 
 
 def _stored_files(folder: Path) -> list[Path]:
-    """Return the files of a set saved by `datasets`, in order."""
+    """Return the files of a data set saved by `datasets`, in order."""
     state = limits.parse_json((folder / "state.json").read_text(encoding="utf-8"))
     files = [folder / str(entry["filename"]) for entry in state["_data_files"]]
     if any(file.parent != folder for file in files):
-        raise OSError("state.json names files elsewhere")
+        raise OSError("state.json refers to files outside its folder")
     return files
 
 
 def _joined(folder: Path, files: Sequence[Path], name: str) -> Source:
     if not files:
-        raise ValueError(f"{name} must be a folder with .parquet files or of datasets, got neither in {str(folder)!r}.")
+        raise ValueError(
+            f"{name} must be a folder of .parquet files or one saved by datasets, got neither in {str(folder)!r}."
+        )
     return _join(folder, [_open_file(file) for file in files], name)
 
 
@@ -151,7 +153,7 @@ def _in_memory(file: Path, table: pa.Table, notes: list[str]) -> Source:
 
 
 def _parquet(file: Path) -> Source:
-    """Read small batches through a small buffer, because a row group may be the whole file."""
+    """Open a parquet file; batches and buffers are small, because a row group may be the whole file."""
     parquet = _checks.extra("pyarrow.parquet", "train")
     with parquet.ParquetFile(file) as opened:
         limits.check_columns(opened.metadata.num_columns)
@@ -170,7 +172,7 @@ def _parquet(file: Path) -> Source:
 
 
 def _arrow(file: Path) -> Source:
-    """Open Arrow's stream format, which `datasets` writes, or its file format; memory-mapped."""
+    """Map a file into memory that has Arrow's stream format, which `datasets` writes, or its file format."""
     arrow = _checks.extra("pyarrow", "train")
 
     def stored() -> Iterator[pa.RecordBatch]:

@@ -12,7 +12,7 @@ from m3g._options import Processor
 from m3g.data.tables.kinds import EMPTY, MOST_CATEGORIES, as_date, as_number
 from m3g.data.tables.reader import Cells, Reader, Recipe
 
-# A column of a fitted view: its name with mean, divisor and whether cells are empty, or with its categories.
+# A fitted column: name, mean, divisor and whether it has empty cells; or name and categories.
 Numbers: TypeAlias = tuple[Literal["numbers"], str, float, float, bool]
 Categories: TypeAlias = tuple[Literal["categories"], str, list[str]]
 Layout: TypeAlias = Sequence[Numbers | Categories]
@@ -21,9 +21,9 @@ Layout: TypeAlias = Sequence[Numbers | Categories]
 class TableReader(Reader):
     """Numbers, standardised with the training rows; one-hot categories; indicators of empty cells.
 
-    A row in which all cells are empty lacks the view. A category that is not in the training rows is all zeros.
+    A row whose cells are all empty is a missing entry. A category that is not in the training rows is encoded as zeros.
 
-    The recipe has the `layout` of the columns.
+    The recipe contains the `layout` of the columns.
     """
 
     kind = "table"
@@ -93,7 +93,7 @@ class TableReader(Reader):
 
     def _note_constant(self, column: str, constant: bool) -> None:
         if constant:
-            self.notes.append(f"column {column!r} is constant in all training rows and has no information")
+            self.notes.append(f"column {column!r} is constant in all training rows and carries no information")
 
     def encode(self, cells: Cells) -> tuple[np.ndarray, np.ndarray]:
         assert self.layout is not None
@@ -121,7 +121,7 @@ class TableReader(Reader):
         return np.concatenate(parts, axis=1), present
 
     def _values(self, cells: Cells, column: str) -> list[float | str | None]:
-        """Return numbers and words of a column; None for an empty cell, NaN, or a word for an empty cell."""
+        """Return the numbers and words of a column; None for an empty cell, NaN, or a word such as "n/a"."""
         values: list[float | str | None] = []
         for row, value in enumerate(cells.columns[column].to_pylist(), start=cells.start):
             if isinstance(value, str):
@@ -137,7 +137,7 @@ class TableReader(Reader):
         return values
 
     def _not_a_number(self, row: int, column: str, value: float | str) -> ValueError:
-        return self._refuse(row, f"finite numbers in column {column!r}", f"{value!r}", "correct it")
+        return self._cell_error(row, f"finite numbers in column {column!r}", f"{value!r}", "correct it")
 
     def recipe(self) -> Recipe:
         return {**super().recipe(), "layout": self.layout}

@@ -1,4 +1,4 @@
-"""Tables that are read completely: separated values, JSON and workbooks. Only JSON has typed cells."""
+"""Tables that are read as a whole: delimited text, JSON and workbooks. Only JSON has typed cells."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from m3g.data.storage import delimited, limits
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# Numbers with a decimal comma, possibly with points between thousands; NA and the like are empty cells.
+# Numbers with a decimal comma, possibly with points between thousands; NA and similar words are empty cells.
 _DECIMAL_COMMA = r"^\s*([+-]?(\d+|\d{1,3}(\.\d{3})+)?(,\d+)?([eE][+-]?\d+)?|(?i:na|n/a|nan|null))\s*$"
-LARGEST_RATIO = 200  # of a workbook's content to its file
-SMALL_WORKBOOK = 2**26  # bytes of content that are read regardless of the ratio
+LARGEST_RATIO = 200  # size of a workbook's content divided by the size of its file
+SMALL_WORKBOOK = 2**26  # bytes of content up to which the ratio is not checked
 
 
 def read_csv(file: Path) -> tuple[pa.Table, list[str]]:
-    """Return a table with every cell as text, and notes on inferred properties; views interpret the text."""
+    """Return a table with every cell as text, which the readers interpret, and notes on inferred properties."""
     arrow, reader = _checks.extra("pyarrow", "train"), _checks.extra("pyarrow.csv", "train")
     separator = None
     try:
@@ -45,11 +45,11 @@ def read_csv(file: Path) -> tuple[pa.Table, list[str]]:
     if separator == ",":
         return table, []
     notes = [f"columns are separated by {'tabs' if separator == chr(9) else 'semicolons'}"]
-    return _with_points(table, notes), notes
+    return _with_decimal_points(table, notes), notes
 
 
-def _with_points(table: pa.Table, notes: list[str]) -> pa.Table:
-    """Replace decimal commas by points in columns whose cells are all numbers."""
+def _with_decimal_points(table: pa.Table, notes: list[str]) -> pa.Table:
+    """Replace decimal commas with points in columns whose cells are all numbers."""
     compute = _checks.extra("pyarrow.compute", "train")
     replaced = []
     for i, name in enumerate(table.schema.names):
@@ -71,14 +71,14 @@ def _list(names: list[str]) -> str:
 def read_jsonl(file: Path) -> pa.Table:
     try:
         with open(file, encoding="utf-8-sig") as lines:
-            return _of_rows(map(limits.parse_json, filter(str.strip, lines)), file.stat().st_size)
+            return _table_from_rows(map(limits.parse_json, filter(str.strip, lines)), file.stat().st_size)
     except UnicodeError:
         delimited.check_encoding(file)
         raise
 
 
 def read_json(file: Path) -> pa.Table:
-    """Read a list of rows, or columns by name, as written by pandas; a file with one row per line is JSON lines."""
+    """Read a list of rows, or columns by name, as written by pandas; one row per line is read as JSON lines."""
     size = file.stat().st_size
     limits.check_memory(f"the content of {str(file)!r}", size)
     try:
@@ -94,13 +94,13 @@ def read_json(file: Path) -> pa.Table:
         names = content.get("columns")
         content = content["data"] if names is None else [dict(zip(names, row)) for row in content["data"]]
     if isinstance(content, Mapping):
-        content = _of_columns(content)
+        content = _rows_from_columns(content)
     if not isinstance(content, list):
         raise OSError("it is neither a list of rows nor a mapping of columns")
-    return _of_rows(content, size)
+    return _table_from_rows(content, size)
 
 
-def _of_columns(content: Mapping[str, object]) -> list[dict[str, object]]:
+def _rows_from_columns(content: Mapping[str, object]) -> list[dict[str, object]]:
     """Convert columns to rows; a column is a list, or a mapping from row names to cells."""
     columns = {
         name: dict(enumerate(cells)) if isinstance(cells, list) else cells
@@ -108,11 +108,11 @@ def _of_columns(content: Mapping[str, object]) -> list[dict[str, object]]:
         if isinstance(cells, (list, Mapping))
     }
     if len(columns) < len(content) or len({tuple(cells) for cells in columns.values()}) != 1:
-        raise OSError("it is a mapping whose values are not columns of the same rows")
+        raise OSError("it is a mapping, but its values are not columns with the same rows")
     return [{name: cells[row] for name, cells in columns.items()} for row in next(iter(columns.values()))]
 
 
-def _of_rows(entries: Iterable[object], size: int) -> pa.Table:
+def _table_from_rows(entries: Iterable[object], size: int) -> pa.Table:
     columns: dict[str, dict[int, object]] = {}  # cells by row, because rows may lack most columns
     number = 0
     for entry in entries:
@@ -142,7 +142,7 @@ def _typed(name: str, values: list[object]) -> pa.Array:
 
 
 def read_workbook(file: Path) -> tuple[pa.Table, list[str]]:
-    """Read the first sheet of an `.xlsx` file, with names in its first row; formulas have their stored values.
+    """Read the first sheet of an `.xlsx` file, with column names in its first row; formulas yield their stored values.
 
     Declared sizes are ignored, because a sheet may declare billions of cells.
     """
@@ -159,7 +159,8 @@ def read_workbook(file: Path) -> tuple[pa.Table, list[str]]:
         names = delimited.column_names(_until_empty(next(rows, ())))
         limits.check_columns(len(names))
         cells = list(_text_rows(rows, len(names), file.stat().st_size))
-        notes = [f"sheet {sheet.title!r} is read, the first of {len(book.sheetnames)}"] if book.sheetnames[1:] else []
+        number = len(book.sheetnames)
+        notes = [f"only sheet {sheet.title!r}, the first of {number}, is read"] if number > 1 else []
     except (KeyError, IndexError, TypeError, zipfile.BadZipFile, SyntaxError) as error:
         raise OSError(f"damaged: {error}") from error
     finally:
@@ -176,7 +177,7 @@ def _check_workbook(file: Path) -> None:
     except zipfile.BadZipFile as error:
         raise OSError("damaged, or not a workbook") from error
     if content > max(SMALL_WORKBOOK, LARGEST_RATIO * file.stat().st_size):
-        raise OSError(f"its content of {content} bytes is more than {LARGEST_RATIO} times its file: save it as .csv")
+        raise OSError(f"its content of {content} bytes is over {LARGEST_RATIO} times its file size: save it as .csv")
     limits.check_memory(f"the content of {str(file)!r}", 4 * content)
 
 
@@ -188,12 +189,12 @@ def _until_empty(row: Iterable[object]) -> list[object]:
 
 
 def _text_rows(rows: Iterable[Iterable[object]], width: int, size: int) -> Iterator[list[str | None]]:
-    """Yield rows of `width` cells as text, without empty rows at the end; `size` is that of the file."""
+    """Yield rows of `width` cells as text, without empty rows at the end; `size` is the file size in bytes."""
     empty = 0
     for number, row in enumerate(rows):
         cells = _until_empty(row)
         if len(cells) > width:
-            raise OSError(f"row {number} has {len(cells)} cells for {width} names in the first row: name every column")
+            raise OSError(f"row {number} has {len(cells)} cells, the first row {width} names: name every column")
         if not cells:
             empty += 1
             continue

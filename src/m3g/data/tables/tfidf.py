@@ -1,4 +1,4 @@
-"""Text as TF-IDF of its words and the leading singular directions of the training rows."""
+"""Text as TF-IDF vectors, projected onto the leading singular directions of the training rows."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
     from sklearn.feature_extraction.text import TfidfVectorizer
 
 COMPONENTS = 300  # default number of singular directions
-MOST_WORDS = 50_000  # in the vocabulary: the most frequent
+MOST_WORDS = 50_000  # the vocabulary has only the most frequent words
 # A word is a sequence of letters and digits, or a single Chinese or Japanese character.
 _WORD = r"[\u3040-\u30ff\u3400-\u9fff]|[^\W\u3040-\u30ff\u3400-\u9fff]+"
 
 
 class TfidfReader(TextReader):
-    """Text as a vector: TF-IDF of its words, projected on the leading singular directions of the training rows.
+    """Text as a vector: TF-IDF of its words, projected onto the leading singular directions of the training rows.
 
     Vocabulary, inverse document frequencies and directions are fitted by scikit-learn to the training rows. The words
     are part of the recipe; `tensors` returns the numbers, which are stored with the weights of the network.
 
     Args:
-        components: number of singular directions; by default 300, or as many as the training rows have.
-        words, idf, directions: those of an earlier fit: V words, tensors (V,) and (components, V).
+        components: number of singular directions; by default 300, at most the number of training texts or words.
+        words, idf, directions: results of an earlier fit: V words, tensors (V,) and (components, V).
         fitted: the same in one mapping.
     """
 
@@ -52,7 +52,7 @@ class TfidfReader(TextReader):
     ):
         super().__init__(name, columns, processor=processor, **given)
         self.dtype = torch.float32
-        self._texts_seen: list[str] = []
+        self._train_texts: list[str] = []
         self._words: list[str] | None = None
         if fitted is not None:
             self._set(*(fitted.get(part) for part in ("words", "idf", "directions")))
@@ -66,7 +66,7 @@ class TfidfReader(TextReader):
     def learn(self, cells: Cells, train: np.ndarray) -> None:
         if self._words is None:
             texts = zip(self._texts(cells), train)
-            self._texts_seen += [text for text, is_train in texts if is_train and text is not None]
+            self._train_texts += [text for text, is_train in texts if is_train and text is not None]
 
     def finish(self) -> None:
         if self._words is not None:
@@ -74,7 +74,7 @@ class TfidfReader(TextReader):
         decomposition = _checks.extra("sklearn.decomposition", "train")
         vectorizer = self._new_vectorizer(max_features=MOST_WORDS)
         try:
-            features = vectorizer.fit_transform(self._texts_seen)
+            features = vectorizer.fit_transform(self._train_texts)
         except ValueError:
             raise ValueError(
                 f"view {self.name!r} must have words in its training rows to be read as TF-IDF, got none: use "
@@ -83,7 +83,7 @@ class TfidfReader(TextReader):
         number = min(int(self.given.get("components", COMPONENTS)), *features.shape)
         directions = decomposition.TruncatedSVD(number, random_state=0).fit(features).components_
         words = vectorizer.get_feature_names_out().tolist()
-        self._texts_seen = []
+        self._train_texts = []
         self._set(words, torch.from_numpy(vectorizer.idf_), torch.from_numpy(directions))
 
     def _set(self, words: object, idf: object, directions: object) -> None:
@@ -98,7 +98,7 @@ class TfidfReader(TextReader):
             and directions.ndim == 2
             and directions.shape[1] == len(words)
         ):
-            raise ValueError(f"view {self.name!r} must have words, idf and directions of one size, got others.")
+            raise ValueError(f"view {self.name!r} must have words, idf and directions of matching sizes, got others.")
         self._words = words
         self._idf, self._directions = idf.float().contiguous(), directions.float().contiguous()
         self._vectorizer = self._new_vectorizer(vocabulary={word: i for i, word in enumerate(words)})

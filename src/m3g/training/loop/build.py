@@ -12,7 +12,7 @@ from m3g import _checks as checks
 from m3g import data as data_sets
 from m3g import losses
 from m3g._options import typed
-from m3g.nets.chunks import refuse_batch_norm
+from m3g.nets.chunks import reject_batch_norm
 from m3g.training.loop.module import KEPT_VIEWS, MultiViewModule
 from m3g.training.loop.seeds import seed_everything
 from m3g.training.loop.start import start_at_linear_cca
@@ -60,7 +60,7 @@ def build_module(
     net = network(settled(config, data), data, trust=trust)
     started_at = start_at_linear_cca(net, data) if start else ""
     if config.loop.chunk_size is not None:
-        refuse_batch_norm(net.train())  # keeps frozen encoders in evaluation mode
+        reject_batch_norm(net.train())  # keeps frozen encoders in evaluation mode
     seconds = encoder_seconds(net, k=data.k, n=data.batch_size)
     shown, number = subsets(config, loss, k=data.k, batch_size=data.batch_size, encoder_seconds=seconds)
     if shown == data.k:
