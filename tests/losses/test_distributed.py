@@ -13,6 +13,7 @@ import m3g
 from losses import two_processes as two
 
 CASES = list(two.cases())
+pytestmark = pytest.mark.filterwarnings("ignore:mcca requires batches")  # which are small here
 
 
 @pytest.fixture(scope="module")

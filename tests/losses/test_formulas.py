@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from losses import literal
 from m3g import losses
 
+pytestmark = pytest.mark.filterwarnings("ignore:mcca requires batches")  # which are small here
 
 def seeded():
     return torch.Generator().manual_seed(5)

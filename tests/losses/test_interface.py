@@ -10,6 +10,7 @@ from m3g import losses
 NAMES = losses.available()
 TEACHABLE = [name for name in NAMES if losses.build(name).takes_teacher]
 N = 8
+pytestmark = pytest.mark.filterwarnings("ignore:mcca requires batches")  # which are small here
 
 
 def batch(*, k=3, n=N, d=6, seed=0, dtype=torch.float32):

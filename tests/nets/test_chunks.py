@@ -16,6 +16,7 @@ from m3g.nets import MLP, MultiViewNet, Projector, Teacher, embed_in_chunks
 
 K, N, D_IN, D, CHUNK = 3, 10, 7, 6, 4  # chunks of 4, 4 and 2 rows
 NAMES = losses.available()
+pytestmark = pytest.mark.filterwarnings("ignore:mcca requires batches")  # which are small here
 
 
 def build(name):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import torch
 from torch import Tensor
 
@@ -89,7 +91,7 @@ def _correlations(views: Tensor, weight: Tensor, ridge: float) -> Tensor:
 
 
 class MCCA(ViewLoss):
-    """Module form of `mcca`."""
+    """Module form of `mcca`; warns once about batches of fewer than 2 d points, which correlate by chance."""
 
     def __init__(
         self,
@@ -102,6 +104,21 @@ class MCCA(ViewLoss):
         super().__init__(normalize=normalize, gather=gather)
         self.components = None if components is None else positive_int("components", components)
         self.ridge = positive("ridge", ridge)
+        self.warned = False
+
+    def warn_about_small_batch(
+        self, n: int, d: int, *, batch: str = "a batch size of", size: str = "an embedding size of"
+    ) -> None:
+        """Warn, once, if n points in d dimensions correlate by chance; `batch` and `size` name what to change."""
+        if self.warned or n >= 2 * d:
+            return
+        self.warned = True
+        warnings.warn(
+            f"mcca requires batches of at least twice as many points as dimensions, got {n} points and {d} dimensions, "
+            f"which correlate by chance: use {batch} {4 * d} or {size} {max(1, n // 4)}.",
+            stacklevel=2,
+        )
 
     def compute(self, views: Tensor, mask: Tensor | None, teacher: Tensor | None = None) -> Tensor:
+        self.warn_about_small_batch(*views.shape[-2:])
         return mcca(views, components=self.components, ridge=self.ridge, mask=mask, normalize=self.normalize)

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import m3g
+from m3g import losses
 from m3g.training.loop import build, fit, start
 from m3g.training.loop.build import build_data, build_module
 from m3g.training.loop.start import fitted_views
@@ -75,9 +76,18 @@ def test_a_loaded_run_gives_the_embeddings_of_the_network(config, tmp_path):
 
 def test_mcca_warns_about_a_batch_that_is_too_small(config, tmp_path):
     config.loss, config.heads.embedding_size = "mcca", 64
-    build_module(config, build_data(config))  # without a warning, as in an experiment
-    with pytest.warns(UserWarning, match=r"got 64 points and 64 dimensions.*--data_options.batch_size 256"):
+    build_module(config, build_data(config))  # without a warning
+    with pytest.warns(UserWarning, match=r"got 64 points and 64 dimensions.*--data_options.batch_size 256") as found:
         fit.train(config, tmp_path / "run")
+    assert sum("mcca requires" in str(warning.message) for warning in found) == 1
+
+
+def test_the_loss_mcca_warns_once_outside_of_m3g_train():
+    loss = losses.MCCA()
+    with pytest.warns(UserWarning, match=r"got 8 points and 6 dimensions.*a batch size of 24 or an embedding size of 2\."):
+        loss(torch.randn(3, 8, 6))
+    loss(torch.randn(3, 8, 6))
+    losses.MCCA()(torch.randn(3, 12, 6))
 
 
 def test_linear_cca_is_fitted_on_a_bounded_number_of_numbers(config, monkeypatch):

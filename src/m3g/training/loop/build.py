@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import os
-import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -104,14 +103,10 @@ def build_module(
 
 
 def warn_about_small_batches(config: Config, loss: losses.ViewLoss, data: data_sets.ViewsData) -> None:
-    """Warn if the canonical correlations of a batch are perfect by chance."""
-    n, d = data.batch_size * (processes(config) if loss.gather else 1), config.heads.embedding_size
-    if isinstance(loss, losses.MCCA) and n < 2 * d:
-        warnings.warn(
-            f"mcca requires batches of more points than twice the dimensions, got {n} points and {d} dimensions, which "
-            f"correlate by chance: use --data_options.batch_size {4 * d} or --heads.embedding_size {max(1, n // 4)}.",
-            stacklevel=3,
-        )
+    """Warn before training if the canonical correlations of a batch are perfect by chance."""
+    if isinstance(loss, losses.MCCA):
+        n, d = data.batch_size * (processes(config) if loss.gather else 1), config.heads.embedding_size
+        loss.warn_about_small_batch(n, d, batch="--data_options.batch_size", size="--heads.embedding_size")
 
 
 def _mismatch(data: data_sets.ViewsData) -> Mismatch:
