@@ -55,6 +55,7 @@ def write(folder):
     np.savez(folder / "mine.npz", label=label, **views_)
 
 
+@pytest.mark.filterwarnings("ignore:mcca requires batches")  # which are small in a miniature
 def test_end_to_end(sets, tmp_path):
     write(tmp_path)
 
