@@ -15,6 +15,7 @@ from m3g import losses
 
 pytestmark = pytest.mark.filterwarnings("ignore:mcca requires batches")  # which are small here
 
+
 def seeded():
     return torch.Generator().manual_seed(5)
 
