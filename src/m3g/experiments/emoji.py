@@ -1,7 +1,7 @@
 """Transfer to unseen emoji vendors: like DomainNet, with many classes (`m3g reproduce emoji`).
 
 `m3g reproduce emoji --data FOLDER` reads `emoji_5vendors_32.npz` or images `emoji/VENDOR/NAME.png`, in which the same
-NAME is the same emoji. About 45 seconds per run; hours and scores: `docs/results/emoji.md`.
+NAME is the same emoji. A run takes about 45 seconds.
 
 A small convolutional network learns from class-aligned batches of n = 16 emoji in four vendors; the fifth vendor is
 unseen. An image of the unseen vendor is assigned to the emoji with the nearest mean of features over the seen vendors.
@@ -258,17 +258,17 @@ def _levels(scores: Mapping[str, Mapping[str, list[float]]]) -> str:
 
 
 def _differences(scores: Mapping[str, Mapping[str, list[float]]]) -> str:
-    """M3G against the other arms with the same use of a teacher, over the unseen vendors."""
+    """Compare M3G with the other arms that also have, or lack, a teacher, over the unseen vendors."""
     means = {arm: {name: statistics.fmean(part) for name, part in by.items()} for arm, by in scores.items()}
     compared = {}
     for arm in means:
         ours = "m3g, no teacher" if arm.endswith("no teacher") else "m3g"
         if arm != ours and ours in means and arm not in REFERENCES:
             compared[ours, arm] = compare_splits(means[ours], means[arm], test_to_train=0.0)
-    adjusted = holm({key: found.p_value for key, found in compared.items() if found.splits > 1})
+    adjusted = holm({key: one.p_value for key, one in compared.items() if one.splits > 1})
     rows = [["", "minus", "points", "after Holm's correction"]]
     rows += [[*key, str(compared[key]), verdict(compared[key], adjusted[key])] for key in adjusted]
-    note = "95 % intervals over unseen vendors, each the mean of its seeds; other vendors would differ more than seeds."
+    note = "95 % intervals over the unseen vendors (means over seeds), because vendors differ more than seeds."
     return f"{markdown(rows)}\n\n{note}" if adjusted else ""
 
 

@@ -1,6 +1,6 @@
 """Steps to tolerance against epsilon, Sinkhorn and Newton.
 
-`m3g reproduce iterations`: 150 runs, 10 seconds; no data required. Expected: one to ten Newton steps, 5 to several
+`m3g reproduce iterations`: 150 runs, 10 seconds; no data required. Expected: one to four Newton steps, 5 to several
 hundred Sinkhorn sweeps.
 
 The views are partly aligned: k noisy copies of n unit vectors. Sinkhorn (the paper's Algorithm 1) runs on the dense
@@ -80,7 +80,9 @@ def collect(results: list[Result], folder: Path) -> str:
             )
         }
     figures.curves(lines, folder / "iterations", xlabel="epsilon", ylabel="steps to tolerance", logarithmic=True)
-    text = "\n\n".join([hours(results), markdown(rows), _agreement(results), "![Steps](iterations.png)"])
+    text = "\n\n".join(
+        [hours(results), markdown(rows), _agreement(results), "![Steps to tolerance against epsilon](iterations.png)"]
+    )
     write_text(folder / "table.md", text + "\n")
     return text
 

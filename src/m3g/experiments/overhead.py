@@ -143,13 +143,13 @@ def work(settings: Settings, folder: Path, data: Path) -> dict[str, float]:
 
 def collect(results: list[Result], folder: Path) -> str:
     """Write Figure 5 as a table; the paper plots it without printing numbers."""
-    rows = [["k", "loss, s", "rest of the step, s", "share of the loss"]]
+    rows = [["k", "loss, s", "rest of the step, s", "fraction of the step"]]
     for row in sorted(results, key=lambda row: row["labels"]["k"]):
         k, metrics = row["labels"]["k"], row["metrics"]
         fraction = f"{100 * metrics['share']:.4f} %"
         rows.append([str(k), f"{metrics['loss']:.3f}", f"{metrics['network']:.1f}", fraction])
     shares = {"this machine": {row["labels"]["k"]: (100 * row["metrics"]["share"], 0.0) for row in results}}
-    figures.curves(shares, folder / "overhead", xlabel="views k", ylabel="share of the loss in a step, %")
+    figures.curves(shares, folder / "overhead", xlabel="views k", ylabel="fraction of a step spent in the loss, %")
     picture = "![Fraction of a training step spent in the loss against the number of views](overhead.png)"
     text = f"{hours(results)}\n\n{markdown(rows)}\n\n{picture}"
     write_text(folder / "table.md", text + "\n")

@@ -89,9 +89,9 @@ def test_end_to_end(sets, tmp_path):
             assert row["chosen"].keys() <= {"loss_options.epsilon", BATCH}
             assert len(row["metrics"]["subsets"]) == len(sets[row["labels"]["data"]].views)
     assert "| supervised" in text
-    assert "absent in training" in text
+    assert "missing in training" in text
     assert "Friedman" in text
-    for name in ("ranks", "heat", "absent", "front"):
+    for name in ("ranks", "heat", "missing", "front"):
         assert colours(tmp_path / "out" / f"{name}.png") >= 2
 
 

@@ -81,7 +81,7 @@ def _references(mine: list[Result]) -> str:
         for domain in domains
     }
     rows["mean of domains"] = {arm: _mean_of_domains(values, domains) for arm, values in arms.items()}
-    return reference_table("no loss of k views, unseen, accuracy %", rows)
+    return reference_table("references, unseen, accuracy %", rows)
 
 
 def _mean_of_domains(values: dict[tuple[str, int], float], domains: list[str]) -> str:

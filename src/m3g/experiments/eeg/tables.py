@@ -84,7 +84,7 @@ def _references(mine: list[Result]) -> str:
         f"s = {s}": {name: percent(list(by[s].values())) for name, by in references.items()}
         for s in sorted({s for by in references.values() for s in by})
     }
-    return reference_table("no loss of k views, balanced accuracy %", rows)
+    return reference_table("references, balanced accuracy %", rows)
 
 
 def _comparisons(arms: Scores) -> list[str]:

@@ -20,12 +20,12 @@ from m3g.training.settings.config import Config
 
 # Training rows of sets whose files are not available for counting, or that are embedded.
 ROWS = {"images": 1_281_167, "domains": 409_832 // 6, "signals": 710_000, "multiple-features": 1400}
-MANY_NODES = ("images", "domains")  # what the paper trains on
+MANY_NODES = ("images", "domains")  # data that the paper trains on NODES x GPUS devices
 NODES, GPUS = 4, 8
 SOLVER_STEPS = 8  # sweeps of the exact solver to its tolerance; `m3g reproduce iterations` measures them
 VIT_FLOPS = 2 * 17.6e9  # forward pass of ViT-B/16 on one image of 224 pixels, two per multiplication and addition
 GPU_FLOPS = 312e12 * 0.35  # bf16 of an A100 at a usual utilisation
-SMALL_STEP = 0.05  # seconds; a guess for a step of a small network on a GPU
+SMALL_STEP = 0.05  # assumed seconds per step of a small network on a GPU
 
 
 def write_plan(specs: Sequence[RunSpec], store: Store, data: Path) -> None:
@@ -44,7 +44,7 @@ def write_plan(specs: Sequence[RunSpec], store: Store, data: Path) -> None:
         if spec.candidates:
             tried = (*spec.candidates, *spec.then)
             names = ", ".join(sorted({name for one in tried for name in one.change}))
-            notes.append(f"# {names}: replaced by what is best on validation among {len(tried)} settings")
+            notes.append(f"# {names}: replaced by the best of {len(tried)} settings on validation rows")
         write_text(store.plan / f"{spec.id}.yaml", "\n".join(notes) + "\n" + (text or yaml.safe_dump(settings)))
     rows = [{"id": s.id, "labels": dict(s.labels), "needs": s.needs} for s in specs]
     write_json(store.path / "plan.json", rows)
@@ -149,7 +149,7 @@ def _hours(experiment: Experiment, left: Sequence[RunSpec], request: Request, re
         configs = [spec.settings["config"] for spec in left]
         if not all(config.get("encoder") == "transformers" for config in configs):
             total = sum(steps_of(config) for config in configs) * SMALL_STEP / 3600
-            where = f"one GPU, one run after the other (a guess, {SMALL_STEP} s a step)"
+            where = f"one GPU, one run after the other (assuming {SMALL_STEP} s per step)"
             return f"hours       about {total:,.0f} on {where}"
         # forward and backward of the student, forward of the teacher, on every view
         flops = sum(steps_of(c) * 4 * views_of(c) * points_of(c) * VIT_FLOPS for c in configs)
@@ -157,7 +157,7 @@ def _hours(experiment: Experiment, left: Sequence[RunSpec], request: Request, re
         return f"hours       about {flops / GPU_FLOPS / 3600:,.0f} on {where}"
     known = [result["seconds"] for result in results.values()]
     each = statistics.fmean(known) if known else experiment.seconds
-    basis = f"mean of {len(known)} finished runs" if known else "a guess, none is finished yet"
+    basis = f"mean of {len(known)} finished runs" if known else "an estimate, because none is finished"
     return (
         f"hours       about {len(left) * each / 3600:.1f} on one core for {len(left)} runs ({basis}: {each:.0f} s each)"
     )

@@ -153,7 +153,7 @@ def run_pool(
                         for other in workers:
                             other.terminate()
                         raise ValueError(
-                            f"workers must stay alive, but {deaths} ended early: look for memory or signals."
+                            f"workers must stay alive, but {deaths} ended early: check memory and signals."
                         )
                     workers.append(start())
     return {run: text.splitlines()[-1] for run, text in store.errors().items() if run not in before}

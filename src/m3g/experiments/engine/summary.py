@@ -13,7 +13,7 @@ from m3g.experiments.output.tables import hours
 from m3g.training.runs.files import write_text
 
 FOLDERS = {"laptop": "{name}", "paper": "{name}-paper"}
-ON_PAPERS_DATA = " at the paper's scale"
+AT_PAPER_SCALE = " at the paper's scale"
 
 
 def summary(folder: Path) -> str:
@@ -33,11 +33,11 @@ def summary(folder: Path) -> str:
             rows = [row for row in store.results().values() if row["experiment"] == name]
             results, text = _tables(name, rows, scale, store)
             if results:
-                title = f"## {name}{ON_PAPERS_DATA if scale == 'paper' else ''}: {about}"
+                title = f"## {name}{AT_PAPER_SCALE if scale == 'paper' else ''}: {about}"
                 whole = f"{hours(results)} Comparisons, controls and grids: `{store.path.name}/table.md`."
                 parts += [title, whole, main_tables(text).replace("](", f"]({store.path.name}/")]
     if len(parts) == 2:
-        raise ValueError(f"--out must be the folder above the experiments' folders, but {folder} holds no results.")
+        raise ValueError(f"--out must be the folder above the experiments' folders, but {folder} contains no results.")
     text = "\n\n".join(parts)
     write_text(folder / "summary.md", text + "\n")
     return text

@@ -26,7 +26,7 @@ K = 4
 
 
 def runs(request: Request) -> list[RunSpec]:
-    """Every number of student views, seed by seed."""
+    """Return a run for every number of student views, seed by seed."""
     return [
         image_runs.image_run(
             "branches", data, K, method, OPTIONS[method], seed, request,

@@ -19,7 +19,7 @@ EPSILON = 0.2
 
 
 def runs(request: Request) -> list[RunSpec]:
-    """Every cost with k = 2, 3, 4 views, seed by seed."""
+    """Return a run for every cost with k = 2, 3, 4 views, seed by seed."""
     return [
         image_runs.image_run(
             "cost", data, k, "m3g", {"epsilon": EPSILON, "cost": cost}, seed, request,

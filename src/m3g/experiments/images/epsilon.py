@@ -14,7 +14,7 @@ VALUES = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 
 
 def runs(request: Request) -> list[RunSpec]:
-    """Every epsilon with k = 2, 3, 4 views, seed by seed."""
+    """Return a run for every epsilon with k = 2, 3, 4 views, seed by seed."""
     return [
         image_runs.image_run(
             "epsilon", data, k, "m3g", {"epsilon": value}, seed, request, labels={"arm": "m3g", "epsilon": value}

@@ -74,7 +74,7 @@ def per_set(collect: Collect) -> Collect:
 
 @per_set
 def collect_imagenet(results: list[Result], folder: Path) -> str:
-    """Table 1."""
+    """Write Table 1."""
     arms = scores(results)
     parts = [hours(results)]
     if arms:
@@ -111,8 +111,8 @@ def _references(results: list[Result]) -> str:
     for row in results:
         if row["labels"]["stage"] == "reference":
             references.setdefault(row["labels"]["arm"], []).append(row["metrics"]["test"])
-    rows = {"images as they are": {name: percent(values) for name, values in references.items()}}
-    return reference_table("no loss of k views, accuracy %", rows)
+    rows = {"unaugmented images": {name: percent(values) for name, values in references.items()}}
+    return reference_table("references, accuracy %", rows)
 
 
 def chosen(results: list[Result]) -> str:
@@ -126,7 +126,7 @@ def chosen(results: list[Result]) -> str:
 
 @per_set
 def collect_cost(results: list[Result], folder: Path) -> str:
-    """Table 4."""
+    """Write Table 4."""
     arms = scores(results)
     parts = [hours(results), by_views(arms, published.COST)]
     if "cv" in arms and len(arms) > 1:
@@ -163,7 +163,7 @@ def collect_epsilon(results: list[Result], folder: Path) -> str:
 @per_set
 def collect_branches(results: list[Result], folder: Path) -> str:
     """Write accuracy and memory by the number of student views."""
-    rows = [["method", "student views", "accuracy %", "kept for the backward pass, MiB", "seeds"]]
+    rows = [["method", "student views", "accuracy %", "stored for the backward pass, MiB", "seeds"]]
     groups: dict[tuple[str, str], list[Result]] = {}
     for row in results:
         groups.setdefault((row["labels"]["arm"], str(row["labels"]["students"])), []).append(row)
@@ -179,7 +179,7 @@ def collect_branches(results: list[Result], folder: Path) -> str:
         arm: {students: (sizes[arm][students], *point) for students, point in within_splits(by_students).items()}
         for arm, by_students in by_arm.items()
     }
-    figures.scatter(shown, folder / "branches", xlabel="kept for the backward pass, MiB", ylabel="accuracy, %")
+    figures.scatter(shown, folder / "branches", xlabel="stored for the backward pass, MiB", ylabel="accuracy, %")
     parts = [hours(results), markdown(rows), "![Accuracy against memory by the number of student views](branches.png)"]
     for arm, scores_of in by_arm.items():
         differences = difference_rows(scores_of, "leave one out") if "leave one out" in scores_of else []

@@ -1,7 +1,7 @@
 """Detection of mismatched rows.
 
 `m3g reproduce mismatch`: 100 runs of about 3 minutes on one core; no data required. Expected with a tenth of the
-entries swapped: 90.5 % of them among the first 15 % of the list, and R@1 of InfoNCE 27.8 % without and 37.8 % with
+entries swapped: 90.5 % of them in the first 15 % of the list, and R@1 of InfoNCE 27.8 % without and 37.8 % with
 `mismatch`.
 
 On the six-view digits a fraction of the training entries is replaced by the view of another object. Every loss is
@@ -33,7 +33,7 @@ SHARES = (0.0, 0.1, 0.2, 0.4, 0.6)
 
 
 def runs(request: Request) -> list[RunSpec]:
-    """Return every fraction of swapped entries, with and without `mismatch`, with every seed; small fractions first."""
+    """Return runs with and without `mismatch` for every fraction of swapped entries and seed; small fractions first."""
     specs = []
     for share in SHARES:
         for seed in range(request.seeds):
@@ -49,7 +49,7 @@ def runs(request: Request) -> list[RunSpec]:
 
 
 def work(settings: Settings, folder: Path, data: Path) -> dict[str, float]:
-    """Train, evaluate the list of unreliable entries, and evaluate on the test rows, of which none was swapped."""
+    """Train, evaluate the list of unreliable entries, and evaluate on the test rows, which are not swapped."""
     module, views = fit_quickly(config_of(settings), folder)
     assert isinstance(views, Arrays)
     numbers = evaluate(

@@ -15,7 +15,7 @@ from m3g.training.runs.files import write_text
 
 FIRST = 0.15
 SCORES = {"recall_at_1": "R@1", "linear_mean": "linear probe"}
-FOUND = {"wrong_left_out": "wrong entries left out", "right_left_out": "right entries left out"}
+EXCLUDED = {"wrong_left_out": "swapped entries excluded", "right_left_out": "correct entries excluded"}
 
 
 class Place(NamedTuple):
@@ -71,26 +71,26 @@ def by_place(results: list[Result]) -> Table:
 def collect(results: list[Result], folder: Path) -> str:
     """Write `table.md` and the plot; return the text to print."""
     table = by_place(results)
-    parts = [hours(results), "## Detection", _found(table), "## Effect on accuracy", _cost(table)]
+    parts = [hours(results), "## Detection", _detection(table), "## Effect on accuracy", _cost(table)]
     parts += ["## Clean rows", _clean(table)]
     text = "\n\n".join(parts)
     write_text(folder / "table.md", text + "\n")
     return f"{text}\n\npicture     {draw(table, folder / 'mismatch')}"
 
 
-def _found(table: Table) -> str:
-    rows = [["loss", "swapped, %", "seeds", "AUC", f"among the first {FIRST:.0%}, median", *FOUND.values()]]
+def _detection(table: Table) -> str:
+    rows = [["loss", "swapped, %", "seeds", "AUC", f"swaps in the first {FIRST:.0%}, median", *EXCLUDED.values()]]
     for place, metrics in table.items():
         if place.on:
             first = list(metrics.get("among_first", {}).values())
-            cells = [percent(list(metrics.get(name, {}).values())) for name in ("auc", *FOUND)]
+            cells = [percent(list(metrics.get(name, {}).values())) for name in ("auc", *EXCLUDED)]
             cells.insert(1, f"{100 * statistics.median(first):.1f}" if first else "—")
             rows.append([place.loss, f"{100 * place.share:.0f}", str(len(metrics["recall_at_1"])), *cells])
     return markdown(rows) + "\n\nIn percent, mean ± standard deviation over the seeds."
 
 
 def _cost(table: Table) -> str:
-    titles = [f"{title}{state}" for title in SCORES.values() for state in ("", ", mismatch", ", still lost")]
+    titles = [f"{title}{state}" for title in SCORES.values() for state in ("", ", with mismatch", ", remaining loss")]
     rows = [["loss", "swapped, %", *titles]]
     for loss, share in dict.fromkeys((place.loss, place.share) for place in table):
         cells = []
@@ -111,7 +111,7 @@ def _cost(table: Table) -> str:
 
 def _clean(table: Table) -> str:
     """Return the effect of `mismatch` on clean rows, paired over the seeds."""
-    rows = [["mismatch minus without", *SCORES.values()]]
+    rows = [["with minus without mismatch", *SCORES.values()]]
     for loss in dict.fromkeys(place.loss for place in table):
         cells = []
         for name in SCORES:
@@ -128,7 +128,7 @@ def _values(table: Mapping[Place, Mapping[str, dict[int, float]]], place: Place,
 
 def draw(table: Table, path: Path) -> Path:
     """Plot AUC, retrieval and probe against the fraction of swapped entries: PNG and SVG."""
-    shown = {"auc": "wrong entries found, AUC", **SCORES}
+    shown = {"auc": "detection of swapped entries, AUC", **SCORES}
     figure, axes = figures.panels(len(shown), width=11.0, height=3.4)
     losses = list(dict.fromkeys(place.loss for place in table))
     for axis, (name, title) in zip(axes, shown.items()):

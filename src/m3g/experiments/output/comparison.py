@@ -64,7 +64,7 @@ def within_splits(scores: Mapping[str, Scores[Key]]) -> dict[str, tuple[float, f
 
 def difference_rows(scores: Mapping[str, Scores[Key]], arm: str) -> list[list[str]]:
     """Return a table of one arm against every other, in percent."""
-    rows = [[f"{arm} minus", "difference", "95 % interval", "pairs", "smallest visible", ""]]
+    rows = [[f"{arm} minus", "difference", "95 % interval", "pairs", "smallest detectable", ""]]
     for other, values in scores.items():
         if other == arm:
             continue

@@ -55,7 +55,7 @@ def friedman(scores: Mapping[str, Scores[Key]]) -> float:
 
 
 def critical_difference(arms: int, sets: int, *, level: float = 0.05) -> float:
-    """q sqrt(a (a + 1) / (6 N)), q from the studentised range: smaller differences of average ranks are noise.
+    """Return q sqrt(a (a + 1) / (6 N)), q from the studentised range: smaller rank differences are not significant.
 
     Example:
         >>> round(critical_difference(5, 30), 3)

@@ -1,4 +1,4 @@
-"""Many small trainings in one process, without a trainer for each.
+"""Small training runs, many in one process, without a Lightning trainer.
 
 A laptop run takes seconds. `fit_quickly` executes the same steps as `m3g.training.train` (same module, loss, sampler,
 schedules, random numbers) in the lightweight loop, and resumes a killed run; a test compares the two.

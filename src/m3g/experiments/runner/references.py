@@ -114,7 +114,7 @@ def reference_runs(
     tuning_seed: int,
     rates: Sequence[float],
 ) -> list[RunSpec]:
-    """`make(name, seed)` returns the runs of a reference; the learning rate of `supervised` is chosen on validation."""
+    """Return the runs `make(name, seed)` of all references; `supervised` has a tuned learning rate."""
     runs: list[RunSpec] = []
     if request.wants("supervised"):
         changes = [{"optim.learning_rate": rate} for rate in rates]

@@ -1,4 +1,4 @@
-"""A small Symile-M3 of Multi30k's captions in four languages."""
+"""A small version of Symile-M3, composed of Multi30k's captions in four languages."""
 
 from __future__ import annotations
 

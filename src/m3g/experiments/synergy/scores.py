@@ -1,4 +1,4 @@
-"""Scores of tuples, by which the last view of an object is found from the other two.
+"""Scores of tuples, by which the last view of an object is retrieved from the other two.
 
 Losses differ in the tuples that they favour. For each arm the best of these scores on the validation rows is used on
 the test rows.

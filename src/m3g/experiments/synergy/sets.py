@@ -1,4 +1,4 @@
-"""Data sets of `m3g reproduce synergy`: objects of three views, of which two may be independent of the third.
+"""Data sets of `m3g reproduce synergy`: objects with three views, any two of which may be independent.
 
 Each reader returns three views, `label` (the class of the last view) and `group`. Objects are composed of rows of
 smaller sets. Those rows are divided into folds first and every object is composed within one fold, its group, so that

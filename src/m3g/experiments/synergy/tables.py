@@ -33,7 +33,7 @@ def collect(results: list[Result], folder: Path) -> str:
     scores = by_set(results, "found")
     parts = [hours(results), "## Retrieval of the last view from the other two", _levels(scores)]
     parts += ["## Differences", _against(scores)]
-    parts += ["## Temperatures and scores chosen", _choices(results)]
+    parts += ["## Chosen temperatures and scores", _choices(results)]
     probes = by_set(results, "probe")
     if probes:
         parts += ["## Sentiment from all embeddings", _levels(probes)]
@@ -109,7 +109,7 @@ def _choices(results: list[Result]) -> str:
 
 
 def draw(scores: Scores, path: Path) -> Path | None:
-    """Plot the fraction of objects of the bit sets found, against the fraction of synergy, one line per loss."""
+    """Plot the fraction of objects retrieved in the bit sets against the fraction of XOR bits, one line per loss."""
     lines: dict[str, dict[float, tuple[float, float]]] = {}
     for name, arms in scores.items():
         share = SETS[name].share
@@ -120,4 +120,4 @@ def draw(scores: Scores, path: Path) -> Path | None:
             lines.setdefault(arm, {})[100 * share] = (100 * statistics.fmean(values.values()), 100 * half)
     if not lines:
         return None
-    return figures.curves(lines, path, xlabel="share of synergy, %", ylabel="last view found, %")[0]
+    return figures.curves(lines, path, xlabel="XOR bits, %", ylabel="last view retrieved, %")[0]

@@ -16,8 +16,8 @@ from m3g.training import build_data, build_module
 from m3g.training.settings.config import Config
 
 BASELINES = {
-    "raw": "the inputs side by side",
-    "pca": "principal components of each view, side by side",
+    "raw": "the inputs, concatenated",
+    "pca": "principal components of each view, concatenated",
     "linear-mcca": "linear canonical correlations of k views",
     "supervised": "the same network, trained on the labels of all training rows",
 }

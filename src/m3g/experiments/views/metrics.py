@@ -15,11 +15,11 @@ from m3g.evaluation import Embedded, Probe, clustering, knn_accuracy, polymatchi
 from m3g.evaluation.embedded import off_diagonal_mean
 from m3g.evaluation.retrieval import found_first, found_from_others
 
-# Scores by name; `absent` and `subsets` contain those by the fraction of missing entries and by the number of views.
+# Scores by name; `absent` has one per fraction of missing entries, `subsets` one per number of views.
 Scores: TypeAlias = "dict[str, float | Scores]"
 SHOTS = (1, 5, 10)
 DRAWS = 5
-ABSENT = (0.0, 0.3, 0.5, 0.7)
+MISSING = (0.0, 0.3, 0.5, 0.7)
 MOST_SUBSETS = 6
 MATCHED_VIEWS, MATCHED_POINTS = 4, 128
 
@@ -50,7 +50,7 @@ def measure(train: Embedded, test: Embedded, *, by_class: bool, seed: int) -> Sc
         if shared:
             scores["moved"] = moved_probe(train, test)
     scores["absent"] = {
-        f"{fraction:g}": with_missing(train, test, fraction, by_class=by_class, seed=seed) for fraction in ABSENT
+        f"{fraction:g}": with_missing(train, test, fraction, by_class=by_class, seed=seed) for fraction in MISSING
     }
     if shared and train.labels is not None:
         scores["subsets"] = by_number_of_views(train, test, seed=seed)
@@ -104,7 +104,7 @@ def recall(points: Embedded, *, by_class: bool) -> float:
 def recall_from_rest(points: Embedded, *, by_class: bool, shown: Tensor | None = None) -> float:
     """Return R@1 in a view from the mean of all others, averaged over views.
 
-    `shown`, bool (k, n), selects the entries of the means, by default all; an object without any counts as not found.
+    `shown`, bool (k, n), selects the entries of the means, by default all; an object without any is not retrieved.
     """
     present, recalls = points.present, []
     shown = present if shown is None else shown

@@ -18,17 +18,17 @@ SHOWN = (
     "m3g",
     "infonce-pwe",
     "infonce-ave",
-    "m3g, absent in training",
+    "m3g, missing in training",
     "linear-mcca",
     "raw",
     "supervised",
-    "infonce-pwe, absent in training",
+    "infonce-pwe, missing in training",
 )
 PICTURED = {"linear_mean": "linear probe", "recall": "retrieval", "moved": "moved probe"}
 BY_NUMBER = {
     "linear_mean": "linear probe",
-    "recall": "found from one view in another",
-    "recall_rest": "found from all other views",
+    "recall": "R@1 from one view to another",
+    "recall_rest": "R@1 from all other views",
 }
 
 
@@ -40,7 +40,7 @@ def draw(results: list[Result], every: dict[str, views_scores.Table], folder: Pa
     if ranks:
         made += critical_differences(ranks, folder / "ranks")
     made += heat_map(every, folder / "heat")
-    made += absent_curves(tests, folder / "absent")
+    made += missing_curves(tests, folder / "missing")
     made += front(results, folder / "front")
     return _shown(made)
 
@@ -101,20 +101,20 @@ def heat_map(every: Mapping[str, views_scores.Table], path: Path) -> list[Path]:
     return figures.save(figure, path)
 
 
-def absent_curves(tests: list[Result], path: Path) -> list[Path]:
+def missing_curves(tests: list[Result], path: Path) -> list[Path]:
     """Plot probe and retrieval against the fraction of missing test entries, averaged over the data sets."""
-    panels = {name: views_scores.absent_curves(tests, name) for name in ("linear", "recall_rest")}
+    panels = {name: views_scores.missing_curves(tests, name) for name in ("linear", "recall_rest")}
     if not any(panels.values()):
         return []
     figure, axes = figures.panels(2, width=9.0, height=4.2)
-    titles = {"linear": "linear probe, %", "recall_rest": "found from the other views, %"}
+    titles = {"linear": "linear probe, %", "recall_rest": "R@1 from all other views, %"}
     for axis, (name, curves) in zip(axes, panels.items()):
         for place, arm in enumerate(SHOWN):
             if arm in curves:
                 fractions = sorted(curves[arm], key=float)
                 axis.plot([100 * float(x) for x in fractions], [100 * curves[arm][x] for x in fractions], label=arm,
                           color=figures.COLOURS[place], marker=figures.MARKERS[place], markersize=4)  # fmt: skip
-        axis.set(xlabel="entries absent in testing, %", ylabel=titles[name])
+        axis.set(xlabel="missing test entries, %", ylabel=titles[name])
         axis.grid(alpha=0.3)
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False, fontsize=8)
     return figures.save(figure, path)
@@ -146,7 +146,7 @@ def front(results: list[Result], path: Path) -> list[Path]:
         colour, marker = figures.COLOURS[place], figures.MARKERS[place]
         axis.plot(xs, ys, label=arm, color=colour, marker=marker, markersize=4, linewidth=1)
         axis.annotate(settings[0], (xs[0], ys[0]), (4, 3), textcoords="offset points", fontsize=6, color=colour)
-    axis.set(xlabel="linear probe, % (validation)", ylabel="right object found first, % (validation)")
+    axis.set(xlabel="linear probe, % (validation)", ylabel="R@1, % (validation)")
     axis.grid(alpha=0.3)
     axis.legend(frameon=False, fontsize=7, ncols=2)
     return figures.save(figure, path)

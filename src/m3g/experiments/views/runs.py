@@ -49,9 +49,9 @@ Candidates = tuple[Candidate, ...]
 TUNING_SEED = 100
 POINTS, STEPS = 32, 200
 OTHER_POINTS = (16, 64)
-ABSENT_IN_TRAINING = 0.5
+MISSING_IN_TRAINING = 0.5
 MAIN = ("m3g", "infonce-pwe", "infonce-ave")
-# On two sets: larger batches (without M3G, which has 128^4 tuples of four views), longer trainings, and sign-invariant
+# On two sets: larger batches (without M3G, which has 128^4 tuples of four views), longer runs, and sign-invariant
 # losses from a random start without remedies (arms "plain").
 CLOSER = ("digits", "scenes")
 LARGE, IN_LARGE = 128, ("infonce-pwe", "infonce-ave", "m3g-pairs", "mcca")
@@ -132,8 +132,8 @@ def runs(request: Request) -> Iterator[RunSpec]:
         for data in whole:
             if len(SETS[data].views) > 2 and not SETS[data].gaps:  # half of two views leaves no pair
                 for loss in (*MAIN, "m3g-pairs"):
-                    change = {"config": {"data_options": {"absent": ABSENT_IN_TRAINING}}}
-                    yield from _as_chosen(data, loss, "absent in training", change, request)
+                    change = {"config": {"data_options": {"absent": MISSING_IN_TRAINING}}}
+                    yield from _as_chosen(data, loss, "missing in training", change, request)
         for data in whole:
             for loss in filter(request.wants, MAIN):
                 yield from _with_batch(data, loss, request)

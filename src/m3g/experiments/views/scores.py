@@ -14,12 +14,19 @@ OURS = "m3g"
 BATCH = "data_options.batch_size"  # label of runs that tune the batch size
 NOT_LOSSES = ("raw", "pca", "linear-mcca", "supervised")
 PARTS = tuple(name for name, wanted in SETS.items() if wanted.part)
-TASKS = ("linear_mean", "moved", "recall", "recall_rest", "few_5_mean", "nmi")
+TASKS = {
+    "linear_mean": "linear probe",
+    "moved": "moved probe",
+    "recall": "R@1 from one view",
+    "recall_rest": "R@1 from all others",
+    "few_5_mean": "5 labels per class",
+    "nmi": "clusters, NMI",
+}
 Table = dict[str, dict[str, dict[int, float]]]  # arm, data set, seed
 
 
 def is_control(arm: str) -> bool:
-    """Return whether an arm is another one under other conditions (`m3g, absent in training`), so not ranked."""
+    """Return whether an arm is another one under other conditions (`m3g, missing in training`), so not ranked."""
     return "," in arm
 
 
@@ -124,7 +131,7 @@ def few_views(tests: list[Result]) -> dict[str, dict[str, float]]:
     return accuracy
 
 
-def absent_curves(tests: list[Result], name: str) -> dict[str, dict[str, float]]:
+def missing_curves(tests: list[Result], name: str) -> dict[str, dict[str, float]]:
     """Return per arm and fraction of missing entries the mean over seeds and data sets.
 
     Sets of two views are excluded, because at most half of their entries can be missing, and so are sets with missing

@@ -16,11 +16,11 @@ from m3g.experiments.views.scores import (
     PARTS,
     TASKS,
     Table,
-    absent_curves,
     by_number,
     few_views,
     is_control,
     means,
+    missing_curves,
     ranks_of,
     scores,
     setting,
@@ -62,7 +62,7 @@ def collect(results: list[Result], folder: Path) -> str:
     for name, about in METRICS.items():
         if every[name]:
             parts += [f"## {about[0].upper()}{about[1:]}", _table(every[name])]
-    parts += ["## Missing entries in test rows", _absent(tests, "linear"), _absent(tests, "recall_rest")]
+    parts += ["## Missing entries in test rows", _missing(tests, "linear"), _missing(tests, "recall_rest")]
     parts += ["## Probe of all views on subsets of the views", _few_views(tests)]
     parts += ["## Digits with the first k of their views", *(_by_number(every_test, name) for name in BY_NUMBER)]
     parts += ["## Settings chosen on validation rows", _grid(results)]
@@ -79,7 +79,7 @@ def _ranks(every: dict[str, Table]) -> list[str]:
         return ["(Too few finished runs.)"]
     arms = list(dict.fromkeys(arm for task in tasks.values() for arm in task.ranks))
     mean = {arm: statistics.fmean(task.ranks[arm] for task in tasks.values() if arm in task.ranks) for arm in arms}
-    rows = [["rank (1 is best)", *tasks, "mean"]]
+    rows = [["rank (1 is best)", *(TASKS[name] for name in tasks), "mean"]]
     for arm in sorted(arms, key=lambda arm: mean[arm]):
         cells = [f"{task.ranks[arm]:.2f}" if arm in task.ranks else "—" for task in tasks.values()]
         rows.append([arm, *cells, f"{mean[arm]:.2f}"])
@@ -92,7 +92,7 @@ def _ranks(every: dict[str, Table]) -> list[str]:
 def _against(every: dict[str, Table]) -> str:
     """Return differences paired over the data sets (means over seeds), by Student's t."""
     arms = [arm for arm in every["recall"] if arm != OURS and not is_control(arm)]
-    rows = [["M3G minus", *(f"{name}" for name in TASKS)]]
+    rows = [["M3G minus", *TASKS.values()]]
     for arm in arms:
         cells = []
         for name in TASKS:
@@ -106,7 +106,7 @@ def _against(every: dict[str, Table]) -> str:
 def _by_set(every: dict[str, Table]) -> str:
     """Compare over the seeds of a data set with the best other loss there."""
     sets = list(every["recall"].get(OURS, {}))
-    rows = [["data set", *TASKS]]
+    rows = [["data set", *TASKS.values()]]
     for data in sets:
         cells = []
         for name in TASKS:
@@ -133,13 +133,14 @@ def _table(table: Table) -> str:
     return markdown(rows)
 
 
-def _absent(tests: list[Result], name: str) -> str:
+def _missing(tests: list[Result], name: str) -> str:
     """Return the mean over the data sets common to all shown arms, by the fraction of missing entries."""
-    curves = absent_curves(tests, name)
+    curves = missing_curves(tests, name)
     fractions = sorted({fraction for by in curves.values() for fraction in by}, key=float)
     if not curves:
         return ""
-    rows = [[f"{name}, %", *(f"{float(fraction):.0%} missing" for fraction in fractions)]]
+    title = {"linear": "linear probe", "recall_rest": TASKS["recall_rest"]}[name]
+    rows = [[f"{title}, %", *(f"{float(fraction):.0%} missing" for fraction in fractions)]]
     rows += [[arm, *(f"{100 * by[fraction]:.1f}" for fraction in fractions)] for arm, by in curves.items()]
     return markdown(rows)
 
