@@ -45,7 +45,7 @@ def mmcr(
     centroid_term: Tensor = -torch.linalg.svdvals(centroids).sum()
     if compression == 0:
         return centroid_term
-    compression_term = torch.linalg.svdvals(views.transpose(0, 1)).sum(-1).mean()
+    compression_term: Tensor = torch.linalg.svdvals(views.transpose(0, 1)).sum(-1).mean()
     return centroid_term + compression * compression_term
 
 

@@ -104,14 +104,14 @@ class EstimatedWarning(UserWarning):
 class Auto(Solver):
     """Automatic choice: "factored" for costs that are sums over pairs of views, "dense" for the others.
 
-    If these exceed their budget of memory or operations, named costs and their sums are solved by "sampled", with a
-    warning. Sums over some pairs of views only are always solved exactly.
+    If these exceed the budget of memory or operations, named costs and their sums are solved by "sampled", with a
+    warning. Costs in which some pairs of views have no term are always solved exactly.
 
     Args:
         seed, generator: those of `Sampled`, if it is used.
         max_flops: number of operations per step above which sampling is used. An exact solve of this size takes about
             ten seconds on a laptop.
-        few_tuples: problems of fewer tuples are always solved exactly.
+        few_tuples: problems with fewer tuples than this are always solved exactly.
     """
 
     seed: int | None = None
@@ -144,7 +144,7 @@ class Auto(Solver):
             try:
                 return solver.solve(problem, epsilon=epsilon, tol=tol, weights=weights)
             except RangeError:
-                # An estimate is better than an aborted training.
+                # An estimate is better than an aborted training run.
                 if not _can_be_sampled(problem):
                     raise
         # One source line and one text per shape, so that Python's default filter shows the warning once.

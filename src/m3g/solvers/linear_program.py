@@ -21,8 +21,8 @@ from m3g.solvers.solution import Solution
 class LinearProgram(Solver):
     r"""Unregularised solver, :math:`\min_P \langle P, C\rangle`, on the CPU in float64.
 
-    Two views with uniform weights are an assignment problem, O(n³). All other problems are linear programmes with n^k
-    unknowns and Σ n_l constraints for HiGHS, and must be small.
+    Two views of equal size with uniform weights are an assignment problem, O(n³). All other problems are solved by
+    HiGHS as linear programs with n^k unknowns and Σ n_l constraints, and must be small.
 
     Args:
         max_tuples: maximum n^k for linear programming.
@@ -64,7 +64,7 @@ class LinearProgram(Solver):
                     "use fewer points, or an entropic solver with a small epsilon."
                 )
             target = concatenated_weights(problem, weights)[0].cpu().numpy()
-            tuples, mass, potentials = linear_programme(cost, target)
+            tuples, mass, potentials = linear_program(cost, target)
         value = float((cost[tuple(tuples.T)] * mass).sum())
         error = marginal_error(tuples, mass, target, problem.sizes)
         mass_tensor = torch.as_tensor(mass, dtype=problem.dtype, device=problem.device)
@@ -85,13 +85,13 @@ class LinearProgram(Solver):
 
 
 def marginal_error(tuples: np.ndarray, mass: np.ndarray, target: np.ndarray, sizes: Sequence[int]) -> float:
-    """Σ_l |m_l(P) - a_l|_1 of the coupling with this mass on these tuples (s, k)."""
+    """Return Σ_l |m_l(P) - a_l|_1 for the coupling with this mass on these tuples (s, k)."""
     marginals = [np.bincount(tuples[:, l], mass, minlength=n) for l, n in enumerate(sizes)]
     return float(np.abs(np.concatenate(marginals) - target).sum())
 
 
 def assignment(cost: np.ndarray) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
-    """Tuples, weights and dual potentials of a square two-view problem."""
+    """Return tuples, mass and dual potentials of a square two-view problem."""
     from scipy.optimize import linear_sum_assignment
 
     rows, columns = linear_sum_assignment(cost)
@@ -110,8 +110,8 @@ def assignment(cost: np.ndarray) -> tuple[np.ndarray, np.ndarray, list[np.ndarra
     return np.stack([rows, columns], 1), np.full(n, 1 / n), [left, right]
 
 
-def linear_programme(cost: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
-    """Tuples, weights and dual potentials of any problem: one unknown per tuple, one equation per point."""
+def linear_program(cost: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
+    """Return tuples, mass and dual potentials of any problem: one unknown per tuple, one equation per point."""
     from scipy.optimize import linprog
     from scipy.sparse import coo_array
 

@@ -20,15 +20,16 @@ SHARED = ("factored", "dense", "sampled")
 
 @dataclass(frozen=True)
 class Sharded(Solver):
-    """Wrapper that distributes the work of another solver over all processes of the default group if it is large.
+    """Wrapper that distributes large solves of another solver over all processes of the default group.
 
-    All processes must solve the same problem at the same time, and all get the same solution. Each contracts its own
-    rows of the leading view, n / R x n^(k-1) of n^k tuples, or its own part of the samples. If one process raises, all
-    do. With `fixed_steps` nothing is distributed, because a shared solve reads its error.
+    All processes must solve the same problem at the same time, and all get the same solution. Each of R processes
+    contracts its own rows of the leading view, n^k / R of the n^k tuples, or its own part of the samples. If one
+    process raises, all do. With `fixed_steps` nothing is distributed, because a shared solve reads its error.
 
     Args:
         inner: the solver.
-        min_flops: operations of one step from which work is distributed; below, communication takes longer.
+        min_flops: number of operations per step from which a solve is distributed; for smaller ones, communication
+            would take longer than it saves.
     """
 
     inner: Solver

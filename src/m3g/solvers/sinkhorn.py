@@ -26,14 +26,14 @@ class Sinkhorn(Solver):
 
     .. math:: f_l \leftarrow f_l - \varepsilon \bigl( \log m_l(P) - \log a_l \bigr), \qquad l = 1, \dots, k
 
-    Complexity: a sweep reads the cost tensor k times, O(k n^k) with n^k exponentials each; O(k³ n^k / ε²) in total.
-    Memory: the cost tensor.
+    Complexity: O(k n^k) per sweep, which reads the cost tensor and computes n^k exponentials k times; O(k³ n^k / ε²) in
+    total. Memory: the cost tensor.
 
     Args:
         max_steps: maximum number of sweeps over the k views.
         check_every: sweeps between two evaluations of the error, each of which costs as much as a sweep.
         fixed_steps: take exactly this number of sweeps without reading the error.
-        memory_limit: maximum bytes of the cost tensor; None is half the memory.
+        memory_limit: maximum bytes of the cost tensor; None means half the memory.
 
     Example:
         >>> import torch, m3g
@@ -64,7 +64,7 @@ class Sinkhorn(Solver):
             f"the cost tensor of {shape} entries",
             size,
             limit,
-            "use solver='sampled' (named costs), solver='factored' (costs by pairs), fewer points, or fewer views",
+            "use solver='sampled' (named costs), solver='factored' (sums over pairs), fewer points, or fewer views",
         )
         # Settings of the process cannot change inside a graph.
         with torch.no_grad() if torch.compiler.is_compiling() else full_precision(problem.device):
@@ -113,7 +113,7 @@ class Sinkhorn(Solver):
 
 
 def log_sums(cost: Tensor, potentials: list[Tensor], epsilon: float, views: Iterable[int]) -> list[Tensor]:
-    """log m_l(P) of the given views, in one pass over the cost: (b, n_l) each."""
+    """Return log m_l(P) of the given views, in one pass over the cost: (b, n_l) each."""
     num_batch, *sizes = cost.shape
     parts: dict[int, list[Tensor]] = {l: [] for l in views}
     for rows in slabs(sizes, num_batch, cost.element_size()):

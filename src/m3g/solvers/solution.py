@@ -37,12 +37,16 @@ class Solution:
         solver: name of the solver.
         standard_error: standard error of `value`, and so of the loss (batch shape), if the solver samples; otherwise
             None. Infinite if the estimate after a fixed number of steps is untrusted.
-        relative_gradient_error: standard error of the gradient of the loss relative to its length, likewise; of the
-            gradient with respect to the points, or for a `PairwiseCost` to its cost matrices.
+        relative_gradient_error: standard error of the gradient of the loss divided by the norm of that gradient, if the
+            solver samples; otherwise None. The gradient is that with respect to the points, or to the cost matrices of
+            a `PairwiseCost`.
         reason: how the solve ended, if set by the solver; otherwise inferred from the tensors by `result`.
         gradients: d value / d tensors of the problem, if computed by the solver; otherwise computed from the coupling.
         mass: the sum of the weights of a view (batch shape).
         differentiable: whether `pair_marginal` and `coupling` are differentiable with respect to the problem's tensors.
+
+    Complexity: `marginal` and `pair_marginal` cost at most about one step of the solver; `coupling` requires O(n^k)
+    memory.
 
     Example:
         >>> import torch, m3g

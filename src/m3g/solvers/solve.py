@@ -39,7 +39,7 @@ SOLVERS: dict[str, type[Solver]] = {
 
 
 def as_solver(solver: str | Mapping[str, Any] | Solver | None) -> Solver:
-    """Return a solver: given, by name with its defaults, or from `{"name": ..., field: value, ...}`; None is auto.
+    """Return a solver from an instance, a name or a mapping `{"name": ..., field: value, ...}`; None means "auto".
 
     Example:
         >>> as_solver({"name": "sampled", "rank": 512}).rank
@@ -84,8 +84,8 @@ def solve(
         solver: "auto", "factored", "dense", "sampled", "sinkhorn", "linear-program", or an object such as
             `Factored(newton=False)`.
         weights: k tensors a_l (n_l) with a common sum; uniform with sum 1 by default. Points of weight 0 have no mass,
-            and their potential is minus infinity. If a weight is below 1e-20 of their sum, the problem is solved and
-            returned in float64.
+            and their potential is minus infinity. If a weight is less than 1e-20 times their sum, the problem is solved
+            and returned in float64.
         differentiable: make `value`, `pair_marginal` and `coupling` differentiable with respect to the cost, the last
             two by the implicit function theorem, which is accurate to the order of `tol`.
 

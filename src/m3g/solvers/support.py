@@ -1,4 +1,4 @@
-"""Points of weight zero are excluded from a solve and padded back with zero mass."""
+"""Exclusion of points of weight zero from a solve; they are padded back with zero mass."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Support:
         return PaddedSolution(**content, support=self)
 
     def spread(self, tensor: Tensor, views: Sequence[int], fill: float = 0.0) -> Tensor:
-        """Scatter (..., kept) of some views, in the last axes, to (..., n), with `fill` at the points without mass."""
+        """Extend the last axes, one per view of `views`, to all points, with `fill` at the points without mass."""
         for axis, l in enumerate(views, start=tensor.ndim - len(views)):
             shape = [*tensor.shape[:axis], self.sizes[l], *tensor.shape[axis + 1 :]]
             tensor = tensor.new_full(shape, fill).index_copy(axis, self.rows[l], tensor)
@@ -54,9 +54,9 @@ class Support:
 
 @dataclass(frozen=True, repr=False)
 class PaddedSolution(Solution):
-    """Solution in which some points have weight zero: they have no mass, and their potentials are minus infinity.
+    """Solution with points of weight zero, which have no mass and potentials of minus infinity.
 
-    `problem` is the solved one, with the points that have mass.
+    `problem` is the solved problem, restricted to the points with mass.
     """
 
     support: Support | None = None

@@ -13,8 +13,8 @@ from m3g.costs.coupling import Edge
 from m3g.solvers.shared.couplings import slabs
 from m3g.solvers.shared.processes import processes
 
-# Largest magnitude of the log of a product of scalings beyond which the kernel is recomputed: entries of P above 1e-25
-# then have a kernel within the range of float32. Twice that is sufficient for sums if no entry was clamped.
+# Magnitude of the log of a product of scalings beyond which the kernel is recomputed: entries of P above 1e-25 then
+# have a kernel within the range of float32. If no entry was clamped, the sums allow twice this magnitude.
 STRETCH = {torch.float32: 30.0, torch.float64: 300.0}
 # Exponents are clamped here, because denormal exponentials take ten times as long.
 LEAST_EXPONENT = {torch.float32: -80.0, torch.float64: -690.0}
@@ -25,7 +25,7 @@ class Kernel:
 
     Attributes:
         base: (b, N), log scalings absorbed in K, in float64 if the device supports it.
-        own: the rows of view 0 that K has here: all, or those of this process if several share a solve.
+        own: the rows of view 0 in K: all, or those of this process if several share a solve.
         kept: whether K is in memory, as one slab of these rows.
         clamped: whether small entries of K may have been replaced.
         lead: the number of views in the leading group A; the others are B.
@@ -48,7 +48,7 @@ class Kernel:
         return self.problem.dense() if self.sharing is None else self.problem.slab(self.own)
 
     def _exponents(self) -> tuple[Tensor, Tensor]:
-        """Return costs of the own rows in the dtype of K, and memory for K, which is theirs if they are not kept."""
+        """Return the costs of the own rows in the dtype of K, and memory for K: theirs if the costs are not kept."""
         if not self.keeps_cost:
             self._kernel = None
         cost = self._costs() if self._cost is None else self._cost
@@ -135,19 +135,19 @@ class Kernel:
         return not self.in_range(sum(bounds[::2]), sum(bounds[1::2]))
 
     def in_range(self, low: float, high: float) -> bool:
-        """Return whether K may be used with scalings between whose products have logs between these bounds."""
+        """Return whether K may be used with scalings whose products have logs between `low` and `high`."""
         limit = STRETCH[self.dtype] * (1 if self.clamped else 2)
         return -limit <= low and high <= limit  # also False for NaN, which the caller detects in the marginals
 
     def absorb_minima(self, dtype: torch.dtype) -> None:
         """Absorb log scalings for which every point has a tuple with an entry of 1, and none has a larger one.
 
-        This is Sinkhorn with hard instead of soft minima. Up to a constant the weights are then those of the points.
+        This is a Sinkhorn sweep with hard instead of soft minima.
         """
         if not self.kept or self.fixed:
             self.absorb(self._minima(dtype))
             return
-        # With two passes per view, in the memory of K, which finally contains its exponent.
+        # Two passes per view, in the memory of K, which contains the exponents before the exponential.
         cost, out = self._exponents()
         left = torch.div(cost, -self.epsilon, out=out)
         parts = []
@@ -163,14 +163,13 @@ class Kernel:
         b = self.problem.num_batch
         parts = [torch.zeros(b, n, dtype=self.dtype, device=self.problem.device) for n in self.sizes]
         for l in range(self.k):
-            found = []
+            minima = []
             for rows, cost in self.costs():
                 left = cost.to(self.dtype) / self.epsilon
                 for m, part in enumerate(parts[:l]):
                     left = left - along(part[:, rows] if m == 0 else part, (m,), self.k)
-                gone = [a + 1 for a in range(self.k) if a != l]
-                found.append(left.amin(gone))
-            parts[l] = self._joined(found) if l == 0 else self._reduced(torch.stack(found).amin(0), "MIN")
+                minima.append(left.amin([a + 1 for a in range(self.k) if a != l]))
+            parts[l] = self._joined(minima) if l == 0 else self._reduced(torch.stack(minima).amin(0), "MIN")
         return torch.cat(parts, 1).to(dtype)
 
     def lowest_and_highest(self) -> tuple[float, float]:
@@ -179,14 +178,13 @@ class Kernel:
         if self.sharing is not None:
             bounds = self.sharing.reduced(torch.stack([-bounds[::2].amin(), bounds[1::2].amax()]), "MAX")
             bounds[0].neg_()
-        found = bounds.tolist()
-        return min(found[::2]), max(found[1::2])
+        values = bounds.tolist()
+        return min(values[::2]), max(values[1::2])
 
     def left_sums(self, right: Tensor) -> Tensor:
         """(K u_B)ᵀ (b, 1, α) for the product u_B (b, 1, β) of the scalings of B."""
         b, column = right.shape[0], right.mT
-        found = [torch.bmm(slab.reshape(b, -1, right.shape[2]), column) for _, slab in self.slabs()]
-        return self._joined(found).mT
+        return self._joined([torch.bmm(slab.reshape(b, -1, right.shape[2]), column) for _, slab in self.slabs()]).mT
 
     def right_sums(self, left: Tensor) -> Tensor:
         """u_A K (b, 1, β) for the product u_A (b, 1, α) of the scalings of A."""
@@ -194,32 +192,32 @@ class Kernel:
         total: Tensor | None = None
         for rows, slab in self.slabs():
             part = left[:, :, rows.start * per_row : rows.stop * per_row]
-            found = torch.bmm(part, slab.reshape(b, part.shape[2], -1))
-            total = found if total is None else total + found
+            slab_sums = torch.bmm(part, slab.reshape(b, part.shape[2], -1))
+            total = slab_sums if total is None else total + slab_sums
         assert total is not None
         return self._reduced(total)
 
     def pairs(self, scalings: Sequence[Tensor], wanted: Tensor | None = None) -> tuple[dict[Edge, Tensor], Tensor]:
-        """Return all pair marginals of K ∘ ⊗u, and u of view 0, which is first scaled to the marginal `wanted` (b, n)
-        if given.
+        """Return all pair marginals of K ∘ ⊗u, and the scaling u of view 0.
 
-        One pass over the slabs computes all, so that each slab is computed once if K is not in memory.
+        View 0 is first scaled to the marginal `wanted` (b, n), if given. All results are computed in one pass over the
+        slabs, so that each slab is computed only once if K is not in memory.
         """
         pairs, lead = self.own_pairs(scalings, wanted)
         if self.sharing is None:
             return pairs, lead
         joined = self._joined([torch.cat([lead.unsqueeze(2), *(pairs[0, m] for m in range(1, self.k))], 2)])
-        lead, *of_first = joined.split([1, *self.sizes[1:]], 2)
+        lead, *with_first = joined.split([1, *self.sizes[1:]], 2)
         rest = {edge: pair for edge, pair in pairs.items() if edge[0] > 0}
         if rest:
             flat = self.sharing.reduced(torch.cat([pair.flatten() for pair in rest.values()]))
             parts = flat.split([pair.numel() for pair in rest.values()])
             rest = {edge: part.view(pair.shape) for part, (edge, pair) in zip(parts, rest.items())}
-        return {**{(0, m): pair for m, pair in enumerate(of_first, 1)}, **rest}, lead.squeeze(2)
+        return {**{(0, m): pair for m, pair in enumerate(with_first, 1)}, **rest}, lead.squeeze(2)
 
     def own_pairs(self, scalings: Sequence[Tensor], wanted: Tensor | None = None) -> tuple[dict[Edge, Tensor], Tensor]:
-        """Return the same for the own rows of view 0."""
-        leads, of_first = [], []
+        """Return `pairs` for the own rows of view 0 only."""
+        leads, with_first = [], []
         tail: Tensor | None = None
         rest = outer(scalings[1:]).unsqueeze(2)
         for rows, slab in self.slabs():
@@ -227,11 +225,11 @@ class Kernel:
             if wanted is not None:
                 lead = wanted[:, rows] / torch.bmm(slab.flatten(2), rest).squeeze(2)
             leads.append(lead)
-            of_first.append(first_pairs(slab, [lead, *scalings[1:]], range(self.k)))
+            with_first.append(first_pairs(slab, [lead, *scalings[1:]], range(self.k)))
             if self.k > 2:
-                found = without_first(slab, lead)
-                tail = found if tail is None else tail + found
-        pairs = {edge: torch.cat([part[edge] for part in of_first], 1) for edge in of_first[0]}
+                others = without_first(slab, lead)
+                tail = others if tail is None else tail + others
+        pairs = {edge: torch.cat([part[edge] for part in with_first], 1) for edge in with_first[0]}
         if tail is not None:
             pairs.update(pair_marginals(tail, scalings[1:], range(1, self.k)))
         return pairs, torch.cat(leads, 1)

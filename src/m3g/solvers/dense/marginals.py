@@ -22,8 +22,8 @@ def group_marginals(joint: Tensor, scalings: Sequence[Tensor]) -> list[Tensor]:
         return [joint]
     first, *rest = scalings
     table = joint.view(joint.shape[0], first.shape[2], -1)
-    of_first = torch.bmm(table, outer_row(rest).mT).mT
-    return [of_first, *group_marginals(torch.bmm(first, table), rest)]
+    first_marginal = torch.bmm(table, outer_row(rest).mT).mT
+    return [first_marginal, *group_marginals(torch.bmm(first, table), rest)]
 
 
 def group_update(joint: Tensor, scalings: Sequence[Tensor], wanted: Sequence[Tensor]) -> list[Tensor]:

@@ -6,8 +6,8 @@
    passes over K (marginals.py). K is recomputed only if the scalings differ much from the absorbed ones.
 
 One exponential of n^k entries takes as long as ten passes, so the cost tensor and the exponential dominate a solve.
-K is computed in place of the cost tensor, so that memory is n^k numbers and parts of the gradient; beyond the memory
-limit, slabs are recomputed in each pass.
+K overwrites the cost tensor, so that memory is n^k numbers plus parts of the gradient; beyond the memory limit, slabs
+are recomputed in each pass.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from m3g.solvers.shared.solver import Solver
 from m3g.solvers.shared.weights import concatenated_weights
 from m3g.solvers.solution import Solution
 
-# Tensors of a float32 problem are converted to float64 below this tolerance, and if the rounding error of an exponent
-# exceeds this fraction of the tolerance.
+# A float32 problem is solved in float64 below this tolerance, or if the rounding error of an exponent exceeds this
+# fraction of the tolerance.
 SINGLE_TOLERANCE, ROUNDING = 2e-5, 0.1
 # Range of the exponents up to which a constant base is sufficient for K.
 FLAT_REACH = 70.0
@@ -48,7 +48,7 @@ FIXED_SWEEPS = 3
 
 
 class TensorContraction(Contraction):
-    """Marginals from the full tensor; log scalings in, log scalings out."""
+    """Contraction of the full tensor; scalings are passed and returned as logarithms."""
 
     in_logs = True
 
@@ -81,8 +81,8 @@ class Dense(Solver):
         max_steps: maximum number of sweeps and Newton steps.
         fixed_steps: take exactly this number of Newton steps, after three sweeps, without reading the error (one
             compiled graph); `Solution.error` still reports the error. Steps are then not backtracked.
-        memory_limit: maximum bytes of the cost tensor and its exponential; None is half the memory. Beyond it, slabs of
-            both are recomputed in every step.
+        memory_limit: maximum bytes of the cost tensor and its exponential; None means half the memory. Beyond it, slabs
+            of both are recomputed in every step.
 
     Example:
         >>> import torch, m3g
@@ -138,7 +138,7 @@ class Dense(Solver):
             return _solution(kernel, target, torch.full_like(target, torch.nan), None, tol, 0, Result.OUT_OF_RANGE)
         steps = 0
         start: Tensor | None = None
-        # A small epsilon is approached from larger ones, whose solutions are close to each other.
+        # A small epsilon is approached through larger ones, whose successive solutions are close to each other.
         scale = 1.0
         while reach / scale > FIRST_REACH * EPSILON_RATIO:
             scale *= EPSILON_RATIO
@@ -177,7 +177,7 @@ class Dense(Solver):
             return _Reached(swept.log_scaling, swept.num_steps, swept.error, Result.CONVERGED, swept.scalings)
         dual = _dual(kernel, target, fixed=False)
         state, result = ascend(dual, init(dual, swept.log_scaling), tol=tol, max_steps=self.max_steps)
-        return _Reached(state.found.log_scaling, swept.num_steps + state.num_steps, state.found.error, result)
+        return _Reached(state.current.log_scaling, swept.num_steps + state.num_steps, state.current.error, result)
 
     def _fixed(self, kernel: Kernel, target: Tensor, tol: float, num_steps: int) -> Solution:
         kernel.absorb_minima(target.dtype)
@@ -185,12 +185,12 @@ class Dense(Solver):
         assert kernel.base is not None
         start = _fixed_sweeps(kernel, target.to(kernel.dtype))
         state = fixed_ascent(dual, start, num_steps)
-        found = state.found
-        return _solution(kernel, target, found.log_scaling, found.error, tol, state.num_steps, None)
+        last = state.current
+        return _solution(kernel, target, last.log_scaling, last.error, tol, state.num_steps, None)
 
 
 class _Reached(NamedTuple):
-    """Log scalings (b, N), the number of steps, the error (b,), how it ended, and scalings of the kernel if known."""
+    """Log scalings (b, N), number of steps, error (b,), how the ascent ended, and scalings of the kernel if known."""
 
     log_scaling: Tensor
     num_steps: int

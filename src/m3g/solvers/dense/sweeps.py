@@ -111,7 +111,7 @@ def _log_scaling(kernel: Kernel, rows: list[Tensor]) -> Tensor:
 
 
 def _worthwhile(errors: list[float], tol: float, worth: int) -> bool:
-    """Return whether the tolerance is expected within a number of sweeps at the last rate of convergence."""
+    """Return whether the tolerance is expected within `worth` sweeps at the last rate of convergence."""
     if len(errors) <= FIRST_SWEEPS + 1:
         return True
     rate = errors[-1] / errors[-2]

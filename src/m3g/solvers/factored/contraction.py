@@ -4,10 +4,10 @@ With one view c (the pivot) eliminated and the others split into two groups A an
 
     T[α, β] = Σ_c L[α, c] R[β, c],      M[α, β] = W[α, β] T[α, β]
 
-where L holds all kernels inside A and from A to c, R those inside B and from B to c, and W those between A and B.
-M is the joint marginal of all views but c. The derivatives of the total mass give the rest: L ∘ (W R) is the joint
-marginal of A and c, R ∘ (Wᵀ L) that of B and c. So three matrix products of n^k multiply-adds yield every pair
-marginal, and no tensor larger than a slab of M is stored.
+where L is the product of all kernels within A and between A and c, R that of the kernels within B and between B and c,
+and W that of the kernels between A and B. M is the joint marginal of all views except c. The derivatives of the total
+mass give the rest: L ∘ (W R) is the joint marginal of A and c, R ∘ (Wᵀ L) that of B and c. Three matrix products of n^k
+multiply-adds thus yield every pair marginal, and no tensor larger than a slab of M is stored.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ KEEP_BYTES = 2**26
 
 
 class CompleteContraction(Contraction):
-    """Kernels {(l, m): (b, n_l, n_m)} for every l < m; see `evaluate`.
+    """Contraction of the kernels {(l, m): (b, n_l, n_m)} of all pairs of views l < m.
 
     With four views or more, intermediate results of the size of M or R are written into buffers that are allocated once
     per solve. With `whole`, for compiled code, M is never split into slabs and there are no buffers, so that control
@@ -250,7 +250,7 @@ class CompleteContraction(Contraction):
 
 
 def _largest(sizes: Sequence[int]) -> int:
-    """Return the largest view, the last one of equals, because it gives the longest inner dimension."""
+    """Return the largest view, which gives the longest inner dimension; the last one in case of a tie."""
     largest = len(sizes) - 1
     for l in range(len(sizes) - 1):
         if sizes[l] > sizes[largest]:

@@ -20,7 +20,7 @@ from m3g.solvers.shared.contraction import Contracted, Contraction
 
 
 class GraphContraction(Contraction):
-    """Kernels {(l, m): (b, n_l, n_m)} for the edges of a graph."""
+    """Contraction of the kernels {(l, m): (b, n_l, n_m)} of the edges of a graph."""
 
     def __init__(self, kernels: dict[Edge, Tensor], sizes: Sequence[int], *, all_pairs: bool):
         """`all_pairs`: `evaluate` also returns the pair marginals of views without an edge."""

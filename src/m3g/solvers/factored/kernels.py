@@ -28,7 +28,7 @@ class Kernels(NamedTuple):
         target: the weights (b, N), in the dtype of the log scalings.
         shift: (b, N) in float64; the potentials are eps times the log scalings plus `shift`. None means 0.
         in_range: whether products of the kernels stay in the range of float64.
-        reach: an upper bound of the exponent of a tuple; 0 if no value was read.
+        reach: an upper bound on the exponent of a tuple; 0 if no value was read.
     """
 
     matrices: dict[Edge, Tensor]
@@ -54,8 +54,8 @@ def pair_kernels(
 ) -> Kernels:
     """Return the kernels of a problem, or their logarithms with `logs`.
 
-    With `read_values` the range of the exponents decides between float32, float64 and logarithms; otherwise the dtype
-    of the problem is kept.
+    With `read_values` the range of the exponents determines the representation: float32, float64 or logarithms.
+    Otherwise the dtype of the problem is kept.
     """
     dtype = problem.dtype
     double = vector_dtype(problem.device)
@@ -111,9 +111,10 @@ def _as(tensor: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def balance(kernels: Tensor, steps: int) -> tuple[Tensor, Tensor]:
-    """-log u (b, n, 1) and -log v (b, m, 1) of kernels (b, n, m) such that rows and columns of u K v average about 1.
+    """Return -log u (b, n, 1) and -log v (b, m, 1) such that the rows and columns of u K v have a mean of about 1.
 
-    Two-view Sinkhorn up to a constant factor, which the first scaling of the leading view corrects.
+    `kernels` are (b, n, m). This is two-view Sinkhorn up to a constant factor, which the first scaling of the leading
+    view corrects.
     """
     transposed = kernels.mT
     left = kernels.mean(2, keepdim=True)

@@ -1,4 +1,4 @@
-"""Marginals of a coupling distributed over processes, each with a slab."""
+"""Marginals of a coupling that is divided into slabs, one per process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EXCHANGED_SIZE = 2048
 
 
 class ShardedContraction(Contraction):
-    """The contraction `own` of the own slab, followed by an exchange of its results."""
+    """Contraction `own` of the slab of this process, followed by an exchange of the results."""
 
     def __init__(self, own: Contraction, shard: Shard):
         self.own, self.slab = own, shard

@@ -6,8 +6,8 @@ If epsilon is not small, a few Sinkhorn sweeps by matrix products reach the tole
    solution.
 2. One contraction computes all pair marginals (contraction.py; graph.py if edges are missing and n^k is large;
    streamed.py if epsilon is too small for the range of float64).
-3. They are the Hessian of the dual, so a Newton step follows (shared/newton.py); repeat from 2 until the marginals are
-   within tolerance (shared/ascent.py).
+3. These form the Hessian of the dual, with which a Newton step is taken (shared/newton.py). Steps 2 and 3 are repeated
+   until the marginals are within tolerance (shared/ascent.py).
 
 The pair marginals of the last contraction also give the gradient, so a backward pass needs no contraction. After sweeps
 it needs one matrix product.
@@ -42,7 +42,7 @@ from m3g.solvers.shared.result import Result
 from m3g.solvers.shared.solver import Solver
 from m3g.solvers.solution import Solution
 
-# Tuples up to which a missing edge is a kernel of ones, because the matrix products of a complete graph are fast.
+# Number of tuples up to which missing edges get kernels of ones, because the products of a complete graph are fast.
 FEW_TUPLES = 2**20
 # Total number of points up to which a graph with missing edges gets Newton steps, which need all pair marginals.
 NEWTON_SIZE = 2048
@@ -75,11 +75,11 @@ class Factored(Solver):
     Memory: O(n^(k-1)) at most, in slabs; no tensor of n^k entries.
 
     Args:
-        newton: take Newton steps. None takes them unless the graph of views has missing edges and more than 2048 points
-            in total. False uses Sinkhorn updates only.
-        max_steps: maximum number of contractions; None is 100 with Newton steps and 10 000 without.
-        check_every: steps between two reads of the error, which synchronise with an accelerator; None is 1 on a CPU and
-            4 elsewhere.
+        newton: take Newton steps; False uses Sinkhorn updates only. None means True, unless the graph of views has
+            missing edges and there are more than 2048 points in total.
+        max_steps: maximum number of contractions; None means 100 with Newton steps and 10 000 without.
+        check_every: steps between two reads of the error, which synchronise with an accelerator; None means 1 on a CPU
+            and 4 elsewhere.
         fixed_steps: take exactly this number of steps without reading the error (no synchronisation, one compiled
             graph); `Solution.error` still reports the error. Steps are then not backtracked, and kernels keep the dtype
             of the problem. Compiled matrix products have the precision of `torch.set_float32_matmul_precision`.
@@ -217,7 +217,7 @@ class Factored(Solver):
                 final = FinalPoint.of(dual, state)._replace(num_steps=steps)
                 return _solution(problem, kernels, final, epsilon, tol, result)
             smaller = max(1.0, scale / EPSILON_RATIO)
-            log_scaling, scale = state.found.log_scaling * (scale / smaller), smaller
+            log_scaling, scale = state.current.log_scaling * (scale / smaller), smaller
 
 
 def _can_be_swept(contraction: CompleteContraction, kernels: Kernels) -> bool:
@@ -250,7 +250,7 @@ class FinalPoint(NamedTuple):
 
     @staticmethod
     def of(dual: MarginalDual, state: AscentState[Marginals]) -> FinalPoint:
-        point = state.found
+        point = state.current
 
         def missing(l: int, m: int) -> dict[Edge, Tensor]:
             return {(l, m): dual.contraction.pair(dual.scalings(point.log_scaling), l, m)}
@@ -281,9 +281,9 @@ def _solution(
     return Solution(
         problem=problem,
         epsilon=epsilon,
-        value=_as_of(problem, value),
+        value=_per_problem(problem, value),
         flat_potentials=potentials,
-        error=_as_of(problem, final.error),
+        error=_per_problem(problem, final.error),
         num_steps=final.num_steps,
         tol=tol,
         solver=Factored.name,
@@ -293,6 +293,6 @@ def _solution(
     )
 
 
-def _as_of(problem: PairwiseProblem, numbers: Tensor) -> Tensor:
+def _per_problem(problem: PairwiseProblem, numbers: Tensor) -> Tensor:
     """Return one number per problem in its dtype and batch shape."""
     return (numbers if numbers.dtype == problem.dtype else numbers.to(problem.dtype)).view(problem.batch)

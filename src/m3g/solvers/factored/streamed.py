@@ -1,7 +1,7 @@
 """Marginals of a coupling in the log domain, for an epsilon so small that the kernels leave the range of float64.
 
-Exponents of all n^k tuples are computed slab by slab, so that nothing overflows: n^k exponentials instead of n^k
-multiply-adds. Only small problems are solved this way, so that training can continue.
+Exponents of all n^k tuples are computed slab by slab, so that nothing overflows. This takes n^k exponentials instead of
+n^k multiply-adds. Only small problems are solved this way, so that training can continue.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from m3g.solvers.shared.couplings import slabs
 
 
 class StreamedContraction(Contraction):
-    """Log kernels {(l, m): (b, n_l, n_m)} of any graph; `evaluate` expects log scalings."""
+    """Contraction of the log kernels {(l, m): (b, n_l, n_m)} of any graph; `evaluate` expects log scalings."""
 
     in_logs = True
 

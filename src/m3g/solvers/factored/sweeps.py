@@ -26,8 +26,8 @@ from m3g.solvers.shared.processes import read
 
 Summed = Callable[[Tensor], Tensor]
 
-# Upper bounds of the exponent of a tuple: beyond the first, a further sweep is needed before the error is read; beyond
-# the second, balanced kernels are the better start of Newton steps.
+# Upper bounds on the exponent of a tuple: beyond the first, a further sweep is needed before the error is read; beyond
+# the second, balanced kernels are a better start for Newton steps.
 FLAT_REACH, SWEPT_REACH = 6.0, 60.0
 # Sweeps before the error is first read: for small problems, for large ones, and the number of tuples from which a
 # problem is large, so that reading the error is cheap compared with a sweep.
@@ -38,7 +38,7 @@ USUAL_RATE, USUAL_RATE_OF_TWO = 0.1, 0.3
 
 
 def complete(tensor: Tensor) -> Tensor:
-    """Return the tensor: on a single process every sum is complete."""
+    """Return the tensor unchanged: on a single process every sum is complete."""
     return tensor
 
 
@@ -46,7 +46,7 @@ class Pivot:
     """Part of a sweep that involves the pivot: its two matrix products, whose results the next sweep overwrites.
 
     Attributes:
-        sums: (b, 1, n_c), and `sums_used`, those from which M was computed.
+        sums: (b, 1, n_c), the current sums of the pivot; `sums_used` are those from which M was computed.
         with_pivot: L ∘ (W diag(v) R) (b, α, n_c).
     """
 
@@ -59,8 +59,8 @@ class Pivot:
         self._far: Tensor | None = None if contraction.scaled_buffer is None else contraction.scaled_buffer.mT
         self.left, self.across, self.between, self.wanted = contraction.left, contraction.right.mT, between, wanted
         self._start = self.left * wanted
-        # Initial value, without the kernels between A and B.
         self._summed = contraction.summed
+        # The initial sums do not include the kernels between A and B.
         self.sums = self._summed(self.left.sum(1, keepdim=True)).mul_(contraction.right.sum(1, keepdim=True))
 
     def joint(self) -> Tensor:
@@ -161,11 +161,11 @@ def sweep(contraction: CompleteContraction, target: Tensor, *, tol: float, reach
     num_steps, chunk = 0, min(most, 1 + int(reach / FLAT_REACH), max_steps)
     worst, rate = math.inf, USUAL_RATE
     while True:
-        for following in range(chunk - 1, -1, -1):
+        for remaining in range(chunk - 1, -1, -1):
             if num_steps > 0:
                 pivot.joint()
-            # Updates of several views of a group interfere.
-            for _ in range(2 if following == 0 and len(wanted_b) > 1 else 1):
+            # Updates of several views of a group interfere, so they are repeated in the last sweep.
+            for _ in range(2 if remaining == 0 and len(wanted_b) > 1 else 1):
                 parts_b = updated(c.summed(torch.bmm(left, joint)), parts_b, wanted_b)
                 right = outer(parts_b)
                 sums_a = torch.bmm(right, transposed)
@@ -251,8 +251,9 @@ def sums_by_view(sums: Tensor, scalings: Sequence[Tensor], summed: Summed = comp
 
 
 def sums_of_each(table: Tensor, scalings: Sequence[Tensor]) -> list[Tensor]:
-    """(b, r, n_1 ⋯ n_j) -> one (b, r, n_l) for every view of a group: the table with all scalings (b, 1, n_l), summed
-    over the other views.
+    """Return, for each view of a group, the scaled table (b, r, n_1 ⋯ n_j) summed over the other views: (b, r, n_l).
+
+    `scalings` (b, 1, n_l) are those of all views of the group.
     """
     first, *rest = scalings
     if not rest:

@@ -40,7 +40,7 @@ class Response:
         self.problem, self.epsilon, self.potentials = problem, epsilon, potentials
 
     def change(self, terms: Terms) -> Coupling:
-        """Return dP for dC = Σ terms, each {views: (b, n, …)}."""
+        """Return dP for dC = Σ terms, given as {views: (b, n, …)}."""
         raise NotImplementedError
 
     def _potentials(self, right: Sequence[Tensor]) -> list[Tensor]:
@@ -52,7 +52,7 @@ class Response:
 
 
 def response_of(problem: Problem, epsilon: float, potentials: Tensor, terms: Sequence[tuple[int, ...]]) -> Response:
-    """Return the response for a problem and terms of the change of its cost that depend on these views."""
+    """Return the response of a problem to changes of its cost whose terms depend on the views in `terms`."""
     wide = vector_dtype(problem.device)
     problem = problem.with_tensors([tensor.detach().to(wide) for tensor in problem.tensors])
     potentials = potentials.detach().to(wide)
@@ -139,8 +139,8 @@ def shared_logs(problem: PairwiseProblem, epsilon: float, potentials: Tensor) ->
 def solve_singular(pairs: dict[Edge, Tensor], marginals: Tensor, right: Tensor, sizes: Sequence[int]) -> Tensor:
     """Return x (b, N) with H x = right, for a right-hand side with the same sum in every view.
 
-    H has k - 1 null directions, constants shifted between views. A term that is positive only there, Σ_{l > 0} m_l
-    m_lᵀ, selects the solution whose m_l-weighted means vanish for l > 0; it is exact.
+    H has k - 1 null directions, constants shifted between views. The added term Σ_{l > 0} m_l m_lᵀ is positive only in
+    these directions, so it selects the exact solution whose m_l-weighted means vanish for l > 0.
     """
     root = marginals.clamp_min(torch.finfo(marginals.dtype).tiny).sqrt()
     matrix = block_matrix(pairs, marginals, sizes) / (root.unsqueeze(1) * root.unsqueeze(2))

@@ -1,12 +1,12 @@
-"""Derivatives of the entropic cost: d OT_eps / dC = P*, so nothing is differentiated through the solver.
+"""Derivatives of the entropic cost: d OT_eps / dC = P*, so the iterations of the solver are not differentiated.
 
 The value, its gradient and the product of its second derivative with a vector are separate functions, so that each
 order is computed only on demand, in backward and in forward mode:
 
     d OT = ⟨P, dC⟩,      d² OT = ⟨P, d²C⟩ + ⟨dP, dC⟩
 
-with dP, the response of the coupling to the change of the cost, by the implicit function theorem (response.py). All
-tensors are arguments of the functions, as `torch.func` requires.
+where dP, the response of the coupling to the change of the cost, follows from the implicit function theorem
+(response.py). All tensors are arguments of the functions, as `torch.func` requires.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from m3g.solvers.factored.contraction import CompleteContraction, pair_sums
 
 
 class WeightedComplete:
-    """All pairs of views have a kernel: the matrix products of contraction.py and their derivative."""
+    """P ∘ D if all pairs of views have a kernel, by the matrix products of contraction.py and their derivative."""
 
     def __init__(self, kernels: dict[Edge, Tensor], sizes: Sequence[int]):
         self.contraction = c = CompleteContraction(kernels, sizes, whole=True)
@@ -104,7 +104,7 @@ def _add(x: Tensor | None, y: Tensor | None) -> Tensor | None:
 
 
 class WeightedGraph:
-    """Some pairs of views have no kernel: the second derivatives of the total mass in the log kernels.
+    """P ∘ D if some pairs of views have no kernel, from second derivatives of the total mass in the log kernels.
 
     The first derivatives are the pair marginals. The mass is computed by the cheapest contraction.
     """

@@ -17,15 +17,15 @@ from m3g.solvers.shared.processes import read
 
 # Maximum change of the exponent of a tuple in one Newton step.
 LONGEST_STEP = 8.0
-# Log scalings that differ by more than this from those in the tables are absorbed in them.
+# Difference from the absorbed log scalings beyond which the current ones are absorbed in the tables.
 LARGEST_CHANGE = 20.0
 # Error, relative to half of its maximum, beyond which views are scaled one at a time.
 COARSE = 0.4
 # Evaluations without a smaller error after which an ascent ends, if the error is below this multiple of the rounding.
 MOST_STALLED = 3
 NEAR_ROUNDING = 1e3
-# Total number of points up to which the Hessian is built instead of only multiplied with, if memory allows: its blocks,
-# the matrix, and its factors in float64.
+# Total number of points up to which the Hessian is built, not only multiplied by vectors, if memory allows; and the
+# bytes per entry of its blocks, the matrix and its factors in float64.
 BUILT_SIZE = 2048
 BUILT_BYTES = 32
 
@@ -161,27 +161,27 @@ def ascend_on_list(
     """
     dual = ListDual(listed.based(log_scaling), target)
     state = init(dual, log_scaling)
-    before, best, stalled = state.found, torch.inf, 0
+    before, best, stalled = state.current, torch.inf, 0
     while done(state, tol=tol, max_steps=max_steps) is None and stalled < MOST_STALLED:
         worst, _ = state.observed
         stalled = stalled + 1 if best * 0.9 < worst < NEAR_ROUNDING * rounding else 0
         best = min(best, worst)
-        dual = _in_range(dual, state.found)
-        before, state = state.found, step(dual, state, loss_allowed=1e-6)
-    point = state.found
+        dual = _in_range(dual, state.current)
+        before, state = state.current, step(dual, state, loss_allowed=1e-6)
+    point = state.current
     for _ in range(further):
-        dual = _in_range(dual, state.found)
+        dual = _in_range(dual, state.current)
         state = advance(dual, state)
-        if not read(state.found.error < point.error / 2):
+        if not read(state.current.error < point.error / 2):
             break
-        before, point = point, state.found
+        before, point = point, state.current
     return Ascended(point, _possible_gain(before, point), state.num_steps)
 
 
 def _in_range(dual: ListDual, point: ListPoint) -> ListDual:
     """Return the dual with the log scalings of a point absorbed in its tables, if the absorbed ones differ too much.
 
-    This includes the first point, because the mass may have changed the scalings of view 0 beyond the range of float32.
+    The first point is checked too: scaling to the mass may have moved view 0 beyond the range of float32.
     """
     change = read((point.log_scaling - dual.listed.base).abs())
     return dual if change <= LARGEST_CHANGE else ListDual(dual.listed.based(point.log_scaling), dual.target)

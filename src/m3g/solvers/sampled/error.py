@@ -6,7 +6,8 @@ response of the log scalings, which preserves the marginals: H δ = -(marginals 
 
 - P (s + δ), half the difference between the halves, is a draw of the error of P and thus of the gradient, up to
   overfitting of the log scalings (see `fit_factor`);
-- the value on a list is a maximum and thus biased upwards by ½ ⟨δ, H δ⟩, twice that for the halves; it is corrected;
+- the value on a list is a maximum and thus biased upwards by ½ ⟨δ, H δ⟩, and twice as much on a half; this bias is
+  subtracted;
 - the remaining noise of the value is that of the mass at fixed log scalings, estimated from the variance of the draws
   of each component of the proposal.
 """
@@ -31,10 +32,9 @@ MOST_LEVERAGE = 0.95
 
 @dataclass(frozen=True)
 class SamplingError:
-    """Standard errors: of the value / eps, of the gradient relative to its length; and the bias of the value / eps.
+    """Standard errors of the value / eps and of the gradient relative to its norm, and the bias of the value / eps.
 
-    `gradients` are those of the value with respect to the problem's tensors, required by the relative error; None if
-    nothing was sampled.
+    `gradients` are those of the value with respect to the problem's tensors, a by-product; None if nothing was sampled.
     """
 
     value: Tensor
@@ -44,7 +44,7 @@ class SamplingError:
 
 
 class _TrueMatching(Coupling):
-    """J: row i of every view with row i of all others."""
+    """Coupling J, which matches row i of every view with row i of all others."""
 
     def __init__(self, problem: Problem, mass: Tensor):
         self.sizes = problem.sizes
@@ -78,6 +78,7 @@ class _TrueMatching(Coupling):
 
 
 def sampling_error(listed: Listed, point: ListPoint, problem: Problem, draws_each: int) -> SamplingError:
+    """Estimate the errors of a solution on a list with `draws_each` draws per component of the proposal."""
     coupling, b, problem = point.coupling, point.target.shape[0], problem.detached()
     zero = torch.zeros_like(point.target)
     signs = listed.halves()
@@ -89,17 +90,17 @@ def sampling_error(listed: Listed, point: ListPoint, problem: Problem, draws_eac
     drawn = weights.reshape(b, draws_each, -1)
     scatter = drawn.var(1).sum(1) * draws_each if drawn.numel() else zero[:, 0]
     half_difference = problem.gradient(coupling.changed(response, signs))
-    gradients = of_loss = problem.gradient(coupling)
+    gradients = loss_gradients = problem.gradient(coupling)
     if all_equal(problem.sizes):
         mass = point.target[:, : problem.sizes[0]].sum(1, keepdim=True)
-        of_loss = tuple(g - t for g, t in zip(gradients, problem.gradient(_TrueMatching(problem, mass))))
-    length = _norm(of_loss, b).clamp_min(torch.finfo(problem.dtype).tiny)
+        loss_gradients = tuple(g - t for g, t in zip(gradients, problem.gradient(_TrueMatching(problem, mass))))
+    length = _norm(loss_gradients, b).clamp_min(torch.finfo(problem.dtype).tiny)
     relative = _norm(half_difference, b) / length * fit_factor(weights, bias)
     return SamplingError((scatter + bias.square() / 4).sqrt(), relative, bias, gradients)
 
 
 def fit_factor(weights: Tensor, bias: Tensor) -> Tensor:
-    """Ratio of errors to their apparent size on the sample to which the log scalings were fitted: (b,), at least 1.
+    """Return the ratio of errors to their apparent size on the sample used to fit the log scalings: (b,), at least 1.
 
     A sample with leverage h attracts the log scalings, so that only 1 - h of its error is visible; dividing by 1 - h is
     the jackknife. The mean of h over the mass is twice the bias of the value. The distribution of h over samples of

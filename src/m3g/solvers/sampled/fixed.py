@@ -57,7 +57,7 @@ def _ascent(listed: ProductList, target: Tensor, log_scaling: Tensor, steps: int
 
 
 def _centres(log_kernel: LogKernel, rank: int, b: int, last: ListPoint | None, draws: Draws) -> Tensor:
-    """Return half true, half random tuples at first; then a quarter true ones, the others from the last coupling."""
+    """Return half true and half random tuples at first; then a quarter true ones, the rest from the last coupling."""
     count, sizes = max(4, -(-rank // DRAWS_EACH)), log_kernel.sizes
     true = count // 2 if last is None else count // 4
     rest = draws.tuples(sizes, b, count - true) if last is None else last.coupling.draw(count - true, draws)

@@ -43,7 +43,7 @@ class ListedCoupling(Coupling):
         """Return the derivative of the coupling in a direction (b, N) of log scalings, and of weights of rows."""
 
     def derivative(self, log_change: Tensor) -> Tensor:
-        """Return the response of the marginals to a change (b, N) of the log scalings, the Hessian of the dual."""
+        """Return the response of the marginals to a change (b, N) of the log scalings: the Hessian times the change."""
         return self.changed(log_change, None).marginals()
 
     @abstractmethod

@@ -103,7 +103,7 @@ class ProductList(Listed):
         return ProductCoupling(self, weights * factor, columns, both, log_factor=factor.log() - peak)
 
     def halves(self) -> list[Tensor]:
-        """One tensor (b, s)."""
+        """Return the signs of the samples, one tensor (b, s)."""
         sign = torch.ones_like(self.log_weights)
         sign[:, sign.shape[1] // 2 :] = -1.0
         return [sign]

@@ -118,11 +118,10 @@ def true_tuples(sizes: Sequence[int], count: int, b: int, draws: Draws) -> Tenso
 
 
 def anchors_of(target: Tensor, sizes: Sequence[int]) -> Tensor:
-    """Return tuples (b, N, k) that support a coupling with marginals `target` (b, N): the points of every view in
-    order.
+    """Return tuples (b, N, k) that support a coupling with marginals `target` (b, N).
 
-    Point i of view l covers the interval of [0, a] between successive cumulative weights; each interval between
-    neighbouring end points of all views is one tuple.
+    Point i of view l covers the interval of [0, a] between successive cumulative weights of its view. Each interval
+    between neighbouring end points of all views is one tuple.
     """
     ends = [part.cumsum(1) for part in target.split(list(sizes), 1)]
     ends = [end / end[:, -1:] for end in ends]

@@ -8,7 +8,7 @@
 4. Estimate the error from the two halves of the samples (error.py), and the mass from a validation sample
    (cross_check.py). If they disagree, more rounds follow.
 
-Sharp problems are first solved at larger epsilons, whose potentials lead to the mass at the next one.
+Sharp problems are first solved at larger epsilons, whose potentials indicate where the mass is at the next one.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from m3g.solvers.sampled.tuple_kernel import full_list
 from m3g.solvers.shared.memory import memory_limit
 from m3g.solvers.shared.processes import processes, read
 
-# Draws of one component, divided equally between the two halves of the samples.
+# Draws per component, divided equally between the two halves of the samples.
 DRAWS_EACH = 4
 # Marginal error at which all rounds except the last stop.
 LOOSE = 0.05
@@ -44,7 +44,7 @@ FINE = 0.03
 # Error above which the coupling of the products is a poor proposal for the list. The list then has its own first round,
 # which reduces the error of the gradient by a tenth and takes a quarter more time.
 POOR = 0.15
-# Range of the exponents within a view beyond which larger epsilons come first, decreasing by a factor of four.
+# Range of the exponents within a view beyond which larger epsilons are solved first, decreasing by a factor of four.
 STEEP = 30.0
 EPSILON_RATIO = 4.0
 # Beyond this number of stages, tuples with mass may be unreachable for the chains, and no sample would reveal it. The
@@ -55,7 +55,7 @@ FEWEST_CHAINS = 64
 FEWEST_CHAINS_OF_MAXIMA = 256
 # Maximum number of steps after tol is reached, if nothing is sampled.
 MOST_FURTHER = 4
-# Additional rounds if the check disagrees with the error.
+# Maximum number of additional rounds if the check contradicts the error estimate.
 MOST_REPEATS = 3
 
 
@@ -108,7 +108,7 @@ class Rounds:
         plain = all_equal(sizes) and bool((target == target[:, :1]).all())
         self.anchors = anchors_of(target, sizes)[:, : 0 if plain else None]
         self.num_steps = 0
-        # The larger epsilons to solve first; as many additional sweeps search for tuples.
+        # The larger epsilons to solve first; the search for tuples takes as many additional sweeps.
         self.first_epsilons = self._epsilons()
         self.powers = powers_for(len(self.first_epsilons), EPSILON_RATIO)
 
@@ -222,7 +222,7 @@ class Rounds:
         return replace(solved, check=check)
 
     def _centres(self, log_kernel: LogKernel, rank: int, last: ListPoint | None, log_scaling: Tensor) -> Tensor:
-        """Return half true, half random tuples at first; then a quarter true, the others from the last coupling."""
+        """Return half true, half random tuples at first; then a quarter true ones, the rest from the last coupling."""
         count, b = max(2, -(-rank // DRAWS_EACH)), self.target.shape[0]
         sizes = log_kernel.sizes
         if last is None:

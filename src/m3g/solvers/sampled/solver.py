@@ -120,7 +120,7 @@ class Sampled(Solver):
         if torch.compiler.is_compiling():  # settings of the process cannot change inside a graph
             if self.seed is not None or self.generator is not None:
                 raise ValueError(
-                    "seed and generator must be None in compiled code, which draws from torch's own generator: "
+                    "seed and generator must be None in compiled code, which draws from torch's default generator: "
                     "use torch.manual_seed."
                 )
             with torch.no_grad():
@@ -259,7 +259,7 @@ def _potentials(problem: Problem, solved: SolvedList, epsilon: float) -> Tensor:
 
 
 def _standard_error(problem: Problem, solved: SolvedList, *, epsilon: float, tol: float, trusted: bool) -> Tensor:
-    """Standard error of the value (b,): from the samples, discrepancies, an unfinished ascent and rounding."""
+    """Return the standard error of the value (b,) due to sampling, discrepancies, an early stop and rounding."""
     out = epsilon * solved.error.value
     if solved.check is not None:
         out = torch.maximum(out, epsilon * solved.check.difference(solved.error) / (4 if trusted else 1))

@@ -8,8 +8,8 @@ it is no longer than a sampled one. A sampled list has k blocks, one per view, w
   a true one in a single view, each exactly once;
 - sampled rows, weighted by 1 / (expected number of draws of the row), without the tuples listed above. Every other
   tuple can be reached from k rows, one per block, so each block has weight 1/k;
-- rows of anchors, tuples of a coupling with the required marginals, if the true matching does not have them: they are
-  included once for certain, which the expected numbers above account for.
+- anchors, tuples that support a coupling with the required marginals, if the true matching does not have these
+  marginals. Each is listed exactly once, and the expected numbers above take this into account.
 
 The list is an unbiased, non-negative estimate of the whole kernel, exact where nearly solved batches have their mass,
 and always supports a coupling with the required marginals.
@@ -71,7 +71,7 @@ class TupleList(Listed):
     def based(self, log_scaling: Tensor) -> TupleList:
         b, device = log_scaling.shape[0], log_scaling.device
         item_bytes = b * self.log_kernel.itemsize
-        # The features of one block exist while it is built.
+        # The features of one block are in memory while it is built.
         numbers = sum(block.tuples.shape[1] * self.sizes[block.l] for block in self.blocks)
         total_bytes = item_bytes * (numbers + self.blocks[0].tuples.shape[1] * self.log_kernel.features)
         tables = []
@@ -89,7 +89,7 @@ class TupleList(Listed):
         return vector[:, start : start + self.sizes[l]]
 
     def halves(self) -> list[Tensor]:
-        """Per block (b, rows)."""
+        """Return the signs of the rows, one tensor (b, rows) per block."""
         out = []
         for block in self.blocks:
             sign = torch.zeros_like(block.log_rest)
@@ -161,14 +161,14 @@ def sampled_list(log_kernel: LogKernel, samples: Tensor, log_counts: Tensor, anc
         block = _block(log_kernel, l, torch.cat([matched, both], 1), num_matched, num_matched + num_anchors)
         counts = log_counts[..., l]
         if num_anchors:
-            counts = torch.logaddexp(counts, _times_among(both, num_anchors, l).to(counts.dtype).log())
+            counts = torch.logaddexp(counts, _num_equal(both, num_anchors, l).to(counts.dtype).log())
         block.log_rest[:, num_matched:] -= counts + math.log(k)
         blocks.append(block)
     return TupleList(log_kernel, blocks, exact=False, base=torch.zeros_like(log_kernel.shift))
 
 
-def _times_among(tuples: Tensor, count: int, l: int) -> Tensor:
-    """Return how often the entries of each tuple (b, s, k) except l equal those of one of the first `count`: (b, s)."""
+def _num_equal(tuples: Tensor, count: int, l: int) -> Tensor:
+    """Return how many of the first `count` tuples equal each tuple (b, s, k) in all entries except l: (b, s)."""
     keys = tuple_keys(tuples, without=l)
     known = keys[:, :count].sort(1).values
     return torch.searchsorted(known, keys, right=True) - torch.searchsorted(known, keys)
@@ -188,8 +188,8 @@ def tuple_keys(tuples: Tensor, *, without: int | None = None) -> Tensor:
 def block_table(log_kernel: LogKernel, block: Block, base: Tensor, rows: slice, *, once: bool) -> tuple[Tensor, ...]:
     """Return some rows of a block at log scalings `base` (b, n_l) of the open view.
 
-    With `once`, tuples that are also in other rows are excluded or divided. Returns the conditional distribution
-    (b, s, n_l), and the log of the divisors of the rows (b, s).
+    The result is the conditional distribution (b, s, n_l), and the log of the divisors of the rows (b, s). With `once`,
+    tuples that are also in other rows are excluded, or their kernel is divided.
     """
     table = log_kernel.conditional(block.l, block.tuples[:, rows])
     table += base.to(table.dtype).unsqueeze(1)

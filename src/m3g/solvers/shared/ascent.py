@@ -1,15 +1,15 @@
-"""Damped ascent on the dual for all solvers: init, step, done over an explicit state.
+"""Damped ascent on the dual, shared by all solvers: `init`, `step` and `done` over an explicit, immutable state.
 
-A solver provides a `Dual`: `evaluate` computes the marginals at given log scalings, `direction` the next step. All are
-pure functions of their arguments; the state is immutable. `ascend` is the loop:
+A solver provides a `Dual`: `evaluate` computes the marginals at given log scalings, `direction` the next step. All
+functions are pure. `ascend` is the loop:
 
     state = init(dual, log_scaling)
     while (result := done(state, tol=tol, max_steps=max_steps)) is None:
         state = step(dual, state)
 
-`step` first reads whether the last step decreased the dual. If it did, a quarter of it is tried; otherwise the next
-step is taken. `fixed_ascent` takes a fixed number of steps without reading values on the host and without backtracking,
-so that it compiles to one graph.
+`step` first checks whether the last step decreased the dual. If it did, a quarter of that step is tried; otherwise the
+next step is taken. `fixed_ascent` takes a fixed number of steps without reading values on the host and without
+backtracking, so that it compiles to one graph.
 """
 
 from __future__ import annotations
@@ -64,13 +64,13 @@ class AscentState(Generic[E]):
     """State of an ascent.
 
     Attributes:
-        found: quantities at the current point.
-        start, move: quantities at the start of the last step, and that step; None before the first.
+        current: quantities at the current point.
+        start, move: quantities at the start of the last step, and that step; None before the first step.
         num_steps: number of evaluations.
         shortenings: number of times the last step has been shortened.
     """
 
-    found: E
+    current: E
     start: E | None = None
     move: Tensor | None = None
     num_steps: int = 1
@@ -80,8 +80,8 @@ class AscentState(Generic[E]):
     def observed(self) -> tuple[float, float]:
         """The largest error, and the largest decrease of the dual in the last step, read on the host."""
         if self.start is None:
-            return read(self.found.error), -math.inf
-        return read_two(self.found.error, (self.start.height - self.found.height).squeeze(1))
+            return read(self.current.error), -math.inf
+        return read_two(self.current.error, (self.start.height - self.current.height).squeeze(1))
 
 
 def init(dual: Dual[E], log_scaling: Tensor) -> AscentState[E]:
@@ -94,15 +94,15 @@ def step(dual: Dual[E], state: AscentState[E], *, loss_allowed: float) -> Ascent
 
     `loss_allowed` is the tolerated decrease of the dual in a step, in units of epsilon.
     """
-    found = state.found
-    lowered = not state.observed[1] <= loss_allowed  # also for NaN
-    if state.start is not None and state.move is not None and lowered:
-        lost = ~(state.start.height - found.height <= loss_allowed)
-        move = torch.where(lost, state.move / 4, 0.0)
-        shortened = torch.where(lost, state.start.log_scaling + move, found.log_scaling)
+    current = state.current
+    decreased = not state.observed[1] <= loss_allowed  # also for NaN
+    if state.start is not None and state.move is not None and decreased:
+        worse = ~(state.start.height - current.height <= loss_allowed)
+        move = torch.where(worse, state.move / 4, 0.0)
+        shortened = torch.where(worse, state.start.log_scaling + move, current.log_scaling)
         return replace(
             state,
-            found=dual.evaluate(shortened),
+            current=dual.evaluate(shortened),
             move=move,
             num_steps=state.num_steps + 1,
             shortenings=state.shortenings + 1,
@@ -112,10 +112,9 @@ def step(dual: Dual[E], state: AscentState[E], *, loss_allowed: float) -> Ascent
 
 def advance(dual: Dual[E], state: AscentState[E]) -> AscentState[E]:
     """Take the next step without checking the last one: no value is read on the host."""
-    found = state.found
-    move = dual.direction(found)
-    there = dual.evaluate(found.log_scaling + move)
-    return AscentState(there, found, move, state.num_steps + 1)
+    start = state.current
+    move = dual.direction(start)
+    return AscentState(dual.evaluate(start.log_scaling + move), start, move, state.num_steps + 1)
 
 
 def done(state: AscentState[E], *, tol: float, max_steps: int) -> Result | None:
@@ -128,7 +127,7 @@ def done(state: AscentState[E], *, tol: float, max_steps: int) -> Result | None:
     if not finite and state.num_steps == 1:
         return Result.OUT_OF_RANGE
     if state.num_steps >= max_steps or state.shortenings >= MOST_SHORTENINGS:
-        finite = finite and bool(torch.isfinite(state.found.log_scaling).all())  # a scaling may underflow to 0
+        finite = finite and bool(torch.isfinite(state.current.log_scaling).all())  # a scaling may underflow to 0
         return Result.OUT_OF_STEPS if finite else Result.OUT_OF_RANGE
     return None
 
@@ -144,7 +143,7 @@ def ascend(
 ) -> tuple[AscentState[E], Result]:
     """Step until every problem of the batch has an error of at most `tol`, or for `max_steps` evaluations.
 
-    With `check_every` > 1 the host reads the error only every so many steps, which reduces synchronisation.
+    With `check_every` > 1 the host reads the error only once in so many steps, which reduces synchronisation.
     """
     while (result := done(state, tol=tol, max_steps=max_steps)) is None:
         state = step(dual, state, loss_allowed=loss_allowed)

@@ -44,8 +44,8 @@ def summed_gradients(
     with torch.enable_grad():
         selected = problem.with_tensors(leaves).select(chosen)
     # The derivative of `select` scatters the gradient of the own rows.
-    found = torch.autograd.grad(selected.tensors, leaves, selected.detached().gradient(own))
-    flat = sharing.reduced(torch.cat([gradient.flatten() for gradient in found]))
+    gradients = torch.autograd.grad(selected.tensors, leaves, selected.detached().gradient(own))
+    flat = sharing.reduced(torch.cat([gradient.flatten() for gradient in gradients]))
     parts = flat.split([leaf.numel() for leaf in leaves])
     return tuple(part.view(leaf.shape) for part, leaf in zip(parts, leaves))
 
@@ -73,8 +73,8 @@ class DenseCoupling(Coupling):
         return self._sum((l, m))
 
     def _sum(self, kept: tuple[int, ...]) -> Tensor:
-        gone = [a + 1 for a in range(self.cost.ndim - 1) if a not in kept]
-        parts = [slab.sum(gone) if gone else slab for _, slab in self.rows()]
+        summed = [a + 1 for a in range(self.cost.ndim - 1) if a not in kept]
+        parts = [slab.sum(summed) if summed else slab for _, slab in self.rows()]
         return torch.cat(parts, 1) if kept[0] == 0 else torch.stack(parts).sum(0)
 
 
@@ -121,7 +121,7 @@ class PairwiseCoupling(Coupling):
 
 @dataclass
 class RescaledCoupling(Coupling):
-    """Another coupling times a factor (b,) per problem, computed in its own dtype and returned in another."""
+    """Another coupling times a factor (b,) per problem, computed in `inner_dtype` and returned in `dtype`."""
 
     inner: Coupling
     factor: Tensor

@@ -1,4 +1,4 @@
-"""The dual as a function of the marginals of a contraction: marginals at a point, and the next step."""
+"""Dual function of a contraction: marginals at a point, and the next step."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from m3g.solvers.shared.newton import solve_newton
 
 # Maximum change of a log scaling in one Newton step.
 LONGEST_STEP = 3.0
-# Damping of the diagonal of the Newton system, relative to it and to the error.
+# Damping of the Newton system: its diagonal is multiplied by 1 + DAMPING · error.
 DAMPING = 0.03
 
 
@@ -38,11 +38,12 @@ class Marginals:
 
 @dataclass(frozen=True)
 class MarginalDual:
-    """Σ_l ⟨h_l, a_l⟩ over log scalings h (b, N), where that of the leading view makes the mass exact.
+    """Σ_l ⟨h_l, a_l⟩ over log scalings h (b, N), where the scaling of the leading view makes the mass exact.
 
     Attributes:
-        target: (b, N), the weights, in the dtype of the log scalings; `target_here` in that of the kernels, split into
-            the views before, at and after the leading one.
+        target: (b, N), the weights, in the dtype of the log scalings.
+        target_here: the same in the dtype of the kernels.
+        lead_target, other_targets: its entries for the leading view, and for all others.
         newton: whether to take Newton steps instead of Sinkhorn updates.
         fixed: whether no value may be read on the host.
     """
@@ -111,7 +112,7 @@ class MarginalDual:
             # the others.
             m = torch.maximum(m, self.target_here * math.exp(-LONGEST_STEP))
         damped = torch.addcmul(m, m, point.error.unsqueeze(1), value=DAMPING)
-        # log(a / m) is nearly linear in the log scalings, more so than a - m, which is nearly the same close to 0.
+        # m log(a / m) equals a - m to first order, and log(a / m) is closer to linear in the log scalings.
         right = (self.target_here / m).log_().mul_(m)
         step = solve_newton(
             point.pairs,

@@ -12,7 +12,7 @@ from torch import Tensor
 from m3g.costs.problem import vector_dtype
 from m3g.solvers.shared.processes import agreed
 
-# Sum of the exponents over the pairs within the range of the dtype, with room for the scalings.
+# Largest sum of the exponents over the pairs that the range of the dtype allows, with room for the scalings.
 SINGLE_RANGE, DOUBLE_RANGE = 60.0, 500.0
 # Exponents that float32 represents to 1e-4, for solvers that subtract the largest before the exponential.
 ROUNDED_RANGE = 1e3
@@ -29,9 +29,9 @@ _BACKENDS = [
 
 
 class full_precision:
-    """Matrix products in full float32 or better, regardless of settings, without autocast and without a graph.
+    """Context with matrix products in full float32 or better, regardless of settings, without autocast or gradients.
 
-    A class instead of a generator, because small problems are solved in the time of a few context managers.
+    A class instead of a generator, because entering a few generators takes as long as solving a small problem.
     """
 
     def __init__(self, device: torch.device):

@@ -1,9 +1,9 @@
 """Processes that share one solve: each has some rows of the leading view, and marginals are summed over all.
 
-Vectors (b, N) are the same on all processes, so that all take the same steps. The contribution of the own slab to a
-marginal is partial, and an all-reduce completes it. Numbers read on the host are those of rank 0.
+Vectors (b, N) are the same on all processes, so that all take the same steps. A process computes the contribution of
+its own slab to a marginal, and an all-reduce adds those of the others. Numbers read on the host are those of rank 0.
 
-Every exchange starts with a synchronisation, an all-reduce of six numbers. A process that fails reports it in
+Every exchange starts with a synchronisation, an all-reduce of six numbers. A process that fails reports the failure in
 one more synchronisation. The others receive the report before their next exchange and raise too.
 """
 
@@ -21,7 +21,7 @@ from torch import Tensor
 from m3g.costs.coupling import Edge, block_matrix
 from m3g.costs.problem import vector_dtype
 
-# Numbers of rank 0 that one synchronisation can carry.
+# Maximum number of values of rank 0 in one synchronisation.
 CARRIED = 5
 _sharing: ContextVar[Processes | None] = ContextVar("processes that share a solve", default=None)
 
@@ -43,21 +43,21 @@ def read(numbers: Tensor) -> float:
 def read_two(first: Tensor, second: Tensor) -> tuple[float, float]:
     """Return `read` of two tensors (b,) with one synchronisation."""
     both = torch.stack([first.to(second.dtype), second])
-    found, other = agreed((both if both.shape[1] == 1 else both.amax(1)).flatten().tolist())
-    return found, other
+    largest_first, largest_second = agreed((both if both.shape[1] == 1 else both.amax(1)).flatten().tolist())
+    return largest_first, largest_second
 
 
 def agreed(numbers: list[float]) -> list[float]:
     """Return at most `CARRIED` numbers as computed by rank 0."""
     sharing = _sharing.get()
-    return numbers if sharing is None else sharing.of_first(numbers)
+    return numbers if sharing is None else sharing.from_rank_0(numbers)
 
 
 def gather_rows(own: Tensor, dim: int) -> Tensor:
     """Concatenate tensors of equal shape from all processes along an axis, in rank order."""
     own = own.movedim(dim, 0).contiguous()
     full = own.new_empty(dist.get_world_size() * len(own), *own.shape[1:])
-    # The first is the name since torch 2.13, which deprecates the second.
+    # torch 2.13 introduces all_gather_single and deprecates all_gather_into_tensor.
     gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
     gather(full, own)
     return full.movedim(0, dim)
@@ -87,44 +87,44 @@ class Processes:
         token = _sharing.set(self)
         try:
             yield
-            self._meet()
+            self._synchronise()
         except SharedSolveError:
             raise
         except Exception:
-            self._attend([], failed=True)
+            self._all_reduce([], failed=True)
             raise
         finally:
             _sharing.reset(token)
 
-    def _attend(self, numbers: list[float], *, failed: bool = False) -> list[float]:
-        carried = [float(failed), *numbers, *[0.0] * (CARRIED - len(numbers))]
-        brought = torch.tensor(carried, dtype=vector_dtype(self.device), device=self.device)
-        dist.all_reduce(brought)
-        found: list[float] = brought.tolist()
-        return found
+    def _all_reduce(self, numbers: list[float], *, failed: bool = False) -> list[float]:
+        padded = [float(failed), *numbers, *[0.0] * (CARRIED - len(numbers))]
+        tensor = torch.tensor(padded, dtype=vector_dtype(self.device), device=self.device)
+        dist.all_reduce(tensor)
+        sums: list[float] = tensor.tolist()
+        return sums
 
-    def _meet(self, numbers: list[float] | None = None) -> list[float]:
-        """Return the sums of numbers over all processes."""
-        failures, *sums = self._attend(numbers or [])
+    def _synchronise(self, numbers: list[float] | None = None) -> list[float]:
+        """Return the sums of numbers over all processes; raise if one of them has failed."""
+        failures, *sums = self._all_reduce(numbers or [])
         if failures:
             raise SharedSolveError(f"{failures:.0f} of {self.count} processes failed in a solve that they share.")
         return sums
 
-    def of_first(self, numbers: list[float]) -> list[float]:
-        """Return numbers of rank 0."""
-        return self._meet(numbers if self.rank == 0 else None)[: len(numbers)]
+    def from_rank_0(self, numbers: list[float]) -> list[float]:
+        """Return the numbers of rank 0."""
+        return self._synchronise(numbers if self.rank == 0 else None)[: len(numbers)]
 
     def reduced(self, tensor: Tensor, by: str = "SUM") -> Tensor:
         """Reduce the tensors of all processes by sum (or "MIN", "MAX"), in place if possible."""
-        self._meet()
+        self._synchronise()
         tensor = tensor.contiguous()
         dist.all_reduce(tensor, op=getattr(dist.ReduceOp, by))
         return tensor
 
     def joined(self, own: Tensor, n: int, *, dim: int = 1) -> Tensor:
-        """Return all n rows of a tensor, of which each process has its own."""
+        """Return all n rows of a tensor from the own rows of each process."""
         if n % self.count == 0:
-            self._meet()
+            self._synchronise()
             return gather_rows(own, dim)
         rows = self.rows(n)
         full = own.new_zeros(*own.shape[:dim], n, *own.shape[dim + 1 :])
@@ -134,10 +134,10 @@ class Processes:
 
 @dataclass(frozen=True)
 class Shard:
-    """The slab of a coupling for the own rows of view `lead`.
+    """Slab of a coupling: the rows of view `lead` that belong to this process.
 
     Attributes:
-        sizes: of all views, with all rows.
+        sizes: sizes of all views, including the rows of other processes.
     """
 
     processes: Processes
