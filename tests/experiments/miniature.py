@@ -37,6 +37,9 @@ def write_sets(folder):
             for kind in range(4):
                 for image in range(30):
                     archive.writestr(f"{part}/n{kind}/{image}.JPEG", _jpeg(random, kind))
+    vendors = np.array(["noto", "twemoji"])
+    drawn = random.integers(0, 255, (2, 120, 32, 32, 3)).astype(np.uint8)
+    np.savez(folder / "emoji_5vendors_32.npz", X=drawn, domains=vendors, category=np.arange(120) % 4)
     subjects = np.repeat([f"SC4{i:02}" for i in range(10)], 16)
     stages = np.arange(160) % 5
     sensors = {

@@ -78,6 +78,24 @@ def test_images(sets, tmp_path, monkeypatch, name):
     assert ("| no teacher, both directions" in text) == (name == "imagenet")
 
 
+def test_budget_has_as_many_images_per_step_for_every_number_of_views(sets, tmp_path):
+    specs = find("budget").specs(Request(sets=["tinyimagenet"]))
+    sizes = {spec.settings["config"]["data_options"]["batch_size"] * spec.labels["k"] for spec in specs}
+    assert sizes == {96}
+    ours = [spec for spec in specs if spec.labels["arm"] == "m3g"]
+    assert all(spec.settings["config"]["views_per_step"] == spec.labels["k"] for spec in ours)
+
+    def keep(spec):
+        return spec.labels["k"] in (2, 6)
+
+    text, _ = small_runs("budget", sets, tmp_path, methods=["m3g", "polyview"], keep=keep)
+    assert re.search(r"\| accuracy % +\| m3g +\| polyview", text)
+    assert re.search(r"\| k = 6, n = 16 +\|", text)
+    assert "## On emoji" in text
+    assert colours(tmp_path / "budget.png") >= 2
+    assert colours(tmp_path / "emoji" / "budget.png") >= 2
+
+
 def test_iterations_newton_needs_fewer_steps_than_sinkhorn(tmp_path):
     text, _ = small_runs("iterations", None, tmp_path, keep=lambda spec: spec.labels["epsilon"] <= 0.1)
     steps = {}

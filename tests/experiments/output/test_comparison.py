@@ -6,7 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import rankdata, ttest_rel
 
-from m3g.experiments.output.comparison import average_rank, control_table, paired, within_splits
+from m3g.evaluation.paired import paired
+from m3g.experiments.output.comparison import average_rank, control_table, difference_table, within_splits
+from m3g.experiments.output.corrected import compare_splits
 
 SCORES = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=3, max_size=12)
 
@@ -63,5 +65,32 @@ def test_a_rival_in_a_control_is_compared_with_m3g_in_the_same_or_the_wider_one(
         "no teacher, both": {"rival": {0: 0.6, 1: 0.61}},
         "n = 8": {"rival": {0: 0.4, 1: 0.42}},
     }
-    lines = control_table(main, controls).splitlines()[2:]
+    lines = control_table(main, controls, test_to_train=0.0).splitlines()[2:]
     assert [line.split(" | ")[5].split(" ")[0] for line in lines] == ["—", "+10.5", "+10.5", "+9.5"]
+
+
+def test_settings_of_one_split_are_one_unit():
+    """Numbers of views that share a split are averaged, so that they do not narrow the interval."""
+    random = np.random.default_rng(0)
+    ours, theirs = ({(k, seed): random.random() for k in (2, 3, 4) for seed in range(4)} for _ in range(2))
+    found = compare_splits(ours, theirs, test_to_train=0.5, split_of=lambda key: key[1])
+    means = [{seed: np.mean([part[k, seed] for k in (2, 3, 4)]) for seed in range(4)} for part in (ours, theirs)]
+    assert found.splits == 4
+    assert found.half_width == pytest.approx(compare_splits(*means, test_to_train=0.5).half_width)
+    table = difference_table({"a": ours, "b": theirs}, "a", test_to_train=0.5, split_of=lambda key: key[1])
+    assert [cell.strip() for cell in table.splitlines()[2].split("|")][4] == "4"
+
+
+def test_tables_apply_holms_correction():
+    """p = 0.03 alone is a difference, among three comparisons it is none."""
+    values = dict(enumerate((0.11, 0.02, 0.14, 0.09, 0.03)))
+    zero = dict.fromkeys(values, 0.0)
+    noise = dict(enumerate((0.1, -0.1, 0.05, -0.04, 0.0)))
+    p_value = compare_splits(values, zero, test_to_train=0.0).p_value
+    assert 0.05 / 3 < p_value < 0.05
+    alone = difference_table({"a": values, "b": zero}, "a", test_to_train=0.0)
+    rivals = {"b": zero, "c": {seed: values[seed] - noise[seed] for seed in values}}
+    rivals["d"] = {seed: values[seed] + noise[seed] for seed in values}
+    several = difference_table({"a": values, **rivals}, "a", test_to_train=0.0)
+    assert alone.splitlines()[2].split()[-2] == "ahead"
+    assert several.splitlines()[2].split()[-2] == "tie"

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from m3g.experiments.engine.spec import Result
 from m3g.experiments.output import figures, published
-from m3g.experiments.output.comparison import average_rank, difference_rows, within_splits
+from m3g.experiments.output.comparison import average_rank, difference_table, within_splits
+from m3g.experiments.output.lengths import length_table
 from m3g.experiments.output.tables import grid_table, hours, markdown, percent
 from m3g.experiments.runner.references import reference_table
 from m3g.training.runs.files import write_text
@@ -17,6 +18,8 @@ TITLES = {
     "windows": "Sleep stages from some windows of raw signals (PhysioNet 2018 to SleepEDFx)",
     "physionet": "Sleep stages from raw signals (PhysioNet 2018 to SleepEDFx)",
 }
+# Test rows per training row of random splits of the subjects; one split at the paper's scale.
+OVERLAP = {"sleep": 0.2 / 0.7, "raw": 0.2 / 0.6, "windows": 0.2 / 0.6, "physionet": 0.0}
 Scores = dict[str, dict[int, dict[int, float]]]  # arm, labels per class, seed
 OURS = "m3g, n = 16"
 OTHER_UNITS = "m3g, n = 16, epsilon in units of Algorithm 2"
@@ -37,12 +40,13 @@ def collect(results: list[Result], folder: Path) -> str:
             _table(arms),
             _table(plain, "accuracy %") if plain else "",
             _references(mine),
-            *_comparisons(arms),
+            *_comparisons(arms, data),
             _grid(mine),
         ]
         lines: dict[str, dict[int, tuple[float, float]]] = {}
         for s in sorted({s for by_shots in arms.values() for s in by_shots}):
-            for arm, point in within_splits({arm: by[s] for arm, by in arms.items() if s in by}).items():
+            here = {arm: by[s] for arm, by in arms.items() if s in by}
+            for arm, point in within_splits(here, test_to_train=OVERLAP[data]).items():
                 lines.setdefault(arm, {})[s] = point
         paper = {arm: {s: (value, 0.0) for s, value in by.items()} for arm, by in published.EEG.items()}
         figures.curves(
@@ -50,6 +54,7 @@ def collect(results: list[Result], folder: Path) -> str:
             published=paper,
         )  # fmt: skip
         parts.append(f"![Balanced accuracy against the number of labels per class]({data}.png)")
+        parts += length_table(mine, lambda row: None, folder / f"{data}_steps", test_to_train=OVERLAP[data])
     parts += ["## Published (PhysioNet 2018 to SleepEDFx, mean of five seeds)", _published()]
     text = "\n\n".join(part for part in parts if part)
     write_text(folder / "table.md", text + "\n")
@@ -87,16 +92,13 @@ def _references(mine: list[Result]) -> str:
     return reference_table("references, balanced accuracy %", rows)
 
 
-def _comparisons(arms: Scores) -> list[str]:
-    """Compare M3G, in both units of epsilon, with the others, by the number of labels."""
+def _comparisons(arms: Scores, data: str) -> list[str]:
+    """Compare M3G with the others, by the number of labels."""
     parts = []
     for s in sorted(arms.get(OURS, {})):
         here = {arm: by_shots[s] for arm, by_shots in arms.items() if s in by_shots}
-        for ours in filter(here.__contains__, (OURS, OTHER_UNITS)):
-            others = {arm: by for arm, by in here.items() if arm not in (OURS, OTHER_UNITS)}
-            rows = difference_rows({**others, ours: here[ours]}, ours)
-            if len(rows) > 1:
-                parts += [f"s = {s}:", markdown(rows)]
+        table = difference_table(here, OURS, test_to_train=OVERLAP[data])
+        parts += [f"s = {s}:", table] if table else []
     return parts
 
 

@@ -20,6 +20,7 @@ MODULES = {
     "cost": ("images.cost", "circular variance against circular standard deviation (Table 4)"),
     "overhead": ("overhead", "fraction of a training step spent in the loss (Figure 5)"),
     "iterations": ("iterations", "steps to tolerance against epsilon, Sinkhorn and Newton"),
+    "budget": ("images.budget", "more augmentations of fewer images at a fixed number of augmented images"),
     "branches": ("images.branches", "accuracy and memory against the number of student views"),
     "default-set": ("default_set", "M3G and pairwise InfoNCE on the six-view digits, grids of equal size"),
     "mismatch": ("mismatch.runs", "detection and cost of mismatches among the six-view digits"),

@@ -30,6 +30,7 @@ class Labels(TypedDict, total=False):
     unseen: str
     k: int
     students: int | str
+    steps: int
     epsilon: float
     value: float
     dropout: float

@@ -9,11 +9,13 @@ from typing import NamedTuple
 
 from m3g.experiments.engine.spec import Result
 from m3g.experiments.output import figures
-from m3g.experiments.output.comparison import paired
+from m3g.experiments.output.comparison import judged
+from m3g.experiments.output.corrected import compare_splits
 from m3g.experiments.output.tables import hours, markdown, percent
 from m3g.training.runs.files import write_text
 
 FIRST = 0.15
+TEST_TO_TRAIN = 0.2 / 0.7
 SCORES = {"recall_at_1": "R@1", "linear_mean": "linear probe"}
 EXCLUDED = {"wrong_left_out": "swapped entries excluded", "right_left_out": "correct entries excluded"}
 
@@ -110,16 +112,24 @@ def _cost(table: Table) -> str:
 
 
 def _clean(table: Table) -> str:
-    """Return the effect of `mismatch` on clean rows, paired over the seeds."""
+    """Return the effect of `mismatch` on clean rows, over the splits of the seeds."""
+    gains = {
+        (loss, name): compare_splits(
+            *(_values(table, Place(loss, 0.0, on), name) for on in (True, False)), test_to_train=TEST_TO_TRAIN
+        )
+        for loss in dict.fromkeys(place.loss for place in table)
+        for name in SCORES
+    }
+    verdicts = judged(gains)
     rows = [["with minus without mismatch", *SCORES.values()]]
-    for loss in dict.fromkeys(place.loss for place in table):
+    for loss in dict.fromkeys(loss for loss, _ in gains):
         cells = []
         for name in SCORES:
-            gain = paired(*(_values(table, Place(loss, 0.0, on), name) for on in (True, False)))
-            interval = f"{100 * gain.mean:+.2f} ± {100 * gain.half_width:.2f} {gain.verdict} ({gain.pairs})"
-            cells.append(interval if gain.pairs > 1 else "—")
+            gain = gains[loss, name]
+            interval = f"{100 * gain.mean:+.2f} ± {100 * gain.half_width:.2f}"
+            cells.append(f"{interval} {verdicts[loss, name]} ({gain.splits})" if gain.splits > 1 else "—")
         rows.append([loss, *cells])
-    return markdown(rows) + "\n\nPoints, 95 % interval, and the number of seeds."
+    return markdown(rows) + "\n\nPoints, 95 % interval (Nadeau and Bengio), verdict after Holm's correction, splits."
 
 
 def _values(table: Mapping[Place, Mapping[str, dict[int, float]]], place: Place, name: str) -> dict[int, float]:

@@ -1,26 +1,17 @@
-"""Paired differences with their intervals and detectable sizes, and average ranks."""
+"""Tables of paired differences with corrected intervals and detectable sizes, and average ranks."""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping
 
-from m3g.evaluation.paired import Difference, Key, Scores, interval_of_mean, paired
+from m3g.evaluation.paired import Key, Scores, interval_of_mean
+from m3g.experiments.output.corrected import Comparison, compare_splits, holm, verdict
 from m3g.experiments.output.tables import markdown
 
 interval = interval_of_mean
-__all__ = [
-    "Difference",
-    "Scores",
-    "average_rank",
-    "control_table",
-    "difference_rows",
-    "interval",
-    "paired",
-    "points",
-    "within_splits",
-]
+__all__ = ["Scores", "average_rank", "control_table", "difference_table", "interval", "judged", "within_splits"]
 
 
 def average_rank(scores: Mapping[str, Scores[Key]]) -> dict[str, float]:
@@ -39,11 +30,12 @@ def average_rank(scores: Mapping[str, Scores[Key]]) -> dict[str, float]:
     return dict(zip(scores, ranks.mean(1).tolist()))
 
 
-def within_splits(scores: Mapping[str, Scores[Key]]) -> dict[str, tuple[float, float]]:
+def within_splits(scores: Mapping[str, Scores[Key]], *, test_to_train: float = 0.0) -> dict[str, tuple[float, float]]:
     """Return per arm the mean in percent, and half the width of its 95 % interval after subtracting split means.
 
     The difficulty of a seed or split affects all arms alike, and comparisons should show the rest (Cousineau's
     intervals, with Morey's correction). If arms share fewer than two settings, intervals are those of each mean.
+    `test_to_train` widens them for overlapping splits, see `compare_splits`.
 
     Example:
         >>> intervals = within_splits({"a": {0: 0.5, 1: 0.7}, "b": {0: 0.4, 1: 0.6}})
@@ -53,57 +45,87 @@ def within_splits(scores: Mapping[str, Scores[Key]]) -> dict[str, tuple[float, f
     shared = set.intersection(*(set(values) for values in scores.values())) if scores else set()
     means = {arm: 100 * statistics.fmean(values.values()) for arm, values in scores.items()}
     if len(scores) < 2 or len(shared) < 2:
-        return {arm: (means[arm], 100 * interval(list(values.values()))) for arm, values in scores.items()}
+        return {
+            arm: (means[arm], 100 * interval(list(values.values())) * math.sqrt(1 + len(values) * test_to_train))
+            for arm, values in scores.items()
+        }
     of_split = {key: statistics.fmean(values[key] for values in scores.values()) for key in shared}
-    correction = math.sqrt(len(scores) / (len(scores) - 1))
+    correction = math.sqrt(len(scores) / (len(scores) - 1)) * math.sqrt(1 + len(shared) * test_to_train)
     return {
         arm: (means[arm], 100 * correction * interval([values[key] - of_split[key] for key in shared]))
         for arm, values in scores.items()
     }
 
 
-def difference_rows(scores: Mapping[str, Scores[Key]], arm: str) -> list[list[str]]:
-    """Return a table of one arm against every other, in percent."""
-    rows = [[f"{arm} minus", "difference", "95 % interval", "pairs", "smallest detectable", ""]]
-    for other, values in scores.items():
-        if other == arm:
-            continue
-        difference = paired(scores[arm], values)
-        if difference.pairs < 2:
-            continue
-        low, high = (100 * (difference.mean + sign * difference.half_width) for sign in (-1, 1))
-        rows.append(
-            [
-                other,
-                f"{100 * difference.mean:+.2f}",
-                f"{low:+.2f} to {high:+.2f}",
-                str(difference.pairs),
-                f"{100 * difference.smallest:.2f}",
-                difference.verdict,
-            ]
-        )
-    return rows
+def judged(comparisons: Mapping[Key, Comparison]) -> dict[Key, str]:
+    """Return `ahead`, `behind` or `tie` per comparison of a table with two splits or more, after Holm's correction.
+
+    Example:
+        >>> judged({"a": Comparison(0.1, 0.1, 5, 0.01), "b": Comparison(0.1, 1, 5, 0.2), "c": Comparison(0, 1, 1, 1)})
+        {'a': 'ahead', 'b': 'tie'}
+    """
+    adjusted = holm({key: one.p_value for key, one in comparisons.items() if one.splits > 1})
+    return {key: verdict(comparisons[key], value) for key, value in adjusted.items()}
 
 
-def control_table(main: Mapping[str, Scores[Key]], controls: Mapping[str, Mapping[str, Scores[Key]]]) -> str:
-    """Compare the arms of each control with the same arms without it, over common settings, in percent."""
-    rows = [["control", "method", "accuracy %", "without it %", "change", "m3g minus method, with it", "pairs"]]
+def difference_table(
+    scores: Mapping[str, Scores[Key]],
+    arm: str,
+    *,
+    test_to_train: float,
+    split_of: Callable[[Key], Hashable] = lambda key: key,
+    splits: str = "splits",
+) -> str:
+    """Return a table of one arm against every other, in percent; empty without a comparison over two splits.
+
+    `splits` is the title of the column of the number of independent units.
+    """
+    compared = {
+        other: compare_splits(scores[arm], values, test_to_train=test_to_train, split_of=split_of)
+        for other, values in scores.items()
+        if other != arm and arm in scores
+    }
+    verdicts = judged(compared)
+    rows = [[f"{arm} minus", "difference", "95 % interval", splits, "smallest detectable", "after Holm"]]
+    for other, word in verdicts.items():
+        one = compared[other]
+        low, high = (100 * (one.mean + sign * one.half_width) for sign in (-1, 1))
+        cells = [f"{100 * one.mean:+.2f}", f"{low:+.2f} to {high:+.2f}", str(one.splits), f"{100 * one.smallest:.2f}"]
+        rows.append([other, *cells, word])
+    return markdown(rows) if verdicts else ""
+
+
+def control_table(
+    main: Mapping[str, Scores[Key]],
+    controls: Mapping[str, Mapping[str, Scores[Key]]],
+    *,
+    test_to_train: float,
+    split_of: Callable[[Key], Hashable] = lambda key: key,
+) -> str:
+    """Compare the arms of each control with the same arms without it, over common settings, in percent.
+
+    Holm's correction is over all comparisons of the table.
+    """
+    compared: dict[tuple[str, str, bool], Comparison] = {}
+    for control, arms in controls.items():
+        for arm, values in arms.items():
+            # If M3G has no such control ("no teacher, both directions"), use the control that it extends ("no
+            # teacher"), or else the main table.
+            wider = controls.get(control.split(", ")[0], {})
+            ours = arms.get("m3g") or wider.get("m3g") or main.get("m3g", {})
+            for against_m3g, pair in ((False, (values, main.get(arm, {}))), (True, (ours, values))):
+                if not (against_m3g and arm == "m3g"):
+                    compared[control, arm, against_m3g] = compare_splits(
+                        *pair, test_to_train=test_to_train, split_of=split_of
+                    )
+    verdicts = judged(compared)
+    rows = [["control", "method", "accuracy %", "without it %", "change", "m3g minus method, with it", "splits"]]
     for control, arms in controls.items():
         for arm, values in arms.items():
             keys = [key for key in values if key in main.get(arm, {})]
             if keys:
-                pair = [100 * statistics.fmean(part[key] for key in keys) for part in (values, main[arm])]
-                # If M3G has no such control ("no teacher, both directions"), use the control that it extends ("no
-                # teacher"), or else the main table.
-                wider = controls.get(control.split(", ")[0], {})
-                ours = arms.get("m3g") or wider.get("m3g") or main.get("m3g", {})
-                cells = [points(paired(values, main[arm])), "—" if arm == "m3g" else points(paired(ours, values))]
-                rows.append([control, arm, f"{pair[0]:.1f}", f"{pair[1]:.1f}", *cells, str(len(keys))])
+                levels = [f"{100 * statistics.fmean(part[key] for key in keys):.1f}" for part in (values, main[arm])]
+                names = [(control, arm, against_m3g) for against_m3g in (False, True)]
+                cells = [f"{compared[name]} {verdicts[name]}" if name in verdicts else "—" for name in names]
+                rows.append([control, arm, *levels, *cells, str(compared[names[0]].splits)])
     return markdown(rows) if len(rows) > 1 else ""
-
-
-def points(difference: Difference) -> str:
-    """Format a paired difference in percentage points, with its 95 % interval; a dash for fewer than two pairs."""
-    if difference.pairs < 2:
-        return "—"
-    return f"{100 * difference.mean:+.1f} ± {100 * difference.half_width:.1f} {difference.verdict}"

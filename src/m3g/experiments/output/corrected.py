@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 from m3g.evaluation.paired import Key, Scores
@@ -19,26 +19,35 @@ class Comparison:
         half_width: half the width of its 95 % interval.
         splits: number of splits that both arms have.
         p_value: of the hypothesis of no difference, two-sided.
+        smallest: smallest true difference that is detected with a power of 80 %, before Holm's correction.
     """
 
     mean: float
     half_width: float
     splits: int
     p_value: float
+    smallest: float = math.inf
 
     def __str__(self) -> str:
         return f"{100 * self.mean:+.1f} ± {100 * self.half_width:.1f}" if self.splits > 1 else "—"
 
 
-def compare_splits(ours: Scores[Key], theirs: Scores[Key], *, test_to_train: float) -> Comparison:
+def compare_splits(
+    ours: Scores[Key],
+    theirs: Scores[Key],
+    *,
+    test_to_train: float,
+    split_of: Callable[[Key], Hashable] = lambda key: key,
+) -> Comparison:
     r"""Compare two arms on J random splits of the same objects (Nadeau and Bengio, 2003).
 
     The splits overlap, so their differences are correlated. The variance of the mean is estimated by
     :math:`(1/J + n_\text{test}/n_\text{train})\, s^2` instead of :math:`s^2 / J`, with J - 1 degrees of freedom.
 
     Args:
-        ours, theirs: scores by split.
+        ours, theirs: scores by split, or by several settings of each split.
         test_to_train: number of test objects per training object; 0 for independent draws.
+        split_of: the split of a key. The differences of a split are averaged first, because they are not independent.
 
     Example:
         >>> ours, theirs = {0: 0.52, 1: 0.55, 2: 0.50}, {0: 0.50, 1: 0.52, 2: 0.49}
@@ -47,13 +56,18 @@ def compare_splits(ours: Scores[Key], theirs: Scores[Key], *, test_to_train: flo
     """
     from scipy.stats import t
 
-    values = [ours[key] - theirs[key] for key in ours if key in theirs]
+    by_split: dict[Hashable, list[float]] = {}
+    for key in ours:
+        if key in theirs:
+            by_split.setdefault(split_of(key), []).append(ours[key] - theirs[key])
+    values = [statistics.fmean(differences) for differences in by_split.values()]
     if len(values) < 2:
         return Comparison(values[0] if values else math.nan, math.inf, len(values), 1.0)
     mean, freedom = statistics.fmean(values), len(values) - 1
     error = statistics.stdev(values) * math.sqrt(1 / len(values) + test_to_train)
     p_value = float(2 * t.sf(abs(mean) / error, freedom)) if error > 0 else float(mean == 0)
-    return Comparison(mean, float(t.ppf(0.975, freedom)) * error, len(values), p_value)
+    wide, power = (float(t.ppf(level, freedom)) for level in (0.975, 0.8))
+    return Comparison(mean, wide * error, len(values), p_value, (wide + power) * error)
 
 
 def holm(p_values: Mapping[Key, float]) -> dict[Key, float]:

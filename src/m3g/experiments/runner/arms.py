@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import cast
 
-from m3g.experiments.engine.spec import Candidate, Change, Labels, RunSpec
+from m3g.experiments.engine.spec import Candidate, Change, Labels, Request, RunSpec
 
 Values = Mapping[str, tuple[str, Sequence[float]]]
+TEMPERATURES = (0.03, 0.06, 0.12, 0.25, 0.5)  # the grid of every loss that has a temperature
+LENGTHS = (50, 100, 400, 800)  # numbers of steps that show whether a training of 200 is past the steep part
 
 
 def grid(method: str, values: Values, rates: Sequence[float]) -> list[Change]:
@@ -39,3 +41,15 @@ def try_all(changes: Sequence[Change], runs: Sequence[RunSpec]) -> tuple[list[Ru
         tried += mine
         candidates.append(Candidate(change, [run.id for run in mine]))
     return tried, tuple(candidates)
+
+
+def other_lengths(run: RunSpec, request: Request) -> list[RunSpec]:
+    """Return a run with other numbers of steps, each with a complete schedule."""
+    return [
+        run.with_changes(
+            {"config": {"loop": {"max_steps": steps // 50 if request.miniature else steps}}},
+            stage="length",
+            steps=steps,
+        )
+        for steps in LENGTHS
+    ]

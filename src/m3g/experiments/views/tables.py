@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Mapping
 from pathlib import Path
 
 from m3g.experiments.engine.spec import Result, grid_values
-from m3g.experiments.output.comparison import paired, points
+from m3g.experiments.output.comparison import judged
+from m3g.experiments.output.corrected import Comparison, compare_splits
 from m3g.experiments.output.tables import hours, markdown, percent
 from m3g.experiments.views import pictures as views_pictures
 from m3g.experiments.views.pictures import BY_NUMBER
@@ -28,6 +30,7 @@ from m3g.experiments.views.scores import (
 )
 from m3g.training.runs.files import write_text
 
+TEST_TO_TRAIN = 0.2 / 0.6
 # Scores of the tables, with their descriptions.
 METRICS = {
     "linear_mean": "linear probe on the mean of the views",
@@ -90,25 +93,34 @@ def _ranks(every: dict[str, Table]) -> list[str]:
 
 
 def _against(every: dict[str, Table]) -> str:
-    """Return differences paired over the data sets (means over seeds), by Student's t."""
+    """Return differences paired over the data sets (means over seeds), with Holm's correction over the whole table."""
     arms = [arm for arm in every["recall"] if arm != OURS and not is_control(arm)]
-    rows = [["M3G minus", *TASKS.values()]]
-    for arm in arms:
-        cells = []
-        for name in TASKS:
-            by_arm = means(every[name])
-            difference = paired(by_arm.get(OURS, {}), by_arm.get(arm, {}))
-            cells.append(f"{points(difference)} ({difference.pairs})" if difference.pairs > 1 else "—")
-        rows.append([arm, *cells])
-    return markdown(rows) + "\n\nMean difference in points, 95 % interval, and the number of data sets."
+    compared = {}
+    for name in TASKS:
+        by_arm = means(every[name])
+        for arm in arms:
+            compared[arm, name] = compare_splits(by_arm.get(OURS, {}), by_arm.get(arm, {}), test_to_train=0.0)
+    verdicts = judged(compared)
+
+    def cell(arm: str, name: str) -> str:
+        one = compared[arm, name]
+        return f"{one} {verdicts[arm, name]} ({one.splits})" if one.splits > 1 else "—"
+
+    rows = [["M3G minus", *TASKS.values()], *([arm, *(cell(arm, name) for name in TASKS)] for arm in arms)]
+    note = "Mean difference in points, 95 % interval, and the number of data sets."
+    return f"{markdown(rows)}\n\n{note} {_after_holm(verdicts)}"
+
+
+def _after_holm(verdicts: Mapping[tuple[str, str], str]) -> str:
+    return f"Ahead and behind: at 5 % after Holm's correction over the {len(verdicts)} comparisons of the table."
 
 
 def _by_set(every: dict[str, Table]) -> str:
-    """Compare over the seeds of a data set with the best other loss there."""
+    """Compare over the splits of a data set with the best other loss there."""
     sets = list(every["recall"].get(OURS, {}))
-    rows = [["data set", *TASKS.values()]]
+    best: dict[tuple[str, str], str] = {}
+    compared: dict[tuple[str, str], Comparison] = {}
     for data in sets:
-        cells = []
         for name in TASKS:
             table = every[name]
             rivals = {
@@ -116,14 +128,18 @@ def _by_set(every: dict[str, Table]) -> str:
                 for arm, by in table.items()
                 if data in by and arm != OURS and arm not in NOT_LOSSES and not is_control(arm)
             }
-            if data not in table.get(OURS, {}) or not rivals:
-                cells.append("—")
-                continue
-            best = max(rivals, key=lambda arm: rivals[arm])
-            cells.append(f"{points(paired(table[OURS][data], table[best][data]))} ({best})")
-        rows.append([data, *cells])
+            if data in table.get(OURS, {}) and rivals:
+                arm = best[data, name] = max(rivals, key=lambda arm: rivals[arm])
+                compared[data, name] = compare_splits(table[OURS][data], table[arm][data], test_to_train=TEST_TO_TRAIN)
+    verdicts = judged(compared)
+    rows = [["data set", *TASKS.values()]]
+    for data in sets:
+        keys = [(data, name) for name in TASKS]
+        rows.append(
+            [data, *(f"{compared[key]} {verdicts[key]} ({best[key]})" if key in verdicts else "—" for key in keys)]
+        )
     note = "The best of the other losses is chosen by its mean on the same rows, which favours it."
-    return f"{markdown(rows)}\n\n{note}"
+    return f"{markdown(rows)}\n\n{note} 95 % intervals over splits (Nadeau and Bengio). {_after_holm(verdicts)}"
 
 
 def _table(table: Table) -> str:
