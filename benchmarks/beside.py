@@ -74,7 +74,7 @@ def serve() -> None:
 
 
 class Version:
-    """Solver of one source tree, in a separate process."""
+    """A process that measures the solver of one source tree."""
 
     def __init__(self, source: Path):
         paths = os.pathsep.join([str(source), str(HERE)])
@@ -172,7 +172,7 @@ def main() -> None:
     parser.add_argument("commit", help="the earlier commit")
     parser.add_argument("--only", choices=list(cases()), help="one part of the cases")
     parser.add_argument("--seeds", type=int, default=3, help="seeds per case")
-    parser.add_argument("--repeats", type=int, default=3, help="solves per seed, of which the fastest counts")
+    parser.add_argument("--repeats", type=int, default=3, help="solves per seed; the fastest counts")
     parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results", help="output folder")
     options = parser.parse_args()
     for name in ("seeds", "repeats"):

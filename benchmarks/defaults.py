@@ -140,7 +140,8 @@ def table(results: dict[str, dict[str, float]]) -> str:
     lines = ["| " + " | ".join(row) + " |" for row in (heads, ["---"] * len(heads), *rows)]
     for measure, ratios in lowest.items():
         least, name = min(ratios)
-        lines += ["", f"{MEASURES[measure]}: at least {least:.2f} times the better of the other two ({name})."]
+        title = f"{MEASURES[measure]}: the smallest ratio of the default to the better of the other two"
+        lines += ["", f"{title} is {least:.2f} ({name})."]
     return "\n".join([f"Split seeds: {', '.join(seeds)}.", "", *lines, ""])
 
 

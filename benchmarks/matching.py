@@ -72,7 +72,7 @@ def embeddings(name: str, source: Path, seed: int) -> Views:
 
 
 def shuffled(points: Views, seed: int, orphans: int) -> tuple[Views, list[np.ndarray]]:
-    """Draw 200 shuffled rows per view, `orphans` of which exist in that view only, and the object of each row."""
+    """Draw 200 shuffled rows per view, `orphans` of them in that view only; return them and the object of each row."""
     rng = np.random.default_rng(seed)
     common = ROWS - orphans
     numbers = [
@@ -102,7 +102,7 @@ def run(source: Path, results: Path) -> None:
 
 
 def unmatched(views: Views, numbers: list[np.ndarray], seed: int) -> tuple[float, float, float, float]:
-    """Orphans left alone, other rows with their object (%), and calibration errors without and with known objects."""
+    """Return % of orphans left alone, % of others with their object, calibration errors without and with `known`."""
     tuples = m3g.match(views, allow_unmatched=True).tuples.numpy()
     objects = np.stack([np.where(tuples[:, l] >= 0, numbers[l][tuples[:, l]], -1 - l) for l in range(K)], 1)
     present = tuples >= 0
@@ -118,7 +118,7 @@ def unmatched(views: Views, numbers: list[np.ndarray], seed: int) -> tuple[float
 
 
 def calibration_error(found: m3g.Matching, numbers: list[np.ndarray], known: np.ndarray) -> float:
-    """Expected calibration error of the memberships, in five bins, over the rows of objects that are not known."""
+    """Return the expected calibration error of the memberships, in five bins, over the rows of unknown objects."""
     assert found.memberships is not None
     objects = np.stack([numbers[l][found.tuples[:, l].numpy()] for l in range(K)], 1)
     right = np.stack([(np.delete(objects, l, 1) == objects[:, [l]]).any(1) for l in range(K)], 1)
@@ -136,11 +136,11 @@ def table(whole: dict, unused: dict, partial: dict) -> str:
         lines.append(f"| {method} | " + " | ".join(cells) + f" | {statistics.fmean(unused[method]):.1f} |")
     lines += [
         "",
-        f"`m3g.match(allow_unmatched=True)` with {ORPHANS} of {ROWS} rows of each view without a partner:",
+        f"`m3g.match(allow_unmatched=True)` if {ORPHANS} of the {ROWS} rows of each view have no partner:",
         "",
     ]
     lines += [
-        "| | orphans left alone, % | others with a row of their object, % | calibration error | "
+        "| | unmatched rows left alone, % | other rows with a row of their object, % | calibration error | "
         f"calibration error, {KNOWN} objects known |"
     ]
     lines += ["| --- | --- | --- | --- | --- |"]

@@ -140,7 +140,7 @@ def growth() -> list[dict]:
 
 
 def large() -> dict:
-    """k = 12, n = 512, d = 128: 3e32 tuples."""
+    """Measure a large problem: k = 12, n = 512, d = 128, 3e32 tuples."""
     views = noisy_views(12, 512, 1.0, d=128)
     before = peak_bytes()
     processor = time.process_time()

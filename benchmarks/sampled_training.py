@@ -96,13 +96,13 @@ def verdict(row: dict[str, float]) -> str:
 
 
 def training_table(report: dict[str, Any]) -> str:
-    """Return the Markdown tables of the trainings."""
+    """Return the Markdown tables of the training runs."""
     runs, large = report["runs"], report["large"]
     seeds = sorted({run["seed"] for run in runs})
     lines = [
         "## Training",
         "",
-        f"The default set, all six views, n = 16, {runs[0]['steps']} steps; test split, {len(seeds)} seeds, mean ± "
+        f"The six-view digits, all views, n = 16, {runs[0]['steps']} steps; test split, {len(seeds)} seeds, mean ± "
         "standard error.",
         "",
         "| | exact | sampled | difference | |",

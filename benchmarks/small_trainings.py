@@ -1,4 +1,4 @@
-"""Small trainings on the sets of `m3g reproduce views`, for comparisons that require many of them.
+"""Small training runs on the sets of `m3g reproduce views`, for comparisons that require many of them.
 
 One MLP per view (hidden 128, d = 32), Adam at 3e-3 with cosine decay, 400 steps. Rows are split 60 : 40. The second
 part, with all views, gives three scores in %: the linear probe on the mean of the views, R@1 between ordered pairs of

@@ -1,8 +1,8 @@
 """Choice of the default temperature of the matching gap: `python -m benchmarks.temperature --data FOLDER`.
 
-Small trainings at every temperature (`benchmarks.small_trainings`), with the gap of all views and that of pairs. The
-default has the highest mean of the three measures over the sets. Among ties the usual value is chosen; this rule was
-added after the result (`m3g`: 52.4 at 0.14 and 52.3 at 0.1). Writes benchmarks/results/temperature.{json,md}.
+Small training runs at every temperature (`benchmarks.small_trainings`), with the gap of all views and that of pairs.
+The default has the highest mean of the three measures over the sets. If several tie, the usual value is chosen; this
+rule was added after the result (`m3g`: 52.4 at 0.14 and 52.3 at 0.1). Writes benchmarks/results/temperature.{json,md}.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def run(source: Path, results: Path) -> None:
 
 
 def table(scores: dict[str, dict[str, float]]) -> str:
-    lines = [f"Small trainings at every temperature ({' / '.join(MEASURES)}, %; their mean in the last row)", ""]
+    lines = [f"Small training runs at every temperature ({' / '.join(MEASURES)}, %; their mean in the last row)", ""]
     for loss_name in ("m3g", "m3g-pairs"):
         lines += [f"| `{loss_name}` | " + " | ".join(map(str, TEMPERATURES)) + " |"]
         lines += ["| --- " * (len(TEMPERATURES) + 1) + "|"]

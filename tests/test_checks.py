@@ -107,7 +107,7 @@ def test_teachers_and_students_of_several_types_are_promoted():
         torch.testing.assert_close(found, exact)
 
 
-def test_matches_of_several_types():
+def test_views_of_several_types_are_matched():
     found = m3g.match([X[0], X[0].double(), X[0].half()])
     assert found.tuples.tolist() == [[i, i, i] for i in range(5)]
 

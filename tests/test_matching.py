@@ -134,7 +134,7 @@ def test_a_solve_that_stops_early_warns():
         ([np.ones((3, 2))] * 2, {"cost": "nonsense"}, "cost must be one of"),
     ],
 )
-def test_wrong_arguments(views, options, message):
+def test_wrong_arguments_are_rejected(views, options, message):
     with pytest.raises(ValueError, match=message):
         m3g.match(views, **options)
 
@@ -278,6 +278,6 @@ def test_known_objects_set_the_limit_of_unmatched_rows():
         ({"allow_unmatched": "yes"}, "allow_unmatched must be a bool or a probability"),
     ],
 )
-def test_invalid_one_to_one_arguments(options, message):
+def test_invalid_one_to_one_arguments_are_rejected(options, message):
     with pytest.raises(ValueError, match=message):
         m3g.match([np.random.default_rng(0).standard_normal((3, 2))] * 2, **options)

@@ -32,7 +32,7 @@ figure, axes = plt.subplots(1, 3, figsize=(9, 3.3), layout="constrained", sharey
 for axis, (name, title) in zip(axes, TITLES.items()):
     part = table(name)
     image = axis.imshow(part, cmap="Blues", vmin=0, vmax=1)
-    axis.set(title=f"{title}: {100 * part.diagonal().mean():.0f} %", xlabel="digit found", xticks=range(10))
+    axis.set(title=f"{title}: {100 * part.diagonal().mean():.0f} %", xlabel="retrieved digit", xticks=range(10))
 axes[0].set(ylabel="(a + b) mod 10", yticks=range(10))
-figure.colorbar(image, ax=axes, label="part of the queries", shrink=0.9)
+figure.colorbar(image, ax=axes, label="fraction of the queries", shrink=0.9)
 figure.savefig(HERE / "digit_sum.png", dpi=110)

@@ -127,7 +127,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("arguments", "message"), CASES, ids=[" ".join(case[0]) for case in CASES])
-def test_train(here, capsys, arguments, message):
+def test_wrong_arguments_of_train_are_reported_in_one_line(here, capsys, arguments, message):
     arguments = [str(here / a) if (here / a).exists() else a for a in arguments]
     line = fails(["train", *arguments], capsys)
     assert re.search(message, line), line
@@ -162,13 +162,13 @@ def test_resume_rejects_other_settings(here, capsys):
         (["evaluate", ".", "--few_shots", "true"], "got --few_shots: did you mean --few_shot?"),
     ],
 )
-def test_other_commands(here, capsys, arguments, message):
+def test_wrong_arguments_of_other_commands_are_reported_in_one_line(here, capsys, arguments, message):
     assert message in fails(arguments, capsys)
     assert list(Path.cwd().iterdir()) == []
 
 
 @pytest.mark.parametrize("workers", ["0", "1"])
-def test_a_damaged_image_also_if_another_process_reads_it(tmp_path, monkeypatch, capsys, workers):
+def test_a_damaged_image_is_reported_even_by_a_data_worker(tmp_path, monkeypatch, capsys, workers):
     monkeypatch.chdir(tmp_path)
     for kind in ("ape", "bee"):
         (tmp_path / "images" / kind).mkdir(parents=True)
@@ -209,14 +209,14 @@ def no_hub(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("pretrained", ["true", "false"])
-def test_a_pretrained_encoder_without_a_hub(here, capsys, no_hub, pretrained):
+def test_a_pretrained_encoder_requires_the_hub(here, capsys, no_hub, pretrained):
     options = ["--encoder_options.model", "nobody/nothing", "--encoder_options.pretrained", pretrained]
     line = fails(["train", "--encoder", "transformers", *options], capsys)
     assert "check the name and that the hub is reachable" in line
     assert list(Path.cwd().iterdir()) == []
 
 
-def test_a_hub_that_cannot_be_reached(run, capsys, no_hub):
+def test_an_unreachable_hub_is_reported_in_one_line(run, capsys, no_hub):
     assert "repository must be a name on a hub that can be reached" in fails(["push", run, "me/mine"], capsys)
 
 

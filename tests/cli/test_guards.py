@@ -117,12 +117,12 @@ def test_leftovers_of_a_killed_start_are_removed(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("write", [lambda path: atomic(path).__enter__(), lambda path: append_text(path, "x")])
-def test_a_folder_that_cannot_be_written(write):
+def test_a_file_that_cannot_be_written_is_an_error(write):
     with pytest.raises(ValueError, match=r"/proc/m3g.csv must be a file that can be written, but the system refuses"):
         write("/proc/m3g.csv")
 
 
-def test_a_run_in_a_folder_that_cannot_be_written(tmp_path, monkeypatch, refused):
+def test_a_run_folder_that_cannot_be_written_is_an_error(tmp_path, monkeypatch, refused):
     monkeypatch.chdir(tmp_path)
     assert "--out must be a folder that can be made, but /proc/run cannot" in refused("train", "--out", "/proc/run")
 

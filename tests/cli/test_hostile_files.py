@@ -34,7 +34,7 @@ def test_a_table_beyond_the_limits_is_an_error_within_seconds(here, refused, cas
 
 @pytest.mark.parametrize("declared", [(10**12,), (10**9, 10**9)])
 @pytest.mark.parametrize("suffix", [".npz", ".npy"])
-def test_an_array_that_declares_more_data_than_its_file_contains(here, refused, suffix, declared):
+def test_an_array_larger_than_its_file_is_rejected(here, refused, suffix, declared):
     if suffix == ".npz":
         bomb_npz("bomb.npz", declared)
     else:
@@ -43,7 +43,7 @@ def test_an_array_that_declares_more_data_than_its_file_contains(here, refused, 
     assert "damaged: an array of shape" in refused("train", "--views", "a.npy", f"bomb{suffix}")
 
 
-def test_a_compressed_array_larger_than_the_memory(here, refused, monkeypatch):
+def test_a_compressed_array_larger_than_the_memory_is_rejected(here, refused, monkeypatch):
     np.savez_compressed("big.npz", x=np.zeros((1000, 1000)))
     np.save("a.npy", np.ones((1000, 2)))
     monkeypatch.setattr(limits, "memory_limit", lambda device: 10**6)
@@ -60,7 +60,7 @@ def test_a_compressed_array_larger_than_the_memory(here, refused, monkeypatch):
     ],
     ids=["whole", "sparse", "declared", "small"],
 )
-def test_a_matlab_array_that_declares_more_data_than_its_file_contains(here, refused, monkeypatch, options):
+def test_a_matlab_array_larger_than_its_file_is_rejected(here, refused, monkeypatch, options):
     bomb_mat("bomb.mat", **options)
     np.save("a.npy", np.ones((10, 2)))
     monkeypatch.setattr(limits, "memory_limit", lambda device: 2**31)
@@ -78,7 +78,7 @@ def test_an_image_of_too_many_pixels_is_damaged(here, refused, side):
     assert ("pixels" in line) == (side > 9_000)
 
 
-def test_a_safetensors_header_of_many_tensors(copy, refused):
+def test_a_safetensors_header_of_many_tensors_is_rejected(copy, refused):
     entry = '"t{}":{{"dtype":"F32","shape":[0],"data_offsets":[0,0]}}'
     header = ("{" + ",".join(entry.format(i) for i in range(400_000)) + "}").encode()
     content = struct.pack("<Q", len(header)) + header
@@ -93,13 +93,13 @@ def test_a_safetensors_header_of_many_tensors(copy, refused):
 
 
 @pytest.mark.parametrize("name", ["model.json", "results.json"])
-def test_deep_json_in_a_run(copy, refused, name):
+def test_deeply_nested_json_in_a_run_is_rejected(copy, refused, name):
     (copy / name).write_text("[" * 100_000 + "]" * 100_000)
     assert name in refused("report", copy)
 
 
 @pytest.mark.parametrize("how", WAYS_OUT)
-def test_paths_that_leave_the_folder_of_the_table(here, refused, how):
+def test_paths_that_leave_the_folder_of_the_table_are_rejected(here, refused, how):
     line = refused(*outside(here, how))
     assert "view 'photo' must be files below" in line
     assert "in row 3" in line

@@ -92,7 +92,7 @@ def test_match_does_not_match_rows_without_a_partner(files, capsys):
         (["a.npy", "b.npy", "--alternatives", "0"], "alternatives must be"),
     ],
 )
-def test_match_raises(files, capsys, arguments, message):
+def test_wrong_arguments_of_match_are_rejected(files, capsys, arguments, message):
     assert message in fails(["match", *arguments], capsys)
 
 
@@ -177,7 +177,7 @@ def test_search_in_one_view_and_split(here):
         (["run", "--query", "3", "--out", "t.txt"], "--out must be the name of a .csv file"),
     ],
 )
-def test_search_raises(here, capsys, arguments, message):
+def test_wrong_arguments_of_search_are_rejected(here, capsys, arguments, message):
     assert message in fails(["search", *arguments], capsys)
 
 

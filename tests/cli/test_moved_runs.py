@@ -48,7 +48,7 @@ def use_all(run, tmp_path, monkeypatch, *more, audited=True):
 
 
 @pytest.mark.parametrize("name", ["arrays", "table"])
-def test_from_another_directory(trained, tmp_path, monkeypatch, name):
+def test_a_run_is_read_from_another_directory(trained, tmp_path, monkeypatch, name):
     shutil.copytree(trained / "runs" / name, tmp_path / "copy")
     use_all(tmp_path / "copy", tmp_path, monkeypatch, audited=name == "arrays")
     page = (tmp_path / "copy" / "report.html").read_text(encoding="utf-8")
@@ -56,7 +56,7 @@ def test_from_another_directory(trained, tmp_path, monkeypatch, name):
 
 
 @pytest.mark.parametrize("name", ["arrays", "table"])
-def test_moved_together_with_the_data(trained, tmp_path, monkeypatch, name):
+def test_a_run_may_move_together_with_its_data(trained, tmp_path, monkeypatch, name):
     shutil.copytree(trained, tmp_path / "all")
     run = tmp_path / "all" / "runs" / name
     facts = json.loads((run / "environment.json").read_text())

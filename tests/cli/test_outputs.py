@@ -35,7 +35,7 @@ def test_a_reserved_folder_is_removed_if_nothing_was_written(tmp_path):
         pass
 
 
-def test_three_trainings_at_the_same_time(tmp_path, monkeypatch, capsys):
+def test_three_simultaneous_runs_have_separate_folders(tmp_path, monkeypatch, capsys):
     """The other two start while the first one reads its data, after it has chosen its folder."""
     monkeypatch.chdir(tmp_path)
     for seed, name in enumerate(("a.npy", "b.npy")):
@@ -78,7 +78,7 @@ def test_cells_of_csv_files_are_not_formulas(command, tmp_path, copy):
         assert "7,'=b,0.100" in (tmp_path / "a.csv").read_text()
 
 
-def test_more_devices_than_there_are(refused, tmp_path, monkeypatch):
+def test_more_devices_than_exist_are_rejected(refused, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     line = refused("train", "--loop.devices", "9999", "--loop.accelerator", "cpu")
     assert "loop.devices must be at most" in line

@@ -167,7 +167,7 @@ def test_a_text_model_without_a_tokenizer_is_reported(pretrained, tmp_path, refu
         ({"sampling_rate": 8000, "size": 3}, {}),
     ],
 )  # fmt: skip
-def test_settings_of_images_in_every_form(settings, expected):
+def test_image_settings_are_read_in_every_form(settings, expected):
     assert image_settings(settings) == expected
 
 

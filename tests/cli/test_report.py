@@ -31,7 +31,7 @@ def here(runs, monkeypatch):
     return runs
 
 
-def test_report_of_two_runs(here, tmp_path, capsys):
+def test_a_report_of_two_runs_compares_them(here, tmp_path, capsys):
     out = tmp_path / "page.html"
     assert main(["report", "m3g", "infonce-pwe", "--out", str(out)]) == 0
     text = out.read_text(encoding="utf-8")
@@ -68,7 +68,7 @@ def test_compare_prints_intervals(here, capsys, monkeypatch):
         (["compare", "m3g", "missing"], "there is none at missing"),
     ],
 )
-def test_wrong_arguments(here, capsys, arguments, message):
+def test_wrong_arguments_are_rejected(here, capsys, arguments, message):
     assert main(arguments) == 2
     error = capsys.readouterr().err.strip()
     assert error.startswith("m3g: error: ")

@@ -40,20 +40,20 @@ def test_no_option_can_name_a_class(tmp_path, monkeypatch, refused):
 
 
 @pytest.mark.parametrize("text", ["[" * 20_000 + "]" * 20_000, "{a: " * 30 + "1" + "}" * 30])
-def test_deeply_nested_settings(tmp_path, monkeypatch, refused, text):
+def test_deeply_nested_settings_are_rejected(tmp_path, monkeypatch, refused, text):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "deep.yaml").write_text("loss_options: " + text)
     assert "nested more than 20 levels deep" in refused("train", "--config", "deep.yaml")
     assert "nested more than 20 levels deep" in refused("train", "--loss_options.solver", text)
 
 
-def test_aliases_that_expand_to_billions_of_values(tmp_path, refused):
+def test_aliases_that_expand_to_billions_of_values_are_rejected(tmp_path, refused):
     lines = ["a: &a0 [1, 1]", *(f"b{i}: &a{i + 1} [*a{i}, *a{i}]" for i in range(40))]
     (tmp_path / "laughs.yaml").write_text("\n".join(lines))
     assert "it has an alias" in refused("train", "--config", tmp_path / "laughs.yaml")
 
 
-def test_a_deeply_nested_model(copy, refused):
+def test_a_deeply_nested_model_is_rejected(copy, refused):
     (copy / "model.json").write_text("[" * 100_000 + "]" * 100_000)
     assert "model.json must be written by m3g train" in refused("evaluate", "run")
 
@@ -78,7 +78,7 @@ def test_targets_of_links_in_a_run_are_not_changed(copy, tmp_path, refused, comm
     assert {path.name: path.read_text() for path in outside.iterdir()} == {".x.tmp": "mine", "last.ckpt": "mine"}
 
 
-def test_an_extra_cell_in_the_metrics(copy, refused):
+def test_an_extra_cell_in_the_metrics_is_rejected(copy, refused):
     text = (copy / "metrics.csv").read_text().splitlines()
     (copy / "metrics.csv").write_text("\n".join([*text[:-1], text[-1] + ",7"]) + "\n")
     for command in (["evaluate", "run"], ["train", "--resume", "run"]):
@@ -95,14 +95,14 @@ def test_an_extra_cell_in_the_metrics(copy, refused):
         (["--data_options.num_workers", "10000"], "num_workers must be at most .* got 10000"),
     ],
 )
-def test_sizes_beyond_any_machine(tmp_path, monkeypatch, refused, options, message):
+def test_sizes_beyond_any_machine_are_rejected(tmp_path, monkeypatch, refused, options, message):
     monkeypatch.chdir(tmp_path)
     line = refused("train", *options)
     assert re.search(message, line), line
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_view_of_a_billion_numbers(copy, refused):
+def test_a_view_of_a_billion_numbers_is_rejected(copy, refused):
     model = json.loads((copy / "model.json").read_text())
     model["view_shapes"][0] = [10**9]
     model["encoder"]["width"] = 10**4
@@ -110,7 +110,7 @@ def test_a_view_of_a_billion_numbers(copy, refused):
     assert "the network's weights must be at most" in refused("embed", "run", "--out", "e.npz")
 
 
-def test_a_table_of_many_columns(tmp_path, monkeypatch, refused):
+def test_a_table_of_too_many_columns_is_rejected(tmp_path, monkeypatch, refused):
     monkeypatch.chdir(tmp_path)
     np.save("a.npy", np.ones((1, 2)))
     names = ",".join(f"c{i}" for i in range(300_000))
@@ -118,7 +118,7 @@ def test_a_table_of_many_columns(tmp_path, monkeypatch, refused):
     assert "it has at least 300000 columns" in refused("train", "--views", "a.npy", "wide.csv")
 
 
-def test_names_with_control_characters(finished, tmp_path, monkeypatch, refused):
+def test_names_with_control_characters_are_rejected(finished, tmp_path, monkeypatch, refused):
     monkeypatch.chdir(tmp_path)
     views = ["--views", finished / "a.npy", finished / "b.npy"]
     line = refused("train", *views, "--data_options.view_names", r'["a", "\e[31mred"]')
@@ -127,7 +127,7 @@ def test_names_with_control_characters(finished, tmp_path, monkeypatch, refused)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_names_that_look_like_formulas(finished, tmp_path, monkeypatch, capsys):
+def test_names_may_look_like_formulas(finished, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     views = ["--views", str(finished / "a.npy"), str(finished / "b.npy"), "--data_options.batch_size", "20"]
     names = ["--data_options.view_names", r"['$\nonsense{$', '$x_$']"]
@@ -135,7 +135,7 @@ def test_names_that_look_like_formulas(finished, tmp_path, monkeypatch, capsys):
     assert (tmp_path / "run" / "plots" / "retrieval.png").exists()
 
 
-def test_solvers_from_the_command_line(tmp_path, monkeypatch, refused):
+def test_solvers_are_set_on_the_command_line(tmp_path, monkeypatch, refused):
     monkeypatch.chdir(tmp_path)
     words = ["--loss_options.solver.name", "sampled", "--loss_options.solver.rank", "512"]
     given = read_settings([*words, "--out", "run"])

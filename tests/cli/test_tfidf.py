@@ -95,7 +95,7 @@ def test_a_killed_run_ends_with_the_same_bits(trained, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("part", ["words", "idf", "directions"])
-def test_incompatible_parts(trained, tmp_path, part):
+def test_incompatible_parts_are_rejected(trained, tmp_path, part):
     shutil.copytree(trained / "run", tmp_path / "run")
     run = Run(tmp_path / "run")
     content, tensors = json.loads(run.model.read_text()), load_file(run.weights)
@@ -109,7 +109,7 @@ def test_incompatible_parts(trained, tmp_path, part):
         m3g.load(run.path).embed({"english": "red"})
 
 
-def test_which_texts_are_read_as_tfidf(trained, tmp_path, capsys, refused):
+def test_options_determine_which_texts_are_read_as_tfidf(trained, tmp_path, capsys, refused):
     table = trained / "texts.csv"
     assert Objects(table).view_kinds == ["tfidf", "tfidf"]
     assert Objects(table, view={"english": {"length": 8}}).view_kinds == ["text", "tfidf"]

@@ -32,7 +32,7 @@ def three_files(folder):
     return [str(folder / f"{name}.npy") for name in ("sound", "shape", "colour")]
 
 
-def test_three_files_end_to_end(tmp_path, monkeypatch, capsys):
+def test_three_files_are_trained_evaluated_and_embedded(tmp_path, monkeypatch, capsys):
     views = three_files(tmp_path)
     monkeypatch.chdir(tmp_path)
     options = ["--data_options.batch_size", "30", "--encoder_options.width", "32", "--loop.epochs", "12"]
@@ -124,7 +124,7 @@ def test_steps_are_counted_if_they_limit_the_run(finished, tmp_path, monkeypatch
     ]  # fmt: skip
 
 
-def test_a_full_disk(tmp_path):
+def test_a_full_disk_is_reported_and_leaves_no_files(tmp_path):
     """A limit on the file size simulates a disk that is too small for the first checkpoint."""
     limited = (
         "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (30000, 30000)); "

@@ -82,7 +82,7 @@ def test_a_wrong_table_is_reported_in_one_line_and_leaves_nothing(case, made, tm
     assert list(tmp_path.iterdir()) == []
 
 
-def test_tables_that_cannot_be_read(tmp_path, monkeypatch, refused):
+def test_tables_that_cannot_be_read_are_rejected(tmp_path, monkeypatch, refused):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "short.csv").write_text("a,b\n1,2\n3\n")
     (tmp_path / "twice.csv").write_text("a,a\n1,2\n")

@@ -65,7 +65,7 @@ def test_dense_tensor_is_the_formula(name, sizes):
 
 
 @pytest.mark.parametrize("name", COMPOSED)
-def test_gap_and_its_derivatives(name):
+def test_the_gap_and_its_derivatives_are_correct(name):
     views = reference.noisy_views(3, 2, 4, seed=3)
     options = {"cost": COMPOSED[name], "epsilon": 0.8, "tol": 1e-10}
     gap = m3g.matching_gap(views, **options)
@@ -139,7 +139,7 @@ def test_a_sum_of_slabs_is_the_sum(monkeypatch):
         ("cv[:]", CV[:]),
     ],
 )
-def test_text_forms(text, cost):
+def test_text_is_parsed_into_composed_costs(text, cost):
     assert as_cost(text) == cost
     assert pickle.loads(pickle.dumps(cost)) == cost
 
@@ -177,7 +177,7 @@ def test_settings_spell_composed_costs():
     assert losses.build("m3g", **settings["loss_options"]).cost == 0.5 * CV[:0.5] + PRODUCT[16:]
 
 
-def test_temperatures_of_composed_costs():
+def test_temperatures_of_composed_costs_are_weighted_sums():
     assert (2 * CV[:0.5] + PRODUCT[0.5:]).slope(3) == 2 * CV.slope(3) + PRODUCT.slope(3)
     assert (CV + m3g.PairwiseCost("coulomb")).slope(3) is None
 

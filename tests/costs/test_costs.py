@@ -73,7 +73,7 @@ def test_known_unit_vectors_give_the_same_costs_and_potentials(sizes):
         assert torch.allclose(one, other)
 
 
-def test_views_of_different_sizes():
+def test_views_may_have_different_sizes():
     views = [torch.randn(n, 3, dtype=torch.float64) for n in (2, 4, 3)]
     problem = m3g.CircularVariance()(views)
     torch.testing.assert_close(problem.dense()[0], reference.cost_tensor(reference.circular_variance, views))
@@ -148,7 +148,7 @@ def test_close_points_keep_their_distance_in_float32(shape, offset, distance, gr
     torch.testing.assert_close(found.double(), exact, rtol=1e-5, atol=1e-6 if ground == "sqeuclidean" else 1e-4)
 
 
-def test_coulomb_of_nearly_coincident_unit_vectors():
+def test_coulomb_is_accurate_for_nearly_coincident_unit_vectors():
     angle = 2 * torch.asin(torch.tensor(1e-3, dtype=torch.float64))
     views = torch.stack([torch.tensor([[1.0, 0.0]]).double(), torch.stack([angle.cos(), angle.sin()])[None]]).float()
     assert float(m3g.PairwiseCost("coulomb")(views).dense()) == pytest.approx(500.0, rel=1e-4)

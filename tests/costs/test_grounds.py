@@ -15,7 +15,7 @@ def literal_coulomb(x, y):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("shape", [(6, 3), (2, 5, 4)])
 @pytest.mark.parametrize("scale", [1e-8, 1.0, 1e6, 1e8])
-def test_coulomb_of_points_that_coincide_or_nearly_do(scale, shape, dtype):
+def test_coulomb_is_accurate_for_points_that_nearly_coincide(scale, shape, dtype):
     generator = torch.Generator().manual_seed(0)
     x = (torch.randn(shape, generator=generator, dtype=torch.float64) * scale).to(dtype)
     y = x.clone()
@@ -33,7 +33,7 @@ def test_coulomb_of_coincident_points_is_the_clamped_cost():
 
 @pytest.mark.parametrize("chunk", [1, 7])
 @pytest.mark.parametrize("many", [0.0, 1.0])
-def test_coulomb_in_parts(chunk, many, monkeypatch):
+def test_coulomb_is_the_same_in_parts(chunk, many, monkeypatch):
     monkeypatch.setattr(grounds, "CHUNK", chunk)
     monkeypatch.setattr(grounds, "MANY", many)
     x = torch.randn(2, 6, 3, generator=torch.Generator().manual_seed(0)).double() * 1e6
@@ -41,7 +41,7 @@ def test_coulomb_in_parts(chunk, many, monkeypatch):
     torch.testing.assert_close(grounds.coulomb(x, y), literal_coulomb(x, y), rtol=1e-10, atol=0)
 
 
-def test_coulomb_in_a_graph_and_under_vmap():
+def test_coulomb_works_in_a_graph_and_under_vmap():
     x = torch.randn(3, 6, 3, generator=torch.Generator().manual_seed(0)).double() * 1e6
     expected = literal_coulomb(x, x)
     torch.testing.assert_close(torch.vmap(grounds.coulomb)(x, x), expected, rtol=1e-10, atol=0)
@@ -49,7 +49,7 @@ def test_coulomb_in_a_graph_and_under_vmap():
     torch.testing.assert_close(compiled(x, x), expected, rtol=1e-10, atol=0)
 
 
-def test_derivatives_of_coulomb(monkeypatch):
+def test_derivatives_of_coulomb_are_correct(monkeypatch):
     monkeypatch.setattr(grounds, "CLOSE", 0.1)
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(3, 2, generator=generator, dtype=torch.float64)

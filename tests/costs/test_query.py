@@ -49,7 +49,7 @@ def test_values_at_missing_points_and_in_the_view_itself_are_not_read(cost):
     torch.testing.assert_close(query[[0, 1, 3]], as_cost(cost).query(views, 0)[[0, 1, 3]])
 
 
-def test_the_query_of_the_views_that_are_present():
+def test_the_query_uses_the_present_views_only():
     views, mask = unit(3, 2, 4), torch.tensor([[True, True], [False, True], [True, False]])
     mean, product = (as_cost(name).query(views, 0, mask=mask) for name in ("cv", "product"))
     torch.testing.assert_close(mean, torch.stack([views[2, 0], views[1, 1]]))

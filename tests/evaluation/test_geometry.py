@@ -30,7 +30,7 @@ def test_collapse_is_visible():
     assert uniformity(spread) < -2 < -0.01 < uniformity(collapsed) <= 0
 
 
-def test_masks():
+def test_masked_points_are_ignored():
     views = torch.randn(2, 20, 4, generator=torch.Generator().manual_seed(0))
     mask = torch.ones(2, 20, dtype=torch.bool)
     mask[1, 10:] = False

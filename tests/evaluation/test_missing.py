@@ -25,7 +25,7 @@ def points(n, seed, *, k=3, masked=False, noise=0.3, width=8):
     return Embedded(embeddings, list(embeddings), labels, mask)
 
 
-def test_subsets():
+def test_subsets_are_distinct_and_limited_per_size():
     assert len(view_subsets(5)) == 31
     for k in (7, 12):
         subsets = view_subsets(k)
@@ -64,7 +64,7 @@ def test_recall_increases_with_views_and_decreases_with_missing_entries(tmp_path
     assert colours(plot_missing(scores, tmp_path / "missing.png")) >= 2
 
 
-def test_without_labels_and_with_a_view_that_no_test_row_has(tmp_path):
+def test_labels_and_a_whole_view_may_be_missing(tmp_path):
     mask = torch.ones(3, 60, dtype=torch.bool)
     mask[2] = False
     test = replace(points(60, 1), labels=None, mask=mask)

@@ -20,7 +20,7 @@ def points(n, seed, *, masked=False):
 
 
 @pytest.mark.parametrize("masked", [False, True])
-def test_everything_at_once(masked):
+def test_all_metrics_are_evaluated_at_once(masked):
     report = evaluate(points(150, 0, masked=masked), points(96, 1, masked=masked), paper_probe=True)
     assert list(report.numbers) == [
         name for name in METRICS if not name.startswith(("few_shot", "linear_held_out", "linear_query"))

@@ -25,7 +25,7 @@ def test_agrees_with_counting(k, n, seed):
             assert result.median_rank[l, m] == float(ranks.median())
 
 
-def test_collapse_is_chance_not_success():
+def test_collapse_scores_at_chance():
     result = retrieval(torch.ones(2, 100, 4))
     assert result.recall[1][0, 1] == 0
     assert result.median_rank[0, 1] == 50.5

@@ -46,7 +46,7 @@ def test_an_object_may_be_excluded():
         (torch.ones(2, 1, 3), {"query_mask": torch.zeros(2, 1, dtype=torch.bool)}, "at least one view"),
     ],
 )
-def test_wrong_arguments(queries, options, message):
+def test_wrong_arguments_are_rejected(queries, options, message):
     with pytest.raises(ValueError, match=message):
         search(queries, torch.randn(2, 5, 3), **{"top": 3, **options})
 

@@ -16,7 +16,7 @@ def test_raw_features_are_a_strong_baseline():
     assert default_set.raw_features()["linear_mean"] > 0.97
 
 
-def test_summary_over_seeds():
+def test_a_summary_has_mean_and_deviation_over_seeds():
     runs = [dict.fromkeys(default_set.COLUMNS, value) for value in (0.1, 0.2, 0.3)]
     found = default_set.summary(runs, default_set.COLUMNS)
     assert found["mean"]["recall_at_1"] == pytest.approx(0.2)

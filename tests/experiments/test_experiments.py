@@ -21,7 +21,7 @@ def sets(tmp_path_factory):
     return folder
 
 
-def test_domainnet(sets, tmp_path, monkeypatch):
+def test_domainnet_runs_and_is_collected(sets, tmp_path, monkeypatch):
     monkeypatch.setitem(published.DOMAINNET["sketch"], "m3g", (1.23, 4.5))
 
     def keep(spec):
@@ -42,7 +42,7 @@ def test_domainnet(sets, tmp_path, monkeypatch):
     assert all(set(row["chosen"]) == {"loss_options.epsilon", "optim.learning_rate"} for row in tuned)
 
 
-def test_eeg(sets, tmp_path, monkeypatch):
+def test_eeg_runs_and_is_collected(sets, tmp_path, monkeypatch):
     monkeypatch.setitem(published.EEG["m3g, n = 16"], 1000, 1.23)
 
     def keep(spec):
@@ -58,7 +58,7 @@ def test_eeg(sets, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["imagenet", "epsilon", "cost", "branches"])
-def test_images(sets, tmp_path, monkeypatch, name):
+def test_experiments_on_images_run_and_are_collected(sets, tmp_path, monkeypatch, name):
     monkeypatch.setitem(published.IMAGENET[4], "m3g", (1.23, 4.5))
     monkeypatch.setitem(published.COST[4], "csd", 1.23)
 
@@ -107,7 +107,7 @@ def test_iterations_newton_needs_fewer_steps_than_sinkhorn(tmp_path):
     assert "Largest difference between the values" in text
 
 
-def test_mismatch(tmp_path):
+def test_mismatch_runs_and_is_collected(tmp_path):
     text, specs = small_runs("mismatch", None, tmp_path, keep=lambda spec: spec.labels["share"] <= 0.1)
     assert len(specs) == 8
     rows = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()]
@@ -145,7 +145,7 @@ def test_summary_is_one_page_of_what_is_finished(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("name", ["imagenet", "domainnet", "eeg", "epsilon", "cost", "branches"])
-def test_plan_at_the_papers_scale(name, tmp_path, capsys):
+def test_the_papers_scale_is_planned(name, tmp_path, capsys):
     assert main(["reproduce", name, "--scale", "paper", "--plan", "--out", str(tmp_path), "--seeds", "1"]) == 0
     output = capsys.readouterr().out
     plan = json.loads((tmp_path / "plan.json").read_text())

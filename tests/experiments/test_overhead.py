@@ -20,7 +20,7 @@ def test_the_loss_is_timed():
     assert 0 < overhead.loss_seconds(3, n=8, d=4, temperature=0.1, repeats=1) < 60
 
 
-def test_shares(monkeypatch):
+def test_the_fraction_of_the_loss_is_computed(monkeypatch):
     monkeypatch.setattr(overhead, "network_seconds", lambda **_: (2.0, 1.0))
     monkeypatch.setattr(overhead, "loss_seconds", lambda k, **_: float(k))
     rows = overhead.overhead(n=5, d=4, ks=[2, 3], epsilon=0.1, images=1, repeats=1)

@@ -46,7 +46,7 @@ def test_two_losses_start_from_the_same_points():
     assert first[0].gap == pytest.approx(second[0].gap)
 
 
-def test_a_matching_that_is_only_partly_right():
+def test_a_partly_correct_matching_is_reported_as_a_fraction():
     points = torch.tensor([[0.0, 0], [1, 0], [5, 0]]).expand(2, 3, 2).clone()
     points[1, :2] = points[1, [1, 0]]  # two objects have changed places in the second view
     tuples, matched = flow.best_tuples(points, "sqeuclidean")
@@ -90,7 +90,7 @@ def test_without_ffmpeg_there_is_no_video(tmp_path, monkeypatch):
         (["--out", "."], "--out must be a folder that does not exist yet"),
     ],
 )
-def test_wrong_arguments(tmp_path, monkeypatch, capsys, arguments, message):
+def test_wrong_arguments_are_rejected(tmp_path, monkeypatch, capsys, arguments, message):
     monkeypatch.chdir(tmp_path)
     assert main(["flow", *arguments]) == 2
     error = capsys.readouterr().err.strip()

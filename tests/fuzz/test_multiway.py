@@ -6,5 +6,5 @@ from fuzz.multiway import check, draw
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_random_multiway_problems(seed):
+def test_random_multiway_problems_are_solved(seed):
     assert check(draw(seed)) is None

@@ -32,5 +32,5 @@ def test_random_problems_are_solved_or_raise_one_sentence(solver):
 
 
 @pytest.mark.parametrize("case", ONCE_FAILED, ids=lambda case: f"{case.cost}-{case.k}")
-def test_problems_that_once_failed(case):
+def test_problems_that_once_failed_are_solved(case):
     assert try_case(case).kind == "held"

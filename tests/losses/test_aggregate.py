@@ -36,7 +36,7 @@ PAIR_LOSSES = {
 
 @pytest.mark.parametrize("mask", [None, PRESENT], ids=["present", "masked"])
 @pytest.mark.parametrize("pair", PAIR_LOSSES)
-def test_any_pair_loss_with_a_teacher(pair, mask, views, teacher):
+def test_any_pair_loss_accepts_a_teacher(pair, mask, views, teacher):
     fast, slow = PAIR_LOSSES[pair]
     z, t = unit(views), unit(teacher)
     seen = torch.ones(3, 5, dtype=torch.bool) if mask is None else mask
@@ -64,7 +64,7 @@ def test_symmetric_uses_each_pair_both_ways(views):
     assert torch.isclose(losses.pairwise(z, losses.infonce, symmetric=True), (forth + back) / 2)
 
 
-def test_first_of_k_against_all(views):
+def test_the_first_views_are_compared_with_all(views):
     z = unit(views)
     pairs = [(0, 1), (0, 2), (1, 0), (1, 2)]
     expected = sum(losses.infonce(z[l], z[m]) for l, m in pairs) / len(pairs)

@@ -103,7 +103,7 @@ def test_the_default_loss_costs_a_compiled_model_one_graph_break(capfd, recwarn)
     assert [str(each.message) for each in recwarn if "torch.jit.script_method" not in str(each.message)] == []
 
 
-def test_transforms_of_the_fixed_step_loss():
+def test_the_fixed_step_loss_supports_transforms():
     loss = fixed()
     views = torch.randn(4, 3, 6, 5, dtype=torch.float64, requires_grad=True)
     values = torch.stack([loss(each) for each in views])
@@ -117,7 +117,7 @@ def test_transforms_of_the_fixed_step_loss():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("k", [3, 4])
-def test_export_of_the_fixed_step_loss(k):
+def test_the_fixed_step_loss_can_be_exported(k):
     loss = fixed()
     views = torch.randn(k, 6, 5)
     exported = torch.export.export(loss, (views,)).module()

@@ -191,7 +191,7 @@ def test_agrees_with_its_formula(case, batch):
 
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("case", CASES)
-def test_gradcheck(case, masked):
+def test_gradients_pass_gradcheck(case, masked):
     views = torch.randn(3, 4, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     mask = torch.tensor([[1, 1, 1, 0], [1, 1, 0, 1], [1, 1, 1, 1]]).bool() if masked else None
     build, _ = CASES[case]

@@ -110,14 +110,14 @@ def test_opposite_views_leave_a_missing_one_at_zero():
 
 @pytest.mark.parametrize("k", [2, 3, 4, 5, 6])
 @pytest.mark.parametrize("normalize", [False, True])
-def test_the_gradient_for_every_k_and_in_a_batch(k, normalize):
+def test_the_gradient_is_correct_for_every_k_and_in_a_batch(k, normalize):
     views = torch.stack([reference.noisy_views(k, 3, 3, seed=s) for s in (0, 1)]).requires_grad_()
     assert torch.autograd.gradcheck(
         lambda x: m3g.matching_gap(x, epsilon=0.1, tol=1e-11, normalize=normalize), views, atol=1e-5
     )
 
 
-def test_the_gradient_of_graphs_and_functions():
+def test_the_gradient_of_graphs_and_functions_is_correct():
     views = reference.noisy_views(3, 3, 2).requires_grad_()
     chain = m3g.PairwiseCost("sqeuclidean", weights={(0, 1): 1.0, (1, 2): 1.0})
     for cost in (chain, lambda x, y, z: (x - y * z).square().sum(-1)):
@@ -126,7 +126,7 @@ def test_the_gradient_of_graphs_and_functions():
         )
 
 
-def test_gradient_of_some_views_only():
+def test_the_gradient_of_some_views_is_that_of_all():
     views = [view.requires_grad_(l == 1) for l, view in enumerate(reference.noisy_views(3, 5))]
     m3g.matching_gap(views).backward()
     stacked = torch.stack([view.detach() for view in views]).requires_grad_()
@@ -191,7 +191,7 @@ def test_student_and_teacher_is_the_mean_of_the_mixed_gaps():
     ids=["one point", "identical", "orthogonal", "opposite"],
 )
 @pytest.mark.parametrize("cost", ["cv", "csd", "cosine"])
-def test_degenerate_but_valid(views, cost):
+def test_degenerate_but_valid_views_have_finite_gradients(views, cost):
     views = views.clone().requires_grad_()
     gap = m3g.matching_gap(views, cost=cost, epsilon=0.2)
     gap.backward()

@@ -29,7 +29,7 @@ def test_the_gap_of_identical_views_is_not_negative(n):
             assert m3g.matching_gap(points.expand(3, n, 8), epsilon=epsilon).item() >= 0.0
 
 
-def test_gradient_where_the_gap_is_rounded_up_to_0(monkeypatch):
+def test_the_gradient_is_kept_if_the_gap_is_rounded_up_to_0(monkeypatch):
     from m3g.losses import m3g as module
 
     views = torch.randn(3, 6, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64).requires_grad_()
@@ -43,7 +43,7 @@ def test_gradient_where_the_gap_is_rounded_up_to_0(monkeypatch):
 
 @pytest.mark.parametrize("cost", ["cv", "sqeuclidean", "coulomb", "csd"])
 @pytest.mark.parametrize("solver", [m3g.Factored(fixed_steps=8), m3g.Sinkhorn(fixed_steps=20)], ids=lambda s: s.name)
-def test_vmap_with_fixed_steps(solver, cost):
+def test_vmap_is_supported_with_fixed_steps(solver, cost):
     if cost == "csd" and solver.name == "factored":
         pytest.skip("not a sum over pairs")
     views = torch.randn(4, 3, 5, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)

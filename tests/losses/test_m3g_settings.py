@@ -13,7 +13,7 @@ from m3g.losses.convergence import ConvergenceWarning
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_short_types_and_autocast(dtype):
+def test_short_types_and_autocast_are_supported(dtype):
     views = reference.noisy_views(3, 64, 32, dtype=torch.float32)
     expected = m3g.matching_gap(views, epsilon=0.05)
     short = views.to(dtype).requires_grad_()
@@ -42,7 +42,7 @@ def test_the_user_s_matrix_precision_is_neither_used_nor_changed():
         torch.set_float32_matmul_precision(before)
 
 
-def test_inside_compiled_code():
+def test_the_loss_works_inside_compiled_code():
     layer = torch.nn.Linear(8, 4).double()
     loss = m3g.M3GLoss(epsilon=0.1, tol=1e-9)
     views = torch.randn(3, 6, 8, dtype=torch.float64)
@@ -63,7 +63,7 @@ def test_inside_compiled_code():
     torch.testing.assert_close(layer.weight.grad, expected)
 
 
-def test_without_grad_and_in_inference_mode():
+def test_the_loss_works_without_grad_and_in_inference_mode():
     views = reference.noisy_views(3, 5)
     with torch.no_grad():
         plain = m3g.matching_gap(views.requires_grad_())
@@ -72,7 +72,7 @@ def test_without_grad_and_in_inference_mode():
         torch.testing.assert_close(m3g.matching_gap(views.clone()), plain)
 
 
-def test_exact_gap_at_epsilon_zero():
+def test_the_gap_is_exact_at_epsilon_zero():
     views = reference.noisy_views(2, 6, noise=2.0)
     gap = m3g.matching_gap(views, epsilon=0, solver="linear-program")
     near = m3g.matching_gap(views, epsilon=0.002, tol=1e-6)
@@ -157,6 +157,6 @@ def test_importing_the_package_loads_nothing_heavy():
 
 
 @pytest.mark.parametrize("name", ["m3g", "kl", "m3g-pairs", "m3g-rest"])
-def test_no_solver_is_the_default_one(name):
+def test_solver_none_is_the_default_solver(name):
     views = torch.randn(3, 6, 4, generator=torch.Generator().manual_seed(0))
     assert torch.equal(m3g.losses.build(name, solver=None)(views), m3g.losses.build(name)(views))

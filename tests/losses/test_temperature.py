@@ -57,7 +57,7 @@ def test_csd_has_the_slope_of_cv_near_an_aligned_tuple(k):
 
 
 @pytest.mark.parametrize("k", [2, 3, 4, 6])
-def test_the_published_epsilon_in_units_of_temperature(k):
+def test_the_published_epsilon_converts_to_a_temperature(k):
     definition, algorithm = (0.2 / as_cost(name).slope(k) for name in ("cv", "cv-algorithm2"))
     assert 0.4 <= definition <= 0.72 + 1e-9
     assert definition == pytest.approx(0.2 * k**2 / (2 * (k - 1)))

@@ -65,7 +65,7 @@ def test_text_model_ignores_padding():
 @pytest.mark.parametrize(
     ("model", "pool"), [("vit", "cls"), ("dinov2", "cls"), ("swin", "mean"), ("bert", "mean"), ("wav2vec2", "mean")]
 )
-def test_only_models_with_a_class_token_are_read_there(model, pool):
+def test_only_models_with_a_class_token_are_pooled_there(model, pool):
     with torch.device("meta"):
         assert TransformersEncoder(model).pool == pool
 

@@ -8,7 +8,7 @@ from m3g.nets import MLP, MultiViewNet, Projector, build_net
 
 @settings(deadline=None, max_examples=15)
 @given(sizes=st.lists(st.integers(1, 9), min_size=2, max_size=4), n=st.integers(1, 6), predictor=st.booleans())
-def test_shapes(sizes, n, predictor):
+def test_embeddings_have_the_expected_shapes(sizes, n, predictor):
     net = build_net(
         [(size,) for size in sizes],
         encoder={"kind": "mlp", "width": 8},

@@ -48,7 +48,7 @@ def test_the_same_seed_gives_the_same_result_without_side_effects(views):
     assert not np.allclose(first, clone(model).set_params(random_state=1).fit_transform(views))
 
 
-def test_missing_views(views):
+def test_missing_views_are_accepted(views):
     model = MultiViewEmbedding(**QUICK).fit(views)
     absent = [np.full_like(views[0], np.nan), *views[1:]]
     assert np.array_equal(model.transform([None, *views[1:]]), model.transform(absent))
@@ -58,22 +58,22 @@ def test_missing_views(views):
     assert np.allclose(model.transform([None, views[1], None]), unit)
 
 
-def test_rows_that_lack_a_view_in_training(views):
+def test_rows_may_lack_a_view_in_training(views):
     views[0][:40] = np.nan
     views[2][30:60] = np.nan
     assert np.isfinite(MultiViewEmbedding(**QUICK).fit_transform(views)).all()
 
 
 @pytest.mark.parametrize("loss", ["infonce-pwe", "mmcr", "vicreg"])
-def test_other_losses(views, loss):
+def test_other_losses_are_accepted(views, loss):
     assert MultiViewEmbedding(**QUICK, loss=loss).fit_transform(views).shape == (90, 4)
 
 
-def test_more_views_than_an_exact_solve_takes(views):
+def test_more_views_than_an_exact_solve_takes_are_accepted(views):
     assert MultiViewEmbedding(**QUICK).fit_transform([*views, *views]).shape == (90, 4)
 
 
-def test_pipeline_grid_and_scores_in_several_processes(views):
+def test_pipelines_and_searches_run_in_several_processes(views):
     X, y = np.hstack(views), (views[0][:, 0] > 0).astype(int)
     model = make_pipeline(ColumnBlockEmbedding([5, 6, 7], **QUICK), LogisticRegression())
     alone, together = (cross_val_score(model, X, y, cv=3, n_jobs=jobs) for jobs in (1, 2))
@@ -105,13 +105,13 @@ def test_blocks_are_the_views(views):
         ({"loss_options": {"epsilon": -1}}, lambda v: v, "epsilon must be"),
     ],
 )
-def test_wrong_arguments(views, options, change, message):
+def test_wrong_arguments_are_rejected(views, options, change, message):
     with pytest.raises(ValueError, match=message):
         MultiViewEmbedding(**{**QUICK, **options}).fit(change(views))
 
 
 @pytest.mark.parametrize("blocks", [1, 30, [5, 5], [18]])
-def test_wrong_blocks(views, blocks):
+def test_wrong_blocks_are_rejected(views, blocks):
     with pytest.raises(ValueError, match="blocks must be"):
         ColumnBlockEmbedding(blocks, **QUICK).fit(np.hstack(views))
 

@@ -81,7 +81,7 @@ def test_columns_by_name_slice_and_selector_are_the_views(frames):
         model.transform(wide[wide.columns[::-1]])
 
 
-def test_after_a_column_transformer(frames):
+def test_it_follows_a_column_transformer(frames):
     wide = pd.concat(frames.values(), axis=1)
     wide["kind"] = np.where(wide["sound0"] > 0, "high", "low")
     y = (wide["shape0"] > 0).to_numpy()
@@ -143,19 +143,19 @@ def test_partial_fit_continues_a_fit_also_after_a_pickle(frames):
         (lambda f: {}, "at least one view"),
     ],
 )
-def test_wrong_views(frames, change, message):
+def test_wrong_views_are_rejected(frames, change, message):
     model = MultiViewEmbedding(**QUICK).fit(frames)
     for method in (model.transform, model.partial_fit):
         with pytest.raises(ValueError, match=message):
             method(change(frames))
 
 
-def test_a_dict_after_a_fit_on_a_list(frames):
+def test_a_dict_is_rejected_after_a_fit_on_a_list(frames):
     model = MultiViewEmbedding(**QUICK).fit(list(frames.values()))
     with pytest.raises(ValueError, match="X must be a list of k arrays, as in fit, got a dict"):
         model.transform(frames)
 
 
-def test_a_block_of_unknown_columns(frames):
+def test_a_block_of_unknown_columns_is_rejected(frames):
     with pytest.raises(ValueError, match="sound9"):
         ColumnBlockEmbedding({"a": ["sound9"], "b": ["sound0"]}, **QUICK).fit(frames["sound"])

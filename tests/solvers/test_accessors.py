@@ -53,7 +53,7 @@ def check(problem, epsilon, *, tol=1e-3, solver="auto", weights=None):
 @pytest.mark.parametrize("sizes", [(3, 4), (3, 4, 5)])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
 @pytest.mark.parametrize("scale", [1.0, 1e3, 1e4, 1e5])
-def test_large_points(scale, dtype, sizes, solver):
+def test_accessors_are_accurate_for_large_points(scale, dtype, sizes, solver):
     if dtype == torch.float16 and scale > 1e3:
         pytest.skip("not in the range of float16")
     chosen = m3g.Factored(max_steps=1000) if solver == "factored" else solver
@@ -61,26 +61,26 @@ def test_large_points(scale, dtype, sizes, solver):
 
 
 @pytest.mark.parametrize("solver", ["factored", "sinkhorn", "sampled"])
-def test_a_small_epsilon_on_the_sphere(solver):
+def test_accessors_are_accurate_at_a_small_epsilon_on_the_sphere(solver):
     views = [torch.nn.functional.normalize(view, dim=-1) for view in _points((5, 5, 5), 1.0, d=3)]
     check(m3g.CircularVariance()(views), 1e-3 if solver == "sinkhorn" else 1e-6, solver=solver)
 
 
 @pytest.mark.parametrize("solver", ["factored", "sampled"])
 @pytest.mark.parametrize("cost", ["sqeuclidean", m3g.PairwiseCost("sqeuclidean", weights={(0, 1): 1.0, (1, 2): 0.5})])
-def test_raw_pixel_values(cost, solver):
+def test_accessors_are_accurate_for_raw_pixel_values(cost, solver):
     generator = torch.Generator().manual_seed(1)
     views = [torch.rand(n, 20, generator=generator) * 255 for n in (5, 6, 5)]
     check(as_cost(cost)(views), 10.0, solver=solver)
 
 
 @pytest.mark.parametrize("solver", ["factored", "sinkhorn", "sampled"])
-def test_points_far_from_the_origin(solver):
+def test_accessors_are_accurate_for_points_far_from_the_origin(solver):
     views = [view + 1000 for view in _points((5, 6, 5), 1.0, d=20)]
     check(m3g.CircularVariance()(views), 10.0, solver=solver)
 
 
-def test_sinkhorn_of_large_dense_costs():
+def test_sinkhorn_is_accurate_for_large_dense_costs():
     generator = torch.Generator().manual_seed(0)
     cost = 1e6 + torch.rand(4, 5, 6, generator=generator)
     check(DenseProblem(cost), 0.2, solver="sinkhorn")
@@ -105,7 +105,7 @@ def _weights(sizes, mass):
 
 @pytest.mark.parametrize("solver", ["factored", "sinkhorn", "sampled", "linear-program"])
 @pytest.mark.parametrize("mass", [1e-12, 1e-4, 3.0, 1e4, 1e12])
-def test_mass_is_a_unit(mass, solver):
+def test_a_solution_scales_with_the_mass(mass, solver):
     sizes = (6, 5, 4)
     problem = m3g.CircularVariance()(_points(sizes, 1.0, torch.float64))
     epsilon = 0.0 if solver == "linear-program" else 0.05
@@ -127,7 +127,7 @@ def test_mass_is_a_unit(mass, solver):
         torch.testing.assert_close(other.standard_error / mass, one.standard_error, rtol=1e-6, atol=1e-12)
 
 
-def test_mass_of_each_member_of_a_batch():
+def test_members_of_a_batch_may_differ_in_mass():
     views = torch.stack([torch.stack(_points((5, 5, 5), 1.0 + b, torch.float64)) for b in range(2)])
     masses = torch.tensor([1e-3, 20.0], dtype=torch.float64)
     weights = [masses.unsqueeze(1).expand(2, 5) / 5] * 3

@@ -82,7 +82,7 @@ def test_sizes_and_weights_may_differ_by_view(sizes, seed, weighted):
 
 @pytest.mark.parametrize("graph", GRAPHS)
 @pytest.mark.parametrize("ground", ["sqeuclidean", "cosine", "coulomb"])
-def test_graphs_with_missing_edges(graph, ground):
+def test_graphs_may_lack_edges(graph, ground):
     views = reference.noisy_views(4, 4, 6)
     problem = m3g.PairwiseCost(ground, weights=GRAPHS[graph])(views)
     agree(m3g.solve(problem, epsilon=0.3, tol=1e-8), problem.dense()[0], 0.3, rtol=1e-6)
@@ -144,7 +144,7 @@ GOLDEN = Path(__file__).parent / "ott_reference.json"
 
 
 @pytest.mark.parametrize("case", json.loads(GOLDEN.read_text()), ids=lambda c: f"n{c['n']}-k{c['k']}-eps{c['eps']}")
-def test_values_of_an_independent_implementation(case):
+def test_values_agree_with_an_independent_implementation(case):
     """Entropic costs of OTT-JAX 0.6.0 (without the "-1" of the paper's entropy), in float64 on float32 views."""
     k, n, epsilon = case["k"], case["n"], case["eps"]
     views = np.random.default_rng(0).standard_normal((k, n, 64))

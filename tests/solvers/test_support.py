@@ -68,7 +68,7 @@ def test_points_of_weight_zero_get_no_gradient():
         assert bool((gradient[weight == 0] == 0).all())
 
 
-def test_a_batch_with_one_pattern_of_zeros():
+def test_weights_of_a_batch_must_be_zero_at_the_same_points():
     views = unit_views((4, 4), 0, batch=(2,))
     weights = [torch.tensor([0.0, 0.5, 0.25, 0.25], dtype=torch.float64)] * 2
     solution = m3g.solve(as_cost("cv")(views), epsilon=0.1, tol=1e-8, weights=weights)
@@ -80,7 +80,7 @@ def test_a_batch_with_one_pattern_of_zeros():
 
 @pytest.mark.parametrize("smallest", [1e-60, 1e-30, 1e-12])
 @pytest.mark.parametrize("k", [2, 3])
-def test_weights_below_the_range_of_float32(k, smallest):
+def test_weights_may_be_below_the_range_of_float32(k, smallest):
     weights = [torch.tensor([smallest, 1.0], dtype=torch.float64)] * k
     views = [view.float() for view in unit_views((2,) * k, 3)]
     solution = m3g.solve(as_cost("cv")(views), epsilon=0.1, weights=weights)

@@ -44,7 +44,7 @@ def outputs(net):
     return net([torch.ones(2, 5)] * 2).detach()
 
 
-def test_push_and_load_again_by_name(run, server, monkeypatch):
+def test_a_pushed_run_is_loaded_by_name(run, server, monkeypatch):
     push(run)
     torch.testing.assert_close(outputs(m3g.load("me/mine")), outputs(m3g.load(run)))
     ((_, files),) = server.repositories["me/mine"]
@@ -69,7 +69,7 @@ def test_push_and_load_again_by_name(run, server, monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_variables_of_the_hub_client(run, server, tmp_path):
+def test_the_variables_of_the_hub_client_are_respected(run, server, tmp_path):
     """In a separate process, because the client reads them at import."""
     push(run)
     env = {**os.environ, "HF_ENDPOINT": server.address, "HF_HOME": str(tmp_path / "another")}
@@ -79,7 +79,7 @@ def test_the_variables_of_the_hub_client(run, server, tmp_path):
     assert list((tmp_path / "another").rglob("model.safetensors"))
 
 
-def test_revisions(run, server):
+def test_a_revision_selects_a_commit(run, server):
     push(run)
     first = server.repositories["me/mine"][0][0]
     server.commit("me/mine", {"model.json": b"{}"})
@@ -112,7 +112,7 @@ def test_a_tampered_file_is_rejected(run, server):
         m3g.load("me/mine")
 
 
-def test_a_name_that_does_not_exist(server, capsys):
+def test_a_name_that_does_not_exist_is_an_error(server, capsys):
     assert main(["embed", "me/nothing", "--out", "e.npz"]) == 2
     message = capsys.readouterr().err
     assert "repository must be a name on a hub that can be reached and read from, got 'me/nothing'" in message

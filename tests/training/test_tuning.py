@@ -105,7 +105,7 @@ def test_another_study_in_the_folder_is_an_error(views, capsys):
         (["--data_options.val", "0"], "data_options.val must be a fraction that leaves at least 2 rows to tune on"),
     ],
 )
-def test_wrong_options(views, capsys, words, message):
+def test_wrong_options_are_rejected(views, capsys, words, message):
     assert main(["tune", *views, "--out", "study", *words]) == 2
     assert message in capsys.readouterr().err
 

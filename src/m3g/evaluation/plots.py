@@ -117,7 +117,7 @@ _MISSING: tuple[tuple[str, tuple[tuple[Score, str, str], ...]], ...] = (
         "Accuracy of a probe",
         (("linear", "mean of the views' embeddings", _BLUE), ("linear_raw", "raw features", _ORANGE)),
     ),
-    ("Found first in a view that is not shown", (("recall_at_1", "mean of the shown views", _BLUE),)),
+    ("R@1 in a view that is not shown", (("recall_at_1", "mean of the shown views", _BLUE),)),
 )
 
 
@@ -140,7 +140,7 @@ def plot_missing(missing: Missing, path: str | Path) -> Path:
             means = [np.mean([value for size, value in known if size == mine]) for mine in sizes]
             dots.plot([s + shift / 6 for s, _ in known], [value for _, value in known], ".", color=colour, alpha=0.4)
             dots.plot([s + shift / 6 for s in sizes], means, "-", color=colour, label=f"{label}, mean")
-        curve.set(title=title, xlabel="absent entries, %", ylabel="%")
+        curve.set(title=title, xlabel="missing entries, %", ylabel="%")
         dots.set(title=title, xlabel=f"number of views shown (a dot is a subset; {every})", ylabel="%")
         dots.locator_params(axis="x", integer=True)
         for axis in (curve, dots):

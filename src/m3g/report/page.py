@@ -105,7 +105,7 @@ def _missing(scores: Missing) -> str:
     """Return the section on missing entries of the test rows."""
     if not scores:
         return ""
-    titles = {"linear": "probe", "linear_raw": "probe, raw", "recall_at_1": "found first"}
+    titles = {"linear": "probe", "linear_raw": "probe, raw", "recall_at_1": "R@1"}
     names = [name for name in titles if name in scores["curve"]]
     rows = [
         [f"{100 * (fraction or 0):.0f}", *(_plain("recall_", scores["curve"][name][i]) for name in names)]
@@ -116,7 +116,7 @@ def _missing(scores: Missing) -> str:
         "<h3>Missing views</h3>"
         + _table(["missing entries", *(titles[name] for name in names)], rows)
         + "<p class=note>In percent. The probe is trained on complete training rows and tested on the remaining views; "
-        "found first is R@1 in a missing view, with the mean of the remaining views as query.</p>"
+        "R@1 is measured in a missing view, with the mean of the remaining views as query.</p>"
     )
 
 

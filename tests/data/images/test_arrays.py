@@ -52,7 +52,7 @@ def test_batches_hold_different_classes_once_in_every_seen_domain(tmp_path_facto
         assert seen == data.view_names
 
 
-def test_splits_and_domains_of_images_in_memory(domains):
+def test_images_in_memory_have_splits_and_domains(domains):
     data = DomainArrays(domains, held_out="c", batch_size=6, val=0.2, test=0.2)
     assert data.view_shapes == [(3, 9, 9)] * 2
     for name, number in (("a", 30), ("b", 48), ("c", 24)):

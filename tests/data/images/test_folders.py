@@ -104,7 +104,7 @@ def test_a_resumed_epoch_has_the_same_augmentations(folders):
         assert all(torch.equal(a, b) for a, b in zip(ours["views"], theirs["views"]))
 
 
-def test_evaluation_views(folders):
+def test_evaluation_views_are_augmented_unless_plain(folders):
     views, mask, labels = ImageFolders(folders, k=2, size=16).arrays("test")
     assert mask is None
     assert torch.bincount(labels).tolist() == [2, 2, 2]
@@ -166,7 +166,7 @@ def test_crops_of_one_image_differ_and_are_seeded(tmp_path):
     assert not torch.equal(first[0], first[1])
 
 
-def test_folders_for_train_and_val(tmp_path):
+def test_folders_train_and_val_are_the_splits(tmp_path):
     for split, count in (("train", 6), ("val", 2)):
         for c in range(2):
             for i in range(count):
@@ -177,7 +177,7 @@ def test_folders_for_train_and_val(tmp_path):
     assert data.arrays("test")[2].tolist() == [0, 0, 1, 1]
 
 
-def test_images_without_classes(tmp_path):
+def test_images_need_no_classes(tmp_path):
     for i in range(12):
         draw(tmp_path / f"{i}.png", 10 * i)
     data = ImageFolders(tmp_path, size=16, batch_size=2)
@@ -242,7 +242,7 @@ def test_domains_batches_are_class_aligned(domain_folders):
         assert len({label for _, label in names}) == 1
 
 
-def test_domains_evaluation(domain_folders):
+def test_domains_are_the_views_in_evaluation(domain_folders):
     data = Domains(domain_folders, held_out="sketch", size=16, batch_size=3)
     views, _, labels = data.arrays("test")
     assert labels.tolist() == [0, 1, 2, 3]
@@ -255,7 +255,7 @@ def test_domains_evaluation(domain_folders):
         data.domain_loader("infograph", "test")
 
 
-def test_domainnet_list_files(domain_folders):
+def test_domainnet_list_files_are_read(domain_folders):
     for domain in ("clipart", "real"):
         for split, images in (("train", range(4)), ("test", [4])):
             lines = [f"{domain}/class{c}/{domain}_{c}_{i}.png {c}" for c in range(4) for i in images]

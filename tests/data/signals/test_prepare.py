@@ -68,7 +68,7 @@ def write_physionet(folder, name, *, seconds=200, rate=200, names=PHYSIONET, ann
         os.chdir(here)
 
 
-def test_sleep_edf(tmp_path):
+def test_sleep_edf_recordings_are_prepared(tmp_path):
     for subject in range(5):
         for night in (1, 2):
             write_sleep_edf(tmp_path / "raw", f"SC4{subject:02}{night}")
@@ -88,7 +88,7 @@ def test_sleep_edf(tmp_path):
     assert data.view_shapes == [(1, 3000)] * 2
 
 
-def test_physionet2018(tmp_path):
+def test_physionet2018_recordings_are_prepared(tmp_path):
     for number in range(5):
         write_physionet(tmp_path / "raw", f"tr03-{number:04}")
     prepared = prepare_recordings("physionet2018", tmp_path / "raw", tmp_path / "out")
@@ -103,7 +103,7 @@ def test_physionet2018(tmp_path):
     assert [data.num_rows(split) for split in ("train", "val", "test")] == [20, 5, 0]
 
 
-def test_other_names_and_rates(tmp_path):
+def test_other_names_and_rates_of_channels_are_read(tmp_path):
     write_sleep_edf(tmp_path / "raw", "SC4001", rate=256, names=("FPZ-CZ", "EEG PZ OZ"))
     write_sleep_edf(tmp_path / "raw", "SC4011", rate=100)
     write_sleep_edf(tmp_path / "raw", "SC4021", rate=50)
@@ -196,7 +196,7 @@ def test_a_subject_in_two_splits_is_an_error(tmp_path):
         Signals(tmp_path / "out", splits=tmp_path / "none.csv")
 
 
-def test_the_command(tmp_path, capsys):
+def test_the_command_stops_at_a_damaged_recording_unless_skipped(tmp_path, capsys):
     raw = damaged_folder(tmp_path)
     command = ["prepare", "sleep-edf", str(raw), "--out", str(tmp_path / "out")]
     assert main(command) == 2

@@ -38,7 +38,7 @@ def test_no_subject_is_in_two_splits(recordings):
     assert sum(map(len, subjects)) == len(set.union(*subjects)) == len(data.subjects) == 6
 
 
-def test_one_file_per_subject(tmp_path):
+def test_there_may_be_one_file_per_subject(tmp_path):
     for i in range(5):
         np.savez(tmp_path / f"subject{i}.npz", signals=np.random.default_rng(i).normal(size=(3, 30)))
     data = Signals(sorted(tmp_path.glob("*.npz")), window=10, channels=[2, 0], batch_size=2)

@@ -46,7 +46,7 @@ def test_more_than_one_percent_is_an_error_with_their_names(tree):
 
 
 @pytest.mark.parametrize("suffix", [".jpg", ".png", ".bmp", ".webp"])
-def test_what_is_damaged(tmp_path, suffix):
+def test_truncated_and_foreign_images_are_damaged(tmp_path, suffix):
     whole, trailing = tmp_path / f"whole{suffix}", tmp_path / f"trailing{suffix}"
     for path in (whole, trailing):
         draw(path, 0)

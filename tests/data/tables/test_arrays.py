@@ -39,7 +39,7 @@ def test_embedded_set_is_complete():
         torch.testing.assert_close(view.std(0, correction=0), torch.ones(view.shape[1]), atol=1e-3, rtol=0)
 
 
-def test_matlab_files_and_sparse_matrices(tmp_path):
+def test_matlab_files_and_sparse_matrices_are_read(tmp_path):
     random = np.random.default_rng(0)
     a, b = random.normal(size=(30, 4)), random.normal(size=(30, 3))
     cells = np.empty((1, 2), dtype=object)
@@ -63,14 +63,14 @@ def test_matlab_files_and_sparse_matrices(tmp_path):
         Arrays([paths[0], f"{tmp_path}/no.mat"])
 
 
-def test_a_subset_of_the_embedded_views():
+def test_some_of_the_embedded_views_can_be_selected():
     with pytest.raises(ValueError, match="views must be two or more of fourier"):
         MultipleFeatures(views=["fourier"])
     with pytest.raises(ValueError, match="got \\['fourier', 'colour'\\]"):
         MultipleFeatures(views=["fourier", "colour"])
 
 
-def test_users_files_in_every_format(three, tmp_path):
+def test_files_of_every_format_are_read(three, tmp_path):
     data = Arrays(three, labels=f"{tmp_path / 'b.npz'}:y", batch_size=8)
     assert data.view_names == ["a", "b", "c"]
     assert data.view_shapes == [(4,), (2, 3), (3,)]
@@ -256,6 +256,6 @@ def test_creating_a_loader_leaves_the_random_state_alone():
     assert torch.equal(state, torch.random.get_rng_state())
 
 
-def test_listing():
+def test_every_data_set_is_listed_with_a_summary():
     assert [name for name, _ in describe()] == available()
     assert all(summary.endswith(".") for _, summary in describe())

@@ -106,7 +106,7 @@ def test_a_dry_run_prints_kinds_columns_and_notes(tmp_path, capsys):
     assert [path.name for path in tmp_path.iterdir()] == ["t.csv"]
 
 
-def test_a_table_with_thousands_and_a_comma_in_text(tmp_path):
+def test_thousands_separators_and_commas_in_text_are_read(tmp_path):
     (tmp_path / "t.csv").write_text("a;b;text\n1.234,5;1,0;x, y\n-7;NA;z\n12;2,5;u, v, w\n")
     source = open_table(tmp_path / "t.csv")
     assert source.column("a") == ["1234.5", "-7", "12"]
@@ -176,13 +176,13 @@ def test_workbooks_are_limited(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "content", ['"text"', '{"a": [1], "b": [1, 2]}', '{"a": 1}', "[1]", "[" * 10**5, '{"data": 3}']
 )
-def test_json_that_is_not_a_table(tmp_path, content):
+def test_json_that_is_not_a_table_is_rejected(tmp_path, content):
     (tmp_path / "t.json").write_text(content)
     with pytest.raises(ValueError, match="must be a table that can be read"):
         Objects(tmp_path / "t.json")
 
 
-def test_infinity_is_a_word(tmp_path):
+def test_the_word_infinity_is_text(tmp_path):
     content = "".join(f"{'infinity' if i == 7 else f'a sign {i}'},{i * i}\n" for i in range(20))
     (tmp_path / "t.csv").write_text(f"name,x\n{content}")
     assert Objects(tmp_path / "t.csv").view_names == ["name", "table"]

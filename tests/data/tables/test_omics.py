@@ -51,7 +51,7 @@ def test_unpaired_cells_are_missing_entries(cells):
     assert source.column("type") == cells.obs["type"].tolist()
 
 
-def test_train_and_write_embeddings_back(cells):
+def test_embeddings_are_written_back_to_the_file(cells):
     assert main(["train", "--table", "cells.h5mu", "--labels", "type", *QUICK, "--out", "run"]) == 0
     assert main(["embed", "run", "--out", "new.h5mu"]) == 0
     assert main(["embed", "run", "--out", "new.npz"]) == 0
@@ -80,7 +80,7 @@ def test_a_missing_package_is_an_error_that_names_the_extra(cells, monkeypatch, 
     assert capsys.readouterr().err == "m3g: error: mudata is not installed: pip install 'm3g[omics]'.\n"
 
 
-def test_a_damaged_file(tmp_path, capsys, monkeypatch):
+def test_a_damaged_file_is_reported(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "cells.h5ad").write_bytes(b"no file of this kind")
     assert main(["train", "--table", "cells.h5ad", "--out", "run"]) == 2

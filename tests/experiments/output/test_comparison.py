@@ -25,7 +25,7 @@ def test_intervals_are_those_of_students_t(pairs):
     assert found.smallest > found.half_width
 
 
-def test_only_settings_that_both_have_count():
+def test_only_common_settings_are_compared():
     assert paired({0: 0.5, 1: 0.6, 2: 0.1}, {0: 0.4, 1: 0.5, 3: 0.9}).pairs == 2
     assert paired({0: 0.5}, {0: 0.4}).verdict == "tie"
     assert paired({0: 0.5}, {1: 0.4}).pairs == 0

@@ -44,5 +44,5 @@ def test_holm_is_monotone_and_bounded():
 
 
 @pytest.mark.parametrize(("mean", "adjusted", "expected"), [(1, 0.01, "ahead"), (-1, 0.01, "behind"), (1, 0.06, "tie")])
-def test_verdict(mean, adjusted, expected):
+def test_the_verdict_follows_the_adjusted_p_value(mean, adjusted, expected):
     assert verdict(Comparison(mean, 0.1, 5, 0.001), adjusted) == expected

@@ -57,7 +57,7 @@ def test_tiny_imagenet_as_downloaded_gives_what_the_archive_gives(tmp_path):
         images.prepare_folders(tmp_path / "sets", tmp_path / "c")  # its val has no folders of classes
 
 
-def test_office_home_is_found_whatever_the_separators_and_cut_to_laptop_size(tmp_path, monkeypatch):
+def test_office_home_is_read_with_any_separators_and_cut_to_laptop_size(tmp_path, monkeypatch):
     tree = images.Tree(images.TREES["office-home"].domains, classes=2, images=3)
     monkeypatch.setitem(images.TREES, "office-home", tree)
     for domain in ("Art", "Clipart", "Product", "Real_World"):

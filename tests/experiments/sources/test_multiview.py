@@ -34,7 +34,7 @@ def cells(*entries):
         {"first": A, "second": B, "Y": LABEL[:, None], "name": "words"},
     ],
 )
-def test_matlab(tmp_path, content):
+def test_views_are_read_from_matlab_files(tmp_path, content):
     scipy.io.savemat(tmp_path / "file.mat", content)
     arrays = read_views(tmp_path / "file.mat")
     views = [arrays[name] for name in arrays if name != "label"]
@@ -43,7 +43,7 @@ def test_matlab(tmp_path, content):
     assert arrays["label"].tolist() == LABEL.tolist()
 
 
-def test_npz_with_and_without_labels(tmp_path):
+def test_views_are_read_from_npz_with_and_without_labels(tmp_path):
     np.savez(tmp_path / "file.npz", rna=A, protein=B, label=np.array(list("abcabcabcabc")))
     arrays = read_views(tmp_path / "file.npz")
     assert list(arrays) == ["rna", "protein", "label"]
@@ -55,14 +55,14 @@ def test_npz_with_and_without_labels(tmp_path):
         read_views(tmp_path / "file.npz")
 
 
-def test_hdf5(tmp_path):
+def test_views_are_read_from_hdf5_files(tmp_path):
     with h5py.File(tmp_path / "file.h5", "w") as file:
         file["views/rna"], file["views/protein"], file["labels"] = A, B, LABEL
     arrays = read_views(tmp_path / "file.h5")
     assert {name: part.shape for name, part in arrays.items()} == {"protein": (12, 3), "rna": (12, 5), "label": (12,)}
 
 
-def test_matlab_of_version_7_3(tmp_path):
+def test_views_are_read_from_matlab_7_3_files(tmp_path):
     """Cell arrays are references, and matrices are stored by columns."""
     with h5py.File(tmp_path / "file.mat", "w") as file:
         file["#refs#/a"], file["#refs#/b"] = A.T, B.T

@@ -32,7 +32,7 @@ def test_own_candidates_score_as_shared_ones(name, views):
     assert torch.allclose(apart, SCORES[name](first, second, last))
 
 
-def test_found_counts_rows_or_classes(views):
+def test_recall_counts_rows_or_classes(views):
     same = [views[0]] * 3
     assert recall(mean_score, same, None) == 1.0
     shifted = [views[0], views[0], views[0].roll(1, 0)]

@@ -56,7 +56,7 @@ def write(folder):
 
 
 @pytest.mark.filterwarnings("ignore:mcca requires batches")  # which are small in a miniature
-def test_end_to_end(sets, tmp_path):
+def test_runs_are_planned_executed_and_collected(sets, tmp_path):
     write(tmp_path)
 
     def keep(spec):

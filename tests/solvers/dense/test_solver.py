@@ -41,7 +41,7 @@ def agree(solution, cost, epsilon, tol, weights=None):
 @pytest.mark.parametrize("limit", [None, 1], ids=["kept", "slabs"])
 @pytest.mark.parametrize("cost", COSTS)
 @pytest.mark.parametrize("sizes", [(4, 4, 4), (3, 5, 2), (5, 6), (2, 3, 1, 4)], ids=str)
-def test_every_cost_with_different_sizes_and_weights(sizes, cost, limit, monkeypatch):
+def test_every_cost_supports_different_sizes_and_weights(sizes, cost, limit, monkeypatch):
     if limit:
         monkeypatch.setattr("m3g.solvers.shared.couplings.SLAB_BYTES", 1)
     problem = problem_of(sizes, COSTS[cost])
@@ -54,7 +54,7 @@ def test_every_cost_with_different_sizes_and_weights(sizes, cost, limit, monkeyp
 
 @pytest.mark.parametrize("k", range(2, 9))
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_two_to_eight_views(k, dtype):
+def test_two_to_eight_views_agree_with_the_reference(k, dtype):
     problem = problem_of([3 if k < 7 else 2] * k, "csd", dtype)
     tol = 1e-4 if dtype == torch.float32 else 1e-9
     solution = m3g.solve(problem, epsilon=0.3, tol=tol, solver="dense")
@@ -84,7 +84,7 @@ def test_few_newton_steps_if_sinkhorn_requires_many_sweeps():
     torch.testing.assert_close(dense.value, slow.value, atol=1e-6, rtol=0)
 
 
-def test_batches_masks_and_a_teacher():
+def test_batches_masks_and_a_teacher_are_supported():
     student, teacher = (torch.stack([reference.noisy_views(3, 4, 5, seed=s + t) for s in (0, 1)]) for t in (0, 7))
     mask = torch.ones(2, 3, 4, dtype=torch.bool)
     mask[0, 1, 2] = mask[1, 0, 3] = False

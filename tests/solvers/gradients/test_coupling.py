@@ -43,7 +43,7 @@ def test_gradients_agree_with_finite_differences(cost, what):
     assert torch.autograd.gradcheck(function, points(3, 3).requires_grad_(), atol=1e-5, rtol=1e-4)
 
 
-def test_a_dense_cost_with_views_of_different_sizes_and_weights():
+def test_a_dense_cost_may_have_different_sizes_and_weights():
     cost = torch.rand(2, 3, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     weights = [torch.tensor([0.3, 0.7]), torch.tensor([0.2, 0.3, 0.5]), torch.full((4,), 0.25)]
 
@@ -54,7 +54,7 @@ def test_a_dense_cost_with_views_of_different_sizes_and_weights():
     assert torch.autograd.gradcheck(function, cost.requires_grad_(), atol=1e-5)
 
 
-def test_a_batch_of_problems_with_four_views():
+def test_the_coupling_of_a_batch_with_four_views_is_differentiable():
     views = torch.stack([points(4, 3), points(4, 3, seed=5)])
 
     def function(x):
@@ -77,7 +77,7 @@ def test_large_systems_small_epsilon_and_float32_agree_with_the_dense_form():
 
 
 @pytest.mark.parametrize(("k", "n", "epsilon"), [(6, 5, 0.05), (6, 5, 0.5), (5, 6, 0.02), (2, 30, 0.01)])
-def test_float32_with_many_views(k, n, epsilon):
+def test_many_views_are_accurate_in_float32(k, n, epsilon):
     found = []
     for dtype in (torch.float32, torch.float64):
         x = points(k, n).to(dtype).requires_grad_()
@@ -86,7 +86,7 @@ def test_float32_with_many_views(k, n, epsilon):
     assert (found[0] - found[1]).norm() < 1e-2 * found[1].norm()
 
 
-def test_a_view_without_an_edge():
+def test_a_view_may_have_no_edge():
     cost = m3g.PairwiseCost("sqeuclidean", weights={(0, 1): 1.0})
 
     def function(x):
@@ -113,7 +113,7 @@ def test_a_piecewise_constant_coupling_is_an_error():
 
 
 @pytest.mark.parametrize("sizes", [(2, 4, 3), (4, 2, 3, 2), (2, 2, 3, 2, 2)])
-def test_views_of_different_sizes(sizes):
+def test_views_may_have_different_sizes(sizes):
     """Whichever view the contraction eliminates, and however it groups the others."""
     generator = torch.Generator().manual_seed(0)
     views = [torch.randn(n, 3, generator=generator, dtype=torch.float64).requires_grad_() for n in sizes]

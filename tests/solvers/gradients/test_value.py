@@ -34,7 +34,7 @@ def check(function, *inputs, forward=True):
 
 @pytest.mark.parametrize("normalize", [False, True])
 @pytest.mark.parametrize("cost", COSTS)
-def test_every_cost(cost, normalize):
+def test_derivatives_of_every_cost_are_correct(cost, normalize):
     views = reference.noisy_views(3, 2, 2, seed=3) * (1.0 if normalize else 1.1)
     options = {"cost": COSTS[cost], "epsilon": EPSILON.get(cost, 0.4), "tol": 1e-10, "normalize": normalize}
     check(lambda x: m3g.matching_gap(x, **options), views)
@@ -44,14 +44,14 @@ MASK = torch.tensor([[True, False, True], [True, True, True], [False, True, True
 
 
 @pytest.mark.parametrize("cost", ["coulomb", m3g.PairwiseCost("cosine", neutral=1.0)], ids=str)
-def test_masks_of_costs_with_a_neutral_value(cost):
+def test_derivatives_with_a_mask_and_a_neutral_value_are_correct(cost):
     views = reference.noisy_views(3, 3, 2, seed=1)
     options = {"cost": cost, "epsilon": EPSILON.get(str(cost), 0.4), "tol": 1e-10, "mask": MASK}
     check(lambda x: m3g.matching_gap(x, **options), views)
 
 
 @pytest.mark.parametrize("cost", ["cv", "csd", "cosine", "product"])
-def test_masks(cost):
+def test_derivatives_with_a_mask_are_those_of_the_filled_views(cost):
     """First and second derivatives are those of the gap of the filled views, whose means are constants."""
     views = reference.noisy_views(3, 3, 2, seed=1)
     direction = torch.randn(views.shape, generator=torch.Generator().manual_seed(0), dtype=views.dtype)
@@ -67,7 +67,7 @@ def test_masks(cost):
         torch.testing.assert_close(ours, expected, atol=1e-6, rtol=1e-5)
 
 
-def test_teacher_and_batch():
+def test_derivatives_with_a_teacher_and_of_a_batch_are_correct():
     student, teacher = reference.noisy_views(6, 3, 2).reshape(2, 3, 3, 2)
     loss = m3g.M3GLoss(epsilon=0.2, tol=1e-10)
     check(lambda x: loss(x, teacher=teacher), student)
@@ -76,7 +76,7 @@ def test_teacher_and_batch():
 
 @pytest.mark.parametrize("solver", ["sinkhorn", "factored", "dense"])
 @pytest.mark.parametrize("sizes", [(2, 3), (3, 2, 2), (2, 1, 3, 2)])
-def test_values_of_views_of_different_sizes_with_weights(solver, sizes):
+def test_derivatives_with_different_sizes_and_weights_are_correct(solver, sizes):
     generator = torch.Generator().manual_seed(0)
     views = [torch.randn(n, 2, generator=generator, dtype=torch.float64) for n in sizes]
     weights = [torch.rand(n, generator=generator, dtype=torch.float64) + 0.1 for n in sizes]
@@ -90,13 +90,13 @@ def test_values_of_views_of_different_sizes_with_weights(solver, sizes):
     check(value, *views)
 
 
-def test_a_dense_tensor():
+def test_derivatives_of_a_dense_tensor_are_correct():
     cost = torch.rand(2, 3, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     check(lambda c: m3g.solve(c, epsilon=0.3, tol=1e-11, differentiable=True).value, cost)
 
 
 @pytest.mark.parametrize("cost", ["cv", "csd", "product", "chain", "function"])
-def test_torch_func(cost):
+def test_torch_func_is_supported(cost):
     """grad, jvp, jacrev, and second derivatives by every composition of the two modes."""
     views = reference.noisy_views(3, 3, 2)
 
@@ -147,7 +147,7 @@ def test_an_unsupported_second_derivative_raises():
 
 
 @pytest.mark.parametrize("cost", GRAPHS)
-def test_inference_mode(cost):
+def test_inference_mode_is_supported(cost):
     views = reference.noisy_views(3, 4, 3)
     expected = m3g.matching_gap(views, cost=GRAPHS[cost], epsilon=2.0)
     with torch.inference_mode():

@@ -28,7 +28,7 @@ def test_fixed_steps_find_the_exact_value_within_their_error(k, n, epsilon):
         assert difference < 0.1
 
 
-def test_members_of_a_batch_and_weights():
+def test_members_of_a_batch_may_have_weights():
     problem = m3g.CircularVariance()(torch.stack([noisy(3, 12, seed=s) for s in range(2)]))
     weights = [torch.linspace(1, 2, 12) / 18] * 3
     exact = m3g.solve(problem, epsilon=0.2, tol=1e-5, weights=weights)
@@ -45,7 +45,7 @@ def test_untrusted_results_have_an_infinite_error():
     assert solution.standard_error == torch.inf
 
 
-def test_wrong_settings():
+def test_wrong_settings_are_rejected():
     with pytest.raises(ValueError, match="fixed_steps must be None with form='tuples' or rtol"):
         m3g.Sampled(fixed_steps=2, form="tuples")
     with pytest.raises(ValueError, match="fixed_steps must be"):

@@ -61,7 +61,7 @@ def test_opposite_views_are_clamped_and_finite():
 
 
 @pytest.mark.parametrize("cost", ["csd", "cv[:0.5] + product[0.5:]"])
-def test_it_trains(cost):
+def test_a_sampled_joint_cost_trains(cost):
     torch.manual_seed(0)
     points = torch.randn(4, 24, 8) + 2 * torch.randn(24, 8)
     nets = torch.nn.ModuleList(torch.nn.Linear(8, 6) for _ in range(4))
@@ -97,7 +97,7 @@ def test_auto_samples_past_the_budget_of_the_dense_solver(monkeypatch, cost):
 
 
 @pytest.mark.parametrize(("cost", "name"), [("csd", "CircularStdProblem"), ("product", "ProductProblem")])
-def test_products_are_an_error(cost, name):
+def test_products_are_rejected_for_joint_costs(cost, name):
     with pytest.raises(ValueError, match=f"form must be 'auto' or 'tuples' for a {name}, got 'products'"):
         m3g.solve(as_cost(cost)(noisy_views(3, 4)), epsilon=1.0, solver=m3g.Sampled(form="products"))
 

@@ -64,7 +64,7 @@ def test_a_nearly_solved_batch_takes_few_steps(k, n):
     assert solution.num_steps <= 10
 
 
-def test_the_factor_of_the_fit():
+def test_the_correction_factor_grows_with_the_bias():
     weights = torch.rand(3, 50, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     bias = torch.tensor([0.0, 0.05, 0.6], dtype=torch.float64) * weights.sum(1)
     none, some, most = fit_factor(weights, bias).tolist()

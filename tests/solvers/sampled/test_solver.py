@@ -96,7 +96,7 @@ def test_missing_points_get_no_gradient(cost, epsilon):
     assert bool((views.grad[mask].norm(dim=-1) > 0).all())
 
 
-def test_more_views_than_fit_into_a_tensor():
+def test_the_tuples_need_not_fit_into_a_tensor():
     views = noisy_views(20, 30, 1.0)
     gap, gradient, solution = gap_and_gradient(views, 0.05, m3g.Sampled(rank=1024, seed=0))
     again, other, _ = gap_and_gradient(views, 0.05, m3g.Sampled(rank=1024, seed=1))

@@ -81,7 +81,7 @@ def test_resuming_from_any_checkpoint_gives_the_same_weights(tmp_path, monkeypat
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("victim", "seconds"), [(1, 0.0), (20, 0.003), (30, 0.009)])
-def test_a_run_killed_after_some_step_and_resumed_by_the_command(tmp_path, victim, seconds):
+def test_a_killed_run_is_resumed_by_the_command(tmp_path, victim, seconds):
     config = small(loop={"epochs": 6, "checkpoint_every": 3})
     whole = fit.train(config, tmp_path / "whole")
     settings = tmp_path / "settings.yaml"
@@ -99,7 +99,7 @@ def test_a_run_killed_after_some_step_and_resumed_by_the_command(tmp_path, victi
 
 
 @pytest.mark.slow
-def test_a_run_with_mismatched_entries_killed_and_resumed(tmp_path):
+def test_a_killed_run_with_mismatched_entries_is_resumed(tmp_path):
     """The checkpoint contains the state of the mismatch detection: equal weights, and an equal list of entries."""
     config = small(
         data_options={"batch_size": 100, "views": ["fourier", "karhunen", "pixels"], "swapped": 0.1},

@@ -35,7 +35,7 @@ def results(run="run"):
         return json.load(file)["numbers"]
 
 
-def test_tensorboard_and_csv(views):
+def test_tensorboard_and_csv_record_the_run(views):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     assert main(["train", *views, "--logger", "tensorboard", "csv", "--out", "run"]) == 0
@@ -66,7 +66,7 @@ def wandb_records(content, block=2**15):
 
 
 @pytest.mark.slow
-def test_wandb_offline(views, tmp_path, monkeypatch):
+def test_wandb_records_offline(views, tmp_path, monkeypatch):
     import wandb
     from wandb.proto import wandb_internal_pb2
 
@@ -111,7 +111,7 @@ def test_mlflow_in_a_local_file_continues_after_a_resume(views, tmp_path):
     assert len(client.search_runs([experiment.experiment_id])) == 1
 
 
-def test_trackio_on_this_machine(views, tmp_path):
+def test_trackio_records_on_this_machine(views, tmp_path):
     import trackio
 
     assert main(["train", *views, "--logger", "trackio", "--out", "run"]) == 0
@@ -155,12 +155,12 @@ def test_a_missing_package_is_an_error_that_names_the_extra(views, monkeypatch, 
         (["none", "csv"], "logger must be different names, or only none, got none, csv."),
     ],
 )
-def test_wrong_names(names, message):
+def test_wrong_names_are_rejected(names, message):
     with pytest.raises(ValueError, match=message):
         Config.from_dict({"logger": names})
 
 
-def test_the_entries_of_a_list():
+def test_an_option_may_be_a_list():
     given = read_settings(["--logger", "csv", "wandb", "--out", "run", "--logger", "mlflow", "--seed", "1"])
     assert given.settings == {"logger": ["csv", "wandb", "mlflow"], "seed": 1}
     assert given.others == ["--out", "run"]

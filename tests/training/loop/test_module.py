@@ -140,7 +140,7 @@ def test_every_form_learns(tmp_path, changes):
     assert embeddings.shape == (3, 4, 8)
 
 
-def test_training_with_missing_views(tmp_path):
+def test_training_supports_missing_views(tmp_path):
     rng = np.random.default_rng(0)
     paths, common = [str(tmp_path / f"{l}.npy") for l in range(3)], rng.standard_normal((120, 4))
     for l, path in enumerate(paths):
@@ -230,7 +230,7 @@ def test_subsets_solved_together_are_the_mean_of_the_subsets():
 
 
 @pytest.mark.parametrize("loss", ["m3g", "kl"])
-def test_the_number_of_subsets_that_is_fast(loss):
+def test_the_number_of_subsets_depends_on_the_batch_size(loss):
     sizes = {}
     for batch in (16, 32, 64, 128, 256):
         config = small(data_options={"batch_size": batch, "views": None}, loss=loss)

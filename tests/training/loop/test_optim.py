@@ -49,7 +49,7 @@ def test_a_negative_beta_is_an_error_with_the_limit():
         scale_adam(PAPER, 16.0)
 
 
-def test_momentum_rule():
+def test_momentum_is_raised_to_the_scale_of_the_batch():
     assert scale_momentum(0.99, 3.0) == pytest.approx(0.99**3)
     with pytest.raises(ValueError, match="momentum must be"):
         scale_momentum(1.5, 2.0)

@@ -59,7 +59,7 @@ def test_every_loss_trains_with_it(name):
     assert all(p.grad.isfinite().all() for p in module.net.parameters() if p.grad is not None)
 
 
-def test_two_views_are_an_error():
+def test_view_dropout_requires_three_views():
     config = small(data_options={"views": ["fourier", "karhunen"]})
     with pytest.raises(ValueError, match=r"view_dropout must be 0 with 2 views, .* got 0\.3"):
         build.build_module(config, build.build_data(config))

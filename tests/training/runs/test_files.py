@@ -47,7 +47,7 @@ def checkpoint(tmp_path):
     return path
 
 
-def test_checkpoint_round_trip(checkpoint):
+def test_a_checkpoint_is_read_back_unchanged(checkpoint):
     assert torch.equal(read_checkpoint(checkpoint)["weights"], torch.arange(1000.0))
 
 

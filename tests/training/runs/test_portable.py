@@ -66,7 +66,7 @@ def test_reading_needs_only_onnxruntime_and_numpy(exported):
     assert done.stdout == "(4, 64)\n"
 
 
-def test_torch_files(trained, tmp_path):
+def test_torch_files_give_the_embeddings(trained, tmp_path):
     run, arrays = trained
     assert main(["export", str(run), "--format", "torch", "--out", str(tmp_path / "out")]) == 0
     loaded = torch.export.load(tmp_path / "out" / "a.pt2").module()
@@ -88,7 +88,7 @@ def test_reduced_precision_reports_the_change_of_recall(trained, exported, tmp_p
 
 
 @pytest.mark.slow
-def test_every_kind_of_view(tmp_path, monkeypatch):
+def test_every_kind_of_view_is_exported(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     animals.write_csv(tmp_path, animals.rows(tmp_path, 60))
     words = ["--table", "objects.csv", "--labels", "kind", "--data_options.ignore", "[home]"]
@@ -128,7 +128,7 @@ def test_without_data_rows_are_drawn_and_reduced_precision_is_an_error(trained, 
         (["--format", "torch", "--precision", "int8"], "precision must be fp32 with format 'torch', got 'int8'."),
     ],
 )
-def test_wrong_options(trained, tmp_path, capsys, words, message):
+def test_wrong_options_are_rejected(trained, tmp_path, capsys, words, message):
     assert main(["export", str(trained[0]), "--out", str(tmp_path / "out"), *words]) == 2
     assert message in capsys.readouterr().err
 
