@@ -117,13 +117,13 @@ def unmatched(views: Views, numbers: list[np.ndarray], seed: int) -> tuple[float
     return 100 * alone[orphan].mean(), 100 * with_own[present & ~orphan].mean(), raw, calibrated
 
 
-def calibration_error(found: m3g.Matching, numbers: list[np.ndarray], known: np.ndarray) -> float:
+def calibration_error(matching: m3g.Matching, numbers: list[np.ndarray], known: np.ndarray) -> float:
     """Return the expected calibration error of the memberships, in five bins, over the rows of unknown objects."""
-    assert found.memberships is not None
-    objects = np.stack([numbers[l][found.tuples[:, l].numpy()] for l in range(K)], 1)
+    assert matching.memberships is not None
+    objects = np.stack([numbers[l][matching.tuples[:, l].numpy()] for l in range(K)], 1)
     right = np.stack([(np.delete(objects, l, 1) == objects[:, [l]]).any(1) for l in range(K)], 1)
     tested = ~np.isin(objects, known)
-    right, sure = right[tested], found.memberships.numpy()[tested]
+    right, sure = right[tested], matching.memberships.numpy()[tested]
     part = np.minimum((5 * sure).astype(int), 4)
     return sum(abs(right[part == b].mean() - sure[part == b].mean()) * (part == b).mean() for b in np.unique(part))
 
@@ -131,8 +131,8 @@ def calibration_error(found: m3g.Matching, numbers: list[np.ndarray], known: np.
 def table(whole: dict, unused: dict, partial: dict) -> str:
     names = [problem.name for problem in PROBLEMS]
     lines = ["| correct pairs, % | " + " | ".join(names) + " | unused rows of 200 |", "| --- " * (len(names) + 2) + "|"]
-    for method, found in whole.items():
-        cells = [f"{statistics.fmean(found[name]):.1f}" for name in names]
+    for method, scores in whole.items():
+        cells = [f"{statistics.fmean(scores[name]):.1f}" for name in names]
         lines.append(f"| {method} | " + " | ".join(cells) + f" | {statistics.fmean(unused[method]):.1f} |")
     lines += [
         "",

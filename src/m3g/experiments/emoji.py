@@ -3,7 +3,7 @@
 `m3g reproduce emoji --data FOLDER` reads `emoji_5vendors_32.npz` or images `emoji/VENDOR/NAME.png`, in which the same
 NAME is the same emoji. A run takes about 45 seconds.
 
-A small convolutional network learns from class-aligned batches of n = 16 emoji in four vendors; the fifth vendor is
+A small convolutional network learns from class-aligned batches of n = 16 emoji of four vendors; the fifth vendor is
 unseen. An image of the unseen vendor is assigned to the emoji with the nearest mean of features over the seen vendors.
 A fifth of the emoji is excluded from training. They are used to choose the settings of a method, by retrieving images
 of each seen vendor from the means of the other three, and to measure transfer to new classes.

@@ -2,7 +2,7 @@
 
 `m3g reproduce overhead` (the paper's Figure 5): 3 runs, 2 minutes; no data required. Expected: 0.001 % of a step with
 k = 2, 0.007 % with k = 4. Also `m3g bench overhead` and `m3g bench memory`. The encoder is ViT-B/16. A full step on a
-CPU takes minutes, so the network is measured on a few images and scaled linearly with their number; the loss is
+CPU takes minutes, so the network is measured on a few images and scaled linearly to all of them; the loss is
 measured at full size.
 """
 

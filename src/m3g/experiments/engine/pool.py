@@ -24,7 +24,7 @@ RESTARTS = 20  # dead workers that a pool replaces before it gives up
 
 
 def do_run(experiment: Experiment, spec: RunSpec, store: Store, data: Path, *, keep: bool = False) -> str:
-    """Execute one run unless it is finished; return `done`, `finished` before, `busy` elsewhere, or `waiting`."""
+    """Execute one run; return `done`, `finished` (before), `busy` (in another process) or `waiting` (for its grid)."""
     if store.finished(spec.id):
         return "finished"
     results = store.results() if spec.candidates else {}

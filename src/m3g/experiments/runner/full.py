@@ -85,7 +85,7 @@ def trained(config: Config, folder: Path, *, scaled: bool = False) -> tuple[Mult
 
 
 def domain_metrics(config: Config, folder: Path) -> dict[str, float | dict[str, float]]:
-    """Evaluate the paper's linear probe on the seen domains, together and separately, on the unseen one."""
+    """Evaluate the paper's linear probe, trained on the seen domains together and separately, on the unseen one."""
     net, data = trained(config, folder)
     assert isinstance(data, Domains)
     rows = {}
