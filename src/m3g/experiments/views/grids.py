@@ -1,7 +1,8 @@
 """Grids of `m3g reproduce views`: four settings per loss, in its best form.
 
-An arm is a loss, or a loss under another name with its own options. Two remedies are set for losses that need them,
-because scores compare views by cosines and by moved probes:
+An arm is a loss, or a loss under another name with its own options: `m3g-all` compares all views at once and has the
+temperatures of InfoNCE, `m3g` compares four random views at a time beyond four and has epsilons. Two remedies are set
+for losses that need them, because scores compare views by cosines and by moved probes:
 
 - `BIAS`: `gram`, `pmrl` and `symile` are invariant to signs of points, or of single features of two views, and from
   random networks align the views only up to signs. All points start in one half-space instead.
@@ -17,7 +18,7 @@ from m3g.experiments.engine.spec import Change, Settings
 
 CANONICAL = "readout.canonical"
 # Arms that are a loss under another name with their own options.
-LOSS_OF = {"m3g-rising": "m3g"}
+LOSS_OF = {"m3g-rising": "m3g", "m3g-all": "m3g"}
 # Options of the loss that are not in its grid.
 FIXED: dict[str, Settings] = {
     "infonce-pwe": {"symmetric": True},
@@ -47,6 +48,7 @@ GRIDS: dict[str, list[Change]] = {
     "infonce-ave": TEMPERATURES,
     "m3g-pairs": _each(EPSILON, (0.05, 0.1, 0.2, 0.4)),
     "m3g-rest": TEMPERATURES,
+    "m3g-all": TEMPERATURES,
     "m3g-rising": _each("loss_options.final_epsilon", (0.1, 0.2, 0.4, 0.8)),
     "polyview": TEMPERATURES,
     "mv-infonce": TEMPERATURES,

@@ -167,11 +167,14 @@ LANGUAGES = ("english", "french", "german", "italian", "spanish")
 def reuters(source: Path) -> Arrays:
     """Reuters-1200: documents in k = 5 languages, square roots of the counts of the 500 most frequent words."""
     stored = _matlab(source, "Reuters-1200.mat", "reuters-1200.mat")
-    views = {}
-    for language, counts in zip(LANGUAGES, stored["X"].ravel()):
-        frequent = np.argsort(-(counts > 0).sum(0), kind="stable")[:500]
-        views[language] = np.sqrt(np.maximum(counts[:, np.sort(frequent)], 0)).astype(np.float32)
+    views = {language: frequent_words(counts) for language, counts in zip(LANGUAGES, stored["X"].ravel())}
     return {**views, "label": stored["y"].ravel()}
+
+
+def frequent_words(counts: np.ndarray) -> np.ndarray:
+    """Return square roots of the counts (n, words) of the 500 words that occur in most documents."""
+    frequent = np.argsort(-(counts > 0).sum(0), kind="stable")[:500]
+    return np.sqrt(np.maximum(counts[:, np.sort(frequent)], 0)).astype(np.float32)
 
 
 PROTEINS = tuple(f"view{l:02}" for l in range(12))
@@ -189,6 +192,36 @@ def tumours(source: Path) -> Arrays:
     """TCGA breast tumours, k = 3; 70 of the 220 rows lack the protein view."""
     with _stored(source, "tcga_breast_3omics.npz") as stored:
         return {name: stored[name] for name in ("mrna", "mirna", "protein", "label")}
+
+
+@data_set("rosmap", ["mrna", "methylation", "mirna"])
+def rosmap(source: Path) -> Arrays:
+    """ROSMAP: brain tissue with and without Alzheimer's disease, k = 3."""
+    with _stored(source, "rosmap_3omics.npz") as stored:
+        return {name: stored[name] for name in ("mrna", "methylation", "mirna", "label")}
+
+
+@data_set("3sources", ["view0", "view1", "view2"])
+def three_sources(source: Path) -> Arrays:
+    """News stories reported by k = 3 sources, frequent words."""
+    return _documents(source, "3Sources.mat", "3sources.mat")
+
+
+@data_set("bbcsport", ["view0", "view1"])
+def bbc_sport(source: Path) -> Arrays:
+    """Sports news, k = 2 segments of each article, frequent words."""
+    return _documents(source, "BBCSport.mat", "bbcsport.mat")
+
+
+@data_set("webkb", ["view0", "view1"])
+def webkb(source: Path) -> Arrays:
+    """Web pages of universities, k = 2: words of the page, and of the links to it."""
+    return _documents(source, "webkb.mat", "WebKB.mat")
+
+
+def _documents(source: Path, *names: str) -> Arrays:
+    arrays = read_views(find_file(source, *names))
+    return {name: part if name == "label" else frequent_words(part) for name, part in arrays.items()}
 
 
 @data_set("sleep", tuple(SENSORS), groups=True)
