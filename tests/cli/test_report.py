@@ -39,7 +39,7 @@ def test_a_report_of_two_runs_compares_them(here, tmp_path, capsys):
         "Comparison",
         "m3g train --config FILE",
         "loss: infonce-pwe",
-        "Partner found first",
+        "R@1, % (row: query",
         "before training",
     ):
         assert part in text

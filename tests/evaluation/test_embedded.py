@@ -7,7 +7,7 @@ from torch.nn.functional import normalize
 
 import m3g
 from m3g.evaluation import Embedded, read_out
-from m3g.evaluation.retrieval import found_first, found_from_others
+from m3g.evaluation.retrieval import recall_at_1, recall_from_others
 
 
 def points(k=3, n=10, d=4, seed=0, masked=True):
@@ -86,16 +86,16 @@ def test_a_cost_retrieves_by_its_own_scores(cost, masked):
             tuples = [torch.stack([units[l, i] if l != m else units[m, j] for l in (*others, m)]) for j in rows]
             costs = [float(cost(tuple_[:, None]).dense()) for tuple_ in tuples]
             right.append(rows[int(np.argmin(costs))] == i)
-        assert found_from_others(whole, m, readout=cost) == pytest.approx(np.mean(right))
+        assert recall_from_others(whole, m, readout=cost) == pytest.approx(np.mean(right))
 
 
 def test_by_class_any_object_of_the_class_is_correct():
     x = torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]])
     every = torch.ones(3, dtype=torch.bool)
     gallery = x[[1, 0, 2]]  # the first two are exchanged
-    assert found_first(x, gallery, queried=every, searched=every) == pytest.approx(1 / 3)
-    assert found_first(x, gallery, queried=every, searched=every, labels=torch.tensor([0, 0, 1])) == 1
-    assert found_first(x, gallery, queried=every, searched=~every) is None
+    assert recall_at_1(x, gallery, queried=every, searched=every) == pytest.approx(1 / 3)
+    assert recall_at_1(x, gallery, queried=every, searched=every, labels=torch.tensor([0, 0, 1])) == 1
+    assert recall_at_1(x, gallery, queried=every, searched=~every) is None
 
 
 def test_the_mean_readout_counts_present_views_only():

@@ -48,7 +48,7 @@ def test_missing_points_are_neither_queries_nor_candidates():
 
 def test_views_without_common_points_are_an_error():
     mask = torch.tensor([[True, False], [False, True]])
-    with pytest.raises(ValueError, match="at least one point in common"):
+    with pytest.raises(ValueError, match="at least one point with both views"):
         retrieval(torch.randn(2, 2, 3), mask=mask)
 
 
@@ -60,7 +60,9 @@ def test_the_mean_over_rows_is_the_recall_also_with_missing_views():
     for present in (None, mask):
         result = retrieval(points, mask=present)
         for level in (1, 5, 10):
-            assert float(result.found[level].nanmean()) == pytest.approx(float(result.recall[level][away].mean()))
+            assert float(result.contributions[level].nanmean()) == pytest.approx(
+                float(result.recall[level][away].mean())
+            )
     alone = mask.sum(0) < 2
     assert bool(alone.any())
-    assert torch.equal(retrieval(points, mask=mask).found[1].isnan(), alone)
+    assert torch.equal(retrieval(points, mask=mask).contributions[1].isnan(), alone)

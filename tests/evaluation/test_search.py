@@ -41,8 +41,8 @@ def test_an_object_may_be_excluded():
     ("queries", "options", "message"),
     [
         (torch.ones(2, 1, 4), {}, "queries must be"),
-        (torch.ones(2, 1, 3), {"top": 6}, "top must be at most the 5 objects"),
-        (torch.ones(2, 1, 3), {"top": 5, "without": torch.tensor([0])}, "top must be at most the 4 objects"),
+        (torch.ones(2, 1, 3), {"top": 6}, "top must be at most 5"),
+        (torch.ones(2, 1, 3), {"top": 5, "without": torch.tensor([0])}, "top must be at most 4"),
         (torch.ones(2, 1, 3), {"query_mask": torch.zeros(2, 1, dtype=torch.bool)}, "at least one view"),
     ],
 )

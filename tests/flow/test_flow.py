@@ -31,7 +31,7 @@ def test_the_descent_ends_at_the_true_matching(space, loss):
     assert moments[0].matched < 1 == moments[-1].matched
     assert moments[-1].gap < 0.2 * moments[0].gap
     assert moments[-1].loss < moments[0].loss
-    arrived = flow.arrived(moments)
+    arrived = flow.first_matched_step(moments)
     assert moments[arrived - 1].matched < 1
     assert all(moment.matched == 1 for moment in moments[arrived:])
     if space == "sphere":

@@ -96,7 +96,7 @@ def test_blocks_are_the_views(views):
         ({}, lambda v: [None, *v[1:]], "X must be k >= 2 arrays to fit"),
         ({}, lambda v: v[0], "X must be a list or a dict of k arrays"),
         ({}, lambda v: [None, None], "X must have at least one view"),
-        ({}, lambda v: [v[0][:5], v[1]], "X must be views of the same rows"),
+        ({}, lambda v: [v[0][:5], v[1]], "X must have the same number of rows in every view"),
         ({}, lambda v: [np.where(v[0] == v[0][3, 2], np.nan, v[0]), v[1]], "some NaN in row 3 of view 0"),
         ({}, lambda v: [np.full_like(v[0], np.nan), v[1]], "at least one row of every view"),
         ({"loss": "nonsense"}, lambda v: v, "must be one of"),
@@ -158,7 +158,7 @@ def test_views_select_rows_and_keep_missing_views():
     assert views[[2, 0]].arrays[0].tolist() == [[4, 5], [0, 1]]
     assert views[1].arrays[0].tolist() == [[2, 3]]
     assert views[[0]].arrays[1] is None
-    with pytest.raises(ValueError, match="X must be views of the same rows"):
+    with pytest.raises(ValueError, match="X must have the same number of rows in every view"):
         Views([np.ones((3, 2)), np.ones((2, 2))])
     with pytest.raises(ValueError, match="X must have at least one view"):
         Views([None, None])

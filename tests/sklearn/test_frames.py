@@ -138,7 +138,10 @@ def test_partial_fit_continues_a_fit_also_after_a_pickle(frames):
         ),
         (lambda f: {"shape": f["shape"][f["shape"].columns[::-1]]}, "columns of fit, in their order, in view 'shape'"),
         (lambda f: {"shape": f["shape"].iloc[:, 1:]}, "6 features in view 'shape', got 5"),
-        (lambda f: {**f, "shape": f["shape"].iloc[::-1]}, "views with one index, got another one in view 'shape'"),
+        (
+            lambda f: {**f, "shape": f["shape"].iloc[::-1]},
+            "same index in every view, got another one in view 'shape'",
+        ),
         (lambda f: [f["shape"]], "X must be 3 arrays, one per view"),
         (lambda f: {}, "at least one view"),
     ],

@@ -81,7 +81,7 @@ def run(args: Namespace, name: str) -> int:
     ]
     print_table(["loss", "step", "value", "gap", "matched"], rows)
     for loss, moments in flows.items():
-        first = flow.arrived(moments)
+        first = flow.first_matched_step(moments)
         if first is None:
             print(f"{loss}: the best polymatching is not the true one after {args.steps} steps: increase --steps")
         else:

@@ -1,4 +1,4 @@
-"""Costs of k-tuples of points, and the structure of a cost that solvers exploit."""
+"""Costs of k-tuples of points, in forms whose structure solvers exploit."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CostLike = str | Cost | Callable[..., Tensor]
 
 
 def as_cost(cost: CostLike) -> Cost:
-    """Return a cost: as it is, from its name or a sum of names, or from a user's function.
+    """Return a cost from a cost object, a name, a sum of names, or a user's function.
 
     Example:
         >>> as_cost("cv")

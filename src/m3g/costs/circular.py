@@ -38,6 +38,8 @@ class CircularVariance(Cost):
         >>> problem = m3g.CircularVariance()(views)
         >>> [round(c, 4) for c in problem.dense()[0, 0, 0, :2].tolist()]  # the same point; one view differs
         [0.0, 0.4444]
+
+    Reference: Piran et al., ICML 2024 :cite:`piran2024`.
     """
 
     scale: str = "definition"
@@ -84,6 +86,8 @@ class CircularStd(Cost):
         >>> views = torch.eye(3).expand(2, 3, 3)
         >>> round(float(m3g.CircularStd()(views).dense()[0, 0, 1]), 4)  # |mean|² = 1/2
         0.6931
+
+    Reference: Piran et al., ICML 2024 :cite:`piran2024`.
     """
 
     def slope(self, k: int) -> float:

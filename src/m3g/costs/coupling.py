@@ -89,18 +89,18 @@ class Coupling(ABC):
 
     @abstractmethod
     def marginal(self, l: int) -> Tensor:
-        """(b, n_l)."""
+        """Return the marginal of view l: (b, n_l)."""
 
     @abstractmethod
     def pair(self, l: int, m: int) -> Tensor:
-        """(b, n_l, n_m) for l < m."""
+        """Return the pair marginal of views l < m: (b, n_l, n_m)."""
 
     @abstractmethod
     def rows(self) -> Iterable[tuple[slice, Tensor]]:
-        """Slabs of the full tensor along view 0, each with the rows it covers."""
+        """Yield slabs of the full tensor along view 0, each with its rows."""
 
     def unscaled_rows(self) -> tuple[Iterable[tuple[slice, Tensor]], list[Tensor] | None]:
-        """Slabs K and scalings u_l (b, n_l) with P = K ∘ ⊗u; None for u = 1."""
+        """Return slabs of K and scalings u_l (b, n_l) with P = K ∘ ⊗u; None means u = 1."""
         return self.rows(), None
 
     def pull(self, points: Tensor) -> Tensor:
@@ -134,15 +134,15 @@ class Coupling(ABC):
         slabs, scalings = self.unscaled_rows()
         if scalings is None:
             scalings = list(torch.ones_like(points[..., 0]).split(list(self.sizes), 1))
-        found: list[dict[Edge, Tensor]] = []
+        slab_pairs: list[dict[Edge, Tensor]] = []
         for rows, slab in parts_of(slabs):
             # Not in place: under torch.vmap one factor may be batched and the other not.
             weighted = weight(squares.of(rows)) * slab
-            found.append(pair_marginals(weighted, [scalings[0][:, rows], *scalings[1:]], range(k)))
+            slab_pairs.append(pair_marginals(weighted, [scalings[0][:, rows], *scalings[1:]], range(k)))
         pairs = {
-            (l, m): torch.cat([slab[l, m] for slab in found], 1)
+            (l, m): torch.cat([part[l, m] for part in slab_pairs], 1)
             if l == 0
-            else torch.stack([slab[l, m] for slab in found]).sum(0)
+            else torch.stack([part[l, m] for part in slab_pairs]).sum(0)
             for l, m in all_edges(k)
         }
         marginals = torch.cat([pairs[0, 1].sum(2), *(pairs[0, l].sum(1) for l in range(1, k))], 1)

@@ -83,8 +83,8 @@ class FunctionProblem(Problem):
         """Call the function; raise with its arguments and the expected shape if the result is invalid."""
         shapes = ", ".join(str(tuple(part.shape)) for part in points)
         required = (
-            f"cost must be a function of {self.k} broadcastable tensors (..., d) that reduces the last axis, "
-            f"of {shapes} to shape {expected} here"
+            f"cost must be a function of {self.k} broadcastable tensors (..., d) that reduces the last axis "
+            f"(here from {shapes} to {expected})"
         )
         try:
             cost = self.function(*points)
@@ -141,7 +141,7 @@ class FunctionProblem(Problem):
         return {tuple(range(self.k)): torch.cat(parts, 1)}
 
     def _pull(self, rows: slice, weights: Tensor, views: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """d⟨weights, C⟩ / d views for some rows of view 0."""
+        """Return d⟨weights, C⟩ / d views for some rows of view 0."""
         gradient: tuple[Tensor, ...] = torch.func.vjp(lambda *v: self._slab(v, rows), *views)[1](weights)
         return gradient
 

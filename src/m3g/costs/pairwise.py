@@ -21,7 +21,7 @@ Ground = Callable[[Tensor, Tensor], Tensor]
 
 # Decrease of a ground cost per unit of the inner product of unit vectors, if it is linear.
 SLOPES = {"sqeuclidean": 2.0, "cosine": 1.0}
-# Each ground with its cost of orthogonal unit vectors, which is the cost of a missing point with any other.
+# Ground costs, each with its value for orthogonal unit vectors, which pairs with a missing point get.
 GROUNDS: dict[str, tuple[Ground, float]] = {
     "sqeuclidean": (squared_euclidean, 2.0),
     "cosine": (cosine, 1.0),
@@ -41,9 +41,9 @@ class PairwiseCost(Cost):
             edge.
         weights: {(l, m): w_lm} with w_lm >= 0. Pairs not listed, or with weight 0, have no edge; solving is much faster
             on chains, stars and trees. None gives every pair weight 1.
-        neutral: cost of a missing point with any other. By default, missing points keep their imputed values if all
-            grounds are "sqeuclidean" or "cosine"; otherwise it is the cost of orthogonal unit vectors for named
-            grounds and 0 for a function.
+        neutral: cost of a pair with a missing point. By default, missing points keep their imputed values if all
+            grounds are "sqeuclidean" or "cosine"; otherwise the cost of such a pair is that of orthogonal unit vectors
+            for named grounds and 0 for a function.
 
     Example:
         A chain of three views, without an edge (0, 2).
@@ -60,6 +60,8 @@ class PairwiseCost(Cost):
         ...     return (x.unsqueeze(-2) - y.unsqueeze(-3)).abs().sum(-1)
         >>> m3g.PairwiseCost({(0, 1): "cosine", (1, 2): taxicab})(torch.eye(4).expand(3, 4, 4)).edges
         [(0, 1), (1, 2)]
+
+    Reference: Haasler et al., 2021 :cite:`haasler2021`, for graphs of views.
     """
 
     ground: str | Ground | Mapping[Edge, str | Ground] = "sqeuclidean"
@@ -78,7 +80,7 @@ class PairwiseCost(Cost):
             if not (isinstance(weight, Real) and 0 <= weight < float("inf")):
                 raise ValueError(f"weights must be non-negative finite numbers, got {weight!r} for {edge!r}.")
             if isinstance(self.ground, Mapping) and edge not in self.ground:
-                raise ValueError(f"weights must have keys that ground has, got {edge!r}.")
+                raise ValueError(f"weights must have only keys of ground, got {edge!r}.")
 
     def edges(self, k: int) -> dict[Edge, tuple[str | Ground, float]]:
         """Return the ground cost and the weight of every edge for k views."""
@@ -91,7 +93,7 @@ class PairwiseCost(Cost):
         kept = {edge: (grounds[edge], float(weight)) for edge, weight in sorted(weights.items()) if weight > 0}
         if not kept:
             name = "ground" if self.weights is None else "weights"
-            raise ValueError(f"{name} must have at least one pair of positive weight, got none.")
+            raise ValueError(f"{name} must have at least one pair with positive weight, got none.")
         return kept
 
     @property

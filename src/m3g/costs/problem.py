@@ -166,7 +166,7 @@ class Cost(ABC):
         in units of `slope`: -c = slope · ⟨candidate, query⟩ + a term of the other views.
 
         Args:
-            views: (..., k, n, d), of which `view` itself is not read.
+            views: (..., k, n, d); the entries of `view` itself are not read.
             view: the number of the view to search in.
             mask: bool (..., k, n), False for missing points, whose values are not read.
 

@@ -37,6 +37,8 @@ class MultilinearProduct(Cost):
         >>> problem = m3g.MultilinearProduct()(signs.expand(3, 2, 2))
         >>> [round(c, 4) for c in problem.dense()[0, 1, 1].tolist()]  # the product of two equal signs is positive
         [-1.0, 0.0]
+
+    Reference: Saporta et al., NeurIPS 2024 :cite:`saporta2024`.
     """
 
     @property
@@ -100,7 +102,7 @@ class ProductProblem(Problem):
         return self._tensor(features(first), features(second) * -self.scale, rows)
 
     def _tensor(self, first: Tensor, second: Tensor, rows: slice) -> Tensor:
-        """F_A F_Bᵀ with an axis per view."""
+        """Return F_A F_Bᵀ with one axis per view."""
         return torch.bmm(first, second.mT).view(-1, rows.stop - rows.start, *self.sizes[1:])
 
     def matched(self) -> Tensor:

@@ -28,9 +28,9 @@ def guess(train_labels: Tensor, test_labels: Tensor) -> float:
 
 
 def chance(train: Embedded, test: Embedded, *, matching_size: int | None = None) -> dict[str, float]:
-    """Return chance by the names of `METRICS`: most frequent class, random order, random directions.
+    """Return the values of chance by the names of `METRICS`: most frequent class, random order, random directions.
 
-    A balanced accuracy is 1 / classes by chance. `matching_size` is the batch of the polymatching.
+    The balanced accuracy of chance is 1 / classes. `matching_size` is the batch size of the polymatching.
     """
     scores: dict[str, float] = {}
     if train.labels is not None and test.labels is not None:

@@ -32,7 +32,7 @@ def principal_basis(view: Tensor, *, rank: int | None = None, rows: int | None =
 
     Args:
         view: missing rows are zero.
-        rank: the most directions; None keeps all of them.
+        rank: maximum number of directions; None keeps all of them.
         rows: the number of rows that are present; None counts all.
     """
     view = view.double()
@@ -67,7 +67,7 @@ def canonical(
         size: the number of components.
         ridge: in units of the mean variance of a view along its principal directions.
         mask: bool (k, n); the covariance of two views is over the rows that have both.
-        bases: the principal directions that a view is reduced to; by default all.
+        bases: the principal directions to which each view is reduced; by default all.
         within: include in C the covariances within a view. Without them the eigenvalue over k - 1 is the mean
             correlation over pairs, and a large ridge does not favour directions of large variance.
 
@@ -101,7 +101,7 @@ def canonical(
 
 
 class CanonicalViews:
-    """Maps of k views into the space in which the training rows correlate most.
+    """Maps of k views into a common space in which their correlation on the training rows is maximal.
 
     The last step of deep CCA: its loss (`mcca`) is invariant to invertible linear maps of a view, so the embeddings of
     two perfectly aligned views can have a cosine of 0. It also helps losses that align views only up to signs (`gram`,
@@ -110,7 +110,7 @@ class CanonicalViews:
     Args:
         views: k tensors (n, d_l) of training rows.
         mask: bool (k, n), true where a row has a view; the maps are fitted on complete rows.
-        size: features of the common space; None is the smallest number of features of a view.
+        size: number of features of the common space; None means that of the view with the fewest features.
         ridge: in units of the mean variance of a view's features.
 
     Example:

@@ -12,8 +12,12 @@ from m3g import _checks
 
 
 class Clustering(NamedTuple):
-    """Agreement of clusters with classes: normalised mutual information, adjusted Rand index, and the accuracy under
-    the best assignment of clusters to classes.
+    """Agreement of clusters with classes.
+
+    Attributes:
+        nmi: normalised mutual information.
+        ari: adjusted Rand index.
+        accuracy: accuracy under the best assignment of clusters to classes.
     """
 
     nmi: float
@@ -22,7 +26,7 @@ class Clustering(NamedTuple):
 
 
 def clustering(features: Tensor, labels: Tensor, *, seed: int = 0, starts: int = 3) -> Clustering:
-    """Compare k-means of features (n, d), with one cluster per class, with the labels.
+    """Compare the k-means clusters of features (n, d), one per class, with the labels.
 
     Example:
         >>> import torch

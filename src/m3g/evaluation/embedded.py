@@ -22,12 +22,12 @@ class Embedded:
     """n embedded objects in k views.
 
     Attributes:
-        embeddings: (k, n, d) in one space; None if the views have none in common.
-        features: k tensors (n, d_l), before the projectors or of the inputs; the sizes may differ.
+        embeddings: (k, n, d) in one space; None if the views have no common space.
+        features: k tensors (n, d_l), either encoder outputs before the projectors or inputs; the sizes may differ.
         labels: (n,), None for unlabelled data.
         mask: bool (k, n), true where an object has a view; None if all are present.
-        index: (n,), the rows of the user's files, if known.
-        split: n names of splits, if known.
+        index: (n,), row numbers in the user's files, if known.
+        split: the name of the split of each object, if known.
         view_names: the names of the k views.
         class_names: the names of the labels 0, 1, ...
     """
@@ -70,7 +70,7 @@ class Embedded:
         return str(code) if self.class_names is None else self.class_names[code]
 
     def only(self, views: Sequence[int]) -> Embedded:
-        """Return these views only, of the objects that have at least one of them.
+        """Return only these views, and only the objects that have at least one of them.
 
         Example:
             >>> points = Embedded(torch.zeros(3, 2, 4), mask=torch.tensor([[1, 0], [1, 0], [0, 1]]).bool())
@@ -130,11 +130,11 @@ def read_out(
 
     Args:
         views: k tensors (n, d_l); of one size, except for `"concat"`.
-        mask: bool (k, n), true where an object has a view; None if all have. Other entries may be NaN.
+        mask: bool (k, n), true where an object has a view; None if all are present. Missing entries may be NaN.
         readout: `"mean"` of the unit vectors; `"concat"` of the unscaled views, with zeros for a missing one; a cost
             that is linear in each view, for its query; or a function of unit vectors (k, n, d), zero for missing views,
             and of the mask (k, n).
-        view: the view that the result is compared with, which is excluded; None for the vector of the whole object. A
+        view: the view with which the result is compared; it is excluded. None gives the vector of the whole object; a
             cost then returns its query for one additional view.
 
     Example:

@@ -29,8 +29,8 @@ def most_shots(labels: Tensor) -> int:
 class ChannelProbe(nn.Module):
     """One weight per channel, then a linear classifier: `sum_l a_l x_l` (n, width) to logits (n, classes).
 
-    Initialised at the mean of the channels and zero logits, because a few dozen small steps would not correct a random
-    one.
+    It is initialised with the mean of the channels and zero logits, because a few dozen small steps would not correct a
+    random initialisation.
     """
 
     def __init__(self, channels: int, width: int, classes: int) -> None:
@@ -60,7 +60,7 @@ def few_shot_probe(
 
     Modelled on the paper's, which follows Brüsch et al. (2023): `shots` rows per class for training and as many for
     early stopping by their loss; AdamW with learning rate 1e-3, at most `epochs` epochs; evaluated on all test rows.
-    Features are standardised with the rows used for training. Each of `draws` draws new rows.
+    Features are standardised with the rows used for training. Scores are averaged over `draws` draws of these rows.
 
     Args:
         train, test: features of the channels (k, n, width), of equal width.
@@ -68,7 +68,7 @@ def few_shot_probe(
         shots: labels per class; every class requires twice as many training rows.
         draws: number of probes to average.
         epochs, batch_size, patience: maximum number of epochs, batch size, epochs without progress before stopping.
-        seed: of the drawn rows.
+        seed: seed of the draws.
 
     Example:
         >>> labels = torch.arange(60) % 3

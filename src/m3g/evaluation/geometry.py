@@ -62,9 +62,9 @@ def uniformity(embeddings: Tensor, *, mask: Tensor | None = None, limit: int = 2
 
 
 def effective_rank(embeddings: Tensor, *, mask: Tensor | None = None) -> float:
-    """`exp(entropy of the normalised singular values)` of each view, mean over views: from 1 (collapse) to d.
+    """Return the exponential of the entropy of the normalised singular values, averaged over views.
 
-    Roy and Vetterli (2007).
+    The value is between 1 (collapse) and d (Roy and Vetterli, 2007).
 
     Example:
         >>> [round(effective_rank(view.expand(2, 3, 3)), 6) for view in (torch.ones(3, 3), torch.eye(3))]

@@ -1,4 +1,4 @@
-"""Linear CCA of k views with settings chosen on held-out training rows: a baseline and initialisation of encoders."""
+"""Linear CCA of k views with settings chosen on held-out rows: a baseline, and an initialisation of encoders."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from m3g.evaluation.retrieval import truth_ranks
 RIDGES = (0.01, 0.1, 1.0, 10.0)
 TOTAL_RANK = 1200  # principal directions of all views together
 MOST_ROWS = 10_000
-MOST_PRODUCTS = 1e11  # of one Gram matrix
-FEW_ROWS = 500  # up to which every row is held out once
+MOST_PRODUCTS = 1e11  # multiplications for one Gram matrix
+FEW_ROWS = 500  # number of rows up to which every row is held out once
 
 
 class LinearCCA:
     """Ridge-regularised linear CCA of k views, fitted on training rows.
 
-    Features are standardised or keep their original scale, and the ridge is one of `RIDGES`: the pair is chosen by the
-    mean reciprocal rank of held-out training rows. Components are weighted by the square root of their mean
-    correlation over pairs of views, as the posterior mean of probabilistic CCA does.
+    Two settings are chosen by the mean reciprocal rank of held-out training rows: whether features are standardised or
+    keep their original scale, and the ridge, one of `RIDGES`. Components are weighted by the square root of their mean
+    correlation over pairs of views, as in the posterior mean of probabilistic CCA.
 
     Args:
         views: k tensors (n, ...) of training rows.
         mask: bool (k, n), true where a row has a view; None if all are present.
         size: the number of components.
-        divisors: per view, the previous divisor of its features; None if they have their original scale.
+        divisors: per view, the numbers by which its features have been divided; None if they have their original scale.
 
     Attributes:
         means: k tensors (d_l,).
@@ -163,7 +163,7 @@ def _scores(views: list[Tensor], mask: Tensor, scales: dict[bool, list[Tensor]],
 def mean_reciprocal_rank(embeddings: Tensor, mask: Tensor | None = None) -> float:
     """Return the mean of 1 / rank of the true partner over points and ordered pairs of views (k, n, d).
 
-    Smoother than the recall at 1, for choices on few rows. NaN if no point has two views.
+    Smoother than R@1, so that settings can be chosen on few rows. NaN if no point has two views.
 
     Example:
         >>> mean_reciprocal_rank(torch.eye(3).expand(2, 3, 3))

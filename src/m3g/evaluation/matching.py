@@ -31,7 +31,7 @@ def polymatching_accuracy(
     epsilon: float = 0.02,
     seed: int = 0,
 ) -> float:
-    """Return the fraction of points whose most likely partner, in every pair of views, is themselves.
+    """Return the fraction of points that are their own most likely partner in every pair of views.
 
     Points are divided into random batches of `batch_size`. In each, entropic multi-marginal optimal transport with the
     circular variance gives the best polymatching, and for every ordered pair of views (l, m) the largest entry in row i
@@ -42,8 +42,8 @@ def polymatching_accuracy(
         mask: bool (k, n), true where a point has a view.
         batch_size: more points are harder to match; by default 16, and fewer for k > 6, because the complexity is
             batch_size^k.
-        epsilon: small, so that the coupling is close to a matching.
-        seed: of the batches.
+        epsilon: strength of the entropy; small, so that the coupling is close to a matching.
+        seed: seed of the random batches.
 
     Example:
         >>> views = torch.randn(1, 32, 8, generator=torch.Generator().manual_seed(0)).expand(3, 32, 8)
@@ -75,7 +75,7 @@ def polymatching_accuracy(
         right.append(fine)
     if unfinished:
         log.warning(
-            "%d of %d polymatchings did not converge at epsilon = %g: the accuracy is approximate, raise epsilon.",
+            "%d of %d polymatchings did not converge at epsilon = %g: the accuracy is approximate; increase epsilon.",
             unfinished, len(right), epsilon,
         )  # fmt: skip
     return float(torch.cat(right).double().mean())

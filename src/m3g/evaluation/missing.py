@@ -1,8 +1,8 @@
 """Scores with missing views: for every subset of the views, and for an increasing fraction of missing entries.
 
-The probe is trained once, on complete training rows, and tested on rows reduced to some of the views, as for a user who
-trained on complete rows. Retrieval searches for the object in a view that is not shown, with the mean of the shown
-views as query, averaged over the views that are not shown.
+The probe is trained once, on complete training rows, and tested on rows reduced to some of the views, which is the
+situation of a user with complete training data. Retrieval searches for the object in a view that is not shown, with the
+mean of the shown views as query, averaged over the views that are not shown.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from m3g.data.entries import drop_entries
 from m3g.evaluation.baselines import guess
 from m3g.evaluation.embedded import Embedded, Readout, read_out
 from m3g.evaluation.probes import probe_scores
-from m3g.evaluation.retrieval import found_from_others
+from m3g.evaluation.retrieval import recall_from_others
 
-ALL_UP_TO = 6  # views up to which every subset is evaluated
-PER_SIZE = 10
-SHARES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)
-DRAWS = 3  # of the missing entries, at every fraction
+ALL_UP_TO = 6  # number of views up to which every subset is evaluated
+PER_SIZE = 10  # subsets of each size for more views
+MISSING_RATES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)
+DRAWS = 3  # random draws of the missing entries per rate
 MOST_ROWS = 1000  # test rows used for retrieval
 Score = Literal["linear", "linear_raw", "recall_at_1"]
 
@@ -72,22 +72,22 @@ def view_subsets(k: int, *, seed: int = 0) -> list[tuple[int, ...]]:
 def without_views(
     train: Embedded, test: Embedded, *, raw: tuple[Embedded, Embedded] | None = None, readout: Readout = "mean"
 ) -> Missing:
-    """Return both curves as plain values for `results.json`.
+    """Return the scores of every subset and of every rate of missing entries, as plain values for `results.json`.
 
     `subsets` has an entry per subset: the indices of its `views`, `linear` and, with `raw`, `linear_raw` (inputs
     concatenated, missing ones at the mean of the training rows), and `recall_at_1`, None if all views are shown.
-    `curve` has the same as lists over the `share` of missing entries. `chance` has the values of chance.
+    `curve` contains the same scores as lists over the `share` of missing entries, `chance` those of chance.
     """
     assert test.embeddings is not None
     k, n = test.embeddings.shape[:2]
     present = test.present.cpu()
     subsets = view_subsets(k)
     chosen = [present & _rows_of(subset, k) for subset in subsets]
-    drawn = [[_hide(present, share, seed=draw) for draw in range(DRAWS)] for share in SHARES]
+    drawn = [[_hide(present, rate, seed=draw) for draw in range(DRAWS)] for rate in MISSING_RATES]
     shown = chosen + [entries for draws in drawn for entries in draws]
 
     parts: list[SubsetScores] = [{"views": list(subset)} for subset in subsets]
-    curve: dict[str, list[float | None]] = {"share": list(SHARES)}
+    curve: dict[str, list[float | None]] = {"share": list(MISSING_RATES)}
     chance: dict[str, float] = {}
     for name, scores in _accuracies(train, test, raw, shown, readout).items():
         for part, score in zip(parts, scores):
@@ -103,16 +103,16 @@ def without_views(
     for part, subset, entries in zip(parts, subsets, chosen):
         hidden = [m for m in range(k) if m not in subset]
         part["recall_at_1"] = _mean(
-            [found_from_others(points, m, shown=entries[:, rows], readout=readout) for m in hidden]
+            [recall_from_others(points, m, shown=entries[:, rows], readout=readout) for m in hidden]
         )
     curve["recall_at_1"] = []
-    for share in SHARES:
+    for rate in MISSING_RATES:
         values = []
         for m, draw in itertools.product(range(k), range(DRAWS)):
             others = there.clone()
             others[m] = False
-            left = _hide(others, share, seed=draw)
-            values.append(found_from_others(points, m, shown=left, readout=readout))
+            left = _hide(others, rate, seed=draw)
+            values.append(recall_from_others(points, m, shown=left, readout=readout))
         curve["recall_at_1"].append(_mean(values))
     sizes = there.sum(1).double()
     chance["recall_at_1"] = float((1 / sizes[sizes > 0]).mean())

@@ -49,7 +49,7 @@ def save(figure: Figure, path: str | Path) -> Path:
 
 
 def plot_curves(panels: Mapping[str, Series], path: str | Path, *, x_label: str = "step") -> Path:
-    """One panel per title, in each one line per name: `{"loss": {"train": (steps, values)}, …}`."""
+    """Plot one panel per title with one line per name: `{"loss": {"train": (steps, values)}, …}`."""
     if not panels:
         raise ValueError("panels must have at least one panel of curves, got none.")
     figure, axes = new_figure(len(panels))

@@ -54,12 +54,11 @@ def linear_probe(
     batch_size: int = 1024,
     seed: int = 0,
 ) -> ProbeResult:
-    """Evaluate a linear classifier on frozen features (n, d) with the paper's protocol: SGD, no weight decay, sweep
-    over lr.
+    """Evaluate a linear classifier on frozen features (n, d) with the paper's protocol.
 
-    Momentum 0.9, cosine decay to 0, weights drawn from N(0, 0.01²). Features are standardised with the statistics of
-    the training rows. The learning rate is chosen on every tenth training row, held out; the probe is then trained on
-    all training rows. Test rows are not used for any choice.
+    SGD with momentum 0.9 and cosine decay to 0, without weight decay; weights are drawn from N(0, 0.01²). Features are
+    standardised with the statistics of the training rows. The learning rate is chosen on every tenth training row, held
+    out; the probe is then trained on all training rows. Test rows are not used for any choice.
 
     Example:
         >>> x = torch.randn(200, 8, generator=torch.Generator().manual_seed(0))
@@ -117,7 +116,7 @@ class Probe:
         features: (n, d).
         labels: (n,), of at least 2 classes.
         kind: `"logistic"`, multinomial logistic regression, fitted in about a second; or `"ridge"`, in closed form,
-            with the strength of the penalty chosen by leaving one row out.
+            with the strength of the penalty chosen by leave-one-out cross-validation.
 
     Example:
         >>> x, y = torch.eye(4).repeat(5, 1), torch.arange(4).repeat(5)
@@ -145,12 +144,12 @@ class Probe:
         self.dtype = features.dtype
         self.model = make_pipeline(StandardScaler(), model)
         with warnings.catch_warnings():
-            # More steps do not change the accuracy, even before the optimum is reached.
+            # Further steps would not change the accuracy, even if the optimum has not been reached.
             warnings.simplefilter("ignore", ConvergenceWarning)
             self.model.fit(features.cpu().numpy(), labels.cpu().numpy())
 
     def correct(self, features: Tensor, labels: Tensor) -> Tensor:
-        """1 where a row is classified correctly and 0 elsewhere, (n,)."""
+        """Return 1 where a row is classified correctly and 0 elsewhere: (n,)."""
         _check_rows("test", features, labels)
         width = self.model.n_features_in_
         if features.shape[1] != width:
@@ -170,12 +169,12 @@ def _correct(model: _Classifier, test: Tensor, labels: Tensor) -> Tensor:
 
 
 def quick_probe(train: Tensor, train_labels: Tensor, test: Tensor, test_labels: Tensor) -> float:
-    """Accuracy of logistic regression (`Probe`) on features (n, d)."""
+    """Return the accuracy of logistic regression (`Probe`) on features (n, d)."""
     return Probe(train, train_labels).accuracy(test, test_labels)
 
 
 def probe_scores(train: Tensor, train_labels: Tensor, tests: Sequence[tuple[Tensor, Tensor]]) -> list[float]:
-    """As `quick_probe`, one probe scored on several sets of (features, labels).
+    """Return the accuracies of one logistic regression on several sets of (features, labels).
 
     Example:
         >>> x, y = torch.eye(4).repeat(5, 1), torch.arange(4).repeat(5)
@@ -189,12 +188,12 @@ def probe_scores(train: Tensor, train_labels: Tensor, tests: Sequence[tuple[Tens
 def knn_accuracy(
     train: Tensor, train_labels: Tensor, test: Tensor, test_labels: Tensor, *, neighbours: int = 5
 ) -> float:
-    """Accuracy of a vote among the most similar (cosine) training rows."""
+    """Return the accuracy of a vote among the most similar (cosine) training rows."""
     return float(knn_rows(train, train_labels, test, test_labels, neighbours=neighbours).mean())
 
 
 def knn_rows(train: Tensor, train_labels: Tensor, test: Tensor, test_labels: Tensor, *, neighbours: int = 5) -> Tensor:
-    """Return 1 for every correctly classified test row and 0 for the others, (n,), as `knn_accuracy`."""
+    """Return 1 for each test row that `knn_accuracy` counts as correct and 0 for the others: (n,)."""
     _check(train, train_labels, test, test_labels)
     if not 1 <= neighbours <= len(train):
         raise ValueError(f"neighbours must be a number from 1 to {len(train)} (training rows), got {neighbours}.")
@@ -209,12 +208,12 @@ def knn_rows(train: Tensor, train_labels: Tensor, test: Tensor, test_labels: Ten
 
 
 def transfer_probe(train: Embedded, test: Embedded, *, kind: str = "logistic") -> Tensor:
-    """Accuracy (k, k) of a `Probe` trained on view l (row) and tested, unchanged, on view m (column).
+    """Return the accuracy (k, k) of a `Probe` trained on view l (row) and tested, unchanged, on view m (column).
 
     Probes are fitted on the unit vectors of the embeddings. The diagonal is the ordinary probe of each view.
     """
     if train.embeddings is None or test.embeddings is None or len(train.embeddings) != len(test.embeddings):
-        raise ValueError("train and test must have embeddings (k, n, d) with one k, got others.")
+        raise ValueError("train and test must have embeddings (k, n, d) with the same k, got others.")
     if train.labels is None or test.labels is None:
         raise ValueError("train and test must have labels, got none.")
     units, unseen = normalize(train.embeddings, dim=-1), normalize(test.embeddings, dim=-1)

@@ -16,7 +16,7 @@ from m3g.evaluation.geometry import alignment, effective_rank, uniformity
 from m3g.evaluation.matching import polymatching_accuracy
 from m3g.evaluation.missing import Missing, without_views
 from m3g.evaluation.probes import Probe, knn_rows, linear_probe, transfer_probe
-from m3g.evaluation.retrieval import LEVELS, found_from_others, retrieval
+from m3g.evaluation.retrieval import LEVELS, recall_from_others, retrieval
 
 METRICS = {
     "linear_mean": "linear probe on the mean of the views' embeddings, accuracy",
@@ -31,12 +31,12 @@ METRICS = {
     },
     "knn_mean": "5 nearest neighbours on the mean of the views' embeddings, accuracy",
     "linear_query": "linear probe on the cost's query of all views, accuracy; for costs that are not sums over pairs",
-    "recall_from_others": "true partner ranked first by the cost's query of all other views, mean over views",
-    "recall_at_1": "true partner in another view ranked first, mean over pairs of views",
+    "recall_from_others": "R@1: true partner ranked first by the cost's query of all other views, mean over views",
+    "recall_at_1": "R@1: true partner in another view ranked first, mean over pairs of views",
     "recall_at_5": "true partner among the first 5",
     "recall_at_10": "true partner among the first 10",
     "median_rank": "rank of the true partner, median over points, mean over pairs (1 is best)",
-    "polymatching": "points that the best polymatching of a batch matches correctly in all views",
+    "polymatching": "fraction of points that the best polymatching of a batch matches correctly in all views",
     "alignment": "squared distance between two views of a point (0 is best, 2 is chance)",
     "uniformity": "spread on the sphere (-4 is spread out, 0 is collapse)",
     "effective_rank": "effective number of dimensions of the embedding (1 is collapse)",
@@ -84,8 +84,8 @@ def evaluate(
     Probes are trained on `train` and tested on `test`; all other scores use `test` only. `few_shot` adds the paper's
     probes with 10, 50, 100 and 1000 labels per class, if there are twice as many training rows. `raw` are the same rows
     with the inputs as features, and `linear_cca` with the embeddings of `LinearCCA`, for reference; `missing` adds
-    scores with missing views. `readout` is the query for a view, see `read_out`; a cost is used for retrieval and
-    missing views, and adds the probe `linear_query`.
+    scores with missing views. `readout` determines the query for a view, see `read_out`. A cost as readout applies to
+    retrieval and missing views, and adds the probe `linear_query`.
 
     Example:
         >>> import torch
@@ -107,8 +107,8 @@ def evaluate(
         for level in LEVELS:
             report.matrices[f"recall_at_{level}"] = searched.recall[level]
             report.numbers[f"recall_at_{level}"] = off_diagonal_mean(searched.recall[level])
-            report.rows[f"recall_at_{level}"] = searched.found[level]
-        every = [found_from_others(test, m, readout=readout) for m in range(len(test.embeddings))]
+            report.rows[f"recall_at_{level}"] = searched.contributions[level]
+        every = [recall_from_others(test, m, readout=readout) for m in range(len(test.embeddings))]
         from_others = [value for value in every if value is not None]
         if from_others:
             report.numbers["recall_from_others"] = statistics.fmean(from_others)

@@ -17,16 +17,20 @@ MOST_SCORES = 2**20  # similarities computed at a time
 
 
 class Retrieval(NamedTuple):
-    """Matrices (k, k) with the view of the query as row and the searched view as column; the diagonal is trivially 1.
+    """Result of `retrieval`.
 
-    `found` has for every point (n,) its contribution to the mean of `recall` over pairs of views: their mean over the
-    points with two or more views is that mean; NaN for other points. Without missing views it is the fraction of the
-    pairs of views in which the point was found.
+    Attributes:
+        recall: for each level, R@level as a matrix (k, k) with the query's view as row and the searched view as column;
+            the diagonal is trivially 1.
+        median_rank: the median rank of the true partner, likewise.
+        contributions: for each level, the contribution of every point (n,) to the off-diagonal mean of `recall`, scaled
+            so that their mean is that value; NaN for points with fewer than two views. Without missing views it is the
+            fraction of pairs of views in which the true partner is among the first `level`.
     """
 
     recall: dict[int, Tensor]
     median_rank: Tensor
-    found: dict[int, Tensor]
+    contributions: dict[int, Tensor]
 
 
 def truth_ranks(queries: Tensor, gallery: Tensor, truth: Tensor) -> Tensor:
@@ -45,7 +49,7 @@ def truth_ranks(queries: Tensor, gallery: Tensor, truth: Tensor) -> Tensor:
     return ranks
 
 
-def found_first(
+def recall_at_1(
     queries: Tensor, gallery: Tensor, *, queried: Tensor, searched: Tensor, labels: Tensor | None = None
 ) -> float | None:
     """Return the fraction of queries (n, d) whose own row of the gallery (n, d) has the largest cosine.
@@ -68,10 +72,10 @@ def found_first(
     return float((truth_ranks(left, right, place[both]) <= 1).double().mean())
 
 
-def found_from_others(
+def recall_from_others(
     points: Embedded, m: int, *, shown: Tensor | None = None, readout: Readout = "mean", labels: Tensor | None = None
 ) -> float | None:
-    """Return `found_first` in view m for queries read out from the other views.
+    """Return `recall_at_1` in view m for queries read out from the other views.
 
     `shown`, bool (k, n), selects the entries used for the queries, by default all; those of view m are ignored.
     """
@@ -80,7 +84,7 @@ def found_from_others(
     if isinstance(readout, Cost):
         gallery = readout.candidates(gallery)
     queried = shown.sum(0) > shown[m]  # an object has a view besides m
-    return found_first(queries, gallery, queried=queried, searched=points.present[m], labels=labels)
+    return recall_at_1(queries, gallery, queried=queried, searched=points.present[m], labels=labels)
 
 
 def retrieval(embeddings: Tensor, *, mask: Tensor | None = None) -> Retrieval:
@@ -101,7 +105,7 @@ def retrieval(embeddings: Tensor, *, mask: Tensor | None = None) -> Retrieval:
     k, n = units.shape[:2]
     recall = {level: torch.ones(k, k, dtype=torch.float64) for level in LEVELS}
     median = torch.ones(k, k, dtype=torch.float64)
-    found = {level: torch.zeros(n, dtype=torch.float64) for level in LEVELS}
+    sums = {level: torch.zeros(n, dtype=torch.float64) for level in LEVELS}
     seen = torch.zeros(n, dtype=torch.bool)
     every = torch.ones(n, dtype=torch.bool, device=units.device)
     for l in range(k):
@@ -112,7 +116,7 @@ def retrieval(embeddings: Tensor, *, mask: Tensor | None = None) -> Retrieval:
             queried = searched if mask is None else mask[l] & mask[m]
             if not bool(queried.any()):
                 raise ValueError(
-                    f"mask must leave every two views at least one point in common, got none in views {l} and {m}."
+                    f"mask must leave at least one point with both views of each pair, got none for views {l} and {m}."
                 )
             place = searched.cumsum(0) - 1  # index of a point of the batch in the gallery
             ranks = truth_ranks(units[l][queried], units[m][searched], place[queried])
@@ -120,7 +124,7 @@ def retrieval(embeddings: Tensor, *, mask: Tensor | None = None) -> Retrieval:
             for level in LEVELS:
                 right = (ranks <= level).double()
                 recall[level][l, m] = right.mean()
-                found[level][queried.cpu()] += right.cpu() / (len(right) * k * (k - 1))
+                sums[level][queried.cpu()] += right.cpu() / (len(right) * k * (k - 1))
             median[l, m] = ranks.double().median()
-    rows = {level: torch.where(seen, part * seen.sum(), torch.nan) for level, part in found.items()}
-    return Retrieval(recall, median, rows)
+    contributions = {level: torch.where(seen, part * seen.sum(), torch.nan) for level, part in sums.items()}
+    return Retrieval(recall, median, contributions)

@@ -14,7 +14,7 @@ from m3g.evaluation.embedded import Readout, read_out
 from m3g.evaluation.index import shortlist
 
 
-class Found(NamedTuple):
+class Neighbours(NamedTuple):
     """Indices (q, top) of the objects nearest to each query, the nearest first, and their cosines (q, top)."""
 
     places: Tensor
@@ -30,12 +30,12 @@ def search(
     top: int = 10,
     without: Tensor | None = None,
     readout: Readout = "mean",
-) -> Found:
+) -> Neighbours:
     """Return the objects whose mean embedding is most similar to that of the query; both may lack views.
 
     Queries and objects are represented by the mean of the unit vectors of their present views and compared by cosine.
-    With a cost as `readout`, the query of the given views is compared with the views of an object that were not given
-    (with each in turn, from the others, if all were given).
+    With a cost as `readout`, the query of the given views is compared with the views of an object that were not given.
+    If all views were given, each view of the object is compared with the query of the other views.
 
     Args:
         queries: (k, q, d); entries that `query_mask` marks as missing are not read.
@@ -43,7 +43,7 @@ def search(
         query_mask: bool (k, q), true where a query has a view; None if all are present.
         mask: bool (k, n), likewise for the objects.
         top: number of objects per query, at most n.
-        readout: the vector of a query from its views, see `m3g.evaluation.read_out`; of an object it is the mean.
+        readout: how the views of a query become one vector, see `m3g.evaluation.read_out`; objects use the mean.
         without: (q,), for each query the index of an object to exclude, such as the query itself; -1 for none.
 
     Example:
@@ -64,7 +64,7 @@ def search(
     n = objects.shape[1]
     left = n if without is None or not bool((without >= 0).any()) else n - 1
     if not 1 <= _checks.positive_int("top", top) <= left:
-        raise ValueError(f"top must be at most the {left} objects that can be found, got {top}.")
+        raise ValueError(f"top must be at most {left}, the number of objects searched, got {top}.")
     given, there = _checks.presence(query_mask, queries), _checks.presence(mask, objects)
     if isinstance(readout, Cost):
         scores = _scores_by_cost(readout, queries, given, objects, there)
@@ -75,7 +75,7 @@ def search(
         which = (without >= 0).nonzero().flatten()
         scores[which, without[which]] = -torch.inf
     best = scores.topk(top, dim=1)
-    return Found(best.indices, best.values)
+    return Neighbours(best.indices, best.values)
 
 
 def search_many(
@@ -87,10 +87,10 @@ def search_many(
     top: int = 10,
     without: Tensor | None = None,
     readout: Readout = "mean",
-) -> Found:
-    """`search` among candidates of an approximate index: 10 `top` of them per query, at least 200.
+) -> Neighbours:
+    """Run `search` on candidates from an approximate index: 10 · `top` per query, at least 200.
 
-    Arguments and similarities are those of `search`; an object may be missed. Requires faiss.
+    Arguments and similarities are those of `search`, but an object may be missed. Requires faiss.
     """
     given, there = _checks.presence(query_mask, queries), _checks.presence(mask, objects)
     size = min(max(10 * top, 200), objects.shape[1])
@@ -106,10 +106,10 @@ def search_many(
         chosen = torch.cat([chosen, without[without >= 0]]).unique()
         without = torch.where(without >= 0, torch.searchsorted(chosen, without.clamp(min=0)), -1)
     part = None if mask is None else mask[:, chosen]
-    found = search(
+    nearest = search(
         queries, objects[:, chosen], query_mask=query_mask, mask=part, top=top, without=without, readout=readout
     )
-    return Found(chosen[found.places], found.similarities)
+    return Neighbours(chosen[nearest.places], nearest.similarities)
 
 
 def _query(cost: Cost, queries: Tensor, given: Tensor | None, view: int) -> Tensor:
@@ -123,7 +123,7 @@ def _candidates(cost: Cost, objects: Tensor, there: Tensor | None, view: int) ->
 
 
 def _scores_by_cost(cost: Cost, queries: Tensor, given: Tensor | None, objects: Tensor, there: Tensor | None) -> Tensor:
-    """Mean cosine (q, n) between the query for a view and that view of an object, over the compared views.
+    """Return the mean cosine (q, n) between the query for a view and that view of an object, over compared views.
 
     These are the views that the object has and the query lacks, or all views of the object if the query lacks none of
     them.

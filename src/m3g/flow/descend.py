@@ -22,7 +22,7 @@ from m3g.solvers import solve
 SPACES = {"plane": 2, "sphere": 3}
 COSTS = {"plane": "sqeuclidean", "sphere": "cv"}  # default cost
 PLANE_LOSSES = ("m3g", "infonce-pwe")
-MOST_TUPLES = 5000  # limit of the linear programme
+MOST_TUPLES = 5000  # limit of the linear program
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Moment:
 
 @dataclass(frozen=True)
 class Setting:
-    """Parameters of a flow, besides the initial points.
+    """Parameters of a flow, except the initial points.
 
     The entropy of the matching gap is `epsilon`, else `temperature`, else an epsilon of 0.05. The temperature of
     InfoNCE is `temperature`, else 0.1.
@@ -90,7 +90,7 @@ def start(n: int, k: int, *, space: str = "plane", seed: int = 0) -> Tensor:
 
 
 def distance_infonce(points: Tensor, *, temperature: float) -> Tensor:
-    """Pairwise InfoNCE of points (k, n, d) with the similarity -|a_i - b_j|² / 2, averaged over ordered pairs of views.
+    """Return pairwise InfoNCE of points (k, n, d) with similarity -|a_i - b_j|² / 2, the mean over ordered pairs.
 
     On the sphere it equals the InfoNCE of the library, whose similarity is ⟨a_i, b_j⟩ = 1 - |a_i - b_j|² / 2. In the
     plane an inner product would grow with the distance from the origin, and the flow would diverge.
@@ -146,7 +146,7 @@ def best_tuples(points: Tensor, cost: str) -> tuple[Tensor, float]:
 
 
 def descend(points: Tensor, name: str, setting: Setting) -> list[Moment]:
-    """Return all moments of the descent of one loss by Adam, including start and end."""
+    """Return all moments of gradient descent on a loss with Adam, including start and end."""
     check_loss(name, setting.space)
     points = points.clone().requires_grad_()
     optimizer = torch.optim.Adam([points], lr=setting.rate)
@@ -166,7 +166,7 @@ def descend(points: Tensor, name: str, setting: Setting) -> list[Moment]:
     return moments
 
 
-def arrived(moments: Sequence[Moment]) -> int | None:
+def first_matched_step(moments: Sequence[Moment]) -> int | None:
     """Return the step from which every object is matched correctly; None if some are not at the end."""
     wrong = [moment.step for moment in moments if moment.matched < 1]
     if not wrong:

@@ -115,8 +115,10 @@ def _arm_cell(name: str, group: list[Measured]) -> str:
 
 
 def differences(runs: Sequence[Measured]) -> Table:
-    """Return the paired differences of every arm from the first: over common seeds if there are two or more, otherwise
-    over the test rows of a common seed. No rows if nothing can be paired.
+    """Return the table of paired differences of every arm from the first.
+
+    Pairs are common seeds if there are two or more, otherwise the test rows of a common seed. The table has no rows if
+    nothing can be paired.
     """
     (first, ours), *others = arms(runs).items()
     head = ["measure", *(f"{name} minus {first}" for name, _ in others)]

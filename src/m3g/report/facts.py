@@ -27,8 +27,8 @@ from m3g.training.runs.export import read_recipe
 from m3g.training.runs.folder import Run
 from m3g.training.settings.config import flat
 
-MOST_POINTS = 1200  # of the map, in all views together
-MATCHED = 16  # objects in the couplings
+MOST_POINTS = 1200  # points in the map, of all views together
+MATCHED = 16  # objects in each coupling
 
 
 class PointMap(TypedDict):
@@ -57,7 +57,7 @@ class Results(TypedDict):
 class RunFacts:
     """Content of the report of a run; all texts come from the user and must be escaped.
 
-    `chance`, `raw` and `linear_cca` have the names of `numbers`: the values of chance, of the inputs and of linear CCA.
+    `chance`, `raw` and `linear_cca` contain the same scores as `numbers`, for chance, the inputs and linear CCA.
     """
 
     name: str
@@ -102,7 +102,7 @@ def read_results(run: str | os.PathLike[str]) -> Results:
         }
     except KeyError as error:
         raise ValueError(
-            f"{folder.results} must have {error}, got none: it is older than this version, use m3g evaluate."
+            f"{folder.results} must contain {error}, got none: an older version wrote it, run m3g evaluate again."
         ) from error
     except (ValueError, TypeError) as error:
         raise ValueError(f"{folder.results} must be written by m3g evaluate, but it is damaged ({error}).") from error

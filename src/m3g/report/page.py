@@ -62,10 +62,10 @@ def _run(run: RunFacts, number: int) -> str:
         if value is not None
     ]
     matrices = "".join(
-        f"<figure><figcaption>{escape(title)}{_chance(run, number_of)}</figcaption>"
+        f"<figure><figcaption>{escape(title)}{_chance(run, score)}</figcaption>"
         f"{_matrix(run.matrices[name], run.views, diagonal=name != 'recall_at_1')}</figure>"
-        for name, title, number_of in (
-            ("recall_at_1", "Partner found first, % (row: query, column: searched)", "recall_at_1"),
+        for name, title, score in (
+            ("recall_at_1", "R@1, % (row: query, column: searched)", "recall_at_1"),
             ("transfer", "Probe moved between views, % (row: trained on, column: tested on)", "linear_transfer"),
         )
         if name in run.matrices
@@ -82,12 +82,12 @@ def _run(run: RunFacts, number: int) -> str:
     command = str(run.environment.get("command", ""))
     facts = [[str(name), json.dumps(value)] for name, value in run.environment.items() if name not in NOT_LISTED]
     return f"""<section><h2>{escape(run.name)}</h2>
-<p>To reproduce it: <code>{escape(command)}</code>, or save the settings below as a file and use
+<p>To reproduce this run: <code>{escape(command)}</code>, or save the settings below as a file and use
 <code>m3g train --config FILE</code>.</p>
 <details><summary>Settings</summary><pre>{escape(run.config)}</pre></details>
 <details><summary>Environment</summary>{_table(["what", "value"], facts)}</details>
 <h3>Curves</h3><div class=row>{curves}</div>
-<h3>On {run.num_test} test objects</h3>
+<h3>Scores on {run.num_test} test objects</h3>
 <div class=numbers>{_table(["measure", "value [95 %]", "linear CCA", "raw", "chance", "meaning"], rows)}</div>
 {_missing(run.missing)}
 <h3>Between views</h3><div class=row>{matrices}</div>

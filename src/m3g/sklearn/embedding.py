@@ -39,7 +39,7 @@ class MultiViewEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         epochs: passes over the rows.
         batch_size: rows compared at a time.
         learning_rate: peak of the schedule of AdamW.
-        random_state: seed of initial weights and order; results are then reproducible on one machine.
+        random_state: seed of the initial weights and of the order of rows, for reproducible results on one machine.
 
     Views are a list of arrays or DataFrames, or a dict of them by name; a name omitted in `transform` is a missing
     view. A row that is NaN throughout a view is missing there and excluded from the loss. Features are standardised.
@@ -121,20 +121,19 @@ class MultiViewEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         return self
 
     def transform(self, X: Tables) -> Any:
-        """Return (n, n_components): the mean of the unit embeddings of the present views of a row; None is a missing
-        view.
+        """Return (n, n_components): the mean of the unit embeddings of the present views of each row.
 
-        `set_output(transform="pandas")` returns a DataFrame with the index of the views.
+        None is a missing view. `set_output(transform="pandas")` returns a DataFrame with the index of the views.
         """
         points, mask, views = self._embed(X)
         alone = (~mask.any(0)).nonzero()
         if len(alone):
             raise ValueError(f"X must have at least one view of every row, got none in row {int(alone[0])}.")
         weight = mask.double().unsqueeze(-1)
-        found = np.asarray((normalize(points, dim=-1) * weight).sum(0) / weight.sum(0))
+        means = np.asarray((normalize(points, dim=-1) * weight).sum(0) / weight.sum(0))
         if views.index is not None and _get_output_config("transform", self)["dense"] == "pandas":
-            return _checks.extra("pandas", "train").DataFrame(found, index=views.index)  # columns are named outside
-        return found
+            return _checks.extra("pandas", "train").DataFrame(means, index=views.index)  # scikit-learn names columns
+        return means
 
     def transform_views(self, X: Tables) -> np.ndarray:
         """Return (k, n, n_components): the embedding of every view, NaN if a row lacks it."""
@@ -209,10 +208,10 @@ class MultiViewEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
             rows = order[place * size : (place + 1) * size]
             points = self.net_([view[rows] for view in inputs])
             compared = [_compared(loss, points[s], mask[s][:, rows]) for s in subsets.draw(k)]
-            found = torch.stack(compared).mean()
-            if not math.isfinite(found.item()):
+            mean = torch.stack(compared).mean()
+            if not math.isfinite(mean.item()):
                 raise ValueError(f"the loss is no longer finite in epoch {epoch + 1}: try a smaller learning_rate.")
-            return found
+            return mean
 
         self.net_.float().train()
         with torch.random.fork_rng(devices=[]):
@@ -224,7 +223,7 @@ class MultiViewEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
                 rate=rate,
                 before_step=lambda: clip(self.net_.parameters(), 1.0),
             )
-            curve = [found.item() for _, found in steps]
+            curve = [loss_value.item() for _, loss_value in steps]
             self._random = torch.get_rng_state()
         self.net_.double().eval()
         return [float(part) for part in np.reshape(curve, (epochs, per_epoch)).mean(1)]

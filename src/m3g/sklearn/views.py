@@ -15,10 +15,10 @@ class Views:
     """k tables (n, d_l) as n rows: `len` is n and indexing selects rows of every view.
 
     Args:
-        arrays: a list of k arrays or DataFrames, or a dict of them by the name of the view. None is a missing view, a
+        arrays: a list of k arrays or DataFrames, or a dict of them by the name of the view. None is a missing view; a
             row that is NaN throughout a view is missing there.
 
-    Cross-validation splits its rows; a plain list of k arrays would be split by views.
+    Cross-validation splits the rows of `Views`; it would split a plain list of k arrays by views.
 
     Attributes:
         arrays: k arrays of float64, or None.
@@ -51,20 +51,20 @@ class Views:
         self.arrays = [_array(table, self.title(l)) for l, table in enumerate(tables)]
         lengths = sorted({len(array) for array in self.arrays if array is not None})
         if len(lengths) > 1:
-            raise ValueError(f"X must be views of the same rows, got {lengths} rows.")
+            raise ValueError(f"X must have the same number of rows in every view, got {lengths} rows.")
         self.shape = (lengths[0],)
         self.index: Any = None
         for l, table in enumerate(tables):
             index = table.index if hasattr(table, "iloc") else None  # a list has a method of that name
             if index is not None and self.index is not None and not index.equals(self.index):
                 raise ValueError(
-                    f"X must be views with one index, got another one in {self.title(l)}: reindex every view to the "
-                    "union, which marks the rows it lacks with NaN."
+                    f"X must have the same index in every view, got another one in {self.title(l)}: reindex every view "
+                    "to the union, which marks missing rows with NaN."
                 )
             self.index = self.index if index is None else index
 
     def title(self, l: int) -> str:
-        """How messages refer to view l."""
+        """Return the name of view l for messages."""
         return f"view {l}" if self.names is None else f"view {self.names[l]!r}"
 
     def __len__(self) -> int:
@@ -77,8 +77,8 @@ class Views:
         return self._with(arrays, self.names, self.features, None if self.index is None else self.index[rows])
 
     def matched(self, names: list[str] | None, features: list[list[str] | None], widths: list[int]) -> Views:
-        """Return the views in the order of a fit, None if one is missing, with the columns of the fit."""
-        found = self
+        """Return the views in the order of a fit, None for a missing one, after checking their columns."""
+        ordered = self
         if self.names is not None:
             if names is None:
                 raise ValueError("X must be a list of k arrays, as in fit, got a dict.")
@@ -86,17 +86,17 @@ class Views:
             place = {name: l for l, name in enumerate(self.names)}
             arrays = [self.arrays[place[name]] if name in place else None for name in names]
             columns = [self.features[place[name]] if name in place else None for name in names]
-            found = self._with(arrays, names, columns, self.index)
+            ordered = self._with(arrays, names, columns, self.index)
         elif len(self.arrays) != len(widths):
             raise ValueError(
                 f"X must be {len(widths)} arrays, one per view, None for a missing one, got {len(self.arrays)}."
             )
-        for l, (array, got, wanted) in enumerate(zip(found.arrays, found.features, features)):
+        for l, (array, got, fitted) in enumerate(zip(ordered.arrays, ordered.features, features)):
             if array is not None and array.shape[1] != widths[l]:
-                raise ValueError(f"X must have {widths[l]} features in {found.title(l)}, got {array.shape[1]}.")
-            if got is not None and wanted is not None and got != wanted:
-                raise ValueError(f"X must have the columns of fit, in their order, in {found.title(l)}, got {got}.")
-        return found
+                raise ValueError(f"X must have {widths[l]} features in {ordered.title(l)}, got {array.shape[1]}.")
+            if got is not None and fitted is not None and got != fitted:
+                raise ValueError(f"X must have the columns of fit, in their order, in {ordered.title(l)}, got {got}.")
+        return ordered
 
     def _with(self, arrays: list[Any], names: list[str] | None, features: list[Any], index: Any) -> Views:
         """Return views of arrays that are already validated."""

@@ -13,7 +13,7 @@ from torch.nn.functional import normalize, one_hot
 from m3g.data.entries import drop_entries, seeded_draws
 from m3g.evaluation import Embedded, Probe, clustering, knn_accuracy, polymatching_accuracy, transfer_probe
 from m3g.evaluation.embedded import off_diagonal_mean
-from m3g.evaluation.retrieval import found_first, found_from_others
+from m3g.evaluation.retrieval import recall_at_1, recall_from_others
 
 # Scores by name; `absent` has one per fraction of missing entries, `subsets` one per number of views.
 Scores: TypeAlias = "dict[str, float | Scores]"
@@ -95,7 +95,7 @@ def recall(points: Embedded, *, by_class: bool) -> float:
     """Return R@1 from one view in another, averaged over ordered pairs."""
     present, views, labels = points.present, points.views, points.labels if by_class else None
     recalls = [
-        found_first(views[l], views[m], queried=present[l], searched=present[m], labels=labels)
+        recall_at_1(views[l], views[m], queried=present[l], searched=present[m], labels=labels)
         for l, m in itertools.permutations(range(len(views)), 2)
     ]
     return statistics.fmean(score for score in recalls if score is not None)
@@ -109,7 +109,7 @@ def recall_from_rest(points: Embedded, *, by_class: bool, shown: Tensor | None =
     present, recalls = points.present, []
     shown = present if shown is None else shown
     for m in range(len(present)):
-        score = found_from_others(points, m, shown=shown, labels=points.labels if by_class else None)
+        score = recall_from_others(points, m, shown=shown, labels=points.labels if by_class else None)
         others = shown.sum(0) - shown[m].long() > 0
         recalls.append((score or 0.0) * float((others & present[m]).sum() / present[m].sum()))
     return statistics.fmean(recalls)

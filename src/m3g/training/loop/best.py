@@ -12,7 +12,7 @@ from torch import Tensor
 from m3g.costs import Cost
 from m3g.data import ViewsData
 from m3g.evaluation.linear_cca import mean_reciprocal_rank
-from m3g.evaluation.retrieval import found_from_others
+from m3g.evaluation.retrieval import recall_from_others
 from m3g.nets import MultiViewNet
 from m3g.training.loop.module import MultiViewModule
 from m3g.training.runs.embed import embed
@@ -36,7 +36,7 @@ def validation_score(net: MultiViewNet, data: ViewsData, readout: Cost | None) -
     assert points.embeddings is not None
     if readout is None:
         return mean_reciprocal_rank(points.embeddings, points.mask)
-    recalls = [found_from_others(points, m, readout=readout) for m in range(data.k)]
+    recalls = [recall_from_others(points, m, readout=readout) for m in range(data.k)]
     return statistics.fmean([value for value in recalls if value is not None] or [math.nan])
 
 

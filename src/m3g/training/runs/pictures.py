@@ -22,7 +22,7 @@ def draw(folder: Run, report: Report, test: Embedded) -> list[Path]:
             report.matrices["recall_at_1"],
             names,
             folder.plots / "retrieval.png",
-            title="Partner found first",
+            title="R@1",
             chance=report.chance.get("recall_at_1"),
             diagonal=False,  # trivial
         )
