@@ -214,7 +214,8 @@ class CircularStdProblem(Problem):
 
     def matched(self) -> Tensor:
         mean: Tensor = self.tensors[0].unflatten(1, (self.k, -1)).mean(1)
-        return -self.factor * mean.square().sum(-1).clamp(min=RESULTANT_FLOOR).log().mean(-1)
+        squared = torch.threshold(mean.square().sum(-1), RESULTANT_FLOOR, RESULTANT_FLOOR)
+        return -self.factor * squared.log().mean(-1)
 
     def gradient(self, coupling: Coupling) -> tuple[Tensor, ...]:
         """d(-log R²) = -dR² / R² with R² = |mean|², and d R² / d x_l = (2/k²) Σ_m x_m."""

@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 
 Pairs = dict[tuple[int, int], Tensor]
-# Slabs of more bytes are read in at least four parts of at most this size.
-WHOLE_BYTES, PART_BYTES = 2**18, 2**21
+# Slabs of more bytes than the first are processed in parts of at most the second, whose temporary results take at most
+# this fraction of the slab. Smaller parts are slower, although they would fit the cache of a processor core.
+WHOLE_BYTES, PART_BYTES, TEMPORARY_PART = 2**18, 2**23, 0.75
 
 
 def pair_marginals(tensor: Tensor, scalings: Sequence[Tensor], views: Sequence[int]) -> Pairs:
@@ -25,6 +26,20 @@ def pair_marginals(tensor: Tensor, scalings: Sequence[Tensor], views: Sequence[i
     if len(views) > 2:
         pairs.update(pair_marginals(without_first(tensor, scalings[0]), scalings[1:], views[1:]))
     return pairs
+
+
+def pair_marginals_of_slabs(slabs: Iterable[tuple[slice, Tensor]], scalings: Sequence[Tensor]) -> Pairs:
+    """Return the pair marginals of a tensor given in slabs (b, rows, n_2, …) of the first view, all of its rows."""
+    k, of_first, tail = len(scalings), [], None
+    for rows, slab in slabs:
+        lead = scalings[0][:, rows]
+        of_first.append(first_pairs(slab, [lead, *scalings[1:]], range(k)))
+        if k > 2:
+            found = without_first(slab, lead)
+            tail = found if tail is None else tail + found
+        del slab  # before the next one is computed
+    pairs = {edge: torch.cat([part[edge] for part in of_first], 1) for edge in of_first[0]}
+    return pairs if tail is None else {**pairs, **pair_marginals(tail, scalings[1:], range(1, k))}
 
 
 def first_pairs(tensor: Tensor, scalings: Sequence[Tensor], views: Sequence[int]) -> Pairs:
@@ -63,17 +78,23 @@ def additive(singles: Sequence[Tensor], pairs: Pairs) -> Tensor:
     k = len(singles)
     total = singles[-1]
     for l in range(k - 2, -1, -1):
-        b, n = singles[l].shape
-        cross = pairs[l, k - 1] + singles[l].unsqueeze(2)
-        for m in range(k - 2, l + 1, -1):
-            matrix = pairs[l, m]
-            cross = cross.unsqueeze(2) + matrix.reshape(b, n, matrix.shape[2], *[1] * (cross.ndim - 2))
-        if l + 1 == k - 1:
-            total = cross + total.unsqueeze(1)
-            continue
-        total = cross.unsqueeze(2) + total.unsqueeze(1)
-        total += pairs[l, l + 1].reshape(*total.shape[:3], *[1] * (total.ndim - 3))
+        total = with_view(total, singles[l], [pairs[l, m] for m in range(l + 1, k)])
     return total
+
+
+def with_view(rest: Tensor, single: Tensor, pairs: Sequence[Tensor]) -> Tensor:
+    """Add a leading view to additive terms (b, n_2, …, n_k): its own (b, n_1) and pairs with all others (b, n_1, n_m).
+
+    The result is (b, n_1, …, n_k).
+    """
+    b, n = single.shape
+    cross = pairs[-1] + single.unsqueeze(2)
+    for matrix in reversed(pairs[1:-1]):
+        cross = cross.unsqueeze(2) + matrix.reshape(b, n, matrix.shape[2], *[1] * (cross.ndim - 2))
+    if len(pairs) == 1:
+        return cross + rest.unsqueeze(1)
+    total = cross.unsqueeze(2) + rest.unsqueeze(1)
+    return total.add_(pairs[0].reshape(b, n, pairs[0].shape[2], *[1] * (total.ndim - 3)))
 
 
 def balanced_split(sizes: Sequence[int]) -> int:
@@ -89,14 +110,19 @@ def balanced_split(sizes: Sequence[int]) -> int:
     return best
 
 
-def parts_of(slabs: Iterable[tuple[slice, Tensor]]) -> Iterator[tuple[slice, Tensor]]:
-    """Split slabs (b, rows, …) into parts of some rows, so that intermediate results are small."""
+def parts_of(slabs: Iterable[tuple[slice, Tensor]], temporaries: float = 1.0) -> Iterator[tuple[slice, Tensor]]:
+    """Split slabs (b, rows, …) into parts of some rows, for computations with `temporaries` numbers per entry."""
     for rows, slab in slabs:
         step = rows.stop - rows.start
         if not torch.compiler.is_compiling():
             size = slab.numel() * slab.element_size()
             if size > WHOLE_BYTES:
-                step = max(1, min(step // 4, PART_BYTES * step // size))
+                step = -(-step // math.ceil(max(temporaries / TEMPORARY_PART, size / PART_BYTES)))
         for start in range(rows.start, rows.stop, step):
             stop = min(start + step, rows.stop)
             yield slice(start, stop), slab[:, start - rows.start : stop - rows.start]
+
+
+def overwritable(tensor: Tensor) -> bool:
+    """Return whether results may be written to existing memory: not while tracing, nor under torch.vmap."""
+    return not torch.compiler.is_compiling() and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)

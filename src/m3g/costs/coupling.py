@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
 import torch
 from torch import Tensor
 
-from m3g.costs.contraction import additive, pair_marginals, parts_of
+from m3g.costs.contraction import additive, overwritable, pair_marginals_of_slabs, parts_of, with_view
 from m3g.costs.multilinear import pull_from_rows
 
 Edge = tuple[int, int]
-# Total number of points up to which one product with the block matrix of all pairs is faster than one per pair.
-BLOCK_SIZE = 512
 
 
 def all_edges(k: int) -> list[Edge]:
@@ -48,19 +46,32 @@ def block_matrix(pairs: dict[Edge, Tensor], marginals: Tensor, sizes: Sequence[i
     return out
 
 
+def block_product(pairs: dict[Edge, Tensor], marginals: Tensor, sizes: Sequence[int], points: Tensor) -> Tensor:
+    """Return the product of `block_matrix` and points (b, N, d), by pairs, which is faster."""
+    if not (overwritable(points) and overwritable(marginals)):
+        return torch.bmm(block_matrix(pairs, marginals, sizes), points)
+    out = marginals.unsqueeze(-1) * points
+    parts, sums = points.split(list(sizes), 1), out.split(list(sizes), 1)
+    for (l, m), pair in pairs.items():
+        sums[l].baddbmm_(pair, parts[m])
+        sums[m].baddbmm_(pair.mT, parts[l])
+    return out
+
+
 class SquaredMeans:
     """|mean_m x_m[t_m]|² of all tuples, from inner products of the points (b, N, d) of all views."""
 
     def __init__(self, points: Tensor, sizes: Sequence[int]):
-        points = points / len(sizes)
-        parts, doubled = points.split(list(sizes), 1), (2 * points).split(list(sizes), 1)
-        self.singles = points.square().sum(-1).split(list(sizes), 1)
-        self.pairs = {(l, m): torch.bmm(doubled[l], parts[m].mT) for l, m in all_edges(len(sizes))}
+        k, sizes = len(sizes), list(sizes)
+        parts, doubled = points.split(sizes, 1), (points * (2 / k**2)).split(sizes, 1)
+        singles = (torch.linalg.vecdot(points, points) / k**2).split(sizes, 1)
+        pairs = {(l, m): torch.bmm(doubled[l], parts[m].mT) for l, m in all_edges(k)}
+        self.single, self.pairs = singles[0], [pairs[0, m] for m in range(1, k)]
+        self.rest = additive(singles[1:], {(l - 1, m - 1): pair for (l, m), pair in pairs.items() if l > 0})
 
     def of(self, rows: slice) -> Tensor:
         """Return (b, rows, n_2, …, n_k), new, for the tuples with view 0 in `rows`."""
-        pairs = {(l, m): pair[:, rows] if l == 0 else pair for (l, m), pair in self.pairs.items()}
-        return additive([self.singles[0][:, rows], *self.singles[1:]], pairs)
+        return with_view(self.rest, self.single[:, rows], [pair[:, rows] for pair in self.pairs])
 
 
 def mean_products(points: Tensor, others: Tensor, sizes: Sequence[int]) -> Tensor:
@@ -108,14 +119,7 @@ class Coupling(ABC):
         k = len(self.sizes)
         pairs = {edge: self.pair(*edge) for edge in all_edges(k)}
         marginals = torch.cat([self.marginal(l) for l in range(k)], 1)
-        if points.shape[1] <= BLOCK_SIZE or torch.compiler.is_compiling():
-            return torch.bmm(block_matrix(pairs, marginals, self.sizes), points)
-        out = marginals.unsqueeze(-1) * points
-        parts, sums = points.split(list(self.sizes), 1), out.split(list(self.sizes), 1)
-        for (l, m), pair in pairs.items():
-            sums[l].add_(torch.bmm(pair, parts[m]))
-            sums[m].add_(torch.bmm(pair.mT, parts[l]))
-        return out
+        return block_product(pairs, marginals, self.sizes, points)
 
     def product_pull(self, points: Tensor) -> Tensor:
         """(b, N, d) -> (b, N, d), new: Σ_t P(t) Π_{m ≠ l} x_m[t_m] over the tuples t with each point of view l."""
@@ -134,19 +138,19 @@ class Coupling(ABC):
         slabs, scalings = self.unscaled_rows()
         if scalings is None:
             scalings = list(torch.ones_like(points[..., 0]).split(list(self.sizes), 1))
-        slab_pairs: list[dict[Edge, Tensor]] = []
-        for rows, slab in parts_of(slabs):
-            # Not in place: under torch.vmap one factor may be batched and the other not.
-            weighted = weight(squares.of(rows)) * slab
-            slab_pairs.append(pair_marginals(weighted, [scalings[0][:, rows], *scalings[1:]], range(k)))
-        pairs = {
-            (l, m): torch.cat([part[l, m] for part in slab_pairs], 1)
-            if l == 0
-            else torch.stack([part[l, m] for part in slab_pairs]).sum(0)
-            for l, m in all_edges(k)
-        }
+
+        def weighted() -> Iterator[tuple[slice, Tensor]]:
+            for rows, slab in parts_of(slabs):
+                yield rows, _times(weight(squares.of(rows)), slab)
+
+        pairs = pair_marginals_of_slabs(weighted(), scalings)
         marginals = torch.cat([pairs[0, 1].sum(2), *(pairs[0, l].sum(1) for l in range(1, k))], 1)
-        return torch.bmm(block_matrix(pairs, marginals, self.sizes), points)
+        return block_product(pairs, marginals, self.sizes, points)
+
+
+def _times(factor: Tensor, slab: Tensor) -> Tensor:
+    """factor · slab, in place of the factor unless under torch.vmap, where the slab may be batched and it may not."""
+    return factor.mul_(slab) if overwritable(slab) else factor * slab
 
 
 @dataclass

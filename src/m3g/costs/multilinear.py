@@ -33,26 +33,27 @@ def pull_from_rows(
     features_b = features(second)
     _, second_moves = two_groups(points if moves is None else moves, sizes)
     change_b = None if moves is None else features_change(second, second_moves)
-    pulled_b, pulled_change_b = torch.zeros_like(features_b), torch.zeros_like(features_b)
+    # Transposed (b, d, β): this matrix product is up to 1.4 times faster than its transpose.
+    pulled_b = pulled_change_b = torch.zeros_like(features_b.mT)
     leading: list[Tensor] = []
     rest: list[Tensor] | None = None
-    for rows, slab in parts_of(slabs):
+    # Two tables of d numbers per tuple of A; a row of the slab has β.
+    for rows, slab in parts_of(slabs, 2 * points.shape[2] / features_b.shape[1]):
         first, _ = two_groups(points, sizes, rows)
-        features_a = features(first)
-        matrix = slab.reshape(slab.shape[0], features_a.shape[1], -1).to(points.dtype)
-        pulled_a = torch.bmm(matrix, features_b)
-        pulled_b = torch.baddbmm(pulled_b, matrix.mT, features_a)
+        matrix = slab.reshape(slab.shape[0], -1, features_b.shape[1]).to(points.dtype)
+        pulled_b = torch.baddbmm(pulled_b, features(first).mT, matrix)
         if moves is None or change_b is None:
-            grads = pull(first, pulled_a)
+            grads = pull(first, torch.bmm(matrix, features_b))
         else:
             first_moves, _ = two_groups(moves, sizes, rows)
-            grads = pull_change(first, first_moves, pulled_a, torch.bmm(matrix, change_b))
+            grads = pull_change(first, first_moves, torch.bmm(matrix, features_b), torch.bmm(matrix, change_b))
             moved = features_change(first, first_moves)
-            pulled_change_b = torch.baddbmm(pulled_change_b, matrix.mT, moved)
+            pulled_change_b = torch.baddbmm(pulled_change_b, moved.mT, matrix)
         leading.append(grads[0])
         rest = grads[1:] if rest is None else [x + y for x, y in zip(rest, grads[1:])]
     assert rest is not None, "a coupling has rows"
-    last = pull(second, pulled_b) if moves is None else pull_change(second, second_moves, pulled_b, pulled_change_b)
+    of_b = pulled_b.mT
+    last = pull(second, of_b) if moves is None else pull_change(second, second_moves, of_b, pulled_change_b.mT)
     return torch.cat([torch.cat(leading, 1), *rest, *last], 1)
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from m3g._checks import Views
 from m3g.costs.circular import concatenated, select_points
+from m3g.costs.contraction import overwritable, parts_of
 from m3g.costs.coupling import Coupling
 from m3g.costs.multilinear import features, features_change, pull_from_rows, two_groups
 from m3g.costs.problem import Cost, Problem
@@ -98,8 +99,16 @@ class ProductProblem(Problem):
         return out
 
     def slab(self, rows: slice) -> Tensor:
-        first, second = two_groups(self.tensors[0].detach(), self.sizes, rows)
-        return self._tensor(features(first), features(second) * -self.scale, rows)
+        points = self.tensors[0].detach()
+        first, second = two_groups(points, self.sizes, rows)
+        features_b = features(second) * -self.scale
+        if not overwritable(points):
+            return self._tensor(features(first), features_b, rows)
+        slab = points.new_empty(points.shape[0], rows.stop - rows.start, *self.sizes[1:])
+        for part, out in parts_of([(rows, slab)], points.shape[2] / features_b.shape[1]):
+            some, _ = two_groups(points, self.sizes, part)
+            torch.bmm(features(some), features_b.mT, out=out.view(out.shape[0], -1, features_b.shape[1]))
+        return slab
 
     def _tensor(self, first: Tensor, second: Tensor, rows: slice) -> Tensor:
         """Return F_A F_Bᵀ with one axis per view."""
