@@ -19,7 +19,7 @@ from m3g.losses.entropy import Entropy
 from m3g.polymatching import NO_ROW, calibrate, fit_calibration, memberships, round_coupling, split
 from m3g.solvers import Solution, Solver, solve
 
-# Up to this number, all tuples are enumerated; beyond it, the best tuple of each point is found by local search.
+# Maximum number of tuples that are all enumerated; beyond it, a local search selects the tuple of each point.
 MOST_TUPLES = 2**26
 MOST_SWEEPS = 100
 EPSILON = 0.01
@@ -261,8 +261,8 @@ def _most_probable(solution: Solution, count: int) -> tuple[Tensor, Tensor]:
 def _ascend(solution: Solution, cost: Cost, views: list[Tensor]) -> tuple[Tensor, Tensor]:
     """Return a locally optimal tuple of every point of view 0 and its mass, by coordinate ascent.
 
-    P(t) = exp((Σ_l f_l[t_l] - C(t)) / eps), so the best of all tuples that differ only in view m is found from f_m and
-    the costs of n_m tuples.
+    P(t) = exp((Σ_l f_l[t_l] - C(t)) / eps), so f_m and the costs of n_m tuples determine the best of all tuples that
+    differ only in view m.
     """
     k, n = len(views), len(views[0])
     potentials = solution.potentials

@@ -31,9 +31,9 @@ def test_the_descent_ends_at_the_true_matching(space, loss):
     assert moments[0].matched < 1 == moments[-1].matched
     assert moments[-1].gap < 0.2 * moments[0].gap
     assert moments[-1].loss < moments[0].loss
-    arrived = flow.first_matched_step(moments)
-    assert moments[arrived - 1].matched < 1
-    assert all(moment.matched == 1 for moment in moments[arrived:])
+    first = flow.first_matched_step(moments)
+    assert moments[first - 1].matched < 1
+    assert all(moment.matched == 1 for moment in moments[first:])
     if space == "sphere":
         assert torch.allclose(moments[-1].points.norm(dim=-1), torch.ones(3, 4, dtype=torch.float64))
 

@@ -169,7 +169,7 @@ def test_no_column_is_cut_on_a_telephone(browser):
 
 def test_in_a_browser_the_map_reacts_and_labels_are_escaped(browser):
     found = observed(browser(page([facts(), facts("second")]), HOVER))
-    assert found["start"] == "Hover a point, or give a row."
+    assert found["start"] == "Hover over a point, or enter a row."
     assert found["first"] == f"row 4, label {EVIL}, error 0.1, views: left, {EVIL}"
     assert found["second"].startswith("row 9, label </script>")
     assert found["nowhere"] == found["start"]

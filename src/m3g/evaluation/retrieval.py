@@ -22,7 +22,7 @@ class Retrieval(NamedTuple):
     Attributes:
         recall: for each level, R@level as a matrix (k, k) with the query's view as row and the searched view as column;
             the diagonal is trivially 1.
-        median_rank: the median rank of the true partner, likewise.
+        median_rank: the median rank of the true partner, as a matrix of the same form.
         contributions: for each level, the contribution of every point (n,) to the off-diagonal mean of `recall`, scaled
             so that their mean is that value; NaN for points with fewer than two views. Without missing views it is the
             fraction of pairs of views in which the true partner is among the first `level`.

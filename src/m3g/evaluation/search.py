@@ -41,7 +41,7 @@ def search(
         queries: (k, q, d); entries that `query_mask` marks as missing are not read.
         objects: (k, n, d), in the same space.
         query_mask: bool (k, q), true where a query has a view; None if all are present.
-        mask: bool (k, n), likewise for the objects.
+        mask: bool (k, n), true where an object has a view; None if all are present.
         top: number of objects per query, at most n.
         readout: how the views of a query become one vector, see `m3g.evaluation.read_out`; objects use the mean.
         without: (q,), for each query the index of an object to exclude, such as the query itself; -1 for none.

@@ -26,7 +26,7 @@ def mv_infonce(
     mask: Tensor | None = None,
     normalize: bool = True,
 ) -> Tensor:
-    r"""MV-InfoNCE loss: all pairs of views of an object against all pairs of its views with the batch.
+    r"""MV-InfoNCE loss: contrast the pairs of views of an object with all pairs of its views and other points.
 
     With :math:`s(il, jm) = \langle z_l[i], z_m[j] \rangle / t`,
 

@@ -57,7 +57,7 @@ class MultiViewEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         >>> objects = rng.standard_normal((64, 4))
         >>> views = [objects @ rng.standard_normal((4, d)) for d in (5, 6, 7)]
         >>> model = MultiViewEmbedding(n_components=3, epochs=2, random_state=0).fit(views)
-        >>> model.transform([views[0], None, None]).shape  # new rows of which one view is known
+        >>> model.transform([views[0], None, None]).shape  # new rows with one known view
         (64, 3)
         >>> model.get_feature_names_out().tolist()
         ['multiviewembedding0', 'multiviewembedding1', 'multiviewembedding2']

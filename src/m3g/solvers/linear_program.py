@@ -1,4 +1,4 @@
-"""The best polymatching without entropy (epsilon = 0), by assignment (k = 2) or linear programming (k >= 3)."""
+"""The best polymatching without entropy (epsilon = 0), as an assignment problem or a linear program."""
 
 from __future__ import annotations
 

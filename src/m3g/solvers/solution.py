@@ -22,8 +22,8 @@ from m3g.solvers.shared.result import Result
 class Solution:
     """Optimal coupling of a problem, represented by its potentials and marginals.
 
-    P = exp((f_1 ⊕ … ⊕ f_k - C) / eps) with potentials f_l (Eq. 10 of the paper). Marginals and pair marginals never
-    build the tensor of n^k entries.
+    P = exp((f_1 ⊕ … ⊕ f_k - C) / eps) with potentials f_l (Eq. 10 of the paper). Marginals and pair marginals are
+    computed without building P, a tensor of n^k entries.
 
     Attributes:
         value: OT_eps, the entropic cost `min ⟨P, C⟩ + eps ⟨P, log P - 1⟩` (batch shape of the problem). It is the dual

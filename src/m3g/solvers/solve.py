@@ -92,9 +92,9 @@ def solve(
     Returns:
         A `Solution`; check `converged` before using it.
 
-    Complexity per step, for k views of n points: O(n^k) for "factored", "dense" and "sinkhorn" (O(k n²) for "factored"
-    on trees), O(k n d rank) for "sampled". "factored" and "dense" take fewer than about 20 steps, "sinkhorn" O(1 /
-    eps²) sweeps. `m3g.workload` predicts operations and memory.
+    Complexity per step, for k views of n points: O(n^k) for "factored" and "dense" (O(k n²) for "factored" on trees),
+    O(k n^k) for "sinkhorn", O(k n d rank) for "sampled". "factored" and "dense" take fewer than about 20 steps,
+    "sinkhorn" O(1 / eps²) sweeps. `m3g.workload` predicts operations and memory.
 
     Example:
         >>> import torch, m3g

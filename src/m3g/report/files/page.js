@@ -1,7 +1,7 @@
 "use strict";
-// The map: every view of every object is a dot; hovering shows the object, its views joined by lines.
+// Map: every view of every object is a dot. Hovering over a dot shows its object and connects its views by lines.
 const COLOURS = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#B8A500", "#888888", "#882255", "#117733"];
-// Of more kinds than these, steps of the golden angle put neighbours in the list far apart; strengths tell close hues apart.
+// Beyond these colours, steps of the golden angle separate neighbours in the list; three intensities separate close hues.
 const spread = (c) => `hsl(${(c * 137.508) % 360}, ${[85, 60, 80][c % 3]}%, ${[42, 55, 66][c % 3]}%)`;
 const palette = (count) => Array.from({ length: count }, (_, c) => count <= COLOURS.length ? COLOURS[c] : spread(c));
 const heat = (share) => `hsl(${210 - 190 * share}, 75%, 50%)`;
@@ -51,7 +51,7 @@ function drawMap(canvas, map) {
       dot(l, i, 4);
     }));
     pen.globalAlpha = 1;
-    if (chosen < 0) { tip.textContent = "Hover a point, or give a row."; return; }
+    if (chosen < 0) { tip.textContent = "Hover over a point, or enter a row."; return; }
     pen.lineWidth = 1.5;
     lines(chosen);
     map.places.forEach((_, l) => dot(l, chosen, 7));
@@ -61,7 +61,7 @@ function drawMap(canvas, map) {
   };
   const entry = (tone, text, number) => {
     const item = document.createElement("li");
-    // only what stands here is markup: the name is set as text
+    // Only this constant is parsed as markup; the name is set as text.
     item.innerHTML = '<svg viewBox="0 0 10 10"><circle cx="5" cy="5" r="5"/></svg><span></span>';
     item.querySelector("circle").setAttribute("fill", tone);
     item.querySelector("span").textContent = text;
@@ -76,7 +76,7 @@ function drawMap(canvas, map) {
   };
   const list = () => {
     const names = select.value === "view" ? map.views : kinds;
-    const scale = [[0, "0: views coincide"], [0.5, "0.5"], [1, "1: views point anywhere"]];
+    const scale = [[0, "0: views coincide"], [0.5, "0.5"], [1, "1: views are unrelated"]];
     legend.replaceChildren(...(select.value === "error" ? scale.map(([share, text]) => entry(heat(share), text, null))
       : names.map((text, number) => entry(tones[select.value][number], text, number))));
   };

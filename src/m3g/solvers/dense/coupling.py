@@ -69,7 +69,7 @@ class KernelCoupling(Coupling):
     def exchanged_gradients(self, problem: Problem) -> tuple[Tensor, ...] | None:
         """Return `problem.gradient` of the slabs of all processes, if several share the solve; otherwise None.
 
-        Pair marginals are exchanged here too, because later not every process may request them.
+        Pair marginals are exchanged here too, because not every process may request them later.
         """
         sharing = self.kernel.sharing
         if sharing is None:

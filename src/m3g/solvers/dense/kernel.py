@@ -47,11 +47,11 @@ class Kernel:
         self.keeps_cost, self.clamped = fixed or not problem.new_slabs, True
 
     def _costs(self) -> Tensor:
-        """Return the costs of the own rows."""
+        """Return the costs of the rows `own`."""
         return self.problem.dense() if self.sharing is None else self.problem.slab(self.own)
 
     def _exponents(self) -> tuple[Tensor, Tensor]:
-        """Return the costs of the own rows in the dtype of K, and memory for K: theirs if the costs are not kept."""
+        """Return the costs of the rows `own` in the dtype of K, and memory for K: that of the costs if not kept."""
         if not self.keeps_cost:
             self._kernel = None
         cost = self._costs() if self._cost is None else self._cost
@@ -219,7 +219,7 @@ class Kernel:
         return {**{(0, m): pair for m, pair in enumerate(with_first, 1)}, **rest}, lead.squeeze(2)
 
     def own_pairs(self, scalings: Sequence[Tensor], wanted: Tensor | None = None) -> tuple[dict[Edge, Tensor], Tensor]:
-        """Return `pairs` for the own rows of view 0 only."""
+        """Return `pairs` for the rows `own` of view 0 only."""
         leads, with_first = [], []
         tail: Tensor | None = None
         rest = outer(scalings[1:]).unsqueeze(2)
@@ -244,7 +244,7 @@ class Kernel:
             self._kernel = self.scaled(self._kernel, own, in_place=not self.fixed)
 
     def release_cost(self) -> None:
-        """Release the cost tensor if it will not be read again."""
+        """Release the cost tensor, which is not read again."""
         self._cost = None
 
     def scaled(self, slab: Tensor, scalings: Sequence[Tensor], *, in_place: bool) -> Tensor:

@@ -119,7 +119,7 @@ class Swept(NamedTuple):
         return self.scalings.log().squeeze(1)
 
     def pairs(self) -> dict[Edge, Tensor]:
-        """Return all pair marginals of the own slab; for four or more views by matrix–vector products with M."""
+        """Return all pair marginals of this process's slab; for four or more views by products of M with vectors."""
         c = self.contraction
         if self.pivot is None or len(c.sizes) == 3:
             joint = (self.joint * self.left.mT).mul_(self.right)
@@ -232,7 +232,7 @@ def updated(
     """Return the scalings (b, 1, n) of a group after a sweep over its views, the last first.
 
     `sums` (b, 1, n_1 ⋯ n_j) is the joint marginal of the group without these scalings, `wanted` are the marginals.
-    `summed` completes a sum over the first view, of which this process may have only some rows.
+    `summed` completes a sum over the first view if this process has only some of its rows.
     """
     if len(wanted) == 1:
         return [wanted[0] / sums]

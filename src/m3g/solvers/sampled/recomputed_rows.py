@@ -1,4 +1,4 @@
-"""Tables larger than memory: stored if they fit, otherwise recomputed in chunks whenever they are read."""
+"""Tables that may exceed memory: stored if they fit, otherwise recomputed in chunks whenever they are read."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Rows(Generic[Made]):
         return own if self.sharing is None else self.sharing.joined(own, self.count)
 
     def summed(self, own: Tensor) -> Tensor:
-        """Sum over all rows, from the sum over the own ones."""
+        """Return the sum over all rows, given the sum over this process's rows."""
         return own if self.sharing is None else self.sharing.reduced(own)
 
 

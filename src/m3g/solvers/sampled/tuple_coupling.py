@@ -106,7 +106,7 @@ class TupleCoupling(ListedCoupling):
         return self._summed(out)
 
     def _summed(self, own: Tensor) -> Tensor:
-        """Sum over the rows of all blocks, from the sum over the own ones."""
+        """Return the sum over the rows of all blocks, given the sum over this process's rows."""
         return self.listed.tables[0].summed(own)
 
     def _totals(self, place: int) -> Tensor:

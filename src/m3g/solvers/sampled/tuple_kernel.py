@@ -149,7 +149,7 @@ def sampled_list(log_kernel: LogKernel, samples: Tensor, log_counts: Tensor, anc
         samples: tuples (b, s, k), each used once in every block.
         log_counts: (b, c + s, k), of the anchors and the samples: entry l is the log of the expected number of samples
             with the tuple's other entries.
-        anchors: tuples (b, c, k), used likewise.
+        anchors: tuples (b, c, k), also used once in every block.
     """
     sizes, k, device = log_kernel.sizes, len(log_kernel.sizes), samples.device
     both, num_anchors = torch.cat([anchors, samples], 1), anchors.shape[1]

@@ -43,7 +43,7 @@ def summed_gradients(
     chosen[lead] = chosen[lead][rows]
     with torch.enable_grad():
         selected = problem.with_tensors(leaves).select(chosen)
-    # The derivative of `select` scatters the gradient of the own rows.
+    # The derivative of `select` scatters the gradient of this process's rows.
     gradients = torch.autograd.grad(selected.tensors, leaves, selected.detached().gradient(own))
     flat = sharing.reduced(torch.cat([gradient.flatten() for gradient in gradients]))
     parts = flat.split([leaf.numel() for leaf in leaves])

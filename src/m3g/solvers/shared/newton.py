@@ -41,7 +41,7 @@ def solve_newton(
     Args:
         pairs: {(l, m): (b, n_l, n_m)} for every l < m.
         marginals: (b, N), concatenated over views.
-        dtype: of the factorisation; None is float64.
+        dtype: dtype of the factorisation; None means float64.
         fixed: read no value on the host.
         partial: the shard to which these pairs belong; None if they are complete.
     """
@@ -62,7 +62,7 @@ def solve_newton(
 
 
 def hessian(pairs: dict[Edge, Tensor], marginals: Tensor, sizes: Sequence[int]) -> Callable[[Tensor], Tensor]:
-    """Return the multiplication of a vector (b, N) by H."""
+    """Return the function that multiplies a vector (b, N) by H."""
     matrix = block_matrix(pairs, marginals, sizes)
     return lambda vector: torch.bmm(matrix, vector.unsqueeze(-1)).squeeze(-1)
 

@@ -122,7 +122,7 @@ class Processes:
         return tensor
 
     def joined(self, own: Tensor, n: int, *, dim: int = 1) -> Tensor:
-        """Return all n rows of a tensor from the own rows of each process."""
+        """Gather all n rows of a tensor from the processes, each of which passes its own rows."""
         if n % self.count == 0:
             self._synchronise()
             return gather_rows(own, dim)
@@ -186,7 +186,7 @@ class Shard:
         return torch.cat([before, lead, after], -1)
 
     def pairs(self, partial: dict[Edge, Tensor]) -> dict[Edge, Tensor]:
-        """Return all pair marginals from those of the own slab."""
+        """Return all pair marginals from those of this process's slab."""
         return self.summed_with_pairs(next(iter(partial.values())).new_zeros(0), partial)[1]
 
     def summed_with_pairs(self, own: Tensor, partial: dict[Edge, Tensor]) -> tuple[Tensor, dict[Edge, Tensor]]:
@@ -201,7 +201,10 @@ class Shard:
         return vector, dict(zip(partial, pairs))
 
     def hessian(self, partial: dict[Edge, Tensor], marginals: Tensor) -> Callable[[Tensor], Tensor]:
-        """Return the multiplication of a vector (b, N) by [diag(m_l), P_lm] from the pair marginals of the own slab."""
+        """Return the function that multiplies a vector (b, N) by [diag(m_l), P_lm].
+
+        `partial` are the pair marginals of this process's slab.
+        """
         own = self.own(marginals)
         matrix = block_matrix(partial, torch.zeros_like(own), self.own_sizes)
 
