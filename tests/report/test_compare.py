@@ -23,6 +23,20 @@ def test_one_run_each_has_intervals_over_test_objects():
     assert interval(0.0, 10)[0] == 0.0
 
 
+def test_linear_cca_raw_features_and_chance_are_the_last_columns():
+    beside = [
+        {"linear CCA": {"recall_at_1": value, "median_rank": 4.0}, "raw": {}, "chance": {"recall_at_1": 0.01}}
+        for value in (0.3, 0.4)
+    ]
+    runs = [
+        Measured(name, {"recall_at_1": 0.5, "median_rank": 2.0}, 100, references=part)
+        for name, part in zip("ab", beside)
+    ]
+    head, rows = comparison(runs)
+    assert head == ["measure", "a", "b", "linear CCA", "chance"]
+    assert [row[3:] for row in rows] == [["35.0", "1.0"], ["4.000", "—"]]
+
+
 def test_runs_that_differ_only_in_their_seed_are_one_arm():
     ours = [run(f"m-{s}", s, recall_at_1=0.5 + 0.01 * s, alignment=0.1 * s) for s in range(3)]
     other = {"loss": "infonce-pwe", "loss_options.temperature": 0.1}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -169,14 +169,32 @@ def mean_reciprocal_rank(embeddings: Tensor, mask: Tensor | None = None) -> floa
         >>> mean_reciprocal_rank(torch.eye(3).expand(2, 3, 3))
         1.0
     """
+    pairs = [float(inverse.mean()) for _, inverse in _inverse_ranks(embeddings, mask)]
+    return sum(pairs) / len(pairs) if pairs else math.nan
+
+
+def rank_contributions(embeddings: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Return the contribution of each object to `mean_reciprocal_rank`, (n,), which is their sum.
+
+    Example:
+        >>> rank_contributions(torch.eye(4).expand(2, 4, 4))
+        tensor([0.2500, 0.2500, 0.2500, 0.2500], dtype=torch.float64)
+    """
+    pairs = list(_inverse_ranks(embeddings, mask))
+    total = torch.zeros(embeddings.shape[1], dtype=torch.float64, device=embeddings.device)
+    for both, inverse in pairs:
+        total[both] += inverse / (len(inverse) * len(pairs))
+    return total
+
+
+def _inverse_ranks(embeddings: Tensor, mask: Tensor | None) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield, per ordered pair of views, the objects that have both, bool (n,), and 1 / rank of their true partner."""
     k, n = embeddings.shape[:2]
     present = torch.ones(k, n, dtype=torch.bool, device=embeddings.device) if mask is None else mask
-    units, pairs = normalize(embeddings, dim=-1), []
+    units = normalize(embeddings, dim=-1)
     for l in range(k):
         for m in range(k):
             both = present[l] & present[m]
             if l != m and bool(both.any()):
                 place = present[m].cumsum(0) - 1
-                ranks = truth_ranks(units[l][both], units[m][present[m]], place[both])
-                pairs.append(float((1 / ranks.double()).mean()))
-    return sum(pairs) / len(pairs) if pairs else math.nan
+                yield both, 1 / truth_ranks(units[l][both], units[m][present[m]], place[both]).double()

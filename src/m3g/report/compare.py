@@ -27,6 +27,7 @@ class Measured:
         num_test: number of test objects.
         settings: by dotted name.
         rows: per measure, the contribution of each test row, by row number.
+        references: per baseline (linear CCA, raw features, chance), its scores on the same rows.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Measured:
     num_test: int
     settings: Mapping[str, object] = field(default_factory=dict)
     rows: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
+    references: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     @property
     def seeds(self) -> tuple[object, ...]:
@@ -98,10 +100,30 @@ def _same(one: Measured, other: Measured) -> bool:
 
 
 def comparison(runs: Sequence[Measured]) -> Table:
-    """Return the table of arms: means over seeds with Student's 95 % interval; Wilson's for a single run."""
+    """Return the table of arms: means over seeds with Student's 95 % interval; Wilson's for a single run.
+
+    The last columns are the means of linear CCA, raw features and chance over all runs that have them.
+    """
     groups = arms(runs)
     names = [name for name in METRICS if any(name in run.numbers for run in runs)]
-    return ["measure", *groups], [[name, *(_arm_cell(name, group) for group in groups.values())] for name in names]
+    references = list(dict.fromkeys(name for run in runs for name, scores in run.references.items() if scores))
+    rows = [
+        [
+            name,
+            *(_arm_cell(name, group) for group in groups.values()),
+            *(_reference_cell(name, reference, runs) for reference in references),
+        ]
+        for name in names
+    ]
+    return ["measure", *groups, *references], rows
+
+
+def _reference_cell(name: str, reference: str, runs: Sequence[Measured]) -> str:
+    values = [run.references[reference][name] for run in runs if name in run.references.get(reference, {})]
+    if not values:
+        return "—"
+    mean = statistics.fmean(values)
+    return f"{100 * mean:.1f}" if is_fraction(name) else f"{mean:.3f}"
 
 
 def _arm_cell(name: str, group: list[Measured]) -> str:
@@ -161,7 +183,7 @@ def difference(name: str, group: list[Measured], base: list[Measured]) -> tuple[
 NOTE = (
     "Fractions are in percent. Brackets contain 95 % intervals: Student's over seeds for several runs that differ only "
     "in their seed; Wilson's over test objects for a single run, which covers the choice of test objects but not the "
-    "seed of training."
+    "seed of training. Linear CCA, raw features and chance are means over the runs."
 )
 PAIRED = (
     "Paired differences with their 95 % interval: Student's over common seeds, or with one seed the bootstrap over the "

@@ -79,7 +79,8 @@ class RunFacts:
 
     @property
     def measured(self) -> Measured:
-        return Measured(self.name, self.numbers, self.num_test, self.settings, self.rows)
+        references = {"linear CCA": self.linear_cca, "raw": self.raw, "chance": self.chance}
+        return Measured(self.name, self.numbers, self.num_test, self.settings, self.rows, references)
 
 
 def read_results(run: str | os.PathLike[str]) -> Results:
@@ -119,7 +120,8 @@ def measured(run: str | os.PathLike[str], name: str) -> Measured:
     """Read the scores of a run for `m3g compare`."""
     results = read_results(run)
     settings = flat(Run.of(run).open().to_dict())
-    return Measured(name, results["numbers"], results["num_test"], settings, read_rows(run))
+    references = {"linear CCA": results["linear_cca"], "raw": results["raw"], "chance": results["chance"]}
+    return Measured(name, results["numbers"], results["num_test"], settings, read_rows(run), references)
 
 
 def collect(run: str | os.PathLike[str], *, trust: bool = False) -> RunFacts:

@@ -6,15 +6,18 @@ import math
 import statistics
 from collections.abc import Mapping
 
+import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.strategies import FSDPStrategy
 from torch import Tensor
 
 from m3g.costs import Cost
 from m3g.data import ViewsData
-from m3g.evaluation.linear_cca import mean_reciprocal_rank
+from m3g.evaluation.linear_cca import mean_reciprocal_rank, rank_contributions
 from m3g.evaluation.retrieval import recall_from_others
 from m3g.nets import MultiViewNet
 from m3g.training.loop.module import MultiViewModule
+from m3g.training.loop.start import fitted_views
 from m3g.training.runs.embed import embed
 from m3g.training.settings.config import LoopSettings
 
@@ -22,6 +25,7 @@ ROWS = 2000  # maximum number of evaluated validation rows
 FEWEST_ROWS = 10  # the score of fewer is not informative
 EVALUATIONS = 25  # approximate number in a whole run
 SMALLEST_GAIN = 0.005  # of the score; a smaller one is within the noise of a few hundred rows
+SHARES = tuple(tenth / 10 for tenth in range(1, 10))  # of the best weights in their average with those of linear CCA
 
 
 def can_stop_early(data: ViewsData) -> bool:
@@ -40,6 +44,27 @@ def validation_score(net: MultiViewNet, data: ViewsData, readout: Cost | None) -
     return statistics.fmean([value for value in recalls if value is not None] or [math.nan])
 
 
+def validation_ranks(net: MultiViewNet, data: ViewsData) -> Tensor:
+    """Return the contribution of each validation row to the mean reciprocal rank, (n,)."""
+    points = embed(net, data, "val", most=ROWS)
+    assert points.embeddings is not None
+    return rank_contributions(points.embeddings, points.mask)
+
+
+def not_worse(ours: Tensor, best: Tensor) -> bool:
+    """Return whether the sum of contributions (n,) is at most one standard error of the paired difference below.
+
+    Example:
+        >>> best = torch.tensor([0.2, 0.2, 0.2, 0.2])
+        >>> not_worse(best - torch.tensor([0.1, 0.0, 0.0, 0.0]), best), not_worse(best - 0.1, best)
+        (False, False)
+        >>> not_worse(best - torch.tensor([0.1, -0.1, 0.1, 0.0]), best)
+        True
+    """
+    worse = best - ours
+    return float(worse.sum()) <= float((worse - worse.mean()).norm())
+
+
 def keep_best(loop: LoopSettings, data: ViewsData) -> list[KeepBest]:
     """Return the callback that stops early, if the settings and the data allow it; requires `loop.epochs`."""
     if not (loop.patience and loop.epochs and can_stop_early(data)):
@@ -53,9 +78,22 @@ class KeepBest(Callback):
     The best weights, which may be those before the first step, are part of the checkpoint: a resumed run ends with the
     same network.
 
+    If all encoders start at linear CCA, the result is the average of the best weights and those of the start with the
+    smallest share of the best ones whose score is within one standard error, paired by row, of theirs. Of networks
+    that the validation rows do not distinguish, the closest to linear CCA fits the training rows least, and linear
+    probes are more accurate (docs/results/defaults.md).
+
     Args:
         every: epochs between two evaluations.
         patience: evaluations without improvement after which training stops.
+
+    Attributes:
+        best, epoch, weights: the best score, its epoch and its weights.
+        start: the weights of linear CCA; empty if the encoders start otherwise.
+        share: of the best weights in the result.
+
+    References: M. Wortsman et al., *Robust fine-tuning of zero-shot models*, 2022, for the average; T. Hastie,
+    R. Tibshirani, J. Friedman, *The Elements of Statistical Learning*, section 7.10, for the standard error.
     """
 
     def __init__(self, *, every: int, patience: int) -> None:
@@ -63,9 +101,11 @@ class KeepBest(Callback):
         self.best, self.epoch, self.since, self.stopped = -math.inf, 0, 0, False
         self.epochs: int | None = None
         self.weights: dict[str, Tensor] = {}
+        self.start: dict[str, Tensor] = {}
+        self.share = 1.0
 
     def state_dict(self) -> dict[str, object]:
-        names = ("best", "epoch", "since", "stopped", "epochs", "weights")
+        names = ("best", "epoch", "since", "stopped", "epochs", "weights", "start")
         return {name: getattr(self, name) for name in names}
 
     def load_state_dict(self, state_dict: Mapping[str, object]) -> None:
@@ -75,6 +115,8 @@ class KeepBest(Callback):
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if not self.weights:  # a new run: a resumed one has the best so far
             self._evaluate(trainer, pl_module, epoch=0)
+            if _starts_at_linear_cca(pl_module) and not isinstance(trainer.strategy, FSDPStrategy):
+                self.start = self.weights
         if self.epochs != trainer.max_epochs:  # the run was extended
             self.since, self.stopped, self.epochs = 0, False, trainer.max_epochs
         if self.stopped:
@@ -100,3 +142,35 @@ class KeepBest(Callback):
                 for name, value in state.items()
                 if name.startswith("net.")
             }
+
+    def chosen(self, trainer: Trainer, module: MultiViewModule) -> dict[str, Tensor]:
+        """Return the weights to keep after training, and set `share`; called by all processes."""
+        if not (self.start and self.epoch):
+            return self.weights
+        net, data = module.net, trainer.datamodule  # type: ignore[attr-defined]
+        net.load_state_dict(self.weights)
+        best = validation_ranks(net, data)
+        for share in SHARES:
+            average = {name: torch.lerp(part, self.weights[name], share) for name, part in self.start.items()}
+            net.load_state_dict(average)
+            if trainer.strategy.broadcast(not_worse(validation_ranks(net, data), best)):
+                self.share = share
+                return average
+        return self.weights
+
+    def described(self, num_epochs: int) -> str:
+        """Return a line for the log, after `chosen`."""
+        when = f"of epoch {self.epoch} of {num_epochs}" if self.epoch else "before the first step"
+        early = f", training stopped early (--loop.patience {self.patience})" if self.stopped else ""
+        line = f"kept the network {when}, the best on the validation split{early}"
+        if self.share < 1:
+            line += (
+                f"\nits weights have a share of {self.share:g} in their average with linear CCA, which is within one "
+                "standard error on the validation split"
+            )
+        return line
+
+
+def _starts_at_linear_cca(module: MultiViewModule) -> bool:
+    every_view = len(fitted_views(module.net)) == len(module.net.encoders)
+    return every_view and bool(module.started_at) and module.loss.readout is None

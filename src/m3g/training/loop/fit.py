@@ -14,7 +14,7 @@ from lightning.pytorch import Callback, Trainer
 
 from m3g.data import ViewsData
 from m3g.training.loop import checkpoint, logs
-from m3g.training.loop.best import KeepBest, keep_best
+from m3g.training.loop.best import keep_best
 from m3g.training.loop.build import build_data, build_module, warn_about_small_batches
 from m3g.training.loop.loggers import Loggers
 from m3g.training.loop.module import MultiViewModule
@@ -190,11 +190,11 @@ def _fit(
     state = trainer.strategy.lightning_module_state_dict()  # all processes give their share, if each has one
     weights = {name.removeprefix("net."): value for name, value in state.items() if name.startswith("net.")}
     for kept_best in best:
-        weights = kept_best.weights
+        weights = kept_best.chosen(trainer, module)
         if not started():
             module.net.load_state_dict(weights)
         if first:
-            print(_kept(kept_best, trainer), flush=True)
+            print(kept_best.described(trainer.current_epoch), flush=True)
     if first:
         save_network(
             module.net,
@@ -223,12 +223,6 @@ def _run(trainer: Trainer, module: MultiViewModule, data: ViewsData, folder: Run
         raise KeyboardInterrupt(advice) from error
     except OSError as error:
         raise cannot_write(error.filename or folder.path, error) from error
-
-
-def _kept(best: KeepBest, trainer: Trainer) -> str:
-    when = f"of epoch {best.epoch} of {trainer.current_epoch}" if best.epoch else "before the first step"
-    early = f", training stopped early (--loop.patience {best.patience})" if best.stopped else ""
-    return f"kept the network {when}, the best on the validation split{early}"
 
 
 def _check_strategy(config: Config, module: MultiViewModule) -> None:
