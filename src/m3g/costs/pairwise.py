@@ -21,7 +21,7 @@ Ground = Callable[[Tensor, Tensor], Tensor]
 
 # Decrease of a ground cost per unit of the inner product of unit vectors, if it is linear.
 SLOPES = {"sqeuclidean": 2.0, "cosine": 1.0}
-# Ground costs, each with its value for orthogonal unit vectors, which pairs with a missing point get.
+# Ground costs, each with its value for orthogonal unit vectors, the cost of a pair with a missing point.
 GROUNDS: dict[str, tuple[Ground, float]] = {
     "sqeuclidean": (squared_euclidean, 2.0),
     "cosine": (cosine, 1.0),

@@ -34,7 +34,7 @@ def gram(
         views: (k, n, d) or k tensors (n, d), k <= d (more vectors than dimensions span no volume).
         temperature: t in the formula.
         anchor: index of the anchor view.
-        label_smoothing: of both cross-entropies.
+        label_smoothing: label smoothing of both cross-entropies.
         floor: lower bound of the determinants; clamped ones have no gradient. The gradient of the square root is
             unbounded at aligned tuples, and float32 does not resolve smaller determinants.
         mask: bool (k, n). The volume is that of the vectors that are present. An object requires its anchor view to be

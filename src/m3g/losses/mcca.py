@@ -11,7 +11,7 @@ from m3g._checks import Views, positive, positive_int
 from m3g.losses.base import ViewLoss, clean, outside_autocast
 from m3g.losses.contrast import enough_points, present_points
 
-SMALLEST_VARIANCE = 1e-8  # of a feature, so that the covariance of identical points is invertible
+SMALLEST_VARIANCE = 1e-8  # added to each feature, so that the covariance of identical points is invertible
 
 
 @outside_autocast

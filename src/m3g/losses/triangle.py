@@ -32,7 +32,7 @@ def triangle(
     Args:
         views: (3, n, d) or three tensors (n, d); the first view is the anchor.
         temperature: t in the formula.
-        label_smoothing: of both cross-entropies.
+        label_smoothing: label smoothing of both cross-entropies.
         mask: bool (3, n). An object requires its first view to be an anchor, and both others to be a candidate.
         normalize: scale every vector to unit length first.
 

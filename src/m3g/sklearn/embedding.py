@@ -35,7 +35,7 @@ class MultiViewEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         n_components: features of the representation.
         loss: a name of `m3g.losses.available()` that requires no teacher.
         loss_options: its options, such as `{"temperature": 0.2}`.
-        width, depth: of the encoders, one perceptron per view.
+        width, depth: width and depth of the encoders, one perceptron per view.
         epochs: passes over the rows.
         batch_size: rows compared at a time.
         learning_rate: peak of the schedule of AdamW.
@@ -157,7 +157,9 @@ class MultiViewEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         views = self._views(X, first=True)
         arrays = [array for array in views.arrays if array is not None]
         if len(arrays) < max(2, len(views.arrays)):
-            raise ValueError(f"X must be k >= 2 arrays to fit, got {len(views.arrays)}, None among them or too few.")
+            raise ValueError(
+                f"X must be k >= 2 arrays to fit, none of them None, got {len(arrays)} of {len(views.arrays)}."
+            )
         if any(np.isnan(array).all() for array in arrays):
             raise ValueError("X must have at least one row of every view, got a view that is NaN throughout.")
         _check_rows(views)

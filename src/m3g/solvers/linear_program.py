@@ -59,9 +59,8 @@ class LinearProgram(Solver):
         else:
             if problem.num_tuples > self.max_tuples:
                 raise ValueError(
-                    f"problem must have at most {self.max_tuples} tuples for k >= 3 with solver='linear-program', "
-                    f"got {problem.num_tuples}: "
-                    "use fewer points, or an entropic solver with a small epsilon."
+                    f"problem must have at most {self.max_tuples} tuples with solver='linear-program', unless it is an "
+                    f"assignment, got {problem.num_tuples}: use fewer points, or an entropic solver with small epsilon."
                 )
             target = concatenated_weights(problem, weights)[0].cpu().numpy()
             tuples, mass, potentials = linear_program(cost, target)

@@ -87,7 +87,7 @@ def sweep(kernel: Kernel, target: Tensor, *, tol: float, max_steps: int, worth: 
         worst, low, high = _observed(error, outer_a, outer_b)
         errors.append(worst)
         if not (math.isfinite(low) and math.isfinite(high) and not math.isnan(worst)):
-            # Overflow within one sweep: the previous scalings are the better start.
+            # After an overflow within one sweep, the previous scalings are a better start.
             return _swept(kernel, good, error, math.inf, num_steps)
         if worst <= tol or num_steps >= max_steps or (plain > 0 and not _worthwhile(errors, tol, worth)):
             return _swept(kernel, scalings, error, worst, num_steps)

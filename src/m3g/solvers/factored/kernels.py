@@ -15,7 +15,7 @@ from m3g.solvers.shared.weights import concatenated_weights
 
 # float32 log scalings do not converge below this error.
 SINGLE_VECTORS = 5e-5
-# Sum of the exponents over the pairs up to which one step balances the kernels sufficiently.
+# Largest sum of the exponents over the pairs for which one step balances the kernels sufficiently.
 FLAT = 30.0
 
 

@@ -17,7 +17,7 @@ from m3g.solvers.shared.dual import MarginalDual
 from m3g.solvers.shared.processes import Shard
 
 # Total number of points up to which pair marginals are exchanged in every step. Beyond it, each process keeps its part
-# of them, and a multiplication with the Hessian exchanges a vector.
+# of them, and each multiplication by the Hessian exchanges a vector.
 EXCHANGED_SIZE = 2048
 
 

@@ -81,7 +81,7 @@ class WeightedComplete:
             edge = (min(l, m), max(l, m))
             if edge in directions:
                 matrix = directions[edge] if l < m else directions[edge].transpose(1, 2)
-                # The axes of `views` are in the order in which l comes before m.
+                # In `views`, l comes before m.
                 term = along(matrix, (views.index(l), views.index(m)), len(views))
                 total = term if total is None else total + term
         if total is None:

@@ -103,7 +103,7 @@ class Sampled(Solver):
             _checks.positive_int("fixed_steps", self.fixed_steps)
         _checks.one_of("form", self.form, ("auto", "products", "tuples"))
         if self.fixed_steps is not None and (self.form == "tuples" or self.rtol is not None):
-            raise ValueError("fixed_steps must be None with form='tuples' or rtol, which read the error.")
+            raise ValueError("fixed_steps must be None with form='tuples' or rtol, because both read the error.")
         if self.rtol is not None:
             _checks.positive("rtol", self.rtol)
         if self.seed is not None:

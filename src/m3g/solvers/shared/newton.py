@@ -87,7 +87,7 @@ def factorise(
         pairs = {edge: pair.to(dtype) for edge, pair in pairs.items()}
         marginals, right = marginals.to(dtype), right.to(dtype)
     else:
-        ridge = 4 * marginals.shape[1] * torch.finfo(dtype).eps  # of the factorisation itself, a sum of N terms
+        ridge = 4 * marginals.shape[1] * torch.finfo(dtype).eps  # rounding of the factorisation, a sum of N terms
     upper = _above_diagonal(pairs, sizes)
     column = right.unsqueeze(-1)
     for power in range(5):
