@@ -89,7 +89,7 @@ def test_ctrl_c_before_the_first_checkpoint_leaves_nothing(tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(checkpoint.SaveCheckpoints, "_save", interrupted)
     assert main(["train", *QUICK, "--out", "deep/run"]) == 130
-    assert capsys.readouterr().err.strip() == "m3g: error: interrupted; nothing is kept"
+    assert capsys.readouterr().err.strip() == "m3g: error: interrupted; nothing was saved"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -118,13 +118,13 @@ def test_leftovers_of_a_killed_start_are_removed(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("write", [lambda path: atomic(path).__enter__(), lambda path: append_text(path, "x")])
 def test_a_file_that_cannot_be_written_is_an_error(write):
-    with pytest.raises(ValueError, match=r"/proc/m3g.csv must be a file that can be written, but the system refuses"):
+    with pytest.raises(ValueError, match=r"/proc/m3g.csv must be a file that can be written, got an error"):
         write("/proc/m3g.csv")
 
 
 def test_a_run_folder_that_cannot_be_written_is_an_error(tmp_path, monkeypatch, refused):
     monkeypatch.chdir(tmp_path)
-    assert "--out must be a folder that can be made, but /proc/run cannot" in refused("train", "--out", "/proc/run")
+    assert "--out must be a folder that can be created, but /proc/run cannot" in refused("train", "--out", "/proc/run")
 
 
 def test_slurm_changes_nothing(finished, tmp_path, monkeypatch, capfd):

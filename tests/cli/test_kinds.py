@@ -126,7 +126,7 @@ def test_a_loaded_network_accepts_every_kind_of_input(trained, tmp_path):
         ({"vector": np.zeros((2, 3))}, r"'vector' must have rows of shape \(4,\), got \(3,\)"),
         ({}, "at least one of them present"),
         ({"vector": np.zeros((2, 4)), "caption": ["a"]}, "views must have the same rows"),
-        ([None] * 3, "views must be 5, None for a missing one, got 3"),
+        ([None] * 3, "views must have 5 entries, None for a missing one, got 3"),
         ({"caption": [None, "a"]}, "every row must have at least one view, got none in row 0"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -233,5 +233,5 @@ def test_a_view_that_no_test_row_has_is_excluded_from_the_scores(tmp_path, capsy
     options = ["--data_options.batch_size", "10", "--loop.epochs", "1", "--loop.evaluate_every", "0"]
     columns = ["--labels", "kind", "--split", "part"]
     assert main(["train", "--table", str(table), *columns, *options, "--out", str(tmp_path / "run")]) == 0
-    assert "measured without c: no test row has it" in capsys.readouterr().out
+    assert "evaluated without c: missing from all test rows" in capsys.readouterr().out
     assert json.loads((tmp_path / "run" / "results.json").read_text())["views"] == ["a", "b"]

@@ -139,7 +139,7 @@ def test_a_sharded_vision_transformer_trains_like_a_whole_one(tmp_path, monkeypa
     ("arguments", "message"),
     [
         (["--loss", "nonsense"], "loss must be one of"),
-        (["--loop.sync_batchnorm", "true"], "loop.sync_batchnorm must be left out without GPUs"),
+        (["--loop.sync_batchnorm", "true"], "loop.sync_batchnorm must be false without GPUs"),
     ],
     ids=lambda value: value[-1] if isinstance(value, list) else "",
 )

@@ -22,9 +22,9 @@ def arguments(parser: Parser, name: str) -> None:
     parser.add_argument("--n", type=int, default=64, help="points per view in the loss (overhead)")
     parser.add_argument("--d", type=int, default=256, help="features of the embeddings in the loss (overhead)")
     parser.add_argument("--max_k", type=int, default=4, help="measure 2, ..., max_k views")
-    parser.add_argument("--epsilon", type=float, default=None, help="entropy of the loss (overhead)")
+    parser.add_argument("--epsilon", type=float, default=None, help="weight of the entropy (overhead)")
     parser.add_argument("--temperature", type=float, default=None, help="the same in units of InfoNCE, 0.1 by default")
-    parser.add_argument("--images", type=int, default=2, help="images per view to measure the network")
+    parser.add_argument("--images", type=int, default=2, help="images per view for measuring the network")
     parser.add_argument("--repeats", type=int, default=3, help="number of timings; the median is reported (overhead)")
     parser.add_argument("--out", type=str, default="bench", help="output folder")
 
@@ -70,8 +70,8 @@ def _overhead(args: Namespace, out: Path) -> int:
         [(r["k"], f"{1e3 * r['loss']:.1f}", f"{r['network']:.0f}", f"{100 * r['share']:.3f} %") for r in rows],
     )
     print(
-        f"The loss is measured, forward and backward, student-teacher form, {torch.get_num_threads()} thread(s). The "
-        f"network is measured on {2 * args.images} images and scaled linearly to n k = {args.n} k images."
+        f"The loss is measured forward and backward, in student-teacher form, with {torch.get_num_threads()} thread(s)."
+        f" The network is measured on {2 * args.images} images and scaled linearly to n k = {args.n} k images."
     )
     write_json(out / "overhead.json", {"rows": rows, "settings": vars(args), "environment": environment()})
     share = {"measured": (ks, [100 * r["share"] for r in rows])}

@@ -71,11 +71,11 @@ def _compare(out: Path, epochs: int | None) -> int:
     from m3g.training.loop.fit import train
     from m3g.training.runs.evaluate import evaluate_run
 
-    data = build_data(settings("m3g"))  # the same rows for both
+    data = build_data(settings("m3g"))  # the same rows for both losses
     rows, pictures = [], []
     for loss in METHODS:
         config = settings(loss)
-        config.encoder, config.loop.patience = "mlp", 0  # the losses are compared from a random start
+        config.encoder, config.loop.patience = "mlp", 0  # both losses start from random weights
         config.loop.epochs = 20 if epochs is None else epochs
         print(f"training with {loss}", flush=True)
         train(config, out / loss, data=data)

@@ -24,7 +24,7 @@ def arguments(parser: Parser, name: str) -> None:
         "--paper_probe",
         type=bool,
         default=False,
-        help="also the paper's linear probe, about a minute",
+        help="also the paper's linear probe, which takes about a minute",
     )
     parser.add_argument(
         "--few_shot",

@@ -11,7 +11,7 @@ DESCRIPTION = {
     "export": """Write the trained network of a run as one file per view, for use without m3g.
 
   m3g export runs/m3g-1 --out served                      an .onnx file per view, for onnxruntime
-  m3g export runs/m3g-1 --out served --precision int8     8-bit weights; prints the change of recall
+  m3g export runs/m3g-1 --out served --precision int8     8-bit weights; prints the change in recall
   m3g export runs/m3g-1 --out served --format torch       a .pt2 file per view, for torch.export.load
 
 The scaling of the training data is part of each file, so it accepts unscaled inputs of its view with any number of rows

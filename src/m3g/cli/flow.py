@@ -14,7 +14,7 @@ DESCRIPTION = {
     descend a loss, with the true matching and the current best polymatching.
 
   m3g flow                                            five objects in three views, in the plane
-  m3g flow --loss m3g infonce-pwe                     two losses side by side, from the same start
+  m3g flow --loss m3g infonce-pwe                     two losses side by side, from the same points
   m3g flow --space sphere --n 5 --k 4 --seed 3        on the sphere
   m3g flow --epsilon 0.2 --steps 200 --out pictures   softer matching, more steps
 
@@ -23,23 +23,23 @@ Writes flow.png, flow.svg, flow.gif and, if ffmpeg is installed, flow.mp4."""
 
 
 def arguments(parser: Parser, name: str) -> None:
-    parser.add_argument("--n", type=int, default=5, help="objects")
-    parser.add_argument("--k", type=int, default=3, help="views")
+    parser.add_argument("--n", type=int, default=5, help="number of objects")
+    parser.add_argument("--k", type=int, default=3, help="number of views")
     parser.add_argument("--space", type=str, default="plane", help="plane or sphere")
     parser.add_argument(
         "--loss", type=str, nargs="+", default=["m3g"], help="one or two losses: m3g, infonce-pwe; on the sphere any"
     )
-    parser.add_argument("--epsilon", type=float, default=None, help="entropy of the matching gap, 0.05 by default")
+    parser.add_argument("--epsilon", type=float, default=None, help="weight of the entropy in the gap, 0.05 by default")
     parser.add_argument(
         "--temperature",
         type=float,
         default=None,
-        help="temperature of InfoNCE, 0.1 by default, and of the matching gap if --epsilon is not given",
+        help="temperature of InfoNCE, 0.1 by default, and of the gap if --epsilon is not given",
     )
     parser.add_argument(
-        "--cost", type=str, default=None, help="cost of a tuple; sqeuclidean in the plane, cv on the sphere"
+        "--cost", type=str, default=None, help="cost of a tuple; by default sqeuclidean in the plane, cv on the sphere"
     )
-    parser.add_argument("--steps", type=int, default=100, help="steps of the descent")
+    parser.add_argument("--steps", type=int, default=100, help="number of gradient steps")
     parser.add_argument("--rate", type=float, default=0.01, help="learning rate of Adam")
     parser.add_argument("--frames", type=int, default=48, help="maximum number of frames of the animation")
     parser.add_argument("--seed", type=int, default=0, help="seed of the initial points")

@@ -1,7 +1,7 @@
 """Ctrl-C: one line of output, at any time and for any number of processes.
 
 Processes of a run are started with SIGINT blocked and accept it once they can exit silently; the process that started
-them reports for all.
+them reports the interruption for all.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def accept_interrupts() -> None:
 
 
 @contextlib.contextmanager
-def ending_at_once() -> Iterator[None]:
+def exiting_on_interrupt() -> Iterator[None]:
     """Exit immediately on SIGINT during imports, when there is nothing to clean up.
 
     A `KeyboardInterrupt` during imports may surface as another error, or as several lines about ignored exceptions.
@@ -41,8 +41,8 @@ def ending_at_once() -> Iterator[None]:
                 os.write(2, b"m3g: error: interrupted\n")
         os._exit(INTERRUPTED)
 
-    usual = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or usual is not signal.default_int_handler:
+    previous = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or previous is not signal.default_int_handler:
         yield
         return
     sys.stdout.flush()
@@ -50,20 +50,20 @@ def ending_at_once() -> Iterator[None]:
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, usual)
+        signal.signal(signal.SIGINT, previous)
 
 
 @contextlib.contextmanager
 def children_without_interrupts() -> Iterator[None]:
-    """Start processes with SIGINT blocked; a second thread receives it for this process, whose handlers still run."""
+    """Block SIGINT in child processes; a second thread receives it for this process, so that its handlers still run."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    over = threading.Event()
-    threading.Thread(target=over.wait, daemon=True).start()  # before blocking: threads inherit the mask
+    finished = threading.Event()
+    threading.Thread(target=finished.wait, daemon=True).start()  # before blocking: threads inherit the mask
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
-        over.set()
+        finished.set()

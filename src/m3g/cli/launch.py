@@ -15,7 +15,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from m3g.cli.interrupts import STARTED_BY, children_without_interrupts, ending_at_once, started_by_command
+from m3g.cli.interrupts import STARTED_BY, children_without_interrupts, exiting_on_interrupt, started_by_command
 
 if TYPE_CHECKING:
     from torch.distributed import TCPStore
@@ -26,7 +26,7 @@ MESSAGES = "M3G_MESSAGES"  # file for the final messages of the processes of a r
 
 def run_in_processes(count: int, arguments: list[str]) -> int:
     """Run `m3g` with these arguments in `count` processes; if one fails, stop all and print its error."""
-    with ending_at_once():
+    with exiting_on_interrupt():
         from torch.distributed.elastic.multiprocessing import SignalException
         from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
         from torch.distributed.launcher.api import LaunchConfig, elastic_launch
@@ -84,7 +84,7 @@ def print_last(line: str) -> None:
 
 
 def check_process_count(count: int) -> None:
-    """Reject more processes than the machine has GPUs or CPU cores, which would block each other."""
+    """Reject more processes than the machine has GPUs or CPU cores, because they would block each other."""
     import torch
 
     gpus, cores = torch.cuda.device_count(), os.cpu_count() or 1
@@ -114,7 +114,7 @@ def share_with_others(name: str, value: str) -> None:
 
 
 def from_first(name: str, default: str) -> str:
-    """Return the value that the first process shared; the default if torchrun provides no store."""
+    """Return the value that the first process shared, or the default if torchrun provides no store."""
     store = agent_store(600)
     return default if store is None else store.get(store_key(name)).decode()
 

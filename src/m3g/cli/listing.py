@@ -15,7 +15,7 @@ DESCRIPTION = {
     "data": "List the data sets that m3g train --data accepts; with a name, its options.",
     "encoders": "List the encoders that m3g train --encoder and --view.NAME.encoder accept; with a name, its options.",
 }
-# options shared by many losses
+# Options shared by many losses.
 SHARED = {
     "temperature": "divisor of the similarities.",
     "learn_temperature": "train the temperature with the network.",
@@ -71,7 +71,7 @@ def _print_options(what: str, name: str, kind: Callable[..., object], *, only: S
     meanings = _meanings(kind)
     parameters = [p for p in inspect.signature(kind).parameters.values() if only is None or p.name in only]
     rows = [
-        (p.name, "must be given" if p.default is p.empty else str(p.default), meanings.get(p.name, ""))
+        (p.name, "required" if p.default is p.empty else str(p.default), meanings.get(p.name, ""))
         for p in parameters
         if p.kind is not p.VAR_KEYWORD
     ]

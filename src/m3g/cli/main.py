@@ -15,8 +15,8 @@ from m3g.cli.launch import USER_ERROR, agent_store, end_with_parent, print_last,
 from m3g.cli.parser import Parser, data_root
 
 # name: (module, summary). A module defines `arguments(parser, name)` and `run(args, name)`. Optional: `prepare(words)`
-# splits the words into settings of a run, stored in `args.given`, and other words; `names()` returns further option
-# names to suggest for a misspelt one.
+# splits the words into settings of a run, stored in `args.given`, and other words; `names()` returns further options to
+# suggest for a misspelt one.
 COMMANDS = {
     "train": ("train", "learn a representation from k views; start here"),
     "tune": ("tune", "search for settings on the validation split"),
@@ -149,7 +149,7 @@ def _first_to_fail() -> bool:
     try:
         store = agent_store(5)
         return store is None or store.add(store_key("failed"), 1) == 1
-    except RuntimeError:  # torchrun has exited: reporting twice is better than never
+    except RuntimeError:  # torchrun has exited; a duplicate report is better than none
         return True
 
 

@@ -15,13 +15,13 @@ DESCRIPTION = {
     "match": """Match the rows of k files in unknown order, whose lengths may differ.
 
   m3g match a.npy b.npy c.npy                      print the first rows of the best polymatching
-  m3g match a.npy b.npy c.npy --out table.csv      write all of it to a file
+  m3g match a.npy b.npy c.npy --out table.csv      write all rows to a file
   m3g match emb.npz:a emb.npz:b --epsilon 0.002    two arrays of one file, sharper matching
   m3g match a.npy b.npy c.npy --one-to-one         every row of every file in exactly one tuple
   m3g match a.npy b.npy c.npy --allow-unmatched    the same, with unlikely rows left unmatched
 
 All files contain points of one space, with the same number of columns. The table shows the most probable tuple of each
-row of the largest file (the first if there are several): one row of each file, counted from 0. The probability is that
+row of the largest file (the first, if several are): one row of each file, counted from 0. The probability is that
 of exactly these partners under the best polymatching; the probabilities of all tuples of a row sum to 1.
 They depend on epsilon and are not calibrated.
 
@@ -35,9 +35,9 @@ def arguments(parser: Parser, name: str) -> None:
     parser.add_argument("files", type=str, nargs="+", help="k >= 2 files (.npy .npz .csv .parquet), one per view")
     parser.add_argument("--out", type=str, default=None, help=".csv file for the table; must not exist")
     parser.add_argument(
-        "--epsilon", type=float, default=None, help="entropy, 0.01 by default; smaller values give more certain tuples"
+        "--epsilon", type=float, default=None, help="weight of the entropy, 0.01 by default; smaller is sharper"
     )
-    parser.add_argument("--temperature", type=float, default=None, help="entropy in units of InfoNCE, for any k")
+    parser.add_argument("--temperature", type=float, default=None, help="epsilon in units of InfoNCE, for any k")
     parser.add_argument(
         "--cost",
         type=str,
@@ -53,7 +53,7 @@ def arguments(parser: Parser, name: str) -> None:
     parser.add_argument(
         "--allow-unmatched",
         action="store_true",
-        help="--one-to-one, and leave rows unmatched that probably have no partner",
+        help="like --one-to-one, but rows that probably have no partner are left unmatched",
     )
     parser.add_argument(
         "--known",
@@ -101,8 +101,8 @@ def run(args: Namespace, name: str) -> int:
     ]
     show_table(head, rows, most=SHOWN)
     if matching.memberships is None:
-        sure = float((matching.probabilities[:: args.alternatives] > 0.5).double().mean())
-        print(f"{100 * sure:.0f} % of the rows of {head[matching.anchor]} have a tuple of probability above 0.5")
+        certain = float((matching.probabilities[:: args.alternatives] > 0.5).double().mean())
+        print(f"{100 * certain:.0f} % of the rows of {head[matching.anchor]} have a tuple of probability above 0.5")
         where = "in no tuple"
     else:
         complete = int((matching.tuples != NO_ROW).all(1).sum())

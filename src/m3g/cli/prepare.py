@@ -29,7 +29,7 @@ def arguments(parser: Parser, name: str) -> None:
     )
     parser.add_argument("folder", type=Path, help="folder of the recordings, at any depth, or of the styles")
     parser.add_argument("--out", type=Path, required=True, help="output folder")
-    parser.add_argument("--channels", type=list[str] | None, default=None, help="channels instead of the paper's")
+    parser.add_argument("--channels", type=list[str] | None, default=None, help="channels; by default the paper's")
     parser.add_argument("--rate", type=int, default=100, help="samples per second")
     parser.add_argument("--seconds", type=float, default=30.0, help="length of a window")
     parser.add_argument("--skip", action="store_true", help="skip unusable files and list them")
@@ -58,8 +58,8 @@ def _fonts(args: Namespace) -> None:
     np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]  # NumPy 2 declares `allow_pickle: bool`
     with atomic(args.out / "fonts.npz") as file:
         file.write(buffer.getbuffer())
-    counts = ", ".join(f"{style} {len(faces)}" for style, faces in arrays.items() if style != "chars")
-    print(f"faces by style: {counts}\nimages    {args.out / 'fonts.npz'}")
+    counts = ", ".join(f"{style} {len(fonts)}" for style, fonts in arrays.items() if style != "chars")
+    print(f"fonts by style: {counts}\nimages    {args.out / 'fonts.npz'}")
 
 
 def _recordings(args: Namespace) -> None:

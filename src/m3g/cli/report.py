@@ -31,7 +31,7 @@ def arguments(parser: Parser, name: str) -> None:
     parser.add_argument("runs", type=str, nargs="+", help="folders of finished runs")
     if name == "report":
         parser.add_argument(
-            "--out", type=str, default=None, help="new .html file; by default RUN/report.html, overwritten"
+            "--out", type=str, default=None, help="new .html file; by default RUN/report.html, which is overwritten"
         )
         parser.add_run_options()
 

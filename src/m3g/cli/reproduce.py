@@ -13,7 +13,7 @@ NAMES = {**registry.NAMES, "summary": "one page with all finished results and th
 
 USAGE = {"reproduce": "NAME [options]"}
 DESCRIPTION = {
-    "reproduce": """Reproduce an experiment: its runs, its tables with the published numbers, its figures.
+    "reproduce": """Reproduce an experiment: its runs, its tables with the published numbers, and its figures.
 
   m3g reproduce domainnet --data SETS --plan      list the runs and their expected time; one YAML each
   m3g reproduce domainnet --data SETS --jobs 2    execute them, two at a time; repeat to continue
@@ -32,7 +32,7 @@ def arguments(parser: Parser, name: str) -> None:
     )
     parser.add_argument("--data", type=str, default=None, help="the folder with the data sets")
     parser.add_argument("--out", type=str, default=None, help="folder of the experiment; by default runs/NAME[-paper]")
-    parser.add_argument("--seeds", type=int, default=None, help="seeds per setting; by default that of the experiment")
+    parser.add_argument("--seeds", type=int, default=None, help="seeds per setting; by default the experiment's")
     parser.add_argument("--methods", type=str, nargs="+", default=None, help="only these methods")
     parser.add_argument("--sets", type=str, nargs="+", default=None, help="only these data sets")
     parser.add_argument("--add", type=str, default=None, help="Python file with your data sets and losses (views)")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 from m3g.cli.parser import Parser
 
-SHOWN, LETTERS, COLUMNS = 40, 40, 5  # lines and letters of a cell on the screen, and columns of the table
+SHOWN, CHARACTERS, COLUMNS = 40, 40, 5  # printed lines, characters per printed cell, and default columns of the table
 
 USAGE = {"search": "RUN --query ROW|VIEW=VALUE [...] [options]"}
 DESCRIPTION = {
@@ -31,13 +31,13 @@ DESCRIPTION = {
   m3g search runs/m3g-1 --query 17 42 --by pixels zernike      rows 17 and 42, by two of their views
   m3g search runs/m3g-1 --query caption="a grey owl"           a text, for a run trained on a table
   m3g search runs/m3g-1 --query photo=owl.png weight=1.2 --out page.html   one object in two views; page with thumbnails
-  m3g search runs/m3g-1 --query pixels=new.npy                 new objects with one view, a row of the file each
+  m3g search runs/m3g-1 --query pixels=new.npy                 new objects with one view, one per row of the file
   m3g search runs/m3g-1 --query pixels=new.npy fourier=f.npy --out table.csv
 
 Queries and objects are represented by the mean of the unit embeddings of their views (--by selects the views of the
 query, --in those of the objects); similarity is the cosine. A row is not its own neighbour unless --itself is true.
-Embeddings are kept in the run folder until the network or the data change. The search is exact; --approximate uses an
-index of faiss (extra search)."""
+Embeddings are kept in the run folder until the network or the data change. The search is exact; --approximate uses a
+faiss index (extra search)."""
 }
 
 
@@ -68,7 +68,7 @@ def run(args: Namespace, name: str) -> int:
     out = check_out(args.out, suffix=".html" if str(args.out).endswith(".html") else ".csv")
     checks.positive_int("--top", args.top)
     checks.one_of("--split", args.split, SPLITS)
-    shown = _Cells.of(args.run, args.show)
+    shown = _Cells.select(args.run, args.show)
     everything = collection(args.run, trust=args.trust)
     assert everything.embeddings is not None
     assert everything.index is not None
@@ -119,11 +119,11 @@ class _Cells(NamedTuple):
     columns: list[str]
     kinds: dict[str, str]
     source: Source | None
-    outside: bool = False  # whether files may be located outside the folder of the table
+    outside: bool = False  # whether files may be outside the folder of the table
 
     @classmethod
-    def of(cls, run: Run, wanted: list[str] | None) -> _Cells:
-        """Return the selected columns; by default texts, images, sounds, and columns that are not views."""
+    def select(cls, run: Run, names: list[str] | None) -> _Cells:
+        """Return the named columns; by default texts, images, sounds, and columns that are not views."""
         import json
 
         from m3g.data.tables.source import open_table
@@ -131,28 +131,28 @@ class _Cells(NamedTuple):
 
         options = run.open().data_options
         if "table" not in options:
-            if wanted:
-                raise ValueError(f"--show must be columns of the run's table, got {wanted[0]!r} for a run without one.")
+            if names:
+                raise ValueError(f"--show must be columns of the run's table, got {names[0]!r} for a run without one.")
             return cls([], {}, None)
         source = open_table(located(run.open(), run).data_options["table"])
-        for name in wanted or ():
+        for name in names or ():
             checks.one_of("--show", name, source.types)
         inputs = json.loads(run.model_text).get("inputs") or []
         kinds = {column: recipe["kind"] for recipe in inputs for column in recipe.get("columns", ())}
-        usual = [
+        default = [
             name
             for name in source.types
             if kinds.get(name) not in ("table", "vector") and name not in (options.get("labels"), options.get("split"))
         ]
         outside = any("allow_outside" in recipe for recipe in inputs)
-        return cls(usual[:COLUMNS] if wanted is None else wanted, kinds, source, outside)
+        return cls(default[:COLUMNS] if names is None else names, kinds, source, outside)
 
     def read(self, rows: list[int]) -> dict[int, dict[str, object]]:
         return self.source.rows(self.columns, rows) if self.source is not None and self.columns else {}
 
 
-def _short(cell: object, most: int | None = LETTERS) -> object:
-    """Return a cell as text of at most `most` letters; the content of a file is replaced by its size."""
+def _short(cell: object, most: int | None = CHARACTERS) -> object:
+    """Return a cell as text of at most `most` characters; the content of a file is replaced by its size."""
     if isinstance(cell, dict):
         cell = cell.get("path") or cell.get("bytes")
     if isinstance(cell, bytes):
@@ -202,7 +202,7 @@ def _queries(args: Namespace, everything: Embedded, by: Tensor) -> tuple[Embedde
 
     if any("=" in word for word in args.query):
         if args.by is not None:
-            raise ValueError("--by requires rows as the query, got values, which name their views.")
+            raise ValueError("--by must be used with rows as the query, got VIEW=VALUE: omit --by.")
         for word in args.query:
             if "=" not in word:
                 raise ValueError(f"--query must be either rows or VIEW=VALUE, got {word!r} next to values.")

@@ -13,7 +13,7 @@ from typing import cast
 from m3g._catalogue import DATA, ENCODERS, LOSSES
 from m3g._options import Options
 from m3g._values import positive_int
-from m3g.cli.interrupts import ending_at_once
+from m3g.cli.interrupts import exiting_on_interrupt
 from m3g.cli.launch import from_first, run_in_processes, share_with_others
 from m3g.cli.parser import Parser, data_root
 from m3g.cli.words import Given, read_settings
@@ -22,7 +22,7 @@ from m3g.training.runs.folder import Run
 from m3g.training.runs.numbered import reserved
 from m3g.training.settings.config import GROUPS, Config, flat
 
-# all others are settings of the run
+# All other options are settings of the run.
 COMMAND_OPTIONS = (
     *("out", "resume", "data_root", "views", "table", "labels", "groups", "split"),
     *("trust", "accept_changes", "dry_run"),
@@ -79,7 +79,7 @@ def arguments(parser: Parser, name: str) -> None:
     parser.add_argument(
         "--accept_changes",
         action="store_true",
-        help="resume although config.yaml differs from the settings in the checkpoint",
+        help="resume even if config.yaml differs from the settings in the checkpoint",
     )
     for group, kind in (("", Config), *GROUPS.items()):
         _add_settings(parser.add_argument_group(group or "settings"), kind, f"{group}." if group else "")
@@ -128,7 +128,7 @@ def _with_files(settings: Options, args: Namespace) -> Options:
         )
     options = settings.get("data_options", {})
     if not isinstance(options, dict):
-        return settings  # reported with all other settings
+        return settings  # reported when all settings are validated
     for option, name in (("table",) * 2, ("views", "paths"), ("labels",) * 2, ("groups",) * 2, ("split",) * 2):
         value = getattr(args, option)
         if value is not None and options.setdefault(name, value) != value:
@@ -147,15 +147,15 @@ def requested(args: Namespace) -> tuple[Config, Run]:
     """Return the validated settings and the folder of the run, a new one or one to resume."""
     if args.resume is None:
         if args.data_root is not None:
-            raise ValueError("--data-root must be used with --resume, got none: give the paths of the data instead.")
+            raise ValueError("--data-root must be used with --resume, got none: pass the paths of the data instead.")
         config = settings(args)
         return config, Run(args.out if args.out is not None else next_run(Path("runs"), config.loss))
     given = flat(_with_files(args.given.settings, args))
     epochs = given.pop("loop.epochs", None)
     if given or args.out is not None:
         raise ValueError(
-            "--resume must not be combined with other settings than --loop.epochs, because a run continues with its "
-            "own: omit them, or start a new run."
+            "--resume must not be combined with settings other than --loop.epochs, because a run keeps its settings: "
+            "omit them, or start a new run."
         )
     run = Run(args.resume if args.resume else newest_run(Path("runs")))
     run.data_root = data_root(args)
@@ -174,7 +174,7 @@ def run(args: Namespace, name: str) -> int:
 
         print(dry_run(config, trust=args.trust))
         return 0
-    with ending_at_once():
+    with exiting_on_interrupt():
         from m3g.training.loop.build import build_data
         from m3g.training.loop.fit import fit
         from m3g.training.loop.loggers import Loggers
@@ -185,7 +185,7 @@ def run(args: Namespace, name: str) -> int:
         if not resume and args.out is None:
             folder = Run(stack.enter_context(own_folder(Path("runs"), config.loss)))
         elif not resume and is_first():
-            folder.refuse_existing()  # before reading the data, which may take long
+            folder.check_new()  # before reading the data, which may take a long time
         loggers = stack.enter_context(Loggers(config, folder))
         data = build_data(config, folder if resume else None)
         fit(
@@ -213,7 +213,7 @@ def next_run(parent: Path, name: str) -> Path:
 
 @contextlib.contextmanager
 def own_folder(parent: Path, name: str) -> Iterator[Path]:
-    """Yield a folder reserved by the first process, in all processes of the run."""
+    """Yield, in all processes of the run, a folder reserved by the first process."""
     if not is_first():
         yield Path(from_first("folder", str(next_run(parent, name))))
         return
@@ -225,5 +225,5 @@ def own_folder(parent: Path, name: str) -> Iterator[Path]:
 def newest_run(parent: Path) -> Path:
     runs = [path.parent for path in parent.glob("*/config.yaml") if not re.match(r"\.", path.parent.name)]
     if not runs:
-        raise ValueError(f"--resume must be the folder of a run, and there is none under {parent}/: give its name.")
+        raise ValueError(f"--resume must be the folder of a run, got none under {parent}/: pass the folder.")
     return max(runs, key=lambda path: (path / "config.yaml").stat().st_mtime)

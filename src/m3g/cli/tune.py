@@ -10,7 +10,7 @@ from argparse import Namespace
 from m3g.cli import train as train_command
 from m3g.cli.parser import Parser
 
-# all others are settings of every trial
+# All other options are settings of every trial.
 OPTIONS = ("out", "trials", "metric", "losses", "workers", "worker")
 
 DESCRIPTION = {
@@ -22,9 +22,9 @@ DESCRIPTION = {
   m3g tune --views a.npy b.npy --trials 60 --workers 2                two processes at once
   m3g tune --views a.npy b.npy --trials 60 --out runs/tune            continue the study in runs/tune
 
-All settings of m3g train apply to every trial; a given temperature, learning rate or width is not searched. Trials
-below the median are pruned. The test split is not used. The folder contains the study (study.log, an Optuna journal),
-trials.csv and study.png; the command of the best trial is printed."""
+All settings of m3g train apply to every trial; a temperature, learning rate or width that is set is not searched.
+Trials below the median are pruned. The test split is not used. The folder contains the study (study.log, an Optuna
+journal), trials.csv and study.png; the command of the best trial is printed."""
 }
 
 
@@ -61,18 +61,18 @@ def run(args: Namespace, name: str) -> int:
     finally:
         codes = [other.wait() for other in others]
     if any(codes):
-        raise ValueError(f"workers must all finish, but {sum(map(bool, codes))} of {args.workers} ended with an error.")
+        raise ValueError(f"workers must all finish, but {sum(map(bool, codes))} of {args.workers} failed.")
     if args.worker:
         return 0
     picture = write_study(study, args.out, args.metric)
     print(f"best      {study.best_value:.4f} on the validation split, trial {study.best_trial.number} of {args.trials}")
-    print(f"command   m3g train {shlex.join([*_given(args), *options_of(study.best_params)])}")
+    print(f"command   m3g train {shlex.join([*_train_words(args), *options_of(study.best_params)])}")
     print(f"study     {args.out}/study.log\npicture   {picture}")
     return 0
 
 
-def _given(args: Namespace) -> list[str]:
-    """Return the words of the command line that `m3g train` accepts too."""
+def _train_words(args: Namespace) -> list[str]:
+    """Return the words of the command line that `m3g train` also accepts."""
     rest, kept = list(args.words[1:]), []
     while rest:
         word = rest.pop(0)

@@ -73,7 +73,7 @@ def read_settings(words: list[str], *, ignored: tuple[str, ...] = ()) -> Given:
 
 
 def _read_file(given: str) -> Options:
-    """Read a settings file, or one of the package by its name."""
+    """Read a settings file, given by its path or by the name of one in the package."""
     folder = resources.files("m3g") / "configs"
     shipped = {Path(file.name).stem: str(file) for file in folder.iterdir() if file.name.endswith(".yaml")}
     path = Path(shipped.get(given, given))
@@ -86,7 +86,7 @@ def _read_file(given: str) -> Options:
 
 
 def _value(option: str, path: list[str], word: str) -> object:
-    """Convert a word: unchanged if the setting is a string, otherwise parsed as YAML."""
+    """Return the value of a word: unchanged for a string setting, otherwise parsed as YAML."""
     hints = get_type_hints(Config)
     hint = hints[path[0]]
     if len(path) == 2 and dataclasses.is_dataclass(hint):

@@ -39,7 +39,7 @@ LEARNING_RATES = (2e-4, 2e-2)
 
 
 class Report(Probe):
-    """Report the metric of every validation to a trial, which may be pruned."""
+    """Report the metric of every evaluation to a trial, which may be pruned."""
 
     def __init__(self, folder: Path, *, every: int, trial: Trial, metric: str) -> None:
         super().__init__(folder, every=every)
@@ -141,14 +141,14 @@ def _open(optuna: ModuleType, folder: Path, config: Config, metric: str, choices
     journal = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(folder / "study.log")))
     study: Study = optuna.create_study(study_name="m3g", storage=journal, direction="maximize", load_if_exists=True)
     request = {"settings": config.to_yaml(), "metric": metric, "losses": list(choices)}
-    before = study.user_attrs.get("asked")
+    before = study.user_attrs.get("request")
     if before is not None and json.loads(before) != request:
         raise ValueError(
-            f"--out must be a new folder for other settings, metric or losses, but {folder} is a study of others: "
-            "choose another name."
+            f"--out must be a new folder for other settings, metric or losses, but {folder} contains a study of "
+            "different ones: choose another name."
         )
     if before is None:
-        study.set_user_attr("asked", json.dumps(request))
+        study.set_user_attr("request", json.dumps(request))
     # A continued study must not repeat its first draws.
     study.sampler = optuna.samplers.TPESampler(seed=config.seed + 1000 * worker + len(study.get_trials(deepcopy=False)))
     study.pruner = optuna.pruners.MedianPruner(n_startup_trials=5)
@@ -191,17 +191,17 @@ def write_study(study: Study, folder: str | os.PathLike[str], metric: str) -> Pa
         cells = [trial.params.get(name, "") for name in names]
         lines.append(",".join(map(str, [trial.number, trial.state.name.lower(), trial.value, *cells])))
     write_text(Path(folder) / "trials.csv", "\n".join(lines) + "\n")
-    whole = [trial for trial in done if trial.state.name == "COMPLETE"]
+    complete = [trial for trial in done if trial.state.name == "COMPLETE"]
     figure, axes = plt.subplots(1, 1 + len(names), figsize=(3 * (1 + len(names)), 3), sharey=True, layout="constrained")
     axes = [axes] if not names else list(axes)
-    values = [trial.value for trial in whole if trial.value is not None]
+    values = [trial.value for trial in complete if trial.value is not None]
     best = [max(values[: i + 1]) for i in range(len(values))]
-    axes[0].plot([trial.number for trial in whole], values, "o", label="trial")
-    axes[0].step([trial.number for trial in whole], best, where="post", label="best so far")
+    axes[0].plot([trial.number for trial in complete], values, "o", label="trial")
+    axes[0].step([trial.number for trial in complete], best, where="post", label="best so far")
     axes[0].set(xlabel="trial", ylabel=f"{METRICS[metric]}, validation")
     axes[0].legend()
     for axis, name in zip(axes[1:], names):
-        pairs = [(trial.params[name], trial.value) for trial in whole if name in trial.params]
+        pairs = [(trial.params[name], trial.value) for trial in complete if name in trial.params]
         words = any(isinstance(part, str) for part, _ in pairs)
         axis.plot([str(x) if words else x for x, _ in pairs], [y for _, y in pairs], "o")
         axis.set(xlabel=name, **({} if words else {"xscale": "log"}))

@@ -112,7 +112,7 @@ def test_missing_entries_and_their_treatment_are_logged(config):
     config.data_options["absent"] = 0.4
     assert fit._missing_entries(config, build_data(config)).endswith("are missing: the loss omits them")
     config.loss = "m3g"
-    assert "takes their place, and --loss m3g-pairs omits them" in fit._missing_entries(config, build_data(config))
+    assert "replaces them; --loss m3g-pairs omits them" in fit._missing_entries(config, build_data(config))
 
 
 def test_one_numeric_view_beside_text_starts_at_linear_cca(tmp_path):

@@ -121,7 +121,7 @@ def test_a_truncated_table_is_continued_from_its_last_complete_row(table, tmp_pa
     for length in range(len(text) + 1):
         cut = tmp_path / "cut.csv"
         cut.write_text(text[:length])
-        Table(cut).forget_after(2)
+        Table(cut).drop_after(2)
         again = Table(cut)
         kept = [row["step"] for row in again.rows()]
         assert kept == [1, 2][: len(kept)]

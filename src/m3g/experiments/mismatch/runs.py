@@ -58,7 +58,7 @@ def work(settings: Settings, folder: Path, data: Path) -> dict[str, float]:
     scores = {name: numbers[name] for name in SCORES}
     if module.mismatch is not None:
         index = views.datasets["train"].index  # type: ignore[attr-defined]
-        odds, out = module.mismatch.log_odds(index), module.mismatch.left_out(index)
+        odds, out = module.mismatch.log_odds(index), module.mismatch.excluded(index)
         wrong = torch.zeros_like(out)
         if views.swapped_from is not None:
             wrong = views.swapped_from != torch.arange(odds.shape[1])

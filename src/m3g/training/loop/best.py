@@ -1,4 +1,4 @@
-"""Early stopping on the validation split: the best network is kept, and training ends if it is not improved."""
+"""Early stopping on the validation split: the best network is kept, and training ends once it no longer improves."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from m3g.training.runs.embed import embed
 from m3g.training.settings.config import LoopSettings
 
 ROWS = 2000  # maximum number of evaluated validation rows
-FEWEST_ROWS = 10  # the score of fewer is not informative
-EVALUATIONS = 25  # approximate number in a whole run
-SMALLEST_GAIN = 0.005  # of the score; a smaller one is within the noise of a few hundred rows
+FEWEST_ROWS = 10  # with fewer validation rows, the score is not informative
+EVALUATIONS = 25  # approximate number of evaluations in a run
+SMALLEST_GAIN = 0.005  # smaller improvements of the score are noise with a few hundred rows
 SHARES = tuple(tenth / 10 for tenth in range(1, 10))  # of the best weights in their average with those of linear CCA
 
 
 def can_stop_early(data: ViewsData) -> bool:
-    """Return whether validation rows have one partner in each view, rather than any of an image or a class."""
+    """Return whether there are enough validation rows with one true partner per view, unlike images and classes."""
     known = getattr(data.datasets["train"], "index", None) is not None and data.held_out_batches() is None
     return known and data.num_rows("val") >= FEWEST_ROWS
 
@@ -113,7 +113,7 @@ class KeepBest(Callback):
             setattr(self, name, value)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if not self.weights:  # a new run: a resumed one has the best so far
+        if not self.weights:  # a new run; a resumed run has the best weights so far
             self._evaluate(trainer, pl_module, epoch=0)
             if _starts_at_linear_cca(pl_module) and not isinstance(trainer.strategy, FSDPStrategy):
                 self.start = self.weights
@@ -134,9 +134,9 @@ class KeepBest(Callback):
         data: ViewsData = trainer.datamodule  # type: ignore[attr-defined]
         score = trainer.strategy.broadcast(validation_score(pl_module.net, data, pl_module.loss.readout))
         self.since += 1
-        if score > self.best + SMALLEST_GAIN:  # weights may be present in rank 0 alone, so they must not decide
+        if score > self.best + SMALLEST_GAIN:  # not `self.weights`, which may exist in rank 0 only
             self.best, self.epoch, self.since = score, epoch, 0
-            state = trainer.strategy.lightning_module_state_dict()  # a collective call with shards
+            state = trainer.strategy.lightning_module_state_dict()  # a collective call if the weights are sharded
             self.weights = {
                 name.removeprefix("net."): value.detach().cpu().clone()
                 for name, value in state.items()

@@ -25,9 +25,9 @@ from m3g.training.settings.views import reading, settled
 
 
 def build_data(config: Config, run: Run | None = None) -> data_sets.ViewsData:
-    """Return the data module of a configuration; its order follows the seed of the run unless set by the options.
+    """Return the data module of a configuration, seeded like the run unless its options set a seed.
 
-    With `run`, the folder of an existing run, data files are found from any directory.
+    With `run`, an existing run, the data files are located from any working directory.
     """
     config = config if run is None else located(config, run)
     kind = data_sets.find(config.data)
@@ -59,7 +59,7 @@ def build_module(
     net = network(settled(config, data), data, trust=trust)
     started_at = start_at_linear_cca(net, data) if start else ""
     if config.loop.chunk_size is not None:
-        reject_batch_norm(net.train())  # keeps frozen encoders in evaluation mode
+        reject_batch_norm(net.train())  # frozen encoders stay in evaluation mode
     seconds = encoder_seconds(net, k=data.k, n=data.batch_size)
     shown, number = subsets(config, loss, k=data.k, batch_size=data.batch_size, encoder_seconds=seconds)
     if shown == data.k:
@@ -103,7 +103,7 @@ def build_module(
 
 
 def warn_about_small_batches(config: Config, loss: losses.ViewLoss, data: data_sets.ViewsData) -> None:
-    """Warn before training if the canonical correlations of a batch are perfect by chance."""
+    """Warn before training if batches are so small that their canonical correlations are perfect by chance."""
     if isinstance(loss, losses.MCCA):
         n, d = data.batch_size * (processes(config) if loss.gather else 1), config.heads.embedding_size
         loss.warn_about_small_batch(n, d, batch="--data_options.batch_size", size="--heads.embedding_size")
@@ -123,7 +123,7 @@ def subsets(config: Config, loss: losses.ViewLoss, *, k: int, batch_size: int, e
     """Return the subsets of views of a configuration, by default those of `chosen_subsets`."""
     n = batch_size * (processes(config) if loss.gather else 1)
     if n < 2:
-        raise ValueError(f"batch_size must be at least 2 points, which are compared with each other, got {n}.")
+        raise ValueError(f"batch_size must be at least 2, because rows are compared with each other, got {n}.")
     return chosen_subsets(
         loss,
         k=k,
@@ -135,7 +135,7 @@ def subsets(config: Config, loss: losses.ViewLoss, *, k: int, batch_size: int, e
 
 
 def processes(config: Config) -> int:
-    """Return the number of training processes: that of torchrun, or those started by the command."""
+    """Return the number of training processes, set by torchrun or by `loop.devices`."""
     return int(os.environ.get("WORLD_SIZE", config.loop.devices))
 
 
@@ -155,4 +155,4 @@ def _call(what: str, function: Callable[..., Built], options: Mapping[str, Any],
     try:
         return function(*args, **options)
     except TypeError as error:
-        raise ValueError(f"{what} must be other values: {error}.") from error
+        raise ValueError(f"{what} must be valid arguments, got an error: {error}.") from error

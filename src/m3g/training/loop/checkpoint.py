@@ -1,16 +1,16 @@
-"""Checkpoints: written atomically, read without executing code from them.
+"""Checkpoints: written atomically, read without executing code.
 
 A resumed run ends, on a CPU with the same number of threads, with bitwise the same weights as an uninterrupted one:
 
 - Weights, teacher, parameters of the loss and moments of Adam are in the checkpoint, and so are Lightning's counts of
   epochs, batches and optimiser steps.
 - Everything else is a function of these counts and the seed of the run, and has no state that could be lost: the order
-  of the data (`data.sampling`: a permutation of (seed, epoch), of which finished batches are skipped), augmentations
-  (`data.images`: of (seed, epoch, position in the epoch)), learning rate, weight decay and momentum of the teacher
-  (`training.schedules`), the views that a step compares and those of the teacher (`MultiViewModule._random`: of
-  (seed, batch)). For dropout and other draws from global generators, all generators are seeded before every batch
-  (`seed_everything`: of (seed, batch, process)). Creating a data loader or evaluating must not change them, so loaders
-  have separate generators.
+  of the data (`data.sampling`, a function of seed and epoch; finished batches are skipped), augmentations
+  (`data.images`, of seed, epoch and position in the epoch), learning rate, weight decay and momentum of the teacher
+  (`training.loop.schedules`, of the step), and the views that a step compares or embeds with the teacher
+  (`MultiViewModule._random`, of seed and batch). For dropout and other draws from global generators, all generators are
+  seeded before every batch (`seed_everything`, from seed, batch and process). Creating a data loader or evaluating must
+  not change them, so loaders have separate generators.
 - A checkpoint is only written between two optimiser steps, when no gradient is partially accumulated, and after the
   step's row of metrics.csv; resuming drops the rows of later steps.
 - Settings, number of rows and network shapes are compared with those in the checkpoint before anything is changed.
@@ -33,12 +33,12 @@ from m3g.training.runs.files import atomic
 from m3g.training.settings.config import Config, flat
 from m3g.training.settings.plain_yaml import plain_yaml
 
-Checkpoint: TypeAlias = dict[str, Any]  # Lightning's, of at least the entries `PARTS`
+Checkpoint: TypeAlias = dict[str, Any]  # Lightning's checkpoint, with at least the entries `PARTS`
 MARK = "m3g_checkpoint"
-VERSION = 2  # since 2, with the settings
+VERSION = 2  # version 2 added the settings
 ROWS = "m3g_rows"
 CONFIG = "m3g_config"
-SHORT_EPOCH = 10  # optimiser steps; a checkpoint may take longer than one
+SHORT_EPOCH = 10  # optimiser steps; writing a checkpoint may take longer than a step
 PARTS = ("state_dict", "optimizer_states", "loops", "global_step")
 
 
@@ -46,8 +46,8 @@ class AtomicCheckpoints(CheckpointIO):
     """Checkpoint plugin of Lightning's trainer.
 
     Args:
-        content: a checkpoint that has already been read, which is passed to the trainer instead of its file. Only the
-            strategy fsdp reads the file itself, each process its shard of the weights.
+        content: a checkpoint that has already been read, which is passed to the trainer instead of its file. Only with
+            the strategy fsdp is the file read again: each process reads its shard of the weights.
     """
 
     def __init__(self, content: Checkpoint | None = None) -> None:
@@ -57,7 +57,7 @@ class AtomicCheckpoints(CheckpointIO):
         self, checkpoint: Checkpoint, path: str | os.PathLike[str], storage_options: object = None
     ) -> None:
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        # torch.save seeks in its file; writing through memory makes a full disk a plain OSError of one write.
+        # torch.save seeks in its file. With a buffer, a full disk raises a plain OSError in a single write.
         buffer = io.BytesIO()
         torch.save(checkpoint, buffer)
         with atomic(path) as file:
@@ -66,7 +66,7 @@ class AtomicCheckpoints(CheckpointIO):
     def load_checkpoint(
         self, path: str | os.PathLike[str], map_location: object = None, weights_only: bool | None = None
     ) -> Checkpoint:
-        content, self._content = self._content, None  # once, so that the trainer has the only copy
+        content, self._content = self._content, None  # released, so that the trainer has the only copy
         return read_checkpoint(path) if content is None else content
 
     def remove_checkpoint(self, path: str | os.PathLike[str]) -> None:
@@ -74,7 +74,7 @@ class AtomicCheckpoints(CheckpointIO):
 
 
 def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
-    """Read a checkpoint of `m3g train`; reject other files without executing code from them."""
+    """Read a checkpoint of `m3g train`; reject other files without executing code."""
     path = Path(path)
     if not path.is_file():
         raise ValueError(f"checkpoint must be a file written by m3g train, but there is none at {path}.")
@@ -83,7 +83,7 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
             if (part := archive.testzip()) is not None:
                 raise ValueError(f"the checksum of {part} is wrong")
         content = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # a foreign file may fail in any way
+    except Exception as error:  # another file may raise any error
         reason = str(error).strip().splitlines()[0][:160] if str(error).strip() else type(error).__name__
         raise ValueError(
             f"checkpoint must be a file written by m3g train, but {path} is damaged or was written by "
@@ -114,28 +114,28 @@ def check_fits(
             f"data must be the {content[ROWS]} training rows that the run began with, got {rows}: restore the data, or "
             "start a new run."
         )
-    shapes, ours = (
+    shapes, expected = (
         {name: tuple(tensor.shape) for name, tensor in state.items()}
         for state in (content["state_dict"], module.state_dict())
     )
-    for name in {**ours, **shapes}:
-        if shapes.get(name) != ours.get(name):
+    for name in {**expected, **shapes}:
+        if shapes.get(name) != expected.get(name):
             raise ValueError(
-                f"{path} must hold the weights of the network in config.yaml, but it belongs to another: {name} has "
-                f"shape {shapes.get(name)} in it, and {ours.get(name)} in the network."
+                f"{path} must contain the weights of the network in config.yaml, but belongs to another: {name} has "
+                f"shape {shapes.get(name)} in the file and {expected.get(name)} in the network."
             )
 
 
 def check_settings(
     content: Checkpoint, config: Config, path: str | os.PathLike[str], *, extended: bool = False
 ) -> None:
-    """Reject settings that differ from those of the checkpoint, such as a truncated or edited file.
+    """Reject settings that differ from those in the checkpoint, for example after an edit of config.yaml.
 
-    A run that is `extended` may have another number of epochs.
+    An `extended` run may have another number of epochs.
     """
-    noted = plain_yaml(str(content.get(CONFIG, "{}")))
+    stored = plain_yaml(str(content.get(CONFIG, "{}")))
     # Settings that did not exist when the checkpoint was written had their default.
-    before = flat({**Config().to_dict(), **noted}) if noted and isinstance(noted, dict) else {}
+    before = flat({**Config().to_dict(), **stored}) if stored and isinstance(stored, dict) else {}
     now = flat(config.to_dict())
     changes = [
         f"{name} was {before.get(name)!r} and is {now.get(name)!r}"
@@ -146,17 +146,17 @@ def check_settings(
         shown = "; ".join(changes[:3]) + (f" and {len(changes) - 3} more" if len(changes) > 3 else "")
         raise ValueError(
             f"config.yaml must match the settings in {path}, but it was changed ({shown}): change it back, or "
-            "continue with the new settings by --accept_changes."
+            "continue with the new settings with --accept_changes."
         )
 
 
 class SaveCheckpoints(Callback):
     """Write `last.ckpt` before the first step, every `every` optimiser steps, and after every epoch.
 
-    Of epochs of fewer than `SHORT_EPOCH` steps only some are followed by a checkpoint, and the last.
+    With epochs of fewer than `SHORT_EPOCH` steps, a checkpoint follows only after that many steps and at the end.
 
-    The first one reports a full disk or a missing permission at once, and allows a run that is killed early to be
-    resumed. Checkpoints contain the number of training rows and the settings.
+    The first checkpoint exposes a full disk or a missing permission immediately, and allows a run that is killed early
+    to be resumed. Checkpoints contain the number of training rows and the settings.
     """
 
     def __init__(self, folder: str | os.PathLike[str], *, every: int, rows: int, config: Config) -> None:
@@ -167,7 +167,7 @@ class SaveCheckpoints(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._saved_at = trainer.global_step
-        # All processes must decide alike: a late one would find the file that another has just written.
+        # The first process decides for all: a late one would find the file that another has just written.
         if not trainer.strategy.broadcast(self.path.exists()):
             self._save(trainer, pl_module)
 

@@ -29,8 +29,8 @@ from m3g.training.settings.check import check
 from m3g.training.settings.config import Config
 from m3g.training.settings.views import described, kinds, num_epochs, settled
 
-FEW_MISSING = 0.01  # share of the training entries below which nothing is logged
-MANY_MISSING = 0.3  # above which m3g-pairs often finds more partners (docs/missing_views.md)
+FEW_MISSING = 0.01  # fraction of missing training entries below which nothing is logged
+MANY_MISSING = 0.3  # fraction above which m3g-pairs often retrieves more partners (docs/missing_views.md)
 
 
 def train(
@@ -49,10 +49,10 @@ def train(
     Args:
         config: all settings; with `resume` those of the run.
         run: a folder that does not exist; with `resume`, one that does.
-        data: the result of `build_data(config)`, if it has been called; None reads the data.
+        data: the result of `build_data(config)` if already built; None reads the data.
         resume: continue from the last checkpoint of the folder. On a CPU the result is bitwise that of an uninterrupted
             run (see `m3g.training.loop.checkpoint`). A run that was killed before its first checkpoint starts over.
-        accept_changes: resume although `config` differs from the settings in the checkpoint.
+        accept_changes: resume even if `config` differs from the settings in the checkpoint.
         trust: allow encoder classes from outside m3g, torch.nn and transformers.
         callbacks: additional Lightning callbacks.
         loggers: the loggers of `config`, closed by the caller; None opens them and closes them after training.
@@ -88,7 +88,7 @@ def fit(
     callbacks: list[Callback],
     loggers: Loggers,
 ) -> None:
-    """`train` with validated settings; stores the network of a single process in `folder.net`."""
+    """Train with validated settings; a single process stores its network in `folder.net`."""
     if resume and is_first():
         folder.lock()
     try:
@@ -121,15 +121,15 @@ def _fit(
     callbacks: list[Callback],
     loggers: Loggers,
 ) -> None:
-    first = is_first()  # the others write nothing and ignore files of the first
+    first = is_first()  # the other processes write nothing and ignore files of the first
     kept = None
     if resume and not _never_began(folder):
         kept = checkpoint.read_checkpoint(folder.checkpoint)  # raises for a damaged file before anything is changed
     elif not resume and first:
-        folder.refuse_existing()
+        folder.check_new()
     data = build_data(config, folder if resume else None) if data is None else data
     config = settled(config, data)
-    # refuses a batch larger than the data before anything is written
+    # Rejects a batch larger than the data before anything is written.
     config = replace(config, loop=replace(config.loop, epochs=num_epochs(config, data)))
     module = build_module(config, data, trust=trust, start=kept is None)
     warn_about_small_batches(config, module.loss, data)
@@ -155,14 +155,14 @@ def _fit(
         )
     if config.loop.sync_batchnorm and trainer.world_size > 1 and trainer.strategy.root_device.type == "cpu":
         raise ValueError(
-            "loop.sync_batchnorm must be left out without GPUs, got several processes on CPUs: leave it out."
+            "loop.sync_batchnorm must be false without GPUs, got true with several processes on CPUs: omit it."
         )
     if started():
         prepare_group()
         with logs.quiet():  # connects all processes before anything is written
             trainer.strategy.connect(module)
             trainer.strategy.setup_environment()
-    made = [] if resume else [folder.path, *(path for path in folder.path.parents if not path.exists())]
+    created = [] if resume else [folder.path, *(path for path in folder.path.parents if not path.exists())]
     if first:
         if not resume:
             folder.create(config)
@@ -185,9 +185,9 @@ def _fit(
         _run(trainer, module, data, folder, resume=begun)
     except BaseException:
         if first and not folder.checkpoint.exists():
-            _discard(made)  # nothing to resume from
+            _discard(created)  # nothing to resume from
         raise
-    state = trainer.strategy.lightning_module_state_dict()  # all processes give their share, if each has one
+    state = trainer.strategy.lightning_module_state_dict()  # a collective call if the weights are sharded
     weights = {name.removeprefix("net."): value for name, value in state.items() if name.startswith("net.")}
     for kept_best in best:
         weights = kept_best.chosen(trainer, module)
@@ -211,7 +211,7 @@ def _fit(
 
 
 def _run(trainer: Trainer, module: MultiViewModule, data: ViewsData, folder: Run, *, resume: bool) -> None:
-    """Run Lightning's loop and convert its ways to end."""
+    """Run Lightning's loop and convert its exceptions."""
     try:
         with logs.quiet():
             trainer.fit(module, data, ckpt_path=folder.checkpoint if resume else None, weights_only=True)
@@ -219,7 +219,8 @@ def _run(trainer: Trainer, module: MultiViewModule, data: ViewsData, folder: Run
         raise ValueError(f"{error}; the last good checkpoint is {folder.checkpoint}.") from error
     except SystemExit as error:  # after Ctrl-C or SIGTERM; Lightning leaves Ctrl-C disabled
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        advice = f"continue with m3g train --resume {folder.path}" if folder.checkpoint.exists() else "nothing is kept"
+        saved = folder.checkpoint.exists()
+        advice = f"continue with m3g train --resume {folder.path}" if saved else "nothing was saved"
         raise KeyboardInterrupt(advice) from error
     except OSError as error:
         raise cannot_write(error.filename or folder.path, error) from error
@@ -228,13 +229,13 @@ def _run(trainer: Trainer, module: MultiViewModule, data: ViewsData, folder: Run
 def _check_strategy(config: Config, module: MultiViewModule) -> None:
     if config.loop.strategy == "fsdp" and any(True for _ in module.loss.parameters()):
         raise ValueError(
-            f"loss must be one without parameters of its own, got {config.loss!r}: set "
+            f"loss must have no parameters with loop.strategy fsdp, got {config.loss!r}: set "
             "loss_options.learn_temperature to false, or use ddp."
         )
 
 
 def _sometimes_unused(config: Config, data: ViewsData, module: MultiViewModule) -> bool:
-    """Return whether a step may leave an encoder without a gradient: its view is not drawn, or is the teacher's."""
+    """Return whether a step may leave an encoder without gradient: its view is not drawn, or the teacher embeds it."""
     if config.shared:
         return False
     size = module.views_per_step or data.k
@@ -252,30 +253,29 @@ def _headline(config: Config, data: ViewsData, module: MultiViewModule) -> str:
     if module.views_per_step is not None:
         line += f"\neach step compares {module.subsets_per_step} subsets of {module.views_per_step} views"
     if config.optim.warmup_epochs >= (config.loop.epochs or 1) > 1:
-        line += (
-            f"\nthe learning rate rises to the end: the warm-up of {config.optim.warmup_epochs:g} epochs fills the run"
-        )
+        epochs = f"{config.optim.warmup_epochs:g} epochs"
+        line += f"\nthe learning rate rises until the end: the warm-up of {epochs} takes the whole run"
     return line
 
 
 def _missing_entries(config: Config, data: ViewsData) -> str:
     """Return a line about the treatment of missing training entries, with a suggestion if there are many."""
     mask = getattr(data.datasets["train"], "mask", None)
-    share = 0.0 if mask is None else float((~mask).double().mean())
-    if share < FEW_MISSING:
+    fraction = 0.0 if mask is None else float((~mask).double().mean())
+    if fraction < FEW_MISSING:
         return ""
     replaced = config.loss in ("m3g", "kl")
-    treatment = "the unit mean of the views that a row has takes their place" if replaced else "the loss omits them"
-    many = replaced and share > MANY_MISSING
-    advice = ", and --loss m3g-pairs omits them, which often finds more partners" if many else ""
-    return f"\n{100 * share:.0f} % of the training entries are missing: {treatment}{advice}"
+    treatment = "the unit mean of the row's present views replaces them" if replaced else "the loss omits them"
+    many = replaced and fraction > MANY_MISSING
+    advice = "; --loss m3g-pairs omits them and often retrieves more partners" if many else ""
+    return f"\n{100 * fraction:.0f} % of the training entries are missing: {treatment}{advice}"
 
 
-def _discard(made: list[Path]) -> None:
+def _discard(created: list[Path]) -> None:
     """Remove a run folder that never had a checkpoint, and the parent folders created for it."""
-    for path in made[:1]:
+    for path in created[:1]:
         shutil.rmtree(path, ignore_errors=True)
-    for path in made[1:]:
+    for path in created[1:]:
         with contextlib.suppress(OSError):  # no longer empty
             path.rmdir()
 
@@ -289,4 +289,4 @@ def _rewind(folder: Run, step: int) -> None:
     """Remove rows written after the checkpoint's step, and partial files."""
     folder.clean()
     for name in ("metrics.csv", "probes.csv"):
-        logs.Table(folder.path / name).forget_after(step)
+        logs.Table(folder.path / name).drop_after(step)

@@ -1,4 +1,4 @@
-"""Training loop on one CPU without Lightning's trainer, whose start-up takes as long as a short training.
+"""Training loop on one CPU without Lightning's trainer, whose start-up takes as long as a short run.
 
 Used by laptop runs of the experiments, their references and baselines, `m3g train --dry-run` and the scikit-learn
 estimator. Logs, precision, strategies and several processes require `m3g train`.
@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # the scikit-learn estimator trains without Lightning
 
 @dataclass
 class Position:
-    """Position of a training: finished optimiser steps and batches, and the totals."""
+    """Position in a training run: finished optimiser steps and batches, and the totals."""
 
     total: int
     epochs: int
@@ -47,10 +47,10 @@ def descend(
     """Yield the number and the loss of every optimiser step.
 
     Args:
-        optimizer: of all parameters.
-        value: the loss of a step.
-        steps, start: executes the steps `start`, ..., `steps - 1`.
-        rate: the learning rate of a step; by default that of the optimiser.
+        optimizer: optimiser of all parameters.
+        value: returns the loss of a step.
+        steps, start: the steps `start`, ..., `steps - 1` are executed.
+        rate: returns the learning rate of a step; by default that of the optimiser.
         before_step: called between the backward pass and the step, to validate or clip gradients.
 
     Example:
@@ -94,7 +94,7 @@ def batches(data: ViewsData, *, start: int = 0) -> Iterator[Batch]:
 def place(module: MultiViewModule, config: Config, *, per_epoch: int) -> None:
     """Place a training module at its first step, for use without a trainer.
 
-    The optimiser is built after this call: its settings may depend on the number of processes.
+    Build the optimiser after this call, because its settings may depend on the number of processes.
     """
     epochs, most = config.loop.num_epochs(per_epoch), config.loop.max_steps
     total = per_epoch * epochs if most is None else min(most, per_epoch * epochs)

@@ -1,8 +1,8 @@
-"""Experiment trackers: Lightning's loggers by name, and one for trackio, which Lightning does not have.
+"""Experiment trackers: Lightning's loggers by name, and one for trackio, which Lightning does not support.
 
-`tensorboard` and `csv` write to the run folder. The others use their usual locations: `wandb` `WANDB_DIR`, `mlflow`
-`MLFLOW_TRACKING_URI` (by default `mlflow.db` in the working directory), `trackio` `TRACKIO_DIR`. Offline modes are
-those of the trackers, for example `WANDB_MODE=offline`.
+`tensorboard` and `csv` write to the run folder. The others write to their usual locations: `WANDB_DIR`,
+`MLFLOW_TRACKING_URI` (by default `mlflow.db` in the working directory) and `TRACKIO_DIR`. Their offline modes apply,
+for example `WANDB_MODE=offline`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from m3g.training.settings.plain_yaml import Plain
 
 PROJECT = "m3g"
 PACKAGES = {"wandb": "wandb", "mlflow": "mlflow", "trackio": "trackio"}  # logger: the package it needs
-IDENTIFIERS = "loggers.json"  # in the run folder; resumed runs continue their records
+IDENTIFIERS = "loggers.json"  # in the run folder, so that resumed runs continue their records
 
 
 class Loggers:
@@ -57,7 +57,7 @@ class Loggers:
         self.close("success" if kind is None else "failed")
 
     def build(self) -> list[Logger]:
-        """Return Lightning's loggers; nothing is written before the first number."""
+        """Return Lightning's loggers; nothing is written before the first metric."""
         identifiers = self._identifiers()
         for name in self.names:
             with _writable(name):
@@ -179,5 +179,5 @@ class TrackioLogger(Logger):
         if self._record is not None:
             import trackio
 
-            trackio.finish()  # after `finish` of the run itself, trackio would end it again at exit
+            trackio.finish()  # not `self._record.finish()`, after which trackio would finish the run again at exit
             self._record = None

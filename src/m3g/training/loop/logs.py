@@ -25,7 +25,7 @@ SHOWN = ("loss", "gap", "solver_steps", "epsilon")
 class Table:
     """CSV file that grows by one row at a time; its columns are those of the first row.
 
-    It can be read during a run: a line counts once its end is written.
+    It can be read during a run: a partially written line is ignored.
     """
 
     def __init__(self, path: Path) -> None:
@@ -54,7 +54,7 @@ class Table:
         ]
 
     def _numbers(self, row: list[str], line: int, header: list[str]) -> list[float | None]:
-        """Return the cells of a row; None for an empty one."""
+        """Return the numbers of a row; None for an empty cell."""
         try:
             if len(row) > len(header):
                 raise ValueError
@@ -65,7 +65,7 @@ class Table:
                 f"{','.join(row)[:80]!r} in line {line}: remove the line."
             ) from error
 
-    def forget_after(self, step: int) -> None:
+    def drop_after(self, step: int) -> None:
         """Drop rows that a killed run wrote after the checkpoint from which it is resumed, and a partial row."""
         if self.path.exists():
             header, *rows = self._whole_lines() or [""]
@@ -105,7 +105,7 @@ class MetricsFile(Callback):
 class EpochLines(Callback):
     """One line per epoch, for terminals that cannot redraw a progress bar and for log files.
 
-    If the number of steps limits the run, lines count steps: about twenty of them over the run.
+    If `loop.max_steps` limits the run, about twenty lines report the step instead.
     """
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -146,9 +146,7 @@ def _shown(trainer: Trainer) -> str:
 
 
 class LiveBar(RichProgressBar):
-    """Lightning's progress bar without its version number, with integers formatted as such, and with steps as the total
-    if they limit the run.
-    """
+    """Lightning's progress bar, without its version number and with a total of steps if they limit the run."""
 
     @property
     def total_train_batches(self) -> int | float:
@@ -199,4 +197,4 @@ def _ignore_known_warnings() -> None:
     warnings.filterwarnings("ignore", message=".*in eval mode at the start of training.*")  # the teacher
     warnings.filterwarnings("ignore", message=".*have no `validation_step`.*")  # callbacks evaluate
     warnings.filterwarnings("ignore", message=".*`srun` command is available.*")  # not used here
-    warnings.filterwarnings("ignore", message=".*isinstance.treespec, LeafSpec.*")  # between Lightning and torch
+    warnings.filterwarnings("ignore", message=".*isinstance.treespec, LeafSpec.*")  # Lightning's use of torch

@@ -1,4 +1,4 @@
-"""The training step."""
+"""Lightning module with the training step and its schedules."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ class MultiViewModule(pl.LightningModule):
         loss: any `m3g.losses.ViewLoss`.
         optim: the optimiser and its schedules.
         teacher: settings of the teacher; by default there is none.
-        views_per_step: number of views compared at a time; None is all.
+        views_per_step: number of views compared at a time; None means all.
         subsets_per_step: number of random subsets of that size that a step averages.
         view_dropout: probability of removing an entry (a view of a row) from the loss of a step.
-        mismatch: estimates the reliability of entries and excludes unreliable ones; by default none.
+        mismatch: estimates the reliability of entries and excludes unreliable ones; None disables this.
         chunk_size: rows of a view embedded at a time, see `m3g.nets.embed_in_chunks`; None embeds all at once.
-        batch_size: points of a batch, compared with `optim.reference_batch`.
+        batch_size: rows per batch and process, required with `optim.reference_batch`.
         seed: determines the random numbers of each step (dropout, augmentations, the split into student and teacher).
 
     A batch is a `m3g.data.base.Batch`. To change a step, override `embed` (the inputs of the loss) or `training_step`.
@@ -82,7 +82,7 @@ class MultiViewModule(pl.LightningModule):
         if self.optim_settings.reference_batch is not None and batch_size is None:
             raise ValueError("batch_size must be a whole number with optim.reference_batch, got None.")
         self.started_at = ""  # log line about non-random initial weights
-        self.kappa = 1.0  # batch of the run / reference batch; set with the trainer
+        self.kappa = 1.0  # batch of the run / reference batch; set in `setup`
         self.position: Position | None = None  # of a loop without a trainer, see `m3g.training.loop.light`
 
     def forward(self, views: list[Tensor]) -> Tensor:
@@ -130,7 +130,7 @@ class MultiViewModule(pl.LightningModule):
         return self._stack({l: self.net if l in chosen else self.teacher for l in shown}, views), None
 
     def _stack(self, networks: Mapping[int, MultiViewNet | Teacher], views: list[Tensor]) -> Tensor:
-        """Return the embeddings of the views l, each by its network."""
+        """Return the embeddings of the views l, each computed by its network."""
         size = self.chunk_size
         return torch.stack(
             [
@@ -151,7 +151,7 @@ class MultiViewModule(pl.LightningModule):
     def compare(
         self, embeddings: Tensor, teacher: Tensor | None, mask: Tensor | None, subsets: list[list[int]]
     ) -> Tensor:
-        """Return the mean of the loss over subsets of the views; usually there is one, of all views."""
+        """Return the mean of the loss over subsets of the views; usually there is one subset, with all views."""
         chosen = torch.tensor(subsets, device=embeddings.device)
         masks = None if mask is None else mask[chosen]
         if len(subsets) > 1 and self.loss.takes_batches and (masks is None or bool(masks.any(1).all())):
@@ -178,7 +178,7 @@ class MultiViewModule(pl.LightningModule):
         return [list(every[i]) for i in sorted(chosen)]
 
     def _random(self, purpose: int) -> np.random.Generator:
-        # Not the random numbers of the process: all processes must draw the same.
+        # Independent of the rank, because all processes must draw the same numbers.
         return np.random.default_rng([self.seed, self.now.batch, purpose])
 
     def report(self, loss: Tensor, batch: Batch) -> None:
@@ -215,7 +215,7 @@ class MultiViewModule(pl.LightningModule):
             self.teacher.update(self.net, self.teacher_momentum(step))
 
     def on_before_optimizer_step(self, optimizer: Optimizer | None) -> None:
-        """Stop before a non-finite gradient reaches the weights."""
+        """Raise before a non-finite gradient reaches the weights."""
         grads = [p.grad for p in self.parameters() if p.grad is not None]
         norm = torch.nn.utils.get_total_norm(grads)
         if not self.now.skips_overflow and not bool(torch.isfinite(norm)):

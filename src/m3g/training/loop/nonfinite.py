@@ -1,4 +1,4 @@
-"""Error of a training with non-finite numbers."""
+"""Error for non-finite numbers in training."""
 
 from __future__ import annotations
 
@@ -28,4 +28,4 @@ class NonFiniteLoss(ValueError):
             else f"the learning rate is {rate:.3g}: try a smaller optim.learning_rate than {peak:g}, "
             "then check the data"
         )
-        return cls(f"training stopped at step {step}: {what}; {advice}, rows with the indices {indices}{more}")
+        return cls(f"training stopped at step {step}: {what}; {advice} (the batch has the rows {indices}{more})")

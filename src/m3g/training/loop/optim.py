@@ -24,7 +24,7 @@ def scale_adam(settings: AdamSettings, kappa: float) -> AdamSettings:
     """Rescale Adam's settings to a batch `kappa` times as large.
 
     `lr * sqrt(kappa)`, `beta -> 1 - kappa (1 - beta)`, `eps / sqrt(kappa)`: the square-root rule, under which the path
-    of the weights is unchanged in the limit of small steps. A negative beta is an error.
+    of the weights is unchanged in the limit of small steps. Raises if a beta would be negative.
 
     >>> scale_adam(AdamSettings(1e-3, (0.9, 0.99), 1e-8), 4).betas
     (0.6, 0.96)
@@ -34,9 +34,9 @@ def scale_adam(settings: AdamSettings, kappa: float) -> AdamSettings:
     if min(betas) < 0:
         largest = 1 / (1 - min(settings.betas))
         raise ValueError(
-            f"reference_batch must be a size that the Adam scaling rule can carry to this run's batch, got a "
-            f"ratio of {kappa:g}, which turns betas {settings.betas} into {betas}: the ratio must stay at or "
-            f"below {largest:g}, so use a smaller batch, a larger reference_batch, or betas closer to 1."
+            f"reference_batch must be at least the run's batch divided by {largest:g}, got the run's batch divided by "
+            f"{kappa:g}, for which the scaling rule turns betas {settings.betas} into {betas}: use a smaller batch, a "
+            "larger reference_batch, or betas closer to 1."
         )
     return replace(
         settings,
@@ -66,8 +66,9 @@ class ParameterGroup(TypedDict):
 
 
 def parameter_groups(module: nn.Module) -> list[ParameterGroup]:
-    """Return two groups: parameters of two or more dimensions, with weight decay, and others, without; and two more for
-    every encoder with a separate learning rate.
+    """Return two groups of parameters: with weight decay (two or more dimensions) and without (all others).
+
+    Every separate learning rate of an encoder adds two more groups.
     """
     own = {
         id(p): rate

@@ -57,10 +57,10 @@ def abandon_group(error: BaseException) -> None:
 
     if not (started() and dist.is_initialized()):
         return
-    seen: BaseException | None = error
-    while seen is not None:
-        traceback.clear_frames(seen.__traceback__)
-        seen = seen.__cause__ or seen.__context__
+    current: BaseException | None = error
+    while current is not None:
+        traceback.clear_frames(current.__traceback__)
+        current = current.__cause__ or current.__context__
     thread = threading.Thread(target=_destroy, daemon=True)
     thread.start()
     thread.join(PATIENCE)

@@ -13,8 +13,8 @@ from m3g.data.storage.rows import IN_MEMORY
 from m3g.evaluation.linear_cca import MOST_ROWS, LinearCCA
 from m3g.nets import Linear, MultiViewNet
 
-ROWS_BESIDE_FILES = 2000  # if other views are images, sounds or text, which are read too
-MOST_NUMBERS = 12_000_000
+ROWS_BESIDE_FILES = 2000  # rows if other views are images, sounds or text, which are read with them
+MOST_NUMBERS = 12_000_000  # in the fitted rows
 MOST_NUMBERS_OF_FILES = 4_000_000  # if the views are too large for memory
 
 
@@ -28,8 +28,8 @@ def fitted_views(net: MultiViewNet) -> list[int]:
 def num_fitted_rows(data: ViewsData, views: Sequence[int]) -> int:
     """Return the number of training rows on which linear CCA of some views is fitted.
 
-    At most 10 000 rows (2000 if other views are read with them) and 12 million numbers, so that memory is bounded; 4
-    million if the training rows exceed 128 MiB, which the data keeps in files.
+    To bound the memory, these are at most 10 000 rows (2000 if other views are read with them) and 12 million numbers
+    (4 million if the training rows exceed 128 MiB and are therefore kept in files).
     """
     columns = sum(math.prod(data.view_shapes[l]) for l in views)
     in_files = 4 * columns * data.num_rows("train") > IN_MEMORY
@@ -48,7 +48,7 @@ def fit_linear_cca(data: ViewsData, views: Sequence[int], *, size: int) -> Linea
             masks.append(batch["mask"][list(views)])
     scaling = data.scaling or [None] * data.k
     together = [torch.cat(part) for part in rows]
-    rows.clear()  # half of the memory
+    rows.clear()  # halves the memory
     return LinearCCA(
         together,
         torch.cat(masks, dim=1) if masks else None,
@@ -70,7 +70,7 @@ def start_at_linear_cca(net: MultiViewNet, data: ViewsData) -> str:
     try:
         cca = fit_linear_cca(data, chosen, size=int(encoders[0].out_features))  # type: ignore[arg-type]
     except ValueError as error:
-        return f"linear encoders start at random, because linear CCA cannot be fitted: {error}"
+        return f"linear encoders start from random weights, because linear CCA cannot be fitted: {error}"
     for encoder, mean, directions in zip(encoders, cca.means, cca.maps):
         assert isinstance(encoder, Linear)
         encoder.start_at(mean, directions)

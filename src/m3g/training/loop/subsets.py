@@ -13,7 +13,7 @@ from m3g.costs import CircularVariance
 from m3g.nets import MultiViewNet
 from m3g.solvers import Auto, Sampled
 
-# n ** k up to which the exact solver of M3G takes some tens of milliseconds, and the limit for all subsets of a step
+# n ** k up to which the exact solver of M3G takes tens of milliseconds, and the limit for all subsets of a step
 QUICK_TUPLES = 2e7
 QUICK_STEP = 6e7
 # Floating-point operations per second of one core in the training of an encoder.
@@ -27,7 +27,7 @@ class Subsets(NamedTuple):
     number: int
 
     def draw(self, k: int) -> list[list[int]]:
-        """Return random subsets of k views, drawn by the generator of torch, or all of them if there are no more."""
+        """Return `number` random subsets of k views, drawn with torch's generator; all subsets if there are no more."""
         every = [list(subset) for subset in itertools.combinations(range(k), self.size)]
         return every if self.number == len(every) else [every[i] for i in torch.randperm(len(every))[: self.number]]
 
@@ -38,7 +38,7 @@ def exact_seconds(k: int, n: int) -> float:
 
 
 def sampled_seconds(k: int, n: int) -> float:
-    """Return the same for the sampled solver, which is linear in k and n."""
+    """Return the same time for the sampled solver, which is linear in k and n."""
     return 1.4e-3 * k * n
 
 
@@ -57,9 +57,9 @@ def chosen_subsets(
     subsets_per_step: int | None = None,
     encoder_seconds: float = 0.0,
 ) -> Subsets:
-    """Return the requested subsets, or the largest and most that are fast if they are not set.
+    """Return the size and number of subsets, as requested or else as large and as many as are fast.
 
-    All views are compared at once if the exact solver is fast, or if it or the sampled one takes no longer than the
+    All views are compared at once if the exact solver is fast, or if it or the sampled solver takes no longer than the
     encoders.
     """
     size, number = views_per_step, subsets_per_step

@@ -20,11 +20,11 @@ from m3g.training.settings.config import Config
 
 
 def environment() -> ClusterEnvironment:
-    """Return the source of processes: torchrun, or only this one.
+    """Return the environment of the processes: that of torchrun, or a single process.
 
-    Lightning would guess. On machines with Slurm it would use Slurm's variables: a task number as rank, a signal before
-    the time limit as a request to requeue the job. The same command must behave the same on a login node, in a job and
-    under `srun`.
+    Lightning's detection would use the variables of Slurm where they exist: the task number as the rank, and the signal
+    before the time limit as a request to requeue the job. The same command must behave the same on a login node, in a
+    job and under `srun`.
     """
     rank_zero_only.rank = 0 if is_first() else int(os.environ["RANK"])  # type: ignore[attr-defined]
     return TorchElasticEnvironment() if started() else LightningEnvironment()
@@ -40,7 +40,7 @@ def build_trainer(
     save: SaveCheckpoints,
     sometimes_unused: bool,
 ) -> Trainer:
-    """Return the trainer of a run. `sometimes_unused`: a step may leave some parameters without a gradient."""
+    """Return the trainer of a run; `sometimes_unused` if a step may leave parameters without a gradient."""
     loop = config.loop
     devices = int(os.environ["LOCAL_WORLD_SIZE"]) if started() else loop.devices
     nodes = int(os.environ["WORLD_SIZE"]) // devices if started() else 1

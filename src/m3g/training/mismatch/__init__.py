@@ -1,1 +1,1 @@
-"""Entries that do not belong to their row: estimated during training, reported by `m3g audit`."""
+"""Entries that do not belong to their row: detected during training, reported by `m3g audit`."""

@@ -27,7 +27,7 @@ from m3g.training.settings.config import Config
 
 
 class Partner(NamedTuple):
-    """The row whose other views an entry resembles most, with the cosines with that row and with its own."""
+    """Row whose other views an entry resembles most, and the cosines of the entry with that row and with its own."""
 
     row: int
     similarity: float
@@ -43,36 +43,37 @@ def find_partners(
     *,
     cost: Cost | None = None,
 ) -> list[Partner | None]:
-    """Return for each entry the row that it resembles most; None if that is its own row.
+    """Return, for each entry, the row that it resembles most; None if that is its own row.
 
-    An entry is compared with the mean direction of the reliable entries of each row in the other views, or with the
-    query of a cost computed from them.
+    An entry is compared with the mean direction of each row's reliable entries in the other views, or with the query
+    that `cost` computes from them.
 
     Args:
         entries: the entries to compare.
-        embeddings: (k, n, d), of the rows `index` (n,).
+        embeddings: (k, n, d), those of the rows `index` (n,).
         trusted: bool (k, n), False for missing or unreliable entries.
+        index: (n,), the row numbers.
         view_names: the names of the k views.
-        cost: the read-out of the loss, see `m3g.losses.ViewLoss.readout`; None is the mean.
+        cost: the read-out of the loss, see `m3g.losses.ViewLoss.readout`; None means the mean direction.
     """
     points = normalize(embeddings.float(), dim=-1)
     cost = CircularVariance() if cost is None else cost
     place = {int(row): i for i, row in enumerate(index)}
-    found: list[Partner | None] = []
+    partners: list[Partner | None] = []
     for entry in entries:
         l, i = list(view_names).index(entry.view), place[entry.row]
         others = trusted.sum(0) - trusted[l].long() > 0
         query = normalize(cost.query(points, l, mask=trusted), dim=-1)
         similar = torch.where(others, query @ normalize(cost.candidates(points[l, i]), dim=-1), 0.0)
         best = int(similar.argmax())
-        found.append(None if best == i else Partner(int(index[best]), float(similar[best]), float(similar[i])))
-    return found
+        partners.append(None if best == i else Partner(int(index[best]), float(similar[best]), float(similar[i])))
+    return partners
 
 
 class Audit(NamedTuple):
-    """Unreliable entries with the rows that they resemble most, and a remark for the user, empty if there is none."""
+    """Unreliable entries with the rows that they resemble most, and a remark for the user, possibly empty."""
 
-    found: list[tuple[Entry, Partner | None]]
+    entries: list[tuple[Entry, Partner | None]]
     remark: str = ""
 
 
@@ -81,7 +82,7 @@ def audit(run: str | os.PathLike[str], *, count: int | None = None, trust: bool 
 
     Args:
         run: the folder of the run.
-        count: number of entries; by default those that are more likely wrong than correct, in the views that
+        count: number of entries; by default all that are more likely wrong than correct, in the views that
             `m3g.training.mismatch.strength` selects.
         trust: allow encoder classes from outside m3g, torch.nn and transformers.
     """
@@ -92,7 +93,7 @@ def audit(run: str | os.PathLike[str], *, count: int | None = None, trust: bool 
     config = folder.open()
     data = build_data(config, folder)
     if not first:
-        return Audit([], _nothing_found(entries, config, data))
+        return Audit([], _why_empty(entries, config, data))
     net = load(run, trust=trust, scaled=True)
     cost = build_loss(config).readout or CircularVariance()
     remark = ""
@@ -103,17 +104,17 @@ def audit(run: str | os.PathLike[str], *, count: int | None = None, trust: bool 
         if left:
             remark = (
                 f"{len(left)} unreliable entries of {', '.join(dict.fromkeys(entry.view for entry in left))} are not "
-                "listed: about as many entries of rows outside of training look random, so they are probably correct "
-                "entries of a view that does not determine its row. Use --count to list the least reliable entries."
+                "listed: about as many entries of held-out rows look random, so they are probably correct entries of a "
+                "view that does not identify its row. Use --count to list the least reliable entries."
             )
-    seen = embed(net, data, "train")
-    assert seen.embeddings is not None
+    train = embed(net, data, "train")
+    assert train.embeddings is not None
     index: Tensor = data.datasets["train"].index  # type: ignore[attr-defined]
-    trusted = torch.ones(seen.embeddings.shape[:2], dtype=torch.bool) if seen.mask is None else seen.mask.clone()
+    trusted = torch.ones(train.embeddings.shape[:2], dtype=torch.bool) if train.mask is None else train.mask.clone()
     place = {int(row): i for i, row in enumerate(index)}
     for entry in doubtful:
         trusted[data.view_names.index(entry.view), place[entry.row]] = False
-    partners = find_partners(first, seen.embeddings, trusted, index, data.view_names, cost=cost)
+    partners = find_partners(first, train.embeddings, trusted, index, data.view_names, cost=cost)
     return Audit(list(zip(first, partners)), remark)
 
 
@@ -130,12 +131,12 @@ def _weak_views(net: MultiViewNet, data: ViewsData, entries: Sequence[Entry], co
     return [name for name, kept in zip(data.view_names, reported_views(held_out, unreliable, cost)) if not kept]
 
 
-def _nothing_found(entries: Sequence[Entry], config: Config, data: ViewsData) -> str:
-    """Return the reason for an empty list.
+def _why_empty(entries: Sequence[Entry], config: Config, data: ViewsData) -> str:
+    """Return why no entry is listed: none is unreliable, or none was evaluated.
 
-    Either nothing is wrong, or nothing was evaluated: two views are evaluated once their rows are distinguishable.
+    A pair of views is evaluated once the network distinguishes its rows.
     """
-    unseen = data.k * data.num_rows("train") - len(entries)
+    num_unevaluated = data.k * data.num_rows("train") - len(entries)
     if not entries:
         return (
             "no entry was evaluated, because the network never distinguished rows. Train longer (loop.epochs "
@@ -145,5 +146,5 @@ def _nothing_found(entries: Sequence[Entry], config: Config, data: ViewsData) ->
     most = f"{entries[0].view} of row {entries[0].row} ({entries[0].reliability:.3f})"
     return (
         f"no entry is more likely wrong than correct; the least reliable of {len(entries)} is {most}. "
-        f"{unseen} entries were not evaluated. Use --count 20 to list the first ones."
+        f"{num_unevaluated} entries were not evaluated. Use --count 20 to list the first ones."
     )

@@ -16,7 +16,7 @@ from m3g.training.runs.folder import Run
 
 
 class Entry(NamedTuple):
-    """A view of a row with its reliability r and log(r / (1 - r)), which also orders values of r near 0 or 1."""
+    """Entry with its reliability r and its log odds log(r / (1 - r)), which do not saturate near r = 0 and 1."""
 
     row: int
     view: str
@@ -24,16 +24,16 @@ class Entry(NamedTuple):
     log_odds: float
 
 
-def write_entries(path: str | os.PathLike[str], watch: Mismatch, view_names: Sequence[str], index: Tensor) -> None:
+def write_entries(path: str | os.PathLike[str], mismatch: Mismatch, view_names: Sequence[str], index: Tensor) -> None:
     """Write `mismatch.csv`: all evaluated entries of the rows `index`, the least reliable first."""
-    odds = watch.log_odds().cpu()
-    judged = (watch.visits > 0).any(1).cpu()
+    odds = mismatch.log_odds().cpu()
+    evaluated = (mismatch.visits > 0).any(1).cpu()
     rows = index.tolist()
     entries = [
         Entry(row, name, float(odds[l, row].sigmoid()), float(odds[l, row]))
         for l, name in enumerate(view_names)
         for row in rows
-        if judged[l, row]
+        if evaluated[l, row]
     ]
     with atomic(path, "w") as file:
         print_csv(

@@ -1,9 +1,9 @@
 """Detection of mismatched entries during training, and their exclusion from the loss.
 
 Every step compares the views of a batch: u_lm[i, j] is the logarithm of n times the softmax of the similarities,
-averaged over both directions. Scores of matching rows (the diagonal) and of different rows are modelled with means mu
-and nu and a common variance, estimated by running averages. They give the evidence that row i of views l and m is one
-object, a log-likelihood ratio,
+averaged over both directions. Scores of matching rows (the diagonal) and of different rows are modelled as Gaussians
+with means mu and nu and a common variance, estimated by running averages. The evidence that row i of views l and m is
+one object is the log-likelihood ratio
 
     e_lm[i] = (mu - nu) / var * (u_lm[i, i] - (mu + nu) / 2).
 
@@ -32,10 +32,10 @@ from m3g.losses import gather_views
 from m3g.losses.base import outside_autocast
 
 TEMPERATURE = 0.1
-JUDGED_VISITS = 3  # evaluated visits of a pair in the loss
+EVALUATED_VISITS = 3  # number of evaluated visits of a pair in the loss
 VISIT_WEIGHT = 0.3  # of the newest visit of an excluded pair
 STEP_WEIGHT = 0.02  # of the newest step in the running means
-TOLD_APART = 1.0  # (mu - nu)² / var from which visits are evaluated
+SEPARATION = 1.0  # (mu - nu)² / var above which visits are evaluated
 TRUSTED, PROVEN = 5.0, 2.0  # log odds of an included entry: absolute, or above the initial value
 LARGEST_EVIDENCE = 8.0
 SMALLEST_SHARE, LARGEST_SHARE = 0.002, 0.45
@@ -43,7 +43,7 @@ ROUNDS = 20
 
 
 class Mismatch(nn.Module):
-    """Evidence, per row and pair of views, that they show one object; its buffers are part of the checkpoint.
+    """Evidence, for each row and pair of views, that both show one object; its buffers are part of the checkpoint.
 
     Args:
         k: number of views.
@@ -51,12 +51,12 @@ class Mismatch(nn.Module):
 
     Example:
         >>> _ = torch.manual_seed(0)
-        >>> watch = Mismatch(3, 100)
+        >>> mismatch = Mismatch(3, 100)
         >>> views = torch.randn(1, 100, 8).repeat(3, 1, 1)
         >>> views[2, 5] = -views[2, 5]  # view 2 of row 5 is something else
         >>> for _ in range(5):
-        ...     watch.observe(views, torch.arange(100))
-        >>> reliability = watch.log_odds().sigmoid()
+        ...     mismatch.observe(views, torch.arange(100))
+        >>> reliability = mismatch.log_odds().sigmoid()
         >>> int(reliability[2].argmin()), bool(reliability[2, 5] < 0.5), bool(reliability[0, 5] > 0.5)
         (5, True, True)
     """
@@ -80,9 +80,9 @@ class Mismatch(nn.Module):
     def observe(
         self, embeddings: Tensor, index: Tensor, *, views: list[int] | None = None, mask: Tensor | None = None
     ) -> None:
-        """Update from embeddings (k, n, d) of these views (by default all) of the rows `index` (n,), with mask (k, n).
+        """Update from embeddings (k, n, d) of `views` (by default all) of the rows `index` (n,), with mask (k, n).
 
-        With several processes each one uses the rows of all, so that their states agree.
+        Every process uses the rows of all processes, so that their states agree.
         """
         rows, _, _ = gather_views(index.to(embeddings.device, torch.float64)[None, :, None])
         embeddings, mask, _ = gather_views(embeddings.float(), mask)
@@ -95,33 +95,33 @@ class Mismatch(nn.Module):
 
         scores = _pair_scores(embeddings, present)
         odds = self.log_odds(row)
-        odds, out = odds[chosen], self.left_out(row, odds)[chosen]
-        self._describe(scores, present, odds.sigmoid(), pairs)
+        odds, excluded = odds[chosen], self.excluded(row, odds)[chosen]
+        self._update_moments(scores, present, odds.sigmoid(), pairs)
         mu, nu, var = (moment[pairs].unsqueeze(-1) for moment in self.moments)
         var = var.clamp(min=1e-3)
         own = scores.diagonal(dim1=2, dim2=3)
-        found = ((mu - nu).clamp(min=0) / var * (own - (mu + nu) / 2)).clamp(-LARGEST_EVIDENCE, LARGEST_EVIDENCE)
+        evidence = ((mu - nu).clamp(min=0) / var * (own - (mu + nu) / 2)).clamp(-LARGEST_EVIDENCE, LARGEST_EVIDENCE)
 
-        told_apart = (mu > nu) & ((mu - nu).square() / var > TOLD_APART) & (chosen[:, None] != chosen).unsqueeze(-1)
-        counts = told_apart & present[:, None] & present[None]
+        separated = (mu > nu) & ((mu - nu).square() / var > SEPARATION) & (chosen[:, None] != chosen).unsqueeze(-1)
+        counts = separated & present[:, None] & present[None]
         visits = self.visits[entries] + counts
-        in_loss = ~(out[:, None] | out[None])
+        in_loss = ~(excluded[:, None] | excluded[None])
         newest = 1 / visits.clamp(min=1)
-        weight = torch.where(in_loss, newest * (visits <= JUDGED_VISITS), newest.clamp(min=VISIT_WEIGHT)) * counts
+        weight = torch.where(in_loss, newest * (visits <= EVALUATED_VISITS), newest.clamp(min=VISIT_WEIGHT)) * counts
         self.visits[entries] = visits
-        self.evidence[entries] += weight * (found - self.evidence[entries])
+        self.evidence[entries] += weight * (evidence - self.evidence[entries])
         doubt = 1 - self.log_odds(row).sigmoid().mean(1)
         self.share.lerp_(doubt, STEP_WEIGHT).clamp_(SMALLEST_SHARE, LARGEST_SHARE)
 
-    def _describe(self, scores: Tensor, present: Tensor, reliable: Tensor, pairs: tuple[Tensor, Tensor]) -> None:
-        """Update the running means; a pair of one row is weighted by the reliability of both views."""
+    def _update_moments(self, scores: Tensor, present: Tensor, reliable: Tensor, pairs: tuple[Tensor, Tensor]) -> None:
+        """Update the running moments; a pair of one row is weighted by the reliability of both views."""
         same = torch.eye(scores.shape[-1], dtype=torch.bool, device=scores.device)
-        there = present[:, None, :, None] & present[None, :, None, :]
-        weights = torch.where(same, (reliable[:, None] * reliable[None]).diag_embed(), 1.0) * there
+        both_present = present[:, None, :, None] & present[None, :, None, :]
+        weights = torch.where(same, (reliable[:, None] * reliable[None]).diag_embed(), 1.0) * both_present
         own, rest = weights * same, weights * ~same
         mu, nu = (_mean(scores, part) for part in (own, rest))
-        apart = (scores - torch.where(same, mu[..., None, None], nu[..., None, None])).square()
-        var = (_mean(apart, own) + _mean(apart, rest)) / 2
+        deviation = (scores - torch.where(same, mu[..., None, None], nu[..., None, None])).square()
+        var = (_mean(deviation, own) + _mean(deviation, rest)) / 2
         self.steps[pairs] += 1
         weight = (1 / self.steps[pairs]).clamp(min=STEP_WEIGHT)
         for moment, value in zip(self.moments, (mu, nu, var)):
@@ -141,22 +141,23 @@ class Mismatch(nn.Module):
         """Return the log odds of an entry without evidence, (k, 1)."""
         return torch.log((1 - self.share) / self.share).unsqueeze(-1)
 
-    def left_out(self, rows: Tensor | None = None, odds: Tensor | None = None) -> Tensor:
+    def excluded(self, rows: Tensor | None = None, odds: Tensor | None = None) -> Tensor:
         """Return bool (k, n): the evaluated entries of these rows (by default all) that are not reliable yet."""
         odds = self.log_odds(rows) if odds is None else odds
-        judged = (self.visits if rows is None else self.visits[:, :, rows]).gt(0).any(1)
-        return judged & (odds < (self._prior() + PROVEN).clamp(max=TRUSTED))
+        evaluated = (self.visits if rows is None else self.visits[:, :, rows]).gt(0).any(1)
+        return evaluated & (odds < (self._prior() + PROVEN).clamp(max=TRUSTED))
 
     @torch.no_grad()
     @outside_autocast
     def trusted(self, rows: Tensor, mask: Tensor | None) -> Tensor | None:
         """Return the mask (k, n) of a batch without the excluded entries.
 
-        Each row keeps its best view. None if nothing is missing; the mask is unchanged if no row would keep two views.
+        Each row keeps its most reliable view. The result is None if no entry is missing or excluded, and `mask` itself
+        if no row would keep two views.
         """
         rows = rows.to(self.evidence.device)
         odds = self.log_odds(rows)
-        kept = ~self.left_out(rows, odds)
+        kept = ~self.excluded(rows, odds)
         if mask is not None:
             odds, kept = odds.masked_fill(~mask, -math.inf), kept & mask
         kept = kept.scatter(0, odds.argmax(0, keepdim=True), True)
@@ -166,7 +167,7 @@ class Mismatch(nn.Module):
 
 
 def _pair_scores(embeddings: Tensor, present: Tensor) -> Tensor:
-    """u[l, m, i, j]; the candidates of a softmax are the present points."""
+    """Return the scores u[l, m, i, j]; the candidates of a softmax are the present points."""
     unit = torch.nn.functional.normalize(torch.where(present.unsqueeze(-1), embeddings, 0.0), dim=-1)
     similar = torch.einsum("lid,mjd->lmij", unit, unit) / TEMPERATURE
     candidates = torch.where(present[None, :, None, :], similar, torch.finfo(similar.dtype).min / 2)
@@ -176,5 +177,5 @@ def _pair_scores(embeddings: Tensor, present: Tensor) -> Tensor:
 
 
 def _mean(values: Tensor, weights: Tensor) -> Tensor:
-    """Weighted mean over the last two axes, 0 if all weights are zero; entries of weight zero may be NaN."""
+    """Return the weighted mean over the last two axes, 0 if all weights are; values of weight zero may be NaN."""
     return torch.where(weights > 0, values * weights, 0.0).sum((-2, -1)) / weights.sum((-2, -1)).clamp(min=1e-6)

@@ -1,8 +1,8 @@
 """Selection of the views whose unreliable entries are mismatches rather than correct entries of a weak view.
 
-A view that determines its row only partly (a category, a short text) has correct entries that resemble their own row no
-more than any other one. They look like mismatches. Rows that were not trained on show how frequent they are. For an
-entry (l, i) of such a row,
+A view that identifies its row only partly (a category, a short text) has correct entries that resemble their own row no
+more than any other row, so that they look like mismatches. Held-out rows show how frequent such entries are. For an
+entry (l, i) of a held-out row,
 
     pi = fraction of the other rows to which the entry is more similar than to its own.
 
@@ -11,12 +11,12 @@ fraction of entries that look random, and M = P(0.1 < pi <= 1/2) - 0.4 q, the ma
 unreliable entries of a view are reported if
 
 - M <= `MOST_BETWEEN`: correct entries are separated from random ones;
-- their fraction among the training entries is at least `LEAST_EXPLAINED` q. Training fits most correct entries, also
-  those that look random in rows that it has not used, so clean data fall below this limit;
-- this fraction is at least `LEAST_UNRELIABLE` unless M <= `SEPARATED`: fewer unreliable entries are within the false
-  alarms of a view whose correct entries are not fully separated from random ones.
+- their fraction among the training entries is at least `LEAST_EXPLAINED` q. Training fits most correct entries,
+  including those that would look random in held-out rows, so clean data fall below this limit;
+- this fraction is at least `LEAST_UNRELIABLE` unless M <= `SEPARATED`: a smaller fraction may be false alarms of a view
+  whose correct entries are not fully separated from random ones.
 
-All three hold for mismatches of a strong view whether or not the rows outside of training have mismatches, too.
+All three hold for mismatches of a strong view, whether or not the held-out rows contain mismatches too.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from m3g.evaluation import Embedded
 MOST_BETWEEN = 0.12
 LEAST_EXPLAINED = 0.4
 SEPARATED, LEAST_UNRELIABLE = 0.01, 0.02
-FEWEST_ROWS = 40  # outside of training; with fewer, all views are reported
-MOST_ROWS = 2000
+FEWEST_ROWS = 40  # with fewer held-out rows, all views are reported
+MOST_ROWS = 2000  # maximum number of held-out rows per split
 
 
 def ranks(embeddings: Tensor, mask: Tensor, cost: Cost) -> list[Tensor]:
-    """Return pi of the present entries of every view whose row has another view.
+    """Return, for every view, pi of the present entries whose row has another view.
 
     Args:
         embeddings: (k, n, d).
@@ -51,21 +51,21 @@ def ranks(embeddings: Tensor, mask: Tensor, cost: Cost) -> list[Tensor]:
         [0.0, 0.5, 0.5]
     """
     points = normalize(embeddings.float(), dim=-1)
-    found = []
+    fractions = []
     for l in range(len(points)):
         rows = ((mask.sum(0) - mask[l].long()) > 0) & mask[l]
         query = normalize(cost.query(points, l, mask=mask), dim=-1)[rows]
         similar = normalize(cost.candidates(points[l, rows]), dim=-1) @ query.T
         better = similar > similar.diagonal().unsqueeze(1)
-        found.append(better.sum(1) / max(len(better) - 1, 1))
-    return found
+        fractions.append(better.sum(1) / max(len(better) - 1, 1))
+    return fractions
 
 
 def reported_views(held_out: Embedded, unreliable: Tensor, cost: Cost) -> Tensor:
     """Return bool (k,): the views whose unreliable entries are reported.
 
     Args:
-        held_out: embeddings of rows that were not trained on.
+        held_out: embeddings of rows outside the training split.
         unreliable: (k,) the fraction of unreliable entries among the training entries of each view.
         cost: see `ranks`.
     """

@@ -53,7 +53,7 @@ def model_card(run: Run, repository: str, *, license: str | None = None) -> str:
         "import m3g",
         "",
         f'net = m3g.load("{repository}")',
-        "objects = net.embed(views)  # a list of arrays, or a dictionary by view name; views may be missing",
+        "objects = net.embed(views)  # a list of arrays, or a dictionary by view name; some views may be missing",
         "objects.mean, objects.views, objects.mask",
         "```",
         "",
@@ -73,7 +73,7 @@ def _results(run: Run) -> list[str]:
     content = json.loads(run.results.read_text(encoding="utf-8"))
     rows = [
         f"| {name} | {_cell(value)} | "
-        + " | ".join(_cell((content.get(beside) or {}).get(name)) for beside in ("linear_cca", "raw", "chance"))
+        + " | ".join(_cell((content.get(column) or {}).get(name)) for column in ("linear_cca", "raw", "chance"))
         + " |"
         for name, value in content["numbers"].items()
     ]

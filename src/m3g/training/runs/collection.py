@@ -30,10 +30,10 @@ LISTS = ("split", "view_names", "class_names")
 
 
 def collection(run: Run, *, trust: bool = False) -> Embedded:
-    """Return the embeddings of all rows, read from `embeddings.safetensors` of the run folder if it is up to date.
+    """Return the embeddings of all rows, read from `embeddings.safetensors` in the run folder if it is up to date.
 
     It is up to date if the network, the settings, and the sizes and times of all data files have not changed. A damaged
-    file is recomputed; a run folder that cannot be written is not changed.
+    file is replaced. Nothing is stored if the run folder is not writable.
     """
     state = fingerprint(run)
     path = run.path / FILE
@@ -43,7 +43,7 @@ def collection(run: Run, *, trust: bool = False) -> Embedded:
     points = replace(embed_run(run, trust=trust), features=None)
     tensors = {name: getattr(points, name).contiguous() for name in TENSORS if getattr(points, name) is not None}
     lists = {name: list(getattr(points, name)) for name in LISTS if getattr(points, name) is not None}
-    with contextlib.suppress(ValueError), atomic(path) as file:  # a folder that cannot be written
+    with contextlib.suppress(ValueError), atomic(path) as file:  # the folder may not be writable
         file.write(bytes_of(tensors, metadata={"state": state, "lists": json.dumps(lists)}))
     return points
 
@@ -53,11 +53,11 @@ def _read(path: Path, state: str) -> Embedded | None:
         with open(path, "rb") as file:
             check_safetensors(file.read(8))
         with safe_open(path, framework="pt") as stored:
-            noted = stored.metadata() or {}
-            if noted.get("state") != state:
+            metadata = stored.metadata() or {}
+            if metadata.get("state") != state:
                 return None
             tensors = {name: stored.get_tensor(name) for name in TENSORS if name in stored.keys()}  # noqa: SIM118
-        lists = json.loads(noted["lists"])
+        lists = json.loads(metadata["lists"])
         points = Embedded(**tensors, **{name: lists[name] for name in LISTS if name in lists})
         number = points.present.shape[1]
         sizes = [len(part) for part in (points.labels, points.index, points.split) if part is not None]
@@ -78,7 +78,7 @@ def fingerprint(run: Run) -> str:
 
 
 def _files(config: Config, inputs: list[Recipe]) -> Iterator[str | Path]:
-    """Yield all data files of a configuration: those of its options, those in folders, those named in a table."""
+    """Yield all data files of a configuration: those in its options, in folders, and in the cells of a table."""
     for file in (Path(split_key(path)[0]) for paths in path_options(config).values() for path in paths):
         yield file
         if file.is_dir():

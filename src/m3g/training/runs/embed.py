@@ -25,7 +25,7 @@ SPLITS = ("train", "val", "test", "all")
 def embed_run(
     run: str | os.PathLike[str], split: str = "all", *, net: MultiViewNet | None = None, trust: bool = False
 ) -> Embedded:
-    """Embed one split of a finished run, or all of them, with its network or with another `net` for scaled inputs."""
+    """Embed one split or all splits of a finished run, with its network or with `net`, which takes scaled inputs."""
     _checks.one_of("split", split, SPLITS)
     run = Run.of(run)
     config = run.open()
@@ -33,7 +33,7 @@ def embed_run(
     data = build_data(config, run)
     names = [name for name in data.datasets if split in ("all", name) and data.num_rows(name)]
     if not names:
-        raise ValueError(f"split must have rows, got {split!r} without any.")
+        raise ValueError(f"split must have at least one row, got none in {split!r}.")
     return Embedded.join([embed(net, data, name) for name in names])
 
 
@@ -46,7 +46,7 @@ def embed(net: MultiViewNet, data: ViewsData, split: Split, *, most: int | None 
 
 @torch.no_grad()
 def embed_batches(net: MultiViewNet, batches: Iterable[Batch]) -> Embedded:
-    """Embed batches of views; with one encoder for all views, batches may have one view."""
+    """Embed batches of views; if all views share one encoder, a batch may have a single view."""
     first = next(net.parameters())
     device, dtype = first.device, first.dtype  # runs may be in half or double precision
     training = net.training
@@ -81,7 +81,7 @@ def embed_batches(net: MultiViewNet, batches: Iterable[Batch]) -> Embedded:
 
 
 def _join(parts: list[Tensor], dim: int) -> Tensor:
-    """Concatenate the parts; empties the list, so that they are not stored twice."""
+    """Concatenate the parts and clear the list, so that they are not stored twice."""
     joined = torch.cat(parts, dim=dim)
     parts.clear()
     return joined

@@ -33,7 +33,7 @@ from m3g.training.settings.config import Config
 from m3g.training.settings.views import kinds
 
 MOST_RAW = 1e7  # entries; a probe on more would be slower than all other scores
-# Maximum number of evaluated rows, evenly spaced, because the embeddings of more would fill the memory.
+# Maximum number of evaluated rows, evenly spaced, which bounds the memory of the embeddings.
 MEASURED: dict[Split, int] = {"train": 50_000, "test": 20_000}
 QUICK = ("linear_mean", "knn_mean", "recall_at_1", "effective_rank")
 
@@ -88,7 +88,7 @@ def evaluate_run(
         data: the data of the run if already read; None reads it.
         trust: allow encoder classes from outside m3g, torch.nn and transformers.
         paper_probe: also the paper's linear probe.
-        few_shot: also probes with a few labels per class; None does so depending on the data (signals).
+        few_shot: also probes with a few labels per class; None includes them if the data module does (signals).
     """
     folder = Run.of(run)
     config = folder.open()
@@ -108,14 +108,14 @@ def evaluate_run(
     train = embed(net, data, "train", most=MEASURED["train"])
     for split, most in MEASURED.items():
         if data.num_rows(split) > most:
-            print(f"measured on {most} of the {data.num_rows(split)} {split} rows, evenly spread")
+            print(f"evaluated on {most} of the {data.num_rows(split)} {split} rows, evenly spaced")
     raw, linear = raw_features(data), linear_cca(data, size=config.heads.embedding_size)
-    there = [l for l in range(data.k) if test.mask is None or bool(test.mask[l].any())]
-    if 2 <= len(there) < data.k:
-        without = [data.view_names[l] for l in range(data.k) if l not in there]
-        print(f"measured without {', '.join(without)}: no test row has it")
-        train, test = train.only(there), test.only(there)
-        raw, linear = (part and (part[0].only(there), part[1].only(there)) for part in (raw, linear))
+    present = [l for l in range(data.k) if test.mask is None or bool(test.mask[l].any())]
+    if 2 <= len(present) < data.k:
+        missing = [data.view_names[l] for l in range(data.k) if l not in present]
+        print(f"evaluated without {', '.join(missing)}: missing from all test rows")
+        train, test = train.only(present), test.only(present)
+        raw, linear = (part and (part[0].only(present), part[1].only(present)) for part in (raw, linear))
     names = list(test.view_names or ())
     readout = build_loss(config).readout or "mean"
     report = evaluate(
@@ -135,7 +135,7 @@ def evaluate_run(
 
 
 def write_rows(path: Path, index: Tensor | None, contributions: dict[str, Tensor]) -> None:
-    """Write the contribution of each test row to the scores, a line per row; nothing without row numbers."""
+    """Write the contribution of each test row to the scores, one line per row; nothing without unique row numbers."""
     path.unlink(missing_ok=True)
     if index is not None and len(index.unique()) == len(index):
         lines = [",".join(["row", *contributions])]
@@ -145,7 +145,7 @@ def write_rows(path: Path, index: Tensor | None, contributions: dict[str, Tensor
 
 
 def raw_features(data: ViewsData) -> tuple[Embedded, Embedded] | None:
-    """Return training and test rows with their inputs as features; None if they are not numeric, or too large."""
+    """Return training and test rows with their inputs as features; None if they are not numeric or are too large."""
     rows = sum(min(data.num_rows(split), most) for split, most in MEASURED.items())
     if rows * sum(map(math.prod, data.view_shapes)) > MOST_RAW:
         return None
@@ -159,7 +159,7 @@ def raw_features(data: ViewsData) -> tuple[Embedded, Embedded] | None:
 
 
 def linear_cca(data: ViewsData, *, size: int) -> tuple[Embedded, Embedded] | None:
-    """Return training and test rows mapped by linear CCA of at most `num_fitted_rows`; None if not all are numeric."""
+    """Return training and test rows mapped by linear CCA; None if a view is not numeric or the fit fails."""
     if set(kinds(data)) - {"vector", "table", "tfidf"}:
         return None
     try:
@@ -171,9 +171,9 @@ def linear_cca(data: ViewsData, *, size: int) -> tuple[Embedded, Embedded] | Non
 
 
 def _mapped(cca: LinearCCA, data: ViewsData, split: Split, most: int) -> Embedded:
-    """Map rows batch by batch, so that the inputs are not in memory at once.
+    """Map rows batch by batch, so that the inputs are never in memory all at once.
 
-    The points are written to one tensor: small ones between the batches would keep the allocator from reusing space.
+    The points are written to one tensor, because small tensors allocated between the batches would fragment the memory.
     """
     points = torch.empty(data.k, min(most, data.num_rows(split)), cca.size)
     masks, labels, start = [], [], 0
@@ -191,9 +191,9 @@ def _mapped(cca: LinearCCA, data: ViewsData, split: Split, most: int) -> Embedde
 
 
 def held_out_accuracy(net: MultiViewNet, train: Iterable[Batch], test: Iterable[Batch]) -> tuple[float, float]:
-    """Return the accuracy of a linear probe trained on all seen views and tested on the held-out views, and of chance.
+    """Return the accuracy of a linear probe trained on the seen views and tested on the held-out views, and of chance.
 
-    Batches have one view each; one encoder is used for all.
+    Batches have one view each; all views share one encoder.
     """
     rows: list[Tensor] = []
     for batches in (train, test):

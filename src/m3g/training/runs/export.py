@@ -57,7 +57,7 @@ def save_network(
 ) -> None:
     """Write `model.safetensors` and `model.json` to a run folder, including the scaling of the inputs.
 
-    `weights` are those of `net`, unsharded.
+    `weights` are the unsharded weights of `net`.
     """
     run = Run(folder)
     # Contiguous copies under every name, because safetensors rejects shared storage.
@@ -80,8 +80,8 @@ def save_network(
             # The full configuration instead of a name on the hub, so that loading requires no connection.
             settings = json.loads(backbone.config.to_json_string(use_diff=True))
             spec |= {"model": settings.pop("model_type"), "config": settings, "pretrained": False}
-    content_of = {"weights": digest(content), "view_names": list(data.view_names), "inputs": data.inputs}
-    write_json(run.model, {"format": FORMAT, **content_of, **recipe})
+    description = {"weights": digest(content), "view_names": list(data.view_names), "inputs": data.inputs}
+    write_json(run.model, {"format": FORMAT, **description, **recipe})
 
 
 def write_network(net: TrainedNet, folder: str | os.PathLike[str]) -> None:
@@ -129,7 +129,7 @@ def load(
         scaled: whether inputs are already scaled, like those of the run's data module; by default they are unscaled,
             and the network scales them as in training.
         revision: branch, tag or commit of a repository on the hub.
-        token: token of the hub, for a private repository; None is that of `hf auth login`.
+        token: access token of the hub, for a private repository; None uses that of `hf auth login`.
         local_files_only: do not connect to the hub.
 
     Returns:
@@ -165,7 +165,7 @@ def load(
             f"network ({reason})."
         ) from error
     net.scaling = {name: tensor for name, tensor in tensors.items() if name.startswith((SCALING, INPUTS))}
-    net.inputs = [{**recipe, **_beside(tensors, l)} for l, recipe in enumerate(net.inputs)]
+    net.inputs = [{**recipe, **_input_tensors(tensors, l)} for l, recipe in enumerate(net.inputs)]
     if not scaled and any(name.startswith(SCALING) for name in tensors):
         net.encoders = nn.ModuleList(
             _scaled(net.encoders[l % len(net.encoders)], tensors, l) for l in range(len(recipe["view_shapes"]))
@@ -173,7 +173,7 @@ def load(
     return net.eval()
 
 
-def _beside(tensors: Mapping[str, Tensor], l: int) -> dict[str, Tensor]:
+def _input_tensors(tensors: Mapping[str, Tensor], l: int) -> dict[str, Tensor]:
     """Return the tensors of the preprocessing of view l."""
     prefix = f"{INPUTS}{l}."
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
@@ -190,9 +190,8 @@ def fitted_inputs(run: Run) -> dict[str, dict[str, Any]]:
         with safe_open(run.weights, framework="pt") as stored:
             tensors = {name: stored.get_tensor(name) for name in stored.keys() if name.startswith(INPUTS)}  # noqa: SIM118
         recipes = zip(content["view_names"], content["inputs"], strict=True)
-        return {
-            name: {**recipe, **_beside(tensors, l)} for l, (name, recipe) in enumerate(recipes) if _beside(tensors, l)
-        }
+        fits = [(name, recipe, _input_tensors(tensors, l)) for l, (name, recipe) in enumerate(recipes)]
+        return {name: {**recipe, **fit} for name, recipe, fit in fits if fit}
     except (SafetensorError, ValueError, KeyError, TypeError) as error:
         raise _foreign(run.weights, error) from error
 
@@ -209,7 +208,7 @@ def _describe(net: TrainedNet, run: Run) -> None:
 
 
 def _scaled(encoder: nn.Module, tensors: Mapping[str, Tensor], l: int) -> nn.Module:
-    """Return the encoder of view l, preceded by the scaling of training if there was one."""
+    """Return the encoder of view l, preceded by the scaling used in training, if any."""
     mean, divisor = (tensors.get(f"{SCALING}{l}.{part}") for part in ("mean", "divisor"))
     return encoder if mean is None or divisor is None else _Scaled(Scale(mean, divisor), encoder)
 
@@ -246,10 +245,10 @@ def _read_model(run: Run) -> tuple[dict[str, Any], str]:
         raise ValueError(f"run must be the folder of a run, but there is none at {run.path}.")
     for path in (run.model, run.weights):
         if not path.is_file():
-            instead = f"finish the training first, with m3g train --resume {run.path}"
+            advice = f"finish the training first, with m3g train --resume {run.path}"
             raise ValueError(
                 f"run must be the folder of a finished run, but {run.path} has no {path.name}: "
-                f"{instead if run.config.is_file() else 'check the name'}."
+                f"{advice if run.config.is_file() else 'check the name'}."
             )
     try:
         content = json.loads(run.model_text)
@@ -262,4 +261,4 @@ def _read_model(run: Run) -> tuple[dict[str, Any], str]:
 
 
 def _foreign(path: Path, error: Exception) -> ValueError:
-    return ValueError(f"{path} must be written by m3g train, but it is damaged or foreign ({error}).")
+    return ValueError(f"{path} must be a file written by m3g train, but it is damaged or of another kind ({error}).")

@@ -48,8 +48,8 @@ def cannot_write(path: str | os.PathLike[str], error: OSError) -> ValueError:
             "some space and continue from the last complete checkpoint with --resume."
         )
     return ValueError(
-        f"{path} must be a file that can be written, but the system refuses ({error.strerror or error}): check the "
-        "permissions of its folder."
+        f"{path} must be a file that can be written, got an error ({error.strerror or error}): check the permissions "
+        "of its folder."
     )
 
 
@@ -80,15 +80,14 @@ def remove_leftovers(folder: str | os.PathLike[str]) -> None:
             leftover.unlink()
 
 
-def refuse_links(folder: str | os.PathLike[str]) -> None:
+def reject_links(folder: str | os.PathLike[str]) -> None:
     """Reject a folder that contains symbolic links, through which files elsewhere would be written or removed."""
-    for parent, folders, files in os.walk(folder):  # which does not follow links below the folder
+    for parent, folders, files in os.walk(folder):  # does not follow links below the folder
         for name in (*folders, *files):
             path = Path(parent, name)
             if path.is_symlink():
                 raise ValueError(
-                    f"run must be a folder of its own files, but {path} is a symbolic link: replace it by what it "
-                    "points to."
+                    f"run must be a folder without symbolic links, but {path} is one: replace it with its target."
                 )
 
 

@@ -1,14 +1,14 @@
-"""The run folder: all files of a training.
+"""The run folder: all files of a training run.
 
 config.yaml        every setting
 environment.json   versions, machine, git commit
 metrics.csv        one row per logged step          probes.csv     one row per evaluation
 tensorboard/       the same for TensorBoard
 checkpoints/       last.ckpt, to resume from
-model.safetensors  the trained network              model.json     how to build it
+model.safetensors  the trained weights              model.json     the description of the network
 results.json       the final evaluation             plots/         the pictures
-rows.csv           what each test row contributes to some of the numbers
-mismatch.csv       with --mismatch, how reliable every entry of the training rows is
+rows.csv           the contribution of each test row to some of the scores
+mismatch.csv       with --mismatch, the reliability of every training entry
 embeddings.safetensors  embeddings of all rows, kept by m3g search
 """
 
@@ -29,7 +29,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from m3g.training.runs.files import Lock, refuse_links, remove_leftovers, write_json, write_text
+from m3g.training.runs.files import Lock, reject_links, remove_leftovers, write_json, write_text
 from m3g.training.runs.numbered import RESERVED
 from m3g.training.settings.config import Config
 from m3g.training.settings.plain_yaml import Plain
@@ -45,7 +45,7 @@ REPOSITORY = re.compile(r"\w[\w.-]*/\w[\w.-]*")  # on the Hugging Face hub
 def is_repository(name: str | os.PathLike[str]) -> bool:
     """Return whether `name` is USER/NAME or USER/NAME@REVISION on the hub rather than a folder.
 
-    An existing folder takes precedence, and so does a path whose first part is a folder, where a run is missing or
+    An existing folder takes precedence, and so does a path whose first part is a folder: its run may be missing or
     misspelt.
 
     Example:
@@ -113,7 +113,7 @@ class Run:
         """Return the content of `model.json`."""
         return self.model.read_text(encoding="utf-8")
 
-    def refuse_existing(self) -> None:
+    def check_new(self) -> None:
         """Raise if the path of the folder exists, unless this process has reserved it."""
         reserved = self.path in RESERVED and not any(self.path.iterdir())
         if not reserved and self.path.exists():
@@ -124,8 +124,8 @@ class Run:
 
     def create(self, config: Config) -> None:
         """Create the folder with its configuration; an existing one is never changed."""
-        self.refuse_existing()
-        facts = environment()  # calls git, so before anything exists that a kill could leave
+        self.check_new()
+        facts = environment()  # calls git, so it runs before there is anything that a kill could leave behind
         facts |= {"directory": os.getcwd(), "directory_from_run": os.path.relpath(os.getcwd(), self.path)}
         # Built under another name and renamed, so that a folder of this name is always complete.
         building = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
@@ -133,7 +133,7 @@ class Run:
             self._sweep()
             (building / "checkpoints").mkdir(parents=True)
             (building / "plots").mkdir()
-            self._lock = Lock(building / LOCK, what=f"--out must be a folder of its own, got {self.path}")
+            self._lock = Lock(building / LOCK, what=f"--out must be a folder that is not in use, got {self.path}")
             write_text(building / "config.yaml", config.to_yaml())
             write_json(building / "environment.json", facts)
             if os.name == "nt":
@@ -147,7 +147,7 @@ class Run:
             shutil.rmtree(building, ignore_errors=True)
             if isinstance(error, OSError):
                 raise ValueError(
-                    f"--out must be a folder that can be made, but {self.path} cannot "
+                    f"--out must be a folder that can be created, but {self.path} cannot "
                     f"({error.strerror}): choose another."
                 ) from error
             raise
@@ -157,14 +157,14 @@ class Run:
         for leftover in self.path.parent.glob(f".{glob.escape(self.path.name)}.*.tmp"):
             if leftover.is_symlink():
                 continue
-            with contextlib.suppress(ValueError):  # in use, or not ours
+            with contextlib.suppress(ValueError):  # in use, or not a leftover of m3g
                 lock = Lock(leftover / LOCK, what="leftover")
                 shutil.rmtree(leftover, ignore_errors=True)
                 lock.release()
 
     def lock(self) -> None:
         """Prevent other processes from training in this folder until `release`, or until this process ends."""
-        self._lock = Lock(self.path / LOCK, what=f"--resume must be a folder of its own, got {self.path}")
+        self._lock = Lock(self.path / LOCK, what=f"--resume must be a folder that is not in use, got {self.path}")
 
     def release(self) -> None:
         if self._lock is not None:
@@ -172,16 +172,16 @@ class Run:
             self._lock = None
 
     def open(self) -> Config:
-        """Return the validated configuration of an existing run; read once. Files must not be links."""
+        """Return the validated configuration of an existing run, which is read once; reject symbolic links."""
         if self._settings is not None:
             return self._settings
         if not self.path.is_dir():
             raise ValueError(f"run must be the folder of a run, but there is none at {self.path}.")
         if not self.config.is_file():
             raise ValueError(
-                f"run must be a folder made by m3g train, but {self.path} has no config.yaml: check the name."
+                f"run must be a folder written by m3g train, but {self.path} has no config.yaml: check the name."
             )
-        refuse_links(self.path)
+        reject_links(self.path)
         self._settings = Config.read(self.config)
         return self._settings
 
@@ -191,7 +191,7 @@ class Run:
         before, limit = config.loop.epochs, config.loop.max_steps
         if limit is not None:
             raise ValueError(
-                f"loop.epochs must be left out, because loop.max_steps ({limit}) ends the run, got {epochs}."
+                f"loop.epochs must be omitted, because loop.max_steps ({limit}) ends the run, got {epochs}."
             )
         if before is not None and epochs < before:
             raise ValueError(f"loop.epochs must be at least the {before} epochs of the run, got {epochs}.")
@@ -242,7 +242,7 @@ def _cpu_name() -> str:
 
 
 def _git_commit() -> str | None:
-    """Return the commit of the working directory, if it is under git, with a plus sign if files were changed."""
+    """Return the git commit of the working directory, with a plus sign if files were changed; None without git."""
     try:
         commit = subprocess.run(
             ["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True, timeout=5

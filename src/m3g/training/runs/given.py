@@ -45,7 +45,7 @@ def is_picture(value: object) -> TypeGuard[Image]:
 
 
 def split_frame(frame: Frame, names: Sequence[str], recipes: Sequence[Recipe]) -> dict[str, Columns]:
-    """Return the views whose columns a data frame has, by name."""
+    """Return, by name, the views whose columns are in a data frame."""
     columns = _columns(frame)
     if not recipes:
         raise ValueError("views must be arrays for a run that was trained on arrays, got a data frame: pass a dict.")
@@ -61,7 +61,7 @@ def split_frame(frame: Frame, names: Sequence[str], recipes: Sequence[Recipe]) -
 
 
 def as_given(view: object, name: str, shape: tuple[int, ...], recipe: Recipe) -> Tensor | Sequence[object] | Columns:
-    """Return a list of cells, a mapping of columns to lists, or a tensor (n, ...); one value is a view of one row."""
+    """Return a list of cells, a mapping from columns to lists, or a tensor (n, ...); a single value is one row."""
     kind = recipe.get("kind")
     if is_frame(view):
         view = _columns(view) if kind else view.to_numpy()
@@ -104,7 +104,7 @@ def _many(cells: object) -> TypeGuard[Sequence[object]]:
 
 
 def _columns(frame: Frame) -> Columns:
-    """Return lists by column; NaN, the missing value of pandas, is None."""
+    """Return lists by column; NaN, the missing value of pandas, becomes None."""
     return {
         str(column): [None if isinstance(cell, float) and cell != cell else cell for cell in frame[column].to_list()]
         for column in frame.columns
@@ -112,7 +112,7 @@ def _columns(frame: Frame) -> Columns:
 
 
 def _content(cell: object) -> bytes | None:
-    """Return the content of an image file; a PIL image is encoded as PNG, without loss."""
+    """Return the content of an image file; a PIL image is losslessly encoded as PNG."""
     if cell is None or isinstance(cell, bytes):
         return cell
     if is_picture(cell):

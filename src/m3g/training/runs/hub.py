@@ -39,7 +39,7 @@ def fetch(
     Args:
         repository: USER/NAME, or USER/NAME@REVISION.
         revision: a branch, tag or commit; by default `main`.
-        token: for private repositories; None is that of `hf auth login`.
+        token: access token for private repositories; None uses that of `hf auth login`.
         local_files_only: do not connect; `HF_HUB_OFFLINE=1` has the same effect.
     """
     client = _checks.extra("huggingface_hub", "train")
@@ -57,7 +57,7 @@ def fetch(
         )
     missing = [file for file in NEEDED if not (snapshot / file).is_file()]
     if missing:
-        raise ValueError(f"run must be a repository of m3g, but {repository} has no {missing[0]}: check the name.")
+        raise ValueError(f"run must be a repository with a run, but {repository} has no {missing[0]}: check the name.")
     home = Path(client.constants.HF_HOME) / "m3g" / name.replace("/", "--") / snapshot.name
     if not home.is_dir():
         home.parent.mkdir(parents=True, exist_ok=True)
@@ -87,7 +87,7 @@ def push_to_hub(
         run: the folder of a finished run.
         repository: USER/NAME; created if it does not exist.
         private: whether a new repository is private.
-        token: None is that of `hf auth login`.
+        token: access token; None uses that of `hf auth login`.
         revision: the branch to write to; by default `main`.
         license: the licence of the weights for the model card, for example `apache-2.0`.
         commit_message: by default "Upload a run of m3g".

@@ -1,4 +1,4 @@
-"""Location of the data files of a run, whose paths are stored as given and may have moved."""
+"""Location of the data files of a run: paths are stored as given, and files may have moved since."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from m3g.training.settings.plain_yaml import Plain
 
 
 def located(config: Config, run: Run) -> Config:
-    """Return the settings of a run with existing paths of data files.
+    """Return the settings of a run with the paths at which its data files exist.
 
     Candidates, in this order: below `run.data_root`, if given; in the directory in which the run was trained; at the
     same location relative to the run folder, for a run that was moved with its data; in the current directory.
@@ -30,7 +30,7 @@ def located(config: Config, run: Run) -> Config:
 
 
 def path_options(config: Config) -> dict[str, list[str]]:
-    """Return the paths in the options of a data set, by the names of the options."""
+    """Return the paths in the options of a data set, by option name."""
     paths = {}
     for name, parameter in inspect.signature(data_sets.find(config.data)).parameters.items():
         given = config.data_options.get(name)
@@ -55,12 +55,12 @@ def _find(option: str, given: str, run: Run) -> str:
     for candidate in _candidates(Path(path), run):
         if candidate.exists():
             return f"{candidate}{key}"
-    trained = _noted(run).get("directory")
+    trained = _environment(run).get("directory")
     where = f" (the run was trained in {trained})" if trained and not Path(path).is_absolute() else ""
     below = "" if run.data_root is None else f", also below {run.data_root}"
     raise ValueError(
         f"{option} of {run} must be a file that exists, but there is none at {path}{where}{below}: it was moved or "
-        "deleted; name the folder that it is in with --data-root."
+        "deleted; pass its folder with --data-root."
     )
 
 
@@ -68,8 +68,8 @@ def _candidates(path: Path, run: Run) -> Iterator[Path]:
     parts = [part for part in path.parts if part not in (path.anchor, "..", ".")]
     if run.data_root is not None:
         yield from (run.data_root.joinpath(*parts[first:]) for first in range(len(parts)))
-    noted = _noted(run)
-    directory, relative = (noted.get(name) for name in ("directory", "directory_from_run"))
+    environment = _environment(run)
+    directory, relative = (environment.get(name) for name in ("directory", "directory_from_run"))
     if isinstance(directory, str):
         yield Path(directory, path)  # an absolute path is unchanged
     if isinstance(relative, str):
@@ -78,8 +78,8 @@ def _candidates(path: Path, run: Run) -> Iterator[Path]:
     yield path
 
 
-def _noted(run: Run) -> Mapping[str, Plain]:
-    """Return the content of `environment.json`; empty if there is none."""
+def _environment(run: Run) -> Mapping[str, Plain]:
+    """Return the content of `environment.json`; empty if it cannot be read."""
     try:
         content = json.loads(run.environment.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -88,7 +88,7 @@ def _noted(run: Run) -> Mapping[str, Plain]:
 
 
 def _with_model(options: Mapping[str, object], run: Run) -> dict[str, object]:
-    """Return the options of an encoder with the folder of its pretrained model, if it is a local folder."""
+    """Return the options of an encoder with the existing path of its pretrained model, if that is a local folder."""
     model = options.get("model")
     if not isinstance(model, str) or "/" not in model:
         return dict(options)

@@ -28,7 +28,7 @@ def embed_new(
     Args:
         run: the folder of a finished run.
         table: a table with some of the columns of the training table.
-        views: files of arrays, `NAME=FILE` or named like the views, or one per view in their order.
+        views: array files, as `NAME=FILE`, named like the views, or one per view in their order.
         trust: allow encoder classes from outside m3g, torch.nn and transformers.
     """
     net = load(run, trust=trust)
@@ -39,18 +39,18 @@ def embed_new(
     if len(set(sizes)) > 1:
         raise ValueError(f"--views must have as many rows as --table, {sizes[0]}, got {sizes[1]}.")
     if len(parts) == 2 and bool((parts[0].present & parts[1].present).any()):
-        raise ValueError("--views must be views that --table does not have, got one that it has: omit one.")
+        raise ValueError("--views must be views that are not in --table, got one that is in both: omit one.")
     embeddings = torch.stack([torch.as_tensor(part.embeddings) for part in parts]).sum(0)  # zero if missing
     mask = torch.stack([part.present for part in parts]).any(0)
     return replace(parts[0], embeddings=embeddings, mask=mask, index=torch.arange(mask.shape[1]))
 
 
 def embed_query(run: str | os.PathLike[str], words: Sequence[str], *, trust: bool = False) -> Embedded:
-    """Embed the objects that words `NAME=VALUE` describe, each in one view or in several.
+    """Embed the objects described by words `NAME=VALUE`, each in one or several views.
 
     NAME is a view, or a column of the view of numbers and categories. VALUE is a text, the path of an image or of a
-    sound, a list of numbers, a number or a category, as in a cell of the table; of a view of numbers, or where the run
-    was trained on arrays, it may be a file of arrays with a row per object.
+    sound, a list of numbers, a number or a category, as in a cell of the table. For a view of vectors, or a run trained
+    on arrays, it may also be an array file with one row per object.
     """
     net = load(run, trust=trust)
     given: dict[str, np.ndarray | list[str] | dict[str, str]] = {}
@@ -88,7 +88,7 @@ def _arrays(net: TrainedNet, views: Sequence[str]) -> dict[str, np.ndarray]:
             if len(views) != len(names):
                 raise ValueError(
                     f"--views must be NAME=FILE for some of the views {', '.join(names)}, or {len(names)} files in "
-                    f"their order, got {len(views)} of other names."
+                    f"their order, got {len(views)} with other names."
                 )
             stems = names
         files = dict(zip(stems, views))

@@ -38,15 +38,15 @@ def make_numbered(parent: Path, name: str) -> Path:
 
 @contextlib.contextmanager
 def reserved(parent: Path, name: str) -> Iterator[Path]:
-    """Yield the folder of `make_numbered`, and remove it at the end, also after SIGTERM, if it is still empty.
+    """Yield a new folder of `make_numbered`; remove it at the end, also after SIGTERM, if it is still empty.
 
     torchrun sends SIGTERM as soon as one process has failed, which may be before this one reports the same error.
     """
-    made = [path for path in (parent, *parent.parents) if not path.exists()]
+    created = [path for path in (parent, *parent.parents) if not path.exists()]
     folder = make_numbered(parent, name)
 
     def remove() -> None:
-        for path in (folder, *made):
+        for path in (folder, *created):
             with contextlib.suppress(OSError):  # in use
                 path.rmdir()
 
@@ -56,8 +56,8 @@ def reserved(parent: Path, name: str) -> Iterator[Path]:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
 
-    usual = signal.getsignal(signal.SIGTERM)
-    handled = usual is signal.SIG_DFL and threading.current_thread() is threading.main_thread()
+    previous = signal.getsignal(signal.SIGTERM)
+    handled = previous is signal.SIG_DFL and threading.current_thread() is threading.main_thread()
     if handled:
         signal.signal(signal.SIGTERM, terminate)
     RESERVED.add(folder)
@@ -67,4 +67,4 @@ def reserved(parent: Path, name: str) -> Iterator[Path]:
         RESERVED.discard(folder)
         remove()
         if handled:
-            signal.signal(signal.SIGTERM, usual)
+            signal.signal(signal.SIGTERM, previous)

@@ -1,4 +1,4 @@
-"""Plots of a run: curves, matrices between views, scores with missing views, a map."""
+"""Plots of a run: curves, matrices between views, scores with missing views, and a map."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def draw(folder: Run, report: Report, test: Embedded) -> list[Path]:
             class_names=test.class_names,
             view_names=names,
             mask=test.mask,
-            title="Test points, every view of each",
+            title="Test points in every view",
         )
     )
     return pictures

@@ -39,7 +39,7 @@ Function = Callable[[np.ndarray], np.ndarray]
 
 
 class Rows(NamedTuple):
-    """Inputs for the comparison of every view (n, ...), the mask (k, n), and whether they are test rows."""
+    """Inputs of every view (n, ...) for the comparison, the mask (k, n), and whether they are test rows."""
 
     views: list[Tensor]
     mask: Tensor | None
@@ -47,7 +47,7 @@ class Rows(NamedTuple):
 
 
 class ExportedView(TypedDict):
-    """Entry of a view in `views.json`; `difference` is the largest from PyTorch, relative to the largest entry."""
+    """Entry of a view in `views.json`; `difference` is the largest error divided by the largest value."""
 
     name: str
     file: str
@@ -102,8 +102,8 @@ def export(
         run: the folder of a finished run.
         out: a folder that does not exist yet.
         format: `onnx`, read by onnxruntime, or `torch`, read by `torch.export.load`.
-        precision: `fp32`; of ONNX also `fp16`, or `int8` weights. These two require the run's data, because the
-            recall at 1 on its test split is measured before and after.
+        precision: `fp32`; for ONNX also `fp16` or `int8` weights. These two require the run's data, because the
+            recall at 1 on its test split is measured before and after the conversion.
         trust: allow encoder classes from outside m3g, torch.nn and transformers.
 
     Raises:
@@ -141,17 +141,17 @@ def _write(net: TrainedNet, rows: Rows, folder: Path, format: str, precision: st
         file = folder / f"{name}{FORMATS[format]}"
         module = OneView(net, l).eval()
         with torch.no_grad():
-            wanted = module(view).numpy()
+            reference = module(view).numpy()
         function = _write_onnx(module, view, file, precision) if format == "onnx" else _write_torch(module, view, file)
         output = function(view.numpy())
-        error = _difference(output, wanted)
+        error = _difference(output, reference)
         if precision == "fp32" and not error <= TOLERANCE:
             raise ValueError(
-                f"view {net.view_names[l]!r} must give the embeddings of PyTorch when exported, but they differ by "
+                f"view {net.view_names[l]!r} must have the embeddings of PyTorch when exported, but they differ by "
                 f"{error:.1e} of the largest entry (at most {TOLERANCE:g}): nothing was written."
             )
         outputs.append(torch.from_numpy(np.array(output)))
-        expected.append(torch.from_numpy(wanted))
+        expected.append(torch.from_numpy(reference))
         recipe = net.inputs[l] if net.inputs else {"kind": "array"}
         views.append(
             {
@@ -253,17 +253,17 @@ def _quiet() -> Iterator[None]:
         logging.getLogger(name).setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", ".isinstance.treespec, LeafSpec", FutureWarning)  # torch, of itself
+            warnings.filterwarnings("ignore", ".isinstance.treespec, LeafSpec", FutureWarning)  # raised within torch
             yield
     finally:
         for name, level in before.items():
             logging.getLogger(name).setLevel(level)
 
 
-def _difference(output: np.ndarray, wanted: np.ndarray) -> float:
-    if output.shape != wanted.shape or not np.isfinite(output).all():
+def _difference(output: np.ndarray, reference: np.ndarray) -> float:
+    if output.shape != reference.shape or not np.isfinite(output).all():
         return float("inf")
-    return float(np.abs(output - wanted).max() / max(np.abs(wanted).max(), 1e-30))
+    return float(np.abs(output - reference).max() / max(np.abs(reference).max(), 1e-30))
 
 
 def _recall(views: list[Tensor], mask: Tensor | None) -> float:

@@ -1,4 +1,4 @@
-"""Trained network that accepts user data: some of the views, arrays, texts, paths, a whole table."""
+"""Trained network that accepts user data: any of the views, as arrays, texts, paths or a whole table."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from m3g.training.settings.plain_yaml import Plain
 
 # Views in any of the forms that `TrainedNet` describes.
 Given: TypeAlias = Tensor | np.ndarray | Sequence[object] | Mapping[str, object] | Frame | str | Path
-ROWS = 256  # embedded at a time
+ROWS = 256  # number of rows embedded at a time
 
 
 class TrainedNet(MultiViewNet):
-    """Network with the names and preprocessing of its views; `net(views)` returns (k, n, d), `net.embed(views)` more.
+    """Network with the names and preprocessing of its views: `net(views)` returns embeddings (k, n, d).
 
     Views are a list of k or a dictionary by name; None, an omitted name, or a row of NaN is a missing view. Each view
-    is a tensor or an array of any type with unscaled samples, or, for a run trained on a table, the content of its
-    cells: texts, paths, a mapping of columns; images may be whole numbers from 0 to 255 or PIL images. A single value
-    (a text, a path, an image, a vector, a dictionary of cells) is a view of one row. The path of a table, or a data
-    frame with its columns, provides all of its views.
+    is a tensor or an array of any type with unscaled samples. For a run trained on a table, it may also be the content
+    of its cells: texts, paths, or a mapping of columns; images may have integer values from 0 to 255 or be PIL images.
+    A single value (a text, a path, an image, a vector, a dictionary of cells) is a view of one row. The path of a
+    table, or a data frame with its columns, provides all of its views.
     """
 
     view_names: list[str]
@@ -124,7 +124,7 @@ class TrainedNet(MultiViewNet):
             views = [views.get(name) for name in self.view_names]
         if not isinstance(views, (Sequence, Tensor, np.ndarray)) or len(views) != len(self.view_names):
             got = len(views) if isinstance(views, Sized) else type(views).__name__
-            raise ValueError(f"views must be {len(self.view_names)}, None for a missing one, got {got}.")
+            raise ValueError(f"views must have {len(self.view_names)} entries, None for a missing one, got {got}.")
         read = [None if view is None else self._read(view, l) for l, view in enumerate(views)]
         sizes = {name: len(part[0]) for name, part in zip(self.view_names, read) if part is not None}
         if len(set(sizes.values())) != 1:
@@ -160,9 +160,9 @@ class TrainedNet(MultiViewNet):
         return view.to(weight.device) if text else view.to(weight.device, weight.dtype)
 
     def _present(self, views: Sequence[Tensor | None], mask: Tensor) -> tuple[Tensor, Tensor]:
-        lonely = (~mask.any(0)).nonzero().flatten().tolist()
-        if lonely:
-            raise ValueError(f"every row must have at least one view, got none in row {lonely[0]}.")
+        empty = (~mask.any(0)).nonzero().flatten().tolist()
+        if empty:
+            raise ValueError(f"every row must have at least one view, got none in row {empty[0]}.")
         points: dict[int, Tensor] = {}
         for l, view in enumerate(views):
             if view is not None and bool(mask[l].any()):

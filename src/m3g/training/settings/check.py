@@ -56,7 +56,7 @@ def _check_loggers(names: Sequence[str]) -> None:
     for name in names:
         checks.one_of("logger", name, LOGGERS)
     if len(set(names)) < len(names) or ("none" in names and len(names) > 1):
-        raise ValueError(f"logger must be different names, or only none, got {', '.join(names)}.")
+        raise ValueError(f"logger must be distinct names, or only none, got {', '.join(names)}.")
 
 
 def _check_names(config: Config) -> None:
@@ -88,7 +88,7 @@ def _check_encoder(name: str, encoder: object) -> None:
 
 
 def _options_of(encoder: str | None) -> list[str] | None:
-    """Return the options of an encoder; of all possible defaults if none is named, None if its class defines them."""
+    """Return the options of an encoder: those of all possible defaults if it is not set, None for a class path."""
     if encoder is not None and "." in encoder:
         return None
     kinds = [kind for kind in ENCODERS if kind != "transformers"] if encoder is None else [encoder]

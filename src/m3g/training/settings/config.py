@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 Group = TypeVar("Group", bound="DataclassInstance")
-FEWEST_EPOCHS = 20  # where the settings do not specify the number
-ENOUGH_STEPS = 600
+FEWEST_EPOCHS = 20  # if the settings do not specify the number
+ENOUGH_STEPS = 600  # optimiser steps of a run whose length is not specified
 Origin = str | Mapping[str, str]  # the file of all settings, or of each by its dotted name
 
 
@@ -31,12 +31,12 @@ class Heads:
 
     Args:
         embedding_size: features d of the space in which the views are compared
-        hidden: units of the hidden layer of each head; None is a linear head
+        hidden: units of the hidden layer of each head; None means a linear head
         predictor: add a prediction head after the projection (common with a teacher, which has none)
         bias: initial bias of the last layer of every projection; None draws it at random. Losses that are invariant to
-            signs (gram, pmrl, symile) require a common one, such as 0.5, to align untrained views
-        weight_std: standard deviation of the initial weights of the heads (truncated normal; the paper: 0.02); None is
-            PyTorch's default
+            signs (gram, pmrl, symile) require a common bias, such as 0.5, so that the views align
+        weight_std: standard deviation of the initial weights of the heads (truncated normal; the paper: 0.02); None
+            means PyTorch's default
     """
 
     embedding_size: int = 64
@@ -53,8 +53,8 @@ class TeacherSettings:
     Args:
         enabled: train with a teacher
         momentum: momentum of the moving average at the start of the run; it increases to 1 at the end
-        student_views: None takes each view in turn from the teacher and all others from the student (leave one out); a
-            number s takes s views, redrawn in each step, from the student and the others from the teacher, whose
+        student_views: with None, each view in turn is embedded by the teacher and all others by the student (leave one
+            out); with a number s, the student embeds s views, redrawn in each step, and the teacher the others, whose
             activations need no memory
     """
 
@@ -99,15 +99,15 @@ class LoopSettings:
     """Length, precision, hardware and checkpoints of the training.
 
     Args:
-        epochs: passes over the training data; None is 20, or as many as about 600 steps require
-        max_steps: stop after this number of optimiser steps; None is no limit
+        epochs: passes over the training data; None means 20, or as many as about 600 steps require
+        max_steps: stop after this number of optimiser steps; None means no limit
         precision: Lightning's name of a precision, e.g. 32-true, bf16-mixed, 16-mixed
         accumulate: number of batches whose gradients are accumulated before each optimiser step
         chunk_size: rows of a view embedded at a time, so that only their activations are in memory; they are computed
             twice, and the loss is that of the whole batch; None embeds all rows at once
         clip: maximum gradient norm; None does not clip
-        accelerator: cpu, gpu, ...; auto is the fastest available
-        devices: processes on this machine (torchrun sets its own number)
+        accelerator: cpu, gpu, ...; auto selects the fastest available
+        devices: number of processes on this machine (overridden by torchrun)
         strategy: auto, ddp, fsdp, ...
         sync_batchnorm: share the statistics of batch normalisation between processes
         checkpoint_every: optimiser steps between two checkpoints
@@ -151,10 +151,10 @@ class Config:
     Args:
         data: name of a data set; `m3g data` lists them
         data_options: options of the data set, e.g. --data_options.batch_size 128
-        encoder: encoder of every view, `m3g encoders` lists them, or the class path of any nn.Module; None chooses by
+        encoder: encoder of every view (`m3g encoders` lists them), or the class path of any nn.Module; None chooses by
             the kind of each view
         encoder_options: options of the encoder, e.g. --encoder_options.width 512
-        view: settings of single views by name: how it is read (--view.photo.kind image), its encoder
+        view: settings of single views by name: how the view is read (--view.photo.kind image), its encoder
             (--view.photo.encoder conv --view.photo.pool 2), the earlier view with which it shares weights
             (--view.de.share en), whether the encoder is frozen (--view.photo.frozen true) and its peak learning rate
             (--view.photo.learning_rate 1e-5)
@@ -166,9 +166,9 @@ class Config:
         teacher: the teacher
         optim: the optimiser
         loop: the training loop
-        views_per_step: number of views compared at a time; None is all of them, or with the losses m3g and kl as many
-            as are fast with their exact solver, whose complexity is n ** k
-        subsets_per_step: number of random subsets of that size that a step averages; None is as many as are fast
+        views_per_step: number of views compared at a time; None means all, or with the losses m3g and kl as many as are
+            fast with their exact solver, whose complexity is n ** k
+        subsets_per_step: number of random subsets of that size that a step averages; None means as many as are fast
         view_dropout: probability of removing each entry (a view of a row) from the loss of a step, so that the network
             learns to handle missing views; every row keeps two of its views
         mismatch: detect entries that do not match their row and exclude them from the loss; `m3g audit` lists them
@@ -207,11 +207,11 @@ class Config:
 
     @classmethod
     def from_dict(cls, content: object, *, origin: Origin = "") -> Config:
-        """Return the validated settings of a plain dictionary; a missing name has its default.
+        """Return the validated settings of a plain dictionary; omitted settings have their defaults.
 
         This is the only validation of settings from files and command lines.
         """
-        _refuse_classes(content, origin)
+        _reject_classes(content, origin)
         config = _build(cls, content, origin)
         check(config)
         return config
@@ -269,7 +269,7 @@ def _file(origin: Origin, path: str) -> str:
     return f"{origin}: " if origin else ""
 
 
-def _refuse_classes(content: object, origin: Origin, path: str = "") -> None:
+def _reject_classes(content: object, origin: Origin, path: str = "") -> None:
     """Reject `class_path` anywhere: only `encoder` may name a class, subject to --trust."""
     if isinstance(content, Mapping):
         if "class_path" in content:
@@ -279,7 +279,7 @@ def _refuse_classes(content: object, origin: Origin, path: str = "") -> None:
                 "class."
             )
         for name, part in content.items():
-            _refuse_classes(part, origin, f"{path}{name}.")
+            _reject_classes(part, origin, f"{path}{name}.")
     elif isinstance(content, (list, tuple)):
         for part in content:
-            _refuse_classes(part, origin, path)
+            _reject_classes(part, origin, path)

@@ -8,9 +8,9 @@ from typing import TypeAlias
 
 import yaml
 
-# What a file of JSON or YAML contains.
+# Values in a JSON or YAML file.
 Plain: TypeAlias = "bool | int | float | str | list[Plain] | dict[str, Plain] | None"
-DEEPEST = 20  # levels of lists and mappings in a settings file
+DEEPEST = 20  # maximum number of nested lists and mappings
 
 
 class _Loader(yaml.SafeLoader):

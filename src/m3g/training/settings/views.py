@@ -1,4 +1,4 @@
-"""Settings of single views: how each is read, and its encoder."""
+"""Settings of single views: how a view is read, and its encoder."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from m3g.nets.processors import processor_of
 from m3g.training.settings.config import Config
 
 Spec: TypeAlias = dict[str, object]  # description of an encoder, see `m3g.nets.build_net`
-SHOWN = 8  # number of listed columns of a view
-LARGEST_FOR_CONV = 64  # pixels; the receptive field is too small for larger images
+SHOWN = 8  # maximum number of printed columns of a view
+LARGEST_FOR_CONV = 64  # pixels; the receptive field of `conv` is too small for larger images
 
 
 class Reading(TypedDict, total=False):
@@ -28,7 +28,7 @@ class Reading(TypedDict, total=False):
 
 
 def reading(config: Config) -> Reading:
-    """Return how views are read, as options of a table."""
+    """Return the options of a table that determine how its views are read."""
     view: dict[str, dict[str, object]] = {}
     for name, options in config.view.items():
         view[name] = {option: value for option, value in options.items() if option in reading_options()}
@@ -40,12 +40,12 @@ def reading(config: Config) -> Reading:
 
 
 def _default_encoder(config: Config) -> str | None:
-    """Return the encoder of views without settings; `text` for texts if settings imply a trained encoder."""
+    """Return the encoder of views without settings; `text` if `shared` or `encoder_options` imply a trained encoder."""
     return config.encoder or ("text" if config.shared or config.encoder_options else None)
 
 
 def _named_encoder(config: Config, name: str) -> str | None:
-    """Return the encoder that the settings name for a view; `text` if they share it or set options of that encoder."""
+    """Return the encoder set for a view; `text` if the view shares its encoder or sets options of the text encoder."""
     own = config.view[name]
     if "encoder" in own:
         return str(own["encoder"])
@@ -55,7 +55,7 @@ def _named_encoder(config: Config, name: str) -> str | None:
 
 
 def _processor(config: Config, options: Mapping[str, object]) -> Reading:
-    """Return the preprocessing of the pretrained model of a view with these settings; empty if it has none."""
+    """Return the preprocessing of a view's pretrained model; empty if its settings name none."""
     if "share" in options:
         options = config.view.get(str(options["share"]), {})
     own = "encoder" in options
@@ -86,7 +86,7 @@ def default_encoder(kind: str, shape: Sequence[int]) -> str:
 
 
 def _default_encoders(data: ViewsData, *, shared: bool) -> list[str]:
-    """Return the default of every view; if two or more are numeric or TF-IDF, these start at linear CCA."""
+    """Return the default encoder of every view; two or more numeric or TF-IDF views start at linear CCA."""
     names = [default_encoder(kind, shape) for kind, shape in zip(kinds(data), data.view_shapes)]
     if shared or names.count("mlp") + names.count("tfidf") < 2:
         return names
@@ -114,19 +114,19 @@ def settled(config: Config, data: ViewsData) -> Config:
         raise ValueError("shared must be false if views have separate encoders, got true: use view.NAME.share.")
     if config.encoder is None and config.encoder_options:
         raise ValueError(
-            "encoder_options must be given with --encoder if views have different encoders, got "
+            "encoder_options must be used with --encoder if views have different encoders, got "
             f"{', '.join(config.encoder_options)}: use --view.NAME.OPTION."
         )
     view = {}
-    for name, usual in zip(data.view_names, names):
+    for name, default in zip(data.view_names, names):
         given = config.view.get(name, {})
-        base = {} if "encoder" in given else {"encoder": config.encoder or usual, **config.encoder_options}
+        base = {} if "encoder" in given else {"encoder": config.encoder or default, **config.encoder_options}
         view[name] = {**given} if "share" in given else {**given, **base, **own.get(name, {})}
     return replace(config, shared=False, view=view)
 
 
 def described(config: Config, data: ViewsData, *, columns: bool = False) -> list[str]:
-    """Return a line per view: name, kind, shape, encoder, and its columns if there are several."""
+    """Return one line per view: name, kind, shape, encoder and, with `columns`, its columns if there are several."""
     width = max(map(len, data.view_names))
     lines = []
     for l, (name, kind, shape) in enumerate(zip(data.view_names, kinds(data), data.view_shapes)):
@@ -162,7 +162,7 @@ def encoder_spec(config: Config, data_names: Sequence[str], rates: Sequence[int 
         _check_training(name, spec, list(data_names))
         if "share" in spec:
             if options or len(spec) > 1:
-                raise ValueError(f"view.{name} must have no encoder options besides share, got more.")
+                raise ValueError(f"view.{name} must have no encoder options other than share, got more.")
             specs.append({"share": list(data_names).index(str(spec["share"]))})
             continue
         try:
