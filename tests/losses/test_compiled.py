@@ -130,7 +130,7 @@ def test_the_fixed_step_loss_can_be_exported(k):
 
 def test_unsupported_transforms_of_the_default_loss_name_a_remedy():
     views = torch.randn(2, 3, 6, 5)
-    with pytest.raises(ValueError, match="give the batch as leading dimensions"):
+    with pytest.raises(ValueError, match="pass the batch as leading dimensions"):
         torch.vmap(m3g.M3GLoss())(views)
     with pytest.raises(ValueError, match=r"solver must have fixed_steps under torch.export, got .*Factored\(fixed"):
         torch.export.export(m3g.M3GLoss(), (views[0],))
