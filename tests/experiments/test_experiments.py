@@ -76,6 +76,7 @@ def test_experiments_on_images_run_and_are_collected(sets, tmp_path, monkeypatch
     assert re.search(expected[name], text)
     assert ("| references, accuracy %" in text) == (name == "imagenet")
     assert ("| no teacher, both directions" in text) == (name == "imagenet")
+    assert ("validation %, by steps" in text) == (name == "imagenet")
 
 
 def test_budget_has_as_many_images_per_step_for_every_number_of_views(sets, tmp_path):
