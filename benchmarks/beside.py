@@ -25,7 +25,7 @@ from typing import IO, Any
 
 HERE = Path(__file__).resolve().parent.parent
 # Largest acceptable ratio to the time of the earlier commit.
-ALLOWED = 1.3
+ALLOWED = 1.1
 
 
 def cases() -> dict[str, list[dict[str, Any]]]:
