@@ -29,6 +29,8 @@ from m3g.solvers.shared.processes import Processes, Shard
 SLAB_BYTES = 2**23
 # W is stored between steps up to this size; a larger W is recomputed slab by slab.
 KEEP_BYTES = 2**26
+# Matrix products with fewer columns are slow on a CPU, but not their transposes.
+FEW_COLUMNS = 16
 
 
 class CompleteContraction(Contraction):
@@ -201,9 +203,9 @@ class CompleteContraction(Contraction):
         column = scaling.unsqueeze(-1)
         by_lead.mul_(column)
         left = left * column if len(self.group_a) == 1 else (left.view(b, n, -1) * column).view(left.shape)
-        with_pivot = torch.bmm(between, right).mul_(left)
+        with_pivot = times(between, right).mul_(left)
         if added_to is None:
-            pulled = torch.bmm(between.transpose(1, 2), left)
+            pulled = times(between.transpose(1, 2), left)
         else:
             pulled = added_to.baddbmm_(between.transpose(1, 2), left)
         return joint, with_pivot, pulled, scaling
@@ -247,6 +249,13 @@ class CompleteContraction(Contraction):
         scaling = target / joint.sum(2)
         joint.mul_(scaling.unsqueeze(2))
         return Contracted({(0, 1): joint}, joint.sum(1), scaling)
+
+
+def times(matrix: Tensor, columns: Tensor) -> Tensor:
+    """T V (b, s, c) for T (b, s, n) and V (b, n, c); by its transpose, up to four times as fast, if columns are few."""
+    if torch.compiler.is_compiling() or columns.shape[2] >= FEW_COLUMNS or matrix.shape[1] <= columns.shape[2]:
+        return torch.bmm(matrix, columns)
+    return torch.bmm(columns.mT, matrix.mT).mT
 
 
 def _largest(sizes: Sequence[int]) -> int:

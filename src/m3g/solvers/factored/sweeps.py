@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from m3g.costs.coupling import Edge
-from m3g.solvers.factored.contraction import CompleteContraction, pair_sums
+from m3g.solvers.factored.contraction import FEW_COLUMNS, CompleteContraction, pair_sums, times
 from m3g.solvers.shared.processes import read
 
 Summed = Callable[[Tensor], Tensor]
@@ -59,6 +59,8 @@ class Pivot:
         self._far: Tensor | None = None if contraction.scaled_buffer is None else contraction.scaled_buffer.mT
         self.left, self.across, self.between, self.wanted = contraction.left, contraction.right.mT, between, wanted
         self._start = self.left * wanted
+        few = self.left.shape[2] < min(self.left.shape[1], 2 * FEW_COLUMNS)
+        self._left_rows = self.left.mT.contiguous() if few else None
         self._summed = contraction.summed
         # The initial sums do not include the kernels between A and B.
         self.sums = self._summed(self.left.sum(1, keepdim=True)).mul_(contraction.right.sum(1, keepdim=True))
@@ -75,7 +77,11 @@ class Pivot:
         """Compute the sums for scalings u (b, 1, α) and v (b, 1, β)."""
         far = torch.mul(self.across, right, out=self._far)
         self._far = far
-        self.with_pivot = torch.bmm(self.between, far.mT, out=self.with_pivot).mul_(self.left)
+        if self._left_rows is None:
+            self.with_pivot = torch.bmm(self.between, far.mT, out=self.with_pivot).mul_(self.left)
+        else:  # as in `times`, in the memory of the last sweep
+            rows = None if self.with_pivot is None else self.with_pivot.mT
+            self.with_pivot = torch.bmm(far, self.between.mT, out=rows).mul_(self._left_rows).mT
         self.sums = self._summed(torch.bmm(left, self.with_pivot))
 
     @property
@@ -87,7 +93,7 @@ class Pivot:
         """Return the joint marginals of A and the pivot and of B and the pivot, with one more matrix product."""
         assert self.with_pivot is not None, "at least one sweep precedes"
         scaling, column = self.scaling, left.mT
-        pulled = torch.bmm(self.between.mT, self.left * column).mul_(self.across.mT).mul_(right.mT)
+        pulled = times(self.between.mT, self.left * column).mul_(self.across.mT).mul_(right.mT)
         return (self.with_pivot * column).mul_(scaling), pulled.mul_(scaling)
 
 
