@@ -114,6 +114,7 @@ class KeepBest(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if not self.weights:  # a new run; a resumed run has the best weights so far
+            assert isinstance(pl_module, MultiViewModule)
             self._evaluate(trainer, pl_module, epoch=0)
             if _starts_at_linear_cca(pl_module) and not isinstance(trainer.strategy, FSDPStrategy):
                 self.start = self.weights
