@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 
 import pytest
 
@@ -29,6 +30,8 @@ def test_demo_prints_the_table_and_the_pictures(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(evaluate, "MEASURED", {"train": 400, "test": 100})
     assert main(["demo", "--epochs", "1"]) == 0
     output = capsys.readouterr().out
+    (linear,) = [line for line in output.splitlines() if "linear CCA" in line and "│" in line]
+    assert len(re.findall(r"\d+\.\d", linear)) == 6
     assert "raw features" in output
     pictures = [line.split()[1] for line in output.splitlines() if line.startswith("picture")]
     assert len(pictures) == 10

@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from m3g.evaluation.missing import Missing
 
 DESCRIPTION = {
-    "demo": """Train M3G with its defaults and pairwise InfoNCE on the six-view digits, and compare both with the raw
-    features. Then train on sums of digits, which only three views together determine. Takes a few minutes."""
+    "demo": """Train M3G with its defaults and pairwise InfoNCE on the six-view digits, and compare both with
+    linear CCA and the raw features. Then train on sums of digits, which only three views together determine. Takes a
+    few minutes."""
 }
 
 
@@ -65,11 +66,12 @@ def run(args: Namespace, name: str) -> int:
 
 def _compare(out: Path, epochs: int | None) -> int:
     from m3g.cli.listing import print_table
+    from m3g.evaluation.missing import without_views
     from m3g.experiments.default_set import METHODS, settings
     from m3g.experiments.synergy.runs import demo
     from m3g.training.loop.build import build_data
     from m3g.training.loop.fit import train
-    from m3g.training.runs.evaluate import evaluate_run
+    from m3g.training.runs.evaluate import evaluate_run, linear_cca
 
     data = build_data(settings("m3g"))  # the same rows for both losses
     rows, pictures = [], []
@@ -83,8 +85,11 @@ def _compare(out: Path, epochs: int | None) -> int:
         numbers = {**report.numbers, **probes_on_fewer(report.missing, "linear")}
         rows.append((loss, *(f"{100 * numbers[column]:.1f}" for column in COLUMNS)))
         pictures += drawn
-    raw = probes_on_fewer(report.missing, "linear_raw")
-    rows.append(("raw features", *(f"{100 * raw[c]:.1f}" if c in raw else "—" for c in COLUMNS)))
+    parts = linear_cca(data, size=config.heads.embedding_size)
+    assert parts is not None
+    linear = {**report.linear_cca, **probes_on_fewer(without_views(*parts), "linear")}
+    for title, numbers in (("linear CCA", linear), ("raw features", probes_on_fewer(report.missing, "linear_raw"))):
+        rows.append((title, *(f"{100 * numbers[c]:.1f}" if c in numbers else "—" for c in COLUMNS)))
     print_table(["test split, %", *COLUMNS.values()], rows)
     for line in NOTES:
         print(line)
