@@ -111,6 +111,9 @@ def run(args: Namespace, name: str) -> int:
     for l, view in enumerate(head[:-1]):
         if matching.unused(l):
             print(f"{matching.unused(l)} of {len(arrays[l])} rows of {view} are {where}")
+    if args.known is None:
+        needed = "--one-to-one --known FILE" if matching.memberships is None else "--known FILE"
+        print(f"probabilities are not calibrated: use {needed} with the rows of some objects")
     if out is not None:
         write_csv(out, head, rows)
         print(f"table     {out}")

@@ -113,6 +113,7 @@ class KeepBest(Callback):
             setattr(self, name, value)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        assert isinstance(pl_module, MultiViewModule)
         if not self.weights:  # a new run; a resumed run has the best weights so far
             assert isinstance(pl_module, MultiViewModule)
             self._evaluate(trainer, pl_module, epoch=0)
