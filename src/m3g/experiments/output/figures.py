@@ -63,7 +63,7 @@ def curves(
             (handles[name],) = axis.plot(
                 xs, means, style, color=colour, marker=MARKERS[place % len(MARKERS)], markersize=5
             )
-            low, high = ([points[x][0] + sign * points[x][1] for x in xs] for sign in (-1, 1))
+            low, high = ([_clip(points[x][0] + sign * points[x][1], ylabel) for x in xs] for sign in (-1, 1))
             axis.fill_between(xs, low, high, color=colour, alpha=0.15, linewidth=0)
         _scales(axis, part, logarithmic)
         axis.set(xlabel=xlabel, ylabel=ylabel, title=title if published is not None else "")
@@ -72,6 +72,11 @@ def curves(
         every = [handles[name] for name in names]
         figure.legend(every, names, loc="outside lower center", ncols=2, frameon=False, fontsize=9)
     return save(figure, path)
+
+
+def _clip(value: float, label: str) -> float:
+    """Restrict the end of an interval of percentages to the range from 0 to 100."""
+    return min(max(value, 0.0), 100.0) if label.endswith(", %") else value
 
 
 def _scales(axis: Axes, lines: Mapping[str, Line[X]], logarithmic: bool) -> None:
