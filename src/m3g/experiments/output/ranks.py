@@ -29,7 +29,7 @@ class Ranks(NamedTuple):
 
 
 def ranked(scores: Mapping[str, Scores[Key]]) -> Ranks | None:
-    """Rank arms by their scores per data set; None for fewer than three arms or two common data sets.
+    """Rank arms by their scores per data set; None for fewer than three arms or fewer than two common data sets.
 
     Example:
         >>> ranks = ranked({arm: {s: level + s / 100 for s in range(20)} for level, arm in enumerate("cba")})
@@ -55,7 +55,9 @@ def friedman(scores: Mapping[str, Scores[Key]]) -> float:
 
 
 def critical_difference(arms: int, sets: int, *, level: float = 0.05) -> float:
-    """Return q sqrt(a (a + 1) / (6 N)), q from the studentised range: smaller rank differences are not significant.
+    """Return Nemenyi's critical difference q sqrt(a (a + 1) / (6 N)) for a arms and N data sets.
+
+    q is from the studentised range. Smaller rank differences are not significant.
 
     Example:
         >>> round(critical_difference(5, 30), 3)

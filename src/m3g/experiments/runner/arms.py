@@ -10,7 +10,7 @@ from m3g.experiments.engine.spec import Candidate, Change, Labels, Request, RunS
 
 Values = Mapping[str, tuple[str, Sequence[float]]]
 TEMPERATURES = (0.03, 0.06, 0.12, 0.25, 0.5)  # the grid of every loss that has a temperature
-LENGTHS = (50, 100, 400, 800)  # numbers of steps that show whether a training of 200 is past the steep part
+LENGTHS = (50, 100, 400, 800)  # numbers of steps that show whether accuracy rises further after 200
 
 
 def grid(method: str, values: Values, rates: Sequence[float]) -> list[Change]:
@@ -27,10 +27,10 @@ def grid(method: str, values: Values, rates: Sequence[float]) -> list[Change]:
 
 
 def try_all(changes: Sequence[Change], runs: Sequence[RunSpec]) -> tuple[list[RunSpec], tuple[Candidate, ...]]:
-    """Return the runs with each change, and the candidates for the runs that use the best of them."""
+    """Return the runs of every setting, and one candidate per setting, from which later runs use the best."""
     tried, candidates = [], []
     for change in changes:
-        mine = [
+        changed_runs = [
             replace(
                 run,
                 settings=run.resolved(change),
@@ -38,13 +38,13 @@ def try_all(changes: Sequence[Change], runs: Sequence[RunSpec]) -> tuple[list[Ru
             )
             for run in runs
         ]
-        tried += mine
-        candidates.append(Candidate(change, [run.id for run in mine]))
+        tried += changed_runs
+        candidates.append(Candidate(change, [run.id for run in changed_runs]))
     return tried, tuple(candidates)
 
 
 def other_lengths(run: RunSpec, request: Request) -> list[RunSpec]:
-    """Return a run with other numbers of steps, each with a complete schedule."""
+    """Return copies of a run with the numbers of steps in `LENGTHS`, each with its complete schedule."""
     return [
         run.with_changes(
             {"config": {"loop": {"max_steps": steps // 50 if request.miniature else steps}}},

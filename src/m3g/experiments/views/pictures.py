@@ -12,9 +12,9 @@ from m3g.experiments.output import figures
 from m3g.experiments.output.ranks import Ranks
 from m3g.experiments.views import scores as views_scores
 
-# The best losses, and those that need remedies.
+# Losses in the plot of `front`: the best ones, and some that require the remedies in docs/choose_loss.md.
 FRONT = ("m3g", "infonce-pwe", "infonce-ave", "m3g-pairs", "vicreg", "mmcr", "pmrl", "mcca")
-SHOWN = (
+CURVE_ARMS = (
     "m3g",
     "infonce-pwe",
     "infonce-ave",
@@ -24,7 +24,7 @@ SHOWN = (
     "supervised",
     "infonce-pwe, missing in training",
 )
-PICTURED = {"linear_mean": "linear probe", "recall": "retrieval", "moved": "moved probe"}
+TASK_TITLES = {"linear_mean": "linear probe", "recall": "retrieval", "moved": "moved probe"}
 BY_NUMBER = {
     "linear_mean": "linear probe",
     "recall": "R@1 from one view to another",
@@ -36,18 +36,18 @@ def draw(results: list[Result], every: dict[str, views_scores.Table], folder: Pa
     """Draw all plots that the finished runs allow, as PNG and SVG; return the PNGs."""
     tests = views_scores.tested(results)
     made = []
-    ranks = {PICTURED[name]: task for name, task in views_scores.ranks_of(every).items() if name in PICTURED}
+    ranks = {TASK_TITLES[name]: task for name, task in views_scores.ranks_of(every).items() if name in TASK_TITLES}
     if ranks:
         made += critical_differences(ranks, folder / "ranks")
     made += heat_map(every, folder / "heat")
     made += missing_curves(tests, folder / "missing")
     made += front(results, folder / "front")
-    return _shown(made)
+    return _png_files(made)
 
 
 def critical_differences(ranks: Mapping[str, Ranks], path: Path) -> list[Path]:
     """Plot per task a line for every arm, the best first, with its average rank; bars at the right connect arms whose
-    ranks do not differ (Nemenyi, 5 %).
+    ranks do not differ significantly (Nemenyi test, 5 %).
     """
     most = max(len(task.ranks) for task in ranks.values())
     figure, axes = figures.panels(len(ranks), width=4.6 * len(ranks), height=1.4 + 0.24 * most)
@@ -75,7 +75,7 @@ def critical_differences(ranks: Mapping[str, Ranks], path: Path) -> list[Path]:
 
 def heat_map(every: Mapping[str, views_scores.Table], path: Path) -> list[Path]:
     """Plot arms against data sets; the colour is the distance from the best loss of the column, in points."""
-    shown = [name for name in PICTURED if every[name]]
+    shown = [name for name in TASK_TITLES if every[name]]
     if not shown:
         return []
     most = max(len(every[name]) for name in shown)
@@ -96,8 +96,8 @@ def heat_map(every: Mapping[str, views_scores.Table], path: Path) -> list[Path]:
                     axis.text(j, i, f"{100 * by[data]:.0f}", ha="center", va="center", fontsize=7, color=colour)
         axis.set_xticks(range(len(sets)), sets, rotation=60, fontsize=7, ha="right")
         axis.set_yticks(range(len(means)), list(means), fontsize=7)
-        axis.set_title(PICTURED[name], fontsize=9)
-    figure.colorbar(image, ax=list(axes), shrink=0.8, label="points below the best loss")
+        axis.set_title(TASK_TITLES[name], fontsize=9)
+    figure.colorbar(image, ax=list(axes), shrink=0.8, label="difference from the best loss, points")
     return figures.save(figure, path)
 
 
@@ -109,7 +109,7 @@ def missing_curves(tests: list[Result], path: Path) -> list[Path]:
     figure, axes = figures.panels(2, width=9.0, height=4.2)
     titles = {"linear": "linear probe, %", "recall_rest": "R@1 from all other views, %"}
     for axis, (name, curves) in zip(axes, panels.items()):
-        for place, arm in enumerate(SHOWN):
+        for place, arm in enumerate(CURVE_ARMS):
             if arm in curves:
                 fractions = sorted(curves[arm], key=float)
                 axis.plot([100 * float(x) for x in fractions], [100 * curves[arm][x] for x in fractions], label=arm,
@@ -140,7 +140,7 @@ def front(results: list[Result], path: Path) -> list[Path]:
         return []
     figure, (axis,) = figures.panels(1, width=6.5, height=4.5)
     for place, (arm, by) in enumerate(lines.items()):
-        settings = sorted(by, key=_place)
+        settings = sorted(by, key=_sort_key)
         xs = [100 * statistics.fmean(x for x, _ in by[s]) for s in settings]
         ys = [100 * statistics.fmean(y for _, y in by[s]) for s in settings]
         colour, marker = figures.COLOURS[place], figures.MARKERS[place]
@@ -152,8 +152,8 @@ def front(results: list[Result], path: Path) -> list[Path]:
     return figures.save(figure, path)
 
 
-def _place(setting: str) -> tuple[bool, list[float]]:
-    """Return the sort key of a setting: by value, with settings evaluated after linear CCA last."""
+def _sort_key(setting: str) -> tuple[bool, list[float]]:
+    """Return the sort key of a setting: by value; settings with linear CCA come last."""
     return "canonical" in setting, [float(value) for value in setting.removesuffix(" canonical").split(", ")]
 
 
@@ -164,7 +164,7 @@ def by_number(tests: list[Result], path: Path) -> list[Path]:
         return []
     figure, axes = figures.panels(len(panels), width=4.0 * len(panels), height=3.4)
     for axis, (name, curves) in zip(axes, panels.items()):
-        for place, arm in enumerate(SHOWN):
+        for place, arm in enumerate(CURVE_ARMS):
             if arm in curves:
                 numbers = sorted(curves[arm])
                 values = [[100 * value for value in curves[arm][k]] for k in numbers]
@@ -175,8 +175,8 @@ def by_number(tests: list[Result], path: Path) -> list[Path]:
         axis.locator_params(axis="x", integer=True)
         axis.grid(alpha=0.3)
     axes[0].legend(frameon=False, fontsize=7)
-    return _shown(figures.save(figure, path))
+    return _png_files(figures.save(figure, path))
 
 
-def _shown(files: list[Path]) -> list[Path]:
+def _png_files(files: list[Path]) -> list[Path]:
     return [path for path in files if path.suffix == ".png"]
