@@ -84,6 +84,15 @@ def test_few_newton_steps_if_sinkhorn_requires_many_sweeps():
     torch.testing.assert_close(dense.value, slow.value, atol=1e-6, rtol=0)
 
 
+def test_newton_steps_do_not_shift_potentials_between_views():
+    # At the rounding error of float32 the steps continue, and such shifts would add up until scalings overflow.
+    views = reference.noisy_views(7, 6, 64, dtype=torch.float32)
+    solution = m3g.solve(as_cost("cv")(views), epsilon=0.02, tol=1e-4, solver=m3g.Dense(max_steps=60))
+    means = torch.stack([part.mean() for part in solution.potentials])
+    assert float(means.max() - means.min()) < 1
+    assert bool(solution.error < 1e-3)
+
+
 def test_batches_masks_and_a_teacher_are_supported():
     student, teacher = (torch.stack([reference.noisy_views(3, 4, 5, seed=s + t) for s in (0, 1)]) for t in (0, 7))
     mask = torch.ones(2, 3, 4, dtype=torch.bool)

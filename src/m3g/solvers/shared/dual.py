@@ -114,6 +114,8 @@ class MarginalDual:
         damped = torch.addcmul(m, m, point.error.unsqueeze(1), value=DAMPING)
         # m log(a / m) equals a - m to first order, and log(a / m) is closer to linear in the log scalings.
         right = (self.target_here / m).log_().mul_(m)
+        if self.contraction.in_logs:
+            right = right - m * self._excess(right)
         step = solve_newton(
             point.pairs,
             damped,
@@ -127,6 +129,15 @@ class MarginalDual:
         longest: Tensor = torch.linalg.vector_norm(step, ord=torch.inf, dim=1, keepdim=True).clamp(min=LONGEST_STEP)
         step = (step / longest).mul_(LONGEST_STEP)
         return step if step.dtype == point.log_scaling.dtype else step.to(point.log_scaling.dtype)
+
+    def _excess(self, right: Tensor) -> Tensor:
+        """Return (b, N), the sum of each view minus the mean over views, which a shift between potentials changes.
+
+        The Newton system is singular in these directions, and a step along them would be long and without effect.
+        """
+        sums = [part.sum(1, keepdim=True) for part in right.split(self.contraction.sizes, 1)]
+        mean = torch.stack(sums).mean(0)
+        return torch.cat([(each - mean).expand(-1, n) for each, n in zip(sums, self.contraction.sizes)], 1)
 
     def _sinkhorn_step(self, point: Marginals) -> Tensor:
         """Return a sweep over the views if contractions are cheap, otherwise the mean of k - 1 exact one-view updates.
