@@ -11,16 +11,17 @@ DESCRIPTION = {
     "export": """Write the trained network of a run as one file per view, for use without m3g.
 
   m3g export runs/m3g-1 --out served                      an .onnx file per view, for onnxruntime
-  m3g export runs/m3g-1 --out served --precision int8     8-bit weights; prints the change in recall
+  m3g export runs/m3g-1 --out served --precision int8     8-bit weights; prints recall before and after
   m3g export runs/m3g-1 --out served --format torch       a .pt2 file per view, for torch.export.load
 
-The scaling of the training data is part of each file, so it accepts unscaled inputs of its view with any number of rows
-and returns embeddings. Files are written only if they agree with PyTorch on test rows. views.json describes them."""
+Each file contains the scaling of the training data, accepts unscaled inputs of its view with any number of rows, and
+returns embeddings. Files are written only if their outputs agree with PyTorch on test rows, or on random rows if the
+data cannot be read. views.json describes them."""
 }
 
 
 def arguments(parser: Parser, name: str) -> None:
-    parser.add_argument("run", type=str, help="the folder of a finished run, or NAME/MODEL on the hub")
+    parser.add_argument("run", type=str, help="the folder of a finished run, or USER/NAME on the hub")
     parser.add_argument("--out", type=str, required=True, help="output folder; must not exist")
     parser.add_argument("--format", type=str, default="onnx", help="onnx or torch")
     parser.add_argument("--precision", type=str, default="fp32", help="fp32, fp16 or int8")

@@ -19,7 +19,7 @@ Checkpoints and logs are not uploaded. m3g.load and every command with a RUN arg
 
 def arguments(parser: Parser, name: str) -> None:
     parser.add_argument("run", type=str, help="the folder of a finished run")
-    parser.add_argument("repository", type=str, help="NAME/MODEL on the hub; created if it does not exist")
+    parser.add_argument("repository", type=str, help="USER/NAME on the hub; created if it does not exist")
     parser.add_argument("--private", type=bool, default=True, help="whether a new repository is private")
     parser.add_argument("--license", type=str, default=None, help="licence of the weights, for the model card")
 

@@ -24,14 +24,14 @@ def check_out(name: str | None, *, suffix: str = ".csv") -> Path | None:
     return out
 
 
-def show_table(head: Sequence[str], rows: Sequence[Sequence[object]], *, most: int) -> None:
-    print_table(head, rows[:most])
+def show_table(header: Sequence[str], rows: Sequence[Sequence[object]], *, most: int) -> None:
+    print_table(header, rows[:most])
     if len(rows) > most:
         print(f"... and {len(rows) - most} more")
 
 
-def write_csv(path: Path, head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+def write_csv(path: Path, header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     from m3g.training.runs.files import atomic
 
     with atomic(path, "w") as file:
-        print_csv(file, head, rows)
+        print_csv(file, header, rows)

@@ -115,7 +115,7 @@ class Coupling(ABC):
         return self.rows(), None
 
     def pull(self, points: Tensor) -> Tensor:
-        """(b, N, d) -> (b, N, d): m_l x_l + Σ_{m ≠ l} P_lm x_m for the concatenated points of all views."""
+        """(b, N, d) -> (b, N, d): P_l x_l + Σ_{m ≠ l} P_lm x_m for the concatenated points, P_l marginals."""
         k = len(self.sizes)
         pairs = {edge: self.pair(*edge) for edge in all_edges(k)}
         marginals = torch.cat([self.marginal(l) for l in range(k)], 1)

@@ -34,10 +34,10 @@ def generator(*key: int) -> np.random.Generator:
 
 
 class EpochSampler(DistributedSampler[Draw]):
-    """Sampler that draws each row once per epoch, in an order determined by (seed, epoch).
+    """Sampler that draws each row at most once per epoch, in an order determined by (seed, epoch).
 
-    The module docstring defines how processes share the order. As a `DistributedSampler`, the sampler is neither
-    replaced nor wrapped by Lightning, which calls `set_epoch`.
+    The module docstring defines how processes share the order. Lightning neither replaces nor
+    wraps a `DistributedSampler`, and calls its `set_epoch`.
 
     Args:
         num_rows: number of training rows.
@@ -63,18 +63,16 @@ class EpochSampler(DistributedSampler[Draw]):
         rank: int | None = None,
         world: int | None = None,
     ):
-        together = distributed.is_available() and distributed.is_initialized()
-        world = world if world is not None else (distributed.get_world_size() if together else 1)
-        rank = rank if rank is not None else (distributed.get_rank() if together else 0)
+        is_distributed = distributed.is_available() and distributed.is_initialized()
+        world = world if world is not None else (distributed.get_world_size() if is_distributed else 1)
+        rank = rank if rank is not None else (distributed.get_rank() if is_distributed else 0)
         super().__init__(range(num_rows), num_replicas=world, rank=rank, seed=seed)  # type: ignore[arg-type]
         self.batch_size = _checks.positive_int("batch_size", batch_size)
         self.num_rows = num_rows
         self.step_rows = batch_size * world
         if self.step_rows > num_rows:
-            processes = f" in each of {world} processes" if world > 1 else ""
-            raise ValueError(
-                f"batch_size must be at most {num_rows}, the number of training rows, got {batch_size}{processes}."
-            )
+            rows = "the number of training rows" if world == 1 else f"{num_rows} training rows over {world} processes"
+            raise ValueError(f"batch_size must be at most {num_rows // world}, {rows}, got {batch_size}.")
         self.num_steps = num_rows // self.step_rows
         self.num_samples = self.num_steps * batch_size
         self.total_size = self.num_steps * self.step_rows
@@ -114,7 +112,7 @@ class EpochSampler(DistributedSampler[Draw]):
 
 
 class ClassAlignedSampler(EpochSampler):
-    """Multi-domain batches of the paper: n random classes and, for each, one random image of every domain.
+    """Sampler of the paper's multi-domain batches: n random classes and, for each, one random image per domain.
 
     A row is a tuple of k image indices of one class. The classes of a step are distinct over all processes if there are
     enough classes, and otherwise within each process.
@@ -177,7 +175,9 @@ def shared_classes(domains: Sequence[Mapping[int, Sequence[int]]]) -> list[int]:
 
 
 def aligned_points(domains: Sequence[Mapping[int, Sequence[int]]]) -> list[tuple[int, ...]]:
-    """Return points with one row per domain, all of one class, in a fixed order.
+    """Return points of one row per domain, in a fixed order.
+
+    The rows of a point have the same class; surplus rows are discarded.
 
     Example:
         >>> aligned_points([{0: [1, 2], 1: [3]}, {0: [7, 8, 9]}])

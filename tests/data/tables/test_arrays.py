@@ -203,7 +203,7 @@ def test_other_errors_are_one_sentence(tmp_path):
         ({"paths": [a, tmp_path / "longer.csv"]}, "more entries than the 1 names"),
         ({"paths": [a, tmp_path / "damaged.parquet"]}, "must be files that can be read"),
         ({"paths": [a, tmp_path / "damaged.npz"]}, "must be files that can be read"),
-        ({"paths": [a, tmp_path / "words.csv"]}, "numbers"),
+        ({"paths": [a, tmp_path / "words.csv"]}, "only numeric columns, but column 'y'"),
         ({"paths": [a, tmp_path / "two.npz"]}, "files with one array, got x, y"),
         ({"paths": [a, f"{tmp_path / 'two.npz'}:z"]}, r"must name an array of .* \(x, y\), got 'z'"),
         ({"paths": [tmp_path / "gap.npy"] * 2}, "row 2 must have at least one view"),

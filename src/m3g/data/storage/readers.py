@@ -61,14 +61,14 @@ def read_array(
         words = [str(column) for column, kind in loaded.dtypes.items() if kind.kind not in "biuf"]
         if words and not text:
             raise ValueError(
-                f"{name} must be numbers only, got column {words[0]!r} of another kind in "
-                f"{given!r}: remove or encode it."
+                f"{name} must have only numeric columns, but column {words[0]!r} of {given!r} is not numeric: "
+                "remove or encode it."
             )
         array = loaded.to_numpy()
     if text and array.dtype == object and all(isinstance(entry, str) for entry in array.flat):
         return array.astype(str)
     if array.dtype == object:
-        raise ValueError(f"{name} must be numbers only, got values of other kinds in {given!r}: encode them.")
+        raise ValueError(f"{name} must have only numeric values, but {given!r} has others: encode them.")
     return array
 
 

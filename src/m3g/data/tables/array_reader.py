@@ -43,7 +43,7 @@ class ArrayReader(Reader):
 
 
 def is_large(path: str | Path, *, views: int) -> bool:
-    """Return whether a file, one of `views` files, is an `.npy` or `.parquet` file that should stay on disk."""
+    """Return whether an `.npy` or `.parquet` file should stay on disk; `views` files share the memory limit."""
     file = Path(path)
     if not file.is_file():
         return False
@@ -52,7 +52,7 @@ def is_large(path: str | Path, *, views: int) -> bool:
 
 
 def _parquet_size(file: Path) -> int:
-    """Return the uncompressed size of its numbers in float32, in bytes."""
+    """Return the size of a parquet file in memory as float32, in bytes."""
     arrow, parquet = _checks.extra("pyarrow", "train"), _checks.extra("pyarrow.parquet", "train")
     try:
         metadata = parquet.read_metadata(file)
@@ -64,10 +64,10 @@ def _parquet_size(file: Path) -> int:
 def _parquet_rows(path: str | Path, *, name: str, views: int) -> Rows:
     """Return the rows of a table of numbers, in a temporary file if they are large."""
     table, rows = open_table(path, name=name), Collector(views)
-    words = [column for column, kind in table.types.items() if kind_of_type(kind) != "number"]
-    if words:
+    non_numeric = [column for column, kind in table.types.items() if kind_of_type(kind) != "number"]
+    if non_numeric:
         raise ValueError(
-            f"{name} must be numbers only, got column {words[0]!r} of another kind in {str(path)!r}: "
+            f"{name} must have only numeric columns, but column {non_numeric[0]!r} of {str(path)!r} is not numeric: "
             "remove or encode it."
         )
     for _, columns in table.batches(list(table.types)):
@@ -77,7 +77,10 @@ def _parquet_rows(path: str | Path, *, name: str, views: int) -> Rows:
 
 
 def read_rows(path: str | Path, *, name: str = "paths", views: int = 1) -> tuple[Rows, np.ndarray]:
-    """Return the rows of an array file, one of `views` files, and which rows are present: a row of NaN is missing."""
+    """Return the rows of an array file and which of them are present.
+
+    A row of only NaN is missing. `views` files share the memory limit.
+    """
     if not is_large(path, views=views):
         array = read_array(path, name=name)
         rows = Rows(array.shape, array.dtype, array=array)
@@ -90,8 +93,8 @@ def read_rows(path: str | Path, *, name: str = "paths", views: int = 1) -> tuple
             raise ValueError(f"{name} must be files that can be read, got {str(path)!r} ({error}).") from error
     if rows.dtype.kind not in "biuf" or 0 in rows.shape or not rows.shape:
         raise ValueError(
-            f"{name} must be arrays of real numbers with rows and columns, got {rows.dtype} of shape {rows.shape} in "
-            f"{str(path)!r}."
+            f"{name} must be non-empty arrays of real numbers with at least one axis, got {rows.dtype} of shape "
+            f"{rows.shape} in {str(path)!r}."
         )
     present = np.zeros(len(rows), dtype=bool)
     for start, chunk in rows.chunks():
@@ -102,7 +105,7 @@ def read_rows(path: str | Path, *, name: str = "paths", views: int = 1) -> tuple
         if wrong.any():
             row = start + int(np.flatnonzero(wrong)[0])
             raise ValueError(
-                f"{name} must have rows of finite numbers, or only NaN for a missing row, got others in row {row} of "
-                f"{str(path)!r}: fill it in or make the whole row NaN."
+                f"{name} must have rows that are finite, or entirely NaN if missing, but row {row} of {str(path)!r} is "
+                "neither: fill in its values or set the whole row to NaN."
             )
     return rows, present

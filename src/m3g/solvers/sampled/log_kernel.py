@@ -39,7 +39,7 @@ class LogKernel(ABC):
     has_maxima = False  # whether tuples that differ in two or more views can be local maxima, as for the product
 
     def sharpness(self) -> Tensor:
-        """Return the squared distance of tuples that differ in one view, in standard deviations of a product."""
+        """Return the squared distance of tuples that differ in one view, relative to the variance of a product."""
         raise NotImplementedError("there are no products for this cost")
 
     @abstractmethod

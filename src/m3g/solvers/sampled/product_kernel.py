@@ -4,8 +4,8 @@ With a = factor / (k² eps), centred views r_l and a standard normal g,
 
     exp(a |Σ_l r_l|²) = E_g Π_l exp(√(2a) ⟨g, r_l⟩),
 
-so samples g_s with importance weights represent the kernel by a tensor of rank s with non-negative factors. Given g_s
-the views are independent: every sum over tuples is a product of k sums over points, O(k n) per sample.
+so S samples g_s with importance weights represent the kernel by a tensor of rank at most S with non-negative factors.
+Given g_s the views are independent: every sum over tuples is a product of k sums over points, O(k n) per sample.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from m3g.solvers.sampled.recomputed_rows import (
     transposed_times,
 )
 
-# Squared distance of tuples that differ in one view, in standard deviations of a product (`sharpness`), beyond which
+# Squared distance of tuples that differ in one view, relative to the variance of a product (`sharpness`), above which
 # products no longer overlap: missed tuples then affect neither the samples nor the error estimate.
 SHARP = 10.0
 
@@ -99,11 +99,11 @@ class ProductList(Listed):
         peak = log.amax(1, keepdim=True)
         weights = (log - peak).exp()
         factor = mass / weights.sum(1, keepdim=True)
-        both = self.tables.joined(sums)
-        return ProductCoupling(self, weights * factor, columns, both, log_factor=factor.log() - peak)
+        all_sums = self.tables.joined(sums)
+        return ProductCoupling(self, weights * factor, columns, all_sums, log_factor=factor.log() - peak)
 
     def halves(self) -> list[Tensor]:
-        """Return the signs of the samples, one tensor (b, s)."""
+        """Return +1 for the first half of the samples and -1 for the second, as one tensor (b, s)."""
         sign = torch.ones_like(self.log_weights)
         sign[:, sign.shape[1] // 2 :] = -1.0
         return [sign]
@@ -111,11 +111,14 @@ class ProductList(Listed):
     def doubts(self) -> list[str]:
         if bool(self.log_kernel.sharpness() <= SHARP):
             return []
-        return ["form='products' does not cover the space between tuples at this small epsilon"]
+        return ["form='products' may miss tuples, because epsilon is too small for its samples to overlap"]
 
 
 def product_tables(log_kernel: ResultantKernel, fields: Tensor, base: Tensor, rows: slice) -> tuple[Tensor, ...]:
-    """Return p(i_l | g) of some samples at log scalings `base`, k tables (b, s, n_l), and their log divisors (b, s)."""
+    """Return p(i_l | g) for the samples `rows` at log scalings `base`, and the logs of their normalising constants.
+
+    Shapes: k tables (b, s, n_l), and (b, s).
+    """
     wide, tables, log_scale = base.dtype, [], torch.zeros(1, 1, dtype=base.dtype, device=base.device)
     for l, scaling in enumerate(base.split(list(log_kernel.sizes), 1)):
         table = log_kernel.field_logits(l, fields[:, rows])
@@ -130,7 +133,7 @@ def product_tables(log_kernel: ResultantKernel, fields: Tensor, base: Tensor, ro
 
 @dataclass
 class Samples:
-    """Some samples of a coupling: P(t) = Σ_s weights[s] Π_l p_l(t_l | s), p_l = tables_l · columns_l / sums_l."""
+    """Chunk of samples of a coupling: P(t) = Σ_s weights[s] Π_l p_l(t_l | s), p_l = tables_l · columns_l / sums_l."""
 
     rows: slice
     tables: list[Tensor]
@@ -154,10 +157,11 @@ class Samples:
 
 @dataclass
 class ProductCoupling(ListedCoupling):
-    """Coupling of a `ProductList` at given log scalings, see `Samples`; and `m3g.costs.Coupling`.
+    """Coupling of a `ProductList` at given log scalings.
 
-    `tilt`, a factor per row and one per point (b, N), multiplies the terms by row factor + Σ_l point factor(t_l); it
-    represents signed measures, the derivatives of couplings.
+    See `Samples` for the formula and `m3g.costs.Coupling` for the interface. `tilt` is a pair of row factors (b, s) and
+    point factors, k tensors (b, n_l): the term of sample s and tuple t is multiplied by row[s] + Σ_l point_l[t_l]. The
+    result is a signed measure, the derivative of a coupling.
     """
 
     listed: ProductList
@@ -167,7 +171,7 @@ class ProductCoupling(ListedCoupling):
     log_factor: Tensor
     tilt: tuple[Tensor, list[Tensor]] | None = None
 
-    dense_pairs = False  # a pair takes n² rank operations; a product with the Hessian n rank per view
+    dense_pairs = False  # a pair marginal takes O(n² s) operations, a product with the Hessian O(n s) per view
 
     @property
     def sizes(self) -> list[int]:  # type: ignore[override]
@@ -182,8 +186,8 @@ class ProductCoupling(ListedCoupling):
         return self.row_weights
 
     def _samples(self, *, features: int = 0) -> Iterator[Samples]:
-        """Yield all samples in chunks, smaller if each sample needs k vectors of features."""
-        # Four times as many such vectors exist at a time: means, covariances, and intermediate copies of both.
+        """Yield all samples in chunks, which are smaller if every sample requires k vectors of length `features`."""
+        # Up to 4 k such vectors per sample are in memory: means, covariances, and intermediate copies of both.
         row_bytes = 4 * features * sum(column.shape[0] * column.element_size() for column in self.columns)
         for rows, (*tables, _) in pieces(self._tables, row_bytes) if features else self._tables:
             yield Samples(rows, tables, self.columns, self.sums[:, rows], self.row_weights[:, rows])
@@ -209,14 +213,14 @@ class ProductCoupling(ListedCoupling):
         return parts
 
     def changed(self, log_change: Tensor, row_factors: Sequence[Tensor] | None) -> ProductCoupling:
-        """Return the derivative of the coupling in a direction of log scalings, and of weights of rows."""
+        """Return the directional derivative with respect to the log scalings and, if given, the row weights."""
         points = [part.to(self.columns[0].dtype) for part in log_change.split(self.sizes, 1)]
         rows = torch.zeros_like(self.row_weights) if row_factors is None else row_factors[0]
         tilt = (rows, points)
         return ProductCoupling(self.listed, self.row_weights, self.columns, self.sums, self.log_factor, tilt)
 
     def pull(self, points: Tensor) -> Tensor:
-        """m_l x_l + Σ_{m ≠ l} P_lm x_m for the points of all views, in O(k s n d)."""
+        """Return P_l x_l + Σ_{m ≠ l} P_lm x_m for every view l, with marginals P_l, in O(k s n d)."""
         views = points.split(self.sizes, 1)
         out = torch.zeros_like(points)
         for samples in self._samples(features=points.shape[-1]):

@@ -25,11 +25,14 @@ ROWS = 2000  # maximum number of evaluated validation rows
 FEWEST_ROWS = 10  # with fewer validation rows, the score is not informative
 EVALUATIONS = 25  # approximate number of evaluations in a run
 SMALLEST_GAIN = 0.005  # smaller improvements of the score are noise with a few hundred rows
-SHARES = tuple(tenth / 10 for tenth in range(1, 10))  # of the best weights in their average with those of linear CCA
+SHARES = tuple(tenth / 10 for tenth in range(1, 10))  # weights of the best network in its average with linear CCA
 
 
 def can_stop_early(data: ViewsData) -> bool:
-    """Return whether there are enough validation rows with one true partner per view, unlike images and classes."""
+    """Return whether there are enough validation rows with one true partner per view.
+
+    Augmented images and class-aligned images have no such partners.
+    """
     known = getattr(data.datasets["train"], "index", None) is not None and data.held_out_batches() is None
     return known and data.num_rows("val") >= FEWEST_ROWS
 
@@ -51,8 +54,10 @@ def validation_ranks(net: MultiViewNet, data: ViewsData) -> Tensor:
     return rank_contributions(points.embeddings, points.mask)
 
 
-def not_worse(ours: Tensor, best: Tensor) -> bool:
-    """Return whether the sum of contributions (n,) is at most one standard error of the paired difference below.
+def not_worse(contributions: Tensor, best: Tensor) -> bool:
+    """Return whether the sum of `contributions` (n,) is within one standard error of the sum of `best`, or above it.
+
+    The standard error is that of the difference, paired by row.
 
     Example:
         >>> best = torch.tensor([0.2, 0.2, 0.2, 0.2])
@@ -61,8 +66,8 @@ def not_worse(ours: Tensor, best: Tensor) -> bool:
         >>> not_worse(best - torch.tensor([0.1, -0.1, 0.1, 0.0]), best)
         True
     """
-    worse = best - ours
-    return float(worse.sum()) <= float((worse - worse.mean()).norm())
+    deficit = best - contributions
+    return float(deficit.sum()) <= float((deficit - deficit.mean()).norm())
 
 
 def keep_best(loop: LoopSettings, data: ViewsData) -> list[KeepBest]:
@@ -78,10 +83,10 @@ class KeepBest(Callback):
     The best weights, which may be those before the first step, are part of the checkpoint: a resumed run ends with the
     same network.
 
-    If all encoders start at linear CCA, the result is the average of the best weights and those of the start with the
-    smallest share of the best ones whose score is within one standard error, paired by row, of theirs. Of networks
-    that the validation rows do not distinguish, the closest to linear CCA fits the training rows least, and linear
-    probes are more accurate (docs/results/defaults.md).
+    If all encoders start at linear CCA, the result is a weighted average of the best weights and those of the start.
+    The best weights have the smallest share whose score is within one standard error of the best score, paired by row.
+    Among networks that do not differ significantly on the validation rows, the one closest to linear CCA overfits the
+    training rows least, and linear probes on it are more accurate (docs/results/defaults.md).
 
     Args:
         every: epochs between two evaluations.
@@ -90,7 +95,7 @@ class KeepBest(Callback):
     Attributes:
         best, epoch, weights: the best score, its epoch and its weights.
         start: the weights of linear CCA; empty if the encoders start otherwise.
-        share: of the best weights in the result.
+        share: fraction of the best weights in the average; 1 without averaging.
 
     References: M. Wortsman et al., *Robust fine-tuning of zero-shot models*, 2022, for the average; T. Hastie,
     R. Tibshirani, J. Friedman, *The Elements of Statistical Learning*, section 7.10, for the standard error.
@@ -113,7 +118,6 @@ class KeepBest(Callback):
             setattr(self, name, value)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        assert isinstance(pl_module, MultiViewModule)
         if not self.weights:  # a new run; a resumed run has the best weights so far
             assert isinstance(pl_module, MultiViewModule)
             self._evaluate(trainer, pl_module, epoch=0)

@@ -19,8 +19,8 @@ class FullySharded(ModelParallelStrategy):
     def setup_optimizers(self, trainer: Trainer) -> None:
         super().setup_optimizers(trainer)
         for optimizer in self.optimizers:
-            # The first access to an optimiser's state creates it by a step without gradients, which must not be
-            # counted.
+            # `get_optimizer_state_dict` creates missing state by a step with zero gradients; reset the step counter so
+            # that this step is not counted.
             get_optimizer_state_dict(self.model, optimizer)  # type: ignore[arg-type]
             for state in optimizer.state.values():
                 state["step"].zero_()

@@ -13,7 +13,8 @@ from m3g.costs import CircularVariance
 from m3g.nets import MultiViewNet
 from m3g.solvers import Auto, Sampled
 
-# n ** k up to which the exact solver of M3G takes tens of milliseconds, and the limit for all subsets of a step
+# Largest n ** k that the exact solver of M3G solves in tens of milliseconds, and largest total over the subsets of a
+# step.
 QUICK_TUPLES = 2e7
 QUICK_STEP = 6e7
 # Floating-point operations per second of one core in the training of an encoder.
@@ -27,23 +28,29 @@ class Subsets(NamedTuple):
     number: int
 
     def draw(self, k: int) -> list[list[int]]:
-        """Return `number` random subsets of k views, drawn with torch's generator; all subsets if there are no more."""
+        """Return `number` random subsets of k views, drawn with torch's generator; all if `number` is their count."""
         every = [list(subset) for subset in itertools.combinations(range(k), self.size)]
         return every if self.number == len(every) else [every[i] for i in torch.randperm(len(every))[: self.number]]
 
 
 def exact_seconds(k: int, n: int) -> float:
-    """Return the measured time of an exact gap with its gradient, on one core at a temperature of 0.1."""
+    """Estimate the seconds for an exact gap with its gradient, on one core at a temperature of 0.1.
+
+    The constant is fitted to measurements.
+    """
     return 6.5e-10 * float(n) ** k
 
 
 def sampled_seconds(k: int, n: int) -> float:
-    """Return the same time for the sampled solver, which is linear in k and n."""
+    """Estimate the same time for the sampled solver. It is linear in k and n."""
     return 1.4e-3 * k * n
 
 
 def encoder_seconds(net: MultiViewNet, *, k: int, n: int) -> float:
-    """Return a lower bound of the training time of the encoders per batch on one core: one use per weight and point."""
+    """Return a lower bound on the training time of the encoders per batch on one core.
+
+    It counts each weight once per point.
+    """
     weights = sum(weight.numel() for weight in net.parameters()) * (k if len(net.encoders) == 1 else 1)
     return 6 * weights * n / CORE_FLOPS
 
@@ -57,7 +64,7 @@ def chosen_subsets(
     subsets_per_step: int | None = None,
     encoder_seconds: float = 0.0,
 ) -> Subsets:
-    """Return the size and number of subsets, as requested or else as large and as many as are fast.
+    """Return the requested size and number of subsets. By default, choose the largest values that are fast.
 
     All views are compared at once if the exact solver is fast, or if it or the sampled solver takes no longer than the
     encoders.
@@ -75,14 +82,14 @@ def chosen_subsets(
         number = min(most, 20, max(1, int(QUICK_STEP / n**size)) if loss.visits_all_tuples else most)
     elif not 1 <= number <= most:
         raise ValueError(
-            f"subsets_per_step must be None or a number from 1 to {most}, the subsets of {size} out of {k} "
-            f"views, got {number!r}."
+            f"subsets_per_step must be None or a number from 1 to {most}, the number of subsets of {size} of the "
+            f"{k} views, got {number!r}."
         )
     return Subsets(size, number)
 
 
 def sample_if_quicker(loss: losses.ViewLoss, *, k: int, n: int) -> None:
-    """Set the sampled solver if it solves for all views faster than an exact one."""
+    """Set `loss.solver` to the sampled solver if it is faster than the exact one for all k views."""
     if _can_be_sampled(loss) and n**k > QUICK_TUPLES and sampled_seconds(k, n) < exact_seconds(k, n):
         assert isinstance(loss, losses.M3GLoss)
         loss.solver = Sampled()
