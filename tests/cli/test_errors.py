@@ -91,7 +91,7 @@ CASES = [
     (["--heads.embedding_size", "0"], "heads.embedding_size must be"),
     (["--data", "images"], "must have root, got none: use --data_options.root VALUE"),
     (["--encoder", "transformers"], "inputs of the view's shape"),
-    (["--views", "a.npy", "words.csv"], "column 'name' of 'words.csv' is not numeric"),
+    (["--views", "a.npy", "words.csv"], "only numeric columns, but column 'name'"),
     (["--out", "/proc/run"], "--out must be a folder that can be created"),
     (["--optim.learning_rate", "-1"], "optim.learning_rate must be"),
     (["--nonsense", "3"], r"must be those that m3g train --help lists, got --nonsense\.$"),
