@@ -1,4 +1,4 @@
-# make demo    train on the embedded six-view data set, evaluate, draw the result
+# make demo    train on the built-in six-view data set, evaluate, draw the result
 # make test    set everything up, run every test
 # make fast    the tests without the slow ones
 # make cover   the fast tests with their line coverage, which makes them slower by half

@@ -1,4 +1,4 @@
-"""Training with the sampled and with the exact solver on the embedded six-view digits.
+"""Training with the sampled and with the exact solver on the built-in six-view digits.
 
 Part of `python -m benchmarks sampled`. The comparison is that of
 

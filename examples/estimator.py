@@ -1,4 +1,4 @@
-"""M3G as a scikit-learn estimator, compared with linear CCA of k views on the embedded digits.
+"""M3G as a scikit-learn estimator, compared with linear CCA of k views on the built-in digits.
 
 Both learn 16 features from six views without labels. Test scores: accuracy of a logistic regression on the mean of the
 views, accuracy on a single view (averaged over views), and R@1 between views.

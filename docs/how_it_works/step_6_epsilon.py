@@ -33,7 +33,7 @@ axes[3].set(xlabel=r"$\varepsilon$", ylabel="mass on the true pairs", title=f"tw
 axes[3].legend(fontsize=8)
 
 # %%
-# Real views: three feature sets of the embedded digits, three epochs, one seed. The score is R@1 of a test digit in one
+# Real views: three feature sets of the built-in digits, three epochs, one seed. The score is R@1 of a test digit in one
 # view among the 400 test digits in another.
 
 data = MultipleFeatures(views=["fourier", "pixels", "zernike"])

@@ -1,4 +1,4 @@
-"""The commands of docs/scale.md in miniature: two processes, few steps, the embedded digits."""
+"""The commands of docs/scale.md in miniature: two processes, few steps, the built-in digits."""
 
 import re
 import shlex

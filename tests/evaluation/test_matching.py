@@ -28,3 +28,5 @@ def test_polymatching_detects_a_swapped_pair():
     assert polymatching_accuracy(views, batch_size=6) == pytest.approx(4 / 6)
     with pytest.raises(ValueError, match="at least 2 points"):
         polymatching_accuracy(torch.randn(2, 1, 3))
+    with pytest.raises(ValueError, match="`batch_size` must be at least 2, got 1"):
+        polymatching_accuracy(views, batch_size=1)

@@ -1,4 +1,4 @@
-"""A small version of the comparison on the embedded data set."""
+"""A small version of the comparison on the built-in data set."""
 
 import dataclasses
 import json

@@ -25,7 +25,7 @@ COMMANDS = {
     "embed": ("embed", "write the embeddings of a trained run to a file"),
     "report": ("report", "write an HTML report of runs, with an interactive map"),
     "compare": ("report", "compare the results of several runs"),
-    "search": ("search", "find the objects nearest to a query in any of the views"),
+    "search": ("search", "find the nearest objects to a query given in any of the views"),
     "match": ("match", "match the rows of k files in unknown order"),
     "losses": ("listing", "list the losses that --loss accepts"),
     "data": ("listing", "list the data sets that --data accepts"),
@@ -33,7 +33,7 @@ COMMANDS = {
     "prepare": ("prepare", "convert a folder of sleep recordings to windows for --data signals"),
     "demo": (
         "demo",
-        "compare M3G with pairwise InfoNCE and raw features on the embedded data set",
+        "compare M3G with pairwise InfoNCE and raw features on the built-in data set",
     ),
     "flow": ("flow", "animate gradient descent on a loss until the best matching is the true one"),
     "bench": ("bench", "measure time and memory on this machine"),
@@ -44,7 +44,7 @@ COMMANDS = {
 
 OVERVIEW = """Learn one representation from k views of the same objects.
 
-  m3g train                                    on the embedded six-view digits
+  m3g train                                    on the built-in six-view digits
   m3g train --views a.npy b.npy c.npy          on your own files: row i of each is the same object
   m3g train --views a.npy b.npy --labels y.npy with labels, used only for evaluation
   m3g evaluate runs/m3g-1                      evaluate a finished run again
@@ -53,7 +53,10 @@ OVERVIEW = """Learn one representation from k views of the same objects.
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command. Return 0, or 2 after a one-line error message (with --debug also the traceback)."""
+    """Run a command and return its exit code.
+
+    It is 2 after a one-line error message (with --debug also the traceback), and 130 after an interrupt.
+    """
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in arguments
     arguments = [argument for argument in arguments if argument != "--debug"]
@@ -72,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ImportError as error:
         if error.name and error.name.split(".")[0] == "m3g":
             raise
-        named = "" if "pip install" in str(error) else "; the commands require the extra: pip install 'm3g[train]'"
+        named = "" if "pip install" in str(error) else "; commands require the extra train: pip install 'm3g[train]'"
         return _fail(f"{error}{named}", debug)
     except (ValueError, OSError, MemoryError, RecursionError) as error:
         return _fail(_one_line(error), debug)
@@ -92,7 +95,7 @@ def _dispatch(arguments: list[str]) -> int:
         print("\nAll commands accept --debug, which shows the traceback of an error.")
         return 0
     if arguments[0] == "--version":
-        from importlib.metadata import version  # takes longer than the rest of this module
+        from importlib.metadata import version  # slow import
 
         print(f"m3g {version('m3g')}")
         return 0
@@ -145,7 +148,7 @@ def _shown(message: str) -> str:
 
 
 def _first_to_fail() -> bool:
-    """Return whether no other process of the same torchrun has failed before, according to the shared store."""
+    """Return whether this is the first process of the torchrun launch to fail, according to the shared store."""
     try:
         store = agent_store(5)
         return store is None or store.add(store_key("failed"), 1) == 1

@@ -55,11 +55,11 @@ def _report(args: Namespace) -> int:
 def _compare(args: Namespace) -> int:
     from m3g.cli.listing import print_table
     from m3g.report.compare import NOTE, PAIRED, comparison, differences
-    from m3g.report.facts import measured
+    from m3g.report.facts import read_measured
 
     if len(args.runs) < 2:
         raise ValueError(f"runs must be at least 2 folders to compare, got {len(args.runs)}.")
-    runs = [measured(run, str(run)) for run in args.runs]
+    runs = [read_measured(run, str(run)) for run in args.runs]
     print_table(*comparison(runs))
     print(NOTE)
     head, rows = differences(runs)

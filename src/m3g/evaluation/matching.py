@@ -13,13 +13,16 @@ from m3g.costs import CircularVariance
 from m3g.solvers import solve
 
 log = logging.getLogger(__name__)
-MOST_TUPLES = 2e7
+MAX_TUPLES = 2e7
 
 
 def matching_batch(k: int, n: int, batch_size: int | None = None) -> int:
-    """Return how many of n points are matched at a time: `batch_size`, or a number that is fast to match."""
+    """Return the number of points per batch, at most n.
+
+    It is `batch_size`, or by default 16, reduced so that batch_size^k is at most MAX_TUPLES.
+    """
     if batch_size is None:
-        batch_size = max(2, min(16, int(MOST_TUPLES ** (1 / k))))
+        batch_size = max(2, min(16, int(MAX_TUPLES ** (1 / k))))
     return min(_checks.positive_int("batch_size", batch_size), n)
 
 
@@ -35,14 +38,14 @@ def polymatching_accuracy(
 
     Points are divided into random batches of `batch_size`. In each, entropic multi-marginal optimal transport with the
     circular variance gives the best polymatching, and for every ordered pair of views (l, m) the largest entry in row i
-    of its pair marginal must be entry i. Points that lack a view, or do not fill the last batch, are skipped.
+    of its pair marginal must be entry i. Points with missing views and an incomplete last batch are skipped.
 
     Args:
         embeddings: (k, n, d).
         mask: bool (k, n), true where a point has a view.
-        batch_size: more points are harder to match; by default 16, and fewer for k > 6, because the complexity is
-            batch_size^k.
-        epsilon: strength of the entropy; small, so that the coupling is close to a matching.
+        batch_size: number of points per batch; larger batches are harder to match. Default: 16, and fewer for k > 6,
+            because the complexity is batch_size^k.
+        epsilon: entropic regularisation; small, so that the coupling is close to a matching.
         seed: seed of the random batches.
 
     Example:
@@ -56,26 +59,28 @@ def polymatching_accuracy(
         embeddings = embeddings[:, mask.all(0)]
     k, n = embeddings.shape[:2]
     size = matching_batch(k, n, batch_size)
+    if batch_size == 1:
+        raise ValueError("`batch_size` must be at least 2, got 1.")
     if size < 2:
         raise ValueError(f"embeddings must have at least 2 points with every view, got {n}.")
     order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
     cost = CircularVariance()
-    right: list[Tensor] = []
-    unfinished = 0
+    correct: list[Tensor] = []
+    num_unconverged = 0
     for rows in order[: n - n % size].split(size):
         views = normalize(embeddings[:, rows.to(embeddings.device)], dim=-1)
         solution = solve(cost(views), epsilon=epsilon)
-        unfinished += not solution.converged
+        num_unconverged += not solution.converged
         truth = torch.arange(size, device=views.device)
-        fine = torch.ones(size, dtype=torch.bool, device=views.device)
+        is_correct = torch.ones(size, dtype=torch.bool, device=views.device)
         for l in range(k):
             for m in range(l + 1, k):
                 pair = solution.pair_marginal(l, m)
-                fine &= (pair.argmax(1) == truth) & (pair.argmax(0) == truth)
-        right.append(fine)
-    if unfinished:
+                is_correct &= (pair.argmax(1) == truth) & (pair.argmax(0) == truth)
+        correct.append(is_correct)
+    if num_unconverged:
         log.warning(
             "%d of %d polymatchings did not converge at epsilon = %g: the accuracy is approximate; increase epsilon.",
-            unfinished, len(right), epsilon,
+            num_unconverged, len(correct), epsilon,
         )  # fmt: skip
-    return float(torch.cat(right).double().mean())
+    return float(torch.cat(correct).double().mean())

@@ -1,4 +1,4 @@
-"""M3G and pairwise InfoNCE on the embedded data set.
+"""M3G and pairwise InfoNCE on the built-in data set.
 
 `m3g reproduce default-set`: 36 runs of about 30 seconds on one core; no data required. Expected: a tie.
 

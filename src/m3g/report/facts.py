@@ -27,12 +27,12 @@ from m3g.training.runs.export import read_recipe
 from m3g.training.runs.folder import Run
 from m3g.training.settings.config import flat
 
-MOST_POINTS = 1200  # points in the map, of all views together
-MATCHED = 16  # objects in each coupling
+MAX_POINTS = 1200  # maximum number of points in the map, of all views together
+MAX_COUPLED_OBJECTS = 16  # maximum number of objects in each coupling
 
 
 class PointMap(TypedDict):
-    """Map of test points: per object its row, label and error, and per view and object its place in the plane."""
+    """Map of test points: row, label and error per object, and 2D position per view and object."""
 
     rows: list[int]
     labels: list[str] | None
@@ -55,7 +55,7 @@ class Results(TypedDict):
 
 @dataclass
 class RunFacts:
-    """Content of the report of a run; all texts come from the user and must be escaped.
+    """Content of the report of a run; all strings are user-supplied and must be escaped.
 
     `chance`, `raw` and `linear_cca` contain the same scores as `numbers`, for chance, the inputs and linear CCA.
     """
@@ -103,20 +103,23 @@ def read_results(run: str | os.PathLike[str]) -> Results:
         }
     except KeyError as error:
         raise ValueError(
-            f"{folder.results} must contain {error}, got none: an older version wrote it, run m3g evaluate again."
+            f"{folder.results} has no entry {error}: probably written by an older version; run m3g evaluate again."
         ) from error
     except (ValueError, TypeError) as error:
-        raise ValueError(f"{folder.results} must be written by m3g evaluate, but it is damaged ({error}).") from error
+        raise ValueError(f"{folder.results} is not a valid results file ({error}): run m3g evaluate again.") from error
 
 
 def read_rows(run: str | os.PathLike[str]) -> dict[str, dict[int, float]]:
-    """Return, per measure, the contribution of each test row by its number; empty if the run has no such file."""
+    """Return, per measure, a mapping from row number to the contribution of that test row.
+
+    The result is empty if the run has no file of contributions.
+    """
     lines = Table(Run(run).rows).rows()
     names = [name for name in (lines[0] if lines else {}) if name != "row"]
     return {name: {int(line["row"]): line.get(name, math.nan) for line in lines} for name in names}
 
 
-def measured(run: str | os.PathLike[str], name: str) -> Measured:
+def read_measured(run: str | os.PathLike[str], name: str) -> Measured:
     """Read the scores of a run for `m3g compare`."""
     results = read_results(run)
     settings = flat(Run.of(run).open().to_dict())
@@ -161,9 +164,9 @@ def _untrained(run: str | os.PathLike[str], trust: bool) -> Embedded:
 
 
 def _coupling(test: Embedded) -> list[list[float]]:
-    """Return n P of the first two views, for some test objects with the first three views (or two, if k = 2)."""
+    """Return n P of the first two views, for the first test objects that have the first min(3, k) views."""
     k = min(3, len(test.views))
-    rows = test.present[:k].all(0).nonzero().flatten()[:MATCHED]
+    rows = test.present[:k].all(0).nonzero().flatten()[:MAX_COUPLED_OBJECTS]
     if len(rows) < 2:
         return []
     views = torch.stack([view[rows] for view in test.views[:k]])
@@ -178,7 +181,7 @@ def _map(test: Embedded) -> PointMap:
     assert test.index is not None
     units = normalize(test.embeddings.double(), dim=-1)
     k, n = units.shape[:2]
-    rows = torch.linspace(0, n - 1, min(n, max(2, MOST_POINTS // k))).long().unique()
+    rows = torch.linspace(0, n - 1, min(n, max(2, MAX_POINTS // k))).long().unique()
     present = test.present[:, rows]
     places = torch.full((k, len(rows), 2), torch.nan, dtype=torch.float64)
     if int(present.sum()) > 3:
@@ -196,7 +199,7 @@ def _map(test: Embedded) -> PointMap:
 
 
 def _errors(units: Tensor, present: Tensor) -> list[float]:
-    """Return 1 - |mean of an object's unit vectors|²: 0 if its views coincide, near 1 if they are unrelated."""
+    """Return 1 - |mean of an object's unit vectors|²: 0 if its k views coincide, about 1 - 1/k if unrelated."""
     weight = present.double().unsqueeze(-1)
     mean = (units * weight).sum(0) / weight.sum(0)
     return [round(float(value), 4) for value in (1 - mean.square().sum(-1)).clamp(0, 1)]

@@ -17,7 +17,7 @@ NOT_LISTED = ("command", "directory", "directory_from_run")
 
 
 def page(runs: Sequence[RunFacts]) -> str:
-    """Return one HTML page of runs. User text is escaped here, or set as text by the script."""
+    """Return the HTML report of runs. User-supplied text is escaped here or set as `textContent` by the script."""
     files = resources.files("m3g.report") / "files"
     template, style, script = (
         (files / name).read_text(encoding="utf-8") for name in ("page.html", "page.css", "page.js")
@@ -65,14 +65,14 @@ def _run(run: RunFacts, number: int) -> str:
         f"<figure><figcaption>{escape(title)}{_chance(run, score)}</figcaption>"
         f"{_matrix(run.matrices[name], run.views, diagonal=name != 'recall_at_1')}</figure>"
         for name, title, score in (
-            ("recall_at_1", "R@1, % (row: query, column: searched)", "recall_at_1"),
+            ("recall_at_1", "R@1, % (row: query view, column: gallery view)", "recall_at_1"),
             ("transfer", "Probe moved between views, % (row: trained on, column: tested on)", "linear_transfer"),
         )
         if name in run.matrices
     )
     pair = " and ".join(map(str, run.views[:2]))
     couplings = "".join(
-        f"<figure><figcaption>{when} training: {escape(pair)}; full colour is 1</figcaption>{_heat(values)}</figure>"
+        f"<figure><figcaption>{escape(pair)}, {when} training (full opacity: 1)</figcaption>{_heat(values)}</figure>"
         for when, values in run.couplings.items()
         if values
     )
@@ -85,13 +85,13 @@ def _run(run: RunFacts, number: int) -> str:
 <p>To reproduce this run: <code>{escape(command)}</code>, or save the settings below as a file and use
 <code>m3g train --config FILE</code>.</p>
 <details><summary>Settings</summary><pre>{escape(run.config)}</pre></details>
-<details><summary>Environment</summary>{_table(["what", "value"], facts)}</details>
+<details><summary>Environment</summary>{_table(["field", "value"], facts)}</details>
 <h3>Curves</h3><div class=row>{curves}</div>
 <h3>Scores on {run.num_test} test objects</h3>
-<div class=numbers>{_table(["measure", "value [95 %]", "linear CCA", "raw", "chance", "meaning"], rows)}</div>
+<div class=numbers>{_table(["measure", "value [95 % CI]", "linear CCA", "raw", "chance", "meaning"], rows)}</div>
 {_missing(run.missing)}
 <h3>Between views</h3><div class=row>{matrices}</div>
-<h3>Couplings of the first views</h3><div class=row>{couplings}</div>
+<h3>Coupling of the first two views</h3><div class=row>{couplings}</div>
 <h3>Map of the test objects</h3>
 <div class=controls><label>Colour <select data-map={number}>
 <option>label</option><option>view</option><option>error</option></select></label>
@@ -116,7 +116,7 @@ def _missing(scores: Missing) -> str:
         "<h3>Missing views</h3>"
         + _table(["missing entries", *(titles[name] for name in names)], rows)
         + "<p class=note>In percent. The probe is trained on complete training rows and tested on the remaining views; "
-        "R@1 is measured in a missing view, with the mean of the remaining views as query.</p>"
+        "R@1 is the retrieval of a missing view, with the mean of the remaining views as query.</p>"
     )
 
 
@@ -141,7 +141,7 @@ def _chance(run: RunFacts, name: str) -> str:
 
 
 def _matrix(values: Sequence[Sequence[float]], names: Sequence[str], *, diagonal: bool) -> str:
-    """Format a matrix between views; the cells of a view with itself stay empty without `diagonal`."""
+    """Format a matrix between views; diagonal cells are empty unless `diagonal` is true."""
     head = "<th></th>" + "".join(f"<th>{escape(str(name))}</th>" for name in names)
     body = ""
     for l, (name, row) in enumerate(zip(names, values)):

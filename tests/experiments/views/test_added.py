@@ -65,7 +65,7 @@ def test_the_command_trains_it(file, tmp_path, capsys):
 
 
 def test_an_added_loss_needs_no_files(file, tmp_path, capsys):
-    """The embedded digits are the data; sets without files are listed, one line each."""
+    """The built-in digits are the data; sets without files are listed, one line each."""
     command = ["reproduce", "views", "--out", str(tmp_path / "out"), "--methods", "mine", "--seeds", "1"]
     assert main([*command, "--add", str(file), "--plan"]) == 0
     output = capsys.readouterr().out

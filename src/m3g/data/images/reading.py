@@ -1,4 +1,4 @@
-"""Reading of one image, as its centre square or as random crops."""
+"""Load an image as a centre crop or as random crops."""
 
 from __future__ import annotations
 
@@ -25,11 +25,12 @@ def load_image(path: Path | BinaryIO, side: int) -> Tensor:
     return _squares(path, lambda image: [ops.fit(image, (side, side), method=bicubic)])[0]
 
 
-def load_crops(path: Path, size: int, randoms: Sequence[np.random.Generator]) -> Tensor:
+def load_crops(path: Path, size: int, generators: Sequence[np.random.Generator]) -> Tensor:
     """Read random crops (m, 3, size, size) of the whole image, one per generator, as uint8; see `random_box`."""
     bicubic = _checks.extra("PIL.Image", "train").Resampling.BICUBIC
     return _squares(
-        path, lambda image: [image.resize((size, size), bicubic, box=random_box(*image.size, each)) for each in randoms]
+        path,
+        lambda image: [image.resize((size, size), bicubic, box=random_box(*image.size, one)) for one in generators],
     )
 
 
@@ -38,7 +39,7 @@ def _squares(path: Path | BinaryIO, cut: Callable[[Image], list[Image]]) -> Tens
     try:
         with open_image(path) as image:
             squares = [np.array(square) for square in cut(image.convert("RGB"))]
-    except (OSError, SyntaxError, ValueError) as error:  # errors of PIL for an invalid image
+    except (OSError, SyntaxError, ValueError) as error:  # raised by PIL for an invalid image
         raise ValueError(
             f"images must be readable files, got {str(path)!r} ({error}): replace it, or remove it and start a new run."
         ) from error

@@ -12,7 +12,7 @@ from m3g.data.tables.arrays import Arrays
 
 
 class MultipleFeatures(Arrays):
-    """UCI Multiple Features: 2 000 handwritten digits in six views, embedded in the package.
+    """UCI Multiple Features: 2 000 handwritten digits in six views, part of the package.
 
     Fourier coefficients (76), profile correlations (216), Karhunen–Loève coefficients (64), pixel averages
     (240), Zernike moments (47) and morphological features (6), ten classes of 200. R. Duin, UCI Machine

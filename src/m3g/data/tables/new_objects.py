@@ -48,9 +48,9 @@ def open_new(path: str | Path, names: Sequence[str], recipes: Sequence[Recipe]) 
 def from_cells(
     name: str, recipe: Recipe, values: Iterable[object] | Mapping[str, Iterable[object]]
 ) -> tuple[Tensor, Tensor]:
-    """Return the tensor of a view and its present rows, bool, from values like the cells of a table.
+    """Return the tensor of a view, converted from table-like cell values, and the bool mask of its present rows.
 
-    `values` is a list of texts or paths, with None for a missing one, or a mapping from columns to lists of cells.
+    `values` is a list of strings or paths, None where missing, or a mapping from column names to lists of cells.
     """
     arrow = _checks.extra("pyarrow", "train")
     reader = make_reader(name, recipe)
@@ -63,7 +63,7 @@ def from_cells(
         columns = {reader.columns[0]: arrow.array(plain)}
     unknown = sorted(set(columns) - set(reader.columns))
     if unknown:
-        raise ValueError(f"view {name!r} must have the columns {', '.join(reader.columns)}, got {unknown[0]!r}.")
+        raise ValueError(f"view {name!r} has no column {unknown[0]!r}: its columns are {', '.join(reader.columns)}.")
     if isinstance(reader, FileReader):
         reader.allow_outside = True  # the files are named by the caller, not by a table
     stored, present = reader.encode(Cells(0, columns, Path()))

@@ -1,4 +1,4 @@
-"""Tables of paired differences with corrected intervals and detectable sizes, and average ranks."""
+"""Tables of paired differences with corrected intervals and smallest detectable differences, and average ranks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Scores", "average_rank", "control_table", "difference_table", "inter
 
 
 def average_rank(scores: Mapping[str, Scores[Key]]) -> dict[str, float]:
-    """Return the mean rank of each arm (1 is best, ties share) over common settings.
+    """Return the mean rank of each arm (1 is best, ties receive their mean rank) over the settings common to all arms.
 
     Example:
         >>> average_rank({"a": {0: 0.9, 1: 0.5}, "b": {0: 0.8, 1: 0.6}, "c": {0: 0.1, 1: 0.1}})
@@ -33,9 +33,9 @@ def average_rank(scores: Mapping[str, Scores[Key]]) -> dict[str, float]:
 def within_splits(scores: Mapping[str, Scores[Key]], *, test_to_train: float = 0.0) -> dict[str, tuple[float, float]]:
     """Return per arm the mean in percent, and half the width of its 95 % interval after subtracting split means.
 
-    The difficulty of a seed or split affects all arms alike, and comparisons should show the rest (Cousineau's
-    intervals, with Morey's correction). If arms share fewer than two settings, intervals are those of each mean.
-    `test_to_train` widens them for overlapping splits, see `compare_splits`.
+    The difficulty of a seed or split affects all arms alike, so it is removed first (Cousineau's intervals with
+    Morey's correction). With a single arm, or fewer than two common settings, split means are not subtracted.
+    `test_to_train` widens the intervals for overlapping splits, see `compare_splits`.
 
     Example:
         >>> intervals = within_splits({"a": {0: 0.5, 1: 0.7}, "b": {0: 0.4, 1: 0.6}})
@@ -58,7 +58,9 @@ def within_splits(scores: Mapping[str, Scores[Key]], *, test_to_train: float = 0
 
 
 def judged(comparisons: Mapping[Key, Comparison]) -> dict[Key, str]:
-    """Return `ahead`, `behind` or `tie` per comparison of a table with two splits or more, after Holm's correction.
+    """Return `ahead`, `behind` or `tie` per comparison, after Holm's correction over the table.
+
+    Comparisons with fewer than two splits are omitted.
 
     Example:
         >>> judged({"a": Comparison(0.1, 0.1, 5, 0.01), "b": Comparison(0.1, 1, 5, 0.2), "c": Comparison(0, 1, 1, 1)})
@@ -76,9 +78,9 @@ def difference_table(
     split_of: Callable[[Key], Hashable] = lambda key: key,
     splits: str = "splits",
 ) -> str:
-    """Return a table of one arm against every other, in percent; empty without a comparison over two splits.
+    """Return a table of one arm against every other, in percent; empty if no comparison has two splits.
 
-    `splits` is the title of the column of the number of independent units.
+    `splits` is the header of the column with the number of independent units.
     """
     compared = {
         other: compare_splits(scores[arm], values, test_to_train=test_to_train, split_of=split_of)

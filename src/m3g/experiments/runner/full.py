@@ -1,4 +1,4 @@
-"""Runs at the paper's scale: `m3g train` with the configuration of the package, resumable, then the paper's probes."""
+"""Runs at the paper's scale: resumable `m3g train` with a configuration of the package, then the paper's probes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SPLITS: tuple[Split, ...] = ("train", "test")
 
 
 def shipped(name: str) -> Settings:
-    """Return the settings of a configuration of the package."""
+    """Return the settings of a configuration shipped with the package."""
     with resources.as_file(resources.files("m3g") / "configs" / f"{name}.yaml") as file:
         content = read_yaml(file)
     assert isinstance(content, dict)
@@ -33,8 +33,9 @@ def shipped(name: str) -> Settings:
 
 
 def paper_arms(methods: Sequence[str], *, epsilon: float) -> dict[str, tuple[str, Settings]]:
-    """Return per arm its loss and options: the paper's epsilon, and averages without renormalisation.
+    """Return per arm its loss and options.
 
+    M3G uses the paper's epsilon; `-ave` losses average without renormalisation.
     M3G is trained twice, because the paper's Definition and its Algorithm 2 differ in the units of epsilon.
     """
     arms: dict[str, tuple[str, Settings]] = {}
@@ -48,8 +49,8 @@ def paper_arms(methods: Sequence[str], *, epsilon: float) -> dict[str, tuple[str
 def config_of(settings: Settings) -> Config:
     """Return the full configuration of a run from its differences from the defaults.
 
-    The encoders of numeric views and the length are the defaults that the stored results were computed with, and no
-    run stops early.
+    Encoders of numeric views and the number of epochs default to the values used for the stored results. Early
+    stopping is disabled unless `patience` is set.
     """
     content = dict(settings["config"])
     if content.get("data", "multiple-features") in ("arrays", "multiple-features"):
@@ -73,7 +74,7 @@ def difference(config: Config) -> Settings:
 
 
 def trained(config: Config, folder: Path, *, scaled: bool = False) -> tuple[MultiViewNet, ViewsData]:
-    """Return the trained network of a configuration, continuing a killed run."""
+    """Return the trained network of a configuration, resuming an interrupted run."""
     run = Run(folder)
     if not run.weights.is_file():
         if run.path.exists() and not run.checkpoint.is_file():
@@ -104,7 +105,7 @@ def domain_metrics(config: Config, folder: Path) -> dict[str, float | dict[str, 
 
 
 def image_metrics(config: Config, folder: Path) -> dict[str, float]:
-    """Evaluate the paper's linear probe on the features of unaugmented images, on the validation folder."""
+    """Evaluate the paper's linear probe on features of the unaugmented images of the validation folder."""
     net, data = trained(config, folder)
     rows = []
     for split in SPLITS:

@@ -1,7 +1,7 @@
 """Comparison of losses on data whose views depend on each other only jointly; `m3g reproduce synergy`.
 
 Command: `m3g reproduce synergy --out FOLDER [--data FILES] [--sets digits bits-100 …]`. Without `--data` the sets of
-embedded digits and of bits run. Hours: see `docs/results/synergy.md`.
+built-in digits and of bits run. Hours: see `docs/results/synergy.md`.
 
 Objects have three views. In sets without synergy two views determine the third; in sets of pure synergy any two views
 are independent, and only both together determine the third (`m3g.experiments.synergy.sets`). Every loss trains the same
@@ -173,7 +173,7 @@ def supervised(data: ViewsData, *, seed: int) -> float:
 
 
 def demo(folder: Path, *, steps: int = 800, temperature: float = 0.12) -> dict[str, float]:
-    """Return the fraction of sums of two embedded digits retrieved by some losses, with one temperature and split."""
+    """Return the fraction of sums of two built-in digits retrieved by some losses, with one temperature and split."""
     sets("laptop")["digits"](None, folder)
     fractions = {}
     for arm in ("m3g, cv", "infonce-ave", "symile", "m3g, product", "m3g-rest"):

@@ -108,7 +108,7 @@ def composed(parts: Mapping[str, Rows], rule: Rule | None, random: np.random.Gen
 
 
 def embedded_digits(second: str, rule: Rule | None) -> Callable[[Path | None], Arrays]:
-    """Return a reader of three feature sets of the embedded digits; the views of an object are different drawings."""
+    """Return a reader of three feature sets of the built-in digits; the views of an object are different drawings."""
 
     def read(source: Path | None) -> Arrays:
         random = np.random.default_rng(0)
@@ -191,19 +191,19 @@ def utterances(source: Path | None) -> Arrays:
 _BITS = ("first", "second", "third")
 SETS: dict[str, SynergySet] = {
     "digits": SynergySet(
-        "embedded digits: pixels of a, profiles of b, Karhunen-Loève coefficients of (a + b) mod 10",
+        "built-in digits: pixels of a, profiles of b, Karhunen-Loève coefficients of (a + b) mod 10",
         embedded_digits("profile", add_modulo_ten),
         ("pixels", "profile", "karhunen"),
         share=1.0,
     ),
     "digits-hard": SynergySet(
-        "embedded digits: pixels of a, Fourier coefficients of b, Karhunen-Loève coefficients of (a + b) mod 10",
+        "built-in digits: pixels of a, Fourier coefficients of b, Karhunen-Loève coefficients of (a + b) mod 10",
         embedded_digits("fourier", add_modulo_ten),
         ("pixels", "fourier", "karhunen"),
         share=1.0,
     ),
     "digits-same": SynergySet(
-        "embedded digits: the same digit in pixels, profiles and Karhunen-Loève coefficients",
+        "built-in digits: the same digit in pixels, profiles and Karhunen-Loève coefficients",
         embedded_digits("profile", None),
         ("pixels", "profile", "karhunen"),
         share=0.0,

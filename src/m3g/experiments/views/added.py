@@ -1,7 +1,7 @@
 """The user's own data sets and losses in `m3g reproduce views`, in one file for `--add`.
 
 The file uses `data_set` and `view_loss`. The command then executes only the runs of these sets and losses: a set with
-all losses, a loss on all sets whose files exist, including the embedded digits.
+all losses, a loss on all sets whose files exist, including the built-in digits.
 
     from m3g.experiments.views.added import data_set, view_loss
 

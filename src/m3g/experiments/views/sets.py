@@ -131,7 +131,7 @@ DIGITS = ("fourier", "profile", "karhunen", "pixels", "zernike", "morphology")
 
 @data_set("digits", DIGITS, shipped=True)
 def digits(source: Path) -> Arrays:
-    """UCI Multiple Features, embedded in the package: handwritten digits, k = 6."""
+    """UCI Multiple Features, part of the package: handwritten digits, k = 6."""
     with (
         resources.as_file(resources.files("m3g.data") / "files" / "mfeat.npz") as file,
         np.load(file, allow_pickle=False) as stored,
