@@ -24,8 +24,8 @@ def summary(folder: Path) -> str:
     parts = [
         "# All results on one page",
         "Written by `m3g reproduce summary`: the main tables of every experiment that has finished runs, with the "
-        "published numbers if the paper prints them. Mean ± standard deviation over seeds, in percent unless stated "
-        "otherwise.",
+        "published numbers if the paper reports them. Means in percent unless stated otherwise. ± is the standard "
+        "deviation over seeds; in synergy and in tables of differences it is half the width of a 95 % interval.",
     ]
     for name, about in (NAMES | RECORDS).items():
         for scale, pattern in FOLDERS.items():

@@ -104,12 +104,12 @@ class MarginalDual:
         return self._newton_step(point) if self.newton else self._sinkhorn_step(point)
 
     def _newton_step(self, point: Marginals) -> Tensor:
-        # At a small epsilon the system is nearly singular in some directions. Damping in proportion to the error bounds
-        # the step there, and vanishes with it.
+        # At a small epsilon the system is nearly singular in some directions. Damping proportional to the error limits
+        # the step in these directions and vanishes as the error does.
         m = self.marginals(point)
         if self.contraction.in_logs:
-            # A marginal far below its weight may be 0 here. The longest step towards it is taken, without shortening
-            # the others.
+            # A marginal far below its weight may underflow to 0. The limit keeps its step finite, so that it does not
+            # shorten the steps of all others.
             m = torch.maximum(m, self.target_here * math.exp(-LONGEST_STEP))
         damped = torch.addcmul(m, m, point.error.unsqueeze(1), value=DAMPING)
         # m log(a / m) equals a - m to first order, and log(a / m) is closer to linear in the log scalings.
@@ -140,9 +140,9 @@ class MarginalDual:
         return torch.cat([(each - mean).expand(-1, n) for each, n in zip(sums, self.contraction.sizes)], 1)
 
     def _sinkhorn_step(self, point: Marginals) -> Tensor:
-        """Return a sweep over the views if contractions are cheap, otherwise the mean of k - 1 exact one-view updates.
+        """Return the step of a sweep over the views if the contraction has one, otherwise the mean of one-view updates.
 
-        The mean never decreases the dual, which is concave.
+        Each of the k - 1 updates is exact. Their mean never decreases the dual because the dual is concave.
         """
         targets = self.target_here.split(self.contraction.sizes, 1)
         swept = self.contraction.sweep(self.scalings(point.log_scaling), targets)
