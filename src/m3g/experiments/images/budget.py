@@ -1,7 +1,6 @@
 """More augmentations of fewer images at a fixed number of augmented images per step (the axis of Poly-View).
 
-`m3g reproduce budget --data SETS`: 184 runs per data set, about half an hour on one core; scores in
-`docs/results/budget.md`.
+`m3g reproduce budget --data SETS`: 184 runs per data set, about half an hour on one core.
 
 A step has k n = 96 augmented images: 48 images in two augmentations, up to 8 images in twelve. All methods are trained
 without a teacher on the data and network of `imagenet`, and on the emoji of one vendor with their nine categories as
@@ -92,8 +91,8 @@ def _chosen_by_views(results: list[Result]) -> str:
     views = sorted({k for _, k in best})
     rows = [["temperature chosen (validation %)", *(f"k = {k}" for k in views)]]
     for arm in sorted({arm for arm, _ in best}, key=image_tables.ORDER.index):
-        found = [best.get((arm, k)) for k in views]
-        rows.append([arm, *("—" if row is None else _setting_and_score(row) for row in found)])
+        chosen = [best.get((arm, k)) for k in views]
+        rows.append([arm, *("—" if row is None else _setting_and_score(row) for row in chosen)])
     return markdown(rows) if best else ""
 
 
