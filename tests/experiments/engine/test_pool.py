@@ -102,6 +102,28 @@ def test_a_run_waits_for_and_uses_the_best_setting_on_validation(tmp_path):
     assert do_run(experiment(work), final, store, tmp_path) == "finished"
 
 
+def test_a_larger_grid_with_the_same_choice_repeats_no_run(tmp_path):
+    executed = []
+
+    def counted(settings, folder, data):
+        executed.append(settings)
+        return work(settings, folder, data)
+
+    tried, final = grid_and_test()
+    smaller = dataclasses.replace(final, candidates=final.candidates[:2])
+    store = Store(tmp_path)
+    do_all(experiment(counted), [*tried, smaller], store, tmp_path, pause=0.01)
+    assert len(executed) == 4
+    assert do_run(experiment(counted), final, store, tmp_path) == "done"
+    assert len(executed) == 4
+    ours, earlier = (store.results()[spec.id] for spec in (final, smaller))
+    assert final.id != smaller.id
+    assert (ours["metrics"], ours["seconds"]) == (earlier["metrics"], earlier["seconds"])
+    other = dataclasses.replace(final, settings={"config": {"seed": 1}, "final": True})
+    do_run(experiment(counted), other, store, tmp_path)
+    assert len(executed) == 5
+
+
 @pytest.mark.parametrize(("gain", "batch"), [(1, 64), (-1, None)])
 def test_a_second_choice_is_made_on_top_of_the_first_and_only_where_it_is_better(tmp_path, gain, batch):
     def scored(settings, folder, data):
