@@ -8,8 +8,8 @@ shapes are views. A **cost** measures how badly a tuple, one point of each view,
 
 .. math:: c(z_1, \dots, z_k) = 1 - \Bigl\lvert \tfrac1k \sum_l z_l \Bigr\rvert^2 .
 
-Vectors that agree have a long mean (bold arrow) and a cost near 0; vectors that point in all directions cancel and have
-a cost near 1.
+Vectors that agree have a long mean (bold arrow) and a cost near 0. Vectors that point in different directions cancel
+each other and have a cost near 1.
 """
 
 import matplotlib.pyplot as plt
@@ -44,4 +44,5 @@ axes[2].legend()
 
 # %%
 # The **true matching** consists of the tuples :math:`(i, i, i)`. A **polymatching** may use any tuples, as long as all
-# points have the same mass. The loss compares the two, so it requires the best polymatching among :math:`n^k` tuples.
+# points have the same mass. The loss compares the true matching with the best polymatching, for which all :math:`n^k`
+# tuples are candidates.

@@ -2,12 +2,14 @@ r"""
 2. The kernel factors over pairs
 ================================
 
-The best polymatching with entropy of strength :math:`\varepsilon` is built on the kernel :math:`e^{-C/\varepsilon}`, a
-tensor of :math:`n^k` numbers. On unit vectors the circular variance is a sum over pairs of views,
+The best polymatching is computed from the kernel :math:`e^{-C/\varepsilon}`, where :math:`C` is the tensor of the costs
+of all :math:`n^k` tuples and :math:`\varepsilon` is the weight of the entropy. On unit vectors, the circular variance
+is a sum over pairs of views,
 
-.. math:: 1 - \Bigl\lvert \tfrac1k \sum_l z_l \Bigr\rvert^2 = \tfrac{1}{k^2} \sum_{l<m} \lvert z_l - z_m \rvert^2 ,
+.. math:: 1 - \Bigl\lvert \tfrac1k \sum_l z_l \Bigr\rvert^2 = \tfrac{1}{k^2} \sum_{l<m} \lvert z_l - z_m \rvert^2 .
 
-and the exponential of a sum is a product: three matrices contain the same information as the tensor.
+The exponential of a sum is a product. Three matrices :math:`K_{12}`, :math:`K_{13}` and :math:`K_{23}` therefore
+contain the same information as the tensor.
 """
 
 import matplotlib.pyplot as plt

@@ -2,14 +2,18 @@ r"""
 3. Matrix products sum over tuples
 ==================================
 
-A coupling of three views is
-:math:`P[i, j, h] = u_1[i]\, u_2[j]\, u_3[h]\; K_{12}[i, j]\, K_{13}[i, h]\, K_{23}[j, h]`. A solver requires its
-**marginals**, and the sum over the points :math:`h` of the third view is a matrix product:
+The coupling of three views is
+
+.. math:: P[i, j, h] = u_1[i]\, u_2[j]\, u_3[h]\; K_{12}[i, j]\, K_{13}[i, h]\, K_{23}[j, h],
+
+with one vector :math:`u_l` of positive **scalings** per view. The solver requires the **pair marginals** of the
+coupling. The sum over the points :math:`h` of the third view is a matrix product:
 
 .. math:: P_{12} = (u_1 u_2^\top) \circ K_{12} \circ \bigl( K_{13} \operatorname{diag}(u_3)\, K_{23}^\top \bigr).
 
-All :math:`n^3` tuples are thus summed by the operation for which hardware is optimised, and no intermediate is larger
-than :math:`n \times n`. More views are contracted in the same way, in groups (:doc:`/mathematics`).
+One matrix product, the operation for which hardware is optimised, thus sums over all :math:`n^3` tuples. No
+intermediate result is larger than :math:`n \times n`. For more views, groups of views are contracted in the same way
+(:doc:`/mathematics`).
 """
 
 import matplotlib.pyplot as plt
@@ -41,8 +45,8 @@ for axis, sign, (name, matrix) in zip(axes, ["@", "=", "∘", "=", ""], parts.it
     axis.text(1.12, 0.5, sign, transform=axis.transAxes, fontsize=20, ha="center", va="center")
 
 # %%
-# In the last matrix the diagonal is stronger than in :math:`K_{12}` alone: the third view confirms pairs that both fit
-# it. A loss of all views uses this information; a loss of one pair cannot.
+# The diagonal is stronger in the last matrix than in :math:`K_{12}` alone, because the third view confirms pairs of
+# points that both fit it. A loss that compares all views at once uses this information; a loss of one pair cannot.
 
 for name, matrix in ("K12", K12), ("P12", marginal):
     print(f"{name}: {matrix.trace() / matrix.sum():.0%} of the mass on the true pairs")

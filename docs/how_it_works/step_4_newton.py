@@ -2,10 +2,11 @@ r"""
 4. Newton steps find the scalings
 =================================
 
-The scalings :math:`u_l = e^{f_l/\varepsilon}` must make every marginal uniform. Sinkhorn's algorithm, which the paper
-uses, corrects one view after the other and is slow for a small :math:`\varepsilon`. Up to a factor, the
-pair marginals of step 3 are also the **Hessian** of the dual problem: one :math:`kn \times kn` matrix (right). A Newton
-step solves a linear system with it and corrects all views together.
+The scalings :math:`u_l = e^{f_l/\varepsilon}` must make the marginals of all views uniform; the :math:`f_l` are called
+potentials. Sinkhorn's algorithm, which the paper uses, corrects one view after the other and is slow for a small
+:math:`\varepsilon`. The solver of m3g uses Newton steps instead. Together with the marginals, the pair marginals of
+step 3 are the **Hessian** of the dual problem up to a factor, a :math:`kn \times kn` matrix (right). A Newton step
+solves one linear system with this matrix and corrects all views together.
 """
 
 import matplotlib.pyplot as plt
@@ -45,5 +46,5 @@ right.imshow(torch.cat([torch.cat(row, 1) for row in rows]).sqrt().numpy(), cmap
 right.set(title=r"the Newton matrix: diag($m_l$) and $P_{lm}$", xticks=[], yticks=[])
 
 # %%
-# A Sinkhorn sweep and a Newton step differ in cost: for times, see :doc:`/results/speed`. Steps that overshoot are
-# shortened; see :doc:`/mathematics`.
+# A Sinkhorn sweep and a Newton step take different times, which :doc:`/results/speed` compares. Steps that overshoot
+# are shortened (:doc:`/mathematics`).

@@ -2,8 +2,8 @@ r"""
 Effect of epsilon
 =================
 
-The same views, solved with three values of :math:`\varepsilon`, and the same networks, trained with eight. See
-:doc:`/choose_epsilon` for the conclusions.
+The first figure shows the same views solved with three values of :math:`\varepsilon`, the second the same networks
+trained with eight values. :doc:`/choose_epsilon` draws the conclusions.
 """
 
 import matplotlib.pyplot as plt
@@ -33,8 +33,8 @@ axes[3].set(xlabel=r"$\varepsilon$", ylabel="mass on the true pairs", title=f"tw
 axes[3].legend(fontsize=8)
 
 # %%
-# Real views: three feature sets of the built-in digits, three epochs, one seed. The score is R@1 of a test digit in one
-# view among the 400 test digits in another.
+# The second figure uses real views: three feature sets of the built-in digits, trained for three epochs with one seed.
+# The score is R@1 of a test digit in one view among the 400 test digits in another.
 
 data = MultipleFeatures(views=["fourier", "pixels", "zernike"])
 train, test = data.arrays("train")[0], data.arrays("test")[0]
