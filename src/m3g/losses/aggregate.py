@@ -9,9 +9,8 @@ from torch import Tensor
 from torch.nn.functional import normalize as to_unit_length
 
 from m3g._checks import Views, positive_int, same_shape, shape_of
-from m3g.losses.base import ViewLoss, clean, outside_autocast
+from m3g.losses.base import FunctionLoss, clean, outside_autocast
 from m3g.losses.byol import byol
-from m3g.losses.contrast import enough_points
 from m3g.losses.infonce import InfoNCE
 
 PairLoss = Callable[[Tensor, Tensor], Tensor]
@@ -133,11 +132,11 @@ def _validated_sides(
     views: Views, mask: Tensor | None, teacher: Views | None, normalize: bool, least_points: int
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Validate the inputs: first arguments and targets of the pair loss (k, n, d), and the mask (k, n)."""
-    points, present = clean(views, mask, normalize=normalize)
-    enough_points(points, least=positive_int("least_points", least_points))
+    positive_int("least_points", least_points)
+    points, present = clean(views, mask, normalize=normalize, least_points=least_points)
     if teacher is None:
         return points, points, present
-    targets, _ = clean(teacher, present, normalize=normalize, name="teacher")
+    targets, _ = clean(teacher, present, normalize=normalize, least_points=least_points, name="teacher")
     same_shape(points, targets)
     return points, targets.detach().to(points.dtype), present
 
@@ -161,9 +160,10 @@ def mean_over(pair_loss: PairLoss, sides: Iterable[tuple[Tensor, Tensor, Tensor 
     return total / weight
 
 
-class Pairwise(ViewLoss):
+class Pairwise(FunctionLoss):
     """Module form of `pairwise`; registers the parameters of a pair loss that is a module."""
 
+    function = staticmethod(pairwise)
     takes_teacher = True
 
     def __init__(
@@ -176,26 +176,20 @@ class Pairwise(ViewLoss):
         normalize: bool = True,
         gather: bool = False,
     ) -> None:
-        super().__init__(normalize=normalize, gather=gather)
-        self.pair_loss = pair_loss
-        self.first, self.symmetric, self.least_points = first, symmetric, least_points
-
-    def compute(self, views: Tensor, mask: Tensor | None, teacher: Tensor | None = None) -> Tensor:
-        return pairwise(
-            views,
-            self.pair_loss,
-            mask=mask,
-            teacher=teacher,
-            first=self.first,
-            symmetric=self.symmetric,
-            least_points=self.least_points,
-            normalize=self.normalize,
+        super().__init__(
+            pair_loss=pair_loss,
+            first=first,
+            symmetric=symmetric,
+            least_points=least_points,
+            normalize=normalize,
+            gather=gather,
         )
 
 
-class AverageOfRest(ViewLoss):
+class AverageOfRest(FunctionLoss):
     """Module form of `average_of_rest`."""
 
+    function = staticmethod(average_of_rest)
     takes_teacher = True
 
     def __init__(
@@ -208,20 +202,13 @@ class AverageOfRest(ViewLoss):
         normalize: bool = True,
         gather: bool = False,
     ) -> None:
-        super().__init__(normalize=normalize, gather=gather)
-        self.pair_loss = pair_loss
-        self.renormalize, self.symmetric, self.least_points = renormalize, symmetric, least_points
-
-    def compute(self, views: Tensor, mask: Tensor | None, teacher: Tensor | None = None) -> Tensor:
-        return average_of_rest(
-            views,
-            self.pair_loss,
-            mask=mask,
-            teacher=teacher,
-            renormalize=self.renormalize,
-            symmetric=self.symmetric,
-            least_points=self.least_points,
-            normalize=self.normalize,
+        super().__init__(
+            pair_loss=pair_loss,
+            renormalize=renormalize,
+            symmetric=symmetric,
+            least_points=least_points,
+            normalize=normalize,
+            gather=gather,
         )
 
 

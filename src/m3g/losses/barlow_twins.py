@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from functools import partial
+
+from torch import Tensor
 
 from m3g._checks import aligned_views, non_negative
 from m3g.losses.aggregate import Pairwise
-from m3g.losses.base import outside_autocast
-from m3g.losses.contrast import enough_points
+from m3g.losses.base import enough_points, outside_autocast
 
 
 @outside_autocast
@@ -46,17 +47,6 @@ def barlow_twins(a: Tensor, b: Tensor, *, redundancy: float = 5e-3) -> Tensor:
     return invariance_term + redundancy * redundancy_term
 
 
-class BarlowTwinsPair(nn.Module):
-    """Pair loss `barlow_twins` as a module, `(a, b) -> scalar`."""
-
-    def __init__(self, *, redundancy: float = 5e-3) -> None:
-        super().__init__()
-        self.redundancy = non_negative("redundancy", redundancy)
-
-    def forward(self, a: Tensor, b: Tensor) -> Tensor:
-        return barlow_twins(a, b, redundancy=self.redundancy)
-
-
 class BarlowTwins(Pairwise):
     """Barlow Twins over all pairs of views; `normalize` is False by default."""
 
@@ -68,5 +58,5 @@ class BarlowTwins(Pairwise):
         normalize: bool = False,
         gather: bool = False,
     ) -> None:
-        pair_loss = BarlowTwinsPair(redundancy=redundancy)
+        pair_loss = partial(barlow_twins, redundancy=non_negative("redundancy", redundancy))
         super().__init__(pair_loss, first=first, least_points=2, normalize=normalize, gather=gather)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import ClassVar, ParamSpec, TypeVar
+from typing import Any, ClassVar, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from m3g._checks import Views, aligned_views, common_dtype, masked_and_scaled, presence, same_shape, shape_of
 from m3g.costs import Cost
-from m3g.losses.gather import gather_views
+from m3g.losses.gather import gather_views, shared_generator
+from m3g.losses.temperature import Temperature
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -95,6 +96,35 @@ class ViewLoss(nn.Module):
         return {}
 
 
+class FunctionLoss(ViewLoss):
+    """Module form of a loss function, the class attribute `function(views, *, mask, normalize, **options)`.
+
+    Args:
+        normalize, gather: as in `ViewLoss`.
+        options: further arguments of the function, kept as attributes. A `Temperature` is evaluated at every call, and
+            with `gather` all processes use rank 0's state of the `generator`.
+    """
+
+    function: ClassVar[Callable[..., Tensor]]
+
+    def __init__(self, *, normalize: bool, gather: bool, **options: Any) -> None:
+        super().__init__(normalize=normalize, gather=gather)
+        self.options = tuple(options)
+        for name, value in options.items():
+            setattr(self, name, value)
+
+    def compute(self, views: Tensor, mask: Tensor | None, teacher: Tensor | None = None) -> Tensor:
+        options: dict[str, Any] = {name: getattr(self, name) for name in self.options}
+        for name, value in options.items():
+            if isinstance(value, Temperature):
+                options[name] = value()
+        if self.gather and "generator" in options:
+            options["generator"] = shared_generator(options["generator"], device=views.device)
+        if teacher is not None:
+            options["teacher"] = teacher
+        return type(self).function(views, mask=mask, normalize=self.normalize, **options)
+
+
 def outside_autocast(function: Callable[P, R]) -> Callable[P, R]:
     """Run a function of tensors outside autocast, so that upcast tensors stay upcast."""
 
@@ -115,10 +145,20 @@ def _device(*values: object) -> torch.device:
     return torch.device("cpu")  # no tensor: the function itself validates its arguments
 
 
-def clean(views: Views, mask: Tensor | None, *, normalize: bool, name: str = "views") -> tuple[Tensor, Tensor | None]:
+def enough_points(views: Tensor, least: int = 2) -> None:
+    if views.shape[-2] < least:
+        raise ValueError(
+            f"views must have at least {least} points per view for this loss, got shape {shape_of(views)}."
+        )
+
+
+def clean(
+    views: Views, mask: Tensor | None, *, normalize: bool, least_points: int = 2, name: str = "views"
+) -> tuple[Tensor, Tensor | None]:
     """Validate one batch (k, n, d) and its mask (k, n); set missing points to zero and normalise the others."""
     views = aligned_views(views, name=name)
     if views.ndim != 3:
         raise ValueError(f"{name} must be one batch of shape (k, n, d), got shape {shape_of(views)}.")
+    enough_points(views, least_points)
     mask = presence(mask, views)
     return masked_and_scaled(views, mask, normalize=normalize, name=name), mask

@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import ClassVar
-
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from m3g._checks import shape_of
-from m3g.losses.base import ViewLoss
+from m3g.losses.base import FunctionLoss
 from m3g.losses.temperature import Temperature
-
-
-def enough_points(views: Tensor, *, least: int = 2) -> None:
-    if views.shape[-2] < least:
-        raise ValueError(
-            f"views must have at least {least} points per view for this loss, got shape {shape_of(views)}."
-        )
 
 
 def some_object(selected: Tensor, *, has: str) -> None:
@@ -80,10 +69,8 @@ def two_way_cross_entropy(
     ) / 2
 
 
-class TemperatureLoss(ViewLoss):
-    """Module form of a loss whose only option is a temperature: `function(views, temperature=, mask=, normalize=)`."""
-
-    function: ClassVar[Callable[..., Tensor]]
+class TemperatureLoss(FunctionLoss):
+    """Module form of a loss function whose only option is a temperature."""
 
     def __init__(
         self,
@@ -93,8 +80,6 @@ class TemperatureLoss(ViewLoss):
         normalize: bool = True,
         gather: bool = False,
     ) -> None:
-        super().__init__(normalize=normalize, gather=gather)
-        self.temperature = Temperature(temperature, learn=learn_temperature)
-
-    def compute(self, views: Tensor, mask: Tensor | None, teacher: Tensor | None = None) -> Tensor:
-        return type(self).function(views, temperature=self.temperature(), mask=mask, normalize=self.normalize)
+        super().__init__(
+            temperature=Temperature(temperature, learn=learn_temperature), normalize=normalize, gather=gather
+        )

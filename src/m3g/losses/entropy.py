@@ -17,7 +17,6 @@ class Entropy:
     Args:
         epsilon, final_epsilon: first and last value, in units of the cost.
         temperature, final_temperature: the same divided by `Cost.slope(k)`.
-        default_temperature: used if neither is given and the cost has a slope.
 
     Example:
         >>> from m3g.costs import CircularVariance
@@ -31,8 +30,6 @@ class Entropy:
         temperature: float | None = None,
         final_epsilon: float | None = None,
         final_temperature: float | None = None,
-        *,
-        default_temperature: float = DEFAULT_TEMPERATURE,
     ) -> None:
         if epsilon is not None and temperature is not None:
             raise ValueError(f"temperature must be None if epsilon is given, got {temperature!r} and {epsilon!r}.")
@@ -41,7 +38,7 @@ class Entropy:
             if final_epsilon is not None:
                 epsilon = DEFAULT_EPSILON
             else:
-                temperature = default_temperature
+                temperature = DEFAULT_TEMPERATURE
         self.in_epsilon = temperature is None
         unit, other = ("epsilon", "temperature") if self.in_epsilon else ("temperature", "epsilon")
         start, end = (epsilon, final_epsilon) if self.in_epsilon else (temperature, final_temperature)

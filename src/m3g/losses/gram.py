@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from m3g._checks import Views, fraction, positive, shape_of, view_index
-from m3g.losses.base import ViewLoss, clean, outside_autocast
-from m3g.losses.contrast import enough_points, some_object, two_way_cross_entropy
+from m3g.losses.base import FunctionLoss, clean, outside_autocast
+from m3g.losses.contrast import some_object, two_way_cross_entropy
 from m3g.losses.temperature import Temperature, check_temperature
 
 
@@ -53,7 +53,6 @@ def gram(
     fraction("label_smoothing", label_smoothing)
     positive("floor", floor)
     views, mask = clean(views, mask, normalize=normalize)
-    enough_points(views)
     k, n, d = views.shape
     if k > d:
         raise ValueError(f"views must have k <= d for a volume, got shape {shape_of(views)}.")
@@ -79,8 +78,10 @@ def gram(
     return two_way_cross_entropy(-volume / temperature, rows, columns, label_smoothing=label_smoothing)
 
 
-class Gram(ViewLoss):
+class Gram(FunctionLoss):
     """Module form of `gram`; the temperature is learned unless `learn_temperature=False`."""
+
+    function = staticmethod(gram)
 
     def __init__(
         self,
@@ -93,19 +94,11 @@ class Gram(ViewLoss):
         normalize: bool = True,
         gather: bool = False,
     ) -> None:
-        super().__init__(normalize=normalize, gather=gather)
-        self.temperature = Temperature(temperature, learn=learn_temperature)
-        self.anchor = anchor
-        self.label_smoothing = fraction("label_smoothing", label_smoothing)
-        self.floor = positive("floor", floor)
-
-    def compute(self, views: Tensor, mask: Tensor | None, teacher: Tensor | None = None) -> Tensor:
-        return gram(
-            views,
-            temperature=self.temperature(),
-            anchor=self.anchor,
-            label_smoothing=self.label_smoothing,
-            floor=self.floor,
-            mask=mask,
-            normalize=self.normalize,
+        super().__init__(
+            temperature=Temperature(temperature, learn=learn_temperature),
+            anchor=anchor,
+            label_smoothing=fraction("label_smoothing", label_smoothing),
+            floor=positive("floor", floor),
+            normalize=normalize,
+            gather=gather,
         )

@@ -7,8 +7,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from m3g._checks import aligned_views
-from m3g.losses.base import outside_autocast
-from m3g.losses.contrast import enough_points
+from m3g.losses.base import enough_points, outside_autocast
 from m3g.losses.temperature import Temperature, check_temperature
 
 

@@ -9,9 +9,8 @@ from torch import Tensor
 from torch.nn.functional import normalize as to_unit_length
 
 from m3g._checks import Views, positive_int
-from m3g.losses.base import ViewLoss, clean, outside_autocast
-from m3g.losses.contrast import enough_points, mean_where, present_points, some_object
-from m3g.losses.gather import shared_generator
+from m3g.losses.base import FunctionLoss, clean, outside_autocast
+from m3g.losses.contrast import mean_where, present_points, some_object
 
 LARGEST_FREQUENCY, KNOTS = 3.0, 17
 
@@ -54,10 +53,9 @@ def lejepa(
     Reference: Balestriero, LeCun, *LeJEPA: Provable and Scalable Self-Supervised Learning Without the Heuristics*,
     2025 :cite:`balestriero2025`.
     """
-    _check(regularization)
+    _validated(regularization)
     positive_int("directions", directions)
     views, mask = clean(views, mask, normalize=normalize)
-    enough_points(views)
     d = views.shape[-1]
     present = present_points(views, mask)
     weight = present.to(views.dtype)
@@ -87,13 +85,16 @@ def sigreg_term(projections: Tensor, weight: Tensor) -> Tensor:
     return mean_where(statistic.mean(-1) * points, points > 0)
 
 
-def _check(regularization: float) -> None:
+def _validated(regularization: float) -> float:
     if not (math.isfinite(regularization) and 0 <= regularization <= 1):
         raise ValueError(f"regularization must be a number from 0 to 1, got {regularization!r}.")
+    return regularization
 
 
-class LeJEPA(ViewLoss):
+class LeJEPA(FunctionLoss):
     """Module form of `lejepa`. With `gather=True` all processes use the directions of rank 0."""
+
+    function = staticmethod(lejepa)
 
     def __init__(
         self,
@@ -104,21 +105,10 @@ class LeJEPA(ViewLoss):
         normalize: bool = False,
         gather: bool = False,
     ) -> None:
-        super().__init__(normalize=normalize, gather=gather)
-        _check(regularization)
-        self.regularization = regularization
-        self.directions = positive_int("directions", directions)
-        self.generator = generator
-
-    def compute(self, views: Tensor, mask: Tensor | None, teacher: Tensor | None = None) -> Tensor:
-        generator = self.generator
-        if self.gather:
-            generator = shared_generator(generator, device=views.device)
-        return lejepa(
-            views,
-            regularization=self.regularization,
-            directions=self.directions,
-            mask=mask,
+        super().__init__(
+            regularization=_validated(regularization),
+            directions=positive_int("directions", directions),
             generator=generator,
-            normalize=self.normalize,
+            normalize=normalize,
+            gather=gather,
         )

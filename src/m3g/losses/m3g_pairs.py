@@ -31,7 +31,28 @@ class GapOfTwo(nn.Module):
         return self.gap(torch.stack([a, b], -3)).mean()
 
 
-class M3GPairs(ViewLoss):
+class GapsOfTwo(ViewLoss):
+    """Base class of losses that are means of the matching gap of two views, `self.pair_loss`."""
+
+    takes_teacher = True
+
+    def __init__(self, gap: M3GLoss, *, normalize: bool, gather: bool) -> None:
+        super().__init__(normalize=normalize, gather=gather)
+        self.gap, self.pair_loss = gap, GapOfTwo(gap)
+
+    @property
+    def scheduled(self) -> bool:
+        return self.gap.scheduled
+
+    def set_progress(self, progress: float) -> None:
+        self.gap.set_progress(progress)
+
+    def report(self, value: Tensor) -> dict[str, float]:
+        """Return the mean gap, and the steps and epsilon of the last solve."""
+        return self.gap.report(value)
+
+
+class M3GPairs(GapsOfTwo):
     r"""Two-view matching gap over all pairs of views and between each view and the average of the rest.
 
     .. math::
@@ -68,8 +89,6 @@ class M3GPairs(ViewLoss):
     Reference: Piran et al., ICML 2024 :cite:`piran2024`, for the gap and for both aggregations (Eq. 3 and 4).
     """
 
-    takes_teacher = True
-
     def __init__(
         self,
         epsilon: float | None = None,
@@ -84,7 +103,6 @@ class M3GPairs(ViewLoss):
         normalize: bool = True,
         gather: bool = False,
     ) -> None:
-        super().__init__(normalize=normalize, gather=gather)
         if epsilon is None and temperature is None and final_epsilon is None:
             temperature = DEFAULT_PAIR_TEMPERATURE
         gap = M3GLoss(
@@ -97,15 +115,8 @@ class M3GPairs(ViewLoss):
             tol=tol,
             normalize=False,
         )
-        self.gap, self.pair_loss = gap, GapOfTwo(gap)
+        super().__init__(gap, normalize=normalize, gather=gather)
         self.rest = _checks.non_negative("rest", rest)
-
-    @property
-    def scheduled(self) -> bool:
-        return self.gap.scheduled
-
-    def set_progress(self, progress: float) -> None:
-        self.gap.set_progress(progress)
 
     def compute(self, views: Tensor, mask: Tensor | None, teacher: Tensor | None = None) -> Tensor:
         if mask is not None and bool(mask.all()):
@@ -116,10 +127,6 @@ class M3GPairs(ViewLoss):
             rest = average_of_rest(views, self.pair_loss, renormalize=self.normalize, **shared)
             value = (value + self.rest * rest) / (1 + self.rest)
         return value
-
-    def report(self, value: Tensor) -> dict[str, float]:
-        """Return the mean gap, and the steps and epsilon of the last solve."""
-        return self.gap.report(value)
 
     def extra_repr(self) -> str:
         return f"rest={self.rest}"

@@ -13,17 +13,16 @@ from torch import Tensor
 from m3g import _checks
 from m3g.costs import Cost, CostLike, as_cost
 from m3g.losses.aggregate import mean_over
-from m3g.losses.base import ViewLoss
-from m3g.losses.contrast import enough_points
+from m3g.losses.base import enough_points
 from m3g.losses.m3g import M3GLoss
-from m3g.losses.m3g_pairs import GapOfTwo
+from m3g.losses.m3g_pairs import GapsOfTwo
 from m3g.solvers import Solver
 
 # Exponent of the match of an excluded object with itself; its mass elsewhere is less than exp(-OWN_EXPONENT / 2).
 OWN_EXPONENT = 40.0
 
 
-class M3GRest(ViewLoss):
+class M3GRest(GapsOfTwo):
     r"""Two-view matching gap between each view and a query computed from the others.
 
     .. math:: \frac1k \sum_l \mathrm{M3G}\big(X_l, Q_l\big), \qquad
@@ -61,8 +60,6 @@ class M3GRest(ViewLoss):
     :cite:`saporta2024`, for products of views.
     """
 
-    takes_teacher = True
-
     @property
     def reads_values(self) -> bool:
         return self.gap.reads_values
@@ -79,24 +76,16 @@ class M3GRest(ViewLoss):
         normalize: bool = True,
         gather: bool = False,
     ) -> None:
-        super().__init__(normalize=normalize, gather=gather)
         # Up to one-view terms, the circular variance of two views is -⟨x, y⟩ / 2.
         gap = M3GLoss(
             temperature=temperature, final_temperature=final_temperature, solver=solver, tol=tol, normalize=False
         )
-        self.gap, self.pair_loss = gap, GapOfTwo(gap)
+        super().__init__(gap, normalize=normalize, gather=gather)
         self.cost, self.renormalize = as_cost(cost), renormalize
 
     @property
     def readout(self) -> Cost | None:
         return self.cost if self.cost.joint else None
-
-    @property
-    def scheduled(self) -> bool:
-        return self.gap.scheduled
-
-    def set_progress(self, progress: float) -> None:
-        self.gap.set_progress(progress)
 
     def compute(self, views: Tensor, mask: Tensor | None, teacher: Tensor | None = None) -> Tensor:
         checked = functools.partial(
@@ -134,10 +123,6 @@ class M3GRest(ViewLoss):
         num_objects = torch.where(counts > 1, counts, 0).sum().clamp(min=1)
         value: Tensor = self.pair_loss(*sides)
         return value * (k * n) / num_objects
-
-    def report(self, value: Tensor) -> dict[str, float]:
-        """Return the mean gap, and the steps and epsilon of the last solve."""
-        return self.gap.report(value)
 
     def extra_repr(self) -> str:
         return f"cost={self.cost!r}, renormalize={self.renormalize}"

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from m3g._checks import Views, positive, positive_int
-from m3g.losses.base import ViewLoss, clean, outside_autocast
-from m3g.losses.contrast import enough_points, present_points
+from m3g.losses.base import FunctionLoss, clean, outside_autocast
+from m3g.losses.contrast import present_points
 
 SMALLEST_VARIANCE = 1e-8  # added to each feature, so that the covariance of identical points is invertible
 
@@ -57,7 +57,6 @@ def mcca(
     """
     positive("ridge", ridge)
     views, mask = clean(views, mask, normalize=normalize)
-    enough_points(views)
     present = present_points(views, mask)
     enough = present.sum(1) >= 2
     views, weight = views[enough], present[enough].to(views.dtype)
@@ -90,8 +89,10 @@ def _correlations(views: Tensor, weight: Tensor, ridge: float) -> Tensor:
     return torch.where(same_view, identity, torch.where((common >= 2)[..., None, None], cross, 0.0))
 
 
-class MCCA(ViewLoss):
+class MCCA(FunctionLoss):
     """Module form of `mcca`; warns once about batches of fewer than 2 d points, which correlate by chance."""
+
+    function = staticmethod(mcca)
 
     def __init__(
         self,
@@ -101,9 +102,12 @@ class MCCA(ViewLoss):
         normalize: bool = True,
         gather: bool = False,
     ) -> None:
-        super().__init__(normalize=normalize, gather=gather)
-        self.components = None if components is None else positive_int("components", components)
-        self.ridge = positive("ridge", ridge)
+        super().__init__(
+            components=None if components is None else positive_int("components", components),
+            ridge=positive("ridge", ridge),
+            normalize=normalize,
+            gather=gather,
+        )
         self.warned = False
 
     def warn_about_small_batch(
@@ -121,4 +125,4 @@ class MCCA(ViewLoss):
 
     def compute(self, views: Tensor, mask: Tensor | None, teacher: Tensor | None = None) -> Tensor:
         self.warn_about_small_batch(*views.shape[-2:])
-        return mcca(views, components=self.components, ridge=self.ridge, mask=mask, normalize=self.normalize)
+        return super().compute(views, mask)

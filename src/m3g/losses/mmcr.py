@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from m3g._checks import Views, non_negative
-from m3g.losses.base import ViewLoss, clean, outside_autocast
+from m3g.losses.base import FunctionLoss, clean, outside_autocast
 
 
 @outside_autocast
@@ -40,7 +40,7 @@ def mmcr(
     Manifold Capacity Representations*, NeurIPS 2023 :cite:`yerxa2023`.
     """
     non_negative("compression", compression)
-    views, mask = clean(views, mask, normalize=normalize)
+    views, mask = clean(views, mask, normalize=normalize, least_points=1)
     centroids = views.mean(0) if mask is None else views.sum(0) / mask.sum(0).unsqueeze(-1)
     centroid_term: Tensor = -torch.linalg.svdvals(centroids).sum()
     if compression == 0:
@@ -49,12 +49,11 @@ def mmcr(
     return centroid_term + compression * compression_term
 
 
-class MMCR(ViewLoss):
+class MMCR(FunctionLoss):
     """Module form of `mmcr`."""
 
-    def __init__(self, *, compression: float = 5e-3, normalize: bool = True, gather: bool = False) -> None:
-        super().__init__(normalize=normalize, gather=gather)
-        self.compression = non_negative("compression", compression)
+    function = staticmethod(mmcr)
 
-    def compute(self, views: Tensor, mask: Tensor | None, teacher: Tensor | None = None) -> Tensor:
-        return mmcr(views, compression=self.compression, mask=mask, normalize=self.normalize)
+    def __init__(self, *, compression: float = 5e-3, normalize: bool = True, gather: bool = False) -> None:
+        compression = non_negative("compression", compression)
+        super().__init__(compression=compression, normalize=normalize, gather=gather)

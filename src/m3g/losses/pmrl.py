@@ -8,8 +8,8 @@ from torch.nn.functional import cross_entropy
 from torch.nn.functional import normalize as to_unit_length
 
 from m3g._checks import Views, non_negative
-from m3g.losses.base import ViewLoss, clean, outside_autocast
-from m3g.losses.contrast import enough_points, mean_where, present_points, some_object
+from m3g.losses.base import FunctionLoss, clean, outside_autocast
+from m3g.losses.contrast import mean_where, present_points, some_object
 from m3g.losses.temperature import Temperature, check_temperature
 
 
@@ -57,7 +57,6 @@ def pmrl(
     check_temperature(contrast_temperature)
     non_negative("contrast", contrast)
     views, mask = clean(views, mask, normalize=normalize)
-    enough_points(views)
     n = views.shape[1]
     own_views = present_points(views, mask).sum(0)
     several = own_views >= 2
@@ -95,8 +94,10 @@ def _leading_vectors(matrices: Tensor, left: Tensor, values: Tensor) -> Tensor:
     return torch.where(projections.gather(1, first_view) >= 0, leading, -leading)
 
 
-class PMRL(ViewLoss):
+class PMRL(FunctionLoss):
     """Module form of `pmrl`; `learn_temperature` applies to both temperatures."""
+
+    function = staticmethod(pmrl)
 
     def __init__(
         self,
@@ -108,17 +109,10 @@ class PMRL(ViewLoss):
         normalize: bool = True,
         gather: bool = False,
     ) -> None:
-        super().__init__(normalize=normalize, gather=gather)
-        self.temperature = Temperature(temperature, learn=learn_temperature)
-        self.contrast_temperature = Temperature(contrast_temperature, learn=learn_temperature)
-        self.contrast = non_negative("contrast", contrast)
-
-    def compute(self, views: Tensor, mask: Tensor | None, teacher: Tensor | None = None) -> Tensor:
-        return pmrl(
-            views,
-            temperature=self.temperature(),
-            contrast_temperature=self.contrast_temperature(),
-            contrast=self.contrast,
-            mask=mask,
-            normalize=self.normalize,
+        super().__init__(
+            temperature=Temperature(temperature, learn=learn_temperature),
+            contrast_temperature=Temperature(contrast_temperature, learn=learn_temperature),
+            contrast=non_negative("contrast", contrast),
+            normalize=normalize,
+            gather=gather,
         )

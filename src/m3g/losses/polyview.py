@@ -9,7 +9,6 @@ from m3g._checks import Views
 from m3g.losses.base import clean, outside_autocast
 from m3g.losses.contrast import (
     TemperatureLoss,
-    enough_points,
     logsumexp_where,
     mean_where,
     present_points,
@@ -49,7 +48,6 @@ def polyview(
     """
     check_temperature(temperature)
     views, mask = clean(views, mask, normalize=normalize)
-    enough_points(views)
     k, n, _ = views.shape
     present = present_points(views, mask)
     scores = similarities(views, temperature)

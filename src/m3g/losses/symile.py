@@ -7,9 +7,8 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from m3g._checks import Views, fits, one_of
-from m3g.losses.base import ViewLoss, clean, outside_autocast
-from m3g.losses.contrast import enough_points, some_object
-from m3g.losses.gather import shared_generator
+from m3g.losses.base import FunctionLoss, clean, outside_autocast
+from m3g.losses.contrast import some_object
 from m3g.losses.temperature import Temperature, check_temperature
 
 NEGATIVES = ("n", "n_squared")
@@ -61,7 +60,6 @@ def symile(
     check_temperature(temperature)
     one_of("negatives", negatives, NEGATIVES)
     views, mask = clean(views, mask, normalize=normalize)
-    enough_points(views)
     if rescale:
         views = views.mul(views.shape[2] ** (1 / 2 - 1 / len(views)))
     if mask is not None:
@@ -127,11 +125,13 @@ def _all_tuples(views: Tensor, temperature: Tensor | float, mask: Tensor | None)
     return total / k
 
 
-class Symile(ViewLoss):
+class Symile(FunctionLoss):
     """Module form of `symile`; the temperature is learned unless `learn_temperature=False`.
 
     With `gather=True` all processes use the shuffles of rank 0.
     """
+
+    function = staticmethod(symile)
 
     def __init__(
         self,
@@ -144,22 +144,11 @@ class Symile(ViewLoss):
         normalize: bool = True,
         gather: bool = False,
     ) -> None:
-        super().__init__(normalize=normalize, gather=gather)
-        self.temperature = Temperature(temperature, learn=learn_temperature)
-        self.negatives = one_of("negatives", negatives, NEGATIVES)
-        self.rescale = rescale
-        self.generator = generator
-
-    def compute(self, views: Tensor, mask: Tensor | None, teacher: Tensor | None = None) -> Tensor:
-        generator = self.generator
-        if self.gather and self.negatives == "n":
-            generator = shared_generator(generator, device=views.device)
-        return symile(
-            views,
-            temperature=self.temperature(),
-            negatives=self.negatives,
-            rescale=self.rescale,
-            mask=mask,
+        super().__init__(
+            temperature=Temperature(temperature, learn=learn_temperature),
+            negatives=one_of("negatives", negatives, NEGATIVES),
+            rescale=rescale,
             generator=generator,
-            normalize=self.normalize,
+            normalize=normalize,
+            gather=gather,
         )

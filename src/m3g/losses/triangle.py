@@ -5,8 +5,8 @@ from __future__ import annotations
 from torch import Tensor
 
 from m3g._checks import Views, fraction
-from m3g.losses.base import ViewLoss, clean, outside_autocast
-from m3g.losses.contrast import enough_points, some_object, two_way_cross_entropy
+from m3g.losses.base import FunctionLoss, clean, outside_autocast
+from m3g.losses.contrast import some_object, two_way_cross_entropy
 from m3g.losses.temperature import Temperature, check_temperature
 
 
@@ -48,7 +48,6 @@ def triangle(
     check_temperature(temperature)
     fraction("label_smoothing", label_smoothing)
     views, mask = clean(views, mask, normalize=normalize)
-    enough_points(views)
     if len(views) != 3:
         raise ValueError(f"views must have k = 3 for a triangle, got k = {len(views)}.")
     a, b, c = views
@@ -66,8 +65,10 @@ def triangle(
     return two_way_cross_entropy(-area / temperature, rows, columns, label_smoothing=label_smoothing)
 
 
-class Triangle(ViewLoss):
+class Triangle(FunctionLoss):
     """Module form of `triangle`; the temperature is learned unless `learn_temperature=False`."""
+
+    function = staticmethod(triangle)
 
     def __init__(
         self,
@@ -78,15 +79,9 @@ class Triangle(ViewLoss):
         normalize: bool = True,
         gather: bool = False,
     ) -> None:
-        super().__init__(normalize=normalize, gather=gather)
-        self.temperature = Temperature(temperature, learn=learn_temperature)
-        self.label_smoothing = fraction("label_smoothing", label_smoothing)
-
-    def compute(self, views: Tensor, mask: Tensor | None, teacher: Tensor | None = None) -> Tensor:
-        return triangle(
-            views,
-            temperature=self.temperature(),
-            label_smoothing=self.label_smoothing,
-            mask=mask,
-            normalize=self.normalize,
+        super().__init__(
+            temperature=Temperature(temperature, learn=learn_temperature),
+            label_smoothing=fraction("label_smoothing", label_smoothing),
+            normalize=normalize,
+            gather=gather,
         )

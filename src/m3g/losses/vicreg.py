@@ -5,8 +5,8 @@ from __future__ import annotations
 from torch import Tensor
 
 from m3g._checks import Views, non_negative
-from m3g.losses.base import ViewLoss, clean, outside_autocast
-from m3g.losses.contrast import enough_points, present_points, some_object
+from m3g.losses.base import FunctionLoss, clean, outside_autocast
+from m3g.losses.contrast import present_points, some_object
 
 
 @outside_autocast
@@ -45,9 +45,10 @@ def vicreg(
 
     Reference: Bardes, Ponce, LeCun, *VICReg*, ICLR 2022 :cite:`bardes2022`.
     """
-    _check(invariance, variance, covariance)
+    non_negative("invariance", invariance)
+    non_negative("variance", variance)
+    non_negative("covariance", covariance)
     views, mask = clean(views, mask, normalize=normalize)
-    enough_points(views)
     d = views.shape[-1]
     weight = present_points(views, mask).unsqueeze(-1).to(views.dtype)
 
@@ -70,14 +71,10 @@ def vicreg(
     return invariance * invariance_term + variance * variance_term + covariance * covariance_term
 
 
-def _check(invariance: float, variance: float, covariance: float) -> None:
-    non_negative("invariance", invariance)
-    non_negative("variance", variance)
-    non_negative("covariance", covariance)
-
-
-class VICReg(ViewLoss):
+class VICReg(FunctionLoss):
     """Module form of `vicreg`; `normalize` is False by default."""
+
+    function = staticmethod(vicreg)
 
     def __init__(
         self,
@@ -88,16 +85,10 @@ class VICReg(ViewLoss):
         normalize: bool = False,
         gather: bool = False,
     ) -> None:
-        super().__init__(normalize=normalize, gather=gather)
-        _check(invariance, variance, covariance)
-        self.invariance, self.variance, self.covariance = invariance, variance, covariance
-
-    def compute(self, views: Tensor, mask: Tensor | None, teacher: Tensor | None = None) -> Tensor:
-        return vicreg(
-            views,
-            invariance=self.invariance,
-            variance=self.variance,
-            covariance=self.covariance,
-            mask=mask,
-            normalize=self.normalize,
+        super().__init__(
+            invariance=non_negative("invariance", invariance),
+            variance=non_negative("variance", variance),
+            covariance=non_negative("covariance", covariance),
+            normalize=normalize,
+            gather=gather,
         )
