@@ -32,9 +32,11 @@ def facts(name="first", *, labels=True, label=EVIL):
         matrices={"recall_at_1": [[1.0, 0.5], [0.4, 1.0]], "transfer": [[0.9, 0.8], [0.7, 0.9]]},
         views=["left", EVIL],
         curves={"loss": ([1.0, 2.0, 3.0], [0.5, 0.2, 0.1]), "linear_mean": ([3.0], [0.9])},
-        chance={"linear_mean": 0.5, "recall_at_1": 0.02},
-        raw={"linear_mean": 0.95},
-        linear_cca={"linear_mean": 0.92},
+        references={
+            "linear CCA": {"linear_mean": 0.92},
+            "raw": {"linear_mean": 0.95},
+            "chance": {"linear_mean": 0.5, "recall_at_1": 0.02},
+        },
         couplings={"before": [[0.5, 0.5], [0.5, 0.5]], "after": [[1.0, 0.0], [0.0, 1.0]]},
         map={
             "rows": [4, 9],

@@ -60,7 +60,7 @@ def arguments(parser: Parser, name: str) -> None:
 def run(args: Namespace, name: str) -> int:
     import torch
 
-    from m3g.evaluation.search import search, search_many
+    from m3g.evaluation.search import search
     from m3g.training.loop.build import build_loss
     from m3g.training.runs.collection import collection
     from m3g.training.runs.embed import SPLITS
@@ -84,7 +84,7 @@ def run(args: Namespace, name: str) -> int:
         raise ValueError(f"--split and --in must select at least one object, got none in split {args.split!r}.")
     place = torch.full((mask.shape[1],), -1)
     place[kept] = torch.arange(len(kept))
-    neighbours = (search_many if args.approximate else search)(
+    neighbours = search(
         queries.embeddings,
         everything.embeddings[:, kept],
         query_mask=queries.mask,
@@ -92,6 +92,7 @@ def run(args: Namespace, name: str) -> int:
         top=args.top,
         without=None if args.itself or places is None else place[places],
         readout=build_loss(args.run.open()).readout or "mean",
+        approximate=args.approximate,
     )
     nearest, similarities = kept[neighbours.places], neighbours.similarities.tolist()
     cells = shown.read(everything.index[nearest.flatten()].tolist())

@@ -13,7 +13,6 @@ from m3g.evaluation.probes import (
     ProbeResult,
     knn_accuracy,
     linear_probe,
-    probe_scores,
     quick_probe,
     transfer_probe,
 )
@@ -41,7 +40,6 @@ __all__ = [
     "linear_probe",
     "mean_reciprocal_rank",
     "polymatching_accuracy",
-    "probe_scores",
     "quick_probe",
     "read_out",
     "retrieval",

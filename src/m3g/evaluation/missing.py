@@ -18,7 +18,7 @@ from torch import Tensor
 from m3g.data.entries import drop_entries
 from m3g.evaluation.baselines import guess
 from m3g.evaluation.embedded import Embedded, Readout, read_out
-from m3g.evaluation.probes import probe_scores
+from m3g.evaluation.probes import Probe
 from m3g.evaluation.retrieval import recall_from_others
 
 ALL_UP_TO = 6  # number of views up to which every subset is evaluated
@@ -143,7 +143,8 @@ def _accuracies(
     scored = [(entries[:, rows], rows) for entries, rows in zip(shown, kept) if bool(rows.any())]
     embeddings, labels = test.embeddings.cpu(), test.labels
     tests = [(read_out(embeddings[:, rows], entries, readout=readout), labels[rows]) for entries, rows in scored]
-    scores: dict[Score, list[float]] = {"linear": probe_scores(train.read_out(readout), train.labels, tests)}
+    probe = Probe(train.read_out(readout), train.labels)
+    scores: dict[Score, list[float]] = {"linear": [probe.accuracy(*rows) for rows in tests]}
     if raw is not None:
         before, after = raw
         assert before.features is not None
@@ -157,7 +158,8 @@ def _accuracies(
             (read_out([part[rows] for part in new], entries, readout="concat"), labels[rows])
             for entries, rows in scored
         ]
-        scores["linear_raw"] = probe_scores(read_out(seen, before.mask, readout="concat"), train.labels, tests)
+        probe = Probe(read_out(seen, before.mask, readout="concat"), train.labels)
+        scores["linear_raw"] = [probe.accuracy(*rows) for rows in tests]
     padded: dict[Score, list[float | None]] = {}
     for name, values in scores.items():
         rest = iter(values)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -154,35 +154,19 @@ class Probe:
         width = self.model.n_features_in_
         if features.shape[1] != width:
             raise ValueError(f"test must have {width} features like train, got {features.shape[1]}.")
-        return _correct(self.model, features.to(self.dtype), labels)
+        return _correct(self.model.predict(features.to(self.dtype).cpu().numpy()), labels)
 
     def accuracy(self, features: Tensor, labels: Tensor) -> float:
         return float(self.correct(features, labels).mean())
 
 
-class _Classifier(Protocol):
-    def predict(self, X: np.ndarray) -> np.ndarray: ...
-
-
-def _correct(model: _Classifier, test: Tensor, labels: Tensor) -> Tensor:
-    return torch.from_numpy(model.predict(test.cpu().numpy()) == labels.cpu().numpy()).double()
+def _correct(predicted: np.ndarray, labels: Tensor) -> Tensor:
+    return torch.from_numpy(predicted == labels.cpu().numpy()).double()
 
 
 def quick_probe(train: Tensor, train_labels: Tensor, test: Tensor, test_labels: Tensor) -> float:
     """Return the accuracy of logistic regression (`Probe`) on features (n, d)."""
     return Probe(train, train_labels).accuracy(test, test_labels)
-
-
-def probe_scores(train: Tensor, train_labels: Tensor, tests: Sequence[tuple[Tensor, Tensor]]) -> list[float]:
-    """Return the accuracies of one logistic regression on several sets of (features, labels).
-
-    Example:
-        >>> x, y = torch.eye(4).repeat(5, 1), torch.arange(4).repeat(5)
-        >>> probe_scores(x, y, [(x, y), (-x, y)])
-        [1.0, 0.0]
-    """
-    probe = Probe(train, train_labels)
-    return [probe.accuracy(test, labels) for test, labels in tests]
 
 
 def knn_accuracy(
@@ -204,7 +188,7 @@ def knn_rows(train: Tensor, train_labels: Tensor, test: Tensor, test_labels: Ten
     model = KNeighborsClassifier(n_neighbors=neighbours, metric="cosine")
     model.fit(train.cpu().numpy(), train_labels.cpu().numpy())
     with config_context(working_memory=64):  # MiB of distances at a time; scikit-learn would take 1024
-        return _correct(model, test, test_labels)
+        return _correct(model.predict(test.cpu().numpy()), test_labels)
 
 
 def transfer_probe(train: Embedded, test: Embedded, *, kind: str = "logistic") -> Tensor:

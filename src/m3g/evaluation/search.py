@@ -30,6 +30,7 @@ def search(
     top: int = 10,
     without: Tensor | None = None,
     readout: Readout = "mean",
+    approximate: bool = False,
 ) -> Neighbours:
     """Return the objects whose mean embedding is most similar to that of the query; both may lack views.
 
@@ -45,6 +46,8 @@ def search(
         top: number of objects per query, at most n.
         readout: how the views of a query become one vector, see `m3g.evaluation.read_out`; objects use the mean.
         without: (q,), for each query the index of an object to exclude, such as the query itself; -1 for none.
+        approximate: search among the candidates of an approximate index, 10 · `top` per query and at least 200, so that
+            an object may be missed. Requires faiss.
 
     Example:
         >>> objects = torch.eye(4).expand(3, 4, 4)
@@ -66,6 +69,16 @@ def search(
     if not 1 <= _checks.positive_int("top", top) <= left:
         raise ValueError(f"top must be at most {left}, the number of objects searched, got {top}.")
     given, there = _checks.presence(query_mask, queries), _checks.presence(mask, objects)
+    if approximate:
+        chosen = _shortlisted(queries, given, objects, there, readout, size=min(max(10 * top, 200), n))
+        if without is not None:
+            chosen = torch.cat([chosen, without[without >= 0]]).unique()
+            without = torch.where(without >= 0, torch.searchsorted(chosen, without.clamp(min=0)), -1)
+        part = None if there is None else there[:, chosen]
+        nearest = search(
+            queries, objects[:, chosen], query_mask=given, mask=part, top=top, without=without, readout=readout
+        )
+        return Neighbours(chosen[nearest.places], nearest.similarities)
     if isinstance(readout, Cost):
         scores = _scores_by_cost(readout, queries, given, objects, there)
     else:
@@ -78,22 +91,10 @@ def search(
     return Neighbours(best.indices, best.values)
 
 
-def search_many(
-    queries: Tensor,
-    objects: Tensor,
-    *,
-    query_mask: Tensor | None = None,
-    mask: Tensor | None = None,
-    top: int = 10,
-    without: Tensor | None = None,
-    readout: Readout = "mean",
-) -> Neighbours:
-    """Run `search` on candidates from an approximate index: 10 · `top` per query, at least 200.
-
-    Arguments and similarities are those of `search`, but an object may be missed. Requires faiss.
-    """
-    given, there = _checks.presence(query_mask, queries), _checks.presence(mask, objects)
-    size = min(max(10 * top, 200), objects.shape[1])
+def _shortlisted(
+    queries: Tensor, given: Tensor | None, objects: Tensor, there: Tensor | None, readout: Readout, *, size: int
+) -> Tensor:
+    """Return the indices of the objects that an approximate index finds for any of the queries, `size` for each."""
     if isinstance(readout, Cost):
         pairs = [
             (_candidates(readout, objects, there, m), _query(readout, queries, given, m)) for m in range(len(queries))
@@ -101,15 +102,7 @@ def search_many(
     else:
         pairs = [(normalize(read_out(objects, there), dim=-1), read_out(queries, given, readout=readout))]
     places = torch.cat([shortlist(*pair, size=size).flatten() for pair in pairs])
-    chosen = places[places >= 0].unique()
-    if without is not None:
-        chosen = torch.cat([chosen, without[without >= 0]]).unique()
-        without = torch.where(without >= 0, torch.searchsorted(chosen, without.clamp(min=0)), -1)
-    part = None if mask is None else mask[:, chosen]
-    nearest = search(
-        queries, objects[:, chosen], query_mask=query_mask, mask=part, top=top, without=without, readout=readout
-    )
-    return Neighbours(chosen[nearest.places], nearest.similarities)
+    return places[places >= 0].unique()
 
 
 def _query(cost: Cost, queries: Tensor, given: Tensor | None, view: int) -> Tensor:

@@ -62,10 +62,15 @@ def cell(name: str, value: float | None, n: int) -> str:
     """Format a number of the table: fractions in percent with their interval."""
     if value is None:
         return "—"
-    if not is_fraction(name):
-        return f"{value:.3f}"
-    low, high = interval(value, n)
-    return f"{100 * value:.1f} [{100 * low:.1f}, {100 * high:.1f}]"
+    return _bracketed(name, value, *interval(value, n)) if is_fraction(name) else _number(name, value)
+
+
+def _number(name: str, value: float, sign: str = "") -> str:
+    return f"{100 * value:{sign}.1f}" if is_fraction(name) else f"{value:{sign}.3f}"
+
+
+def _bracketed(name: str, value: float, low: float, high: float, sign: str = "") -> str:
+    return f"{_number(name, value, sign)} [{_number(name, low, sign)}, {_number(name, high, sign)}]"
 
 
 def arms(runs: Sequence[Measured]) -> dict[str, list[Measured]]:
@@ -120,10 +125,7 @@ def comparison(runs: Sequence[Measured]) -> Table:
 
 def _reference_cell(name: str, reference: str, runs: Sequence[Measured]) -> str:
     values = [run.references[reference][name] for run in runs if name in run.references.get(reference, {})]
-    if not values:
-        return "—"
-    mean = statistics.fmean(values)
-    return f"{100 * mean:.1f}" if is_fraction(name) else f"{mean:.3f}"
+    return _number(name, statistics.fmean(values)) if values else "—"
 
 
 def _arm_cell(name: str, group: list[Measured]) -> str:
@@ -131,9 +133,7 @@ def _arm_cell(name: str, group: list[Measured]) -> str:
     if len(group) == 1 or not values:
         return cell(name, values[0] if values else None, group[0].num_test)
     middle, half = statistics.fmean(values), interval_of_mean(values)
-    if not is_fraction(name):
-        return f"{middle:.3f} [{middle - half:.3f}, {middle + half:.3f}]"
-    return f"{100 * middle:.1f} [{100 * (middle - half):.1f}, {100 * (middle + half):.1f}]"
+    return _bracketed(name, middle, middle - half, middle + half)
 
 
 def differences(runs: Sequence[Measured]) -> Table:
@@ -156,14 +156,12 @@ def _difference_cell(name: str, group: list[Measured], base: list[Measured]) -> 
     paired_difference, unit = difference(name, group, base)
     if paired_difference is None:
         return ""
-    scale = 100 if is_fraction(name) else 1
-    digits = 1 if is_fraction(name) else 3
-    mean, half = scale * paired_difference.mean, scale * paired_difference.half_width
+    mean, half = paired_difference.mean, paired_difference.half_width
     words = {"ahead": "better", "behind": "worse", "tie": "open"}
     if name.startswith(SMALLER_IS_BETTER):
         words |= {"ahead": "worse", "behind": "better"}
-    interval = f"[{mean - half:+.{digits}f}, {mean + half:+.{digits}f}]"
-    return f"{mean:+.{digits}f} {interval} {words[paired_difference.verdict]}, {unit}"
+    interval = _bracketed(name, mean, mean - half, mean + half, sign="+")
+    return f"{interval} {words[paired_difference.verdict]}, {unit}"
 
 
 def difference(name: str, group: list[Measured], base: list[Measured]) -> tuple[Difference | None, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict, cast
 
@@ -53,34 +53,18 @@ class Results(TypedDict):
     num_test: int
 
 
-@dataclass
-class RunFacts:
-    """Content of the report of a run; all strings are user-supplied and must be escaped.
+@dataclass(kw_only=True)
+class RunFacts(Measured):
+    """Content of the report of a run; all strings are user-supplied and must be escaped."""
 
-    `chance`, `raw` and `linear_cca` contain the same scores as `numbers`, for chance, the inputs and linear CCA.
-    """
-
-    name: str
     config: str
     environment: Mapping[str, object]
-    numbers: dict[str, float]
     matrices: dict[str, list[list[float]]]
     views: list[str]
     curves: dict[str, tuple[list[float], list[float]]]
-    chance: dict[str, float]
-    raw: dict[str, float]
-    linear_cca: dict[str, float]
     couplings: dict[str, list[list[float]]]
     map: PointMap
-    num_test: int
-    settings: Mapping[str, object] = field(default_factory=dict)
-    rows: dict[str, dict[int, float]] = field(default_factory=dict)
-    missing: Missing = field(default_factory=Missing)
-
-    @property
-    def measured(self) -> Measured:
-        references = {"linear CCA": self.linear_cca, "raw": self.raw, "chance": self.chance}
-        return Measured(self.name, self.numbers, self.num_test, self.settings, self.rows, references)
+    missing: Missing
 
 
 def read_results(run: str | os.PathLike[str]) -> Results:
@@ -121,7 +105,10 @@ def read_rows(run: str | os.PathLike[str]) -> dict[str, dict[int, float]]:
 
 def read_measured(run: str | os.PathLike[str], name: str) -> Measured:
     """Read the scores of a run for `m3g compare`."""
-    results = read_results(run)
+    return _measured(run, name, read_results(run))
+
+
+def _measured(run: str | os.PathLike[str], name: str, results: Results) -> Measured:
     settings = flat(Run.of(run).open().to_dict())
     references = {"linear CCA": results["linear_cca"], "raw": results["raw"], "chance": results["chance"]}
     return Measured(name, results["numbers"], results["num_test"], settings, read_rows(run), references)
@@ -134,15 +121,15 @@ def collect(run: str | os.PathLike[str], *, trust: bool = False) -> RunFacts:
     test = embed_run(run, "test", trust=trust)
     environment = parse_json(folder.environment.read_text(encoding="utf-8")) if folder.environment.is_file() else {}
     return RunFacts(
-        name=folder.path.resolve().name,
+        **vars(_measured(run, folder.path.resolve().name, results)),
         config=folder.config.read_text(encoding="utf-8"),
         environment=environment,
         curves=_curves(folder.path),
         couplings={"before": _coupling(_untrained(run, trust)), "after": _coupling(test)},
         map=_map(test),
-        settings=flat(folder.open().to_dict()),
-        rows=read_rows(run),
-        **results,
+        matrices=results["matrices"],
+        views=results["views"],
+        missing=results["missing"],
     )
 
 

@@ -24,7 +24,7 @@ def page(runs: Sequence[RunFacts]) -> str:
     )
     parts = []
     if len(runs) > 1:
-        parts.append(_comparison([run.measured for run in runs]))
+        parts.append(_comparison(runs))
     parts += [_run(run, number) for number, run in enumerate(runs)]
     maps = [{**run.map, "views": run.views, "run": run.name} for run in runs]
     data = json.dumps(maps).replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
@@ -53,9 +53,7 @@ def _run(run: RunFacts, number: int) -> str:
         [
             name,
             cell(name, value, run.num_test),
-            _plain(name, run.linear_cca.get(name)),
-            _plain(name, run.raw.get(name)),
-            _plain(name, run.chance.get(name)),
+            *(_plain(name, scores.get(name)) for scores in run.references.values()),
             METRICS.get(name, ""),
         ]
         for name, value in run.numbers.items()
@@ -88,7 +86,7 @@ def _run(run: RunFacts, number: int) -> str:
 <details><summary>Environment</summary>{_table(["field", "value"], facts)}</details>
 <h3>Curves</h3><div class=row>{curves}</div>
 <h3>Scores on {run.num_test} test objects</h3>
-<div class=numbers>{_table(["measure", "value [95 % CI]", "linear CCA", "raw", "chance", "meaning"], rows)}</div>
+<div class=numbers>{_table(["measure", "value [95 % CI]", *run.references, "meaning"], rows)}</div>
 {_missing(run.missing)}
 <h3>Between views</h3><div class=row>{matrices}</div>
 <h3>Coupling of the first two views</h3><div class=row>{couplings}</div>
@@ -137,7 +135,8 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _chance(run: RunFacts, name: str) -> str:
-    return f"; chance is {100 * run.chance[name]:.3g}" if name in run.chance else ""
+    chance = run.references["chance"]
+    return f"; chance is {100 * chance[name]:.3g}" if name in chance else ""
 
 
 def _matrix(values: Sequence[Sequence[float]], names: Sequence[str], *, diagonal: bool) -> str:

@@ -14,9 +14,9 @@ from sklearn.utils import check_random_state
 from sklearn.utils._set_output import _get_output_config
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
-from torch.nn.functional import normalize
 
 from m3g import _checks, losses
+from m3g.evaluation.embedded import off_diagonal_mean, read_out
 from m3g.evaluation.retrieval import retrieval
 from m3g.nets import MultiViewNet, build_net
 from m3g.sklearn.views import Views, as_views
@@ -129,8 +129,7 @@ class MultiViewEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         alone = (~mask.any(0)).nonzero()
         if len(alone):
             raise ValueError(f"X must have at least one view of every row, got none in row {int(alone[0])}.")
-        weight = mask.double().unsqueeze(-1)
-        means = np.asarray((normalize(points, dim=-1) * weight).sum(0) / weight.sum(0))
+        means = np.asarray(read_out(points, mask))
         if views.index is not None and _get_output_config("transform", self)["dense"] == "pandas":
             return _checks.extra("pandas", "train").DataFrame(means, index=views.index)  # scikit-learn names columns
         return means
@@ -146,8 +145,7 @@ class MultiViewEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         Retrieval among more rows is harder, so scores on different numbers of rows are not comparable. y is not used.
         """
         points, mask, _ = self._embed(X)
-        recall = retrieval(points, mask=mask).recall[1]
-        return float(recall[~torch.eye(self.n_views_, dtype=torch.bool)].mean())
+        return off_diagonal_mean(retrieval(points, mask=mask).recall[1])
 
     def _first(self, X: Tables) -> Views:
         """Validate the settings and the views of a first fit, and set up scales, network and random numbers."""

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from m3g.evaluation import probe_scores
+from m3g.evaluation import quick_probe
 from m3g.experiments.domainnet.runs import laptop_config
 from m3g.experiments.engine.spec import Request, RunSpec, place_files
 from m3g.experiments.runner.references import Inputs, fit_labels, reference_runs, reference_table
@@ -36,7 +36,7 @@ def accuracy(net, data):
         for domain, split in (("photo", "train"), ("sketch", "train")):
             rows = data.domain_rows(domain, split)
             parts.append((net.features([rows.views[0]])[0], rows.label))
-    return probe_scores(*parts[0], [parts[1]])[0]
+    return quick_probe(*parts[0], *parts[1])
 
 
 def test_supervised_training_learns_what_a_linear_probe_cannot(config):

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from m3g.data import DomainArrays
 from m3g.data.splits import Split
-from m3g.evaluation import effective_rank, probe_scores
+from m3g.evaluation import Probe, effective_rank
 from m3g.experiments.domainnet import tables as domain_tables
 from m3g.experiments.engine.spec import Candidate, Experiment, Labels, Prepare, Request, RunSpec, Settings, merged
 from m3g.experiments.runner import full
@@ -191,12 +191,11 @@ def measure(net: Network, data: DomainArrays, *, shots: int, seed: int) -> dict[
     train = {name: _features(net, data, name, ("train",), seed, shots=shots) for name in data.view_names}
     seen = [_features(net, data, name, ("val",), seed, most=MOST // data.k) for name in data.view_names]
     unseen = _features(net, data, data.held_out[0], ("train", "val"), seed, most=MOST)
-    validation, test = probe_scores(*_joined(list(train.values())), [_joined(seen), unseen])
-    single = {name: probe_scores(*train[name], [unseen])[0] for name in data.view_names}
+    probe = Probe(*_joined(list(train.values())))
     return {
-        "validation": validation,
-        "test": test,
-        "single": single,
+        "validation": probe.accuracy(*_joined(seen)),
+        "test": probe.accuracy(*unseen),
+        "single": {name: Probe(*train[name]).accuracy(*unseen) for name in data.view_names},
         "effective_rank": effective_rank(_joined(seen)[0].expand(2, -1, -1)),
         "test_images": len(unseen[1]),
     }

@@ -10,7 +10,7 @@ from torch import Tensor
 from m3g.data import ViewsData
 from m3g.data.images.arrays import AugmentedRows
 from m3g.data.splits import SPLITS, Split
-from m3g.evaluation import effective_rank, probe_scores
+from m3g.evaluation import Probe, effective_rank
 from m3g.experiments.engine.spec import Labels, Prepare, Request, RunSpec, Settings, merged
 from m3g.experiments.runner import full
 from m3g.experiments.runner.references import Network, fit_or_reference
@@ -91,10 +91,10 @@ def work(settings: Settings, folder: Path, data: Path) -> dict[str, float]:
         return full.image_metrics(config, folder)
     net, views = fit_or_reference(config, settings.get("reference"), folder)
     train, val, test = (_features(net, views, split) for split in SPLITS)
-    validation, accuracy = probe_scores(*train, [val, test])
+    probe = Probe(*train)
     return {
-        "validation": validation,
-        "test": accuracy,
+        "validation": probe.accuracy(*val),
+        "test": probe.accuracy(*test),
         "effective_rank": effective_rank(test[0].expand(2, -1, -1)),
         "test_images": len(test[1]),
     }
