@@ -198,33 +198,6 @@ def test_gradients_pass_gradcheck(case, masked):
     assert torch.autograd.gradcheck(lambda x: build()(x, mask=mask), views.requires_grad_())
 
 
-@pytest.mark.parametrize("name", ["infonce-pwe", "symile", "gram", "triangle", "polyview", "mv-infonce", "mv-dhel"])
-def test_learned_temperature_gets_its_gradient(name):
-    views = torch.randn(3, 6, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-
-    def value(temperature):
-        generator = {"generator": seeded()} if name == "symile" else {}
-        loss = losses.build(name, temperature=temperature, learn_temperature=True, **generator).double()
-        return loss, loss(views)
-
-    loss, at = value(0.3)
-    at.backward()
-    (parameter,) = loss.parameters()
-    step = 1e-5  # of the exponent s in t = 0.01 + exp(s)
-    above, below = (value(0.01 + 0.29 * torch.tensor(sign * step).exp().item())[1].item() for sign in (1, -1))
-    assert parameter.grad.item() == pytest.approx((above - below) / (2 * step), rel=2e-2)
-    assert abs(parameter.grad.item()) > 1e-3
-
-
-def test_the_temperature_stays_above_its_floor():
-    temperature = losses.Temperature(0.02, learn=True)
-    with torch.no_grad():
-        temperature.exponent.fill_(-50.0)
-    assert temperature().item() == pytest.approx(0.01)
-    with pytest.raises(ValueError, match=r"temperature must be more than 0.01 when it is learned, got 0.005"):
-        losses.Temperature(0.005, learn=True)
-
-
 def test_byol_ave_without_renormalising_is_byol_pwe():
     views = torch.randn(4, 6, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     ave = losses.build("byol-ave", renormalize=False)(views)

@@ -264,31 +264,3 @@ def test_an_invalid_option_is_named(call, message):
     with pytest.raises(ValueError, match=message) as error:
         call()
     assert str(error.value).count("\n") == 0
-
-
-def test_describe_has_a_row_per_loss():
-    rows = losses.describe()
-    assert [name for name, _, _ in rows] == NAMES
-    assert all(summary and cost for _, summary, cost in rows)
-    assert all("gather" in losses.options(name) and "normalize" in losses.options(name) for name in NAMES)
-
-
-@pytest.mark.parametrize("name", [name for name in NAMES if "temperature" in losses.options(name)])
-def test_the_temperature_is_printed(name):
-    assert "0.0625" in repr(build(name, temperature=0.0625))
-    assert "0.0625" not in repr(build(name))
-
-
-@pytest.mark.parametrize("name", [name for name in NAMES if "learn_temperature" in losses.options(name)])
-def test_a_learned_temperature_is_saved(name):
-    views = torch.randn(3, 12, 5, generator=torch.Generator().manual_seed(0))
-    warm, other = (build(name, learn_temperature=True, temperature=value) for value in (0.5, 0.125))
-    for loss in (warm, other):
-        if hasattr(loss, "generator"):
-            loss.generator = torch.Generator().manual_seed(0)
-    assert warm(views) != other(views)
-    for loss in (warm, other):
-        if hasattr(loss, "generator"):
-            loss.generator = torch.Generator().manual_seed(0)
-    other.load_state_dict(warm.state_dict())
-    torch.testing.assert_close(warm(views), other(views))

@@ -1,4 +1,4 @@
-"""The estimators of m3g.sklearn, as scikit-learn uses them."""
+"""The embedding of k tables: training, missing views, scores, partial fits."""
 
 import pickle
 
@@ -9,24 +9,10 @@ from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from m3g.sklearn import ColumnBlockEmbedding, MultiViewEmbedding, Views
 
 QUICK = {"n_components": 4, "width": 16, "epochs": 3, "random_state": 0}
-
-
-# MultiViewEmbedding requires a list of arrays, but all of these checks pass a single array X.
-@parametrize_with_checks([ColumnBlockEmbedding(n_components=2, width=8, epochs=2, random_state=0)])
-def test_scikit_learns_own_checks(estimator, check):
-    check(estimator)
-
-
-@pytest.fixture
-def views():
-    rng = np.random.default_rng(0)
-    objects = rng.standard_normal((90, 4))
-    return [objects @ rng.standard_normal((4, d)) + 0.1 * rng.standard_normal((90, d)) for d in (5, 6, 7)]
 
 
 def test_views_of_an_object_are_aligned(views):
@@ -84,11 +70,6 @@ def test_pipelines_and_searches_run_in_several_processes(views):
     assert list(model.fit(X, y)[0].get_feature_names_out())[:1] == ["columnblockembedding0"]
 
 
-def test_blocks_are_the_views(views):
-    a = ColumnBlockEmbedding([5, 6, 7], **QUICK).fit_transform(np.hstack(views))
-    assert np.array_equal(a, MultiViewEmbedding(**QUICK).fit_transform(views))
-
-
 @pytest.mark.parametrize(
     ("options", "change", "message"),
     [
@@ -110,20 +91,8 @@ def test_wrong_arguments_are_rejected(views, options, change, message):
         MultiViewEmbedding(**{**QUICK, **options}).fit(change(views))
 
 
-@pytest.mark.parametrize("blocks", [1, 30, [5, 5], [18]])
-def test_wrong_blocks_are_rejected(views, blocks):
-    with pytest.raises(ValueError, match="blocks must be"):
-        ColumnBlockEmbedding(blocks, **QUICK).fit(np.hstack(views))
-
-
-def related_views(n=90):
-    rng = np.random.default_rng(0)
-    objects = rng.standard_normal((n, 4))
-    return [objects @ rng.standard_normal((4, d)) for d in (5, 6, 7)]
-
-
-def test_the_score_is_the_recall_between_views():
-    views = related_views()
+def test_the_score_is_the_recall_between_views(frames):
+    views = [frame.to_numpy() for frame in frames.values()]
     model = MultiViewEmbedding(8, epochs=20, random_state=0).fit(views)
     points = torch.from_numpy(model.transform_views(views))
     recall = [
@@ -141,24 +110,27 @@ def cosines(a, b):
     return torch.nn.functional.normalize(a, dim=1) @ torch.nn.functional.normalize(b, dim=1).T
 
 
-def test_cross_validation_splits_the_rows_of_views():
-    views = Views(related_views())
-    model = MultiViewEmbedding(8, epochs=5, random_state=0)
-    found = cross_val_score(model, views, cv=3, error_score="raise")
-    train, test = np.arange(30, 90), np.arange(30)
-    assert found[0] == clone(model).fit(views[train]).score(views[test])
-    search = GridSearchCV(model, {"epochs": [1, 10]}, cv=3, error_score="raise").fit(views)
-    assert search.best_params_ == {"epochs": 10}
-    assert search.transform(views).shape == (90, 8)
+def test_partial_fit_learns_from_parts_that_lack_views(frames):
+    options = {**QUICK, "n_components": 8, "batch_size": 30, "learning_rate": 5e-3}
+    model, before = MultiViewEmbedding(**options), 0.0
+    views = Views(frames)
+    for _ in range(12):
+        for start in (0, 30, 60):
+            model.partial_fit(views[np.arange(start, start + 30)])
+        before = before or model.score(frames)
+    assert len(model.loss_curve_) == 36
+    assert model.score(frames) > 2 * before
+    assert np.allclose(model._scalers[0].mean_, frames["sound"].mean())
+    assert np.isfinite(
+        model.partial_fit({"sound": frames["sound"], "colour": frames["colour"]}).transform(frames)
+    ).all()
 
 
-def test_views_select_rows_and_keep_missing_views():
-    views = Views([np.arange(6.0).reshape(3, 2), None])
-    assert len(views) == 3
-    assert views[[2, 0]].arrays[0].tolist() == [[4, 5], [0, 1]]
-    assert views[1].arrays[0].tolist() == [[2, 3]]
-    assert views[[0]].arrays[1] is None
-    with pytest.raises(ValueError, match="X must have the same number of rows in every view"):
-        Views([np.ones((3, 2)), np.ones((2, 2))])
-    with pytest.raises(ValueError, match="X must have at least one view"):
-        Views([None, None])
+def test_partial_fit_continues_a_fit_also_after_a_pickle(frames):
+    model = MultiViewEmbedding(**QUICK).fit(frames)
+    first = model.transform(frames)
+    other = pickle.loads(pickle.dumps(model))
+    assert np.array_equal(model.partial_fit(frames).transform(frames), other.partial_fit(frames).transform(frames))
+    assert not np.allclose(first, model.transform(frames))
+    assert len(model.loss_curve_) == 4
+    assert np.array_equal(model.fit(frames).transform(frames), first)  # fit starts anew
