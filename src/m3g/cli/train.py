@@ -188,16 +188,8 @@ def run(args: Namespace, name: str) -> int:
             folder.check_new()  # before reading the data, which may take a long time
         loggers = stack.enter_context(Loggers(config, folder))
         data = build_data(config, folder if resume else None)
-        fit(
-            config,
-            folder,
-            data=data,
-            resume=resume,
-            accept_changes=args.accept_changes,
-            trust=args.trust,
-            callbacks=watch(config, folder),
-            loggers=loggers,
-        )
+        changes = {"resume": resume, "accept_changes": args.accept_changes}
+        fit(config, folder, data, loggers, watch(config, folder), trust=args.trust, **changes)
         finish(folder, data, trust=args.trust)
         loggers.log_results()
     return 0

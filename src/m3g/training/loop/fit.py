@@ -7,6 +7,7 @@ import math
 import os
 import shutil
 import signal
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -41,8 +42,7 @@ def train(
     resume: bool = False,
     accept_changes: bool = False,
     trust: bool = False,
-    callbacks: list[Callback] | None = None,
-    loggers: Loggers | None = None,
+    callbacks: Sequence[Callback] = (),
 ) -> Run:
     """Train with a configuration and write everything to the folder `run`.
 
@@ -55,54 +55,31 @@ def train(
         accept_changes: resume even if `config` differs from the settings in the checkpoint.
         trust: allow encoder classes from outside m3g, torch.nn and transformers.
         callbacks: additional Lightning callbacks.
-        loggers: the loggers of `config`, closed by the caller; None opens them and closes them after training.
     """
     check(config)
     folder = Run.of(run)
-    opened = Loggers(config, folder) if loggers is None else loggers
-    try:
-        fit(
-            config,
-            folder,
-            data=data,
-            resume=resume,
-            accept_changes=accept_changes,
-            trust=trust,
-            callbacks=callbacks or [],
-            loggers=opened,
-        )
-    finally:
-        if loggers is None:
-            opened.close()
+    with Loggers(config, folder) as loggers:
+        fit(config, folder, data, loggers, callbacks, resume=resume, accept_changes=accept_changes, trust=trust)
     return folder
 
 
 def fit(
     config: Config,
     folder: Run,
-    *,
     data: ViewsData | None,
-    resume: bool,
-    accept_changes: bool,
-    trust: bool,
-    callbacks: list[Callback],
     loggers: Loggers,
+    callbacks: Sequence[Callback] = (),
+    *,
+    resume: bool = False,
+    accept_changes: bool = False,
+    trust: bool = False,
 ) -> None:
-    """Train with validated settings; a single process stores its network in `folder.net`."""
+    """Train with validated settings, see `train`; a single process stores its network in `folder.net`."""
     if resume and is_first():
         folder.lock()
     try:
-        _fit(
-            config,
-            folder,
-            data,
-            resume=resume,
-            accept_changes=accept_changes,
-            trust=trust,
-            callbacks=callbacks,
-            loggers=loggers,
-        )
-        end_group()
+        _fit(config, folder, data, loggers, callbacks, resume, accept_changes, trust)
+        end_group()  # requires that the trainer, a variable of `_fit`, is gone
     except BaseException as error:
         abandon_group(error)
         raise
@@ -114,12 +91,11 @@ def _fit(
     config: Config,
     folder: Run,
     data: ViewsData | None,
-    *,
+    loggers: Loggers,
+    callbacks: Sequence[Callback],
     resume: bool,
     accept_changes: bool,
     trust: bool,
-    callbacks: list[Callback],
-    loggers: Loggers,
 ) -> None:
     first = is_first()  # the other processes write nothing and ignore files of the first
     kept = None
@@ -139,7 +115,11 @@ def _fit(
             extended = folder.extended_from is not None
             checkpoint.check_settings(kept, config, folder.checkpoint, extended=extended)
         checkpoint.check_fits(kept, module, folder.checkpoint, rows=rows)
-    _check_strategy(config, module)
+    if config.loop.strategy == "fsdp" and any(True for _ in module.loss.parameters()):
+        raise ValueError(
+            f"loss must have no parameters with loop.strategy fsdp, got {config.loss!r}: set "
+            "loss_options.learn_temperature to false, or use ddp."
+        )
     best = keep_best(config.loop, data)
     with logs.quiet():
         trainer = build_trainer(
@@ -196,13 +176,7 @@ def _fit(
         if first:
             print(kept_best.described(trainer.current_epoch), flush=True)
     if first:
-        save_network(
-            module.net,
-            config,
-            folder.path,
-            weights=weights,
-            data=data,
-        )
+        save_network(module.net, config, folder, weights=weights, data=data)
         if module.mismatch is not None:
             index = data.datasets["train"].index  # type: ignore[attr-defined]
             write_entries(folder.mismatch, module.mismatch, data.view_names, index)
@@ -224,14 +198,6 @@ def _run(trainer: Trainer, module: MultiViewModule, data: ViewsData, folder: Run
         raise KeyboardInterrupt(advice) from error
     except OSError as error:
         raise cannot_write(error.filename or folder.path, error) from error
-
-
-def _check_strategy(config: Config, module: MultiViewModule) -> None:
-    if config.loop.strategy == "fsdp" and any(True for _ in module.loss.parameters()):
-        raise ValueError(
-            f"loss must have no parameters with loop.strategy fsdp, got {config.loss!r}: set "
-            "loss_options.learn_temperature to false, or use ddp."
-        )
 
 
 def _sometimes_unused(config: Config, data: ViewsData, module: MultiViewModule) -> bool:

@@ -59,9 +59,7 @@ def save_network(
 
     `weights` are the unsharded weights of `net`.
     """
-    run = Run(folder)
-    # Contiguous copies under every name, because safetensors rejects shared storage.
-    tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in weights.items()}
+    tensors = dict(weights)
     for l, scaling in enumerate(data.scaling):
         if scaling is None:
             continue
@@ -69,9 +67,6 @@ def save_network(
         tensors |= {f"{SCALING}{l}.mean": mean, f"{SCALING}{l}.divisor": divisor}
     for l, parts in enumerate(data.input_tensors):
         tensors |= {f"{INPUTS}{l}.{part}": tensor for part, tensor in parts.items()}
-    content = bytes_of(tensors)
-    with atomic(run.weights) as file:
-        file.write(content)
     recipe = _recipe(config, data)
     specs = recipe["encoder"]
     for spec, encoder in zip(specs if isinstance(specs, list) else [specs], net.encoders):
@@ -80,13 +75,12 @@ def save_network(
             # The full configuration instead of a name on the hub, so that loading requires no connection.
             settings = json.loads(backbone.config.to_json_string(use_diff=True))
             spec |= {"model": settings.pop("model_type"), "config": settings, "pretrained": False}
-    description = {"weights": digest(content), "view_names": list(data.view_names), "inputs": data.inputs}
-    write_json(run.model, {"format": FORMAT, **description, **recipe})
+    names = {"view_names": list(data.view_names), "inputs": data.inputs}
+    _write(folder, tensors, {"format": FORMAT, **names, **recipe})
 
 
 def write_network(net: TrainedNet, folder: str | os.PathLike[str]) -> None:
     """Write a loaded network with its current weights: the two files that `load` reads."""
-    run = Run(folder)
     encoders = 1 if net.description["shared"] else len(net.view_names)
     tensors = dict(net.scaling)
     for name, tensor in net.state_dict().items():
@@ -98,11 +92,18 @@ def write_network(net: TrainedNet, folder: str | os.PathLike[str]) -> None:
             inner = inner.removeprefix("1.")
         if part in ("encoders", "projectors"):
             name = f"{part}.{int(place) % encoders}.{inner}"
-        tensors[name] = tensor.detach().cpu().contiguous().clone()
-    content = bytes_of(tensors)
+        tensors[name] = tensor
+    _write(folder, tensors, net.description)
+
+
+def _write(folder: str | os.PathLike[str], tensors: Mapping[str, Tensor], description: Mapping[str, Any]) -> None:
+    run = Run.of(folder)
+    run.path.mkdir(parents=True, exist_ok=True)
+    # Contiguous copies under every name, because safetensors rejects shared storage.
+    content = bytes_of({name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()})
     with atomic(run.weights) as file:
         file.write(content)
-    write_json(run.model, {**net.description, "weights": digest(content)})
+    write_json(run.model, {**description, "weights": digest(content)})
 
 
 def load(

@@ -12,16 +12,12 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from m3g import _checks
 from m3g.nets import hub
 from m3g.training.runs.card import model_card
 from m3g.training.runs.files import write_text
 from m3g.training.runs.folder import Run
-
-if TYPE_CHECKING:
-    from m3g.training.runs.trained import TrainedNet
 
 FILES = ["model.safetensors", "model.json", "config.yaml", "results.json", "README.md", "plots/*.png"]
 NEEDED = ("model.safetensors", "model.json")
@@ -103,34 +99,21 @@ def push_to_hub(
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(path, target)
         write_text(Path(place) / "README.md", model_card(folder, repository, license=license))
-        return _upload(place, repository, private, token, revision, commit_message or "Upload a run of m3g")
+        message = commit_message or "Upload a run of m3g"
+        return upload(place, repository, private=private, token=token, revision=revision, message=message)
 
 
-def push_network(
-    net: TrainedNet,
-    repository: str,
-    *,
-    private: bool = True,
-    token: str | bool | None = None,
-    revision: str | None = None,
-    commit_message: str | None = None,
+def upload(
+    folder: str, repository: str, *, private: bool, token: str | bool | None, revision: str | None, message: str
 ) -> str:
-    """Upload a loaded network with its current weights, without results; return the address."""
-    with tempfile.TemporaryDirectory(prefix="m3g-") as place:
-        save_pretrained(net, place)
-        return _upload(place, repository, private, token, revision, commit_message or "Upload a network of m3g")
-
-
-def _upload(
-    place: str, repository: str, private: bool, token: str | bool | None, revision: str | None, message: str
-) -> str:
+    """Upload the files of a folder; return the address. See `push_to_hub`."""
     client = _checks.extra("huggingface_hub", "train")
     with _hub_errors(repository, "written to"):
         if not hub.reachable():
             raise ConnectionError(f"no answer from {client.constants.ENDPOINT}")
         api = client.HfApi(token=token)
         address = api.create_repo(repository, private=private, exist_ok=True)
-        api.upload_folder(repo_id=repository, folder_path=place, revision=revision, commit_message=message)
+        api.upload_folder(repo_id=repository, folder_path=folder, revision=revision, commit_message=message)
     return str(address)
 
 
@@ -144,11 +127,3 @@ def _hub_errors(repository: str, what: str) -> Iterator[None]:
             f"repository must be a name on a hub that can be reached and {what}, got {repository!r} ({reason}): "
             "check the name and the connection, and log in with `hf auth login`."
         ) from error
-
-
-def save_pretrained(net: TrainedNet, folder: str | os.PathLike[str]) -> None:
-    """Write a loaded network, with its current weights, as `model.safetensors` and `model.json`."""
-    from m3g.training.runs.export import write_network
-
-    Path(folder).mkdir(parents=True, exist_ok=True)
-    write_network(net, folder)

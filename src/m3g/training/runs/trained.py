@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence, Sized
 from pathlib import Path
 from typing import TypeAlias
@@ -60,9 +61,9 @@ class TrainedNet(MultiViewNet):
 
     def save_pretrained(self, save_directory: str | Path) -> None:
         """Write the network with its current weights to a folder that `m3g.load` reads."""
-        from m3g.training.runs.hub import save_pretrained
+        from m3g.training.runs.export import write_network
 
-        save_pretrained(self, save_directory)
+        write_network(self, save_directory)
 
     def push_to_hub(
         self,
@@ -74,11 +75,12 @@ class TrainedNet(MultiViewNet):
         commit_message: str | None = None,
     ) -> str:
         """Upload the network with its current weights; return the address."""
-        from m3g.training.runs.hub import push_network
+        from m3g.training.runs.hub import upload
 
-        return push_network(
-            self, repo_id, private=private, token=token, revision=revision, commit_message=commit_message
-        )
+        message = commit_message or "Upload a network of m3g"
+        with tempfile.TemporaryDirectory(prefix="m3g-") as place:
+            self.save_pretrained(place)
+            return upload(place, repo_id, private=private, token=token, revision=revision, message=message)
 
     def forward(self, views: Given) -> Tensor:
         """Return embeddings (k, n, d); those of missing views are zero."""
