@@ -12,7 +12,7 @@ import pytest
 
 from cli.conftest import QUICK
 from m3g.cli import main
-from m3g.cli.tables import write_csv
+from m3g.cli.output import write_csv
 from m3g.training.loop import build
 from m3g.training.mismatch.audit import Audit
 from m3g.training.mismatch.entries import Entry

@@ -7,8 +7,8 @@ from argparse import Namespace
 from pathlib import Path
 
 from m3g._csv import print_csv
+from m3g.cli.output import print_table, write_csv
 from m3g.cli.parser import Parser
-from m3g.cli.tables import write_csv
 
 USAGE = {"audit": "RUN [options]"}
 DESCRIPTION = {
@@ -32,7 +32,7 @@ def arguments(parser: Parser, name: str) -> None:
     parser.add_run_options()
 
 
-def run(args: Namespace, name: str) -> int:
+def run(args: Namespace, name: str) -> None:
     from m3g.training.mismatch.audit import audit
 
     entries, remark = audit(args.run, count=args.count, trust=args.trust)
@@ -46,19 +46,6 @@ def run(args: Namespace, name: str) -> int:
     elif not sys.stdout.isatty():
         print_csv(sys.stdout, TITLES, lines)
     elif lines:
-        _show(lines)
+        print_table(TITLES, lines)
     if remark:
         print(remark, file=sys.stderr)  # keep an empty table on stdout parseable
-    return 0
-
-
-def _show(lines: list[list[str]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title=f"{len(lines)} entries, least reliable first", title_justify="left")
-    for title in TITLES:
-        table.add_column(title, justify="left" if title == "view" else "right")
-    for line in lines:
-        table.add_row(*line)
-    Console().print(table)

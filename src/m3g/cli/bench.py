@@ -6,6 +6,7 @@ from argparse import Namespace
 from pathlib import Path
 
 from m3g import _values as checks
+from m3g.cli.output import print_table
 from m3g.cli.parser import Parser
 
 USAGE = {"bench": "overhead|memory [options]"}
@@ -29,7 +30,7 @@ def arguments(parser: Parser, name: str) -> None:
     parser.add_argument("--out", type=str, default="bench", help="output folder")
 
 
-def run(args: Namespace, name: str) -> int:
+def run(args: Namespace, name: str) -> None:
     checks.one_of("bench", args.what, ("overhead", "memory"))
     for option in ("n", "d", "images", "repeats"):
         checks.positive_int(f"--{option}", getattr(args, option))
@@ -42,13 +43,12 @@ def run(args: Namespace, name: str) -> int:
             checks.positive(f"--{option}", getattr(args, option))
     out = Path(args.out)
     out.mkdir(parents=True, exist_ok=True)
-    return _overhead(args, out) if args.what == "overhead" else _memory(args, out)
+    (_overhead if args.what == "overhead" else _memory)(args, out)
 
 
-def _overhead(args: Namespace, out: Path) -> int:
+def _overhead(args: Namespace, out: Path) -> None:
     import torch
 
-    from m3g.cli.listing import print_table
     from m3g.evaluation.plots import plot_curves
     from m3g.experiments.overhead import overhead
     from m3g.training.runs.files import write_json
@@ -77,11 +77,9 @@ def _overhead(args: Namespace, out: Path) -> int:
     share = {"measured": (ks, [100 * r["share"] for r in rows])}
     picture = plot_curves({"M3G's fraction of a step of ViT-B/16, %": share}, out / "overhead.png", x_label="k views")
     print(f"numbers   {out / 'overhead.json'}\npicture   {picture}")
-    return 0
 
 
-def _memory(args: Namespace, out: Path) -> int:
-    from m3g.cli.listing import print_table
+def _memory(args: Namespace, out: Path) -> None:
     from m3g.experiments.overhead import memory
     from m3g.training.runs.files import write_json
     from m3g.training.runs.folder import environment
@@ -103,4 +101,3 @@ def _memory(args: Namespace, out: Path) -> int:
     print(f"ViT-B/16, {args.images} images per view; parameters, gradients and optimiser state are not counted.")
     write_json(out / "memory.json", {"rows": rows, "settings": vars(args), "environment": environment()})
     print(f"numbers   {out / 'memory.json'}")
-    return 0

@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from m3g.cli.output import check_new_folder, print_table
 from m3g.cli.parser import Parser
 
 if TYPE_CHECKING:
@@ -55,17 +56,15 @@ def arguments(parser: Parser, name: str) -> None:
     parser.add_argument("--epochs", type=int, default=None, help="passes over the data; 20 by default")
 
 
-def run(args: Namespace, name: str) -> int:
+def run(args: Namespace, name: str) -> None:
     from m3g.training.runs.numbered import reserved
 
-    if args.out is not None and Path(args.out).exists():
-        raise ValueError(f"--out must be a folder that does not exist yet, but {args.out} does.")
-    with reserved(Path("runs"), "demo") if args.out is None else nullcontext(Path(args.out)) as out:
-        return _compare(out, args.epochs)
+    given = check_new_folder(args.out)
+    with reserved(Path("runs"), "demo") if given is None else nullcontext(given) as out:
+        _compare(out, args.epochs)
 
 
-def _compare(out: Path, epochs: int | None) -> int:
-    from m3g.cli.listing import print_table
+def _compare(out: Path, epochs: int | None) -> None:
     from m3g.evaluation.missing import without_views
     from m3g.experiments.default_set import METHODS, settings
     from m3g.experiments.synergy.runs import demo
@@ -100,4 +99,3 @@ def _compare(out: Path, epochs: int | None) -> int:
         print(line)
     for picture in pictures:
         print(f"picture   {picture}")
-    return 0

@@ -5,8 +5,8 @@ from __future__ import annotations
 from argparse import Namespace
 from pathlib import Path
 
+from m3g.cli.output import check_out
 from m3g.cli.parser import Parser
-from m3g.cli.tables import check_out
 
 USAGE = {"embed": "RUN --out FILE.npz [options]"}
 DESCRIPTION = {
@@ -35,7 +35,7 @@ def arguments(parser: Parser, name: str) -> None:
     parser.add_run_options()
 
 
-def run(args: Namespace, name: str) -> int:
+def run(args: Namespace, name: str) -> None:
     import numpy as np
 
     from m3g.data.tables import omics
@@ -69,4 +69,3 @@ def run(args: Namespace, name: str) -> int:
         omics.write_embeddings(Path(table), out, content["mean"], content["index"])
     k, n, d = content["embeddings"].shape
     print(f"{out}: {k} views of {n} points in {d} dimensions ({', '.join(content)})")
-    return 0

@@ -35,11 +35,8 @@ def arguments(parser: Parser, name: str) -> None:
     parser.add_run_options()
 
 
-def run(args: Namespace, name: str) -> int:
+def run(args: Namespace, name: str) -> None:
     from m3g.training.runs.evaluate import evaluate_run, show
 
     report, pictures = evaluate_run(args.run, trust=args.trust, paper_probe=args.paper_probe, few_shot=args.few_shot)
-    show(report)
-    for picture in pictures:
-        print(f"picture   {picture}")
-    return 0
+    show(report, pictures)

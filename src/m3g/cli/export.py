@@ -30,7 +30,7 @@ def arguments(parser: Parser, name: str) -> None:
     )
 
 
-def run(args: Namespace, name: str) -> int:
+def run(args: Namespace, name: str) -> None:
     from m3g.training.runs.portable import export
 
     content = export(args.run, args.out, format=args.format, precision=args.precision, trust=args.trust)
@@ -44,4 +44,3 @@ def run(args: Namespace, name: str) -> int:
     if "recall_at_1" in content:
         recall = content["recall_at_1"]
         print(f"recall at 1: {recall['pytorch']:.4f} with PyTorch, {recall['exported']:.4f} exported")
-    return 0

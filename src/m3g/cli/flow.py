@@ -6,6 +6,7 @@ from argparse import Namespace
 from pathlib import Path
 
 from m3g import _values as checks
+from m3g.cli.output import check_new_folder, print_table
 from m3g.cli.parser import Parser
 
 USAGE = {"flow": "[options]"}
@@ -48,8 +49,7 @@ def arguments(parser: Parser, name: str) -> None:
     )
 
 
-def run(args: Namespace, name: str) -> int:
-    from m3g.cli.listing import print_table
+def run(args: Namespace, name: str) -> None:
     from m3g.flow import descend as flow
     from m3g.flow import pictures as flow_pictures
     from m3g.training.runs.numbered import make_numbered
@@ -69,11 +69,10 @@ def run(args: Namespace, name: str) -> int:
     if checks.positive_int("--frames", args.frames) < 2:
         raise ValueError("--frames must be a whole number of at least 2, got 1.")
     points = flow.start(args.n, args.k, space=args.space, seed=args.seed)
-    if args.out is not None and Path(args.out).exists():
-        raise ValueError(f"--out must be a folder that does not exist yet, but {args.out} does.")
+    given = check_new_folder(args.out)
     flows = {loss: flow.descend(points, loss, setting) for loss in args.loss}
-    out = make_numbered(Path("runs"), "flow") if args.out is None else Path(args.out)
-    out.mkdir(parents=True, exist_ok=args.out is None)
+    out = make_numbered(Path("runs"), "flow") if given is None else given
+    out.mkdir(parents=True, exist_ok=given is None)
     rows = [
         (loss, m.step, f"{m.loss:.4f}", f"{m.gap:.4f}", f"{100 * m.matched:.0f} %")
         for loss, moments in flows.items()
@@ -91,4 +90,3 @@ def run(args: Namespace, name: str) -> int:
     paths += flow_pictures.animate(flows, flow.evenly(list(flows.values()), args.frames), out)
     for path in paths:
         print(f"picture   {path}")
-    return 0

@@ -8,6 +8,7 @@ from argparse import Namespace
 from collections.abc import Callable, Sequence
 
 from m3g._catalogue import DATA, ENCODERS, LOSSES, find
+from m3g.cli.output import print_table
 from m3g.cli.parser import Parser
 
 DESCRIPTION = {
@@ -27,9 +28,8 @@ def arguments(parser: Parser, name: str) -> None:
     parser.add_argument("name", type=str, nargs="?", help="show the options of this name")
 
 
-def run(args: Namespace, name: str) -> int:
+def run(args: Namespace, name: str) -> None:
     {"losses": _losses, "data": _data, "encoders": _encoders}[name](args.name)
-    return 0
 
 
 def _losses(name: str | None) -> None:
@@ -99,15 +99,3 @@ def _meanings(kind: Callable[..., object]) -> dict[str, str]:
                     if not meaning.startswith(("as in ", "as for ")):  # described elsewhere
                         meanings.setdefault(name.strip(), meaning)
     return {**SHARED, **meanings}
-
-
-def print_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    grid = Table()
-    for title in head:
-        grid.add_column(title, no_wrap=title == head[0])
-    for row in rows:
-        grid.add_row(*map(str, row))
-    Console().print(grid)

@@ -14,9 +14,9 @@ from m3g.cli.interrupts import INTERRUPTED, accept_interrupts, started_by_comman
 from m3g.cli.launch import USER_ERROR, agent_store, end_with_parent, print_last, store_key
 from m3g.cli.parser import Parser, data_root
 
-# name: (module, summary). A module defines `arguments(parser, name)` and `run(args, name)`. Optional: `prepare(words)`
-# splits the words into settings of a run, stored in `args.given`, and other words; `names()` returns further options to
-# suggest for a misspelt one.
+# name: (module, summary). A module defines `arguments(parser, name)` and `run(args, name)`, whose result, if any, is the
+# exit code. Optional: `prepare(words)` splits the words into settings of a run, stored in `args.given`, and other words;
+# `names()` returns further options to suggest for a misspelt one.
 COMMANDS = {
     "train": ("train", "learn a representation from k views; start here"),
     "tune": ("tune", "search for settings on the validation split"),
@@ -31,10 +31,7 @@ COMMANDS = {
     "data": ("listing", "list the data sets that --data accepts"),
     "encoders": ("listing", "list the encoders that --encoder and --view.NAME.encoder accept"),
     "prepare": ("prepare", "convert a folder of sleep recordings to windows for --data signals"),
-    "demo": (
-        "demo",
-        "compare M3G with pairwise InfoNCE and raw features on the built-in data set",
-    ),
+    "demo": ("demo", "compare M3G with pairwise InfoNCE and raw features on the built-in data set"),
     "flow": ("flow", "animate gradient descent on a loss until the best matching is the true one"),
     "bench": ("bench", "measure time and memory on this machine"),
     "reproduce": ("reproduce", "reproduce an experiment of the documentation"),

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from pathlib import Path
 
+from m3g.cli.output import check_out, print_table, write_csv
 from m3g.cli.parser import Parser
-from m3g.cli.tables import check_out, show_table, write_csv
 
 SHOWN = 20
 
@@ -63,8 +62,8 @@ def arguments(parser: Parser, name: str) -> None:
     )
 
 
-def run(args: Namespace, name: str) -> int:
-    from m3g.data.storage.readers import read_array
+def run(args: Namespace, name: str) -> None:
+    from m3g.data.storage.readers import file_names, read_array
     from m3g.matching import match
     from m3g.polymatching import NO_ROW
 
@@ -94,12 +93,12 @@ def run(args: Namespace, name: str) -> int:
         allow_unmatched=args.allow_unmatched,
         known=None if args.known is None else _known(args.known),
     )
-    head = [*_names(args.files), "probability"]
+    head = [*file_names(args.files), "probability"]
     rows = [
         (*("" if row == NO_ROW else row for row in rows), f"{probability:.4f}")
         for rows, probability in zip(matching.tuples.tolist(), matching.probabilities.tolist())
     ]
-    show_table(head, rows, most=SHOWN)
+    print_table(head, rows, most=SHOWN)
     if matching.memberships is None:
         certain = float((matching.probabilities[:: args.alternatives] > 0.5).double().mean())
         print(f"{100 * certain:.0f} % of the rows of {head[matching.anchor]} have a tuple of probability above 0.5")
@@ -117,7 +116,6 @@ def run(args: Namespace, name: str) -> int:
     if out is not None:
         write_csv(out, head, rows)
         print(f"table     {out}")
-    return 0
 
 
 def _known(file: str) -> list[list[int]]:
@@ -127,9 +125,3 @@ def _known(file: str) -> list[list[int]]:
     if rows.ndim != 2 or rows.dtype.kind not in "iuf" or (rows != rows.round()).any():
         raise ValueError(f"known must be a table of row numbers, got {rows.dtype} of shape {rows.shape} in {file!r}.")
     return [[int(row) for row in line] for line in rows.tolist()]
-
-
-def _names(files: list[str]) -> list[str]:
-    """Return the file names without folder and suffix, with a number if they are not unique."""
-    stems = [file.rpartition(":")[2] if ".npz:" in file else Path(file).stem for file in files]
-    return stems if len(set(stems)) == len(stems) else [f"{stem}.{l}" for l, stem in enumerate(stems)]

@@ -24,8 +24,7 @@ def arguments(parser: Parser, name: str) -> None:
     parser.add_argument("--license", type=str, default=None, help="licence of the weights, for the model card")
 
 
-def run(args: Namespace, name: str) -> int:
+def run(args: Namespace, name: str) -> None:
     from m3g.training.runs.hub import push_to_hub
 
     print(push_to_hub(args.run, args.repository, private=args.private, license=args.license))
-    return 0

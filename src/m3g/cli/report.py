@@ -5,8 +5,8 @@ from __future__ import annotations
 from argparse import Namespace
 from pathlib import Path
 
+from m3g.cli.output import check_out, print_table
 from m3g.cli.parser import Parser
-from m3g.cli.tables import check_out
 
 USAGE = {"report": "RUN [RUN ...] [options]", "compare": "RUN RUN [RUN ...]"}
 DESCRIPTION = {
@@ -36,24 +36,22 @@ def arguments(parser: Parser, name: str) -> None:
         parser.add_run_options()
 
 
-def run(args: Namespace, name: str) -> int:
+def run(args: Namespace, name: str) -> None:
     if len({str(Path(run).resolve()) for run in args.runs}) < len(args.runs):
         raise ValueError("runs must be different folders, got one twice.")
-    return _report(args) if name == "report" else _compare(args)
+    (_report if name == "report" else _compare)(args)
 
 
-def _report(args: Namespace) -> int:
+def _report(args: Namespace) -> None:
     from m3g.report import collect, page
     from m3g.training.runs.files import write_text
 
     out = check_out(args.out, suffix=".html") or Path(args.runs[0]) / "report.html"
     write_text(out, page([collect(run, trust=args.trust) for run in args.runs]))
     print(f"page      {out}")
-    return 0
 
 
-def _compare(args: Namespace) -> int:
-    from m3g.cli.listing import print_table
+def _compare(args: Namespace) -> None:
     from m3g.report.compare import NOTE, PAIRED, comparison, differences
     from m3g.report.facts import read_measured
 
@@ -66,4 +64,3 @@ def _compare(args: Namespace) -> int:
     if rows:
         print_table(head, rows)
         print(PAIRED)
-    return 0

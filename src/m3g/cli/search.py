@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from m3g import _values as checks
-from m3g.cli.tables import check_out, show_table, write_csv
+from m3g.cli.output import check_out, print_table, write_csv
+from m3g.cli.parser import Parser
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from m3g.data.tables.source import Source
     from m3g.evaluation import Embedded
     from m3g.training.runs.folder import Run
-
-from m3g.cli.parser import Parser
 
 SHOWN, CHARACTERS, COLUMNS = 40, 40, 5  # printed lines, characters per printed cell, and default columns of the table
 
@@ -57,7 +56,7 @@ def arguments(parser: Parser, name: str) -> None:
     parser.add_run_options()
 
 
-def run(args: Namespace, name: str) -> int:
+def run(args: Namespace, name: str) -> None:
     import torch
 
     from m3g.evaluation.search import search
@@ -105,13 +104,12 @@ def run(args: Namespace, name: str) -> int:
             row = int(everything.index[position])
             label = [everything.label_name(position)] if labelled else []
             table.append([query, rank, row, f"{similarity:.4f}", *label, *cells.get(row, {}).values()])
-    show_table(head, [[_short(cell) for cell in row] for row in table], most=SHOWN)
+    print_table(head, [[_short(cell) for cell in row] for row in table], most=SHOWN)
     if out is not None and out.suffix == ".html":
         _write_page(out, args, head, table, shown)
     elif out is not None:
         write_csv(out, head, [[_short(cell, None) for cell in row] for row in table])
         print(f"table     {out}")
-    return 0
 
 
 class _Cells(NamedTuple):

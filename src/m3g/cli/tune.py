@@ -42,7 +42,7 @@ prepare = train_command.prepare
 names = train_command.names
 
 
-def run(args: Namespace, name: str) -> int:
+def run(args: Namespace, name: str) -> None:
     from m3g import _checks
     from m3g.training.tuning import options_of, tune, write_study
 
@@ -63,12 +63,11 @@ def run(args: Namespace, name: str) -> int:
     if any(codes):
         raise ValueError(f"workers must all finish, but {sum(map(bool, codes))} of {args.workers} failed.")
     if args.worker:
-        return 0
+        return
     picture = write_study(study, args.out, args.metric)
     print(f"best      {study.best_value:.4f} on the validation split, trial {study.best_trial.number} of {args.trials}")
     print(f"command   m3g train {shlex.join([*_train_words(args), *options_of(study.best_params)])}")
     print(f"study     {args.out}/study.log\npicture   {picture}")
-    return 0
 
 
 def _train_words(args: Namespace) -> list[str]:

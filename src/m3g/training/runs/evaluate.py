@@ -212,14 +212,12 @@ def finish(run: Run, data: ViewsData, *, trust: bool = False) -> None:
         print(f"\nno test split to evaluate on\nrun       {run.path}")
         return
     report, pictures = evaluate_run(run, data=data, trust=trust)
-    show(report)
+    show(report, pictures)
     print(f"\nrun       {run.path}\nresults   {run.results}\nmodel     {run.weights}")
-    for picture in pictures:
-        print(f"picture   {picture}")
 
 
-def show(report: Report) -> None:
-    """Print a report as a table."""
+def show(report: Report, pictures: Iterable[Path]) -> None:
+    """Print a report as a table, and the names of its plots."""
     from rich.console import Console
     from rich.table import Table as Grid
 
@@ -241,6 +239,8 @@ def show(report: Report) -> None:
     }
     if len(others) > 1:
         print("; ".join(f"{name}: {meanings[name]}" for name in others))
+    for picture in pictures:
+        print(f"picture   {picture}")
 
 
 def _rounded(number: float | None) -> str:

@@ -1,4 +1,4 @@
-"""Table of results: the first rows in the terminal, all rows in a .csv file."""
+"""Output of commands: names of new files and folders, tables in the terminal, .csv files."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from m3g._csv import print_csv
-from m3g.cli.listing import print_table
 
 
 def check_out(name: str | None, *, suffix: str = ".csv") -> Path | None:
@@ -24,9 +23,25 @@ def check_out(name: str | None, *, suffix: str = ".csv") -> Path | None:
     return out
 
 
-def show_table(header: Sequence[str], rows: Sequence[Sequence[object]], *, most: int) -> None:
-    print_table(header, rows[:most])
-    if len(rows) > most:
+def check_new_folder(name: str | None) -> Path | None:
+    """Validate the folder name of `--out` before any computation."""
+    if name is not None and Path(name).exists():
+        raise ValueError(f"--out must be a folder that does not exist yet, but {name} does: choose another name.")
+    return None if name is None else Path(name)
+
+
+def print_table(head: Sequence[str], rows: Sequence[Sequence[object]], *, most: int | None = None) -> None:
+    """Print a table with rich; with `most`, only that many rows."""
+    from rich.console import Console
+    from rich.table import Table
+
+    grid = Table()
+    for title in head:
+        grid.add_column(title, no_wrap=title == head[0])
+    for row in rows[:most]:
+        grid.add_row(*map(str, row))
+    Console().print(grid)
+    if most is not None and len(rows) > most:
         print(f"... and {len(rows) - most} more")
 
 
