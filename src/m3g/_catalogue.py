@@ -115,7 +115,7 @@ ENCODERS = {
     "mlp": Entry("m3g.nets.encoders:MLP", "rows of numbers: a multilayer perceptron"),
     "linear": Entry("m3g.nets.linear:Linear", "rows of numbers: a linear map, which starts at linear CCA"),
     "residual": Entry("m3g.nets.linear:Residual", "rows of numbers: linear CCA and a perceptron that starts at zero"),
-    "conv": Entry("m3g.nets.conv:ConvNet", "small images: a convolutional network"),
+    "conv": Entry("m3g.nets.encoders:ConvNet", "small images: a convolutional network"),
     "vit": Entry("m3g.nets.backbones:ViT", "larger images: a vision transformer"),
     "text": Entry("m3g.nets.text:ByteTransformer", "text: a transformer over bytes"),
     "tfidf": Entry("m3g.nets.linear:Tfidf", "text: TF-IDF and SVD of the training rows, then a linear map"),

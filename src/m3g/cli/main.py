@@ -14,8 +14,8 @@ from m3g.cli.interrupts import INTERRUPTED, accept_interrupts, started_by_comman
 from m3g.cli.launch import USER_ERROR, agent_store, end_with_parent, print_last, store_key
 from m3g.cli.parser import Parser, data_root
 
-# name: (module, summary). A module defines `arguments(parser, name)` and `run(args, name)`, whose result, if any, is the
-# exit code. Optional: `prepare(words)` splits the words into settings of a run, stored in `args.given`, and other words;
+# name: (module, summary). A module defines `arguments(parser, name)` and `run(args, name)`, which may return an exit
+# code. Optional: `prepare(words)` splits the words into settings of a run, stored in `args.given`, and other words;
 # `names()` returns further options to suggest for a misspelt one.
 COMMANDS = {
     "train": ("train", "learn a representation from k views; start here"),

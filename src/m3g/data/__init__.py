@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 from m3g._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from m3g.data.base import Batch, ViewsData
+    from m3g.data.base import Batch, ViewsData, available, find
     from m3g.data.images.arrays import ImageArrays
     from m3g.data.images.domain_arrays import DomainArrays
     from m3g.data.images.domains import Domains
     from m3g.data.images.folders import ImageFolders
-    from m3g.data.registry import available, describe, find, options
     from m3g.data.sampling import ClassAlignedSampler, EpochSampler
     from m3g.data.signals.windows import Signals
     from m3g.data.tables.arrays import Arrays
@@ -36,9 +35,7 @@ __all__ = [
     "Signals",
     "ViewsData",
     "available",
-    "describe",
     "find",
-    "options",
 ]
 
 __getattr__, __dir__ = lazy_names(__name__)

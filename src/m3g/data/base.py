@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Subset
 
-from m3g import _checks
-from m3g.data.sampling import EpochSampler
+from m3g import _catalogue, _checks
+from m3g.data.sampling import Draw, EpochSampler
 from m3g.data.splits import SPLITS, Split
 
 if TYPE_CHECKING:
@@ -39,6 +39,29 @@ class Batch(TypedDict):
     mask: Tensor | None
     label: Tensor | None
     index: Tensor
+
+
+class TensorRows(Dataset[Batch]):
+    """Dataset of k tensors in memory, with the mask (k, n), labels (n,) and numbers (n,) of their n rows."""
+
+    def __init__(self, views: Sequence[Tensor], mask: Tensor | None, label: Tensor | None, index: Tensor):
+        self.views, self.mask, self.label, self.index = list(views), mask, label, index
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def __getitems__(self, rows: Sequence[int | Draw]) -> Batch:
+        take = torch.tensor([row.row if isinstance(row, Draw) else row for row in rows])
+        return {
+            "views": self.read(take, rows[0]),
+            "mask": None if self.mask is None else self.mask[:, take],
+            "label": None if self.label is None else self.label[take],
+            "index": self.index[take],
+        }
+
+    def read(self, take: Tensor, first: int | Draw) -> list[Tensor]:
+        """Return the views of some rows, of which the sampler has drawn `first`; subclasses override this."""
+        return [view[take] for view in self.views]
 
 
 class EpochLoader(DataLoader[Batch]):
@@ -179,6 +202,27 @@ class ViewsData(LightningDataModule):
             pin_memory=torch.cuda.is_available(),
             sampler=sampler,
         )
+
+
+def available() -> list[str]:
+    """Return the names of the data modules.
+
+    Example:
+        >>> "arrays" in available()
+        True
+    """
+    return list(_catalogue.DATA)
+
+
+def find(name: str) -> type[ViewsData]:
+    """Return the data module of the given name.
+
+    Example:
+        >>> find("arrays").__name__
+        'Arrays'
+    """
+    kind: type[ViewsData] = _catalogue.find("data", name, _catalogue.DATA).load()
+    return kind
 
 
 def class_codes(labels: np.ndarray) -> tuple[list[str], Tensor]:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from m3g import _checks
-from m3g.nets.conv import ConvNet
+from m3g.nets.encoders import ConvNet
 
 
 class SpectrogramNet(nn.Module):

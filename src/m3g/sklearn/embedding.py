@@ -21,8 +21,7 @@ from m3g.evaluation.retrieval import retrieval
 from m3g.nets import MultiViewNet, build_net
 from m3g.sklearn.views import Views, as_views
 from m3g.training.loop.light import clip, descend
-from m3g.training.loop.optim import AdamSettings, adamw
-from m3g.training.loop.schedules import warmup_cosine
+from m3g.training.loop.optim import AdamSettings, adamw, warmup_cosine
 from m3g.training.loop.subsets import chosen_subsets, encoder_seconds, sample_if_quicker
 
 Tables = Sequence[Any] | Mapping[str, Any] | Views

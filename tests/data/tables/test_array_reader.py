@@ -12,6 +12,7 @@ import torch
 
 import forked
 from m3g import data as data_sets
+from m3g._catalogue import DATA
 from m3g.data import Arrays, Objects
 from m3g.data.tables import array_reader, columns, source
 
@@ -100,7 +101,7 @@ def test_an_evaluation_uses_evenly_spaced_rows(tmp_path):
 
 @pytest.mark.parametrize("name", data_sets.available())
 def test_options_are_known_without_loading_a_data_set(name):
-    assert data_sets.options(name) == list(inspect.signature(data_sets.find(name)).parameters)
+    assert DATA[name].options() == list(inspect.signature(data_sets.find(name)).parameters)
 
 
 def _peak(data, folder, out):

@@ -8,8 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from m3g.nets import build_net
-from m3g.training.loop.optim import AdamSettings, adamw, parameter_groups, scale_adam, scale_momentum
-from m3g.training.loop.schedules import cosine, warmup_cosine
+from m3g.training.loop.optim import (
+    AdamSettings,
+    adamw,
+    cosine,
+    parameter_groups,
+    scale_adam,
+    scale_momentum,
+    warmup_cosine,
+)
 
 PAPER = AdamSettings(6.5e-4, (0.9, 0.95), 1e-8)
 

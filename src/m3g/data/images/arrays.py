@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import ClassVar
@@ -11,13 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import affine_grid, grid_sample
-from torch.utils.data import Dataset
 
 from m3g import _checks
-from m3g.data.base import Batch, ViewsData, class_codes
+from m3g.data.base import TensorRows, ViewsData, class_codes
+from m3g.data.images.reading import as_signed, read_archive
 from m3g.data.sampling import Draw, generator
 from m3g.data.splits import SPLITS, split_rows
-from m3g.data.storage.limits import open_archive
 
 
 def augmented(images: Tensor, random: np.random.Generator) -> Tensor:
@@ -50,30 +48,19 @@ def augmented(images: Tensor, random: np.random.Generator) -> Tensor:
     return (coloured * (1 + contrast) + brightness).clamp(-1, 1)
 
 
-class AugmentedRows(Dataset[Batch]):
+class AugmentedRows(TensorRows):
     """Dataset of images with k views each: random augmentations in training, identical copies in evaluation."""
 
     def __init__(self, images: Tensor, labels: Tensor | None, index: Tensor, *, k: int, seed: int):
-        self.images, self.label, self.index, self.k, self.seed = images, labels, index, k, seed
+        super().__init__([images], None, labels, index)
+        self.k, self.seed = k, seed
 
-    def __len__(self) -> int:
-        return len(self.index)
-
-    def __getitems__(self, rows: Sequence[int | Draw]) -> Batch:
-        take = torch.tensor([row.row if isinstance(row, Draw) else row for row in rows])
-        first = rows[0]
-        if isinstance(first, Draw):
-            random = generator(self.seed, 1 + first.epoch, first.position)
-            every = augmented(self.images[take].repeat(self.k, 1, 1, 1), random)
-            views = list(every.unflatten(0, (self.k, len(take))).unbind(0))
-        else:
-            views = [self.images[take]] * self.k
-        return {
-            "views": views,
-            "mask": None,
-            "label": None if self.label is None else self.label[take],
-            "index": self.index[take],
-        }
+    def read(self, take: Tensor, first: int | Draw) -> list[Tensor]:
+        (images,) = super().read(take, first)
+        if not isinstance(first, Draw):
+            return [images] * self.k
+        every = augmented(images.repeat(self.k, 1, 1, 1), generator(self.seed, 1 + first.epoch, first.position))
+        return list(every.unflatten(0, (self.k, len(take))).unbind(0))
 
 
 class ImageArrays(ViewsData):
@@ -126,13 +113,10 @@ class ImageArrays(ViewsData):
 @lru_cache(maxsize=1)
 def _read(path: Path) -> tuple[Tensor, np.ndarray | None]:
     """Read images as floats in [-1, 1] (n, c, h, w) and their classes; cached for the next run."""
-    if not path.is_file():
-        raise ValueError(f"path must be an .npz file that exists, got {str(path)!r}: check the path.")
-    with open_archive(path) as stored:
-        arrays = {name: stored[name] for name in stored.files}
+    arrays = read_archive(path)
     images, labels = arrays.get("images"), arrays.get("label")
     if images is None or images.dtype != np.uint8 or images.ndim != 4:
         raise ValueError(f"path must contain 'images' of shape (n, h, w, c), uint8, got {', '.join(arrays)}.")
     if labels is not None and labels.shape != images.shape[:1]:
         raise ValueError(f"label must have {len(images)} classes, one per image, got shape {labels.shape}.")
-    return torch.from_numpy(images).permute(0, 3, 1, 2).float().div(127.5).sub(1.0), labels
+    return as_signed(images), labels

@@ -11,14 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 
-from m3g import _checks
-from m3g.data.base import Batch, ViewsData
-from m3g.data.sampling import ClassAlignedSampler, Draw, aligned_points, by_class, generator, shared_classes
+from m3g.data.base import Batch, TensorRows
+from m3g.data.images.aligned import AlignedDomains
+from m3g.data.images.reading import as_signed, read_archive
+from m3g.data.sampling import Draw, aligned_points, generator
 from m3g.data.splits import SPLITS, Split, split_rows
-from m3g.data.storage.limits import open_archive
-from m3g.data.tables.arrays import TensorRows
 
 
 class AlignedRows(Dataset[Batch]):
@@ -53,7 +52,7 @@ def shifted(images: Tensor, most: int, random: np.random.Generator) -> Tensor:
     return padded[place, :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
 
 
-class DomainArrays(ViewsData):
+class DomainArrays(AlignedDomains):
     """Small images of the same classes in several domains, from one `.npz` file; a point is one class in every domain.
 
     For each domain, the file contains an array `<domain>` of uint8 images (n, height, width) or (n, height, width,
@@ -74,6 +73,7 @@ class DomainArrays(ViewsData):
     """
 
     shared_encoder: ClassVar[bool] = True
+    labels: Tensor
 
     def __init__(
         self,
@@ -92,14 +92,8 @@ class DomainArrays(ViewsData):
     ):
         super().__init__(batch_size=batch_size, seed=seed, num_workers=num_workers)
         stored = read_domains(Path(path))
-        names = list(stored if domains is None else domains)
-        self.held_out = [held_out] if isinstance(held_out, str) else list(held_out)
-        for name, given in (("domains", names), ("held_out", self.held_out)):
-            if not set(given) <= set(stored):
-                raise ValueError(f"{name} must be some of {', '.join(stored)}, got {', '.join(given)}.")
-        self.view_names = [name for name in names if name not in self.held_out]
-        if self.k < 2:
-            raise ValueError(f"domains must include at least 2 not held out, got {self.k}: {self.view_names}.")
+        names = list(stored) if domains is None else domains
+        self._choose_views(names, held_out, list(stored))
         if not isinstance(shift, int) or shift < 0:
             raise ValueError(f"shift must be a whole number of pixels of at least 0, got {shift!r}.")
         used = [name for name in stored if name in names or name in self.held_out]
@@ -107,7 +101,7 @@ class DomainArrays(ViewsData):
         classes, codes = np.unique(np.concatenate([stored[name][1] for name in used]), return_inverse=True)
         self.class_names = [str(name) for name in classes]
         self.labels = torch.from_numpy(codes.astype(np.int64))
-        self.members: dict[tuple[str, Split], np.ndarray] = {}
+        self.members = {}
         start = 0
         for name in used:
             labels = codes[start : start + len(stored[name][1])]
@@ -115,43 +109,20 @@ class DomainArrays(ViewsData):
             self.members.update({(name, split): start + rows[split] for split in SPLITS})
             start += len(labels)
         self.view_shapes = [tuple(self.images.shape[1:])] * self.k
-        self._train_members = self._by_class("train")
-        if not shared_classes(self._train_members):
-            raise ValueError("domains must share at least one class, got none.")
-        if points_per_epoch is None:
-            points_per_epoch = sum(len(self.members[name, "train"]) for name in self.view_names) // self.k
-        self.points_per_epoch = _checks.positive_int("points_per_epoch", points_per_epoch)
+        self._set_epoch(points_per_epoch)
         for split in SPLITS:
             points = aligned_points(self._by_class(split))
             self.datasets[split] = AlignedRows(self.images, self.labels, points, shift=shift, seed=seed)
 
-    def sampler(self) -> ClassAlignedSampler:
-        return ClassAlignedSampler(
-            self._train_members, points=self.points_per_epoch, batch_size=self.batch_size, seed=self.seed
-        )
-
     def domain_rows(self, domain: str, split: Split) -> TensorRows:
-        """Return the images and classes of one domain as a single view, without augmentation."""
-        _checks.one_of("domain", domain, [*self.view_names, *self.held_out])
-        take = torch.from_numpy(self.members[domain, _checks.one_of("split", split, SPLITS)])  # type: ignore[index]
+        take = torch.from_numpy(self._images_of(domain, split))
         return TensorRows([self.images[take]], None, self.labels[take], take)
-
-    def domain_loader(self, domain: str, split: Split) -> DataLoader[Batch]:
-        """Return single-view batches of one domain in a fixed order, for probes on seen and held-out domains."""
-        return self._loader(self.domain_rows(domain, split))
-
-    def _by_class(self, split: Split) -> list[dict[int, list[int]]]:
-        return [by_class(self.members[name, split], self.labels) for name in self.view_names]
 
 
 @lru_cache(maxsize=2)
 def read_domains(path: Path) -> dict[str, tuple[Tensor, np.ndarray]]:
     """Return, for each domain, its images as floats in [-1, 1] (n, c, h, w) and their classes; cached for reuse."""
-    if not path.is_file():
-        raise ValueError(f"path must be an .npz file that exists, got {str(path)!r}: check the path.")
-    with open_archive(path) as stored:
-        arrays = {name: stored[name] for name in stored.files}
-    domains = {}
+    arrays, domains = read_archive(path), {}
     for name, array in arrays.items():
         if name.endswith("_label"):
             continue
@@ -165,8 +136,7 @@ def read_domains(path: Path) -> dict[str, tuple[Tensor, np.ndarray]]:
                 f"{name}_label must have {len(array)} classes, one per image of {name!r}, "
                 f"got {'none' if labels is None else f'shape {labels.shape}'}."
             )
-        images = torch.from_numpy(array if array.ndim == 4 else array[..., None]).permute(0, 3, 1, 2)
-        domains[name] = (images.float().div(127.5).sub(1.0), labels)
+        domains[name] = (as_signed(array if array.ndim == 4 else array[..., None]), labels)
     if len({tuple(images.shape[1:]) for images, _ in domains.values()}) != 1:
         raise ValueError("path must contain images of the same size in all domains, got several sizes or no images.")
     return domains

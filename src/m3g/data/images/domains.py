@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader
 
-from m3g import _checks
-from m3g.data.base import Batch
+from m3g.data.images.aligned import AlignedDomains
 from m3g.data.images.folders import ImageData, ImageRows, Where, list_images
-from m3g.data.sampling import ClassAlignedSampler, aligned_points, by_class, shared_classes
+from m3g.data.sampling import aligned_points, shared_classes
 from m3g.data.splits import SPLITS, Split, split_rows
 from m3g.data.storage.damaged import damaged_images
 
 log = logging.getLogger(__name__)
 
 
-class Domains(ImageData):
+class Domains(AlignedDomains, ImageData):
     """Images of the same classes in several domains; a point is one class with an image of every domain.
 
     Two layouts are supported. Images in `root/<domain>/<class>/*.jpg` are split by the seed within every class.
@@ -71,47 +68,19 @@ class Domains(ImageData):
         num_workers: int = 0,
     ):
         super().__init__(batch_size=batch_size, seed=seed, num_workers=num_workers)
-        held_out = [held_out] if isinstance(held_out, str) else list(held_out)
-        names = _domain_names(Path(root), domains)
-        if not set(held_out) <= set(names):
-            raise ValueError(f"held_out must be some of {', '.join(names)}, got {', '.join(held_out)}.")
-        self.held_out = held_out
-        self.view_names = [name for name in names if name not in held_out]
-        if self.k < 2:
-            raise ValueError(f"domains must include at least 2 not held out, got {self.k}: {self.view_names}.")
+        known = _domain_names(Path(root))
+        names = known if domains is None else domains
+        self._choose_views(names, held_out, known)
         self._setup_images([stack] * self.k, size, augment_on)
         self.files = []
+        names = list(dict.fromkeys([*names, *self.held_out]))
         self.labels, self.members = self._read(Path(root), names, val=val, test=test, split_seed=split_seed)
-        train = self._by_class("train")
-        if points_per_epoch is None:
-            points_per_epoch = sum(len(files) for domain in train for files in domain.values()) // self.k
-        self.points_per_epoch = _checks.positive_int("points_per_epoch", points_per_epoch)
+        self._set_epoch(points_per_epoch)
         for split in SPLITS:
             self.datasets[split] = self._training_rows(self._pairing(split))
-        self._train_members = train
-
-    def sampler(self) -> ClassAlignedSampler:
-        return ClassAlignedSampler(
-            self._train_members, points=self.points_per_epoch, batch_size=self.batch_size, seed=self.seed
-        )
 
     def domain_rows(self, domain: str, split: Split) -> ImageRows:
-        """Return the images and classes of one domain as a single view, without augmentation."""
-        _checks.one_of("domain", domain, [*self.view_names, *self.held_out])
-        _checks.one_of("split", split, SPLITS)
-        points = [(int(i),) for i in self.members[domain, split]]
-        return self._evaluation_rows(points)
-
-    def domain_loader(self, domain: str, split: Split) -> DataLoader[Batch]:
-        """Return single-view batches of one domain in a fixed order, for probes on seen and held-out domains."""
-        return self._loader(self.domain_rows(domain, split))
-
-    def held_out_batches(self) -> tuple[Iterable[Batch], Iterable[Batch]] | None:
-        if not self.held_out:
-            return None
-        seen = (self.domain_loader(name, "train") for name in self.view_names)
-        unseen = (self.domain_loader(name, "test") for name in self.held_out)
-        return itertools.chain.from_iterable(seen), itertools.chain.from_iterable(unseen)
+        return self._evaluation_rows([(int(i),) for i in self._images_of(domain, split)])
 
     def _read(
         self, root: Path, names: Sequence[str], *, val: float, test: float, split_seed: int
@@ -138,32 +107,21 @@ class Domains(ImageData):
                 members[name, "test"] = index[listed]
         return torch.tensor(labels), members
 
-    def _by_class(self, split: Split) -> list[dict[int, list[int]]]:
-        assert self.labels is not None
-        return [by_class(self.members[name, split], self.labels) for name in self.view_names]
-
     def _pairing(self, split: Split) -> list[tuple[int, ...]]:
         domains = self._by_class(split)
         shared = shared_classes(domains)
         missing = len({c for domain in domains for c in domain}) - len(shared)
         if missing:
             log.warning("%d classes are missing from at least one domain in %s and are skipped.", missing, split)
-        if not shared and split == "train":
-            raise ValueError("domains must share at least one class, got none.")
         return aligned_points(domains)
 
 
-def _domain_names(root: Path, selected: Sequence[str] | None) -> list[str]:
+def _domain_names(root: Path) -> list[str]:
     if not root.is_dir():
         raise ValueError(f"root must be a folder that exists, got {str(root)!r}: check the path.")
     # Either list defines a domain; if the other is missing, reading the domain raises an error.
     lists = sorted({path.name.rpartition("_")[0] for end in ("train", "test") for path in root.glob(f"*_{end}.txt")})
-    names = lists or sorted(path.name for path in root.iterdir() if path.is_dir() and path.name[0] != ".")
-    if selected is None:
-        return names
-    if isinstance(selected, str) or not set(selected) <= set(names):
-        raise ValueError(f"domains must be some of {', '.join(names)}, got {selected}.")
-    return list(selected)
+    return lists or sorted(path.name for path in root.iterdir() if path.is_dir() and path.name[0] != ".")
 
 
 def _read_domain(root: Path, name: str) -> list[tuple[Path, str | int, str | None]]:

@@ -1,4 +1,4 @@
-"""Load an image as a centre crop or as random crops."""
+"""Load an image as a centre crop or as random crops, and arrays of small images."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from m3g import _checks
 from m3g.data.images.augment import random_box
-from m3g.data.storage.limits import open_image
+from m3g.data.storage.limits import open_archive, open_image
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -44,3 +44,16 @@ def _squares(path: Path | BinaryIO, cut: Callable[[Image], list[Image]]) -> Tens
             f"images must be readable files, got {str(path)!r} ({error}): replace it, or remove it and start a new run."
         ) from error
     return torch.from_numpy(np.stack(squares)).permute(0, 3, 1, 2)
+
+
+def read_archive(path: Path) -> dict[str, np.ndarray]:
+    """Read all arrays of an `.npz` file."""
+    if not path.is_file():
+        raise ValueError(f"path must be an .npz file that exists, got {str(path)!r}: check the path.")
+    with open_archive(path) as stored:
+        return {name: stored[name] for name in stored.files}
+
+
+def as_signed(images: np.ndarray) -> Tensor:
+    """Convert uint8 images (n, h, w, c) to floats in [-1, 1] (n, c, h, w)."""
+    return torch.from_numpy(images).permute(0, 3, 1, 2).float().div(127.5).sub(1.0)

@@ -10,12 +10,10 @@ from typing import TypeAlias
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
 
 from m3g import _checks
-from m3g.data.base import Batch, ViewsData, class_codes
+from m3g.data.base import TensorRows, ViewsData, class_codes
 from m3g.data.entries import drop_entries, seeded_draws, swap_entries
-from m3g.data.sampling import Draw
 from m3g.data.splits import SPLITS, Split, split_rows
 from m3g.data.storage.readers import file_names, read_array
 from m3g.data.storage.rows import Rows
@@ -24,25 +22,6 @@ from m3g.data.tables.columns import Column, set_up
 
 # Maps the number of rows to their classes, if any, and the rows of every split.
 SplitRows: TypeAlias = Callable[[int], tuple[Tensor | None, dict[Split, np.ndarray]]]
-
-
-class TensorRows(Dataset[Batch]):
-    """Dataset of k tensors in memory."""
-
-    def __init__(self, views: Sequence[Tensor], mask: Tensor | None, label: Tensor | None, index: Tensor):
-        self.views, self.mask, self.label, self.index = list(views), mask, label, index
-
-    def __len__(self) -> int:
-        return len(self.index)
-
-    def __getitems__(self, rows: Sequence[int | Draw]) -> Batch:
-        take = torch.tensor([row.row if isinstance(row, Draw) else row for row in rows])
-        return {
-            "views": [view[take] for view in self.views],
-            "mask": None if self.mask is None else self.mask[:, take],
-            "label": None if self.label is None else self.label[take],
-            "index": self.index[take],
-        }
 
 
 class Arrays(ViewsData):

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
 
-from m3g.data.base import Batch, ViewsData
+from m3g.data.base import TensorRows, ViewsData
 from m3g.data.sampling import Draw
 from m3g.data.splits import SPLITS, Split
 from m3g.data.storage.rows import CHUNK, Collector, Rows
@@ -63,23 +62,15 @@ class Column:
         return self.reader.scaling
 
 
-class ObjectRows(Dataset[Batch]):
-    """Dataset of one split; `mask` (k, all rows) and `label` (all rows,) cover the whole table."""
+class ObjectRows(TensorRows):
+    """Dataset of one split, whose views are read from columns."""
 
     def __init__(self, columns: Sequence[Column], mask: Tensor | None, label: Tensor | None, index: Tensor):
-        self.columns, self.mask, self.label, self.index = columns, mask, label, index
+        super().__init__((), mask, label, index)
+        self.columns = columns
 
-    def __len__(self) -> int:
-        return len(self.index)
-
-    def __getitems__(self, rows: Sequence[int | Draw]) -> Batch:
-        take = self.index[torch.tensor([row.row if isinstance(row, Draw) else row for row in rows])]
-        return {
-            "views": [column.take(take.numpy()) for column in self.columns],
-            "mask": None if self.mask is None else self.mask[:, take],
-            "label": None if self.label is None else self.label[take],
-            "index": take,
-        }
+    def read(self, take: Tensor, first: int | Draw) -> list[Tensor]:
+        return [column.take(self.index[take].numpy()) for column in self.columns]
 
 
 def set_up(
@@ -104,7 +95,9 @@ def set_up(
     mask = None if present[:, kept].all() else torch.from_numpy(present)
     for part in SPLITS:
         index = torch.from_numpy(rows[part][kept[rows[part]]])
-        data.datasets[part] = ObjectRows(columns, mask, label, index)
+        data.datasets[part] = ObjectRows(
+            columns, None if mask is None else mask[:, index], None if label is None else label[index], index
+        )
 
 
 def read_columns(

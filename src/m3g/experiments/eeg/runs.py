@@ -25,9 +25,8 @@ import torch
 from torch import Tensor
 
 from m3g.data import Signals, ViewsData
-from m3g.data.base import USUAL_BATCH
+from m3g.data.base import USUAL_BATCH, TensorRows
 from m3g.data.splits import SPLITS, Split
-from m3g.data.tables.arrays import TensorRows
 from m3g.evaluation import FewShot, few_shot_probe
 from m3g.evaluation.few_shot import most_shots
 from m3g.experiments.eeg import tables as eeg_tables

@@ -106,4 +106,4 @@ def _features(net: Network, data: ViewsData, split: Split) -> tuple[Tensor, Tens
     assert isinstance(rows, AugmentedRows)
     assert rows.label is not None
     net.eval()
-    return torch.cat([net.features([part])[0] for part in rows.images.split(512)]), rows.label
+    return torch.cat([net.features([part])[0] for part in rows.views[0].split(512)]), rows.label

@@ -7,7 +7,7 @@ A resumed run ends, on a CPU with the same number of threads, with bitwise the s
 - Everything else is a function of these counts and the seed of the run, and has no state that could be lost: the order
   of the data (`data.sampling`, a function of seed and epoch; finished batches are skipped), augmentations
   (`data.images`, of seed, epoch and position in the epoch), learning rate, weight decay and momentum of the teacher
-  (`training.loop.schedules`, of the step), and the views that a step compares or embeds with the teacher
+  (`training.loop.optim`, of the step), and the views that a step compares or embeds with the teacher
   (`MultiViewModule._random`, of seed and batch). For dropout and other draws from global generators, all generators are
   seeded before every batch (`seed_everything`, from seed, batch and process). Creating a data loader or evaluating must
   not change them, so loaders have separate generators.

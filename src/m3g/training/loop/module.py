@@ -20,7 +20,6 @@ from m3g.nets import MultiViewNet, Teacher, embed_in_chunks
 from m3g.training.loop import optim
 from m3g.training.loop.light import Position
 from m3g.training.loop.nonfinite import NonFiniteLoss
-from m3g.training.loop.schedules import cosine, warmup_cosine
 from m3g.training.loop.seeds import seed_everything
 from m3g.training.loop.sharding import shard
 from m3g.training.mismatch.reliability import Mismatch
@@ -249,7 +248,7 @@ class MultiViewModule(pl.LightningModule):
     def learning_rate(self, step: int) -> float:
         settings = self.optim_settings
         per_epoch = self.total_steps / max(self.now.epochs, 1)
-        return warmup_cosine(
+        return optim.warmup_cosine(
             step,
             total=self.total_steps,
             warmup=min(round(settings.warmup_epochs * per_epoch), self.total_steps),
@@ -261,11 +260,11 @@ class MultiViewModule(pl.LightningModule):
         settings = self.optim_settings
         if settings.end_weight_decay is None:
             return settings.weight_decay
-        return cosine(step, total=self.total_steps, start=settings.weight_decay, end=settings.end_weight_decay)
+        return optim.cosine(step, total=self.total_steps, start=settings.weight_decay, end=settings.end_weight_decay)
 
     def teacher_momentum(self, step: int) -> float:
         start = optim.scale_momentum(self.teacher_settings.momentum, self.kappa)
-        return cosine(step, total=self.total_steps, start=start, end=1.0)
+        return optim.cosine(step, total=self.total_steps, start=start, end=1.0)
 
     # ---------------------------------------------------------------- Lightning's hooks
 
