@@ -91,7 +91,7 @@ def test_a_truncated_jpeg_of_a_list_is_skipped(domainnet, caplog):
 
 
 def test_a_missing_list_or_domain_is_named(domainnet):
-    with pytest.raises(ValueError, match=r"domains must be some of clipart, quickdraw, real, got \['sketch', 'real'\]"):
+    with pytest.raises(ValueError, match=r"domains must be some of clipart, quickdraw, real, got sketch, real"):
         Domains(domainnet, domains=["sketch", "real"])
     (domainnet / "clipart_train.txt").rename(domainnet / "elsewhere")
     with pytest.raises(ValueError, match=r"root must have clipart_train.txt beside clipart_test.txt, got none"):
