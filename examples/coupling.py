@@ -1,8 +1,8 @@
 """Solve for the optimal coupling, read its marginals, and use a graph of views.
 
 Three noisy views of the same points are shuffled independently. The pair marginals of the coupling recover which row of
-view 1 belongs to which row of view 0, without a tensor of n^k entries. If the cost has edges between only some
-pairs of views, here a chain of five, the complexity depends on the edges and not on the n^5 tuples.
+view 1 belongs to which row of view 0, without a tensor of n^k entries. The second part uses a chain of five views, in
+which only neighbouring views have a cost. Its complexity is linear in the number of pairs, not n^5.
 
     python examples/coupling.py
 """

@@ -1,8 +1,8 @@
-"""Points in the plane that descend the matching gap until the true matching is the best one.
+"""Gradient descent on the matching gap moves points in the plane until the true matching is the best one.
 
-Gradient descent on the matching gap moves the points of n objects in k = 3 views, without a network. The figure shows
-the start, the middle and the end: colours are objects, shapes are views, coloured triangles are the true matching, grey
-lines the best polymatching.
+There are n objects in k = 3 views and no network. The figure shows the points at the start, in the middle and at the
+end. Colours are objects and shapes are views. Coloured triangles show the true matching, and grey lines the best
+polymatching.
 
     python examples/free_points.py --n 5 --out demo/free_points.png
 """
@@ -68,7 +68,7 @@ def draw(moments: list[tuple[int, float, torch.Tensor]], out: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--n", type=int, default=4, help="objects")
-    parser.add_argument("--epsilon", type=float, default=0.05, help="strength of the entropy")
+    parser.add_argument("--epsilon", type=float, default=0.05, help="weight of the entropy")
     parser.add_argument("--steps", type=int, default=60, help="steps of gradient descent")
     parser.add_argument("--seed", type=int, default=0, help="seed of the initial points")
     parser.add_argument("--out", type=Path, default=Path("demo/free_points.png"), help="the picture")
@@ -80,7 +80,7 @@ def main() -> None:
     for step, gap, _ in history[:: max(1, args.steps // 10)]:
         print(f"step {step:4d}   gap {gap:.5f}")
     if reached > args.steps:
-        raise SystemExit(f"the true matching is not the best one after {args.steps} steps: use more")
+        raise SystemExit(f"the true matching is not the best one after {args.steps} steps: increase --steps")
     print(f"the true matching is the best one from step {reached} on")
     draw([history[0], history[reached // 2], history[-1]], args.out)
     print(f"picture   {args.out}")

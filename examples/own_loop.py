@@ -1,6 +1,6 @@
 """Custom training loop: three views of handwritten digits, three networks, plain PyTorch.
 
-Row i of every view is the same digit; labels are not used. The score is R@1 between views.
+Row i of every view describes the same digit. Labels are not used. The score is R@1 between views.
 
     python examples/own_loop.py --epochs 5
 """
@@ -40,7 +40,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--batch_size", type=int, default=64)
-    parser.add_argument("--epsilon", type=float, default=0.05, help="strength of the entropy")
+    parser.add_argument("--epsilon", type=float, default=0.05, help="weight of the entropy")
     args = parser.parse_args()
 
     torch.manual_seed(0)

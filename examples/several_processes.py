@@ -1,13 +1,13 @@
-"""The gap of a batch distributed over two processes equals that of one process with the whole batch.
+"""Distribute a batch over two processes: loss and gradients equal those of one process with the whole batch.
 
-With `gather=True` the loss gathers the views of all processes; each process then differentiates its own part.
+With `gather=True`, the loss gathers the views of all processes, and each process differentiates its part.
 
     torchrun --standalone --nproc-per-node 2 examples/several_processes.py
 """
 
 import torch
 import torch.distributed as dist
-import torch.distributed.nn.functional  # before the group exists, which its default arguments would keep alive
+import torch.distributed.nn.functional  # imported before the group exists: its default arguments would keep it alive
 from torch.nn.parallel import DistributedDataParallel
 
 import m3g
@@ -16,7 +16,7 @@ K, N, WIDTH = 3, 64, 16
 
 
 class Model(torch.nn.Module):
-    """An encoder per view and the loss, so that a step is one call of the module that DDP wraps."""
+    """Encoders and loss in one module, so that a training step is one call of the module wrapped by DDP."""
 
     def __init__(self, *, gather: bool):
         super().__init__()
@@ -52,7 +52,7 @@ def main() -> None:
     dist.init_process_group("gloo")  # "nccl" on GPUs
     try:
         compare()
-        dist.barrier()  # no process ends while another still communicates
+        dist.barrier()  # wait until all processes have finished their communication
     finally:
         dist.destroy_process_group()
 
