@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from m3g.experiments.engine.spec import Result
+from m3g.experiments.engine.spec import Result, Settings
 from m3g.experiments.output import figures
 from m3g.experiments.output.comparison import within_splits
 from m3g.experiments.output.tables import markdown, percent
@@ -27,7 +27,7 @@ def length_table(
     ]
     curves: dict[int, dict[str, dict[int, float]]] = {}  # steps, arm, seed
     for row in (*others, *usual):
-        steps = int(row["settings"]["config"]["loop"]["max_steps"])
+        steps = _steps(row["settings"]["config"])
         by_seed = curves.setdefault(steps, {}).setdefault(row["labels"]["arm"], {})
         by_seed[row["labels"]["seed"]] = row["metrics"]["validation"]
     if not others:
@@ -42,3 +42,9 @@ def length_table(
         rows.append([arm, *(percent(list(curves[steps].get(arm, {}).values())) for steps in sorted(curves))])
     figures.curves(lines, path, xlabel="steps", ylabel="validation, %", logarithmic=True)
     return [markdown(rows), f"![Score on validation rows against the number of steps]({path.name}.png)"]
+
+
+def _steps(config: Settings) -> int:
+    """Return the number of steps, given directly or by the points of one epoch."""
+    options = config["data_options"]
+    return int(config["loop"].get("max_steps") or options["points_per_epoch"] // options["batch_size"])

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import cast
 
 from m3g.experiments.engine.spec import Candidate, Change, Labels, Request, RunSpec
 
+TEMPERATURE, RATE = "loss_options.temperature", "optim.learning_rate"
 Values = Mapping[str, tuple[str, Sequence[float]]]
 TEMPERATURES = (0.03, 0.06, 0.12, 0.25, 0.5)  # the grid of every loss that has a temperature
 LENGTHS = (50, 100, 400, 800)  # numbers of steps that show whether accuracy rises further after 200
@@ -41,6 +42,31 @@ def try_all(changes: Sequence[Change], runs: Sequence[RunSpec]) -> tuple[list[Ru
         tried += changed_runs
         candidates.append(Candidate(change, [run.id for run in changed_runs]))
     return tried, tuple(candidates)
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """The runs of a grid, and the choices that a run makes by their scores."""
+
+    runs: list[RunSpec]
+    candidates: tuple[Candidate, ...]
+    then: tuple[Candidate, ...] = ()
+
+    def chosen(self, run: RunSpec) -> RunSpec:
+        """Return a run that uses the best setting of the grid."""
+        return replace(run, candidates=self.candidates, then=self.then)
+
+
+def temperature_then_rate(run: RunSpec, rates: Sequence[float], *, has_temperature: bool) -> Tuned:
+    """Return the grid of `TEMPERATURES` at the first rate, followed by the other rates at the best temperature.
+
+    The learning rate of `run` must be the first of `rates`. Without a temperature the grid has only the rates.
+    """
+    if not has_temperature:
+        return Tuned(*try_all([{RATE: rate} for rate in rates], [run]))
+    first, candidates = try_all([{TEMPERATURE: value} for value in TEMPERATURES], [run])
+    second, then = try_all([{RATE: rate} for rate in rates[1:]], [replace(run, candidates=candidates)])
+    return Tuned([*first, *second], candidates, then)
 
 
 def other_lengths(run: RunSpec, request: Request) -> list[RunSpec]:
