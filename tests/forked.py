@@ -1,8 +1,7 @@
 """The command `m3g` in separate processes that do not import the libraries again.
 
-To load torch and Lightning takes a process longer than most tests take. Here Python's fork server loads them once, and
-every process is a copy of it. Where there are two, the agent of torchrun starts them and ends one when the other fails,
-as it does with programs.
+Importing torch and Lightning takes longer than most tests. Here, Python's fork server imports them once, and every
+process is a copy of it. Several processes are started by the agent of torchrun, which ends all when one fails.
 """
 
 import logging
@@ -30,7 +29,7 @@ def run(words, folder, logs, *, killed=None):
     process = FORK_SERVER.Process(target=_alone, args=(logs, words, folder, killed))
     process.start()
     try:
-        process.join(450)  # processes that wait for each other would do so for hours
+        process.join(450)  # deadlocked processes would wait for hours
     finally:
         process.kill()
     process.join()
@@ -38,7 +37,7 @@ def run(words, folder, logs, *, killed=None):
 
 
 def torchrun(words, folders, logs, *, killed=None):
-    """As `run`, in a process of each folder; the exit code is that of the first process that failed."""
+    """Like `run`, with one process per folder; the exit code is that of the first process that failed."""
     group = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
@@ -51,7 +50,7 @@ def torchrun(words, folders, logs, *, killed=None):
         logs_specs=DefaultLogsSpecs(log_dir=str(logs), redirects=Std.ALL),
     )
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
-    logging.disable(logging.ERROR)  # what the agent says about processes that fail
+    logging.disable(logging.ERROR)  # messages of the agent about failed processes
     try:
         elastic_launch(group, _of_rank)(words, folders, killed)
         code = 0

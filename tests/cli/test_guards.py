@@ -44,9 +44,9 @@ def test_a_folder_that_is_no_run_is_not_loaded(copy, tmp_path):
 
 def test_settings_of_an_older_version_are_read_or_an_error_of_one_line(copy, refused):
     text = (copy / "config.yaml").read_text()
-    (copy / "config.yaml").write_text(text.replace("mismatch: false\n", "", 1))  # a setting that came later
+    (copy / "config.yaml").write_text(text.replace("mismatch: false\n", "", 1))  # a setting of a later version
     assert main(["evaluate", "run"]) == 0
-    (copy / "config.yaml").write_text(text + "momentum: 0.9\n")  # one that is gone
+    (copy / "config.yaml").write_text(text + "momentum: 0.9\n")  # a setting that was removed
     assert "config.yaml must have only the names" in refused("evaluate", "run")
 
 
@@ -62,7 +62,7 @@ def test_edited_settings_are_reported_and_can_be_accepted(copy, refused, capsys)
     assert {path: path.read_bytes() for path in before} == before
     assert main(["train", "--resume", "run", "--accept_changes"]) == 0, capsys.readouterr().err
     assert len(Table(copy / "metrics.csv").rows()) == 2 * steps
-    assert main(["train", "--resume", "run"]) == 0  # they are the run's settings now
+    assert main(["train", "--resume", "run"]) == 0  # the accepted settings are those of the run
 
 
 def test_truncated_settings_are_reported(copy, refused):
@@ -78,7 +78,7 @@ def test_a_run_is_resumed_by_one_process_at_a_time(copy, refused):
         assert other.stdout.readline() == b"held\n"
         assert "another process is training in it" in refused("train", "--resume", "run")
         other.kill()
-    assert main(["train", "--resume", "run"]) == 0  # the lock has died with its process
+    assert main(["train", "--resume", "run"]) == 0  # the system released the lock
 
 
 def interrupted(*args):

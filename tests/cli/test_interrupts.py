@@ -69,7 +69,7 @@ def test_an_interrupt_of_several_processes_is_one_line(tmp_path, moment):
     advice = "; continue with m3g train --resume run" if moment == "training" else ""
     assert (process.returncode, error) == (130, f"m3g: error: interrupted{advice}\n")
     assert (tmp_path / "run").exists() == (moment == "training")
-    end = time.monotonic() + 20  # one that was not yet known to its starter notices within a second that it is gone
+    end = time.monotonic() + 20  # a child that was just starting exits within a second of its parent
     while any(map(memory, children)) and time.monotonic() < end:
         time.sleep(0.1)
     assert not any(map(memory, children))

@@ -19,7 +19,7 @@ from m3g.nets.processors import image_settings
 
 SMALL = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "cat", "dog", "owl", "über"]
-PAD = 4  # not 0, so that a model that takes 0 for padding is found out
+PAD = 4  # not 0, so that code that assumes 0 for padding fails
 QUICK = [
     "--data_options.batch_size", "8", "--loop.max_steps", "3", "--loop.evaluate_every", "0",
     "--loop.accelerator", "cpu",

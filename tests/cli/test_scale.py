@@ -40,7 +40,7 @@ def test_commands_of_several_processes_train(tmp_path, tmp_path_factory, words):
     assert (tmp_path / "run" / "model.safetensors").exists()
 
 
-def test_launchers_are_understood():
+def test_torchrun_parses_the_launch_commands():
     from torch.distributed.run import parse_args
 
     launches = [launch for _, launch in commands()]

@@ -52,7 +52,7 @@ def test_three_files_are_trained_evaluated_and_embedded(tmp_path, monkeypatch, c
     whole = missing["subsets"][-1]["linear"], missing["curve"]["linear"][0]
     assert whole == pytest.approx([numbers["linear_mean"]] * 2)
     assert missing["curve"]["linear_raw"][0] == pytest.approx(results["raw"]["linear_concat"])
-    assert numbers["recall_at_1"] > 4 / 40  # ten times what chance finds among 40 test rows
+    assert numbers["recall_at_1"] > 4 / 40  # ten times chance among 40 test rows
     assert {path.name for path in (run / "plots").iterdir()} == {
         "curves.png", "retrieval.png", "transfer.png", "missing.png", "map.png",
     }  # fmt: skip

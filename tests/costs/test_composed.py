@@ -121,7 +121,7 @@ def test_a_point_without_features_in_the_range_has_a_finite_gradient():
     assert bool(torch.isfinite(torch.autograd.grad(gradient.square().sum(), leaf)[0]).all())
 
 
-def test_a_sum_of_slabs_is_the_sum(monkeypatch):
+def test_sums_over_slabs_add_up_to_the_full_sum(monkeypatch):
     views = reference.noisy_views(3, 5, 4)
     expected = COMPOSED["cv and product"](views).dense()
     monkeypatch.setattr("m3g.costs.composed.LARGE", 1)

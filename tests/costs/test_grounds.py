@@ -33,7 +33,7 @@ def test_coulomb_of_coincident_points_is_the_clamped_cost():
 
 @pytest.mark.parametrize("chunk", [1, 7])
 @pytest.mark.parametrize("many", [0.0, 1.0])
-def test_coulomb_is_the_same_in_parts(chunk, many, monkeypatch):
+def test_coulomb_computed_in_parts_is_the_same(chunk, many, monkeypatch):
     monkeypatch.setattr(grounds, "CHUNK", chunk)
     monkeypatch.setattr(grounds, "MANY", many)
     x = torch.randn(2, 6, 3, generator=torch.Generator().manual_seed(0)).double() * 1e6

@@ -7,7 +7,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 
 from m3g.data import MultipleFeatures
 
-# The trainer of Lightning warns if Slurm is installed; that of `m3g train` does not.
+# Lightning's default trainer warns if Slurm is installed; that of `m3g train` does not.
 pytestmark = pytest.mark.filterwarnings("ignore:The `srun` command is available")
 
 

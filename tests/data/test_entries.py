@@ -54,7 +54,7 @@ def test_dropped_entries_are_those_of_the_smallest_draws(k, n, fraction, keep, e
     assert torch.equal(present, before)
     assert not (left & ~present).any()
     assert (left.sum(0) >= present.sum(0).clamp(max=keep)).all()
-    for i in range(n):  # in a row, what stays has larger draws than what goes
+    for i in range(n):  # within a row, kept entries have larger draws than dropped ones
         gone, stays = draws[present[:, i] & ~left[:, i], i], draws[left[:, i], i]
         assert len(gone) == 0 or len(stays) == 0 or gone.max() <= stays.min()
     removable = int((present.sum(0) - keep).clamp(min=0).sum())

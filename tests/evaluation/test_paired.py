@@ -6,7 +6,7 @@ from m3g.evaluation.paired import bootstrap, paired
 
 
 def test_intervals_have_their_nominal_coverage():
-    """Of 200 pairs of equal arms about one in twenty has an interval without 0."""
+    """Of 200 pairs of equal arms, about one in twenty has an interval that excludes 0."""
     rng = np.random.default_rng(0)
     wrong = {"paired": 0, "bootstrap": 0}
     for _ in range(200):

@@ -59,7 +59,7 @@ def test_missing_parts_are_omitted():
         evaluate(Embedded(), Embedded())
 
 
-def test_a_cost_reads_out_what_it_was_trained_for():
+def test_evaluation_uses_the_query_of_the_cost():
     generator = torch.Generator().manual_seed(0)
     signs = torch.randn(2, 60, 16, generator=generator).sign()
     points = Embedded(embeddings=torch.stack([*signs, signs.prod(0)]), labels=torch.arange(60) % 3)

@@ -73,7 +73,7 @@ def draw(seed: int, *, solver: str | None = None) -> Case:
     dtype = str(rng.choice(["float64", "float32"]))
     pairs = cost in PAIRWISE
     loss = equal and rng.random() < 0.5
-    extremes = np.random.default_rng([seed, 6])  # a stream of its own: the other fields stay those of the seed
+    extremes = np.random.default_rng([seed, 6])  # a separate stream, which leaves the other fields unchanged
     scale = float(extremes.choice(SCALES, p=[0.6, *[0.08] * 5]))
     unit = (k if pairs else 1.0) * (1.0 if loss else cost_unit(cost, scale, k))
     return Case(
@@ -116,8 +116,8 @@ def cost_unit(cost: str, scale: float, k: int) -> float:
 def views_of(case: Case) -> list[torch.Tensor]:
     """k tensors (batch, n_l, d) of vectors of length `scale`: objects seen with noise, in the type of the case.
 
-    Where points are coincident, views share some of them, and a view has some of them twice. Of mixed types the second
-    view has the other one.
+    With coincident points, views share some points and contain some twice. With mixed types, the second view has the
+    other type.
     """
     rng = np.random.default_rng(case.seed + 1)
     b = max(1, case.batch)

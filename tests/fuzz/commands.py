@@ -48,7 +48,7 @@ class Started:
     def __init__(self, arguments: list[str], *, folder: Path, largest_file: int | None = None) -> None:
         self._streams = [tempfile.TemporaryFile() for _ in range(2)]  # noqa: SIM115 (until the end)
         self._began = time.monotonic()
-        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # the child takes it once it is the command
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # the child accepts it once it runs the command
         self.pid = os.fork()
         if self.pid == 0:
             _become_command(arguments, folder, [stream.fileno() for stream in self._streams], largest_file)

@@ -1,7 +1,7 @@
 """Independent reference solver: damped Newton steps on the dense dual in float64, in numpy.
 
-It shares nothing with the library: costs come from literal formulas, the coupling is the full tensor, and the answer
-counts only if its marginals are met to 1e-9.
+It shares nothing with the library: costs come from literal formulas, the coupling is the full tensor, and a solution
+is used only if its marginals are accurate to 1e-9.
 """
 
 from __future__ import annotations

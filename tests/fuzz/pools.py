@@ -67,7 +67,7 @@ def _killed(rng: np.random.Generator, folder: Path, expected: dict[str, object])
     process = _start(folder)
     _kill_workers(rng, process, int(rng.integers(1, 4)))
     if rng.random() < 0.5:
-        process.kill()  # its workers go on for a while, beside those of the next
+        process.kill()  # its workers continue for a while, concurrently with those of the next command
         process.wait()
         process = _start(folder)
     code, problem = _end(process)

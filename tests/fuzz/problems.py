@@ -37,7 +37,7 @@ def rounding(case: Case, cost: Array) -> float:
 def potential_range(case: Case, cost: Array) -> float:
     """Return the range of the potentials: that of the costs, and epsilon |log a| of the smallest weight a.
 
-    An error of the marginals changes the value by at most so much times that error.
+    An error of the marginals changes the value by at most this range times that error.
     """
     weights = weights_of(case) or [np.full(n, case.mass / n) for n in case.sizes]
     least = min(float(weight[weight > 0].min()) for weight in weights) / case.mass

@@ -23,7 +23,7 @@ MOST_TUPLES = 30_000
 
 @dataclass(frozen=True)
 class Case:
-    """A problem and the settings to solve it with; `seed` makes it again."""
+    """A problem and the settings with which it is solved; `seed` reproduces it."""
 
     seed: int
     cost: str

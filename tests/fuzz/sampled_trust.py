@@ -2,8 +2,8 @@
 
     python tests/fuzz/sampled_trust.py --problems 5000 --start 0
 
-Prints a table of what was tried, and every problem whose value is off by more than five of its standard errors though
-it was called converged and no warning was given; exits 1 if there is one.
+Prints a table of outcomes, and every problem whose value is off by more than five standard errors although it converged
+without a warning. The exit code is 1 if there is such a problem.
 """
 
 from __future__ import annotations

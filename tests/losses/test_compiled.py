@@ -79,11 +79,11 @@ def test_fixed_steps_read_no_value_on_the_host(k):
             options = {"mask": torch.ones(k, 4, dtype=torch.bool), "teacher": torch.randn(k, 4, 3)}
         fixed(3)(views, **options).backward()
         assert views.grad.shape == views.shape
-        with pytest.raises(DataDependentOutputException):  # so this mode would have found a read
+        with pytest.raises(DataDependentOutputException):  # this mode detects reads
             m3g.M3GLoss()(views)
 
 
-@pytest.mark.filterwarnings("always")  # printed they would be seen; as errors, those that torch itself hides stop it
+@pytest.mark.filterwarnings("always")  # as errors, warnings that torch suppresses would end the test
 def test_the_default_loss_costs_a_compiled_model_one_graph_break(capfd, recwarn):
     layer, loss = torch.nn.Linear(5, 4), m3g.M3GLoss()
 
@@ -98,7 +98,7 @@ def test_the_default_loss_costs_a_compiled_model_one_graph_break(capfd, recwarn)
         torch.testing.assert_close(torch.autograd.grad(value, views), torch.autograd.grad(plain, views))
         if n == 6:
             assert counters["stats"]["unique_graphs"] == 2  # before the loss and after it
-    assert len(counters["graph_break"]) == 1  # torch counts every frame and recompilation again; the place is one
+    assert len(counters["graph_break"]) == 1  # torch counts each frame and recompilation, but all at one place
     assert capfd.readouterr() == ("", "")
     assert [str(each.message) for each in recwarn if "torch.jit.script_method" not in str(each.message)] == []
 

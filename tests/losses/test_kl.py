@@ -50,7 +50,7 @@ def test_gradient_is_that_of_finite_differences(k, n, of):
 
 
 @pytest.mark.parametrize(("k", "n"), SHAPES)
-def test_of_tuples_is_the_gap_over_epsilon_and_implicit_differentiation_agrees(k, n):
+def test_the_divergence_of_tuples_is_the_gap_over_epsilon_also_by_implicit_differentiation(k, n):
     views = batch(k, n).requires_grad_()
     gap = m3g.matching_gap(views, epsilon=0.1, tol=1e-11)
     (gradient,) = torch.autograd.grad(gap, views)

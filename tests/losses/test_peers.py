@@ -1,4 +1,4 @@
-"""The same numbers as other packages, where they cover a special case."""
+"""Losses agree with other packages in the special cases that these support."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import sys
 
 import torch
 import torch.distributed as dist
-import torch.distributed.nn.functional  # before there is a group, which its default arguments would keep alive
+import torch.distributed.nn.functional  # imported before the group exists: its default arguments would keep it alive
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel

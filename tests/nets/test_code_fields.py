@@ -25,7 +25,7 @@ CODE = {
 
 @pytest.fixture
 def no_hub(monkeypatch):
-    """Building a model raises, because errors must come before it."""
+    """Make the construction of a model raise: settings must be rejected before it."""
 
     def reached(*args, **kwargs):
         raise AssertionError("transformers was reached")
@@ -50,7 +50,7 @@ def test_a_field_with_code_is_an_error_without_trust(tmp_path, no_hub, field, ne
 
 
 @pytest.mark.parametrize("options", [{"trust": True}, {"trust": False}])
-def test_a_file_cannot_trust_itself(options):
+def test_a_settings_file_cannot_set_trust(options):
     for spec in (
         {"kind": "transformers", "model": "vit", **options},
         {"class_path": "m3g.nets.backbones.TransformersEncoder", "init_args": options},
@@ -62,7 +62,7 @@ def test_a_file_cannot_trust_itself(options):
 def test_plain_values_without_code_are_accepted():
     reject_code({"_attn_implementation": "sdpa", "auto_map": {}, "use_kernels": False, "_name_or_path": "owner/repo"})
     spec = {"kind": "transformers", "model": "vit", "config": {**SMALL, "attn_implementation": "eager"}}
-    with pytest.raises(ValueError, match="fields of the model's configuration"):  # no field: given when it is built
+    with pytest.raises(ValueError, match="fields of the model's configuration"):  # an argument, not a field
         build_encoder(spec, input_shape=(3, 32, 32))
 
 

@@ -21,7 +21,7 @@ def test_mlp_maps_any_sample_shape_to_its_width(shape, n, depth):
     assert encoder.in_features == math.prod(shape)
 
 
-def test_eeg_stack_is_the_papers():
+def test_the_eeg_stack_matches_the_paper():
     encoder = EEGEncoder()
     convolutions = [part for part in encoder.maps if isinstance(part, nn.Conv1d)]
     assert [part.kernel_size[0] for part in convolutions] == [3, 2, 2, 2, 2, 2, 1]
@@ -35,7 +35,7 @@ def test_eeg_stack_is_the_papers():
     torch.testing.assert_close(encoder(signal), encoder(signal[:, 0]))
 
 
-def test_vit_b16_is_one_line():
+def test_the_model_type_vit_is_vit_b16():
     with torch.device("meta"):  # shapes only: the weights need 330 MB
         encoder = build_encoder({"kind": "transformers", "model": "vit"}, input_shape=(3, 224, 224))
     config = encoder.backbone.config

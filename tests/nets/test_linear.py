@@ -12,7 +12,7 @@ def test_the_residual_encoder_starts_as_its_linear_map():
     encoder.start_at(mean, directions)
     assert torch.allclose(encoder(x), (x - mean) @ directions, atol=1e-5)
     encoder(x).square().sum().backward()
-    assert encoder.residual[-1].weight.grad.abs().sum() > 0  # and leaves it
+    assert encoder.residual[-1].weight.grad.abs().sum() > 0  # training changes the residual
 
 
 def test_the_effect_of_a_step_does_not_grow_with_the_number_of_features():

@@ -51,7 +51,7 @@ def test_a_block_of_unknown_columns_is_rejected(frames):
 
 # MultiViewEmbedding requires a list of arrays, but all of these checks pass a single array X.
 @parametrize_with_checks([ColumnBlockEmbedding(n_components=2, width=8, epochs=2, random_state=0)])
-def test_scikit_learns_own_checks(estimator, check):
+def test_scikit_learn_checks_pass(estimator, check):
     check(estimator)
 
 

@@ -14,7 +14,7 @@ from unittest import mock
 
 import torch
 import torch.distributed as dist
-import torch.distributed.nn.functional  # before there is a group, which its default arguments would keep alive
+import torch.distributed.nn.functional  # imported before the group exists: its default arguments would keep it alive
 
 import m3g
 from m3g.solvers.factored import contraction

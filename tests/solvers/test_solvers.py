@@ -88,7 +88,7 @@ def test_graphs_may_lack_edges(graph, ground):
     agree(m3g.solve(problem, epsilon=0.3, tol=1e-8), problem.dense()[0], 0.3, rtol=1e-6)
 
 
-def test_a_batch_is_solved_as_each_of_its_members():
+def test_a_batch_gives_the_solutions_of_its_members():
     views = torch.stack([reference.noisy_views(3, 6, seed=s, noise=0.5 + s) for s in range(4)]).view(2, 2, 3, 6, 16)
     solution = m3g.solve(m3g.CircularVariance()(views), epsilon=0.05, tol=1e-9)
     assert solution.value.shape == solution.error.shape == (2, 2)

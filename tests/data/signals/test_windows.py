@@ -48,7 +48,7 @@ def test_there_may_be_one_file_per_subject(tmp_path):
     assert next(iter(data.train_dataloader()))["views"][0].shape == (2, 1, 10)
 
 
-def test_rest_of_a_recording_is_reported(recordings, caplog):
+def test_dropped_samples_of_a_recording_are_reported(recordings, caplog):
     with caplog.at_level("INFO", logger="m3g.data.signals.windows"):
         Signals(recordings, window=20)
     assert "the last 10 of 50 samples" in caplog.text

@@ -16,7 +16,7 @@ from m3g._catalogue import DATA
 from m3g.data import Arrays, Objects
 from m3g.data.tables import array_reader, columns, source
 
-MEGABYTES = int(os.environ.get("M3G_LARGE_MB", "300"))  # of a parquet file; M3G_LARGE_MB=2000 is what was promised
+MEGABYTES = int(os.environ.get("M3G_LARGE_MB", "300"))  # of a parquet file; M3G_LARGE_MB=2000 tests the documented size
 SMALL = [
     "--data_options.batch_size", "32", "--loop.max_steps", "5", "--loop.evaluate_every", "0",
     "--loop.accelerator", "cpu",
@@ -75,7 +75,7 @@ def test_a_parquet_file_per_view_is_read_some_rows_at_a_time(tmp_path, monkeypat
         Arrays(paths)
 
 
-def test_a_table_read_a_few_cells_at_a_time_is_the_same(tmp_path, monkeypatch):
+def test_a_table_read_a_few_cells_at_a_time_has_the_same_values(tmp_path, monkeypatch):
     random = np.random.default_rng(0)
     vectors = pa.array([None if i % 5 == 0 else random.normal(size=3).tolist() for i in range(60)])
     content = {"a": vectors, "text": [f"row {i} of sixty" for i in range(60)], "n": random.normal(size=60)}
@@ -143,10 +143,7 @@ measured = pytest.mark.skipif(
 @pytest.mark.slow
 @measured
 def test_a_run_on_400_megabytes_requires_a_fraction_of_that(tmp_path):
-    """600 MiB are allowed for 2 GB: so 120 for 400 MB, beyond the libraries and the network.
-
-    These are what a run over 64 rows of the same width takes.
-    """
+    """The limit is 600 MiB for 2 GB, so 120 MiB for 400 MB, beyond the memory of a run over 64 rows."""
     least = _peak(_arrays(tmp_path / "few", 64, 16384), tmp_path, "first")
     most = _peak(_arrays(tmp_path / "many", 3200, 16384), tmp_path, "second")
     assert most - least < 120, f"{least} MiB for 64 rows, {most} MiB for 3200"

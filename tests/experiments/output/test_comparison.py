@@ -43,7 +43,7 @@ def test_ranks_share_ties(table):
 
 @given(SCORES)
 def test_intervals_within_splits_are_those_of_the_paired_difference(pairs):
-    """Of two arms, whose difference has the sum of their two variances."""
+    """The difference of two arms has the sum of their variances."""
     ours, theirs = (dict(enumerate(part)) for part in zip(*pairs))
     found = within_splits({"ours": ours, "theirs": theirs})
     expected = 100 * paired(ours, theirs).half_width / 2**0.5
@@ -82,7 +82,7 @@ def test_settings_of_one_split_are_one_unit():
 
 
 def test_tables_apply_holms_correction():
-    """p = 0.03 alone is a difference, among three comparisons it is none."""
+    """p = 0.03 is significant for one comparison, but not among three."""
     values = dict(enumerate((0.11, 0.02, 0.14, 0.09, 0.03)))
     zero = dict.fromkeys(values, 0.0)
     noise = dict(enumerate((0.1, -0.1, 0.05, -0.04, 0.0)))

@@ -81,7 +81,7 @@ def test_runs_are_planned_executed_and_collected(sets, tmp_path):
     rows = [json.loads(line) for line in (tmp_path / "out" / "results.jsonl").read_text().splitlines()]
     assert {row["id"] for row in rows} == {spec.id for spec in specs}
     for row in rows:
-        if row["labels"]["stage"] == "grid":  # nothing of the test rows is known when a setting is chosen
+        if row["labels"]["stage"] == "grid":  # settings are chosen without the test rows
             assert set(row["metrics"]) <= {"recall", "linear_mean", "moved", "validation"}
         elif "m3g" in row["labels"]["arm"] and row["labels"]["data"] != "plain":
             assert set(row["metrics"]["absent"]) == {"0", "0.3", "0.5", "0.7"}

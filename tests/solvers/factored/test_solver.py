@@ -101,7 +101,7 @@ def test_200_solves_of_changing_shapes_leave_the_memory_as_it_was():
         views = torch.randn(k, n, 16, generator=torch.Generator().manual_seed(i)).requires_grad_()
         m3g.matching_gap(views, epsilon=0.1).backward()
 
-    for i in range(120):  # every shape once: what the allocator keeps for them is not ours
+    for i in range(120):  # every shape once, because the allocator caches memory for each
         solve(i)
     tensors, memory = live_tensors(), resident_bytes()
     for i in range(200):

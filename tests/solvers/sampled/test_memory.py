@@ -66,7 +66,7 @@ def is_kept(solution):
     ("cost", "form", "k", "n"),
     [("cv", "products", 4, 11), ("cv", "tuples", 4, 11), ("csd", "tuples", 3, 14), ("pairs", "tuples", 3, 14)],
 )
-def test_a_streamed_solve_is_the_stored_one(monkeypatch, cost, form, k, n):
+def test_a_streamed_solve_equals_a_stored_one(monkeypatch, cost, form, k, n):
     views = noisy_views(k, n, batch=(2,), dtype=torch.float64)
     epsilon = 0.5 if cost == "pairs" else 0.1
     # With some seeds a Newton step is shortened by a factor that depends on its component in the null space:

@@ -56,8 +56,9 @@ def test_overfitted_potentials_do_not_reduce_the_error_estimate():
 
 @pytest.mark.parametrize(("k", "n"), [(3, 128), (4, 32), (4, 64)])
 def test_a_nearly_solved_batch_takes_few_steps(k, n):
-    """Its Hessian is nearly singular: a ridge above the rounding of its entries makes every step too short. And what a
-    fresh sample finds differs by rounding only, which must not cause another round.
+    """The Hessian is nearly singular: a ridge above the rounding of its entries would make every step too short.
+
+    The mass of the validation sample differs by rounding only, which must not cause another round.
     """
     _, _, solution = gap_and_gradient(noisy_views(k, n, 0.3), 0.02, m3g.Sampled(seed=1), 1e-6)
     assert solution.converged
@@ -125,7 +126,7 @@ def test_the_same_seed_gives_the_same_result():
     views = noisy_views(4, 16, 1.0)
     state = torch.get_rng_state()
     first, gradient, _ = gap_and_gradient(views, 0.05, m3g.Sampled(rank=256, seed=3))
-    assert torch.equal(torch.get_rng_state(), state)  # a seed leaves everyone else's draws as they are
+    assert torch.equal(torch.get_rng_state(), state)  # a seed does not change other draws
     again, gradient_again, _ = gap_and_gradient(views, 0.05, m3g.Sampled(rank=256, seed=3))
     other, _, _ = gap_and_gradient(views, 0.05, m3g.Sampled(rank=256, seed=4))
     assert torch.equal(first, again)

@@ -31,7 +31,7 @@ def test_learning_rate_rises_to_its_peak_and_falls_to_its_floor(total, share, pe
     assert values[warmup:] == pytest.approx(sorted(values[warmup:], reverse=True))
 
 
-def test_cosine_is_the_papers_formula():
+def test_the_cosine_schedule_follows_the_paper():
     for step in range(11):
         expected = 0.4 + (0.04 - 0.4) * (1 + math.cos(math.pi * step / 10)) / 2
         assert cosine(step, total=10, start=0.04, end=0.4) == pytest.approx(expected)

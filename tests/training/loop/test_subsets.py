@@ -1,4 +1,4 @@
-"""How many views a step compares: all of them where that is quick, or no slower than the encoders."""
+"""Number of views that a step compares: all if that is fast, or no slower than the encoders."""
 
 from __future__ import annotations
 
