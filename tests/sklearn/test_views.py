@@ -95,8 +95,8 @@ def test_cross_validation_splits_the_rows_of_views(frames):
     found = cross_val_score(model, views, cv=3, error_score="raise")
     train, test = np.arange(30, 90), np.arange(30)
     assert found[0] == clone(model).fit(views[train]).score(views[test])
-    search = GridSearchCV(model, {"epochs": [1, 10]}, cv=3, error_score="raise").fit(views)
-    assert search.best_params_ == {"epochs": 10}
+    search = GridSearchCV(model, {"n_components": [1, 8]}, cv=3, error_score="raise").fit(views)
+    assert search.best_params_ == {"n_components": 8}
     assert search.transform(views).shape == (90, 8)
 
 

@@ -47,9 +47,10 @@ class ColumnBlockEmbedding(MultiViewEmbedding):
         loss_options: Mapping[str, Any] | None = None,
         width: int = 128,
         depth: int = 2,
-        epochs: int = 20,
+        epochs: int | None = None,
         batch_size: int = 64,
         learning_rate: float = 2e-3,
+        validation_fraction: float = 0.1,
         random_state: Any = None,
     ) -> None:
         self.blocks = blocks
@@ -62,6 +63,7 @@ class ColumnBlockEmbedding(MultiViewEmbedding):
             epochs=epochs,
             batch_size=batch_size,
             learning_rate=learning_rate,
+            validation_fraction=validation_fraction,
             random_state=random_state,
         )
 

@@ -10,7 +10,8 @@ import torch
 import m3g
 from m3g.cli import main
 from m3g.training.loop import checkpoint, fit
-from m3g.training.loop.best import can_stop_early, not_worse, validation_ranks, validation_score
+from m3g.training.loop.best import can_stop_early, validation_ranks, validation_score
+from m3g.training.loop.selection import not_worse
 from m3g.training.settings.config import Config
 from training.loop.test_checkpoint import KeepAll
 

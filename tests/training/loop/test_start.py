@@ -8,7 +8,7 @@ import torch
 
 import m3g
 from m3g import losses
-from m3g.training.loop import build, fit, start
+from m3g.training.loop import build, checkpoint, fit, start
 from m3g.training.loop.build import build_data, build_module
 from m3g.training.loop.start import fitted_views
 from m3g.training.settings.config import Config
@@ -36,12 +36,28 @@ def config(tmp_path):
 def test_the_network_starts_with_views_that_agree(config):
     data = build_data(config)
     module = build_module(config, data).eval()
-    assert "linear CCA" in module.started_at
+    assert module.start.at_linear_cca
     views, _, _ = data.arrays("test")
     with torch.no_grad():
         a, b = module.net(views)
     assert torch.cosine_similarity(a, b).mean() > 0.8
-    assert build_module(config, data, start=False).started_at == ""
+    assert build_module(config, data, start=False).start == (False, "")
+
+
+def test_weights_are_not_averaged_with_a_random_start_if_linear_cca_cannot_be_fitted(
+    config, tmp_path, monkeypatch, capsys
+):
+    def refuse(*args, **options):
+        raise ValueError("views must have rows.")
+
+    monkeypatch.setattr(start, "LinearCCA", refuse)
+    run = fit.train(config, tmp_path / "run")
+    line = "linear encoders start from random weights, because linear CCA cannot be fitted: views must have rows."
+    assert line in capsys.readouterr().out
+    state = checkpoint.read_checkpoint(run.checkpoint)
+    kept = next(value for name, value in state["callbacks"].items() if "KeepBest" in name)
+    assert kept["weights"]
+    assert kept["start"] == {}
 
 
 def test_shared_and_single_linear_encoders_start_at_random(config):
@@ -125,4 +141,4 @@ def test_one_numeric_view_beside_text_starts_at_linear_cca(tmp_path):
     data = build_data(config)
     module = build_module(config, data)
     assert fitted_views(module.net) == [0, 1]
-    assert "start at linear CCA" in module.started_at
+    assert "start at linear CCA" in module.start.line

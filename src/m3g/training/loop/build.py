@@ -14,7 +14,7 @@ from m3g._options import typed
 from m3g.nets.chunks import reject_batch_norm
 from m3g.training.loop.module import KEPT_VIEWS, MultiViewModule
 from m3g.training.loop.seeds import seed_everything
-from m3g.training.loop.start import start_at_linear_cca
+from m3g.training.loop.start import Start, start_at_linear_cca
 from m3g.training.loop.subsets import Subsets, chosen_subsets, encoder_seconds, sample_if_quicker
 from m3g.training.mismatch.reliability import Mismatch
 from m3g.training.runs.export import fitted_inputs, network
@@ -57,7 +57,7 @@ def build_module(
     loss = build_loss(config)
     seed_everything(config.seed, 0)
     net = network(settled(config, data), data, trust=trust)
-    started_at = start_at_linear_cca(net, data) if start else ""
+    started = start_at_linear_cca(net, data) if start else Start()
     if config.loop.chunk_size is not None:
         reject_batch_norm(net.train())  # frozen encoders stay in evaluation mode
     seconds = encoder_seconds(net, k=data.k, n=data.batch_size)
@@ -98,7 +98,7 @@ def build_module(
         batch_size=data.batch_size,
         seed=config.seed,
     )
-    module.started_at = started_at
+    module.start = started
     return module
 
 

@@ -213,8 +213,8 @@ def _headline(config: Config, data: ViewsData, module: MultiViewModule) -> str:
     if set(kinds(data)) != {"vector"}:
         line += "".join(f"\n{view}" for view in described(config, data))
     line += "".join(f"\nnote: {note}" for note in data.notes)
-    if module.started_at:
-        line += f"\n{module.started_at}"
+    if module.start.line:
+        line += f"\n{module.start.line}"
     line += _missing_entries(config, data)
     if module.views_per_step is not None:
         line += f"\neach step compares {module.subsets_per_step} subsets of {module.views_per_step} views"

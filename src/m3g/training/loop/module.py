@@ -22,6 +22,7 @@ from m3g.training.loop.light import Position
 from m3g.training.loop.nonfinite import NonFiniteLoss
 from m3g.training.loop.seeds import seed_everything
 from m3g.training.loop.sharding import shard
+from m3g.training.loop.start import Start
 from m3g.training.mismatch.reliability import Mismatch
 from m3g.training.settings.config import OptimSettings, TeacherSettings
 
@@ -80,7 +81,7 @@ class MultiViewModule(pl.LightningModule):
         self.seed = seed
         if self.optim_settings.reference_batch is not None and batch_size is None:
             raise ValueError("batch_size must be a whole number with optim.reference_batch, got None.")
-        self.started_at = ""  # log line about non-random initial weights
+        self.start = Start()  # initial weights that are not random
         self.kappa = 1.0  # batch of the run / reference batch; set in `setup`
         self.position: Position | None = None  # of a loop without a trainer, see `m3g.training.loop.light`
 

@@ -89,14 +89,16 @@ def parameter_groups(module: nn.Module) -> list[ParameterGroup]:
     return [{"params": params, "decays": decays, "own_rate": rate} for (rate, decays), params in groups.items()]
 
 
-def adamw(module: nn.Module, settings: AdamSettings) -> torch.optim.AdamW:
-    """Return AdamW over `parameter_groups`; the schedule sets the weight decay of the first group before every step."""
-    groups = [dict(group) for group in parameter_groups(module) if group["params"]]
+def adamw(module: nn.Module, settings: AdamSettings, *, weight_decay: float = 0.0) -> torch.optim.AdamW:
+    """Return AdamW over `parameter_groups`, whose first group has this weight decay unless a schedule sets it."""
+    groups = [
+        {**group, "weight_decay": weight_decay if group["decays"] else 0.0}
+        for group in parameter_groups(module)
+        if group["params"]
+    ]
     if not groups:
         raise ValueError("the network must have at least one parameter to train, got none.")
-    return torch.optim.AdamW(
-        groups, lr=settings.learning_rate, betas=settings.betas, eps=settings.eps, weight_decay=0.0
-    )
+    return torch.optim.AdamW(groups, lr=settings.learning_rate, betas=settings.betas, eps=settings.eps)
 
 
 def cosine(step: int, *, total: int, start: float, end: float) -> float:

@@ -5,17 +5,27 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from m3g.data import ViewsData
 from m3g.data.storage.rows import IN_MEMORY
 from m3g.evaluation.linear_cca import MOST_ROWS, LinearCCA
 from m3g.nets import Linear, MultiViewNet
 
+if TYPE_CHECKING:  # the scikit-learn estimator trains without Lightning
+    from m3g.data import ViewsData
+
 ROWS_BESIDE_FILES = 2000  # rows if other views are images, sounds or text, which are read with them
 MOST_NUMBERS = 12_000_000  # in the fitted rows
 MOST_NUMBERS_OF_FILES = 4_000_000  # if the views are too large for memory
+
+
+class Start(NamedTuple):
+    """Whether the linear maps of a network start at linear CCA, and a line for the log."""
+
+    at_linear_cca: bool = False
+    line: str = ""
 
 
 def fitted_views(net: MultiViewNet) -> list[int]:
@@ -57,22 +67,27 @@ def fit_linear_cca(data: ViewsData, views: Sequence[int], *, size: int) -> Linea
     )
 
 
-def start_at_linear_cca(net: MultiViewNet, data: ViewsData) -> str:
-    """Set the linear maps of the network to linear CCA of the training rows; return a line for the log.
+def start_at_linear_cca(net: MultiViewNet, data: ViewsData) -> Start:
+    """Set the linear maps of the network to linear CCA of the training rows.
 
     They are fitted on `num_fitted_rows` rows. The result is part of the weights, so a resumed run reads it from the
     checkpoint.
     """
     chosen = fitted_views(net)
     if not chosen:
-        return ""
-    encoders = [net.encoders[l] for l in chosen]
+        return Start()
     try:
-        cca = fit_linear_cca(data, chosen, size=int(encoders[0].out_features))  # type: ignore[arg-type]
+        cca = fit_linear_cca(data, chosen, size=int(net.encoders[chosen[0]].out_features))  # type: ignore[arg-type]
     except ValueError as error:
-        return f"linear encoders start from random weights, because linear CCA cannot be fitted: {error}"
-    for encoder, mean, directions in zip(encoders, cca.means, cca.maps):
+        return Start(line=f"linear encoders start from random weights, because linear CCA cannot be fitted: {error}")
+    set_linear_maps(net, chosen, cca)
+    scale = "standardised features" if cca.standardized else "features in their original scale"
+    return Start(True, f"encoders start at linear CCA of the training rows (ridge {cca.ridge:g}, {scale})")
+
+
+def set_linear_maps(net: MultiViewNet, views: Sequence[int], cca: LinearCCA) -> None:
+    """Set the linear maps of some views to fitted ones."""
+    for l, mean, directions in zip(views, cca.means, cca.maps):
+        encoder = net.encoders[l]
         assert isinstance(encoder, Linear)
         encoder.start_at(mean, directions)
-    scale = "standardised features" if cca.standardized else "features in their original scale"
-    return f"encoders start at linear CCA of the training rows (ridge {cca.ridge:g}, {scale})"
