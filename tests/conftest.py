@@ -7,6 +7,8 @@ import numpy as np
 import torch
 from hypothesis import settings
 
+from finished_run import copy, finished, refused  # noqa: F401 - fixtures
+
 # POT, a peer in the tests, imports JAX where the benchmarks' packages are installed, and JAX warns at every fork of a
 # data loader's worker.
 os.environ["POT_BACKEND_DISABLE_JAX"] = "1"

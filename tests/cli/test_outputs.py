@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from cli.conftest import QUICK
+from finished_run import QUICK
 from m3g.cli import main
 from m3g.cli.output import write_csv
 from m3g.training.loop import build

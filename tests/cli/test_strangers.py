@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from cli.conftest import QUICK
+from finished_run import QUICK
 from m3g.cli import main
 from m3g.cli.words import read_settings
 from m3g.training.loop.build import build_loss

@@ -9,7 +9,7 @@ import warnings
 import pytest
 
 import m3g
-from cli.conftest import QUICK
+from finished_run import QUICK
 from m3g.cli import main
 from m3g.training.loop import checkpoint
 from m3g.training.loop.logs import Table

@@ -1,4 +1,4 @@
-"""Small finished runs for the tests of the commands."""
+"""Small finished runs, as fixtures of all tests."""
 
 import shutil
 
