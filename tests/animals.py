@@ -8,6 +8,7 @@ import soundfile
 from PIL import Image
 
 KINDS = ("cat", "dog", "owl")
+OPTIONS = {"labels": "kind", "ignore": ["home"], "batch_size": 8, "encoder": "text"}  # of `Objects`
 HEAD = ("photo", "sound", "caption", "age", "colour", "vector", "kind", "home")
 
 

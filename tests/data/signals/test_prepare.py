@@ -12,8 +12,7 @@ from scipy.io import savemat
 
 from m3g.cli import main
 from m3g.data import Signals
-from m3g.data.signals import Recording, Stage, prepare_recordings
-from m3g.data.signals.recording import to_windows
+from m3g.data.signals import prepare_recordings
 
 PHYSIONET = ["F3-M2", "F4-M1", "C3-M2", "C4-M1", "O1-M2", "O2-M1", "E1-M2", "SaO2"]
 
@@ -205,12 +204,3 @@ def test_the_command_stops_at_a_damaged_recording_unless_skipped(tmp_path, capsy
     assert "3 recordings" in capsys.readouterr().out
     assert main(["prepare", "sleep-edf", str(tmp_path / "out"), "--out", str(tmp_path / "more")]) == 2
     assert "must contain recordings of sleep-edf, got none" in capsys.readouterr().err
-
-
-def test_incomplete_windows_are_skipped():
-    signal = np.arange(100.0)
-    signal[35] = np.nan
-    recording = Recording([signal, np.arange(100.0)], [1.0, 1.0], [Stage(0, 50, "W"), Stage(50, 75, "R")])
-    windows, stages = to_windows(recording, rate=1, seconds=10)
-    assert stages.tolist() == ["W", "W", "W", "W", "R", "R"]
-    assert windows[:, 1, 0].tolist() == [0, 10, 20, 40, 50, 60]

@@ -1,89 +1,12 @@
 import numpy as np
 import pandas
 import pytest
-import scipy.io
-import scipy.sparse
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from m3g._catalogue import DATA
 from m3g.data import Arrays, MultipleFeatures
-
-
-@pytest.fixture
-def three(tmp_path):
-    """Three files of 40 rows in three formats."""
-    random = np.random.default_rng(0)
-    np.save(tmp_path / "a.npy", random.normal(3, 5, (40, 4)))
-    np.savez(tmp_path / "b.npz", x=random.normal(size=(40, 2, 3)), y=np.arange(40) % 4)
-    table = pandas.DataFrame(random.normal(size=(40, 3)), columns=["u", "v", "w"])
-    table.to_csv(tmp_path / "c.csv", index=False)
-    table.to_parquet(tmp_path / "c.parquet")
-    return [str(tmp_path / "a.npy"), f"{tmp_path / 'b.npz'}:x", str(tmp_path / "c.csv")]
-
-
-def test_embedded_set_is_complete():
-    data = MultipleFeatures()
-    assert data.k == 6
-    assert data.view_shapes == [(76,), (216,), (64,), (240,), (47,), (6,)]
-    assert (data.num_classes, data.class_names) == (10, [str(digit) for digit in range(10)])
-    sizes = [data.num_rows(split) for split in ("train", "val", "test")]
-    assert sizes == [1400, 200, 400]
-    views, mask, labels = data.arrays("test")
-    assert mask is None
-    assert torch.bincount(labels).tolist() == [40] * 10
-    assert all(len(view) == 400 and view.dtype == torch.float32 for view in views)
-    train, _, _ = data.arrays("train")
-    for view in train:
-        torch.testing.assert_close(view.mean(0), torch.zeros(view.shape[1]), atol=1e-4, rtol=0)
-        torch.testing.assert_close(view.std(0, correction=0), torch.ones(view.shape[1]), atol=1e-3, rtol=0)
-
-
-def test_matlab_files_and_sparse_matrices_are_read(tmp_path):
-    random = np.random.default_rng(0)
-    a, b = random.normal(size=(30, 4)), random.normal(size=(30, 3))
-    cells = np.empty((1, 2), dtype=object)
-    cells[0, 0], cells[0, 1] = a, b.T
-    scipy.io.savemat(tmp_path / "m.mat", {"X": cells, "y": np.arange(30) % 3})
-    thin = scipy.sparse.random(30, 6, density=0.4, random_state=0, format="csr")
-    scipy.sparse.save_npz(tmp_path / "s.npz", thin)
-    scipy.sparse.save_npz(tmp_path / "t.npz", thin.tocoo())
-    paths = [f"{tmp_path}/m.mat:X{{1}}", f"{tmp_path}/m.mat:X{{2}}'", f"{tmp_path}/s.npz", f"{tmp_path}/t.npz"]
-    data = Arrays(paths, labels=f"{tmp_path}/m.mat:y'", standardize=False, batch_size=8)
-    assert data.view_shapes == [(4,), (3,), (6,), (6,)]
-    assert data.num_classes == 3
-    index = data.datasets["test"].index
-    for view, expected in zip(data.arrays("test")[0], (a, b, thin.toarray(), thin.toarray())):
-        torch.testing.assert_close(view, torch.from_numpy(expected[index]).float())
-    for key, message in (("", "choose one with"), (":X", "one entry of the cell array"), (":X{3}", r"got 'X\{3\}'")):
-        with pytest.raises(ValueError, match=message):
-            Arrays([paths[0], f"{tmp_path}/m.mat{key}"])
-    (tmp_path / "no.mat").write_bytes(b"no Matlab file" * 20)
-    with pytest.raises(ValueError, match=r"paths must be \.mat files that can be read"):
-        Arrays([paths[0], f"{tmp_path}/no.mat"])
-
-
-def test_some_of_the_embedded_views_can_be_selected():
-    with pytest.raises(ValueError, match="views must be two or more of fourier"):
-        MultipleFeatures(views=["fourier"])
-    with pytest.raises(ValueError, match="got \\['fourier', 'colour'\\]"):
-        MultipleFeatures(views=["fourier", "colour"])
-
-
-def test_files_of_every_format_are_read(three, tmp_path):
-    data = Arrays(three, labels=f"{tmp_path / 'b.npz'}:y", batch_size=8)
-    assert data.view_names == ["a", "b", "c"]
-    assert data.view_shapes == [(4,), (2, 3), (3,)]
-    assert data.num_classes == 4
-    batch = next(iter(data.train_dataloader()))
-    assert [tuple(view.shape) for view in batch["views"]] == [(8, 4), (8, 2, 3), (8, 3)]
-    assert batch["mask"] is None
-    parquet = Arrays([three[0], str(tmp_path / "c.parquet")])
-    for ours, theirs in zip(parquet.arrays("test")[0][1], Arrays(three).arrays("test")[0][2]):
-        torch.testing.assert_close(ours, theirs)
-    assert Arrays(three).num_classes is None
-    assert Arrays(three).arrays("val")[2] is None
 
 
 def test_rows_stay_together(tmp_path):

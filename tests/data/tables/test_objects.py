@@ -2,26 +2,13 @@
 
 import json
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-import soundfile
 import torch
 
-from animals import rows, write_csv
+from animals import OPTIONS, write_csv
 from m3g.data import Arrays, Objects
-from m3g.data.storage import rows as stored_rows
-
-OPTIONS = {"labels": "kind", "ignore": ["home"], "batch_size": 8, "encoder": "text"}
-
-
-@pytest.fixture(scope="module")
-def animals(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("animals")
-    content = rows(folder, 40)
-    write_csv(folder, content)
-    return folder, content
 
 
 def test_kinds_are_inferred_and_empty_cells_are_missing(animals):
@@ -104,41 +91,6 @@ def test_a_datasets_folder_contains_its_files_and_splits(animals, tmp_path):
         torch.testing.assert_close(ours, theirs[:20])
 
 
-def test_sounds_are_resampled_mixed_cropped_and_padded(tmp_path):
-    time = np.arange(8000) / 8000
-    tone = 0.5 * np.sin(2 * np.pi * 440 * time)
-    soundfile.write(tmp_path / "a.wav", tone, 8000)
-    soundfile.write(tmp_path / "b.flac", np.stack([np.repeat(tone, 2), np.zeros(16000)], 1), 16000)
-    content = [{"sound": name, "text": f"number {i} of them"} for i, name in enumerate(["a.wav", "b.flac"] * 4)]
-    data = Objects(
-        write_csv(tmp_path, content),
-        view={"sound": {"rate": 8000, "seconds": 1.5}}, batch_size=2, val=0.0, test=0.0,
-    )  # fmt: skip
-    a, b = data.arrays("train")[0][0][:2]
-    assert a.shape == (12000,)
-    torch.testing.assert_close(a[:8000], torch.from_numpy(tone).float(), atol=1e-3, rtol=0)
-    assert int(a[8000:].count_nonzero()) == 0
-    assert float(b[100:7900].abs().max()) == pytest.approx(0.25, abs=0.01)  # the mean of a tone and silence
-
-
-def test_numbers_and_categories_are_fitted_on_the_training_rows(tmp_path):
-    people = [(10, "f", 1, "train"), (20, "m", None, "train"), (30, "f", 3, "train"), (9, "x", 5, "test")]
-    people.append((None, None, None, "test"))
-    content = [
-        {**dict(zip(("age", "sex", "weight", "part"), row)), "word": f"text {i}"} for i, row in enumerate(people)
-    ]
-    view = {"table": {"columns": ["age", "sex", "weight"]}}
-    data = Objects(write_csv(tmp_path, content), split="part", view=view, batch_size=2)
-    table = data.arrays("train")[0][data.view_names.index("table")]
-    torch.testing.assert_close(table[:, 0], torch.tensor([-1.0, 0, 1]) * 1.5**0.5)
-    assert table[:, 1:3].tolist() == [[1, 0], [0, 1], [1, 0]]
-    assert table[:, 3:].tolist() == [[-1, 0], [0, 1], [1, 0]]
-    views, mask, _ = data.arrays("test")
-    new = views[data.view_names.index("table")]
-    assert new[0, 1:3].tolist() == [0, 0]  # a category that training did not have
-    assert mask[data.view_names.index("table")].tolist() == [True, False]
-
-
 def test_views_are_named_and_split_by_options(animals):
     folder, _ = animals
     view = {"body": {"columns": "age"}, "coat": {"kind": "table", "columns": ["colour"]}, "caption": {"length": 10}}
@@ -146,47 +98,6 @@ def test_views_are_named_and_split_by_options(animals):
     assert {"body", "coat"} <= set(data.view_names)
     assert "table" not in data.view_names
     assert data.view_shapes[data.view_names.index("caption")] == (10,)
-
-
-def test_groups_stay_together_and_files_of_arrays_join_the_table(animals, tmp_path):
-    folder, content = animals
-    more = np.random.default_rng(0).normal(5, 2, (40, 3))
-    more[4] = np.nan
-    np.save(tmp_path / "more.npy", more)
-    data = Objects(
-        folder / "objects.csv", paths=[tmp_path / "more.npy"], groups="home", labels="kind", batch_size=8, val=0.2
-    )
-    assert data.view_names[-1] == "more"
-    homes = [{content[int(i)]["home"] for i in data.datasets[split].index} for split in ("train", "val", "test")]
-    assert not homes[0] & homes[1]
-    assert not homes[0] & homes[2]
-    views, mask, _ = data.arrays("train")
-    known = views[-1][mask[-1]]
-    torch.testing.assert_close(known.mean(0), torch.zeros(3), atol=1e-5, rtol=0)
-    torch.testing.assert_close(known.std(0, correction=0), torch.ones(3))
-
-
-def test_large_views_are_stored_in_a_file_unchanged(animals, monkeypatch, tmp_path):
-    folder, _ = animals
-    expected = Objects(folder / "objects.csv", **OPTIONS)
-    monkeypatch.setattr(stored_rows, "IN_MEMORY", 100)
-    monkeypatch.setattr(stored_rows, "CHUNK", 64)
-    found = Objects(folder / "objects.csv", **OPTIONS)
-    assert found.datasets["train"].columns[2].rows._file is not None
-    for ours, theirs in zip(found.arrays("train")[0], expected.arrays("train")[0]):
-        torch.testing.assert_close(ours, theirs)
-
-
-def test_a_few_damaged_files_are_missing_and_named(tmp_path, caplog):
-    content = rows(tmp_path, 120, absent=False)
-    (tmp_path / "3.png").write_bytes(b"no image")
-    (tmp_path / "5.wav").write_bytes(b"")
-    data = Objects(write_csv(tmp_path, content), val=0.0, test=0.0, **OPTIONS)
-    assert "1 of 120 images are damaged and skipped" in caplog.text
-    assert "3.png" in caplog.text
-    assert "5.wav" in caplog.text
-    _, mask, _ = data.arrays("train")
-    assert (~mask).nonzero().tolist() == [[0, 3], [1, 5]]
 
 
 def test_several_arrays_require_no_table(tmp_path):

@@ -1,0 +1,24 @@
+"""Numbers and categories as one view."""
+
+import torch
+
+from animals import write_csv
+from m3g.data import Objects
+
+
+def test_numbers_and_categories_are_fitted_on_the_training_rows(tmp_path):
+    people = [(10, "f", 1, "train"), (20, "m", None, "train"), (30, "f", 3, "train"), (9, "x", 5, "test")]
+    people.append((None, None, None, "test"))
+    content = [
+        {**dict(zip(("age", "sex", "weight", "part"), row)), "word": f"text {i}"} for i, row in enumerate(people)
+    ]
+    view = {"table": {"columns": ["age", "sex", "weight"]}}
+    data = Objects(write_csv(tmp_path, content), split="part", view=view, batch_size=2)
+    table = data.arrays("train")[0][data.view_names.index("table")]
+    torch.testing.assert_close(table[:, 0], torch.tensor([-1.0, 0, 1]) * 1.5**0.5)
+    assert table[:, 1:3].tolist() == [[1, 0], [0, 1], [1, 0]]
+    assert table[:, 3:].tolist() == [[-1, 0], [0, 1], [1, 0]]
+    views, mask, _ = data.arrays("test")
+    new = views[data.view_names.index("table")]
+    assert new[0, 1:3].tolist() == [0, 0]  # a category that training did not have
+    assert mask[data.view_names.index("table")].tolist() == [True, False]
