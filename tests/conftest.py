@@ -7,7 +7,17 @@ import numpy as np
 import torch
 from hypothesis import settings
 
-from finished_run import copy, finished, refused  # noqa: F401 - fixtures
+from fixtures import (  # noqa: F401 - fixtures
+    command,
+    copy,
+    finished,
+    four_views,
+    here,
+    no_hub,
+    refused,
+    torchrun,
+    two_views,
+)
 
 # POT, a peer in the tests, imports JAX where the benchmarks' packages are installed, and JAX warns at every fork of a
 # data loader's worker.

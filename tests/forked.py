@@ -20,6 +20,8 @@ from m3g.cli import main
 from m3g.training.loop.logs import Table
 from threads import group_threads
 
+SMALL = ["--loop.evaluate_every", "0", "--loop.accelerator", "cpu", "--encoder_options.width", "32"]
+SAME = ["--encoder_options.dropout", "0"]  # masks of dropout differ between processes
 FORK_SERVER = multiprocessing.get_context("forkserver")
 FORK_SERVER.set_forkserver_preload(["forked", "m3g.training.loop.build", "m3g.training.loop.fit"])
 
@@ -110,3 +112,8 @@ def _kill_after(row, seconds):
             threading.Timer(seconds, os.kill, [os.getpid(), signal.SIGKILL]).start()
 
     Table.append = counting
+
+
+def losses(folder):
+    """Return the losses of all steps of a run."""
+    return [row["loss"] for row in Table(folder / "metrics.csv").rows()]

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from finished_run import QUICK
+from fixtures import QUICK
 
 # In a separate process, audit events count opened files and wrappers count calls.
 PROGRAM = """

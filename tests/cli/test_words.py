@@ -6,9 +6,6 @@ import sys
 
 import pytest
 
-from m3g.cli import main
-from m3g.training.settings.config import Config, flat
-
 HEAVY = ("torch", "numpy", "scipy", "lightning", "transformers", "sklearn", "matplotlib", "pandas", "kornia", "pyarrow")
 WRONG = {
     "tran": "train",
@@ -84,29 +81,6 @@ print(sorted(set(sys.argv[1:]) & set(sys.modules)))
 """
     ended = subprocess.run([sys.executable, "-c", program, *HEAVY], cwd=tmp_path, capture_output=True, text=True)
     assert ended.stdout == "[]\n", ended.stderr
-
-
-@pytest.mark.parametrize("words", [["--help"], ["train", "--help"], ["train", "--vews", "a.npy"]], ids=" ".join)
-def test_help_and_a_misspelt_option_take_half_a_second_at_most(words):
-    """Processor time beyond that of starting Python, the minimum of three, which depends little on the load."""
-    resource = pytest.importorskip("resource", reason="Unix only")
-
-    def seconds(*command):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run([sys.executable, *command], capture_output=True)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-
-    found = min(seconds("-m", "m3g", *words) for _ in range(3))
-    assert found - min(seconds("-c", "pass") for _ in range(3)) < 0.5
-
-
-def test_the_help_of_train_explains_every_setting(capsys):
-    with pytest.raises(SystemExit):
-        main(["train", "--help"])
-    shown = capsys.readouterr().out
-    names = [*flat(Config().to_dict()), "data_options.NAME", "loss_options.NAME", "view.NAME.OPTION"]
-    assert [name for name in names if f"--{name} VALUE" not in shown] == []
 
 
 @pytest.mark.parametrize("words", [["--view.phto.size", "9"], ["--view.phot.encoder", "conv"]], ids=" ".join)

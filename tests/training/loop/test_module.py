@@ -1,7 +1,6 @@
 """The training step: teacher, accumulation, schedules, and the stop at non-finite numbers."""
 
 import copy
-import json
 
 import lightning.pytorch as pl
 import numpy as np
@@ -9,11 +8,10 @@ import pytest
 import torch
 
 import m3g
-from m3g.training.loop import build, fit
+from m3g.training.loop import fit
 from m3g.training.loop.logs import Table
 from m3g.training.runs import evaluate
 from m3g.training.runs.evaluate import evaluate_run, watch
-from m3g.training.runs.files import write_text
 from m3g.training.settings.config import Config
 
 
@@ -110,13 +108,6 @@ def test_the_scaling_rules_use_the_batch_of_all_accumulated_batches(tmp_path):
     assert watch.rates[1] == pytest.approx(0.01 * 4**0.5)
 
 
-def test_a_batch_too_large_for_the_rule_is_an_error_and_leaves_no_files(tmp_path):
-    config = small(optim={"reference_batch": 10})
-    with pytest.raises(ValueError, match="divided by 20"):
-        fit.train(config, tmp_path / "run")
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize(
     "changes",
     [
@@ -156,64 +147,6 @@ def test_training_supports_missing_views(tmp_path):
     assert report.numbers["recall_at_1"] > 3 * report.chance["recall_at_1"]
 
 
-class Explode(pl.Callback):
-    """Spoil the weights, a batch or the gradient at a given step."""
-
-    def __init__(self, what, step):
-        self.what, self.step = what, step
-
-    def on_train_batch_start(self, trainer, module, batch, batch_idx):
-        if trainer.global_step == self.step:
-            if self.what == "batch":
-                batch["views"][1][3] = float("inf")
-            elif self.what == "weights":
-                next(module.net.parameters()).data[0, 0] = float("nan")
-
-    def on_after_backward(self, trainer, module):
-        if trainer.global_step == self.step and self.what == "gradient":
-            next(module.net.parameters()).grad[0, 0] = float("nan")
-
-
-@pytest.mark.parametrize("what", ["batch", "weights", "gradient"])
-def test_non_finite_numbers_stop_the_run_with_step_rows_and_checkpoint(tmp_path, what):
-    config = small(loss="m3g", loop={"epochs": 3, "checkpoint_every": 2})
-    # the learning rate before the row numbers
-    words = r"stopped at step 9: .*smaller optim\.learning_rate than 0\.002, .*rows \[\d+, .*190 more.*last\.ckpt"
-    with pytest.raises(ValueError, match=words):
-        fit.train(config, tmp_path / "run", callbacks=[Explode(what, 9)])
-    assert not (tmp_path / "run" / "model.safetensors").exists()
-    # the run can continue from the checkpoint, which is valid
-    fit.train(config, tmp_path / "run", resume=True)
-    assert len(Table(tmp_path / "run" / "metrics.csv").rows()) == 21
-
-
-def test_class_paths_in_a_run_are_limited(tmp_path):
-    run = fit.train(small(loop={"epochs": 1}), tmp_path / "run")
-    content = json.loads(run.model.read_text())
-    content["encoder"] = {"class_path": "os.system", "init_args": {"command": f"touch {tmp_path / 'trace'}"}}
-    write_text(run.model, json.dumps(content))
-    with pytest.raises(ValueError, match=r"class_path must be a class of .*trust=True"):
-        m3g.load(run.path)
-    with pytest.raises(ValueError, match="class_path must be"):
-        m3g.load(run.path, trust=True)
-    assert not (tmp_path / "trace").exists()
-
-
-def test_damaged_and_foreign_models_are_errors(tmp_path):
-    run = fit.train(small(loop={"epochs": 1}), tmp_path / "run")
-    whole = run.weights.read_bytes()
-    run.weights.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(ValueError, match="damaged or belongs to another network"):
-        m3g.load(run.path)
-    run.weights.write_bytes(whole)
-    run.model.write_text("{}")
-    with pytest.raises(ValueError, match="damaged or of another kind"):
-        m3g.load(run.path)
-    run.model.unlink()
-    with pytest.raises(ValueError, match="finish the training first"):
-        m3g.load(run.path)
-
-
 def test_subsets_solved_together_are_the_mean_of_the_subsets():
     data = fit.build_data(small())
     module = fit.build_module(small(loss="m3g"), data)
@@ -227,17 +160,6 @@ def test_subsets_solved_together_are_the_mean_of_the_subsets():
     torch.testing.assert_close(
         module.compare(embeddings, None, present, pairs), module.compare(embeddings, None, None, pairs)
     )
-
-
-@pytest.mark.parametrize("loss", ["m3g", "kl"])
-def test_the_number_of_subsets_depends_on_the_batch_size(loss):
-    sizes = {}
-    for batch in (16, 32, 64, 128, 256):
-        config = small(data_options={"batch_size": batch, "views": None}, loss=loss)
-        sizes[batch] = build.subsets(config, build.build_loss(config), k=6, batch_size=batch)
-    assert sizes == {16: (6, 1), 32: (4, 15), 64: (4, 3), 128: (3, 20), 256: (3, 3)}
-    config = small(data_options={"views": None})
-    assert build.subsets(config, build.build_loss(config), k=6, batch_size=64) == (6, 1)
 
 
 @pytest.mark.parametrize("precision", ["bf16-mixed", "bf16-true", "64-true"])

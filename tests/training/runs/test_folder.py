@@ -1,17 +1,12 @@
 """Protection of a run against damage, edits and a second process, and interruption before the first checkpoint."""
 
-import os
-import re
 import subprocess
 import sys
-import warnings
 
 import pytest
 
 import m3g
-from finished_run import QUICK
 from m3g.cli import main
-from m3g.training.loop import checkpoint
 from m3g.training.loop.logs import Table
 from m3g.training.runs.files import append_text, atomic
 from m3g.training.runs.folder import Run
@@ -81,27 +76,6 @@ def test_a_run_is_resumed_by_one_process_at_a_time(copy, refused):
     assert main(["train", "--resume", "run"]) == 0  # the system released the lock
 
 
-def interrupted(*args):
-    raise KeyboardInterrupt
-
-
-def test_ctrl_c_before_the_first_checkpoint_leaves_nothing(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(checkpoint.SaveCheckpoints, "_save", interrupted)
-    assert main(["train", *QUICK, "--out", "deep/run"]) == 130
-    assert capsys.readouterr().err.strip() == "m3g: error: interrupted; nothing was saved"
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_run_killed_before_its_first_checkpoint_starts_again(copy, finished):
-    config = Config.read(copy / "config.yaml")
-    killed = Run("killed")
-    killed.create(config)
-    killed.release()
-    assert main(["train", "--resume", "killed"]) == 0
-    assert killed.weights.read_bytes() == (copy / "model.safetensors").read_bytes()
-
-
 def test_leftovers_of_a_killed_start_are_removed(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     outside = tmp_path / "outside"
@@ -125,25 +99,3 @@ def test_a_file_that_cannot_be_written_is_an_error(write):
 def test_a_run_folder_that_cannot_be_written_is_an_error(tmp_path, monkeypatch, refused):
     monkeypatch.chdir(tmp_path)
     assert "--out must be a folder that can be created, but /proc/run cannot" in refused("train", "--out", "/proc/run")
-
-
-def test_slurm_changes_nothing(finished, tmp_path, monkeypatch, capfd):
-    """With `srun` installed, and inside a job with several tasks, the command trains the same in this one process."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "bin").mkdir()
-    srun = tmp_path / "bin" / "srun"
-    srun.write_text("#!/bin/sh\nexit 1\n")
-    srun.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{srun.parent}{os.pathsep}{os.environ['PATH']}")
-    job = {"JOB_ID": 7, "JOB_NAME": "train", "NTASKS": 4, "PROCID": 3, "LOCALID": 3, "NODEID": 1, "NNODES": 2}
-    for name, value in {**job, "NTASKS_PER_NODE": 2, "JOB_NODELIST": "node[1-2]", "NODELIST": "node[1-2]"}.items():
-        monkeypatch.setenv(f"SLURM_{name}", str(value))
-    views = [str(finished / "a.npy"), str(finished / "b.npy"), "--data_options.batch_size", "20"]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert main(["train", *QUICK, "--views", *views, "--out", "run"]) == 0
-    output = capfd.readouterr()
-    assert output.err == ""
-    assert not re.search("srun|slurm", output.out, re.IGNORECASE)
-    for name in ("model.safetensors", "config.yaml", "metrics.csv"):
-        assert (tmp_path / "run" / name).read_bytes() == (finished / "run" / name).read_bytes()

@@ -118,22 +118,3 @@ def test_without_data_rows_are_drawn_and_reduced_precision_is_an_error(trained, 
     assert not json.loads((tmp_path / "out" / "views.json").read_text())["test_rows"]
     assert main(["export", str(trained[0]), "--out", str(tmp_path / "int8"), "--precision", "int8"]) == 2
     assert "precision must be fp32 if the data of the run cannot be read" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--format", "onix"], "format must be one of 'onnx', 'torch', got 'onix'"),
-        (["--precision", "fp8"], "precision must be one of"),
-        (["--format", "torch", "--precision", "int8"], "precision must be fp32 with format 'torch', got 'int8'."),
-    ],
-)
-def test_wrong_options_are_rejected(trained, tmp_path, capsys, words, message):
-    assert main(["export", str(trained[0]), "--out", str(tmp_path / "out"), *words]) == 2
-    assert message in capsys.readouterr().err
-
-
-def test_a_missing_package_is_an_error_that_names_the_extra(trained, tmp_path, monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "onnxscript", None)
-    assert main(["export", str(trained[0]), "--out", str(tmp_path / "out")]) == 2
-    assert capsys.readouterr().err == "m3g: error: onnxscript is not installed: pip install 'm3g[onnx]'.\n"

@@ -2,7 +2,6 @@
 
 import contextlib
 import io
-import json
 import signal
 
 import numpy as np
@@ -10,7 +9,6 @@ import pandas
 import pytest
 import torch
 from PIL import Image
-from safetensors.torch import load_file
 
 import forked
 import m3g
@@ -186,52 +184,3 @@ def test_arrays_and_tensors_of_any_dtype_are_accepted(finished, dtype):
     torch.testing.assert_close(net(views), expected)
     torch.testing.assert_close(net([torch.from_numpy(view) for view in views]), expected)
     torch.testing.assert_close(net.embed({"b": views[1]}).embeddings[1], expected[1])
-
-
-def test_embed_accepts_files_of_some_views(finished, tmp_path, refused):
-    run = finished / "run"
-    np.save(tmp_path / "b.npy", np.ones((3, 5)))
-    np.save(tmp_path / "other.npy", np.ones((3, 5)))
-    out = tmp_path / "new.npz"
-    assert main(["embed", str(run), "--out", str(out), "--views", str(tmp_path / "b.npy")]) == 0
-    assert np.load(out)["mask"].tolist() == [[False] * 3, [True] * 3]
-    assert "NAME=FILE" in refused("embed", run, "--out", tmp_path / "x.npz", "--views", tmp_path / "other.npy")
-    wrong = ["--table", tmp_path / "b.csv"]
-    (tmp_path / "b.csv").write_text("x\n1\n")
-    assert "views must be arrays" in refused("embed", run, "--out", tmp_path / "x.npz", *wrong)
-    assert not (tmp_path / "x.npz").exists()
-
-
-def test_views_share_weights_and_keep_them(finished, tmp_path):
-    views = [str(finished / f"{name}.npy") for name in ("a", "b")]
-    options = ["--view.a.width", "8", "--view.b.share", "a", "--loop.epochs", "1", "--data_options.batch_size", "20"]
-    options += ["--encoder", "mlp", "--loop.patience", "0"]
-    assert main(["train", "--views", *views, *options, "--out", str(tmp_path / "shared")]) == 0
-    weights = load_file(tmp_path / "shared" / "model.safetensors")
-    assert torch.equal(weights["encoders.0.layers.1.weight"], weights["encoders.1.layers.1.weight"])
-    options = ["--view.a.frozen", "true", "--view.b.learning_rate", "1e-4", *options[4:]]
-    for epochs in ("1", "2"):
-        command = ["train", "--views", *views, *options, "--loop.epochs", epochs, "--out", str(tmp_path / epochs)]
-        assert main(command) == 0
-    one, two = (load_file(tmp_path / epochs / "model.safetensors") for epochs in ("1", "2"))
-    assert torch.equal(one["encoders.0.layers.1.weight"], two["encoders.0.layers.1.weight"])
-    assert not torch.equal(one["encoders.1.layers.1.weight"], two["encoders.1.layers.1.weight"])
-
-
-def test_a_view_that_no_test_row_has_is_excluded_from_the_scores(tmp_path, capsys):
-    content = [
-        {
-            "a": [i % 3, 1.0 + i, 2.0],
-            "b": [1.0 * i, 2.0],
-            "c": None if i >= 30 else [3.0, 1.0 * i],
-            "kind": f"kind {i % 3}",
-            "part": "test" if i >= 30 else "train",
-        }
-        for i in range(45)
-    ]
-    table = write_csv(tmp_path, content)
-    options = ["--data_options.batch_size", "10", "--loop.epochs", "1", "--loop.evaluate_every", "0"]
-    columns = ["--labels", "kind", "--split", "part"]
-    assert main(["train", "--table", str(table), *columns, *options, "--out", str(tmp_path / "run")]) == 0
-    assert "evaluated without c: missing from all test rows" in capsys.readouterr().out
-    assert json.loads((tmp_path / "run" / "results.json").read_text())["views"] == ["a", "b"]

@@ -1,0 +1,106 @@
+"""Two processes on this machine (gloo): they train like one with the full batch, and fail together."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from forked import SMALL
+
+ROOT = Path(__file__).parents[2]
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--loss", "nonsense"], "loss must be one of"),
+        (["--loop.sync_batchnorm", "true"], "loop.sync_batchnorm must be false without GPUs"),
+    ],
+    ids=lambda value: value[-1] if isinstance(value, list) else "",
+)
+@pytest.mark.parametrize("by", ["torchrun", "the command"])
+def test_a_mistake_in_all_processes_is_reported_once(tmp_path, arguments, message, by, torchrun, command):
+    code, output = (torchrun if by == "torchrun" else command)("train", *SMALL, *arguments)
+    assert code == 2
+    assert output.count("m3g: error:") == 1, output
+    assert message in output
+    assert list(tmp_path.iterdir()) == []
+    if by == "the command":
+        assert len(output.splitlines()) == 1, output
+
+
+@pytest.mark.slow
+def test_processes_that_the_command_starts_fail_in_one_line_while_they_train(tmp_path, command):
+    for name, scale in (("a", 1), ("b", 1e30)):
+        np.save(tmp_path / f"{name}.npy", scale * np.random.default_rng(0).standard_normal((60, 5)))
+    options = ["--data_options.batch_size", "20", "--data_options.standardize", "false"]
+    code, output = command("train", *SMALL, "--views", "a.npy", "b.npy", *options)
+    assert code == 2
+    assert "Traceback" not in output
+    assert output.count("m3g: error:") == 1, output
+    assert "training stopped at step 0" in output
+
+
+def test_a_process_ends_with_the_one_that_started_it(tmp_path):
+    """Simulate a killed parent: another process is the parent now."""
+    script = "import time; from m3g.cli.launch import end_with_parent; end_with_parent(); time.sleep(1000)"
+    environment = {**ENVIRONMENT, "M3G_STARTED_BY": "0"}
+    assert subprocess.run([sys.executable, "-c", script], env=environment, timeout=300).returncode == 2
+
+
+@pytest.mark.parametrize("code", [0, 2])
+def test_a_process_of_several_skips_the_shutdown_of_python(code):
+    """Threads of the process group may abort it during shutdown; registered exit handlers still run after success."""
+    script = (
+        "import atexit, threading, time; from m3g.cli.launch import leave\n"
+        "atexit.register(print, 'registered'); threading.Thread(target=time.sleep, args=[1000]).start()\n"
+        f"leave({code})"
+    )
+    environment = {**ENVIRONMENT, "TORCHELASTIC_RUN_ID": "test"}
+    ended = subprocess.run([sys.executable, "-c", script], env=environment, timeout=300, capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout) == (code, "registered\n" if code == 0 else "")
+
+
+def test_the_installed_command_skips_it_too():
+    entry = re.search(r'^m3g = "([\w.]+):(\w+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    module, function = entry.groups()
+    script = (
+        f"import sys, threading, time; from {module} import {function}; sys.argv = ['m3g', '--version']\n"
+        f"threading.Thread(target=time.sleep, args=[1000]).start(); sys.exit({function}())"
+    )
+    environment = {**ENVIRONMENT, "TORCHELASTIC_RUN_ID": "test"}
+    ended = subprocess.run([sys.executable, "-c", script], env=environment, timeout=60, capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout.startswith("m3g ")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("when", "rank"), [("before", "1"), ("during", "1"), ("during", "0")])
+def test_a_process_that_fails_alone_ends_all(tmp_path, rank, when, torchrun):
+    """One process has other files: missing ones, or a view that is not finite when it is used."""
+    rng = np.random.default_rng(0)
+    for folder in ("0", "1"):
+        (tmp_path / folder).mkdir()
+        for name in ("a.npy", "b.npy"):
+            np.save(tmp_path / folder / name, rng.standard_normal((60, 5)))
+    if when == "before":
+        (tmp_path / rank / "b.npy").unlink()
+    else:
+        huge = np.full((60, 5), 1e30, dtype=np.float32)
+        np.save(tmp_path / rank / "b.npy", huge)
+    arguments = ["--views", "a.npy", "b.npy", "--data_options.batch_size", "20", "--data_options.standardize", "false"]
+    arguments += ["--encoder", "mlp"]  # a start at linear CCA would fail in another way on such numbers
+    code, output = torchrun("train", *SMALL, *arguments, "--out", "run", folders=[tmp_path / "0", tmp_path / "1"])
+    assert code == 2
+    assert output.count("m3g: error:") == 1, output
+    assert "threads left" not in output
+    words = "b.npy" if when == "before" else "training stopped at step"
+    assert words in output
+    if when == "before":
+        assert not (tmp_path / "0" / "run").exists()

@@ -1,0 +1,48 @@
+"""Correct entries of weak views are not reported."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from m3g.training import build_data
+from m3g.training.loop import fit
+from m3g.training.mismatch.audit import audit
+from m3g.training.mismatch.entries import read_entries
+from m3g.training.settings.config import Config, LoopSettings
+
+
+def weak_view(tmp_path, *, seed):
+    """Three views of 600 objects and a category that is independent of them for a third of the objects."""
+    rng = np.random.default_rng(seed)
+    objects = rng.standard_normal((600, 8))
+    category = np.where(rng.random(600) < 0.3, rng.integers(0, 6, 600), objects[:, :6].argmax(1))
+    views = [objects @ rng.standard_normal((8, 20)) + 0.3 * rng.standard_normal((600, 20)) for _ in range(3)]
+    np.savez(tmp_path / "views.npz", a=views[0], b=views[1], c=views[2], category=np.eye(6)[category])
+    return [f"{tmp_path / 'views.npz'}:{name}" for name in ("a", "b", "c", "category")]
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_clean_entries_of_a_weak_view_are_not_reported(tmp_path, capsys, seed):
+    """Before views were selected, a tenth of the rows was reported."""
+    for swapped in (0.0, 0.05):
+        options = {"paths": weak_view(tmp_path, seed=seed), "split_seed": seed, "seed": seed, "swapped": swapped}
+        loop = LoopSettings(epochs=20, evaluate_every=0, accelerator="cpu")
+        config = Config(data="arrays", data_options=options, mismatch=True, loop=loop)
+        run = fit.train(config, tmp_path / f"run{swapped}")
+        doubtful = [entry for entry in read_entries(run.path) if entry.log_odds < 0]
+        data = build_data(config)
+        index = data.datasets["train"].index
+        found, remark = audit(run.path)
+        reported = {entry.row for entry, _ in found}
+        if not swapped:
+            assert len({entry.row for entry in doubtful}) > 0.05 * len(index)
+            assert len(reported) <= 0.01 * len(index)
+            assert "entries of category are not listed" in remark
+        else:
+            wrong = data.swapped_from != torch.arange(len(index))
+            places = {(int(index[i]), data.view_names[l]) for l, i in wrong[:3].nonzero().tolist()}
+            right = {(entry.row, entry.view) for entry, _ in found} & places
+            assert len(right) > 0.5 * len(places)
+            assert len(found) - len(right) <= 0.01 * len(index)

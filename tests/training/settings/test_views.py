@@ -1,0 +1,22 @@
+"""Views that share an encoder."""
+
+import torch
+from safetensors.torch import load_file
+
+from m3g.cli import main
+
+
+def test_views_share_weights_and_keep_them(finished, tmp_path):
+    views = [str(finished / f"{name}.npy") for name in ("a", "b")]
+    options = ["--view.a.width", "8", "--view.b.share", "a", "--loop.epochs", "1", "--data_options.batch_size", "20"]
+    options += ["--encoder", "mlp", "--loop.patience", "0"]
+    assert main(["train", "--views", *views, *options, "--out", str(tmp_path / "shared")]) == 0
+    weights = load_file(tmp_path / "shared" / "model.safetensors")
+    assert torch.equal(weights["encoders.0.layers.1.weight"], weights["encoders.1.layers.1.weight"])
+    options = ["--view.a.frozen", "true", "--view.b.learning_rate", "1e-4", *options[4:]]
+    for epochs in ("1", "2"):
+        command = ["train", "--views", *views, *options, "--loop.epochs", epochs, "--out", str(tmp_path / epochs)]
+        assert main(command) == 0
+    one, two = (load_file(tmp_path / epochs / "model.safetensors") for epochs in ("1", "2"))
+    assert torch.equal(one["encoders.0.layers.1.weight"], two["encoders.0.layers.1.weight"])
+    assert not torch.equal(one["encoders.1.layers.1.weight"], two["encoders.1.layers.1.weight"])
