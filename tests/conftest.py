@@ -8,6 +8,7 @@ import torch
 from hypothesis import settings
 
 from fixtures import (  # noqa: F401 - fixtures
+    coloured,
     command,
     copy,
     finished,

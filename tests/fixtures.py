@@ -5,9 +5,11 @@ import shutil
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from m3g.cli import main
 
+COLOURS = {"red": (255, 0, 0), "green": (0, 200, 0), "blue": (0, 0, 255), "white": (255, 255, 255)}
 QUICK = ["--loop.epochs", "1", "--encoder_options.width", "8", "--heads.hidden", "8", "--loop.evaluate_every", "0"]
 
 
@@ -141,5 +143,36 @@ def two_views(tmp_path, monkeypatch):
     objects = rng.standard_normal((80, 4))
     for name in ("a", "b"):
         np.save(f"{name}.npy", objects @ rng.standard_normal((4, 6)))
-    words = "--loop.epochs 2 --loop.evaluate_every 1 --heads.hidden 8 --data_options.batch_size 20".split()
+    words = [
+        "--loop.epochs",
+        "2",
+        "--loop.evaluate_every",
+        "1",
+        "--heads.hidden",
+        "8",
+        "--data_options.batch_size",
+        "20",
+    ]
     return ["--views", "a.npy", "b.npy", *words]
+
+
+@pytest.fixture(scope="session")
+def coloured(tmp_path_factory):
+    """Images of one colour with a name and a weight, and a run on them that distinguishes the colours."""
+    folder = tmp_path_factory.mktemp("coloured")
+    random = np.random.default_rng(0)
+    lines = []
+    for i in range(120):
+        name = list(COLOURS)[i % 4]
+        pixels = np.clip(np.array(COLOURS[name]) + random.normal(0, 40, (12, 12, 3)), 0, 255)
+        Image.fromarray(pixels.astype(np.uint8)).save(folder / f"{i}.png")
+        lines.append(
+            [f"k{i * i}", f"{i}.png", f"{name} & <b>thing</b> {random.integers(90)}", 10 * (i % 4) + random.random()]
+        )
+    with open(folder / "things.csv", "w", newline="") as file:
+        csv.writer(file).writerows([["id", "photo", "name", "weight"], *lines])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        words = ["--loop.epochs", "15", "--loop.evaluate_every", "0", "--view.name.encoder", "text", "--out", "run"]
+        assert main(["train", "--table", "things.csv", "--view.name.length", "24", *words]) == 0
+    return folder

@@ -1,4 +1,4 @@
-"""Tests mirror the tree of the package: the tests of m3g/a/b are in tests/a/b."""
+"""Tests mirror the tree of the package: the tests of m3g/a/b/c.py are in tests/a/b/test_c.py."""
 
 from pathlib import Path
 
@@ -22,3 +22,20 @@ def test_every_folder_of_tests_mirrors_a_package():
 @pytest.mark.parametrize("package", sorted(path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists()))
 def test_every_package_has_tests(package):
     assert list((TESTS / package).rglob("test_*.py"))
+
+
+def modules(package):
+    """Modules of a package, or of the package itself for None, without those that only start or export something."""
+    files = PACKAGE.glob("*.py") if package is None else (PACKAGE / package).rglob("*.py")
+    return [file.relative_to(PACKAGE) for file in sorted(files) if not file.stem.startswith("__")]
+
+
+def expected_tests(module):
+    """Names under which a reader looks for the tests of a module: its own, or that of a folder that contains it."""
+    own = module.with_name(f"test_{module.stem.lstrip('_')}.py")
+    return [own, *(folder.with_name(f"test_{folder.name}.py") for folder in module.parents if folder.name)]
+
+
+@pytest.mark.parametrize("package", [None, "cli", "data", "nets", "training"])
+def test_every_module_has_tests_of_its_name(package):
+    assert [m for m in modules(package) if not any((TESTS / name).is_file() for name in expected_tests(m))] == []

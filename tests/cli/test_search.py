@@ -1,13 +1,9 @@
 """`m3g search` in a run that was trained on a table: queries by value, names, pages, the cache, the index."""
 
 import csv
-import os
-import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
-import torch
 from PIL import Image
 
 import m3g
@@ -17,35 +13,11 @@ from m3g.evaluation.search import search
 from m3g.training.runs import collection as module
 from m3g.training.runs.folder import Run
 
-COLOURS = {"red": (255, 0, 0), "green": (0, 200, 0), "blue": (0, 0, 255), "white": (255, 255, 255)}
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    """Images of one colour with a name and a weight, and a run on them that distinguishes the colours."""
-    folder = tmp_path_factory.mktemp("coloured")
-    random = np.random.default_rng(0)
-    lines = []
-    for i in range(120):
-        name = list(COLOURS)[i % 4]
-        pixels = np.clip(np.array(COLOURS[name]) + random.normal(0, 40, (12, 12, 3)), 0, 255)
-        Image.fromarray(pixels.astype(np.uint8)).save(folder / f"{i}.png")
-        lines.append(
-            [f"k{i * i}", f"{i}.png", f"{name} & <b>thing</b> {random.integers(90)}", 10 * (i % 4) + random.random()]
-        )
-    with open(folder / "things.csv", "w", newline="") as file:
-        csv.writer(file).writerows([["id", "photo", "name", "weight"], *lines])
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        words = ["--loop.epochs", "15", "--loop.evaluate_every", "0", "--view.name.encoder", "text", "--out", "run"]
-        assert main(["train", "--table", "things.csv", "--view.name.length", "24", *words]) == 0
-    return folder
-
 
 @pytest.fixture
-def here(trained, tmp_path, monkeypatch):
+def here(coloured, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    return trained / "run"
+    return coloured / "run"
 
 
 def found(run, *words, out="t.csv"):
@@ -104,33 +76,6 @@ def test_columns_can_be_chosen(here, refused):
 )
 def test_invalid_values_are_errors(here, refused, query, message):
     assert message in refused("search", here, "--query", *query)
-
-
-def test_embeddings_are_cached_until_network_or_data_change(trained, tmp_path, monkeypatch):
-    shutil.copytree(trained, tmp_path / "all")
-    run = Run(tmp_path / "all" / "run")
-    (run.path / module.FILE).unlink(missing_ok=True)
-    run.data_root = tmp_path / "all"
-    calls = []
-    monkeypatch.setattr(
-        module, "embed_run", lambda *args, made=module.embed_run, **more: calls.append(1) or made(*args, **more)
-    )
-    first = module.collection(run)
-    again = module.collection(run)
-    assert len(calls) == 1
-    assert torch.equal(first.embeddings, again.embeddings)
-    assert (again.split, again.view_names) == (first.split, first.view_names)
-    os.utime(tmp_path / "all" / "7.png", (1, 1))  # a picture changes
-    module.collection(run)
-    assert len(calls) == 2
-    (run.path / module.FILE).write_bytes((run.path / module.FILE).read_bytes()[:500])  # damaged
-    module.collection(run)
-    assert len(calls) == 3
-    changed = Run(run.path)
-    changed.data_root = run.data_root
-    changed.model.write_text(changed.model.read_text().replace('"format"', ' "format"'))  # another network
-    module.collection(changed)
-    assert len(calls) == 4
 
 
 def test_the_index_is_used_if_requested(here, tmp_path, monkeypatch):

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 import m3g
 from m3g import losses
-from m3g.cli import main
 from m3g.flow import descend as flow
 
 
@@ -50,34 +49,6 @@ def test_a_partly_correct_matching_is_reported_as_a_fraction():
     tuples, matched = flow.best_tuples(points, "sqeuclidean")
     assert sorted(map(tuple, tuples.tolist())) == [(0, 1), (1, 0), (2, 2)]
     assert matched == pytest.approx(1 / 3)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--n", "1"], "n must be a whole number of at least 2, got 1"),
-        (["--k", "1"], "k must be a whole number from 2 to 10, got 1"),
-        (["--n", "20", "--k", "4"], "n ** k must be at most 5000"),
-        (["--space", "cube"], "space must be one of"),
-        (["--loss", "vicreg"], "loss in the plane must be one of"),
-        (["--loss", "byol-pwe", "--space", "sphere"], "loss must be one of"),
-        (["--loss", "m3g", "m3g"], "--loss must be one loss or two different ones"),
-        (["--epsilon", "-1"], "epsilon must be a positive"),
-        (["--cost", "nonsense"], "cost must be one of"),
-        (["--steps", "0"], "steps must be"),
-        (["--frames", "1"], "--frames must be"),
-        (["--seed", "-1"], "seed must be"),
-        (["--out", "."], "--out must be a folder that does not exist yet"),
-    ],
-)
-def test_wrong_arguments_are_rejected(tmp_path, monkeypatch, capsys, arguments, message):
-    monkeypatch.chdir(tmp_path)
-    assert main(["flow", *arguments]) == 2
-    error = capsys.readouterr().err.strip()
-    assert error.startswith("m3g: error: ")
-    assert message in error
-    assert "\n" not in error
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_temperature_sets_the_entropy_of_the_gap_unless_epsilon_does():

@@ -1,0 +1,18 @@
+"""`m3g reproduce`: its names, and a folder of data that does not exist."""
+
+import pytest
+
+from m3g.cli import main
+from m3g.cli.reproduce import NAMES
+
+
+def test_the_help_lists_every_experiment(capsys):
+    with pytest.raises(SystemExit):
+        main(["reproduce", "--help"])
+    words = capsys.readouterr().out.split()
+    assert set(NAMES) <= set(words)
+
+
+def test_a_missing_folder_and_an_unknown_name_are_reported(refused):
+    assert "--data must be a folder that exists, got 'nowhere'" in refused("reproduce", "views", "--data", "nowhere")
+    assert "did you mean views?" in refused("reproduce", "view")
