@@ -118,7 +118,7 @@ def no_hub(monkeypatch, tmp_path):
     """A machine without a connection: the address of the hub does not respond, and the cache is empty."""
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
-    naps = []  # the client alone would try again and again, for half a minute
+    naps = []  # the client would retry for half a minute
     monkeypatch.setattr("time.sleep", naps.append)
     yield
     assert sum(naps) < 1

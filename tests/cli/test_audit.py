@@ -25,7 +25,7 @@ def run(tmp_path_factory):
     return fit.train(config, tmp_path_factory.mktemp("audited") / "run").path
 
 
-def test_the_list_is_that_of_the_run(run, tmp_path, capsys):
+def test_audit_lists_the_entries_of_the_run(run, tmp_path, capsys):
     entries = read_entries(run)
     assert [entry.log_odds for entry in entries] == sorted(entry.log_odds for entry in entries)
     capsys.readouterr()

@@ -53,7 +53,7 @@ def test_a_row_finds_itself_if_requested(here):
 def test_rows_and_files_of_the_same_views_find_the_same(here):
     x, z = np.load("x.npy"), np.load("z.npy")
     np.save(here / "x.npy", x[[3, 8]])
-    np.save(here / "z.npy", z[[3, 8]])  # row 3 lacks z, there and here
+    np.save(here / "z.npy", z[[3, 8]])  # row 3 lacks z in the run too
     files = [f"x={here / 'x.npy'}", f"z={here / 'z.npy'}"]
     assert main(["search", "run", "--query", *files, "--out", str(here / "files.csv")]) == 0
     words = ["--by", "x", "z", "--itself", "true", "--out", str(here / "rows.csv")]

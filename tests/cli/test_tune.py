@@ -26,7 +26,7 @@ def test_a_study_is_continued_and_its_best_command_runs(two_views, capsys, monke
     )
     words = ["tune", *two_views, "--losses", "m3g", "infonce-pwe", "--out", "study"]
     assert main([*words, "--trials", "2"]) == 0
-    used[0].datasets.pop("test")  # a trial that looked at it would fail
+    used[0].datasets.pop("test")  # a trial that evaluated the test split would fail
     assert main([*words, "--trials", "3"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[1] for line in lines if line.startswith("trial ")] == ["0", "1", "2"]

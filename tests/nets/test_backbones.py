@@ -10,7 +10,7 @@ from m3g.nets.backbones import TransformersEncoder
 SMALL = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
 
 
-def test_vit_b16_is_one_line():
+def test_the_model_type_vit_is_vit_b16():
     with torch.device("meta"):  # shapes only: the weights need 330 MB
         encoder = build_encoder({"kind": "transformers", "model": "vit"}, input_shape=(3, 224, 224))
     config = encoder.backbone.config

@@ -23,7 +23,7 @@ def test_stacks_are_seeded_and_leave_the_random_state_alone(stack):
     torch.testing.assert_close(bytes_in, first, atol=0.15, rtol=0)
 
 
-def test_stacks_are_the_papers():
+def test_stacks_match_the_paper():
     steps = {stack: list(Augmentation(stack, size=224).steps) for stack in STACKS}
 
     def one(stack, kind):
