@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -15,14 +15,21 @@ Scores = Mapping[Key, float]
 
 
 class Difference(NamedTuple):
-    """Mean of paired differences, half the width of its 95 % interval, the number of pairs, and the smallest true
-    difference that this number of pairs detects with a power of 80 %.
+    """Mean of paired differences.
+
+    Attributes:
+        mean: mean difference.
+        half_width: half the width of its 95 % interval.
+        pairs: number of independent pairs.
+        p_value: of the hypothesis of no difference, two-sided; NaN if it is not computed.
+        smallest: smallest true difference that this number of pairs detects with a power of 80 %.
     """
 
     mean: float
     half_width: float
     pairs: int
-    smallest: float
+    p_value: float = math.nan
+    smallest: float = math.inf
 
     @property
     def verdict(self) -> str:
@@ -31,35 +38,56 @@ class Difference(NamedTuple):
             return "tie"
         return "ahead" if self.mean > 0 else "behind"
 
+    def __str__(self) -> str:
+        return f"{100 * self.mean:+.1f} ± {100 * self.half_width:.1f}" if self.pairs > 1 else "—"
 
-def paired(ours: Scores[Key], theirs: Scores[Key]) -> Difference:
-    """Compare common settings (seed, split, ...) by Student's t.
+
+def paired(
+    ours: Scores[Key],
+    theirs: Scores[Key],
+    *,
+    test_to_train: float = 0.0,
+    split_of: Callable[[Key], Hashable] = lambda key: key,
+) -> Difference:
+    r"""Compare two arms on J common seeds or random splits by Student's t.
+
+    Random splits of the same objects overlap, so their differences are correlated. The variance of the mean is then
+    estimated by :math:`(1/J + n_\text{test}/n_\text{train})\, s^2` instead of :math:`s^2 / J`, with J - 1 degrees of
+    freedom (Nadeau and Bengio, 2003).
+
+    Args:
+        ours, theirs: scores by seed or split, or by several settings of each split.
+        test_to_train: number of test objects per training object of overlapping splits; 0 for independent draws.
+        split_of: the split of a key. The differences of a split are averaged first, because they are not independent.
 
     Example:
-        >>> difference = paired({0: 0.52, 1: 0.55, 2: 0.50}, {0: 0.50, 1: 0.52, 2: 0.49})
-        >>> round(difference.mean, 3), difference.pairs, difference.verdict
-        (0.02, 3, 'tie')
+        >>> ours, theirs = {0: 0.52, 1: 0.55, 2: 0.50}, {0: 0.50, 1: 0.52, 2: 0.49}
+        >>> str(paired(ours, theirs)), str(paired(ours, theirs, test_to_train=1 / 3))
+        ('+2.0 ± 2.5', '+2.0 ± 3.5')
     """
     from scipy.stats import t
 
-    values = [ours[key] - theirs[key] for key in ours if key in theirs]
-    if not values:
-        return Difference(math.nan, math.nan, 0, math.nan)
-    if len(values) == 1:
-        return Difference(values[0], math.inf, 1, math.inf)
-    error = statistics.stdev(values) / math.sqrt(len(values))
-    freedom = len(values) - 1
-    wide = float(t.ppf(0.975, freedom))
-    return Difference(statistics.fmean(values), wide * error, len(values), (wide + float(t.ppf(0.8, freedom))) * error)
+    by_split: dict[Hashable, list[float]] = {}
+    for key in ours:
+        if key in theirs:
+            by_split.setdefault(split_of(key), []).append(ours[key] - theirs[key])
+    values = [statistics.fmean(differences) for differences in by_split.values()]
+    if len(values) < 2:
+        return Difference(values[0] if values else math.nan, math.inf, len(values), 1.0)
+    mean, freedom = statistics.fmean(values), len(values) - 1
+    error = statistics.stdev(values) * math.sqrt(1 / len(values) + test_to_train)
+    p_value = float(2 * t.sf(abs(mean) / error, freedom)) if error > 0 else float(mean == 0)
+    wide, power = (float(t.ppf(level, freedom)) for level in (0.975, 0.8))
+    return Difference(mean, wide * error, len(values), p_value, (wide + power) * error)
 
 
-def interval_of_mean(values: Sequence[float]) -> float:
-    """Return half the width of the 95 % interval of a mean, by Student's t; 0 for a single value."""
-    from scipy.stats import t
-
+def interval_of_mean(values: Sequence[float], *, test_to_train: float = 0.0) -> float:
+    """Return half the width of the 95 % interval of a mean, as in `paired`; 0 for a single value."""
     if len(values) < 2:
         return 0.0
-    return float(t.ppf(0.975, len(values) - 1)) * statistics.stdev(values) / math.sqrt(len(values))
+    return paired(
+        dict(enumerate(values)), dict.fromkeys(range(len(values)), 0.0), test_to_train=test_to_train
+    ).half_width
 
 
 def bootstrap(ours: Scores[Key], theirs: Scores[Key], *, seed: int = 0) -> Difference:
@@ -76,10 +104,10 @@ def bootstrap(ours: Scores[Key], theirs: Scores[Key], *, seed: int = 0) -> Diffe
     values = np.array([ours[row] - theirs[row] for row in ours if row in theirs])
     values = values[~np.isnan(values)]  # rows without the views that a measure requires
     if len(values) == 0:
-        return Difference(math.nan, math.nan, 0, math.nan)
+        return Difference(math.nan, math.nan, 0)
     # scipy.stats.bootstrap draws other resamples from the same seed, which would change printed intervals.
     random = np.random.default_rng(seed)
     means = np.array([values[random.integers(0, len(values), len(values))].mean() for _ in range(RESAMPLES)])
     middle = float(values.mean())
     half = float(max(middle - np.quantile(means, 0.025), np.quantile(means, 0.975) - middle))
-    return Difference(middle, half, len(values), half * (1 + 0.842 / 1.96))
+    return Difference(middle, half, len(values), smallest=half * (1 + 0.842 / 1.96))

@@ -25,9 +25,10 @@ from torch.nn.functional import normalize
 
 from m3g import _checks
 from m3g.data.images.domain_arrays import read_domains
+from m3g.evaluation.paired import paired
 from m3g.experiments.engine.spec import Experiment, Labels, Prepare, Request, Result, RunSpec, Settings, merged
 from m3g.experiments.output import figures
-from m3g.experiments.output.corrected import compare_splits, holm, verdict
+from m3g.experiments.output.comparison import judged
 from m3g.experiments.output.lengths import length_table
 from m3g.experiments.output.tables import hours, markdown
 from m3g.experiments.runner.arms import RATE, TEMPERATURE, Tuned, temperature_then_rate
@@ -292,12 +293,12 @@ def _differences(scores: Mapping[str, Mapping[str, list[float]]]) -> str:
     for arm in means:
         ours = "m3g, no teacher" if _alone(arm) else "m3g"
         if arm != ours and ours in means and arm not in REFERENCES:
-            compared[ours, arm] = compare_splits(means[ours], means[arm], test_to_train=0.0)
-    adjusted = holm({key: one.p_value for key, one in compared.items() if one.splits > 1})
+            compared[ours, arm] = paired(means[ours], means[arm])
+    verdicts = judged(compared)
     rows = [["", "minus", "points", "after Holm's correction"]]
-    rows += [[*key, str(compared[key]), verdict(compared[key], adjusted[key])] for key in adjusted]
+    rows += [[*key, str(compared[key]), word] for key, word in verdicts.items()]
     note = "95 % intervals over the unseen vendors (means over seeds), because vendors differ more than seeds."
-    return f"{markdown(rows)}\n\n{note}" if adjusted else ""
+    return f"{markdown(rows)}\n\n{note}" if verdicts else ""
 
 
 def _chosen(results: list[Result]) -> str:

@@ -16,9 +16,9 @@ from pathlib import Path
 import torch
 
 import m3g
+from m3g.evaluation.paired import interval_of_mean
 from m3g.experiments.engine.spec import Experiment, Request, Result, RunSpec, Settings
 from m3g.experiments.output import figures
-from m3g.experiments.output.comparison import interval
 from m3g.experiments.output.tables import hours, markdown
 from m3g.training.runs.files import write_text
 
@@ -74,7 +74,7 @@ def collect(results: list[Result], folder: Path) -> str:
             cells.append(f"{statistics.fmean(steps):.1f}{note}" if steps else "—")
         rows.append([solver, str(k), *cells])
         lines[f"{solver}, k = {k}"] = {
-            value: (statistics.fmean(steps), interval(steps))
+            value: (statistics.fmean(steps), interval_of_mean(steps))
             for value, steps in (
                 (value, [row["metrics"]["steps"] for row in rows_of]) for value, rows_of in by_epsilon.items()
             )

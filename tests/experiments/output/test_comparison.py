@@ -4,34 +4,19 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import rankdata, ttest_rel
+from scipy.stats import rankdata
 
-from m3g.evaluation.paired import paired
-from m3g.experiments.output.comparison import average_rank, control_table, difference_table, within_splits
-from m3g.experiments.output.corrected import compare_splits
+from m3g.evaluation.paired import Difference, paired
+from m3g.experiments.output.comparison import (
+    average_rank,
+    control_table,
+    difference_table,
+    holm,
+    judged,
+    within_splits,
+)
 
 SCORES = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=3, max_size=12)
-
-
-@given(SCORES)
-def test_intervals_are_those_of_students_t(pairs):
-    ours, theirs = (dict(enumerate(part)) for part in zip(*pairs))
-    found = paired(ours, theirs)
-    differences = np.subtract(*zip(*pairs))
-    if differences.std() < 1e-9:
-        return
-    expected = ttest_rel(*zip(*pairs)).confidence_interval(0.95)
-    np.testing.assert_allclose([found.mean - found.half_width, found.mean + found.half_width], expected, atol=1e-9)
-    assert found.smallest > found.half_width
-
-
-def test_only_common_settings_are_compared():
-    assert paired({0: 0.5, 1: 0.6, 2: 0.1}, {0: 0.4, 1: 0.5, 3: 0.9}).pairs == 2
-    assert paired({0: 0.5}, {0: 0.4}).verdict == "tie"
-    assert paired({0: 0.5}, {1: 0.4}).pairs == 0
-    found = paired({0: 0.5, 1: 0.6, 2: 0.7}, {0: 0.4, 1: 0.51, 2: 0.59})
-    assert found.verdict == "ahead"
-    assert found.mean == pytest.approx(0.1)
 
 
 @given(st.lists(st.lists(st.integers(0, 3), min_size=3, max_size=3), min_size=1, max_size=6))
@@ -70,13 +55,8 @@ def test_a_rival_in_a_control_is_compared_with_m3g_in_the_same_or_the_wider_one(
 
 
 def test_settings_of_one_split_are_one_unit():
-    """Numbers of views that share a split are averaged, so that they do not narrow the interval."""
     random = np.random.default_rng(0)
     ours, theirs = ({(k, seed): random.random() for k in (2, 3, 4) for seed in range(4)} for _ in range(2))
-    found = compare_splits(ours, theirs, test_to_train=0.5, split_of=lambda key: key[1])
-    means = [{seed: np.mean([part[k, seed] for k in (2, 3, 4)]) for seed in range(4)} for part in (ours, theirs)]
-    assert found.splits == 4
-    assert found.half_width == pytest.approx(compare_splits(*means, test_to_train=0.5).half_width)
     table = difference_table({"a": ours, "b": theirs}, "a", test_to_train=0.5, split_of=lambda key: key[1])
     assert [cell.strip() for cell in table.splitlines()[2].split("|")][4] == "4"
 
@@ -86,7 +66,7 @@ def test_tables_apply_holms_correction():
     values = dict(enumerate((0.11, 0.02, 0.14, 0.09, 0.03)))
     zero = dict.fromkeys(values, 0.0)
     noise = dict(enumerate((0.1, -0.1, 0.05, -0.04, 0.0)))
-    p_value = compare_splits(values, zero, test_to_train=0.0).p_value
+    p_value = paired(values, zero).p_value
     assert 0.05 / 3 < p_value < 0.05
     alone = difference_table({"a": values, "b": zero}, "a", test_to_train=0.0)
     rivals = {"b": zero, "c": {seed: values[seed] - noise[seed] for seed in values}}
@@ -94,3 +74,19 @@ def test_tables_apply_holms_correction():
     several = difference_table({"a": values, **rivals}, "a", test_to_train=0.0)
     assert alone.splitlines()[2].split()[-2] == "ahead"
     assert several.splitlines()[2].split()[-2] == "tie"
+
+
+def test_holm_is_monotone_and_bounded():
+    p_values = dict(zip("abcde", (0.001, 0.2, 0.011, 0.012, 0.9)))
+    adjusted = holm(p_values)
+    assert list(adjusted) == list(p_values)
+    assert adjusted["a"] == pytest.approx(0.005)
+    assert adjusted["c"] == adjusted["d"] == pytest.approx(0.044)
+    assert adjusted["e"] == 0.9
+    assert all(adjusted[name] >= value for name, value in p_values.items())
+
+
+def test_the_verdict_follows_the_adjusted_p_value():
+    compared = {"ahead": (1, 5, 0.005), "behind": (-1, 5, 0.005), "tie": (1, 5, 0.06), "alone": (1, 1, 0.001)}
+    found = judged({name: Difference(mean, 0.1, pairs, p) for name, (mean, pairs, p) in compared.items()})
+    assert found == {"ahead": "ahead", "behind": "behind", "tie": "tie"}

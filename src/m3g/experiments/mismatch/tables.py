@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from m3g.evaluation.paired import paired
 from m3g.experiments.engine.spec import Result
 from m3g.experiments.output import figures
 from m3g.experiments.output.comparison import judged
-from m3g.experiments.output.corrected import compare_splits
 from m3g.experiments.output.tables import hours, markdown, percent
 from m3g.training.runs.files import write_text
 
@@ -114,7 +114,7 @@ def _cost(table: Table) -> str:
 def _clean(table: Table) -> str:
     """Return the effect of `mismatch` on clean rows, over the splits of the seeds."""
     gains = {
-        (loss, name): compare_splits(
+        (loss, name): paired(
             *(_values(table, Place(loss, 0.0, on), name) for on in (True, False)), test_to_train=TEST_TO_TRAIN
         )
         for loss in dict.fromkeys(place.loss for place in table)
@@ -127,7 +127,7 @@ def _clean(table: Table) -> str:
         for name in SCORES:
             gain = gains[loss, name]
             interval = f"{100 * gain.mean:+.2f} ± {100 * gain.half_width:.2f}"
-            cells.append(f"{interval} {verdicts[loss, name]} ({gain.splits})" if gain.splits > 1 else "—")
+            cells.append(f"{interval} {verdicts[loss, name]} ({gain.pairs})" if gain.pairs > 1 else "—")
         rows.append([loss, *cells])
     return markdown(rows) + "\n\nPoints, 95 % interval (Nadeau and Bengio), verdict after Holm's correction, splits."
 

@@ -6,12 +6,8 @@ import math
 import statistics
 from collections.abc import Callable, Hashable, Mapping
 
-from m3g.evaluation.paired import Key, Scores, interval_of_mean
-from m3g.experiments.output.corrected import Comparison, compare_splits, holm, verdict
+from m3g.evaluation.paired import Difference, Key, Scores, interval_of_mean, paired
 from m3g.experiments.output.tables import markdown
-
-interval = interval_of_mean
-__all__ = ["Scores", "average_rank", "control_table", "difference_table", "interval", "judged", "within_splits"]
 
 
 def average_rank(scores: Mapping[str, Scores[Key]]) -> dict[str, float]:
@@ -46,28 +42,47 @@ def within_splits(scores: Mapping[str, Scores[Key]], *, test_to_train: float = 0
     means = {arm: 100 * statistics.fmean(values.values()) for arm, values in scores.items()}
     if len(scores) < 2 or len(shared) < 2:
         return {
-            arm: (means[arm], 100 * interval(list(values.values())) * math.sqrt(1 + len(values) * test_to_train))
+            arm: (means[arm], 100 * interval_of_mean(list(values.values()), test_to_train=test_to_train))
             for arm, values in scores.items()
         }
     of_split = {key: statistics.fmean(values[key] for values in scores.values()) for key in shared}
-    correction = math.sqrt(len(scores) / (len(scores) - 1)) * math.sqrt(1 + len(shared) * test_to_train)
+    correction = math.sqrt(len(scores) / (len(scores) - 1))
+    centred = {arm: [values[key] - of_split[key] for key in shared] for arm, values in scores.items()}
     return {
-        arm: (means[arm], 100 * correction * interval([values[key] - of_split[key] for key in shared]))
-        for arm, values in scores.items()
+        arm: (means[arm], 100 * correction * interval_of_mean(values, test_to_train=test_to_train))
+        for arm, values in centred.items()
     }
 
 
-def judged(comparisons: Mapping[Key, Comparison]) -> dict[Key, str]:
-    """Return `ahead`, `behind` or `tie` per comparison, after Holm's correction over the table.
-
-    Comparisons with fewer than two splits are omitted.
+def holm(p_values: Mapping[Key, float]) -> dict[Key, float]:
+    """Return adjusted p-values of several hypotheses (Holm, 1979), which bound the family-wise error.
 
     Example:
-        >>> judged({"a": Comparison(0.1, 0.1, 5, 0.01), "b": Comparison(0.1, 1, 5, 0.2), "c": Comparison(0, 1, 1, 1)})
+        >>> holm({"a": 0.01, "b": 0.04, "c": 0.03})
+        {'a': 0.03, 'b': 0.06, 'c': 0.06}
+    """
+    adjusted: dict[Key, float] = {}
+    largest = 0.0
+    for place, name in enumerate(sorted(p_values, key=lambda name: p_values[name])):
+        largest = max(largest, min(1.0, (len(p_values) - place) * p_values[name]))
+        adjusted[name] = largest
+    return {name: adjusted[name] for name in p_values}
+
+
+def judged(comparisons: Mapping[Key, Difference]) -> dict[Key, str]:
+    """Return `ahead`, `behind` or `tie` per comparison, at 5 % after Holm's correction over the table.
+
+    Comparisons with fewer than two pairs are omitted.
+
+    Example:
+        >>> judged({"a": Difference(0.1, 0.1, 5, 0.01), "b": Difference(0.1, 1, 5, 0.2), "c": Difference(0, 1, 1, 1)})
         {'a': 'ahead', 'b': 'tie'}
     """
-    adjusted = holm({key: one.p_value for key, one in comparisons.items() if one.splits > 1})
-    return {key: verdict(comparisons[key], value) for key, value in adjusted.items()}
+    adjusted = holm({key: one.p_value for key, one in comparisons.items() if one.pairs > 1})
+    return {
+        key: "tie" if not value < 0.05 else "ahead" if comparisons[key].mean > 0 else "behind"
+        for key, value in adjusted.items()
+    }
 
 
 def difference_table(
@@ -83,7 +98,7 @@ def difference_table(
     `splits` is the header of the column with the number of independent units.
     """
     compared = {
-        other: compare_splits(scores[arm], values, test_to_train=test_to_train, split_of=split_of)
+        other: paired(scores[arm], values, test_to_train=test_to_train, split_of=split_of)
         for other, values in scores.items()
         if other != arm and arm in scores
     }
@@ -92,7 +107,7 @@ def difference_table(
     for other, word in verdicts.items():
         one = compared[other]
         low, high = (100 * (one.mean + sign * one.half_width) for sign in (-1, 1))
-        cells = [f"{100 * one.mean:+.2f}", f"{low:+.2f} to {high:+.2f}", str(one.splits), f"{100 * one.smallest:.2f}"]
+        cells = [f"{100 * one.mean:+.2f}", f"{low:+.2f} to {high:+.2f}", str(one.pairs), f"{100 * one.smallest:.2f}"]
         rows.append([other, *cells, word])
     return markdown(rows) if verdicts else ""
 
@@ -108,7 +123,7 @@ def control_table(
 
     Holm's correction is over all comparisons of the table.
     """
-    compared: dict[tuple[str, str, bool], Comparison] = {}
+    compared: dict[tuple[str, str, bool], Difference] = {}
     for control, arms in controls.items():
         for arm, values in arms.items():
             # If M3G has no such control ("no teacher, both directions"), use the control that it extends ("no
@@ -117,9 +132,7 @@ def control_table(
             ours = arms.get("m3g") or wider.get("m3g") or main.get("m3g", {})
             for against_m3g, pair in ((False, (values, main.get(arm, {}))), (True, (ours, values))):
                 if not (against_m3g and arm == "m3g"):
-                    compared[control, arm, against_m3g] = compare_splits(
-                        *pair, test_to_train=test_to_train, split_of=split_of
-                    )
+                    compared[control, arm, against_m3g] = paired(*pair, test_to_train=test_to_train, split_of=split_of)
     verdicts = judged(compared)
     rows = [["control", "method", "accuracy %", "without it %", "change", "m3g minus method, with it", "splits"]]
     for control, arms in controls.items():
@@ -129,5 +142,5 @@ def control_table(
                 levels = [f"{100 * statistics.fmean(part[key] for key in keys):.1f}" for part in (values, main[arm])]
                 names = [(control, arm, against_m3g) for against_m3g in (False, True)]
                 cells = [f"{compared[name]} {verdicts[name]}" if name in verdicts else "—" for name in names]
-                rows.append([control, arm, *levels, *cells, str(compared[names[0]].splits)])
+                rows.append([control, arm, *levels, *cells, str(compared[names[0]].pairs)])
     return markdown(rows) if len(rows) > 1 else ""

@@ -6,9 +6,10 @@ import statistics
 from collections.abc import Mapping
 from pathlib import Path
 
+from m3g.evaluation.paired import interval_of_mean, paired
 from m3g.experiments.engine.spec import Result
 from m3g.experiments.output import figures
-from m3g.experiments.output.corrected import compare_splits, holm, mean_interval, verdict
+from m3g.experiments.output.comparison import judged
 from m3g.experiments.output.tables import hours, markdown
 from m3g.experiments.synergy.sets import SETS
 from m3g.training.runs.files import write_text
@@ -61,7 +62,7 @@ def _level(values: Mapping[int, float]) -> str:
     mean = f"{100 * statistics.fmean(values.values()):.1f}"
     if len(values) < 2:
         return mean
-    return f"{mean} ± {100 * mean_interval(list(values.values()), test_to_train=TEST_TO_TRAIN):.1f}"
+    return f"{mean} ± {100 * interval_of_mean(list(values.values()), test_to_train=TEST_TO_TRAIN):.1f}"
 
 
 def _chance(name: str) -> str:
@@ -72,25 +73,23 @@ def _chance(name: str) -> str:
 def _against(scores: Scores) -> str:
     """Compare M3G with the product cost with every other loss, with Holm's correction over the whole table."""
     comparisons = {
-        (name, arm): compare_splits(arms[OURS], values, test_to_train=TEST_TO_TRAIN)
+        (name, arm): paired(arms[OURS], values, test_to_train=TEST_TO_TRAIN)
         for name, arms in scores.items()
         if OURS in arms
         for arm, values in arms.items()
         if arm not in (OURS, "supervised")
     }
-    adjusted = holm({key: one.p_value for key, one in comparisons.items() if one.splits > 1})
+    verdicts = judged(comparisons)
     rows = [[f"{OURS} minus", *scores]]
     for arm in _arms(scores):
-        cells = []
-        for name in scores:
-            one = comparisons.get((name, arm))
-            cells.append(f"{one} {verdict(one, adjusted[name, arm])}" if one and one.splits > 1 else "—")
+        keys = [(name, arm) for name in scores]
+        cells = [f"{comparisons[key]} {verdicts[key]}" if key in verdicts else "—" for key in keys]
         if any(cell != "—" for cell in cells):
             rows.append([arm, *cells])
     return (
         markdown(rows)
         + "\n\nPoints, with 95 % intervals over the splits (Nadeau and Bengio). Ahead and behind: at the "
-        f"level of 5 % after Holm's correction over the {len(adjusted)} comparisons of this table."
+        f"level of 5 % after Holm's correction over the {len(verdicts)} comparisons of this table."
     )
 
 
@@ -116,7 +115,7 @@ def draw(scores: Scores, path: Path) -> Path | None:
         if not name.startswith("bits") or share is None:
             continue
         for arm, values in arms.items():
-            half = mean_interval(list(values.values()), test_to_train=TEST_TO_TRAIN) if len(values) > 1 else 0.0
+            half = interval_of_mean(list(values.values()), test_to_train=TEST_TO_TRAIN)
             lines.setdefault(arm, {})[100 * share] = (100 * statistics.fmean(values.values()), 100 * half)
     if not lines:
         return None

@@ -6,9 +6,9 @@ import statistics
 from collections.abc import Mapping
 from pathlib import Path
 
+from m3g.evaluation.paired import Difference, paired
 from m3g.experiments.engine.spec import Result, grid_values
 from m3g.experiments.output.comparison import judged
-from m3g.experiments.output.corrected import Comparison, compare_splits
 from m3g.experiments.output.tables import hours, markdown, percent
 from m3g.experiments.views import pictures as views_pictures
 from m3g.experiments.views.pictures import BY_NUMBER
@@ -99,12 +99,12 @@ def _against(every: dict[str, Table]) -> str:
     for name in TASKS:
         by_arm = means(every[name])
         for arm in arms:
-            compared[arm, name] = compare_splits(by_arm.get(OURS, {}), by_arm.get(arm, {}), test_to_train=0.0)
+            compared[arm, name] = paired(by_arm.get(OURS, {}), by_arm.get(arm, {}), test_to_train=0.0)
     verdicts = judged(compared)
 
     def cell(arm: str, name: str) -> str:
         one = compared[arm, name]
-        return f"{one} {verdicts[arm, name]} ({one.splits})" if one.splits > 1 else "—"
+        return f"{one} {verdicts[arm, name]} ({one.pairs})" if one.pairs > 1 else "—"
 
     rows = [["M3G minus", *TASKS.values()], *([arm, *(cell(arm, name) for name in TASKS)] for arm in arms)]
     note = "Mean difference in points, 95 % interval, and the number of data sets."
@@ -119,7 +119,7 @@ def _by_set(every: dict[str, Table]) -> str:
     """Compare over the splits of a data set with the best other loss there."""
     sets = list(every["recall"].get(OURS, {}))
     best: dict[tuple[str, str], str] = {}
-    compared: dict[tuple[str, str], Comparison] = {}
+    compared: dict[tuple[str, str], Difference] = {}
     for data in sets:
         for name in TASKS:
             table = every[name]
@@ -130,7 +130,7 @@ def _by_set(every: dict[str, Table]) -> str:
             }
             if data in table.get(OURS, {}) and rivals:
                 arm = best[data, name] = max(rivals, key=lambda arm: rivals[arm])
-                compared[data, name] = compare_splits(table[OURS][data], table[arm][data], test_to_train=TEST_TO_TRAIN)
+                compared[data, name] = paired(table[OURS][data], table[arm][data], test_to_train=TEST_TO_TRAIN)
     verdicts = judged(compared)
     rows = [["data set", *TASKS.values()]]
     for data in sets:
