@@ -30,13 +30,12 @@ from m3g.experiments.engine.spec import Experiment, Labels, Prepare, Request, Re
 from m3g.experiments.output import figures
 from m3g.experiments.output.comparison import judged
 from m3g.experiments.output.lengths import length_table
-from m3g.experiments.output.tables import hours, markdown
+from m3g.experiments.output.tables import hours, markdown, write_table
 from m3g.experiments.runner.arms import RATE, TEMPERATURE, Tuned, temperature_then_rate
 from m3g.experiments.runner.full import config_of
 from m3g.experiments.runner.references import REFERENCES, fit_or_reference
 from m3g.experiments.sources.files import Arrays, MissingData, once
 from m3g.training.loop.nonfinite import NonFiniteLoss
-from m3g.training.runs.files import write_text
 
 SIDE, POINTS, STEPS = 32, 16, 3000
 SEEDS, TUNING_SEED = 4, 100
@@ -258,8 +257,6 @@ def collect(results: list[Result], folder: Path) -> str:
             parts += [f"## {title}", _levels(scores), _differences(scores)]
     parts += ["## Settings chosen", _chosen(results)]
     parts += length_table(results, lambda row: row["labels"]["unseen"], folder / "steps", test_to_train=0.0)
-    text = "\n\n".join(parts)
-    write_text(folder / "table.md", text + "\n")
     shown = {arm: by for arm, by in by_vendor(results, "test").items() if "," not in arm}
     if shown:
         groups = {
@@ -269,7 +266,7 @@ def collect(results: list[Result], folder: Path) -> str:
             for name in VENDORS
         }
         figures.points(groups, folder / "emoji", ylabel="accuracy on the unseen vendor, %")
-    return text
+    return write_table(parts, folder)
 
 
 def _spread(values: list[float]) -> float:

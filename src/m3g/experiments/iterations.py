@@ -19,8 +19,7 @@ import m3g
 from m3g.evaluation.paired import interval_of_mean
 from m3g.experiments.engine.spec import Experiment, Request, Result, RunSpec, Settings
 from m3g.experiments.output import figures
-from m3g.experiments.output.tables import hours, markdown
-from m3g.training.runs.files import write_text
+from m3g.experiments.output.tables import hours, markdown, write_table
 
 EPSILONS = (0.02, 0.05, 0.1, 0.2, 0.5)
 SOLVERS = ("sinkhorn", "factored")
@@ -80,11 +79,8 @@ def collect(results: list[Result], folder: Path) -> str:
             )
         }
     figures.curves(lines, folder / "iterations", xlabel="epsilon", ylabel="steps to tolerance", logarithmic=True)
-    text = "\n\n".join(
-        [hours(results), markdown(rows), _agreement(results), "![Steps to tolerance against epsilon](iterations.png)"]
-    )
-    write_text(folder / "table.md", text + "\n")
-    return text
+    picture = "![Steps to tolerance against epsilon](iterations.png)"
+    return write_table([hours(results), markdown(rows), _agreement(results), picture], folder)
 
 
 def _agreement(results: list[Result]) -> str:

@@ -19,10 +19,9 @@ from torch import nn
 
 from m3g.experiments.engine.spec import Experiment, Request, Result, RunSpec, Settings
 from m3g.experiments.output import figures
-from m3g.experiments.output.tables import hours, markdown
+from m3g.experiments.output.tables import hours, markdown, write_table
 from m3g.losses.m3g import M3GLoss
 from m3g.nets import MultiViewNet, Teacher, build_net
-from m3g.training.runs.files import write_text
 
 VIT_B16 = {"kind": "transformers", "model": "vit", "config": {"patch_size": 16}}
 
@@ -151,9 +150,7 @@ def collect(results: list[Result], folder: Path) -> str:
     shares = {"this machine": {row["labels"]["k"]: (100 * row["metrics"]["share"], 0.0) for row in results}}
     figures.curves(shares, folder / "overhead", xlabel="views k", ylabel="fraction of a step spent in the loss, %")
     picture = "![Fraction of a training step spent in the loss against the number of views](overhead.png)"
-    text = f"{hours(results)}\n\n{markdown(rows)}\n\n{picture}"
-    write_text(folder / "table.md", text + "\n")
-    return text
+    return write_table([hours(results), markdown(rows), picture], folder)
 
 
 EXPERIMENT = Experiment(name="overhead", runs=runs, work=work, collect=collect, seconds=60.0)

@@ -8,11 +8,10 @@ from pathlib import Path
 
 from m3g.experiments.engine.spec import Result, grid_values
 from m3g.experiments.output import figures, published
-from m3g.experiments.output.comparison import average_rank, control_table, difference_table, within_splits
-from m3g.experiments.output.tables import hours, markdown, percent, setting
+from m3g.experiments.output.comparison import at, average_rank, control_table, difference_table, rank_row, within_splits
+from m3g.experiments.output.tables import hours, markdown, percent, setting, write_table
 from m3g.experiments.runner.full import ALGORITHM_2
 from m3g.experiments.runner.references import REFERENCES, reference_table
-from m3g.training.runs.files import write_text
 
 TITLES = {
     "fonts": "Fonts: 62 characters, four styles seen, one unseen, n = 16",
@@ -42,9 +41,7 @@ def collect(results: list[Result], folder: Path) -> str:
             _picture(tests, folder / data)
             parts.append(f"![Accuracy on each unseen domain]({data}.png)")
     parts += ["## Published (DomainNet, ViT-B/16, 300 epochs)", _published()]
-    text = "\n\n".join(part for part in parts if part)
-    write_text(folder / "table.md", text + "\n")
-    return text
+    return write_table(parts, folder)
 
 
 def scores(rows: list[Result]) -> Scores:
@@ -63,8 +60,7 @@ def _table(tests: list[Result]) -> str:
     for domain in domains:
         rows.append([domain, *(percent([v for (d, _), v in arms[arm].items() if d == domain]) for arm in arms)])
     rows.append(["mean of domains", *(_mean_of_domains(values, domains) for values in arms.values())])
-    ranks = average_rank(arms)
-    rows.append(["average rank", *(f"{ranks[arm]:.2f}" if arm in ranks else "—" for arm in arms)])
+    rows.append(rank_row(arms))
     # Near 1 after collapse.
     used: dict[str, list[float]] = {arm: [] for arm in arms}
     for row in tests:
@@ -164,10 +160,8 @@ def _controls(mine: list[Result], tests: list[Result]) -> str:
 
 def _picture(tests: list[Result], path: Path) -> None:
     arms = scores(tests)
-    groups = {}
-    for domain in sorted({domain for values in arms.values() for domain, _ in values}):
-        here = {arm: {seed: v for (d, seed), v in values.items() if d == domain} for arm, values in arms.items()}
-        groups[domain] = within_splits({arm: values for arm, values in here.items() if values})
+    domains = sorted({domain for values in arms.values() for domain, _ in values})
+    groups = {domain: within_splits(at(arms, domain)) for domain in domains}
     figures.points(groups, path, ylabel="accuracy on the unseen domain, %")
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 from m3g.experiments.engine.spec import Result
 from m3g.experiments.output import figures, published
-from m3g.experiments.output.comparison import average_rank, difference_table, within_splits
+from m3g.experiments.output.comparison import at, average_rank, difference_table, lines
 from m3g.experiments.output.lengths import length_table
-from m3g.experiments.output.tables import grid_table, hours, markdown, percent
+from m3g.experiments.output.tables import grid_table, hours, markdown, percent, write_table
 from m3g.experiments.runner.references import reference_table
-from m3g.training.runs.files import write_text
 
 TITLES = {
     "sleep": "Sleep stages from features of six sensors (SleepEDFx, 20 subjects, five stages)",
@@ -20,7 +20,7 @@ TITLES = {
 }
 # Test rows per training row of random splits of the subjects; one split at the paper's scale.
 OVERLAP = {"sleep": 0.2 / 0.7, "raw": 0.2 / 0.6, "windows": 0.2 / 0.6, "physionet": 0.0}
-Scores = dict[str, dict[int, dict[int, float]]]  # arm, labels per class, seed
+Scores = dict[str, dict[tuple[int, int], float]]  # arm, (labels per class, seed)
 OURS = "m3g, n = 16"
 OTHER_UNITS = "m3g, n = 16, epsilon in units of Algorithm 2"
 
@@ -43,22 +43,16 @@ def collect(results: list[Result], folder: Path) -> str:
             *_comparisons(arms, data),
             _grid(mine),
         ]
-        lines: dict[str, dict[int, tuple[float, float]]] = {}
-        for s in sorted({s for by_shots in arms.values() for s in by_shots}):
-            here = {arm: by[s] for arm, by in arms.items() if s in by}
-            for arm, point in within_splits(here, test_to_train=OVERLAP[data]).items():
-                lines.setdefault(arm, {})[s] = point
+        curves = lines(arms, test_to_train=OVERLAP[data])
         paper = {arm: {s: (value, 0.0) for s, value in by.items()} for arm, by in published.EEG.items()}
         figures.curves(
-            lines, folder / data, xlabel="labels per class", ylabel="balanced accuracy, %", logarithmic=True,
+            curves, folder / data, xlabel="labels per class", ylabel="balanced accuracy, %", logarithmic=True,
             published=paper,
         )  # fmt: skip
         parts.append(f"![Balanced accuracy against the number of labels per class]({data}.png)")
         parts += length_table(mine, lambda row: None, folder / f"{data}_steps", test_to_train=OVERLAP[data])
     parts += ["## Published (PhysioNet 2018 to SleepEDFx, mean of five seeds)", _published()]
-    text = "\n\n".join(part for part in parts if part)
-    write_text(folder / "table.md", text + "\n")
-    return text
+    return write_table(parts, folder)
 
 
 def scores(rows: list[Result], metric: str = "shots") -> Scores:
@@ -66,38 +60,40 @@ def scores(rows: list[Result], metric: str = "shots") -> Scores:
     values: Scores = {}
     for row in sorted(rows, key=lambda row: (row["labels"]["arm"] != OURS, row["labels"]["arm"])):
         for s, value in row["metrics"].get(metric, {}).items():
-            values.setdefault(row["labels"]["arm"], {}).setdefault(int(s), {})[row["labels"]["seed"]] = value
+            values.setdefault(row["labels"]["arm"], {})[int(s), row["labels"]["seed"]] = value
     return values
 
 
+def _shots(arms: Scores) -> list[int]:
+    return sorted({s for values in arms.values() for s, _ in values})
+
+
+def _cell(values: dict[tuple[int, int], float], s: int) -> str:
+    return percent([value for (shots, _), value in values.items() if shots == s])
+
+
 def _table(arms: Scores, title: str = "balanced accuracy %") -> str:
-    shots = sorted({s for by_shots in arms.values() for s in by_shots})
-    flat = {arm: {(s, seed): v for s, by in arms[arm].items() for seed, v in by.items()} for arm in arms}
-    ranks = average_rank(flat)
-    rows = [[title, *(f"s = {s}" for s in shots), "seeds", "average rank"]]
-    for arm, by_shots in arms.items():
-        cells = [percent(list(by_shots.get(s, {}).values())) for s in shots]
-        rank = f"{ranks[arm]:.2f}" if arm in ranks else "—"
-        rows.append([arm, *cells, str(max(len(values) for values in by_shots.values())), rank])
+    ranks = average_rank(arms)
+    rows = [[title, *(f"s = {s}" for s in _shots(arms)), "seeds", "average rank"]]
+    for arm, values in arms.items():
+        cells = [_cell(values, s) for s in _shots(arms)]
+        seeds = max(Counter(s for s, _ in values).values())
+        rows.append([arm, *cells, str(seeds), f"{ranks[arm]:.2f}" if arm in ranks else "—"])
     return markdown(rows)
 
 
 def _references(mine: list[Result]) -> str:
     """Return the scores of the inputs, and of the same network with all labels of the training subjects."""
     references = scores([row for row in mine if row["labels"]["stage"] == "reference"])
-    rows = {
-        f"s = {s}": {name: percent(list(by[s].values())) for name, by in references.items()}
-        for s in sorted({s for by in references.values() for s in by})
-    }
+    rows = {f"s = {s}": {name: _cell(by, s) for name, by in references.items()} for s in _shots(references)}
     return reference_table("references, balanced accuracy %", rows)
 
 
 def _comparisons(arms: Scores, data: str) -> list[str]:
     """Compare M3G with the others, by the number of labels."""
     parts = []
-    for s in sorted(arms.get(OURS, {})):
-        here = {arm: by_shots[s] for arm, by_shots in arms.items() if s in by_shots}
-        table = difference_table(here, OURS, test_to_train=OVERLAP[data])
+    for s in _shots({OURS: arms.get(OURS, {})}):
+        table = difference_table(at(arms, s), OURS, test_to_train=OVERLAP[data])
         parts += [f"s = {s}:", table] if table else []
     return parts
 

@@ -21,8 +21,8 @@ from m3g.experiments.images import runs as image_runs
 from m3g.experiments.images import tables as image_tables
 from m3g.experiments.images.imagenet import ALONE
 from m3g.experiments.output import figures
-from m3g.experiments.output.comparison import difference_table
-from m3g.experiments.output.tables import hours, markdown, percent
+from m3g.experiments.output.comparison import difference_table, lines
+from m3g.experiments.output.tables import hours, markdown, percent, write_table
 from m3g.experiments.runner.arms import TEMPERATURES, try_all
 from m3g.experiments.sources.files import Arrays, find_file, once
 from m3g.experiments.sources.images import prepare_tinyimagenet
@@ -64,8 +64,8 @@ def collect(results: list[Result], folder: Path) -> str:
         rows.append([f"k = {k}, n = {BUDGET // k}", *cells])
     parts = [hours(results), markdown(rows)]
     if arms:
-        lines = image_tables.lines_by_views(arms, image_tables.overlap(results))
-        figures.curves(lines, folder / "budget", xlabel=f"views k, of {BUDGET} // k images", ylabel="accuracy, %")
+        curves = lines(arms, test_to_train=image_tables.overlap(results))
+        figures.curves(curves, folder / "budget", xlabel=f"views k, of {BUDGET} // k images", ylabel="accuracy, %")
         parts += [
             "![Accuracy against the number of views](budget.png)",
             *image_tables.differences(arms, "m3g", results),
@@ -76,7 +76,7 @@ def collect(results: list[Result], folder: Path) -> str:
             by_k.setdefault(f"k = {k}", {})[seed] = value
         table = difference_table(by_k, "k = 2", test_to_train=image_tables.overlap(results))
         parts += [f"{arm}, by views:", table] if table else []
-    return image_tables.written([*parts, _chosen_by_views(results)], folder)
+    return write_table([*parts, _chosen_by_views(results)], folder)
 
 
 def _chosen_by_views(results: list[Result]) -> str:

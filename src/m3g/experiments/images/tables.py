@@ -8,12 +8,11 @@ from pathlib import Path
 
 from m3g.experiments.engine.spec import Result
 from m3g.experiments.output import figures, published
-from m3g.experiments.output.comparison import average_rank, control_table, difference_table, within_splits
+from m3g.experiments.output.comparison import control_table, difference_table, lines, rank_row, within_splits
 from m3g.experiments.output.lengths import length_table
-from m3g.experiments.output.tables import grid_table, hours, markdown, percent
+from m3g.experiments.output.tables import grid_table, hours, markdown, percent, write_table
 from m3g.experiments.runner.full import ALGORITHM_2
 from m3g.experiments.runner.references import REFERENCES, reference_table
-from m3g.training.runs.files import write_text
 
 ORDER = (
     "m3g",
@@ -66,8 +65,7 @@ def by_views(arms: Scores, paper: Mapping[int, Mapping[str, object]]) -> str:
         rows.append([f"k = {k}", *(percent([v for (m, _), v in arms[arm].items() if m == k]) for arm in arms)])
         printed = [paper.get(k, {}).get(arm, "—") for arm in arms]
         rows.append([f"k = {k}, published", *(f"{v[0]} ± {v[1]}" if isinstance(v, tuple) else str(v) for v in printed)])
-    ranks = average_rank(arms)
-    rows.append(["average rank", *(f"{ranks[arm]:.2f}" if arm in ranks else "—" for arm in arms)])
+    rows.append(rank_row(arms))
     rows.append(["seeds", *(str(len({seed for _, seed in values})) for values in arms.values())])
     return markdown(rows)
 
@@ -84,7 +82,7 @@ def per_set(collect: Collect) -> Collect:
             own.mkdir(parents=True, exist_ok=True)
             text = collect([row for row in results if row["labels"]["data"] == name], own)
             parts.append(text if own == folder else f"## On {name}\n\n" + text.replace("](", f"]({name}/"))
-        return written(parts, folder)
+        return write_table(parts, folder)
 
     return collect_all
 
@@ -97,23 +95,12 @@ def collect_imagenet(results: list[Result], folder: Path) -> str:
     if arms:
         parts += [by_views(arms, published.IMAGENET), _references(results)]
         parts += differences(arms, "m3g", results)
-        lines = lines_by_views(arms, overlap(results))
-        paper = {arm: {k: row[arm] for k, row in published.IMAGENET.items()} for arm in lines}
-        figures.curves(lines, folder / "imagenet", xlabel="views k", ylabel="accuracy, %", published=paper)
+        curves = lines(arms, test_to_train=overlap(results))
+        paper = {arm: {k: row[arm] for k, row in published.IMAGENET.items()} for arm in curves}
+        figures.curves(curves, folder / "imagenet", xlabel="views k", ylabel="accuracy, %", published=paper)
         parts.append("![Accuracy against the number of views](imagenet.png)")
     parts += [chosen(results), _controls(arms, results), *_lengths(results, folder)]
-    return written(parts, folder)
-
-
-def lines_by_views(arms: Scores, test_to_train: float) -> dict[str, dict[int, tuple[float, float]]]:
-    """Return per arm and number of views the mean and half the width of its interval."""
-    lines: dict[str, dict[int, tuple[float, float]]] = {arm: {} for arm in arms}
-    for k in sorted({k for values in arms.values() for k, _ in values}):
-        here = {arm: {seed: v for (m, seed), v in values.items() if m == k} for arm, values in arms.items()}
-        present = {arm: values for arm, values in here.items() if values}
-        for arm, point in within_splits(present, test_to_train=test_to_train).items():
-            lines[arm][k] = point
-    return lines
+    return write_table(parts, folder)
 
 
 def _lengths(results: list[Result], folder: Path) -> list[str]:
@@ -155,34 +142,27 @@ def collect_cost(results: list[Result], folder: Path) -> str:
     """Write Table 4."""
     arms = scores(results)
     parts = [hours(results), by_views(arms, published.COST)]
-    return written([*parts, *differences(arms, "cv", results)], folder)
+    return write_table([*parts, *differences(arms, "cv", results)], folder)
 
 
 @per_set
 def collect_epsilon(results: list[Result], folder: Path) -> str:
     """Write Figure 4; the paper plots its curve without printing numbers, and recommends 0.2."""
-    by_k: dict[int, dict[str, dict[int, float]]] = {}
     arms: Scores = {}
     for row in sorted(results, key=lambda row: row["labels"]["epsilon"]):
-        labels, name = row["labels"], f"epsilon {row['labels']['epsilon']:g}"
-        by_k.setdefault(labels["k"], {}).setdefault(name, {})[labels["seed"]] = row["metrics"]["test"]
-        arms.setdefault(name, {})[labels["k"], labels["seed"]] = row["metrics"]["test"]
+        labels = row["labels"]
+        arms.setdefault(f"epsilon {labels['epsilon']:g}", {})[labels["k"], labels["seed"]] = row["metrics"]["test"]
     rows = [["accuracy %", *arms]]
-    for k, by_value in sorted(by_k.items()):
-        rows.append([f"k = {k}", *(percent(list(by_value.get(name, {}).values())) for name in arms)])
-    ranks = average_rank(arms)
-    rows.append(["average rank", *(f"{ranks[name]:.2f}" if name in ranks else "—" for name in arms)])
-    lines = {
-        f"k = {k}": {
-            float(name.split()[1]): point
-            for name, point in within_splits(by_value, test_to_train=overlap(results)).items()
-        }
-        for k, by_value in sorted(by_k.items())
-    }
-    figures.curves(lines, folder / "epsilon", xlabel="epsilon", ylabel="accuracy, %", logarithmic=True)
+    curves: dict[str, dict[float, tuple[float, float]]] = {}
+    points = lines(arms, test_to_train=overlap(results))
+    for k in sorted({k for values in arms.values() for k, _ in values}):
+        rows.append([f"k = {k}", *(percent([v for (m, _), v in values.items() if m == k]) for values in arms.values())])
+        curves[f"k = {k}"] = {float(name.split()[1]): by[k] for name, by in points.items() if k in by}
+    rows.append(rank_row(arms))
+    figures.curves(curves, folder / "epsilon", xlabel="epsilon", ylabel="accuracy, %", logarithmic=True)
     parts = [hours(results), markdown(rows)]
     parts += differences(arms, RECOMMENDED, results)
-    return written([*parts, "![Accuracy against epsilon](epsilon.png)"], folder)
+    return write_table([*parts, "![Accuracy against epsilon](epsilon.png)"], folder)
 
 
 @per_set
@@ -212,10 +192,4 @@ def collect_branches(results: list[Result], folder: Path) -> str:
     for arm, scores_of in by_arm.items():
         table = difference_table(scores_of, "leave one out", test_to_train=overlap(results))
         parts += [f"{arm}, by student views:", table] if table else []
-    return written(parts, folder)
-
-
-def written(parts: list[str], folder: Path) -> str:
-    text = "\n\n".join(part for part in parts if part)
-    write_text(folder / "table.md", text + "\n")
-    return text
+    return write_table(parts, folder)

@@ -11,8 +11,7 @@ from m3g.evaluation.paired import paired
 from m3g.experiments.engine.spec import Result
 from m3g.experiments.output import figures
 from m3g.experiments.output.comparison import judged
-from m3g.experiments.output.tables import hours, markdown, percent
-from m3g.training.runs.files import write_text
+from m3g.experiments.output.tables import hours, markdown, percent, write_table
 
 FIRST = 0.15
 TEST_TO_TRAIN = 0.2 / 0.7
@@ -75,9 +74,7 @@ def collect(results: list[Result], folder: Path) -> str:
     table = by_place(results)
     parts = [hours(results), "## Detection", _detection(table), "## Effect on accuracy", _cost(table)]
     parts += ["## Clean rows", _clean(table)]
-    text = "\n\n".join(parts)
-    write_text(folder / "table.md", text + "\n")
-    return f"{text}\n\npicture     {draw(table, folder / 'mismatch')}"
+    return f"{write_table(parts, folder)}\n\npicture     {draw(table, folder / 'mismatch')}"
 
 
 def _detection(table: Table) -> str:

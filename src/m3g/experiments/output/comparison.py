@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Hashable, Mapping
+from typing import TypeVar
 
 from m3g.evaluation.paired import Difference, Key, Scores, interval_of_mean, paired
 from m3g.experiments.output.tables import markdown
+
+X = TypeVar("X", int, float, str)  # number of views, steps, labels, or an unseen domain
 
 
 def average_rank(scores: Mapping[str, Scores[Key]]) -> dict[str, float]:
@@ -52,6 +55,34 @@ def within_splits(scores: Mapping[str, Scores[Key]], *, test_to_train: float = 0
         arm: (means[arm], 100 * correction * interval_of_mean(values, test_to_train=test_to_train))
         for arm, values in centred.items()
     }
+
+
+def at(scores: Mapping[str, Mapping[tuple[X, int], float]], x: X) -> dict[str, dict[int, float]]:
+    """Return the scores at x by seed, of the arms that have some; keys are (x, seed).
+
+    Example:
+        >>> at({"a": {(2, 0): 0.5, (3, 0): 0.6}, "b": {(3, 0): 0.7}}, 2)
+        {'a': {0: 0.5}}
+    """
+    here = {arm: {seed: value for (m, seed), value in by.items() if m == x} for arm, by in scores.items()}
+    return {arm: by for arm, by in here.items() if by}
+
+
+def lines(
+    scores: Mapping[str, Mapping[tuple[X, int], float]], *, test_to_train: float
+) -> dict[str, dict[X, tuple[float, float]]]:
+    """Return per arm and x the mean and half the width of its interval within splits; keys are (x, seed)."""
+    found: dict[str, dict[X, tuple[float, float]]] = {arm: {} for arm in scores}
+    for x in sorted({x for by in scores.values() for x, _ in by}):
+        for arm, point in within_splits(at(scores, x), test_to_train=test_to_train).items():
+            found[arm][x] = point
+    return found
+
+
+def rank_row(scores: Mapping[str, Scores[Key]]) -> list[str]:
+    """Return the average ranks of the arms as the last row of a table."""
+    ranks = average_rank(scores)
+    return ["average rank", *(f"{ranks[arm]:.2f}" if arm in ranks else "—" for arm in scores)]
 
 
 def holm(p_values: Mapping[Key, float]) -> dict[Key, float]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from m3g.experiments.engine.spec import Result, Settings
 from m3g.experiments.output import figures
-from m3g.experiments.output.comparison import within_splits
+from m3g.experiments.output.comparison import lines
 from m3g.experiments.output.tables import markdown, percent
 
 
@@ -25,22 +25,18 @@ def length_table(
         for row in results
         if row["labels"]["stage"] == "test" and (row["labels"]["arm"], row["labels"]["seed"], same(row)) in shown
     ]
-    curves: dict[int, dict[str, dict[int, float]]] = {}  # steps, arm, seed
-    for row in (*others, *usual):
-        steps = _steps(row["settings"]["config"])
-        by_seed = curves.setdefault(steps, {}).setdefault(row["labels"]["arm"], {})
-        by_seed[row["labels"]["seed"]] = row["metrics"]["validation"]
     if not others:
         return []
-    arms = list(dict.fromkeys(row["labels"]["arm"] for row in others))
-    rows = [["validation %, by steps", *(str(steps) for steps in sorted(curves))]]
-    lines: dict[str, dict[int, tuple[float, float]]] = {arm: {} for arm in arms}
-    for steps, by_arm in sorted(curves.items()):
-        for arm, point in within_splits(by_arm, test_to_train=test_to_train).items():
-            lines[arm][steps] = point
-    for arm in arms:
-        rows.append([arm, *(percent(list(curves[steps].get(arm, {}).values())) for steps in sorted(curves))])
-    figures.curves(lines, path, xlabel="steps", ylabel="validation, %", logarithmic=True)
+    arms: dict[str, dict[tuple[int, int], float]] = {}  # arm, (steps, seed)
+    for row in (*others, *usual):
+        steps = _steps(row["settings"]["config"])
+        arms.setdefault(row["labels"]["arm"], {})[steps, row["labels"]["seed"]] = row["metrics"]["validation"]
+    lengths = sorted({steps for values in arms.values() for steps, _ in values})
+    rows = [["validation %, by steps", *map(str, lengths)]]
+    for arm, values in arms.items():
+        rows.append([arm, *(percent([v for (steps, _), v in values.items() if steps == x]) for x in lengths)])
+    curves = lines(arms, test_to_train=test_to_train)
+    figures.curves(curves, path, xlabel="steps", ylabel="validation, %", logarithmic=True)
     return [markdown(rows), f"![Score on validation rows against the number of steps]({path.name}.png)"]
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from statistics import fmean, stdev
 
 from m3g.experiments.engine.spec import Change, Result, grid_values
+from m3g.training.runs.files import write_text
 
 
 def markdown(rows: Sequence[Sequence[str]]) -> str:
@@ -22,6 +25,13 @@ def markdown(rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(lines)
 
 
+def write_table(parts: Iterable[str], folder: Path) -> str:
+    """Write the non-empty parts of a page to `table.md`, separated by blank lines; return the text."""
+    text = "\n\n".join(part for part in parts if part)
+    write_text(folder / "table.md", text + "\n")
+    return text
+
+
 def percent(values: Sequence[float]) -> str:
     """Format mean ± standard deviation in percent; without the latter for one value.
 
@@ -29,8 +39,6 @@ def percent(values: Sequence[float]) -> str:
         >>> percent([0.5, 0.52]), percent([0.5])
         ('51.0 ± 1.4', '50.0')
     """
-    from statistics import fmean, stdev
-
     if not values:
         return "—"
     return f"{100 * fmean(values):.1f}" + (f" ± {100 * stdev(values):.1f}" if len(values) > 1 else "")

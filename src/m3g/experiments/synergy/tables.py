@@ -10,9 +10,8 @@ from m3g.evaluation.paired import interval_of_mean, paired
 from m3g.experiments.engine.spec import Result
 from m3g.experiments.output import figures
 from m3g.experiments.output.comparison import judged
-from m3g.experiments.output.tables import hours, markdown
+from m3g.experiments.output.tables import hours, markdown, write_table
 from m3g.experiments.synergy.sets import SETS
-from m3g.training.runs.files import write_text
 
 OURS = "m3g, product"
 TEST_TO_TRAIN = 0.2 / 0.6
@@ -38,8 +37,7 @@ def collect(results: list[Result], folder: Path) -> str:
     probes = by_set(results, "probe")
     if probes:
         parts += ["## Sentiment from all embeddings", _levels(probes)]
-    text = "\n\n".join(parts)
-    write_text(folder / "table.md", text + "\n")
+    text = write_table(parts, folder)
     picture = draw(scores, folder / "synergy")
     return f"{text}\n\npicture     {picture}" if picture else text
 

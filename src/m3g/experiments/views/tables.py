@@ -9,7 +9,7 @@ from pathlib import Path
 from m3g.evaluation.paired import Difference, paired
 from m3g.experiments.engine.spec import Result, grid_values
 from m3g.experiments.output.comparison import judged
-from m3g.experiments.output.tables import hours, markdown, percent
+from m3g.experiments.output.tables import hours, markdown, percent, write_table
 from m3g.experiments.views import pictures as views_pictures
 from m3g.experiments.views.pictures import BY_NUMBER
 from m3g.experiments.views.scores import (
@@ -28,7 +28,6 @@ from m3g.experiments.views.scores import (
     setting,
     tested,
 )
-from m3g.training.runs.files import write_text
 
 TEST_TO_TRAIN = 0.2 / 0.6
 # Scores of the tables, with their descriptions.
@@ -69,8 +68,7 @@ def collect(results: list[Result], folder: Path) -> str:
     parts += ["## Probe of all views on subsets of the views", _few_views(tests)]
     parts += ["## Digits with the first k of their views", *(_by_number(every_test, name) for name in BY_NUMBER)]
     parts += ["## Settings chosen on validation rows", _grid(results)]
-    text = "\n\n".join(part for part in parts if part)
-    write_text(folder / "table.md", text + "\n")
+    text = write_table(parts, folder)
     pictures = views_pictures.draw(results, every, folder)
     pictures += views_pictures.by_number(every_test, folder / "by_number")
     return "\n".join([text, "", *(f"picture     {path}" for path in pictures)])
