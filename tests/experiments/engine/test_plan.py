@@ -4,7 +4,6 @@ import re
 
 import pytest
 
-from m3g.cli import main
 from m3g.experiments.engine.plan import describe, loss_cost, steps_of, views_of
 from m3g.experiments.engine.registry import NAMES, find
 from m3g.experiments.engine.spec import Request
@@ -64,26 +63,3 @@ def test_a_student_of_some_views_solves_one_problem():
 
 def test_the_shipped_digits_take_as_many_steps_as_m3g_train():
     assert steps_of({}) == 420
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["epsilon", "--methods", "m3g"], "--methods must be omitted for epsilon"),
-        (["domainnet", "--plan", "--collect"], "must be given one at a time, got --plan --collect"),
-        (["domainnet", "--run", "0123"], "--run must be the id of a run of the plan"),
-        (["domainnet", "--jobs", "0"], "--jobs must be a whole number of at least 1, got 0"),
-        (["domainnet", "--seeds", "0"], "--seeds must be a whole number of at least 1, got 0"),
-        (["domainnet", "--slurm", "--nodes", "0"], "--nodes must be at least 1, got 0"),
-        (["domainnet", "--slurm", "--hours", "0"], "--hours must be"),
-        (["overhead", "--scale", "paper"], "--scale must be one of 'laptop', got 'paper'"),
-        (["imagnet"], "did you mean imagenet?"),
-    ],
-)
-def test_wrong_arguments_leave_one_line_and_no_folder(tmp_path, monkeypatch, capsys, arguments, message):
-    monkeypatch.chdir(tmp_path)
-    assert main(["reproduce", *arguments]) == 2
-    error = capsys.readouterr().err
-    assert message in error
-    assert error.count("\n") == 1
-    assert not list(tmp_path.iterdir())

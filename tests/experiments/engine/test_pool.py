@@ -1,10 +1,9 @@
-"""The runner: ids, choices on validation, claims, killed workers, two collectors at once."""
+"""The pool: choices on validation, claims, killed workers, two collectors at once."""
 
 import dataclasses
 import json
 import multiprocessing
 import os
-import pickle
 import signal
 import subprocess
 import sys
@@ -12,57 +11,12 @@ import threading
 import time
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from m3g.cli import main
 from m3g.experiments.engine.plan import planned
 from m3g.experiments.engine.pool import do_all, do_run, run_pool
-from m3g.experiments.engine.registry import NAMES, find
+from m3g.experiments.engine.registry import find
 from m3g.experiments.engine.spec import Candidate, Experiment, OnlyTrained, Request, RunSpec
 from m3g.experiments.engine.store import Store
-
-CONTENT = st.dictionaries(
-    st.text(min_size=1), st.integers() | st.floats(allow_nan=False, allow_infinity=False), max_size=4
-)
-
-
-@given(CONTENT, st.randoms())
-def test_an_id_follows_from_content_alone(settings, random):
-    items = list(settings.items())
-    random.shuffle(items)
-    one = RunSpec("e", {"config": settings}, {"arm": "a"})
-    assert RunSpec("e", {"config": dict(items)}, {"arm": "b"}).id == one.id
-    assert RunSpec("e", {"config": {**settings, "new": 1}}, {"arm": "a"}).id != one.id
-    assert RunSpec("other", {"config": settings}, {"arm": "a"}).id != one.id
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_the_settings_of_a_planned_run_cannot_be_changed(name):
-    spec = find(name).specs(Request(seeds=1))[0]
-    with pytest.raises(TypeError, match="cannot be changed"):
-        spec.settings["new"] = 1
-    for part in spec.settings.values():
-        if isinstance(part, dict):
-            with pytest.raises(TypeError, match="cannot be changed"):
-                part.update(seed=5)
-    changed = spec.with_changes({"new": 1}, arm="other")
-    assert changed.labels["arm"] == "other"
-    assert changed.id != spec.id
-    assert pickle.loads(pickle.dumps(spec)).id == spec.id
-
-
-def test_a_command_plans_its_runs_once(tmp_path, monkeypatch):
-    known, requests = find("iterations"), []
-
-    def runs(request):
-        requests.append(request)
-        return known.runs(request)[:2]
-
-    counted = dataclasses.replace(known, runs=runs)
-    monkeypatch.setattr("m3g.experiments.engine.command.find", lambda name: counted)
-    assert main(["reproduce", "iterations", "--out", str(tmp_path)]) == 0
-    assert len(requests) == 1
 
 
 def test_other_processes_of_a_torchrun_train_and_measure_nothing(tmp_path, monkeypatch):

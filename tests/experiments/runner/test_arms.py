@@ -1,11 +1,44 @@
-"""Grids in two stages: temperatures at one learning rate, then the other rates."""
+"""Grids, in one and in two stages, and the runs that evaluate them."""
 
 import pytest
 
 from m3g.experiments.engine.pool import do_all
-from m3g.experiments.engine.spec import Experiment, RunSpec
+from m3g.experiments.engine.spec import Experiment, Request, RunSpec
 from m3g.experiments.engine.store import Store
-from m3g.experiments.runner.arms import RATE, TEMPERATURE, TEMPERATURES, temperature_then_rate
+from m3g.experiments.runner.arms import (
+    LENGTHS,
+    RATE,
+    TEMPERATURE,
+    TEMPERATURES,
+    grid,
+    other_lengths,
+    temperature_then_rate,
+    try_all,
+)
+
+RUN = RunSpec("test", {"config": {"loop": {"max_steps": 200}, "seed": 3}}, {"arm": "m3g", "stage": "test", "seed": 3})
+
+
+def test_a_grid_has_every_combination():
+    found = grid("infonce-pwe", {"infonce": ("temperature", (0.1, 0.2))}, (1e-3, 3e-3))
+    assert [tuple(change.values()) for change in found] == [(0.1, 1e-3), (0.1, 3e-3), (0.2, 1e-3), (0.2, 3e-3)]
+    assert set(found[0]) == {"loss_options.temperature", "optim.learning_rate"}
+
+
+def test_every_setting_is_tried_by_runs_of_the_grid():
+    changes = [{"loss_options.epsilon": value} for value in (0.1, 0.2)]
+    tried, candidates = try_all(changes, [RUN, RUN.with_changes({"config": {"seed": 4}}, seed=4)])
+    assert [run.settings["config"]["loss_options"]["epsilon"] for run in tried] == [0.1, 0.1, 0.2, 0.2]
+    assert {run.labels["stage"] for run in tried} == {"grid"}
+    assert [candidate.change for candidate in candidates] == changes
+    assert [run for candidate in candidates for run in candidate.tried_by] == [run.id for run in tried]
+
+
+def test_other_lengths_differ_only_in_their_steps():
+    runs = other_lengths(RUN, Request())
+    assert [run.settings["config"]["loop"]["max_steps"] for run in runs] == list(LENGTHS)
+    assert [run.labels["steps"] for run in runs] == list(LENGTHS)
+    assert all(run.settings["config"]["seed"] == 3 and run.labels["stage"] == "length" for run in runs)
 
 
 def work(settings, folder, data):

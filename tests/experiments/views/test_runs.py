@@ -95,33 +95,12 @@ def test_runs_are_planned_executed_and_collected(sets, tmp_path):
         assert colours(tmp_path / "out" / f"{name}.png") >= 2
 
 
-def test_every_loss_has_a_grid_of_one_size():
-    from m3g import losses
-
-    assert set(views.GRIDS) == set(losses.available()) | set(views.LOSS_OF)
-    assert {len(changes) for changes in views.GRIDS.values()} == {4}
-    for name, changes in views.GRIDS.items():
-        for change in changes:
-            own = {option.removeprefix("loss_options."): v for option, v in change.items() if "loss_options" in option}
-            losses.build(views.LOSS_OF.get(name, name), **own, **views.FIXED.get(name, {}))
-
-
 def test_m3g_all_compares_all_views_at_once():
     specs = views.EXPERIMENT.specs(Request(seeds=1, sets=["proteins", "3sources"], methods=["m3g-all"]))
     assert {spec.settings["config"]["views_per_step"] for spec in specs} == {12, 3}
     grids = [set(spec.labels) for spec in specs if spec.labels["stage"] == "grid"]
     assert grids
     assert all("loss_options.temperature" in labels for labels in grids)
-
-
-def test_documents_keep_their_most_frequent_words():
-    counts = np.zeros((4, 600))
-    counts[:, 550] = 9
-    counts[0, 3] = 4
-    kept = view_sets.frequent_words(counts)
-    assert kept.shape == (4, 500)
-    assert kept[:, -1].tolist() == [3, 3, 3, 3]
-    assert kept[0].sum() == 5
 
 
 def test_a_view_that_was_rotated_is_read_out_in_the_space_of_the_others():

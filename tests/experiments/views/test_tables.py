@@ -1,18 +1,9 @@
 """The digits with a subset of their views: part of the curve against k, but of no mean over data sets."""
 
-from m3g.experiments.engine.spec import Request
 from m3g.experiments.views import runs as views
 from m3g.experiments.views import sets as view_sets
 from m3g.experiments.views import tables as views_tables
 from pictures import colours
-
-
-def test_parts_of_the_digits_run_the_main_losses_and_the_baselines_only():
-    parts = [name for name, wanted in view_sets.SETS.items() if wanted.part]
-    assert parts == ["digits-3", "digits-4", "digits-5"]
-    specs = views.EXPERIMENT.specs(Request())
-    assert {spec.labels["arm"] for spec in specs if spec.labels["data"] in parts} == {*views.MAIN, *views.BASELINES}
-    assert [len(view_sets.SETS[name].views) for name in view_sets.DIGITS_BY_NUMBER.values()] == [2, 3, 4, 5, 6]
 
 
 def test_the_curve_has_all_numbers_and_the_other_tables_only_whole_sets(tmp_path):

@@ -1,0 +1,25 @@
+"""Tables of synergy from finished runs."""
+
+from m3g.experiments.synergy import tables
+
+
+def row(data, arm, seed, found, stage="test"):
+    labels = {"data": data, "arm": arm, "seed": seed, "stage": stage}
+    metrics = {"found": found, "score": "product"}
+    return {"labels": labels, "metrics": metrics, "chosen": {"loss_options.temperature": 0.2}, "seconds": 1.0}
+
+
+def test_losses_are_compared_over_splits(tmp_path):
+    rows = [row("bits-100", "m3g, product", seed, 0.9 + seed / 100) for seed in range(3)]
+    rows += [row("bits-100", "infonce-ave", seed, 0.1 + seed / 50) for seed in range(3)]
+    rows += [row("digits", "m3g, product", 0, 0.5), row("digits", "infonce-ave", 0, 0.4, stage="grid")]
+    text = tables.collect(rows, tmp_path)
+    lines = [" ".join(line.split()) for line in text.splitlines()]
+    levels = next(line for line in lines if line.startswith("| m3g, product |"))
+    assert "50.0 |" in levels  # one split has no interval
+    assert "91.0 ± " in levels
+    (difference,) = (line for line in lines if line.startswith("| infonce-ave |") and "ahead" in line)
+    assert "+79.0 ± " in difference
+    assert "| bits-100 | m3g, product | 0.2 | product |" in lines
+    assert (tmp_path / "table.md").read_text() in text + "\n"
+    assert (tmp_path / "synergy.png").is_file()
