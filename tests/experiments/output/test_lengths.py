@@ -6,7 +6,11 @@ from pictures import colours
 
 def row(arm, stage, steps, score, *, k=3, seed=0):
     labels = {"arm": arm, "stage": stage, "seed": seed, "k": k}
-    return {"labels": labels, "settings": {"config": {"loop": {"max_steps": steps}}}, "metrics": {"validation": score}}
+    if stage == "test":  # one epoch instead of a number of steps
+        config = {"loop": {"epochs": 1}, "data_options": {"batch_size": 16, "points_per_epoch": 16 * steps}}
+    else:
+        config = {"loop": {"max_steps": steps}, "data_options": {}}
+    return {"labels": labels, "settings": {"config": config}, "metrics": {"validation": score}}
 
 
 def test_runs_of_the_usual_length_complete_the_table(tmp_path):
