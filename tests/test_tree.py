@@ -36,6 +36,9 @@ def expected_tests(module):
     return [own, *(folder.with_name(f"test_{folder.name}.py") for folder in module.parents if folder.name)]
 
 
-@pytest.mark.parametrize("package", [None, "cli", "data", "nets", "training"])
+@pytest.mark.parametrize(
+    "package",
+    [None, "cli", "data", "evaluation", "experiments", "flow", "losses", "nets", "report", "sklearn", "training"],
+)
 def test_every_module_has_tests_of_its_name(package):
     assert [m for m in modules(package) if not any((TESTS / name).is_file() for name in expected_tests(m))] == []

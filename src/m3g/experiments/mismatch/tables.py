@@ -149,11 +149,10 @@ def draw(table: Table, path: Path) -> Path:
                         [statistics.fmean(part) for part in values],
                         [statistics.stdev(part) if len(part) > 1 else 0.0 for part in values],
                         label=f"{loss}{', mismatch' if on else ''}",
-                        color=figures.COLOURS[number],
-                        marker=figures.MARKERS[number],
                         markersize=4,
                         capsize=2,
                         linestyle=line,
+                        **figures.style(number),
                     )
         axis.set(xlabel="swapped entries, %", title=f"{title}, %", xlim=(-2, 100 * max(p.share for p in table) + 2))
         axis.grid(alpha=0.3)

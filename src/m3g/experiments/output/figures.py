@@ -27,6 +27,11 @@ def panels(columns: int = 1, *, rows: int = 1, width: float = 6.0, height: float
     return figure, list(figure.subplots(rows, columns, squeeze=False).ravel())
 
 
+def style(place: int) -> dict[str, str]:
+    """Return the colour and the marker of the arm at this place."""
+    return {"color": COLOURS[place % len(COLOURS)], "marker": MARKERS[place % len(MARKERS)]}
+
+
 def save(figure: Figure, path: Path) -> list[Path]:
     """Save a figure as PNG and SVG, deterministically."""
     files = [path.with_suffix(".png"), path.with_suffix(".svg")]
@@ -58,13 +63,10 @@ def curves(
         for name, points in part.items():
             place, xs = names.index(name), sorted(points)
             means = [points[x][0] for x in xs]
-            colour = COLOURS[place % len(COLOURS)]
-            style = "-" if place < len(COLOURS) else "--"
-            (handles[name],) = axis.plot(
-                xs, means, style, color=colour, marker=MARKERS[place % len(MARKERS)], markersize=5
-            )
+            line = "-" if place < len(COLOURS) else "--"
+            (handles[name],) = axis.plot(xs, means, line, markersize=5, **style(place))
             low, high = ([_clip(points[x][0] + sign * points[x][1], ylabel) for x in xs] for sign in (-1, 1))
-            axis.fill_between(xs, low, high, color=colour, alpha=0.15, linewidth=0)
+            axis.fill_between(xs, low, high, color=style(place)["color"], alpha=0.15, linewidth=0)
         _scales(axis, part, logarithmic)
         axis.set(xlabel=xlabel, ylabel=ylabel, title=title if published is not None else "")
         axis.grid(alpha=0.3)
@@ -100,10 +102,7 @@ def scatter(
     axis.margins(x=0.25)
     for place, (arm, points) in enumerate(groups.items()):
         xs, ys, widths = (list(part) for part in zip(*points.values()))
-        axis.errorbar(
-            xs, ys, yerr=widths, linestyle="", capsize=2,
-            color=COLOURS[place % len(COLOURS)], marker=MARKERS[place % len(MARKERS)], label=arm,
-        )  # fmt: skip
+        axis.errorbar(xs, ys, yerr=widths, linestyle="", capsize=2, label=arm, **style(place))
         for name, (x, y, _) in points.items():
             above = -11 if place else 4  # avoid overlapping labels of close points
             axis.annotate(name, (x, y), textcoords="offset points", xytext=(6, above), fontsize=8)
@@ -121,10 +120,7 @@ def points(groups: Mapping[str, Mapping[str, tuple[float, float]]], path: Path, 
         offset = (place - (len(names) - 1) / 2) * 0.14
         shown = [(x + offset, *arms[arm]) for x, arms in enumerate(groups.values()) if arm in arms]
         xs, means, widths = (list(part) for part in zip(*shown))
-        axis.errorbar(
-            xs, means, yerr=widths, linestyle="", capsize=2,
-            color=COLOURS[place % len(COLOURS)], marker=MARKERS[place % len(MARKERS)], label=arm,
-        )  # fmt: skip
+        axis.errorbar(xs, means, yerr=widths, linestyle="", capsize=2, label=arm, **style(place))
     axis.set_xticks(range(len(groups)), list(groups))
     axis.set(ylabel=ylabel)
     axis.grid(axis="y", alpha=0.3)
