@@ -1,15 +1,13 @@
-"""Unseen vendors of emoji: the runs, their data from both layouts, and the table."""
+"""Unseen vendors of emoji: the runs and the table."""
 
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from experiments.miniature import small_runs
 from m3g.experiments import emoji
 from m3g.experiments.engine.registry import find
 from m3g.experiments.engine.spec import Request
-from m3g.experiments.sources.files import MissingData
 
 
 @pytest.fixture
@@ -30,27 +28,6 @@ def test_every_arm_has_the_grid_of_its_kind_and_all_vendors():
         assert all(spec.labels["unseen"] == emoji.TUNED_ON for spec in grid)
         tests = {(spec.labels["unseen"], spec.labels["seed"]) for spec in mine if spec.labels["stage"] == "test"}
         assert tests == {(vendor, seed) for vendor in emoji.VENDORS for seed in range(4)}
-
-
-def test_new_emoji_take_no_part_in_training(folder):
-    emoji.prepare(folder, folder)
-    with np.load(folder / emoji.TRAIN) as train, np.load(folder / emoji.NEW) as new:
-        assert len(train["noto"]) == 32
-        assert sorted([*train["noto_label"], *new["noto_label"]]) == list(range(40))
-
-
-def test_images_in_folders_are_put_on_white(tmp_path):
-    for vendor in emoji.VENDORS:
-        (tmp_path / "emoji" / vendor).mkdir(parents=True)
-        for name in ("cat.png", "dog.png"):
-            Image.new("RGBA", (64, 64), (255, 0, 0, 0)).save(tmp_path / "emoji" / vendor / name)
-    Image.new("RGBA", (64, 64), "black").save(tmp_path / "emoji" / "noto" / "only-here.png")
-    images = emoji.read_emoji(tmp_path)
-    assert set(images) == set(emoji.VENDORS)
-    assert images["noto"].shape == (2, 32, 32, 3)
-    assert images["noto"].min() == 255
-    with pytest.raises(MissingData, match=r"emoji/VENDOR/NAME\.png"):
-        emoji.read_emoji(tmp_path / "emoji")
 
 
 def test_a_point_belongs_to_the_nearest_mean():

@@ -18,12 +18,10 @@ import statistics
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from m3g import _checks
 from m3g.data.images.domain_arrays import read_domains
 from m3g.evaluation.paired import paired
 from m3g.experiments.engine.spec import Experiment, Labels, Prepare, Request, Result, RunSpec, Settings, merged
@@ -34,18 +32,15 @@ from m3g.experiments.output.tables import hours, markdown, write_table
 from m3g.experiments.runner.arms import RATE, TEMPERATURE, Tuned, temperature_then_rate
 from m3g.experiments.runner.full import config_of
 from m3g.experiments.runner.references import REFERENCES, fit_or_reference
-from m3g.experiments.sources.files import Arrays, MissingData, once
+from m3g.experiments.sources.emoji import NEW, TRAIN, VENDORS, prepare_emoji
 from m3g.training.loop.nonfinite import NonFiniteLoss
 
-SIDE, POINTS, STEPS = 32, 16, 3000
+POINTS, STEPS = 16, 3000
 SEEDS, TUNING_SEED = 4, 100
-NEW_CLASSES = 0.2
 RATES = (3e-3, 1e-3, 1e-2)  # temperatures are compared with the first
 LENGTHS = (300, 1000, 6000)
 LENGTHS_OF = ("m3g, no teacher", "infonce-ave, no teacher")
-TRAIN, NEW = "emoji_16.npz", "emoji_16_new.npz"
 TUNED_ON = "openmoji"
-VENDORS = ("noto", "twemoji", "fluent-emoji-flat", "openmoji", "fluent-emoji-high-contrast")
 
 TEACHER = {"teacher": {"enabled": True}, "heads": {"embedding_size": 64, "hidden": 256, "predictor": True}}
 ALONE = {"teacher": {"enabled": False}, "heads": {"embedding_size": 64, "hidden": 256, "predictor": False}}
@@ -178,64 +173,8 @@ def nearest_mean(points: Tensor, vendors: list[Tensor]) -> float:
     return float(((points @ means.T).argmax(1) == torch.arange(len(points))).double().mean())
 
 
-def read_emoji(source: Path | None) -> dict[str, np.ndarray]:
-    """Return per vendor the images (n, 32, 32, 3) of the same n emoji in the same order."""
-    if source is not None and (source / "emoji_5vendors_32.npz").is_file():
-        with np.load(source / "emoji_5vendors_32.npz", allow_pickle=False) as stored:
-            return {str(name): images for name, images in zip(stored["domains"], stored["X"])}
-    folders = {name: (source or Path()) / "emoji" / name for name in VENDORS}
-    if source is None or not all(folder.is_dir() for folder in folders.values()):
-        raise MissingData(
-            f"emoji must be emoji_5vendors_32.npz or images emoji/VENDOR/NAME.png of the vendors {', '.join(VENDORS)}, "
-            f"got neither in {source or 'the working directory'}."
-        )
-    names = sorted(set.intersection(*({path.name for path in folder.glob("*.png")} for folder in folders.values())))
-    return {
-        vendor: np.stack([_on_white(folder / name) for name in names]) for vendor, folder in folders.items() if names
-    }
-
-
-def _on_white(path: Path) -> np.ndarray:
-    pillow = _checks.extra("PIL.Image", "train")
-    with pillow.open(path) as image:
-        picture = image.convert("RGBA").resize((SIDE, SIDE))
-    white = pillow.new("RGBA", picture.size, "white")
-    return np.asarray(pillow.alpha_composite(white, picture).convert("RGB"))
-
-
-def prepare(source: Path | None, target: Path) -> None:
-    """Write the emoji used for training, and those excluded from it."""
-
-    def part(new: bool) -> Arrays:
-        images = read_emoji(source)
-        n = len(next(iter(images.values())))
-        order = np.random.default_rng(0).permutation(n)
-        cut = int(NEW_CLASSES * n)
-        rows = np.sort(order[:cut] if new else order[cut:])
-        return {
-            **{name: halved(stack[rows]) for name, stack in images.items()},
-            **{f"{name}_label": rows for name in images},
-        }
-
-    once(target, TRAIN, lambda: part(new=False))
-    once(target, NEW, lambda: part(new=True))
-
-
-def halved(images: np.ndarray) -> np.ndarray:
-    """Return images of half the side, each pixel the mean of four: (n, h, w, c) -> (n, h / 2, w / 2, c).
-
-    Example:
-        >>> halved(np.arange(16, dtype=np.uint8).reshape(1, 4, 4, 1))[0, :, :, 0]
-        array([[ 2,  4],
-               [10, 12]], dtype=uint8)
-    """
-    n, height, width, channels = images.shape
-    blocks = images.reshape(n, height // 2, 2, width // 2, 2, channels)
-    return blocks.mean((2, 4)).round().astype(np.uint8)
-
-
 def sets(scale: str) -> dict[str, Prepare]:
-    return {"emoji": prepare}
+    return {"emoji": prepare_emoji}
 
 
 def by_vendor(results: list[Result], metric: str) -> dict[str, dict[str, list[float]]]:
