@@ -86,7 +86,7 @@ def match(
 
     Args:
         views: k arrays or tensors (n_l, d) in a common space.
-        epsilon: strength of the entropy, 0.01 by default. A smaller value gives more certain tuples; in the limit of 0,
+        epsilon: weight of the entropy, 0.01 by default. A smaller value gives more certain tuples; in the limit of 0,
             two views of equal size are matched by the assignment of least cost.
         temperature: the same in units of InfoNCE, as in `m3g.matching_gap`, in place of epsilon.
         cost, solver, tol: as in `m3g.matching_gap`.
@@ -97,7 +97,7 @@ def match(
             Probabilities are then estimated from the distribution of similarities instead of P and do not depend on
             epsilon; see `m3g.polymatching.posterior`.
         allow_unmatched: implies `one_to_one`. Points with a membership probability below this number are removed from
-            their tuples and stay alone unless they fit another tuple. True means 0.5.
+            their tuples and remain unmatched unless they fit another tuple. True means 0.5.
         known: (r, k) row numbers of r objects with known correspondence, -1 for a view without a row. The membership
             probabilities of a one-to-one matching are calibrated on them; tuples change only through the threshold
             `allow_unmatched`. They must be a random sample of all objects, including those with a single row.

@@ -26,8 +26,9 @@ class MultilinearProduct(Cost):
     every k; k = 2 is minus the cosine. The cost is linear in each view but not a sum over pairs: it detects dependence
     among all views even if any two of them are independent.
 
-    A missing view is replaced by the neutral factor :math:`1 / \sqrt d` in every feature, so that a tuple is scored by
-    the product of its present views, scaled for their number.
+    With a mask, a missing view is replaced by the neutral factor :math:`1 / \sqrt d` in every feature, so that a tuple
+    is scored by the product of its present views, scaled for their number. The matching gap imputes missing points
+    beforehand instead, by the mean of the present views.
 
     Complexity: one matrix product of :math:`n^k d` multiply-adds for the cost tensor and two for the gradient. Memory
     is the tensor plus about :math:`n^{\lceil k/2 \rceil} d` numbers.

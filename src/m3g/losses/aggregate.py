@@ -40,7 +40,7 @@ def pairwise(
         pair_loss: any function of two tensors (n, d) that returns a scalar.
         mask: bool (k, n), False for missing points. A pair of views uses the objects that have both and is weighted
             by their number.
-        teacher: views of the same shape; gets no gradient.
+        teacher: views of the same shape; receives no gradient.
         first: use only the first `first` views as first argument (e.g. the 2 full-size crops).
         symmetric: use both orders of each pair. Otherwise an asymmetric loss is evaluated for l < m only, or for all
             ordered pairs with a teacher or `first`.

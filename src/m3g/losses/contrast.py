@@ -21,7 +21,7 @@ def present_points(views: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def mean_where(values: Tensor, where: Tensor) -> Tensor:
-    """Mean of the selected values; the others may be NaN and get no gradient."""
+    """Mean of the selected values; the others may be NaN and receive no gradient."""
     return torch.where(where, values, 0.0).sum() / where.sum()
 
 

@@ -55,7 +55,7 @@ def matching_divergence(
 
     Args:
         views: (..., k, n, d), or a sequence of k tensors (..., n, d).
-        epsilon, temperature: strength of the entropy, as for `m3g.matching_gap`.
+        epsilon, temperature: weight of the entropy, as for `m3g.matching_gap`.
         of: "tuples" or "pairs".
         cost, solver, tol, mask, normalize: as for `m3g.matching_gap`. The gradient of "pairs" is accurate to the
             order of `tol`.

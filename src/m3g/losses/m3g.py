@@ -66,8 +66,8 @@ def matching_gap(
 
     Args:
         views: (..., k, n, d), or a sequence of k tensors (..., n, d).
-        epsilon: strength of the entropy in units of the cost, > 0 (0 with solver="linear-program").
-        temperature: the same strength in units of InfoNCE: tau = epsilon k² / (2 (k - 1)) for "cv", in general
+        epsilon: weight of the entropy in units of the cost, > 0 (0 with solver="linear-program").
+        temperature: the same weight in units of InfoNCE: tau = epsilon k² / (2 (k - 1)) for "cv", in general
             epsilon / `Cost.slope(k)`. Set at most one of the two; the default is a temperature of 0.1.
         cost: "cv" (circular variance), "cv-algorithm2", "csd", "product", "sqeuclidean", "cosine", "coulomb",
             a sum of these such as "0.5*cv[:16] + product[16:]", a cost object, or a function of k broadcastable tensors
@@ -137,15 +137,15 @@ def leave_one_out(student: Tensor, teacher: Tensor) -> Tensor:
 class M3GLoss(ViewLoss):
     r"""Multi-marginal matching gap loss: `loss(views)`, `loss(views, mask=present)`, `loss(views, teacher=embeddings)`.
 
-    Module form of `matching_gap`, which gives the formula, the shapes and the complexity. With a teacher the loss is
+    Module form of `matching_gap`, which documents formula, shapes and complexity. With a teacher the loss is
 
     .. math:: \frac1k \sum_l \mathrm{M3G}(X_1, \dots, X_{l-1}, T_l, X_{l+1}, \dots, X_k),
 
-    k problems that are solved as one batch. The teacher's views :math:`T_l` get no gradient. Shapes: views and teacher
-    (..., k, n, d), mask (k, n), value (...).
+    k problems that are solved as one batch. The teacher's views :math:`T_l` receive no gradient. Shapes: views and
+    teacher (..., k, n, d), mask (k, n), value (...).
 
     Args:
-        epsilon, temperature: strength of the entropy, as in `matching_gap`.
+        epsilon, temperature: weight of the entropy, as in `matching_gap`.
         final_epsilon, final_temperature: value at the end of training, on a geometric schedule. `m3g train` sets the
             progress; a custom loop calls `loss.set_progress(step / (steps - 1))`. None keeps the first value.
         cost, solver, tol: as in `matching_gap`; in a settings file a solver is a name or a mapping such as

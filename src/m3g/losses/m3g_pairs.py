@@ -63,7 +63,7 @@ class M3GPairs(GapsOfTwo):
     non-negative, and zero only if the true matching is optimal for every pair. For two views it equals `M3GLoss`.
 
     Args:
-        epsilon, temperature: strength of the entropy, as in `M3GLoss`; the default is a temperature of 0.2.
+        epsilon, temperature: weight of the entropy, as in `M3GLoss`; the default is a temperature of 0.2.
         final_epsilon, final_temperature: value at the end of training, on a geometric schedule.
         rest: w, weight of the second sum; 0 compares pairs only. The average is scaled to unit length if `normalize`.
         cost: cost of a pair of points, as in `m3g.matching_gap`.

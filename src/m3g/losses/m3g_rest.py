@@ -33,7 +33,7 @@ class M3GRest(GapsOfTwo):
     the others. The loss is non-negative, and zero only if matching each view with its own query is optimal.
 
     Args:
-        temperature: strength of the entropy between a view and its query, in units of InfoNCE; see `m3g.matching_gap`.
+        temperature: weight of the entropy between a view and its query, in units of InfoNCE; see `m3g.matching_gap`.
         final_temperature: value at the end of training, on a geometric schedule. None keeps the first value.
         cost: a cost that is linear in each view: "product", "cv", or a sum of such costs.
         renormalize: scale every query to unit length. False by default, because the length of a product expresses the

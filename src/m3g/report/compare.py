@@ -180,8 +180,8 @@ def difference(name: str, group: list[Measured], base: list[Measured]) -> tuple[
 
 NOTE = (
     "Fractions are in percent. Brackets contain 95 % intervals: Student's over seeds for several runs that differ only "
-    "in their seed; Wilson's over test objects for a single run, which covers the choice of test objects but not the "
-    "seed of training. Linear CCA, raw features and chance are means over the runs."
+    "in their seed; Wilson's over test objects for a single run, which accounts for the choice of test objects but not "
+    "for the training seed. Linear CCA, raw features and chance are means over the runs."
 )
 PAIRED = (
     "Paired differences with their 95 % interval: Student's over common seeds, or with one seed the bootstrap over the "

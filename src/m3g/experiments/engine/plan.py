@@ -72,9 +72,9 @@ def planned(
 def loss_cost(config: Config, k: int, n: int) -> tuple[float, float]:
     """Return bytes and floating-point operations of the loss in one step and process, with or without a teacher.
 
-    M3G solves a problem of n^s tuples for every subset of s views (s = k if that is fast), s of them if every view in
-    turn comes from the teacher, and each sweep visits every tuple s times. The memory is that of all tuples (the
-    factored solver requires less). The other losses compare n x n points.
+    For every subset of s views (s = k if that is fast), M3G solves a problem of n^s tuples; if each view in turn comes
+    from the teacher, s such problems. Each sweep visits every tuple s times. The memory is that of all tuples, although
+    the factored solver requires less. The other losses compare n x n points.
     """
     loss = build_loss(config)
     if loss.visits_all_tuples:

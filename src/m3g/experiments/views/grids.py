@@ -1,8 +1,8 @@
 """Grids of `m3g reproduce views`: four settings per loss, in its best form.
 
-An arm is a loss, or a loss under another name with its own options: `m3g-all` compares all views at once and has the
-temperatures of InfoNCE, `m3g` compares four random views at a time beyond four and has epsilons. Two remedies are set
-for losses that need them, because scores compare views by cosines and by moved probes:
+An arm is a loss, possibly under another name with separate options. `m3g` compares at most four random views at a time
+and tunes epsilon; `m3g-all` compares all views at once and tunes the temperatures of InfoNCE. The scores compare views
+by cosines and by moved probes, so some losses require one of two remedies:
 
 - `BIAS`: `gram`, `pmrl` and `symile` are invariant to signs of points, or of single features of two views, and from
   random networks align the views only up to signs. All points start in one half-space instead.

@@ -10,11 +10,16 @@ on five other splits and evaluated on their test rows. Baselines are the inputs,
 of k views, and the same network trained on all labels. For M3G and InfoNCE the points per batch are also tuned: 16, 32
 or 64, with the best setting for 32.
 
-The order makes partial results useful: M3G, InfoNCE and the baselines on all sets of measurements, the other losses one
-by one, the first three losses (and `m3g-pairs`) with half of the training entries missing, the three with a tuned batch
-size, and on the digits with three to five of their views; on two sets some losses with 128 objects per batch, with 1000
-steps, or without their remedies; then the same on the sets of images (`by_class`), which take as long as all others
-together. Data sets are in `m3g.experiments.views.sets`, grids in `m3g.experiments.views.grids`.
+The runs are ordered such that partial results are useful:
+
+1. M3G, InfoNCE and the baselines on all sets of measurements;
+2. the other losses, one by one;
+3. the first three losses (and `m3g-pairs`) with half of the training entries missing, the first three with a tuned
+   batch size, and these on the digits with three to five of their views;
+4. on two sets, some losses with 128 objects per batch, with 1000 steps, or without their remedies;
+5. the same on the sets of images (`by_class`), which take as long as all others together.
+
+Data sets are in `m3g.experiments.views.sets`, grids in `m3g.experiments.views.grids`.
 """
 
 from __future__ import annotations

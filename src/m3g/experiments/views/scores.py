@@ -26,7 +26,7 @@ Table = dict[str, dict[str, dict[int, float]]]  # arm, data set, seed
 
 
 def is_control(arm: str) -> bool:
-    """Return whether an arm is another one under other conditions (`m3g, missing in training`), so not ranked."""
+    """Return whether an arm repeats another under other conditions (`m3g, missing in training`) and is not ranked."""
     return "," in arm
 
 
