@@ -29,6 +29,7 @@ from benchmarks.small_trainings import MEASURES, PROBLEMS, Objective, Problem, c
 # above 0.65, a batch may have no two objects with the same two views, which pairwise losses do not support.
 RATES = (0.25, 0.5, 0.6)
 TEMPERATURES, SEEDS = (0.07, 0.2), (0, 1)
+MORE = (Problem("proteins", 4, 32),)
 PRODUCT_RATE, PRODUCT = 0.5, (Problem("scenes", 3, 32), Problem("leaves", 3, 32))
 
 
@@ -65,7 +66,7 @@ def candidates(cost: str, temperature: float) -> dict[str, Objective]:
 def run(source: Path, results: Path) -> None:
     path = results / "missing.json"
     scores = stored(path)
-    tasks = [("cv", problem) for problem in PROBLEMS] + [("product", problem) for problem in PRODUCT]
+    tasks = [("cv", problem) for problem in (*PROBLEMS, *MORE)] + [("product", problem) for problem in PRODUCT]
     for seed, (cost, problem), place in itertools.product(SEEDS, tasks, (1, 2, 0)):
         rate = RATES[place]
         if cost == "product" and rate != PRODUCT_RATE:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
@@ -49,7 +50,8 @@ def rows_of(name: str, k: int, source: Path) -> tuple[list[Tensor], Tensor]:
     arrays = entry.read(source)
     order = torch.randperm(len(arrays["label"]), generator=torch.Generator().manual_seed(0))[:MOST_ROWS]
     views = [torch.as_tensor(arrays[view]).float()[order] for view in entry.views[:k]]
-    return views, torch.as_tensor(arrays["label"]).long().flatten()[order]
+    labels = np.unique(arrays["label"], return_inverse=True)[1].ravel()  # some sets have names of classes
+    return views, torch.as_tensor(labels)[order]
 
 
 def train(problem: Problem, objective: Objective, *, source: Path, seed: int, missing: float = 0.0) -> dict[str, float]:
