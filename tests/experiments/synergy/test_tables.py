@@ -2,6 +2,8 @@
 
 from m3g.experiments.synergy import tables
 
+ARMS = ("m3g, product", "symile")
+
 
 def row(data, arm, seed, found, stage="test"):
     labels = {"data": data, "arm": arm, "seed": seed, "stage": stage}
@@ -23,3 +25,17 @@ def test_losses_are_compared_over_splits(tmp_path):
     assert "| bits-100 | m3g, product | 0.2 | product |" in lines
     assert (tmp_path / "table.md").read_text() in text + "\n"
     assert (tmp_path / "synergy.png").is_file()
+
+
+def test_runs_at_one_temperature_have_their_own_table(tmp_path):
+    rows = [row("digits-hard", arm, seed, 0.6 + seed / 100, stage="control") for arm in ARMS for seed in range(2)]
+    rows += [{**row("digits-hard", arm, 0, 0.3, stage="length")} for arm in ARMS]
+    for one in rows:
+        steps = 500 if one["labels"]["stage"] == "length" else 1500
+        one["settings"] = {"config": {"data_options": {}, "loop": {"max_steps": steps}}}
+        one["metrics"]["validation"] = one["metrics"]["found"] - 0.1
+    text = tables.collect(rows, tmp_path)
+    lines = [" ".join(line.split()) for line in text.splitlines()]
+    assert "| symile | 20.0 | 50.0 |" in lines  # validation after 500 and 1500 steps
+    assert any(line.startswith("| m3g, product | 60.5 ± ") for line in lines)
+    assert (tmp_path / "steps.png").is_file()

@@ -27,7 +27,7 @@ def do_run(experiment: Experiment, spec: RunSpec, store: Store, data: Path, *, k
     """Execute one run; return `done`, `finished` (before), `busy` (in another process) or `waiting` (for its grid)."""
     if store.finished(spec.id):
         return "finished"
-    results = store.results() if spec.candidates else {}
+    results = store.results()
     if any(run not in results for run in spec.needs):
         return "waiting"
     together = int(os.environ.get("WORLD_SIZE", "1")) > 1

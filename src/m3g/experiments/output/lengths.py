@@ -12,18 +12,23 @@ from m3g.experiments.output.tables import markdown, percent
 
 
 def length_table(
-    results: Sequence[Result], same: Callable[[Result], object], path: Path, *, test_to_train: float
+    results: Sequence[Result],
+    same: Callable[[Result], object],
+    path: Path,
+    *,
+    test_to_train: float,
+    usual_stage: str = "test",
 ) -> list[str]:
     """Return a table and a picture of the runs of stage `length`, with the runs of the usual length.
 
-    Runs of usual length have the stage `test` and the same arm, seed and value of `same`.
+    Runs of usual length have the stage `usual_stage` and the same arm, seed and value of `same`.
     """
     others = [row for row in results if row["labels"]["stage"] == "length"]
     shown = {(row["labels"]["arm"], row["labels"]["seed"], same(row)) for row in others}
     usual = [
         row
         for row in results
-        if row["labels"]["stage"] == "test" and (row["labels"]["arm"], row["labels"]["seed"], same(row)) in shown
+        if row["labels"]["stage"] == usual_stage and (row["labels"]["arm"], row["labels"]["seed"], same(row)) in shown
     ]
     if not others:
         return []

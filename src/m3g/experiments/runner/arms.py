@@ -69,13 +69,13 @@ def temperature_then_rate(run: RunSpec, rates: Sequence[float], *, has_temperatu
     return Tuned([*first, *second], candidates, then)
 
 
-def other_lengths(run: RunSpec, request: Request) -> list[RunSpec]:
-    """Return copies of a run with the numbers of steps in `LENGTHS`, each with its complete schedule."""
+def other_lengths(run: RunSpec, request: Request, lengths: Sequence[int] = LENGTHS) -> list[RunSpec]:
+    """Return copies of a run with other numbers of steps, each with its complete schedule."""
     return [
         run.with_changes(
             {"config": {"loop": {"max_steps": steps // 50 if request.miniature else steps}}},
             stage="length",
             steps=steps,
         )
-        for steps in LENGTHS
+        for steps in lengths
     ]

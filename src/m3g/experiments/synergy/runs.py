@@ -25,7 +25,7 @@ from m3g import _checks
 from m3g.data import ViewsData
 from m3g.data.splits import Split
 from m3g.experiments.engine.spec import Experiment, Request, RunSpec, Settings, place_files
-from m3g.experiments.runner.arms import try_all
+from m3g.experiments.runner.arms import other_lengths, try_all
 from m3g.experiments.runner.full import config_of
 from m3g.experiments.runner.quick import fit_quickly
 from m3g.experiments.synergy import tables
@@ -41,6 +41,11 @@ TEMPERATURES = (0.015, 0.03, 0.06, 0.12, 0.25, 0.5, 1.0)
 TEMPERATURE = "loss_options.temperature"
 CANDIDATES = 1000  # candidates of retrieval
 SUPERVISED = "supervised"
+# One temperature for all multiway losses, not chosen on validation rows, and other numbers of steps.
+UNTUNED = 0.12
+UNTUNED_OF = ("m3g, product", "m3g, cv and product", "m3g-rest", "symile")
+UNTUNED_ON = ("digits", "digits-hard", "bits-50", "bits-100")
+LENGTHS, LENGTHS_ON = (200, 500, 4000), "digits-hard"
 HELD_OUT: tuple[Split, Split] = ("val", "test")
 
 ARMS: dict[str, Settings] = {
@@ -105,6 +110,14 @@ def _runs(request: Request) -> Iterator[RunSpec]:
         if request.wants(SUPERVISED) and data != "captions":  # its labels are positions among four captions
             for seed in range(request.seeds):
                 yield _run(data, SUPERVISED, seed, request)
+    for data in UNTUNED_ON:
+        for seed in range(request.seeds):
+            for arm in filter(request.wants, UNTUNED_OF):
+                options: Settings = {"config": {"loss_options": {"temperature": UNTUNED}}}
+                run = _run(data, arm, seed, request).with_changes(options, stage="control", control=str(UNTUNED))
+                yield run
+                if data == LENGTHS_ON and seed == 0:
+                    yield from other_lengths(run, request, LENGTHS)
 
 
 def work(settings: Settings, folder: Path, data: Path) -> dict[str, float | str]:

@@ -10,6 +10,7 @@ from m3g.evaluation.paired import interval_of_mean, paired
 from m3g.experiments.engine.spec import Result
 from m3g.experiments.output import figures
 from m3g.experiments.output.comparison import judged
+from m3g.experiments.output.lengths import length_table
 from m3g.experiments.output.tables import hours, markdown, write_table
 from m3g.experiments.synergy.sets import SETS
 
@@ -18,12 +19,12 @@ TEST_TO_TRAIN = 0.2 / 0.6
 Scores = dict[str, dict[str, dict[int, float]]]  # set, arm, seed
 
 
-def by_set(results: list[Result], metric: str) -> Scores:
-    """Return the scores of the test runs by set, arm and seed."""
+def by_set(results: list[Result], metric: str, stage: str = "test") -> Scores:
+    """Return the scores of the runs of a stage by set, arm and seed."""
     scores: Scores = {}
     for row in results:
         labels = row["labels"]
-        if labels["stage"] == "test" and metric in row["metrics"]:
+        if labels["stage"] == stage and metric in row["metrics"]:
             scores.setdefault(labels["data"], {}).setdefault(labels["arm"], {})[labels["seed"]] = row["metrics"][metric]
     return {name: scores[name] for name in SETS if name in scores}
 
@@ -37,6 +38,17 @@ def collect(results: list[Result], folder: Path) -> str:
     probes = by_set(results, "probe")
     if probes:
         parts += ["## Sentiment from all embeddings", _levels(probes)]
+    untuned = by_set(results, "found", "control")
+    if untuned:
+        parts += ["## The same temperature for all losses, 0.12, not tuned", _levels(untuned), _against(untuned)]
+    lengths = length_table(
+        results,
+        lambda row: row["labels"]["data"],
+        folder / "steps",
+        test_to_train=TEST_TO_TRAIN,
+        usual_stage="control",
+    )
+    parts += [f"Temperature 0.12, {SETS['digits-hard'].about}, first split:", *lengths] if lengths else []
     text = write_table(parts, folder)
     picture = draw(scores, folder / "synergy")
     return f"{text}\n\npicture     {picture}" if picture else text
