@@ -36,7 +36,7 @@ from m3g.data import ViewsData
 from m3g.data.splits import SPLITS, Split
 from m3g.evaluation import CanonicalViews, Embedded
 from m3g.experiments.engine.spec import Candidate, Change, Experiment, Request, RunSpec, Settings
-from m3g.experiments.runner.arms import try_all
+from m3g.experiments.runner.arms import other_lengths, try_all
 from m3g.experiments.runner.full import config_of
 from m3g.experiments.runner.quick import fit_quickly
 from m3g.experiments.views import sets as view_sets
@@ -61,6 +61,7 @@ MAIN = ("m3g", "infonce-pwe", "infonce-ave")
 CLOSER = ("digits", "scenes")
 LARGE, IN_LARGE = 128, ("infonce-pwe", "infonce-ave", "m3g-pairs", "mcca")
 LONGER, WEAK = 1000, ("gram", "symile", "pmrl", "mcca")
+LENGTHS, LENGTHS_ON = (50, 100, 500, 2000), "scenes"
 
 
 def config(data: str, arm: str, *, seed: int, steps: int = STEPS) -> Settings:
@@ -156,6 +157,11 @@ def runs(request: Request) -> Iterator[RunSpec]:
             for loss in (*WEAK, *MAIN):
                 change = {"config": {"loop": {"max_steps": LONGER}}}
                 yield from _as_chosen(data, loss, f"{LONGER} steps", change, request)
+        for data in (data for data in whole if data == LENGTHS_ON):
+            for loss in filter(request.wants, MAIN):
+                _, candidates = _tuned(data, loss, request)
+                run = replace(_run(data, loss, loss, 0, request), candidates=candidates)
+                yield from other_lengths(run, request, LENGTHS)
 
 
 def _first(data: str, request: Request) -> Iterator[RunSpec]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from m3g.evaluation.paired import Difference, paired
 from m3g.experiments.engine.spec import Result, grid_values
 from m3g.experiments.output.comparison import judged
+from m3g.experiments.output.lengths import length_table
 from m3g.experiments.output.tables import hours, markdown, percent, write_table
 from m3g.experiments.views import pictures as views_pictures
 from m3g.experiments.views.pictures import BY_NUMBER
@@ -67,6 +68,8 @@ def collect(results: list[Result], folder: Path) -> str:
     parts += ["## Missing entries in test rows", _missing(tests, "linear"), _missing(tests, "recall_rest")]
     parts += ["## Probe of all views on subsets of the views", _few_views(tests)]
     parts += ["## Digits with the first k of their views", *(_by_number(every_test, name) for name in BY_NUMBER)]
+    lengths = length_table(results, lambda row: row["labels"]["data"], folder / "steps", test_to_train=TEST_TO_TRAIN)
+    parts += ["## Other numbers of steps on the scenes", *lengths] if lengths else []
     parts += ["## Settings chosen on validation rows", _grid(results)]
     text = write_table(parts, folder)
     pictures = views_pictures.draw(results, every, folder)
