@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from m3g.experiments.engine.spec import Result, grid_values
 from m3g.experiments.output import figures
 from m3g.experiments.output.ranks import Ranks
 from m3g.experiments.views import scores as views_scores
+
+if TYPE_CHECKING:  # an optional dependency
+    from matplotlib.axes import Axes
 
 # Losses in the plot of `front`: the best ones, and some that require the remedies in docs/choose_loss.md.
 FRONT = ("m3g", "infonce-pwe", "infonce-ave", "m3g-pairs", "vicreg", "mmcr", "pmrl", "mcca")
@@ -109,15 +113,24 @@ def missing_curves(tests: list[Result], path: Path) -> list[Path]:
     figure, axes = figures.panels(2, width=9.0, height=4.2)
     titles = {"linear": "linear probe, %", "recall_rest": "R@1 from all other views, %"}
     for axis, (name, curves) in zip(axes, panels.items()):
-        for place, arm in enumerate(CURVE_ARMS):
-            if arm in curves:
-                fractions = sorted(curves[arm], key=float)
-                axis.plot([100 * float(x) for x in fractions], [100 * curves[arm][x] for x in fractions], label=arm,
-                          color=figures.COLOURS[place], marker=figures.MARKERS[place], markersize=4)  # fmt: skip
+        _lines(axis, {arm: {100 * float(x): [value] for x, value in by.items()} for arm, by in curves.items()})
         axis.set(xlabel="missing test entries, %", ylabel=titles[name])
-        axis.grid(alpha=0.3)
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False, fontsize=8)
     return figures.save(figure, path)
+
+
+def _lines(axis: Axes, curves: Mapping[str, Mapping[float, Sequence[float]]]) -> None:
+    """Plot mean and standard deviation, in percent, of several values at every x, a line per arm of `CURVE_ARMS`."""
+    for place, arm in enumerate(CURVE_ARMS):
+        if arm in curves:
+            xs = sorted(curves[arm])
+            values = [[100 * value for value in curves[arm][x]] for x in xs]
+            spread = [statistics.stdev(part) if len(part) > 1 else 0.0 for part in values]
+            means = [statistics.fmean(part) for part in values]
+            axis.errorbar(
+                xs, means, spread if any(spread) else None, label=arm, capsize=2, markersize=4, **figures.style(place)
+            )
+    axis.grid(alpha=0.3)
 
 
 def front(results: list[Result], path: Path) -> list[Path]:
@@ -143,9 +156,9 @@ def front(results: list[Result], path: Path) -> list[Path]:
         settings = sorted(by, key=_sort_key)
         xs = [100 * statistics.fmean(x for x, _ in by[s]) for s in settings]
         ys = [100 * statistics.fmean(y for _, y in by[s]) for s in settings]
-        colour, marker = figures.COLOURS[place], figures.MARKERS[place]
-        axis.plot(xs, ys, label=arm, color=colour, marker=marker, markersize=4, linewidth=1)
-        axis.annotate(settings[0], (xs[0], ys[0]), (4, 3), textcoords="offset points", fontsize=6, color=colour)
+        style = figures.style(place)
+        axis.plot(xs, ys, label=arm, markersize=4, linewidth=1, **style)
+        axis.annotate(settings[0], (xs[0], ys[0]), (4, 3), textcoords="offset points", fontsize=6, color=style["color"])
     axis.set(xlabel="linear probe, % (validation)", ylabel="R@1, % (validation)")
     axis.grid(alpha=0.3)
     axis.legend(frameon=False, fontsize=7, ncols=2)
@@ -164,16 +177,9 @@ def by_number(tests: list[Result], path: Path) -> list[Path]:
         return []
     figure, axes = figures.panels(len(panels), width=4.0 * len(panels), height=3.4)
     for axis, (name, curves) in zip(axes, panels.items()):
-        for place, arm in enumerate(CURVE_ARMS):
-            if arm in curves:
-                numbers = sorted(curves[arm])
-                values = [[100 * value for value in curves[arm][k]] for k in numbers]
-                spread = [statistics.stdev(part) if len(part) > 1 else 0.0 for part in values]
-                axis.errorbar(numbers, [statistics.fmean(part) for part in values], spread, label=arm, capsize=2,
-                              color=figures.COLOURS[place], marker=figures.MARKERS[place], markersize=4)  # fmt: skip
+        _lines(axis, curves)
         axis.set(xlabel="views k", title=f"{BY_NUMBER[name]}, %")
         axis.locator_params(axis="x", integer=True)
-        axis.grid(alpha=0.3)
     axes[0].legend(frameon=False, fontsize=7)
     return _png_files(figures.save(figure, path))
 

@@ -17,7 +17,6 @@ from importlib import resources
 from pathlib import Path
 
 import numpy as np
-from numpy.lib.npyio import NpzFile
 
 from m3g.data.storage.matlab import load_matlab
 from m3g.experiments.engine.spec import Prepare
@@ -117,11 +116,6 @@ def _some(n: int, most: int) -> np.ndarray:
     return np.sort(np.random.default_rng(0).permutation(n)[:most])
 
 
-def _stored(source: Path, name: str) -> NpzFile:
-    file: NpzFile = np.load(find_file(source, name), allow_pickle=False)
-    return file
-
-
 def _matlab(source: Path, *names: str) -> Arrays:
     return load_matlab(find_file(source, *names))
 
@@ -139,10 +133,7 @@ def digits(source: Path) -> Arrays:
         return {**{name: stored[name].astype(np.float32) for name in DIGITS}, "label": stored["digit"]}
 
 
-@data_set("digits-2", ["fourier", "profile"], shipped=True)
-def two_views_of_digits(source: Path) -> Arrays:
-    """The same digits in two views."""
-    return digits(source)
+data_set("digits-2", DIGITS[:2], shipped=True)(digits)
 
 
 @data_set("scenes", ["first", "second", "third"])
@@ -177,51 +168,44 @@ def frequent_words(counts: np.ndarray) -> np.ndarray:
     return np.sqrt(np.maximum(counts[:, np.sort(frequent)], 0)).astype(np.float32)
 
 
-PROTEINS = tuple(f"view{l:02}" for l in range(12))
+def _archived(file: str, *views: str) -> Reader:
+    """Return a reader of an archive that contains the views and `label`."""
+
+    def read(source: Path) -> Arrays:
+        with np.load(find_file(source, file), allow_pickle=False) as stored:
+            return {name: stored[name] for name in (*views, "label")}
+
+    return read
 
 
-@data_set("proteins", PROTEINS)
-def proteins(source: Path) -> Arrays:
-    """Protein folds, k = 12."""
-    with _stored(source, "protein_fold_12views.npz") as stored:
-        return {name: stored[name] for name in (*PROTEINS, "label")}
+def _documents(*names: str) -> Reader:
+    """Return a reader of the counts of words of a multi-view file, reduced to frequent words."""
+
+    def read(source: Path) -> Arrays:
+        arrays = read_views(find_file(source, *names))
+        return {name: part if name == "label" else frequent_words(part) for name, part in arrays.items()}
+
+    return read
 
 
-@data_set("tumours", ["mrna", "mirna", "protein"], gaps=True)
-def tumours(source: Path) -> Arrays:
-    """TCGA breast tumours, k = 3; 70 of the 220 rows lack the protein view."""
-    with _stored(source, "tcga_breast_3omics.npz") as stored:
-        return {name: stored[name] for name in ("mrna", "mirna", "protein", "label")}
-
-
-@data_set("rosmap", ["mrna", "methylation", "mirna"])
-def rosmap(source: Path) -> Arrays:
-    """ROSMAP: brain tissue with and without Alzheimer's disease, k = 3."""
-    with _stored(source, "rosmap_3omics.npz") as stored:
-        return {name: stored[name] for name in ("mrna", "methylation", "mirna", "label")}
-
-
-@data_set("3sources", ["view0", "view1", "view2"])
-def three_sources(source: Path) -> Arrays:
-    """News stories reported by k = 3 sources, frequent words."""
-    return _documents(source, "3Sources.mat", "3sources.mat")
-
-
-@data_set("bbcsport", ["view0", "view1"])
-def bbc_sport(source: Path) -> Arrays:
-    """Sports news, k = 2 segments of each article, frequent words."""
-    return _documents(source, "BBCSport.mat", "bbcsport.mat")
-
-
-@data_set("webkb", ["view0", "view1"])
-def webkb(source: Path) -> Arrays:
-    """Web pages of universities, k = 2: words of the page, and of the links to it."""
-    return _documents(source, "webkb.mat", "WebKB.mat")
-
-
-def _documents(source: Path, *names: str) -> Arrays:
-    arrays = read_views(find_file(source, *names))
-    return {name: part if name == "label" else frequent_words(part) for name, part in arrays.items()}
+for _name, _file, _views in (
+    # Protein folds, k = 12.
+    ("proteins", "protein_fold_12views.npz", tuple(f"view{l:02}" for l in range(12))),
+    # TCGA breast tumours, k = 3; 70 of the 220 rows lack the protein view.
+    ("tumours", "tcga_breast_3omics.npz", ("mrna", "mirna", "protein")),
+    # ROSMAP: brain tissue with and without Alzheimer's disease, k = 3.
+    ("rosmap", "rosmap_3omics.npz", ("mrna", "methylation", "mirna")),
+):
+    data_set(_name, _views, gaps=_name == "tumours")(_archived(_file, *_views))
+for _name, _k, _files in (
+    # News stories reported by k = 3 sources.
+    ("3sources", 3, ("3Sources.mat", "3sources.mat")),
+    # Sports news, k = 2 segments of each article.
+    ("bbcsport", 2, ("BBCSport.mat", "bbcsport.mat")),
+    # Web pages of universities, k = 2: words of the page, and of the links to it.
+    ("webkb", 2, ("webkb.mat", "WebKB.mat")),
+):
+    data_set(_name, [f"view{l}" for l in range(_k)])(_documents(*_files))
 
 
 @data_set("sleep", tuple(SENSORS), groups=True)
