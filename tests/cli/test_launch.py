@@ -1,4 +1,4 @@
-"""Two processes on this machine (gloo): they train like one with the full batch, and fail together."""
+"""Commands in several processes fail together, in one line, and end with the process that started them."""
 
 import os
 import re
@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from forked import SMALL
+from m3g.cli import main
 
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
