@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from m3g.cli import main
-from m3g.cli.output import write_csv
 from m3g.training.mismatch.audit import Audit
 from m3g.training.mismatch.entries import Entry
+from m3g.training.runs.files import write_csv
 
 
 @pytest.mark.parametrize("command", ["match", "audit"])

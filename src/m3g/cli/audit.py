@@ -7,7 +7,7 @@ from argparse import Namespace
 from pathlib import Path
 
 from m3g._csv import print_csv
-from m3g.cli.output import print_table, write_csv
+from m3g.cli.output import print_table
 from m3g.cli.parser import Parser
 
 USAGE = {"audit": "RUN [options]"}
@@ -34,6 +34,7 @@ def arguments(parser: Parser, name: str) -> None:
 
 def run(args: Namespace, name: str) -> None:
     from m3g.training.mismatch.audit import audit
+    from m3g.training.runs.files import write_csv
 
     entries, remark = audit(args.run, count=args.count, trust=args.trust)
     lines = []

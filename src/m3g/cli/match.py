@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from m3g.cli.output import check_out, print_table, write_csv
+from m3g.cli.output import check_out, print_table
 from m3g.cli.parser import Parser
 
 SHOWN = 20
@@ -66,6 +66,7 @@ def run(args: Namespace, name: str) -> None:
     from m3g.data.storage.readers import file_names, read_array
     from m3g.matching import match
     from m3g.polymatching import NO_ROW
+    from m3g.training.runs.files import write_csv
 
     out = check_out(args.out)
     if len(args.files) < 2:

@@ -1,11 +1,9 @@
-"""Output of commands: names of new files and folders, tables in the terminal, .csv files."""
+"""Output of commands: names of new files and folders, and tables in the terminal."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-
-from m3g._csv import print_csv
 
 
 def check_out(name: str | None, *, suffix: str = ".csv") -> Path | None:
@@ -43,10 +41,3 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[object]], *, most: 
     Console().print(grid)
     if most is not None and len(rows) > most:
         print(f"... and {len(rows) - most} more")
-
-
-def write_csv(path: Path, header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    from m3g.training.runs.files import atomic
-
-    with atomic(path, "w") as file:
-        print_csv(file, header, rows)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from m3g import _values as checks
-from m3g.cli.output import check_out, print_table, write_csv
+from m3g.cli.output import check_out, print_table
 from m3g.cli.parser import Parser
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ def run(args: Namespace, name: str) -> None:
     from m3g.training.loop.build import build_loss
     from m3g.training.runs.collection import collection
     from m3g.training.runs.embed import SPLITS
+    from m3g.training.runs.files import write_csv
 
     out = check_out(args.out, suffix=".html" if str(args.out).endswith(".html") else ".csv")
     checks.positive_int("--top", args.top)

@@ -8,28 +8,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TypedDict
 
 from m3g import _checks
-from m3g._options import Processor
+from m3g._options import Options, Processor
 from m3g.nets import hub
 
 TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "spiece.model")
 LONGEST = 1_000_000  # tokens; transformers uses larger values for "unknown"
-
-
-class Settings(TypedDict, total=False):
-    """Fields of a model's `preprocessor_config.json` for images or sounds."""
-
-    size: int | dict[str, int]
-    crop_size: int | dict[str, int]
-    do_center_crop: bool
-    image_mean: list[float]
-    image_std: list[float]
-    do_rescale: bool
-    rescale_factor: float
-    do_normalize: bool
-    sampling_rate: int
 
 
 def processor_of(model: str) -> Processor:
@@ -91,7 +76,7 @@ def _text_settings(model: str, offline: bool) -> Processor:
     return text
 
 
-def image_settings(content: Settings) -> Processor:
+def image_settings(content: Options) -> Processor:
     """Return the size, mean and standard deviation for images in [0, 1], from the settings of an image processor.
 
     Example:
@@ -112,7 +97,7 @@ def image_settings(content: Settings) -> Processor:
     return images
 
 
-def _sound_settings(content: Settings) -> Processor:
+def _sound_settings(content: Options) -> Processor:
     if "sampling_rate" not in content:
         return {}
     return {"rate": int(content["sampling_rate"]), "normalize": bool(content.get("do_normalize", False))}

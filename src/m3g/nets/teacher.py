@@ -59,7 +59,3 @@ class Teacher(nn.Module):
     @torch.no_grad()
     def embed_view(self, view: Tensor, l: int) -> Tensor:
         return self.net.embed_view(view, l)
-
-    @torch.no_grad()
-    def features(self, views: Sequence[Tensor]) -> list[Tensor]:
-        return self.net.features(views)

@@ -23,7 +23,7 @@ from m3g.data import ViewsData
 from m3g.training.loop.build import build_data
 from m3g.training.loop.fit import train
 from m3g.training.runs.evaluate import Probe
-from m3g.training.runs.files import write_text
+from m3g.training.runs.files import write_csv
 from m3g.training.settings.check import check
 from m3g.training.settings.config import Config
 from m3g.training.settings.views import kinds, num_epochs
@@ -186,11 +186,11 @@ def write_study(study: Study, folder: str | os.PathLike[str], metric: str) -> Pa
     plt = _checks.extra("matplotlib.pyplot", "train")
     done = [trial for trial in study.get_trials(deepcopy=False) if trial.value is not None]
     names = list(dict.fromkeys(name for trial in done for name in trial.params))
-    lines = [",".join(["trial", "state", METRICS[metric], *names])]
-    for trial in done:
-        cells = [trial.params.get(name, "") for name in names]
-        lines.append(",".join(map(str, [trial.number, trial.state.name.lower(), trial.value, *cells])))
-    write_text(Path(folder) / "trials.csv", "\n".join(lines) + "\n")
+    rows = [
+        [trial.number, trial.state.name.lower(), trial.value, *(trial.params.get(name, "") for name in names)]
+        for trial in done
+    ]
+    write_csv(Path(folder) / "trials.csv", ["trial", "state", METRICS[metric], *names], rows)
     complete = [trial for trial in done if trial.state.name == "COMPLETE"]
     figure, axes = plt.subplots(1, 1 + len(names), figsize=(3 * (1 + len(names)), 3), sharey=True, layout="constrained")
     axes = [axes] if not names else list(axes)

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from m3g._csv import print_csv, unescape
+from m3g._csv import unescape
 from m3g.training.mismatch.reliability import Mismatch
-from m3g.training.runs.files import atomic
+from m3g.training.runs.files import write_csv
 from m3g.training.runs.folder import Run
 
 
@@ -28,27 +28,19 @@ def write_entries(path: str | os.PathLike[str], mismatch: Mismatch, view_names: 
     """Write `mismatch.csv`: all evaluated entries of the rows `index`, the least reliable first."""
     odds = mismatch.log_odds().cpu()
     evaluated = (mismatch.visits > 0).any(1).cpu()
-    rows = index.tolist()
     entries = [
-        Entry(row, name, float(odds[l, row].sigmoid()), float(odds[l, row]))
+        (float(odds[l, row]), row, name, float(odds[l, row].sigmoid()))
         for l, name in enumerate(view_names)
-        for row in rows
+        for row in index.tolist()
         if evaluated[l, row]
     ]
-    with atomic(path, "w") as file:
-        print_csv(
-            file,
-            Entry._fields,
-            (
-                (entry.row, entry.view, f"{entry.reliability:.4g}", f"{entry.log_odds:.6g}")
-                for entry in sorted(entries, key=lambda entry: (entry.log_odds, entry.row, entry.view))
-            ),
-        )
+    lines = ((row, name, f"{reliability:.4g}", f"{value:.6g}") for value, row, name, reliability in sorted(entries))
+    write_csv(path, Entry._fields, lines)
 
 
 def read_entries(run: str | os.PathLike[str]) -> list[Entry]:
     """Return the entries of a run, the least reliable first."""
-    folder = Run(run)
+    folder = Run.of(run)
     folder.open()
     if not folder.mismatch.is_file():
         raise ValueError(f"run must have been trained with --mismatch, but {folder.path} has no mismatch.csv.")

@@ -25,7 +25,7 @@ from m3g.training.loop.processes import is_first
 from m3g.training.loop.start import fit_linear_cca
 from m3g.training.runs.embed import embed, embed_batches
 from m3g.training.runs.export import load
-from m3g.training.runs.files import write_json, write_text
+from m3g.training.runs.files import write_csv, write_json
 from m3g.training.runs.folder import Run
 from m3g.training.runs.pictures import draw
 from m3g.training.runs.trained import TrainedNet
@@ -38,11 +38,6 @@ MEASURED: dict[Split, int] = {"train": 50_000, "test": 20_000}
 QUICK = ("linear_mean", "knn_mean", "recall_at_1", "effective_rank")
 
 
-def probe_split(data: ViewsData) -> Split | None:
-    """Return the split for evaluation during training: validation, or None if it is empty."""
-    return "val" if data.num_rows("val") > 1 else None
-
-
 class Probe(Callback):
     """Quick evaluation on the validation split every few epochs: one row of `probes.csv` each."""
 
@@ -53,12 +48,11 @@ class Probe(Callback):
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         assert isinstance(pl_module, MultiViewModule)
         net, data = pl_module.net, trainer.datamodule  # type: ignore[attr-defined]
-        split = probe_split(data)
-        if (trainer.current_epoch + 1) % self.every or split is None:
+        if (trainer.current_epoch + 1) % self.every or data.num_rows("val") < 2:
             return
         # Every process embeds, because each may store only a shard of the weights; the first evaluates.
         seen = embed(net, data, "train", most=MEASURED["train"])
-        held_out = embed(net, data, split, most=MEASURED["test"])
+        held_out = embed(net, data, "val", most=MEASURED["test"])
         if not trainer.is_global_zero:
             return
         report = evaluate(seen, held_out, transfer=False, polymatching=False)
@@ -138,10 +132,8 @@ def write_rows(path: Path, index: Tensor | None, contributions: dict[str, Tensor
     """Write the contribution of each test row to the scores, one line per row; nothing without unique row numbers."""
     path.unlink(missing_ok=True)
     if index is not None and len(index.unique()) == len(index):
-        lines = [",".join(["row", *contributions])]
-        for row, *values in zip(index.tolist(), *(part.tolist() for part in contributions.values())):
-            lines.append(",".join([str(row), *(f"{value:.6g}" for value in values)]))
-        write_text(path, "\n".join(lines) + "\n")
+        columns = ([f"{value:.6g}" for value in part.tolist()] for part in contributions.values())
+        write_csv(path, ["row", *contributions], zip(index.tolist(), *columns))
 
 
 def raw_features(data: ViewsData) -> tuple[Embedded, Embedded] | None:

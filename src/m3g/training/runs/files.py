@@ -6,11 +6,13 @@ import contextlib
 import errno
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 from filelock import FileLock, Timeout
+
+from m3g._csv import print_csv
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _NO_LINKS = getattr(os, "O_NOFOLLOW", 0)  # Windows has no such flag
@@ -66,6 +68,12 @@ def append_text(path: str | os.PathLike[str], text: str) -> None:
 def write_text(path: str | os.PathLike[str], text: str) -> None:
     with atomic(path, "w") as file:
         file.write(text)
+
+
+def write_csv(path: str | os.PathLike[str], head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Write a table whose cells a spreadsheet does not evaluate."""
+    with atomic(path, "w") as file:
+        print_csv(file, head, rows)
 
 
 def write_json(path: str | os.PathLike[str], content: object) -> None:

@@ -118,7 +118,7 @@ def export(
     folder, path = Run.of(run), Path(out)
     if path.exists():
         raise ValueError(f"--out must be a folder that does not exist yet, but {path} does: choose another name.")
-    net = load(folder.path, trust=trust).float()
+    net = load(folder, trust=trust).float()
     rows = _rows(folder, net, required=precision != "fp32")
     building = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     building.mkdir(parents=True)
