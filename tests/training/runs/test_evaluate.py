@@ -1,9 +1,13 @@
-"""Evaluation of views that test rows lack."""
+"""Evaluation of a run: views that test rows lack, and the printed results."""
 
 import json
 
+import pytest
+
 from animals import write_csv
 from m3g.cli import main
+from m3g.evaluation import METRICS, Report
+from m3g.training.runs import evaluate
 
 
 def test_a_view_that_no_test_row_has_is_excluded_from_the_scores(tmp_path, capsys):
@@ -23,3 +27,17 @@ def test_a_view_that_no_test_row_has_is_excluded_from_the_scores(tmp_path, capsy
     assert main(["train", "--table", str(table), *columns, *options, "--out", str(tmp_path / "run")]) == 0
     assert "evaluated without c: missing from all test rows" in capsys.readouterr().out
     assert json.loads((tmp_path / "run" / "results.json").read_text())["views"] == ["a", "b"]
+
+
+@pytest.mark.parametrize("columns", [80, 160])
+def test_measures_are_explained_where_there_is_room(columns, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    numbers = {"recall_from_others": 0.25, "uniformity": -1.5}
+    evaluate.show(Report(numbers, chance={"recall_from_others": 0.01}), [])
+    lines = capsys.readouterr().out.splitlines()
+    [row] = [line for line in lines if "recall_from_others" in line]  # not abbreviated
+    assert "0.2500" in row
+    assert "0.0100" in row
+    assert (METRICS["recall_from_others"][:20] in row) == (columns == 160)
+    assert any("m3g report RUN explains the measures" in line for line in lines) == (columns == 80)
+    assert max(map(len, lines)) <= columns

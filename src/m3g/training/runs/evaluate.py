@@ -35,6 +35,7 @@ from m3g.training.settings.views import kinds
 MOST_RAW = 1e7  # entries; a probe on more would be slower than all other scores
 # Maximum number of evaluated rows, evenly spaced, which bounds the memory of the embeddings.
 MEASURED: dict[Split, int] = {"train": 50_000, "test": 20_000}
+WIDE = 96  # columns of a terminal whose results table has room for the meaning of each measure
 QUICK = ("linear_mean", "knn_mean", "recall_at_1", "effective_rank")
 
 
@@ -213,17 +214,20 @@ def show(report: Report, pictures: Iterable[Path]) -> None:
     from rich.console import Console
     from rich.table import Table as Grid
 
+    console = Console()
+    wide = console.width >= WIDE
     grid = Grid(title="on the test split", title_justify="left")
-    grid.add_column("measure")
+    grid.add_column("measure", no_wrap=True)
     others = {"linear CCA": report.linear_cca, "raw": report.raw, "chance": report.chance}
     others = {name: column for name, column in others.items() if column}
     for name in ("value", *others):
         grid.add_column(name, justify="right")
-    grid.add_column("meaning")
+    if wide:
+        grid.add_column("meaning")
     for name, value in report.numbers.items():
         cells = [_rounded(number) for number in (value, *(column.get(name) for column in others.values()))]
-        grid.add_row(name, *cells, METRICS[name])
-    Console().print(grid)
+        grid.add_row(name, *cells, *([METRICS[name]] if wide else []))
+    console.print(grid)
     meanings = {
         "linear CCA": "of the training rows, without a network",
         "raw": "the concatenated inputs without a network (linear_views: each view)",
@@ -231,6 +235,8 @@ def show(report: Report, pictures: Iterable[Path]) -> None:
     }
     if len(others) > 1:
         print("; ".join(f"{name}: {meanings[name]}" for name in others))
+    if not wide:
+        print(f"m3g report RUN explains the measures, as does a terminal of {WIDE} columns")
     for picture in pictures:
         print(f"picture   {picture}")
 
