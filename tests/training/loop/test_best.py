@@ -10,7 +10,7 @@ import torch
 import m3g
 from m3g.cli import main
 from m3g.training.loop import checkpoint, fit
-from m3g.training.loop.best import can_stop_early, validation_ranks, validation_score
+from m3g.training.loop.best import can_stop_early, too_few_rows, validation_ranks, validation_score
 from m3g.training.loop.selection import not_worse
 from m3g.training.settings.config import Config
 from training.loop.test_checkpoint import KeepAll
@@ -109,10 +109,18 @@ def test_a_resumed_run_stops_at_the_same_epoch_with_the_same_network(config, tmp
     torch.set_num_threads(threads)
 
 
-def test_too_few_validation_rows_disable_early_stopping(config):
-    assert can_stop_early(fit.build_data(config))
-    config.data_options["val"] = 0.05
-    assert not can_stop_early(fit.build_data(config))
+def test_too_few_validation_rows_disable_early_stopping(config, tmp_path, capsys):
+    data = fit.build_data(config)
+    assert can_stop_early(data)
+    assert too_few_rows(config.loop, data) == ""
+    config.data_options["val"], config.loop.epochs = 0.05, 1
+    data = fit.build_data(config)
+    assert not can_stop_early(data)
+    line = "no early stopping, because there are 7 validation rows and at least 10 are required: the last network is"
+    fit.train(config, tmp_path / "run", data=data)
+    assert line in capsys.readouterr().out
+    config.loop.patience = 0  # requested
+    assert too_few_rows(config.loop, data) == ""
 
 
 @pytest.mark.slow

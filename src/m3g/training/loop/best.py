@@ -26,8 +26,21 @@ def can_stop_early(data: ViewsData) -> bool:
 
     Augmented images and class-aligned images have no such partners.
     """
-    known = getattr(data.datasets["train"], "index", None) is not None and data.held_out_batches() is None
-    return known and data.num_rows("val") >= FEWEST_ROWS
+    return _partners_are_known(data) and data.num_rows("val") >= FEWEST_ROWS
+
+
+def too_few_rows(loop: LoopSettings, data: ViewsData) -> str:
+    """Return a line for the log if only the number of validation rows prevents early stopping."""
+    if not loop.patience or not _partners_are_known(data) or can_stop_early(data):
+        return ""
+    return (
+        f"no early stopping, because there are {data.num_rows('val')} validation rows and at least {FEWEST_ROWS} are "
+        "required: the last network is kept"
+    )
+
+
+def _partners_are_known(data: ViewsData) -> bool:
+    return getattr(data.datasets["train"], "index", None) is not None and data.held_out_batches() is None
 
 
 def validation_score(net: MultiViewNet, data: ViewsData, readout: Cost | None) -> float:

@@ -15,7 +15,7 @@ from lightning.pytorch import Callback, Trainer
 
 from m3g.data import ViewsData
 from m3g.training.loop import checkpoint, logs
-from m3g.training.loop.best import keep_best
+from m3g.training.loop.best import keep_best, too_few_rows
 from m3g.training.loop.build import build_data, build_module, warn_about_small_batches
 from m3g.training.loop.loggers import Loggers
 from m3g.training.loop.module import MultiViewModule
@@ -216,6 +216,8 @@ def _headline(config: Config, data: ViewsData, module: MultiViewModule) -> str:
     if module.start.line:
         line += f"\n{module.start.line}"
     line += _missing_entries(config, data)
+    if few := too_few_rows(config.loop, data):
+        line += f"\n{few}"
     if module.views_per_step is not None:
         line += f"\neach step compares {module.subsets_per_step} subsets of {module.views_per_step} views"
     if config.optim.warmup_epochs >= (config.loop.epochs or 1) > 1:
