@@ -116,7 +116,7 @@ def test_too_few_validation_rows_disable_early_stopping(config, tmp_path, capsys
     config.data_options["val"], config.loop.epochs = 0.05, 1
     data = fit.build_data(config)
     assert not can_stop_early(data)
-    line = "no early stopping, because there are 7 validation rows and at least 10 are required: the last network is"
+    line = "no early stopping, because there are 8 validation rows and at least 10 are required: the last network is"
     fit.train(config, tmp_path / "run", data=data)
     assert line in capsys.readouterr().out
     config.loop.patience = 0  # requested
