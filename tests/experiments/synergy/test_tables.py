@@ -22,9 +22,20 @@ def test_losses_are_compared_over_splits(tmp_path):
     assert "91.0 ± " in levels
     (difference,) = (line for line in lines if line.startswith("| infonce-ave |") and "ahead" in line)
     assert "+79.0 ± " in difference
-    assert "| bits-100 | m3g, product | 0.2 | product |" in lines
+    assert "| m3g, product | 0.2 product | 0.2 product |" in lines
     assert (tmp_path / "table.md").read_text() in text + "\n"
     assert (tmp_path / "synergy.png").is_file()
+
+
+def test_labels_of_utterances_are_compared_apart_from_retrieval(tmp_path):
+    rows = [row("utterances", "m3g, product", 0, 0.01), row("utterances", "supervised", 0, 0.8)]
+    rows[0]["metrics"]["probe"] = 0.9
+    del rows[1]["metrics"]["score"]
+    text = tables.collect(rows, tmp_path)
+    retrieval, sentiment = (" ".join(part.split()) for part in text.split("## Sentiment"))
+    assert "| m3g, product | 1.0 |" in retrieval
+    assert "supervised" not in retrieval
+    assert "| m3g, product | 90.0 | | supervised | 80.0 |" in sentiment
 
 
 def test_runs_at_one_temperature_have_their_own_table(tmp_path):

@@ -14,7 +14,19 @@ from m3g.experiments.output.lengths import length_table
 from m3g.experiments.output.tables import hours, markdown, write_table
 from m3g.experiments.synergy.sets import SETS
 
-OURS = "m3g, product"
+OURS, SUPERVISED = "m3g, product", "supervised"
+ORDER = (
+    OURS,
+    "m3g-rest",
+    "m3g, cv and product",
+    "symile",
+    "gram",
+    "triangle",
+    "m3g, cv",
+    "infonce-pwe",
+    "infonce-ave",
+    SUPERVISED,
+)
 TEST_TO_TRAIN = 0.2 / 0.6
 Scores = dict[str, dict[str, dict[int, float]]]  # set, arm, seed
 
@@ -32,12 +44,16 @@ def by_set(results: list[Result], metric: str, stage: str = "test") -> Scores:
 def collect(results: list[Result], folder: Path) -> str:
     """Write `table.md` and the picture; return the text."""
     scores = by_set(results, "found")
+    # Where every object is its own class, the supervised network predicts labels, not objects.
+    labelled = {name: {SUPERVISED: arms.pop(SUPERVISED, {})} for name, arms in scores.items() if not SETS[name].chance}
     parts = [hours(results), "## Retrieval of the last view from the other two", _levels(scores)]
     parts += ["## Differences", _against(scores)]
     parts += ["## Chosen temperatures and scores", _choices(results)]
     probes = by_set(results, "probe")
+    for name, arms in probes.items():
+        arms |= labelled.get(name, {})
     if probes:
-        parts += ["## Sentiment from all embeddings", _levels(probes)]
+        parts += ["## Sentiment, from all embeddings or by a network trained on labels", _levels(probes)]
     untuned = by_set(results, "found", "control")
     if untuned:
         parts += ["## The same temperature for all losses, 0.12, not tuned", _levels(untuned), _against(untuned)]
@@ -55,7 +71,7 @@ def collect(results: list[Result], folder: Path) -> str:
 
 
 def _arms(scores: Mapping[str, Mapping[str, object]]) -> list[str]:
-    return list(dict.fromkeys(arm for arms in scores.values() for arm in arms))
+    return sorted({arm for arms in scores.values() for arm in arms}, key=ORDER.index)
 
 
 def _levels(scores: Scores) -> str:
@@ -87,7 +103,7 @@ def _against(scores: Scores) -> str:
         for name, arms in scores.items()
         if OURS in arms
         for arm, values in arms.items()
-        if arm not in (OURS, "supervised")
+        if arm not in (OURS, SUPERVISED)
     }
     verdicts = judged(comparisons)
     rows = [[f"{OURS} minus", *scores]]
@@ -104,17 +120,23 @@ def _against(scores: Scores) -> str:
 
 
 def _choices(results: list[Result]) -> str:
-    rows = [["set", "loss", "temperature", "score"]]
-    chosen: dict[tuple[str, str], list[Result]] = {}
+    """Return the temperature chosen by every loss on every set, with the score that its splits choose most often."""
+    chosen: dict[str, dict[str, list[Result]]] = {}
     for row in results:
         labels = row["labels"]
         if labels["stage"] == "test" and "score" in row["metrics"]:
-            chosen.setdefault((labels["data"], labels["arm"]), []).append(row)
-    for (name, arm), runs in chosen.items():
-        changes = runs[0].get("chosen") or {}
-        temperature = ", ".join(f"{value:g}" for value in changes.values())
-        rows.append([name, arm, temperature or "—", statistics.mode(run["metrics"]["score"] for run in runs)])
+            chosen.setdefault(labels["data"], {}).setdefault(labels["arm"], []).append(row)
+    names = [name for name in SETS if name in chosen]
+    rows = [["temperature and score", *names]]
+    rows += [[arm, *(_choice(chosen[name].get(arm, [])) for name in names)] for arm in _arms(chosen)]
     return markdown(rows)
+
+
+def _choice(runs: list[Result]) -> str:
+    if not runs:
+        return "—"
+    temperature = ", ".join(f"{value:g}" for value in (runs[0].get("chosen") or {}).values())
+    return f"{temperature} {statistics.mode(run['metrics']['score'] for run in runs)}"
 
 
 def draw(scores: Scores, path: Path) -> Path | None:
