@@ -219,24 +219,24 @@ class CircularStdProblem(Problem):
 
     def gradient(self, coupling: Coupling) -> tuple[Tensor, ...]:
         """d(-log R²) = -dR² / R² with R² = |mean|², and d R² / d x_l = (2/k²) Σ_m x_m."""
-        return (coupling.weighted_pull(self.tensors[0].detach(), _inverse).mul_(-2 * self.factor / self.k**2),)
+        return (coupling.weighted_pull(self.tensors[0].detach(), _divisor).mul_(-2 * self.factor / self.k**2),)
 
     def change(self, directions: Sequence[Tensor]) -> dict[tuple[int, ...], Tensor]:
         return {tuple(range(self.k)): self.factor * self._unscaled_change(directions[0])}
 
     def _unscaled_change(self, moves: Tensor) -> Tensor:
         points = self.tensors[0]
-        return -2 * _inverse(mean_products(points, points, self.sizes)) * mean_products(points, moves, self.sizes)
+        return -2 * mean_products(points, moves, self.sizes) / _divisor(mean_products(points, points, self.sizes))
 
     def gradient_change(self, coupling: Coupling, directions: Sequence[Tensor]) -> tuple[Tensor, ...]:
         points, moves = self.tensors[0], directions[0]
         weighted = torch.cat([slab for _, slab in coupling.rows()], 1)
-        weighted = weighted * _inverse(mean_products(points, points, self.sizes))
+        weighted = weighted / _divisor(mean_products(points, points, self.sizes))
         lowered = weighted * self._unscaled_change(moves)
         pulled = TensorCoupling(weighted).pull(moves) + TensorCoupling(lowered).pull(points)
         return (pulled * (-2 * self.factor / self.k**2),)
 
 
-def _inverse(squares: Tensor) -> Tensor:
-    """Compute 1 / R² in place, 0 where the cost is clamped."""
-    return torch.threshold_(squares, RESULTANT_FLOOR, torch.inf).reciprocal_()
+def _divisor(squares: Tensor) -> Tensor:
+    """Return R² computed in place, infinite where the cost is clamped."""
+    return torch.threshold_(squares, RESULTANT_FLOOR, torch.inf)

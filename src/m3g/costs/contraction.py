@@ -18,11 +18,13 @@ Pairs = dict[tuple[int, int], Tensor]
 # Slabs of more bytes than the first are processed in parts of at most the second, whose temporary results take at most
 # this fraction of the slab. Smaller parts are slower, although they would fit the cache of a processor core.
 WHOLE_BYTES, PART_BYTES, TEMPORARY_PART = 2**18, 2**23, 0.75
+# Entries of a matrix from which its product with a vector is divided among threads.
+PARALLEL = 2**18
 
 
 def pair_marginals(tensor: Tensor, scalings: Sequence[Tensor], views: Sequence[int]) -> Pairs:
     """Return all pair marginals of a tensor (b, n_1, …, n_j) times scalings (b, n_l); `views` are the view indices."""
-    pairs = first_pairs(tensor, scalings, views)
+    pairs = scaled_first(first_pairs(tensor, scalings[1:], views), scalings[0])
     if len(views) > 2:
         pairs.update(pair_marginals(without_first(tensor, scalings[0]), scalings[1:], views[1:]))
     return pairs
@@ -33,36 +35,78 @@ def pair_marginals_of_slabs(slabs: Iterable[tuple[slice, Tensor]], scalings: Seq
     k, of_first, tail = len(scalings), [], None
     for rows, slab in slabs:
         lead = scalings[0][:, rows]
-        of_first.append(first_pairs(slab, [lead, *scalings[1:]], range(k)))
+        of_first.append(scaled_first(first_pairs(slab, scalings[1:], range(k)), lead))
         if k > 2:
             found = without_first(slab, lead)
             tail = found if tail is None else tail + found
         del slab  # before the next one is computed
-    pairs = {edge: torch.cat([part[edge] for part in of_first], 1) for edge in of_first[0]}
+    pairs = {edge: concatenated_rows([part[edge] for part in of_first]) for edge in of_first[0]}
     return pairs if tail is None else {**pairs, **pair_marginals(tail, scalings[1:], range(1, k))}
 
 
-def first_pairs(tensor: Tensor, scalings: Sequence[Tensor], views: Sequence[int]) -> Pairs:
-    """Return the pair marginals of the first view with every other view."""
-    both = (views[0], views[-1])
-    lead, last = scalings[0].unsqueeze(-1), scalings[-1].unsqueeze(-2)
+def first_pairs(tensor: Tensor, others: Sequence[Tensor], views: Sequence[int]) -> Pairs:
+    """Return the pair marginals of the first view with every other view, new, without the scaling of the first.
+
+    `others` are the scalings (b, n_l) of the other views.
+    """
+    both, last = (views[0], views[-1]), others[-1].unsqueeze(1)
     if len(views) == 2:
-        return {both: tensor * lead * last}
-    b, n, m = tensor.shape[0], tensor.shape[1], tensor.shape[-1]
-    between = outer(scalings[1:-1]).view(b, 1, 1, -1)
-    joint = torch.matmul(between, tensor.reshape(b, n, -1, m)).view(b, n, m)
-    return {both: (joint * lead).mul_(last), **first_pairs(without_last(tensor, last), scalings[:-1], views[:-1])}
+        return {both: tensor * last}
+    # The views between are contracted one by one, because one sum over all of their tuples has a large rounding error.
+    joint = tensor
+    for scaling in others[:-1]:
+        joint = torch.matmul(scaling[:, None, None], joint.flatten(3)).view(*tensor.shape[:2], *joint.shape[3:])
+    return {both: joint.mul_(last), **first_pairs(without_last(tensor, last), others[:-1], views[:-1])}
+
+
+def scaled_first(pairs: Pairs, scaling: Tensor) -> Pairs:
+    """Scale the first view of every pair in place by u (b, n)."""
+    column = scaling.unsqueeze(2)
+    return {edge: pair.mul_(column) for edge, pair in pairs.items()}
+
+
+def concatenated_rows(parts: Sequence[Tensor]) -> Tensor:
+    """Concatenate along axis 1; a single part is returned itself."""
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts), 1)
 
 
 def without_first(tensor: Tensor, scaling: Tensor) -> Tensor:
     """Σ_i u[i] T[i, …]: (b, n_2, …, n_j)."""
-    return torch.bmm(scaling.unsqueeze(1), tensor.flatten(2)).view(tensor.shape[0], *tensor.shape[2:])
+    return row_times(scaling.unsqueeze(1), tensor.flatten(2)).view(tensor.shape[0], *tensor.shape[2:])
 
 
 def without_last(tensor: Tensor, scaling: Tensor) -> Tensor:
     """Σ_i T[…, i] u[i] for u (b, 1, n): (b, n_1, …, n_{j-1})."""
-    b, n = tensor.shape[0], tensor.shape[-1]
-    return torch.bmm(tensor.reshape(b, -1, n), scaling.reshape(b, n, 1)).view(tensor.shape[:-1])
+    return times_row(tensor.reshape(tensor.shape[0], -1, tensor.shape[-1]), scaling).view(tensor.shape[:-1])
+
+
+def row_times(row: Tensor, matrix: Tensor) -> Tensor:
+    """Return the product (b, 1, β) of a row (b, 1, α) and a matrix (b, α, β)."""
+    parts = _num_parts(matrix)
+    if parts == 1:
+        return torch.bmm(row, matrix)
+    return torch.bmm(row.view(parts, 1, -1), matrix.view(parts, -1, matrix.shape[2])).sum(0, keepdim=True)
+
+
+def times_row(matrix: Tensor, row: Tensor) -> Tensor:
+    """Return the transposed product (b, 1, α) of a matrix (b, α, β) and the transpose of a row (b, 1, β)."""
+    parts = _num_parts(matrix)
+    if parts == 1:
+        return torch.bmm(row, matrix.mT)
+    return torch.bmm(row.expand(parts, -1, -1), matrix.view(parts, -1, matrix.shape[2]).mT).view(1, 1, -1)
+
+
+def _num_parts(matrix: Tensor) -> int:
+    """Return the number of parts of rows whose products with a vector are computed in parallel.
+
+    On a CPU, one thread computes the product of a matrix and a vector, but a batch of them is divided among threads.
+    """
+    if torch.compiler.is_compiling() or matrix.shape[0] > 1 or matrix.numel() < PARALLEL or matrix.device.type != "cpu":
+        return 1
+    threads = torch.get_num_threads()
+    if threads == 1 or not matrix.is_contiguous():
+        return 1
+    return next((parts for parts in range(threads, 4 * threads) if matrix.shape[1] % parts == 0), 1)
 
 
 def outer(scalings: Sequence[Tensor]) -> Tensor:
@@ -78,17 +122,18 @@ def additive(singles: Sequence[Tensor], pairs: Pairs) -> Tensor:
     k = len(singles)
     total = singles[-1]
     for l in range(k - 2, -1, -1):
-        total = with_view(total, singles[l], [pairs[l, m] for m in range(l + 1, k)])
+        own = [pairs[l, m] for m in range(l + 1, k)]
+        total = with_view(total, [*own[:-1], own[-1] + singles[l].unsqueeze(2)])
     return total
 
 
-def with_view(rest: Tensor, single: Tensor, pairs: Sequence[Tensor]) -> Tensor:
-    """Add a leading view to additive terms (b, n_2, …, n_k): its own (b, n_1) and pairs with all others (b, n_1, n_m).
+def with_view(rest: Tensor, pairs: Sequence[Tensor]) -> Tensor:
+    """Add a leading view to additive terms (b, n_2, …, n_k): its pairs with all others (b, n_1, n_m).
 
     The result is (b, n_1, …, n_k).
     """
-    b, n = single.shape
-    cross = pairs[-1] + single.unsqueeze(2)
+    b, n, _ = pairs[0].shape
+    cross = pairs[-1]
     for matrix in reversed(pairs[1:-1]):
         cross = cross.unsqueeze(2) + matrix.reshape(b, n, matrix.shape[2], *[1] * (cross.ndim - 2))
     if len(pairs) == 1:

@@ -10,7 +10,7 @@ from itertools import combinations
 import torch
 from torch import Tensor
 
-from m3g.costs.contraction import additive, overwritable, pair_marginals_of_slabs, parts_of, with_view
+from m3g.costs.contraction import overwritable, pair_marginals_of_slabs, parts_of, with_view
 from m3g.costs.multilinear import pull_from_rows
 
 Edge = tuple[int, int]
@@ -51,7 +51,7 @@ def block_product(pairs: dict[Edge, Tensor], marginals: Tensor, sizes: Sequence[
     if not (overwritable(points) and overwritable(marginals)):
         return torch.bmm(block_matrix(pairs, marginals, sizes), points)
     out = marginals.unsqueeze(-1) * points
-    parts, sums = points.split(list(sizes), 1), out.split(list(sizes), 1)
+    parts, sums = (torch.split_with_sizes(each, list(sizes), 1) for each in (points, out))
     for (l, m), pair in pairs.items():
         sums[l].baddbmm_(pair, parts[m])
         sums[m].baddbmm_(pair.mT, parts[l])
@@ -63,15 +63,21 @@ class SquaredMeans:
 
     def __init__(self, points: Tensor, sizes: Sequence[int]):
         k, sizes = len(sizes), list(sizes)
-        parts, doubled = points.split(sizes, 1), (points * (2 / k**2)).split(sizes, 1)
-        singles = (torch.linalg.vecdot(points, points) / k**2).split(sizes, 1)
-        pairs = {(l, m): torch.bmm(doubled[l], parts[m].mT) for l, m in all_edges(k)}
-        self.single, self.pairs = singles[0], [pairs[0, m] for m in range(1, k)]
-        self.rest = additive(singles[1:], {(l - 1, m - 1): pair for (l, m), pair in pairs.items() if l > 0})
+        parts = torch.split_with_sizes(points, sizes, 1)
+        singles = torch.split_with_sizes((torch.linalg.vecdot(points, points) / k**2).unsqueeze(2), sizes, 1)
+
+        def products(l: int, m: int) -> Tensor:
+            return torch.baddbmm(singles[l], parts[l], parts[m].mT, beta=int(m == k - 1), alpha=2 / k**2)
+
+        # |Σ x|² = Σ_l |x_l|² + 2 Σ_{l<m} ⟨x_l, x_m⟩. The term of view l is added to its last pair.
+        self.pairs, *rest = [[products(l, m) for m in range(l + 1, k)] for l in range(k - 1)]
+        self.rest = singles[-1].squeeze(2)
+        for pairs in reversed(rest):
+            self.rest = with_view(self.rest, pairs)
 
     def of(self, rows: slice) -> Tensor:
         """Return (b, rows, n_2, …, n_k), new, for the tuples with view 0 in `rows`."""
-        return with_view(self.rest, self.single[:, rows], [pair[:, rows] for pair in self.pairs])
+        return with_view(self.rest, [pair[:, rows] for pair in self.pairs])
 
 
 def mean_products(points: Tensor, others: Tensor, sizes: Sequence[int]) -> Tensor:
@@ -129,10 +135,10 @@ class Coupling(ABC):
         scaling = torch.cat(scalings, 1).unsqueeze(2)
         return pull_from_rows(slabs, self.sizes, points * scaling).mul_(scaling)
 
-    def weighted_pull(self, points: Tensor, weight: Callable[[Tensor], Tensor]) -> Tensor:
-        """(b, N, d) -> (b, N, d): Σ_t P(t) w(|mean_m x_m[t_m]|²) Σ_m x_m[t_m] over the tuples t with each point.
+    def weighted_pull(self, points: Tensor, divisor: Callable[[Tensor], Tensor]) -> Tensor:
+        """(b, N, d) -> (b, N, d): Σ_t P(t) / w(|mean_m x_m[t_m]|²) Σ_m x_m[t_m] over the tuples t with each point.
 
-        Equals `pull` for w = 1. The default reads the full tensor, slab by slab. `weight` may work in place.
+        Equals `pull` for w = 1. The default reads the full tensor, slab by slab. `divisor` is w and may work in place.
         """
         k, squares = len(self.sizes), SquaredMeans(points, self.sizes)
         slabs, scalings = self.unscaled_rows()
@@ -141,16 +147,16 @@ class Coupling(ABC):
 
         def weighted() -> Iterator[tuple[slice, Tensor]]:
             for rows, slab in parts_of(slabs):
-                yield rows, _times(weight(squares.of(rows)), slab)
+                yield rows, _divided(slab, divisor(squares.of(rows)))
 
         pairs = pair_marginals_of_slabs(weighted(), scalings)
         marginals = torch.cat([pairs[0, 1].sum(2), *(pairs[0, l].sum(1) for l in range(1, k))], 1)
         return block_product(pairs, marginals, self.sizes, points)
 
 
-def _times(factor: Tensor, slab: Tensor) -> Tensor:
-    """factor · slab, in place of the factor unless under torch.vmap, where the slab may be batched and it may not."""
-    return factor.mul_(slab) if overwritable(slab) else factor * slab
+def _divided(slab: Tensor, divisor: Tensor) -> Tensor:
+    """slab / divisor, in place of the divisor unless under torch.vmap, where the slab may be batched and it may not."""
+    return torch.div(slab, divisor, out=divisor) if overwritable(slab) else slab / divisor
 
 
 @dataclass

@@ -7,7 +7,10 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-from m3g.costs.contraction import balanced_split, parts_of
+from m3g.costs.contraction import balanced_split, concatenated_rows, overwritable, parts_of
+
+# The gradient of the first view multiplies a table of features in this number of pieces, which saves memory.
+PIECES = 4
 
 
 def two_groups(points: Tensor, sizes: Sequence[int], rows: slice | None = None) -> tuple[list[Tensor], list[Tensor]]:
@@ -15,7 +18,7 @@ def two_groups(points: Tensor, sizes: Sequence[int], rows: slice | None = None) 
 
     View 0 may be restricted to some rows.
     """
-    parts = list(points.split(list(sizes), 1))
+    parts = list(torch.split_with_sizes(points, list(sizes), 1))
     if rows is not None:
         parts[0] = parts[0][:, rows]
     lead = balanced_split(sizes)
@@ -37,8 +40,9 @@ def pull_from_rows(
     pulled_b = pulled_change_b = torch.zeros_like(features_b.mT)
     leading: list[Tensor] = []
     rest: list[Tensor] | None = None
-    # Two tables of d numbers per tuple of A; a row of the slab has β.
-    for rows, slab in parts_of(slabs, 2 * points.shape[2] / features_b.shape[1]):
+    # A table of d numbers per tuple of A, and a part of another; with `moves` two. A row of the slab has β.
+    tables = (1 + 1 / PIECES if moves is None else 2) * points.shape[2] / features_b.shape[1]
+    for rows, slab in parts_of(slabs, tables):
         first, _ = two_groups(points, sizes, rows)
         matrix = slab.reshape(slab.shape[0], -1, features_b.shape[1]).to(points.dtype)
         pulled_b = torch.baddbmm(pulled_b, features(first).mT, matrix)
@@ -88,8 +92,9 @@ def pull(parts: Sequence[Tensor], grad: Tensor) -> list[Tensor]:
     first, rest = parts[0], parts[1:]
     if not rest:
         return [grad]
-    table = grad.unflatten(1, (first.shape[1], -1))
-    first_grad = (table * features(rest).unsqueeze(1)).sum(2)
+    table, others = grad.unflatten(1, (first.shape[1], -1)), features(rest).unsqueeze(1)
+    pieces = table.split(-(-table.shape[1] // PIECES), 1) if overwritable(table) else [table]
+    first_grad = concatenated_rows([(piece * others).sum(2) for piece in pieces])
     return [first_grad, *pull(rest, table.mul_(first.unsqueeze(2)).sum(1))]
 
 

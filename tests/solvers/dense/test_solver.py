@@ -62,6 +62,18 @@ def test_two_to_eight_views_agree_with_the_reference(k, dtype):
     agree(solution, problem.dense()[0], 0.3, tol)
 
 
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(("n", "k"), [(5, 8), (6, 7)])
+def test_sums_over_many_views_are_accurate_in_float32(n, k, seed):
+    """A single sum over n^(k-2) tuples, a few of which have most of the mass, has an error above the tolerance."""
+    generator = torch.Generator().manual_seed(seed)
+    views = torch.randn(n, 64, generator=generator) + torch.randn(k, n, 64, generator=generator)
+    problem = as_cost("cv")(torch.nn.functional.normalize(views, dim=-1))
+    solution = m3g.solve(problem, epsilon=0.02, tol=1e-4, solver="dense")
+    assert solution.converged, solution
+    assert solution.num_steps < 30
+
+
 @pytest.mark.parametrize("epsilon", [0.05, 0.01, 1e-3, 1e-4])
 @pytest.mark.parametrize("cost", ["csd", "product", "composed"])
 def test_a_small_epsilon_approaches_the_best_polymatching(cost, epsilon):

@@ -9,7 +9,17 @@ import torch
 from torch import Tensor
 
 from m3g.costs import Problem, along
-from m3g.costs.contraction import balanced_split, first_pairs, outer, pair_marginals, without_first
+from m3g.costs.contraction import (
+    balanced_split,
+    concatenated_rows,
+    first_pairs,
+    outer,
+    pair_marginals,
+    row_times,
+    scaled_first,
+    times_row,
+    without_first,
+)
 from m3g.costs.coupling import Edge
 from m3g.solvers.shared.couplings import slabs
 from m3g.solvers.shared.processes import processes
@@ -69,7 +79,7 @@ class Kernel:
 
     def _joined(self, parts: Sequence[Tensor]) -> Tensor:
         """Concatenate rows of view 0, along axis 1, of all slabs and processes."""
-        own = parts[0] if len(parts) == 1 else torch.cat(list(parts), 1)
+        own = concatenated_rows(parts)
         if self.sharing is None:
             return own
         by_row = own.reshape(own.shape[0], self.own.stop - self.own.start, -1)
@@ -186,16 +196,21 @@ class Kernel:
 
     def left_sums(self, right: Tensor) -> Tensor:
         """(K u_B)ᵀ (b, 1, α) for the product u_B (b, 1, β) of the scalings of B."""
-        b, column = right.shape[0], right.mT
-        return self._joined([torch.bmm(slab.reshape(b, -1, right.shape[2]), column) for _, slab in self.slabs()]).mT
+        b, size = right.shape[0], right.shape[2]
+        if self._kernel is not None and self.sharing is None:
+            return times_row(self._kernel.view(b, -1, size), right)
+        parts = [times_row(slab.reshape(b, -1, size), right).mT for _, slab in self.slabs()]
+        return self._joined(parts).mT
 
     def right_sums(self, left: Tensor) -> Tensor:
         """u_A K (b, 1, β) for the product u_A (b, 1, α) of the scalings of A."""
         b, per_row = left.shape[0], left.shape[2] // self.sizes[0]
+        if self._kernel is not None and self.sharing is None:
+            return row_times(left, self._kernel.view(b, left.shape[2], -1))
         total: Tensor | None = None
         for rows, slab in self.slabs():
             part = left[:, :, rows.start * per_row : rows.stop * per_row]
-            slab_sums = torch.bmm(part, slab.reshape(b, part.shape[2], -1))
+            slab_sums = row_times(part, slab.reshape(b, part.shape[2], -1))
             total = slab_sums if total is None else total + slab_sums
         assert total is not None
         return self._reduced(total)
@@ -222,20 +237,20 @@ class Kernel:
         """Return `pairs` for the rows `own` of view 0 only."""
         leads, with_first = [], []
         tail: Tensor | None = None
-        rest = outer(scalings[1:]).unsqueeze(2)
         for rows, slab in self.slabs():
+            pairs = first_pairs(slab, scalings[1:], range(self.k))
             lead = scalings[0][:, rows]
             if wanted is not None:
-                lead = wanted[:, rows] / torch.bmm(slab.flatten(2), rest).squeeze(2)
+                lead = wanted[:, rows] / pairs[0, self.k - 1].sum(2)
             leads.append(lead)
-            with_first.append(first_pairs(slab, [lead, *scalings[1:]], range(self.k)))
+            with_first.append(scaled_first(pairs, lead))
             if self.k > 2:
                 others = without_first(slab, lead)
                 tail = others if tail is None else tail + others
-        pairs = {edge: torch.cat([part[edge] for part in with_first], 1) for edge in with_first[0]}
+        pairs = {edge: concatenated_rows([part[edge] for part in with_first]) for edge in with_first[0]}
         if tail is not None:
             pairs.update(pair_marginals(tail, scalings[1:], range(1, self.k)))
-        return pairs, torch.cat(leads, 1)
+        return pairs, concatenated_rows(leads)
 
     def settle(self, scalings: Sequence[Tensor]) -> None:
         """Multiply K, if it is in memory, by scalings u_l (b, n_l)."""

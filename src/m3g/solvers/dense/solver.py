@@ -24,7 +24,7 @@ from m3g.costs import Problem
 from m3g.costs.problem import vector_dtype
 from m3g.solvers.dense.coupling import KernelCoupling
 from m3g.solvers.dense.kernel import Kernel
-from m3g.solvers.dense.marginals import group_update, outer_row
+from m3g.solvers.dense.marginals import group_update, reduced_joints, suffix_products
 from m3g.solvers.dense.sweeps import sweep
 from m3g.solvers.shared.ascent import ascend, fixed_ascent, init
 from m3g.solvers.shared.contraction import Contracted, Contraction
@@ -203,11 +203,14 @@ def _fixed_sweeps(kernel: Kernel, target: Tensor) -> Tensor:
     """Return log scalings (b, N) after a fixed number of sweeps."""
     assert kernel.base is not None
     h = kernel.lead
-    wanted = list(target.unsqueeze(1).split(kernel.sizes, 2))
+    wanted = list(torch.split_with_sizes(target.unsqueeze(1), kernel.sizes, 2))
     parts_a, parts_b = ([torch.ones_like(part) for part in group] for group in (wanted[:h], wanted[h:]))
+    products_b = suffix_products(parts_b)
     for _ in range(FIXED_SWEEPS):
-        parts_a = group_update(kernel.left_sums(outer_row(parts_b)), parts_a, wanted[:h])
-        parts_b = group_update(kernel.right_sums(outer_row(parts_a)), parts_b, wanted[h:])
+        joints = reduced_joints(kernel.left_sums(products_b[0]), parts_a)
+        parts_a, products_a = group_update(joints, wanted[:h])
+        joints = reduced_joints(kernel.right_sums(products_a[0]), parts_b)
+        parts_b, products_b = group_update(joints, wanted[h:])
     return kernel.base + torch.cat([*parts_a, *parts_b], 2).squeeze(1).log().to(kernel.base.dtype)
 
 

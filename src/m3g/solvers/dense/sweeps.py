@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from m3g.solvers.dense.kernel import Kernel
-from m3g.solvers.dense.marginals import group_marginals, group_update, outer_row
-from m3g.solvers.shared.processes import agreed
+from m3g.solvers.dense.marginals import group_marginals, group_update, reduced_joints, suffix_products
+from m3g.solvers.shared.processes import read_each
 
 # Rounds over the views of a group per product with K.
 ROUNDS = 2
@@ -52,59 +52,71 @@ def sweep(kernel: Kernel, target: Tensor, *, tol: float, max_steps: int, worth: 
     assert kernel.base is not None
     h = kernel.lead
     target = target.unsqueeze(1)
-    wanted = list(target.split(kernel.sizes, 2))
+    wanted = list(torch.split_with_sizes(target, kernel.sizes, 2))
+    wanted_a, wanted_b = wanted[:h], wanted[h:]
     # If its marginal is exact, group B does not contribute to the error.
-    goal = target if kernel.k - h > 1 else target.narrow(2, 0, sum(kernel.sizes[:h]))
+    num_checked = target.shape[2] if kernel.k - h > 1 else sum(kernel.sizes[:h])
+    minus_goal = -target[:, :, :num_checked]
     first = [torch.ones_like(part) for part in wanted]
-    parts_a, parts_b = first[:h], first[h:]
+    good, parts_a, parts_b = first, first[:h], first[h:]
     errors = [math.inf, math.inf]
     error = previous = torch.full_like(target[:, 0, 0], math.inf)
-    good = first
-    sums_a = kernel.left_sums(outer_row(parts_b))
+    joints_a = reduced_joints(kernel.left_sums(suffix_products(parts_b)[0]), parts_a)
     num_steps, plain = 0, 1 - FIRST_SWEEPS  # the latter since the last extrapolation
     while True:
         before = parts_a
-        for _ in range(ROUNDS if h > 1 else 1):
-            parts_a = group_update(sums_a, parts_a, wanted[:h])
+        parts_a, products_a = _updated(joints_a, wanted_a)
         plain += 1
         if plain > 1 and _many_left(errors, tol):
             rate = (error / previous).view(-1, 1, 1)
             rate = torch.where(rate < SLOWEST, rate, 0.0)
             parts_a = [new * (new / old) ** (rate / (1 - rate)) for new, old in zip(parts_a, before)]
-            plain = 0
-        outer_a = outer_row(parts_a)
-        sums_b = kernel.right_sums(outer_a)
-        for _ in range(ROUNDS if len(parts_b) > 1 else 1):
-            parts_b = group_update(sums_b, parts_b, wanted[h:])
+            products_a, plain = suffix_products(parts_a), 0
+        sums_b = kernel.right_sums(products_a[0])
+        parts_b, products_b = _updated(reduced_joints(sums_b, parts_b), wanted_b)
         num_steps += 1
-        outer_b = outer_row(parts_b)
-        sums_a = kernel.left_sums(outer_b)
-        marginals, scalings = group_marginals(sums_a, parts_a), [*parts_a, *parts_b]
+        joints_a = reduced_joints(kernel.left_sums(products_b[0]), parts_a)
+        marginals = group_marginals(joints_a, products_a)
         if len(parts_b) > 1:
-            marginals += group_marginals(sums_b, parts_b)
-        off = torch.cat(marginals, 2).mul_(torch.cat(scalings[: len(marginals)], 2)).sub_(goal)
+            marginals += group_marginals(reduced_joints(sums_b, parts_b), products_b)
+        scalings = torch.cat([*parts_a, *parts_b], 2)
+        off = torch.addcmul(minus_goal, torch.cat(marginals, 2), scalings[:, :, :num_checked])
         previous, error = error, torch.linalg.vector_norm(off, ord=1, dim=(1, 2))
-        worst, low, high = _observed(error, outer_a, outer_b)
+        worst, low, high = _observed(kernel, error, scalings, products_a[0], products_b[0])
         errors.append(worst)
         if not (math.isfinite(low) and math.isfinite(high) and not math.isnan(worst)):
             # After an overflow within one sweep, the previous scalings are a better start.
             return _swept(kernel, good, error, math.inf, num_steps)
+        good = [*parts_a, *parts_b]
         if worst <= tol or num_steps >= max_steps or (plain > 0 and not _worthwhile(errors, tol, worth)):
-            return _swept(kernel, scalings, error, worst, num_steps)
-        good = scalings
+            return _swept(kernel, good, error, worst, num_steps)
         if not kernel.in_range(low, high):
-            kernel.absorb(_log_scaling(kernel, scalings))
+            kernel.absorb(_log_scaling(kernel, good))
             good, parts_a, parts_b, plain = first, first[:h], first[h:], 0
-            sums_a = kernel.left_sums(outer_row(parts_b))
+            joints_a = reduced_joints(kernel.left_sums(suffix_products(parts_b)[0]), parts_a)
 
 
-def _observed(error: Tensor, outer_a: Tensor, outer_b: Tensor) -> tuple[float, float, float]:
-    """Return the largest error, and the smallest and largest log of a product of scalings, with one host read.
+def _updated(joints: list[Tensor], wanted: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+    """Return scalings and suffix products of a group after `ROUNDS` rounds over its views."""
+    scalings, products = group_update(joints, wanted)
+    for _ in range(ROUNDS - 1 if len(wanted) > 1 else 0):
+        scalings, products = group_update(reduced_joints(joints[0], scalings), wanted)
+    return scalings, products
 
-    A logarithm is infinite if a product has overflowed or underflowed.
+
+def _observed(
+    kernel: Kernel, error: Tensor, scalings: Tensor, product_a: Tensor, product_b: Tensor
+) -> tuple[float, float, float]:
+    """Return the largest error, and bounds of the log of a product of scalings, infinite if a product has overflowed.
+
+    The bounds from the smallest and the largest scaling of all views are sufficient unless they exceed the range.
     """
-    bounds = [error.amax(), *outer_a.aminmax(), *outer_b.aminmax()]
-    worst, *products = agreed(torch.stack(bounds).tolist())
+    worst, least, most = read_each(error if error.numel() == 1 else error.amax(), *scalings.aminmax())
+    if least > 0 and most < math.inf:
+        low, high = kernel.k * math.log(least), kernel.k * math.log(most)
+        if kernel.in_range(low, high):
+            return worst, low, high
+    products = read_each(*product_a.aminmax(), *product_b.aminmax())
     if not all(0 < product < math.inf for product in products):
         return worst, -math.inf, math.inf
     least_a, most_a, least_b, most_b = map(math.log, products)

@@ -67,10 +67,10 @@ class _TrueMatching(Coupling):
         mass = self.diagonal.unsqueeze(-1)
         return torch.cat([mass * product for product in products_without_each(views)], 1)
 
-    def weighted_pull(self, points: Tensor, weight: Callable[[Tensor], Tensor]) -> Tensor:
+    def weighted_pull(self, points: Tensor, divisor: Callable[[Tensor], Tensor]) -> Tensor:
         k = len(self.sizes)
         total: Tensor = points.unflatten(1, (k, -1)).sum(1)
-        weighted = self.diagonal * weight((total / k).square().sum(-1))
+        weighted = self.diagonal / divisor((total / k).square().sum(-1))
         return (total * weighted.unsqueeze(-1)).repeat(1, k, 1)
 
     def rows(self) -> list[tuple[slice, Tensor]]:

@@ -164,24 +164,24 @@ class TupleCoupling(ListedCoupling):
         """m_l x_l + Σ_{m ≠ l} P_lm x_m = Σ_t P(t) Σ_m x_m[t_m] over the tuples with each point, in O(k s n d)."""
         return self._pull(points, None)
 
-    def weighted_pull(self, points: Tensor, weight: Callable[[Tensor], Tensor]) -> Tensor:
-        """Return `pull` with every tuple multiplied by w(|mean|²) of its points."""
-        return self._pull(points, weight)
+    def weighted_pull(self, points: Tensor, divisor: Callable[[Tensor], Tensor]) -> Tensor:
+        """Return `pull` with every tuple divided by w(|mean|²) of its points."""
+        return self._pull(points, divisor)
 
-    def _pull(self, points: Tensor, weight: Callable[[Tensor], Tensor] | None) -> Tensor:
+    def _pull(self, points: Tensor, divisor: Callable[[Tensor], Tensor] | None) -> Tensor:
         listed, k = self.listed, self.listed.k
         out = torch.zeros_like(points)
         for place, block in enumerate(listed.blocks):
             own, there = listed.part(points, block.l), listed.part(out, block.l)
             # Six vectors of features per row exist at a time, and with weights three factors per entry.
-            numbers = 6 * points.shape[-1] + (0 if weight is None else 3 * own.shape[1])
+            numbers = 6 * points.shape[-1] + (0 if divisor is None else 3 * own.shape[1])
             for piece in self._pieces(place, numbers=numbers):
                 columns = block.columns[:, piece.rows]
                 fixed = pick(points, columns[..., 0])
                 for position in range(1, k - 1):
                     fixed += pick(points, columns[..., position])
-                if weight is not None:
-                    piece = piece.weighted(weight(squared_sums(fixed / k, own / k)))
+                if divisor is not None:
+                    piece = piece.weighted(divisor(squared_sums(fixed / k, own / k)).reciprocal_())
                 whole = piece.times(own) + piece.times() * fixed
                 for position in range(k - 1):
                     add_rows(out, whole, columns[..., position])

@@ -155,8 +155,8 @@ class RescaledCoupling(Coupling):
     def product_pull(self, points: Tensor) -> Tensor:
         return self._scaled(self.inner.product_pull(points.to(self.inner_dtype)))
 
-    def weighted_pull(self, points: Tensor, weight: Callable[[Tensor], Tensor]) -> Tensor:
-        return self._scaled(self.inner.weighted_pull(points.to(self.inner_dtype), weight))
+    def weighted_pull(self, points: Tensor, divisor: Callable[[Tensor], Tensor]) -> Tensor:
+        return self._scaled(self.inner.weighted_pull(points.to(self.inner_dtype), divisor))
 
 
 @dataclass

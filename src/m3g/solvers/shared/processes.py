@@ -47,6 +47,13 @@ def read_two(first: Tensor, second: Tensor) -> tuple[float, float]:
     return largest_first, largest_second
 
 
+def read_each(*numbers: Tensor) -> list[float]:
+    """Return tensors of one element on the host, as computed by rank 0, with one synchronisation."""
+    if numbers[0].device.type == "cpu":
+        return agreed([number.item() for number in numbers])
+    return agreed(torch.stack([number.reshape(()) for number in numbers]).tolist())
+
+
 def agreed(numbers: list[float]) -> list[float]:
     """Return at most `CARRIED` numbers as computed by rank 0."""
     sharing = _sharing.get()
