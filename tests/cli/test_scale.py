@@ -1,7 +1,7 @@
 """The commands of docs/scale.md in miniature: two processes, few steps, the built-in digits."""
 
+import os
 import re
-import shlex
 import subprocess
 from pathlib import Path
 
@@ -15,40 +15,67 @@ SMALL += ["--encoder_options.width", "16", "--heads.hidden", "16", "--data_optio
 SMALL += ["--data_options.views", "[fourier, zernike, karhunen]"]
 
 
+# Stand-ins for the programs of a cluster; torchrun only records its arguments.
+PROGRAMS = {"scontrol": "echo node1; echo node2", "srun": 'exec "$@"', "torchrun": 'printf "%s\\n" "$@" > launch.txt'}
+
+
 def scripts():
     return re.findall(r"^```bash\n(.*?)^```$", PAGE, flags=re.M | re.S)
 
 
-def commands():
-    """Return the arguments after `-m m3g` of every torchrun command, and the number of nodes."""
-    for script in scripts():
-        for line in script.replace("\\\n", " ").splitlines():
-            if "torchrun " in line:
-                launch, _, words = line.partition(" -m m3g ")
-                yield pytest.param(shlex.split(words), id=words), launch
+def launches(script, folder):
+    """Return the options of torchrun and the words after `-m m3g` when a script runs in a folder."""
+    programs = folder / "programs"
+    programs.mkdir(exist_ok=True)
+    for name, text in PROGRAMS.items():
+        (programs / name).write_text(f"#!/bin/bash\n{text}\n")
+        (programs / name).chmod(0o755)
+    job = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "node[1-2]", "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
+    subprocess.run(["bash", "-eu"], input=script, text=True, cwd=folder, env={**os.environ, **job}, check=True)
+    words = (folder / "launch.txt").read_text().splitlines()
+    at = words.index("-m")
+    assert words[at + 1] == "m3g"
+    return words[:at], words[at + 2 :]
+
+
+WITH_TORCHRUN = [script for script in scripts() if "torchrun " in script]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("words", [words for words, _ in commands()])
-def test_commands_of_several_processes_train(tmp_path, tmp_path_factory, words):
+@pytest.mark.parametrize("script", WITH_TORCHRUN, ids=range(len(WITH_TORCHRUN)))
+def test_commands_of_several_processes_train(tmp_path, tmp_path_factory, script):
+    _, words = launches(script, tmp_path)
     chunks = ["--loop.chunk_size", "5"] if "--loop.chunk_size" in words else []
-    out = ["--out", "run"]
     code, output = forked.torchrun(
-        [*words, *SMALL, *chunks, *out], (tmp_path, tmp_path), tmp_path_factory.mktemp("logs")
+        [*words, *SMALL, *chunks, "--out", "run"], (tmp_path, tmp_path), tmp_path_factory.mktemp("logs")
     )
     assert code == 0, output
     assert (tmp_path / "run" / "model.safetensors").exists()
 
 
-def test_torchrun_parses_the_launch_commands():
+@pytest.mark.slow
+def test_a_requeued_job_continues(tmp_path, tmp_path_factory):
+    (script,) = (script for script in scripts() if "#SBATCH --requeue" in script)
+    _, words = launches(script, tmp_path)
+    small = [*SMALL, "--loop.checkpoint_every", "1"]
+    small[small.index("--loop.max_steps") + 1] = "40"
+    group = (tmp_path, tmp_path)
+    code, _ = forked.torchrun([*words, *small], group, tmp_path_factory.mktemp("logs"), killed=(3, 0.0))
+    assert code != 0
+    _, words = launches(script, tmp_path)
+    code, output = forked.torchrun(words, group, tmp_path_factory.mktemp("logs"))
+    assert code == 0, output
+    assert "continuing after step" in output
+    assert (tmp_path / "run" / "model.safetensors").exists()
+
+
+def test_torchrun_parses_the_launch_commands(tmp_path):
     from torch.distributed.run import parse_args
 
-    launches = [launch for _, launch in commands()]
-    assert len(launches) == 4
-    for launch in launches:
-        words = re.sub(r'"[^"]*"', "value", launch.split("torchrun ")[1])
-        options = parse_args([*shlex.split(words), "-m", "m3g"])
-        assert int(options.nproc_per_node) == 8
+    assert len(WITH_TORCHRUN) == 4
+    for script in WITH_TORCHRUN:
+        words, _ = launches(script, tmp_path)
+        assert int(parse_args([*words, "-m", "m3g"]).nproc_per_node) == 8
 
 
 def test_scripts_are_shell():

@@ -16,6 +16,7 @@ from m3g.evaluation import linear_probe
 from m3g.experiments.engine.spec import OnlyTrained, Settings
 from m3g.nets import MultiViewNet
 from m3g.training import Run, build_data, load, train
+from m3g.training.loop.processes import is_first
 from m3g.training.runs.embed import embed, embed_batches
 from m3g.training.settings.config import FEWEST_EPOCHS, Config
 from m3g.training.settings.plain_yaml import read_yaml
@@ -77,7 +78,7 @@ def trained(config: Config, folder: Path, *, scaled: bool = False) -> tuple[Mult
     """Return the trained network of a configuration, resuming an interrupted run."""
     run = Run(folder)
     if not run.weights.is_file():
-        if run.path.exists() and not run.checkpoint.is_file():
+        if is_first() and run.path.exists() and not run.checkpoint.is_file():
             shutil.rmtree(run.path)  # killed before its first checkpoint
         train(config, folder, resume=run.checkpoint.is_file())
     if int(os.environ.get("RANK", "0")) > 0:
