@@ -30,7 +30,11 @@ def launches(script, folder):
     for name, text in PROGRAMS.items():
         (programs / name).write_text(f"#!/bin/bash\n{text}\n")
         (programs / name).chmod(0o755)
-    job = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "node[1-2]", "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
+    job = {
+        "SLURM_JOB_ID": "7",
+        "SLURM_JOB_NODELIST": "node[1-2]",
+        "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
+    }
     subprocess.run(["bash", "-eu"], input=script, text=True, cwd=folder, env={**os.environ, **job}, check=True)
     words = (folder / "launch.txt").read_text().splitlines()
     at = words.index("-m")
