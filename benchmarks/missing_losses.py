@@ -1,7 +1,8 @@
 """Losses with half of the training entries missing: `python -m benchmarks.missing_losses --data FOLDER`.
 
-FOLDER is that of `m3g reproduce views`. Every loss has its default temperature and treatment of missing entries. Results
-are stored one by one, so that an interrupted run can be continued. Writes benchmarks/results/missing_losses.{json,md}.
+FOLDER is that of `m3g reproduce views`. Every loss has its default temperature and treatment of missing entries.
+Results are stored one by one, so that an interrupted run can be continued. Writes
+benchmarks/results/missing_losses.{json,md}.
 """
 
 from __future__ import annotations

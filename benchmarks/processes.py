@@ -269,8 +269,8 @@ def written(report: dict[str, Any]) -> str:
     lines += [
         "",
         "A step of the paper's setting on one A100 (64 images, student and teacher, d = 256), estimated in the same "
-        f"way with {LAUNCH * 1e6:.0f} µs per eager operator. Operators, products and memory of the loss are counted on a "
-        "CPU, forward and backward.",
+        f"way with {LAUNCH * 1e6:.0f} µs per eager operator. Operators, products and memory of the loss are counted on "
+        "a CPU, forward and backward.",
         "",
         "| k | operations of the loss | memory, MiB | eager operators | loss, ms | ViT-B/16, ms | loss / step |",
         "|---|---|---|---|---|---|---|",
