@@ -1,4 +1,4 @@
-"""Choice of a solver, and prediction of its operations and memory."""
+"""Automatic choice of a solver, from predictions of its operations and memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from m3g import _checks
 from m3g.costs import Problem
 from m3g.solvers.dense.solver import Dense
 from m3g.solvers.factored.solver import Factored, RangeError
-from m3g.solvers.sampled.recomputed_rows import KEPT_PART
+from m3g.solvers.sampled.recomputed_rows import STORED_FRACTION
 from m3g.solvers.sampled.solver import Sampled
 from m3g.solvers.shared.memory import memory_limit
 from m3g.solvers.shared.solver import Solver
@@ -23,7 +23,7 @@ from m3g.solvers.solution import Solution
 
 @dataclass(frozen=True)
 class Workload:
-    """Resources of a solver: `flops` of one step (sweep or contraction) and `bytes` of working memory."""
+    """Predicted resources of a solver: floating point operations per step, and bytes of working memory."""
 
     solver: str
     flops: float
@@ -31,11 +31,11 @@ class Workload:
 
 
 def workload(problem: Problem, *, solver: str = "auto") -> Workload:
-    """Predict the operations of a step and the memory of a solver, without solving.
+    """Predict the operations per step and the memory of a solver, without solving.
 
     Args:
         problem: a cost applied to views.
-        solver: "factored", "dense", "sinkhorn", "sampled" (at its default rank), or "auto" for its choice.
+        solver: "factored", "dense", "sinkhorn", "sampled" (at its default rank), or "auto" for the automatic choice.
 
     Example:
         >>> import torch, m3g
@@ -46,21 +46,21 @@ def workload(problem: Problem, *, solver: str = "auto") -> Workload:
         >>> m3g.workload(m3g.CircularVariance()(torch.eye(128).expand(8, 128, 128))).solver
         'sampled'
     """
-    _checks.one_of("solver", solver, ("auto", *_NEEDS))
+    _checks.one_of("solver", solver, ("auto", *_PREDICTIONS))
     name = Auto().decide(problem) if solver == "auto" else solver
-    flops, num_bytes = _NEEDS[name](problem)
+    flops, num_bytes = _PREDICTIONS[name](problem)
     return Workload(name, problem.num_batch * flops, problem.num_batch * num_bytes)
 
 
 def _dense(problem: Problem) -> tuple[float, float]:
     tuples = float(problem.num_tuples)
-    # Per entry: four multiply-adds of a Newton step, and an exponential (counted as ten), which many steps do not need.
+    # Per entry: four multiply-adds of a Newton step, and an exponential (counted as ten operations).
     return 18 * tuples, 2 * tuples * problem.dtype.itemsize
 
 
 def _sinkhorn(problem: Problem) -> tuple[float, float]:
     tuples, k = float(problem.num_tuples), problem.k
-    # Per view and entry: k additions, a maximum, an exponential (counted as ten), a sum.
+    # Per view and entry: k additions, a maximum, an exponential (counted as ten operations), a sum.
     return tuples * k * (k + 12), tuples * problem.dtype.itemsize
 
 
@@ -87,31 +87,36 @@ def _sampled(problem: Problem) -> tuple[float, float]:
         raise ValueError(
             f"cost must be a named cost or a sum of named costs with solver='sampled', got {type(problem).__name__}."
         )
-    # Per entry of the tables: its terms (a product of d features, or one per other view), an exponential, two sums.
+    # Per entry of the tables: its terms (an inner product of d features, or one per view), an exponential, two sums.
     terms = problem.k if problem.kernel_form == "pairs" else 2 * sum(tensor.shape[-1] for tensor in problem.tensors)
-    kept = KEPT_PART * memory_limit(problem.device) / problem.num_batch
-    return entries * (terms + 14), min(entries * problem.dtype.itemsize, kept)
+    limit = STORED_FRACTION * memory_limit(problem.device) / problem.num_batch
+    return entries * (terms + 14), min(entries * problem.dtype.itemsize, limit)
 
 
-_NEEDS = {"dense": _dense, "factored": _factored, "sampled": _sampled, "sinkhorn": _sinkhorn}
+_PREDICTIONS = {"dense": _dense, "factored": _factored, "sampled": _sampled, "sinkhorn": _sinkhorn}
 
 
 class EstimatedWarning(UserWarning):
-    """solver="auto" selected the sampled solver, because the exact one exceeds its budget."""
+    """solver="auto" estimates the solution by sampling, because an exact solve exceeds its budget or range."""
 
 
 @dataclass(frozen=True)
 class Auto(Solver):
-    """Automatic choice: "factored" for costs that are sums over pairs of views, "dense" for the others.
+    """Automatic choice of a solver: `Factored` for costs that are sums over pairs of views, `Dense` for other costs.
 
-    If these exceed the budget of memory or operations, named costs and their sums are solved by "sampled", with a
-    warning. Costs in which some pairs of views have no term are always solved exactly.
+    If the chosen solver exceeds the memory limit or `max_flops`, named costs and their sums are solved by `Sampled`,
+    with an `EstimatedWarning`. A pairwise cost without a term for some pair of views is always solved exactly.
 
     Args:
         seed, generator: those of `Sampled`, if it is used.
         max_flops: number of operations per step above which sampling is used. An exact solve of this size takes about
             ten seconds on a laptop.
-        few_tuples: problems with fewer tuples than this are always solved exactly.
+        few_tuples: problems with fewer tuples, over the whole batch, are always solved exactly.
+
+    Example:
+        >>> import torch, m3g
+        >>> m3g.solve(m3g.CircularVariance()(torch.eye(8).expand(3, 8, 8)), epsilon=0.1, solver="auto").solver
+        'factored'
     """
 
     seed: int | None = None
@@ -122,7 +127,7 @@ class Auto(Solver):
     name = "auto"
 
     def __post_init__(self) -> None:
-        Sampled(seed=self.seed, generator=self.generator)  # raises if both are given
+        Sampled(seed=self.seed, generator=self.generator)  # validates both
         _checks.positive("max_flops", self.max_flops)
         _checks.positive_int("few_tuples", self.few_tuples)
 
@@ -133,8 +138,8 @@ class Auto(Solver):
         exact = "factored" if problem.by_pairs else "dense"
         if problem.num_batch * problem.num_tuples < self.few_tuples or not _can_be_sampled(problem):
             return exact
-        need = workload(problem, solver=exact)
-        within = need.bytes <= memory_limit(problem.device) and need.flops <= self.max_flops
+        predicted = workload(problem, solver=exact)
+        within = predicted.bytes <= memory_limit(problem.device) and predicted.flops <= self.max_flops
         return exact if within else "sampled"
 
     def solve(self, problem: Problem, *, epsilon: float, tol: float, weights: list[Tensor] | None) -> Solution:
@@ -144,10 +149,11 @@ class Auto(Solver):
             try:
                 return solver.solve(problem, epsilon=epsilon, tol=tol, weights=weights)
             except RangeError:
-                # An estimate is better than an aborted training run.
+                # An estimate lets a training run continue.
                 if not _can_be_sampled(problem):
                     raise
-        # One source line and one text per shape, so that Python's default filter shows the warning once.
+        # The same line and the same text for every problem of this shape, so that Python's default filter shows the
+        # warning once.
         warnings.warn(
             f"solving {' x '.join(map(str, problem.sizes))} tuples exactly exceeds the budget: solver='auto' estimates "
             "the solution by sampling, see Solution.standard_error; solver='sampled' does so without this warning.",
@@ -159,5 +165,5 @@ class Auto(Solver):
 
 
 def _can_be_sampled(problem: Problem) -> bool:
-    """Return whether a problem can be sampled and is expensive to solve exactly, unlike a graph with missing edges."""
+    """Return whether `Sampled` supports a problem whose exact solution is expensive, unlike that of a sparse graph."""
     return problem.kernel_form is not None and (problem.complete or not problem.by_pairs)

@@ -1,4 +1,4 @@
-"""The best polymatching without entropy (epsilon = 0), as an assignment problem or a linear program."""
+"""Unregularised solver (epsilon = 0): an assignment problem or a linear program."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from m3g.solvers.solution import Solution
 
 @dataclass(frozen=True)
 class LinearProgram(Solver):
-    r"""Unregularised solver, :math:`\min_P \langle P, C\rangle`, on the CPU in float64.
+    r"""Unregularised solver: the coupling of lowest cost, :math:`\min_P \langle P, C\rangle`, on the CPU in float64.
 
-    Two views of equal size with uniform weights are an assignment problem, O(n³). All other problems are solved by
-    HiGHS as linear programs with n^k unknowns and Σ n_l constraints, and must be small.
+    Two views of equal size without `weights` are an assignment problem, solved in O(n³). Other problems are linear
+    programs with n^k unknowns and Σ n_l constraints, solved by HiGHS, and must be small.
 
     Args:
-        max_tuples: maximum n^k for linear programming.
+        max_tuples: maximum number of tuples n^k of a linear program.
 
     Example:
         >>> import torch, m3g
@@ -34,7 +34,7 @@ class LinearProgram(Solver):
         tensor([[0.0000, 0.5000],
                 [0.5000, 0.0000]])
 
-    Reference: Huangfu and Hall, 2018 :cite:`huangfu2018`.
+    Reference: Huangfu and Hall, 2018 :cite:`huangfu2018`, for HiGHS.
     """
 
     max_tuples: int = 500_000
@@ -90,27 +90,30 @@ def marginal_error(tuples: np.ndarray, mass: np.ndarray, target: np.ndarray, siz
 
 
 def assignment(cost: np.ndarray) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
-    """Return tuples, mass and dual potentials of a square two-view problem."""
+    """Return tuples (n, 2), their mass (n,) and the potentials of a square two-view problem with uniform weights."""
     from scipy.optimize import linear_sum_assignment
 
     rows, columns = linear_sum_assignment(cost)
     n = len(rows)
-    # Shortest paths from the matching: f_i + g_j <= c_ij with equality on matched pairs.
+    # Potentials f, g with f_i + g_j <= c_ij, and equality on matched pairs: shortest paths by Bellman-Ford.
     reduced = cost - cost[np.arange(n), columns][:, None]
-    drop = np.zeros(n)  # g of the column matched to row i
+    matched_right = np.zeros(n)  # g of the column matched to row i
     for _ in range(n):
-        better = np.minimum(drop, (reduced[:, columns] + drop[:, None]).min(0))
-        if np.allclose(better, drop, rtol=0, atol=1e-14):
+        shorter = np.minimum(matched_right, (reduced[:, columns] + matched_right[:, None]).min(0))
+        if np.allclose(shorter, matched_right, rtol=0, atol=1e-14):
             break
-        drop = better
+        matched_right = shorter
     right = np.empty(n)
-    right[columns] = drop
-    left = cost[np.arange(n), columns] - drop
+    right[columns] = matched_right
+    left = cost[np.arange(n), columns] - matched_right
     return np.stack([rows, columns], 1), np.full(n, 1 / n), [left, right]
 
 
 def linear_program(cost: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
-    """Return tuples, mass and dual potentials of any problem: one unknown per tuple, one equation per point."""
+    """Return tuples (s, k), their mass (s,) and the potentials of any problem.
+
+    The linear program has one unknown per tuple and one equation per point.
+    """
     from scipy.optimize import linprog
     from scipy.sparse import coo_array
 
@@ -119,8 +122,8 @@ def linear_program(cost: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, np
     rows = (index + starts[:, None]).ravel()
     columns = np.tile(np.arange(cost.size), cost.ndim)
     equations = coo_array((np.ones(rows.size), (rows, columns)), shape=(len(target), cost.size)).tocsr()
-    # HiGHS uses absolute tolerances, so masses are in units of their mean. The equations of every view imply the total
-    # mass, so sums that differ in the last digit would make the system infeasible.
+    # HiGHS uses absolute tolerances, so weights are divided by their mean. They are also scaled to exactly the same sum
+    # in every view, because the system would be infeasible otherwise.
     unit = float(target.mean())
     parts = np.split(target / unit, np.cumsum(cost.shape)[:-1])
     right = np.concatenate([part * (parts[0].sum() / part.sum()) for part in parts])

@@ -1,4 +1,4 @@
-"""One solve distributed over several processes."""
+"""Distribution of one solve over several processes."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from m3g.solvers.shared.processes import Processes
 from m3g.solvers.shared.solver import Solver
 from m3g.solvers.solution import Solution
 
-# Solvers that support distribution.
-SHARED = ("factored", "dense", "sampled")
+# Names of the solvers that can be distributed.
+DISTRIBUTABLE = ("factored", "dense", "sampled")
 
 
 @dataclass(frozen=True)
 class Sharded(Solver):
-    """Wrapper that distributes large solves of another solver over all processes of the default group.
+    """Wrapper that distributes the large solves of another solver over all processes of the default group.
 
-    All processes must solve the same problem at the same time, and all get the same solution. Each of R processes
-    contracts its own rows of the leading view, n^k / R of the n^k tuples, or its own part of the samples. If one
-    process raises, all do. With `fixed_steps` nothing is distributed, because a shared solve reads its error.
+    All processes must call `solve` with the same problem, and all obtain the same solution. Each of R processes
+    computes the tuples of its rows of the leading view, n^k / R of n^k, or its part of the samples. If one process
+    raises, all do. A solver with `fixed_steps` is not distributed, because a distributed solve reads its error.
 
     Args:
         inner: the solver.
-        min_flops: number of operations per step from which a solve is distributed; for smaller ones, communication
+        min_flops: minimum number of operations per step. A smaller solve is not distributed, because communication
             would take longer than it saves.
     """
 
@@ -41,15 +41,15 @@ class Sharded(Solver):
         _checks.non_negative("min_flops", self.min_flops)
 
     def solve(self, problem: Problem, *, epsilon: float, tol: float, weights: list[Tensor] | None) -> Solution:
-        if not self._shares(problem):
+        if not self._is_distributed(problem):
             return self.inner.solve(problem, epsilon=epsilon, tol=tol, weights=weights)
         with Processes(problem.device).sharing():
             return self.inner.solve(problem, epsilon=epsilon, tol=tol, weights=weights)
 
-    def _shares(self, problem: Problem) -> bool:
+    def _is_distributed(self, problem: Problem) -> bool:
         if self.inner.fixed_steps is not None or not (dist.is_available() and dist.is_initialized()):
             return False
         if not 1 < dist.get_world_size() <= min(problem.sizes):
             return False
         name = self.inner.decide(problem)
-        return name in SHARED and workload(problem, solver=name).flops >= self.min_flops
+        return name in DISTRIBUTABLE and workload(problem, solver=name).flops >= self.min_flops

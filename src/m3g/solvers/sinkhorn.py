@@ -1,4 +1,4 @@
-"""Multi-marginal Sinkhorn (Algorithm 1 of the paper) in the log domain, for any cost."""
+"""Multi-marginal Sinkhorn algorithm (Algorithm 1 of the paper) in the log domain, for any cost."""
 
 from __future__ import annotations
 
@@ -22,18 +22,21 @@ from m3g.solvers.solution import Solution
 
 @dataclass(frozen=True)
 class Sinkhorn(Solver):
-    r"""Multi-marginal Sinkhorn (Algorithm 1 of the paper) for any cost, the reference for the other solvers.
+    r"""Multi-marginal Sinkhorn algorithm (Algorithm 1 of the paper) for any cost, the reference for other solvers.
+
+    A sweep updates the potential :math:`f_l` of every view in turn, so that the marginal :math:`m_l(P)` of the coupling
+    equals the weights :math:`a_l`. This is block coordinate ascent on the dual (Eq. 9 of the paper):
 
     .. math:: f_l \leftarrow f_l - \varepsilon \bigl( \log m_l(P) - \log a_l \bigr), \qquad l = 1, \dots, k
 
     Complexity: O(k n^k) per sweep, which reads the cost tensor and computes n^k exponentials k times; O(k³ n^k / ε²) in
-    total. Memory: the cost tensor.
+    total. Memory: the cost tensor, n^k numbers.
 
     Args:
         max_steps: maximum number of sweeps over the k views.
-        check_every: sweeps between two evaluations of the error, each of which costs as much as a sweep.
+        check_every: number of sweeps between two evaluations of the error, each of which costs as much as a sweep.
         fixed_steps: take exactly this number of sweeps without reading the error.
-        memory_limit: maximum bytes of the cost tensor; None means half the memory.
+        memory_limit: maximum bytes of the cost tensor; None means half the available memory.
 
     Example:
         >>> import torch, m3g
@@ -66,7 +69,7 @@ class Sinkhorn(Solver):
             limit,
             "use solver='sampled' (named costs), solver='factored' (sums over pairs), fewer points, or fewer views",
         )
-        # Settings of the process cannot change inside a graph.
+        # Global settings such as `full_precision` cannot change inside a compiled graph.
         with torch.no_grad() if torch.compiler.is_compiling() else full_precision(problem.device):
             target = concatenated_weights(problem, weights)
             cost = problem.dense()
@@ -113,7 +116,7 @@ class Sinkhorn(Solver):
 
 
 def log_sums(cost: Tensor, potentials: list[Tensor], epsilon: float, views: Iterable[int]) -> list[Tensor]:
-    """Return log m_l(P) of the given views, in one pass over the cost: (b, n_l) each."""
+    """Return log m_l(P), (b, n_l), for each of the given views, in one pass over the cost."""
     num_batch, *sizes = cost.shape
     parts: dict[int, list[Tensor]] = {l: [] for l in views}
     for rows in slabs(sizes, num_batch, cost.element_size()):

@@ -1,4 +1,4 @@
-"""The result of a solve."""
+"""Result of a solve."""
 
 from __future__ import annotations
 
@@ -20,32 +20,39 @@ from m3g.solvers.shared.result import Result
 
 @dataclass(frozen=True)
 class Solution:
-    """Optimal coupling of a problem, represented by its potentials and marginals.
+    r"""Result of `solve`: the value, the potentials and the coupling of lowest regularised cost.
 
-    P = exp((f_1 ⊕ … ⊕ f_k - C) / eps) with potentials f_l (Eq. 10 of the paper). Marginals and pair marginals are
-    computed without building P, a tensor of n^k entries.
+    The coupling is represented by its potentials :math:`f_l` (Eq. 10 of the paper),
+
+    .. math:: P = \exp\bigl((f_1 \oplus \dots \oplus f_k - C) / \varepsilon\bigr),
+
+    so that marginals and pair marginals are computed without the full tensor of :math:`n^k` entries.
 
     Attributes:
-        value: OT_eps, the entropic cost `min ⟨P, C⟩ + eps ⟨P, log P - 1⟩` (batch shape of the problem). It is the dual
-            value (Eq. 9) at the potentials and thus a lower bound of the optimum; an estimate with solver="sampled".
-        flat_potentials: (b, N), the concatenated `potentials`. They are float64 even if the costs are float32, because
-            f and C may be much larger than eps, and P computed from rounded potentials would not be within `error`.
+        problem: the solved problem.
+        epsilon: weight of the entropy.
+        value: OT_eps, the regularised cost ⟨P, C⟩ + eps ⟨P, log P - 1⟩ of the best polymatching, in the batch shape of
+            the problem. It is the dual value at the potentials (Eq. 9 of the paper) and thus a lower bound; with
+            solver="sampled", it is an estimate.
+        flat_potentials: (b, N), the concatenated `potentials`. They are float64 even if the costs are float32: f and C
+            may be much larger than eps, and the marginals of P from rounded potentials would not be within `error`.
         error: Σ_l |m_l(P) - a_l|_1, the distance of the marginals from the weights (batch shape); at most `tol` times
             `mass` if the solve converged.
         num_steps: number of sweeps, Newton steps or pivots, depending on the solver.
         tol: the requested tolerance, relative to the mass.
         solver: name of the solver.
-        standard_error: standard error of `value`, and so of the loss (batch shape), if the solver samples; otherwise
-            None. Infinite if the estimate after a fixed number of steps is untrusted.
-        relative_gradient_error: standard error of the gradient of the loss divided by the norm of that gradient, if the
-            solver samples; otherwise None. The gradient is that with respect to the points, or to the cost matrices of
-            a `PairwiseCost`.
-        reason: how the solve ended, if set by the solver; otherwise inferred from the tensors by `result`.
-        gradients: d value / d tensors of the problem, if computed by the solver; otherwise computed from the coupling.
-        mass: the sum of the weights of a view (batch shape).
+        coupling_form: internal representation of the coupling.
+        standard_error: standard error of `value` and thus of the loss (batch shape), if the solver samples; otherwise
+            None. It is infinite if a solve with a fixed number of steps is untrusted.
+        relative_gradient_error: standard error of the gradient of the loss, divided by the norm of that gradient (batch
+            shape), if the solver samples; otherwise None. The gradient is taken with respect to the points, or to the
+            cost matrices of a `PairwiseCost`.
+        reason: how the solve ended, if the solver provides it; otherwise `result` infers it from the tensors.
+        gradients: derivatives of `value` with respect to the problem's tensors, if the solver computed them.
+        mass: sum of the weights of a view (batch shape).
         differentiable: whether `pair_marginal` and `coupling` are differentiable with respect to the problem's tensors.
 
-    Complexity: `marginal` and `pair_marginal` cost at most about one step of the solver; `coupling` requires O(n^k)
+    Complexity: `marginal` and `pair_marginal` cost at most about one step of the solver. `coupling` requires O(n^k)
     memory.
 
     Example:
@@ -76,15 +83,15 @@ class Solution:
 
     @property
     def potentials(self) -> list[Tensor]:
-        """f_1 … f_k, tensors (..., n_l) in float64 (float32 on devices without it)."""
+        """The potentials f_1, …, f_k: tensors (..., n_l) in float64 (float32 on devices without float64)."""
         parts = self.flat_potentials.to(vector_dtype(self.problem.device)).split(list(self.problem.sizes), 1)
         return [self._shaped(part) for part in parts]
 
     @property
     def result(self) -> Result:
-        """How the solve ended, for the worst problem of a batch; its `value` is a message.
+        """How the solve of the worst problem of the batch ended; `result.value` is a message.
 
-        With `fixed_steps`, the host reads the error only here.
+        With `fixed_steps`, the error is not read on the host before this property is.
         """
         if not _finite(self.value):
             return Result.OUT_OF_RANGE
@@ -100,41 +107,41 @@ class Solution:
 
     @property
     def converged(self) -> bool:
-        """Whether every problem of the batch reached the tolerance, with finite numbers."""
+        """Whether every problem of the batch reached the tolerance with finite numbers, and no result is untrusted."""
         return self.result in (Result.CONVERGED, Result.ESTIMATED)
 
     def _shaped(self, tensor: Tensor) -> Tensor:
         return tensor.reshape(*self.problem.batch, *tensor.shape[1:])
 
     def in_units_of(self, problem: Problem, mass: Tensor | None = None) -> Solution:
-        """Convert the solution to `problem`, the same problem in another dtype, with `mass` (b,) times its mass.
+        """Convert to `problem`, the same problem in another dtype, and multiply the coupling by `mass` (b,).
 
-        P becomes m P, so the value becomes m (value + eps log m), and one potential increases by eps log m.
+        For a factor m, the value becomes m (value + eps log m), and one potential increases by eps log m.
         """
         b, dtype = problem.num_batch, problem.dtype
         wide = self.flat_potentials.to(vector_dtype(problem.device))
         mass = wide.new_ones(b) if mass is None else mass.to(wide.dtype).expand(b)
         shaped = mass.reshape(problem.batch)
-        lift = self.epsilon * mass.log()
+        potential_change = self.epsilon * mass.log()
 
         gradients = self.gradients
         if gradients is not None:
             factors = [mass.reshape([-1] + [1] * (gradient.ndim - 1)) for gradient in gradients]
             gradients = tuple((gradient * factor).to(dtype) for gradient, factor in zip(gradients, factors))
         first = torch.arange(wide.shape[1], device=wide.device) < problem.sizes[0]
-        value = (self.value + lift.reshape(problem.batch)) * shaped
-        spread = self.standard_error
-        if spread is not None:  # plus the rounding error of the narrower dtype
-            spread = (spread * shaped + torch.finfo(dtype).eps * value.abs()).to(dtype)
+        value = (self.value + potential_change.reshape(problem.batch)) * shaped
+        standard_error = self.standard_error
+        if standard_error is not None:  # plus the rounding error of the narrower dtype
+            standard_error = (standard_error * shaped + torch.finfo(dtype).eps * value.abs()).to(dtype)
         return replace(
             self,
             problem=problem,
             value=value.to(dtype),
-            flat_potentials=wide + lift.unsqueeze(1) * first,
+            flat_potentials=wide + potential_change.unsqueeze(1) * first,
             error=(self.error * shaped).to(dtype),
             mass=shaped,
             coupling_form=RescaledCoupling(self.coupling_form, mass, self.problem.dtype, dtype),
-            standard_error=spread,
+            standard_error=standard_error,
             relative_gradient_error=None
             if self.relative_gradient_error is None
             else self.relative_gradient_error.to(dtype),
@@ -159,23 +166,23 @@ class Solution:
             return self.coupling_form.pair(l, m)
         if not self._pairs:
             edges = all_edges(self.problem.k)
-            self._pairs.update(zip(edges, differentiable_marginals(self._plain(), edges)))
+            self._pairs.update(zip(edges, differentiable_marginals(self._detached(), edges)))
         return self._pairs[l, m]
 
-    def _plain(self) -> Solution:
-        """Return the solution without gradients, for use in the graph.
+    def _detached(self) -> Solution:
+        """Return the solution without gradients, for use in the autograd graph.
 
-        `self` holds outputs of the graph, so the graph must not hold `self`: that would be a reference cycle.
+        `self` references outputs of the graph. A graph that references `self` would be a reference cycle.
         """
         return replace(self, value=self.value.detach(), differentiable=False)
 
     def coupling(self, *, limit: int | None = None) -> Tensor:
-        """Return the full tensor (..., n_1, …, n_k), if it fits into `limit` bytes (default: half the memory)."""
+        """Return the full tensor (..., n_1, …, n_k); raise if it exceeds `limit` bytes (half the available memory)."""
         size = self.problem.num_batch * self.problem.num_tuples * self.problem.dtype.itemsize
         limit = memory_limit(self.problem.device) if limit is None else limit
         _checks.fits("the full coupling", size, limit, "use pair_marginal(l, m), or raise limit")
         if self.differentiable:
-            return self._shaped(*differentiable_marginals(self._plain(), [tuple(range(self.problem.k))]))
+            return self._shaped(*differentiable_marginals(self._detached(), [tuple(range(self.problem.k))]))
         return self._shaped(torch.cat([slab for _, slab in self.coupling_form.rows()], dim=1))
 
     def __repr__(self) -> str:

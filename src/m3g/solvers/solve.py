@@ -1,4 +1,4 @@
-"""Registry of solvers by name, and `solve`, which validates a problem and dispatches it."""
+"""`solve`, which validates a problem and calls a solver, and the registry of solvers by name."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ from m3g.solvers.sinkhorn import Sinkhorn
 from m3g.solvers.solution import Solution
 from m3g.solvers.support import Support
 
-# Problems with smaller weights are solved in float64.
-SMALLEST_SINGLE = 1e-20
-# Weights whose sum is this close to 1 are not rescaled; others are solved with sum 1, and the solution is rescaled.
-UNIT = 1e-4
+# Weight below which a problem is solved in float64.
+MIN_FLOAT32_WEIGHT = 1e-20
+# Weights are divided by their sum, and the solution is multiplied by it, unless the sum differs from 1 by less than
+# this.
+UNIT_SUM_ATOL = 1e-4
 
 SOLVERS: dict[str, type[Solver]] = {
     "auto": Auto,
@@ -39,7 +40,7 @@ SOLVERS: dict[str, type[Solver]] = {
 
 
 def as_solver(solver: str | Mapping[str, Any] | Solver | None) -> Solver:
-    """Return a solver from an instance, a name or a mapping `{"name": ..., field: value, ...}`; None means "auto".
+    """Return the solver given as an instance, a name, or a mapping `{"name": ..., field: value, ...}`; None is "auto".
 
     Example:
         >>> as_solver({"name": "sampled", "rank": 512}).rank
@@ -70,31 +71,32 @@ def solve(
     weights: Sequence[Tensor] | None = None,
     differentiable: bool = False,
 ) -> Solution:
-    r"""Solve entropic multi-marginal optimal transport of k marginals (Eq. 8 of the paper).
+    r"""Solve entropic multi-marginal optimal transport: find the best polymatching (Eq. 8 of the paper).
 
     .. math:: \min_P \; \langle P, C\rangle + \varepsilon \langle P, \log P - 1\rangle
 
-    over non-negative tensors :math:`P` with the given one-view marginals.
+    over non-negative tensors :math:`P` (n_1, …, n_k) with the marginals :math:`m_l(P) = a_l`, the weights of the points
+    of view l.
 
     Args:
-        problem: a cost applied to views, or a dense cost tensor (n_1, …, n_k).
-        epsilon: strength of the entropy, > 0 (0 with solver="linear-program").
-        tol: the solver stops when Σ_l |m_l(P) - a_l|_1 is at most this fraction of the mass Σ_i a_l[i], which is 1
-            without `weights`.
+        problem: a cost applied to views, such as `CircularVariance()(views)`, or a dense cost tensor (n_1, …, n_k).
+        epsilon: weight of the entropy, > 0 (0 with solver="linear-program").
+        tol: stop when Σ_l |m_l(P) - a_l|_1 is at most this fraction of the mass Σ_i a_l[i], which is 1 without
+            `weights`.
         solver: "auto", "factored", "dense", "sampled", "sinkhorn", "linear-program", or an object such as
             `Factored(newton=False)`.
-        weights: k tensors a_l (n_l) with a common sum; uniform with sum 1 by default. Points of weight 0 have no mass,
-            and their potential is minus infinity. If a weight is less than 1e-20 times their sum, the problem is solved
-            and returned in float64.
-        differentiable: make `value`, `pair_marginal` and `coupling` differentiable with respect to the cost, the last
-            two by the implicit function theorem, which is accurate to the order of `tol`.
+        weights: k tensors a_l (n_l) with a common sum; 1 / n_l by default. The potential of a point of weight 0 is
+            minus infinity. If a weight is less than 1e-20 times the sum, the problem is solved and returned in float64.
+        differentiable: make `value`, `pair_marginal` and `coupling` of the solution differentiable with respect to the
+            cost: `value` by Danskin's theorem, the others by the implicit function theorem, with an error of the order
+            of `tol`.
 
     Returns:
-        A `Solution`; check `converged` before using it.
+        A `Solution`. Check `converged` before using it.
 
-    Complexity per step, for k views of n points: O(n^k) for "factored" and "dense" (O(k n²) for "factored" on trees),
-    O(k n^k) for "sinkhorn", O(k n d rank) for "sampled". "factored" and "dense" take fewer than about 20 steps,
-    "sinkhorn" O(1 / eps²) sweeps. `m3g.workload` predicts operations and memory.
+    Complexity per step, for k views of n points: O(n^k) for "factored" and "dense" (O(k n²) for "factored" if the pairs
+    with a cost form a tree), O(k n^k) for "sinkhorn", O(k n d rank) for "sampled". "factored" and "dense" take fewer
+    than about 20 Newton steps, "sinkhorn" O(1 / eps²) sweeps. `m3g.workload` predicts operations and memory.
 
     Example:
         >>> import torch, m3g
@@ -123,27 +125,27 @@ def solve(
     if chosen.fixed_steps is None:
         for tensor in problem.tensors:
             _checks.not_vmapped("problem", tensor)
-    checked = marginal_weights(weights, problem.sizes, problem.batch, problem.device)
-    mass = None if checked is None else checked[0].sum(-1)
-    if checked is not None and mass is not None and bool(((mass - 1).abs() > UNIT).any()):
-        checked = [weight / mass.unsqueeze(-1) for weight in checked]
+    target_weights = marginal_weights(weights, problem.sizes, problem.batch, problem.device)
+    mass = None if target_weights is None else target_weights[0].sum(-1)
+    if target_weights is not None and mass is not None and bool(((mass - 1).abs() > UNIT_SUM_ATOL).any()):
+        target_weights = [weight / mass.unsqueeze(-1) for weight in target_weights]
     else:
         mass = None
-    support = Support.of(checked)
-    if support is not None and checked is not None:
-        problem, checked = support.restricted(problem, checked)
-    if checked is not None and min(float(weight.min()) for weight in checked) < SMALLEST_SINGLE:
-        # Scalings of such points exceed the range of float32, so the problem is solved and returned in float64.
+    support = Support.of(target_weights)
+    if support is not None and target_weights is not None:
+        problem, target_weights = support.restricted(problem, target_weights)
+    if target_weights is not None and min(float(weight.min()) for weight in target_weights) < MIN_FLOAT32_WEIGHT:
+        # The scalings of such points exceed the range of float32.
         problem = problem.with_tensors([tensor.double() for tensor in problem.tensors])
     epsilon = _checks.in_range_of(problem.dtype, chosen.check_epsilon(epsilon))
     if mass is not None:
         for total in (float(mass.min()), float(mass.max())):
             _checks.in_range_of(problem.dtype, total * epsilon, "epsilon times the sum of the weights")
-    solution = chosen.solve(problem, epsilon=epsilon, tol=tol, weights=checked)
+    solution = chosen.solve(problem, epsilon=epsilon, tol=tol, weights=target_weights)
     if mass is not None:
         solution = solution.in_units_of(problem, mass.reshape(-1))
     if chosen.fixed_steps is None and not solution.converged:
-        # Costs are validated only after a failure, because validation reads all entries.
+        # Costs are validated only if the solve failed, because validation reads all entries.
         for tensor in problem.tensors:
             _checks.finite_tensor("problem", tensor.detach())
     if differentiable:

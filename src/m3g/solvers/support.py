@@ -1,4 +1,4 @@
-"""Exclusion of points of weight zero from a solve; they are padded back with zero mass."""
+"""Points of weight zero: excluded from the solve, and padded back with zero mass."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from m3g.solvers.solution import Solution
 
 @dataclass(frozen=True)
 class Support:
-    """The points with mass: their indices in each view, and the number of points of each view."""
+    """Points of positive weight: their indices in each view, and the sizes of all views."""
 
     rows: tuple[Tensor, ...]
     sizes: tuple[int, ...]
 
     @staticmethod
     def of(weights: Sequence[Tensor] | None) -> Support | None:
-        """Return the support of weights (..., n_l); None if no weight is zero."""
+        """Return the support of k weights (..., n_l); None if no weight is zero."""
         if weights is None or all(bool((weight > 0).all()) for weight in weights):
             return None
         kept = []
@@ -36,16 +36,16 @@ class Support:
         return Support(tuple(kept), tuple(weight.shape[-1] for weight in weights))
 
     def restricted(self, problem: Problem, weights: Sequence[Tensor]) -> tuple[Problem, list[Tensor]]:
-        """Return the problem and the weights of these points only."""
+        """Return the problem and the weights restricted to these points."""
         return problem.select(self.rows), [weight[..., kept] for weight, kept in zip(weights, self.rows)]
 
     def padded(self, solution: Solution) -> PaddedSolution:
-        """Return the solution with the other points padded back."""
+        """Return the solution of the restricted problem, extended to all points."""
         content = {field.name: getattr(solution, field.name) for field in fields(Solution) if field.init}
         return PaddedSolution(**content, support=self)
 
-    def spread(self, tensor: Tensor, views: Sequence[int], fill: float = 0.0) -> Tensor:
-        """Extend the last axes, one per view of `views`, to all points, with `fill` at the points without mass."""
+    def extend(self, tensor: Tensor, views: Sequence[int], fill: float = 0.0) -> Tensor:
+        """Extend the last axes, one for each of `views`, to all points; entries of other points are `fill`."""
         for axis, l in enumerate(views, start=tensor.ndim - len(views)):
             shape = [*tensor.shape[:axis], self.sizes[l], *tensor.shape[axis + 1 :]]
             tensor = tensor.new_full(shape, fill).index_copy(axis, self.rows[l], tensor)
@@ -56,7 +56,7 @@ class Support:
 class PaddedSolution(Solution):
     """Solution with points of weight zero, which have no mass and potentials of minus infinity.
 
-    `problem` is the solved problem, restricted to the points with mass.
+    `problem` and `flat_potentials` are those of the restricted problem, without these points.
     """
 
     support: Support | None = None
@@ -68,18 +68,18 @@ class PaddedSolution(Solution):
     @property
     def potentials(self) -> list[Tensor]:
         """f_1 … f_k, tensors (..., n_l)."""
-        return [self._support().spread(part, (l,), -torch.inf) for l, part in enumerate(super().potentials)]
+        return [self._support().extend(part, (l,), -torch.inf) for l, part in enumerate(super().potentials)]
 
     def marginal(self, l: int) -> Tensor:
         """Return the marginal of view l: (..., n_l)."""
-        return self._support().spread(super().marginal(l), (_checks.view_index("l", l, self.problem.k),))
+        return self._support().extend(super().marginal(l), (_checks.view_index("l", l, self.problem.k),))
 
     def pair_marginal(self, l: int, m: int) -> Tensor:
         """Return the pair marginal of views l and m: (..., n_l, n_m)."""
         k = self.problem.k
         pair = super().pair_marginal(l, m)
-        return self._support().spread(pair, (_checks.view_index("l", l, k), _checks.view_index("m", m, k)))
+        return self._support().extend(pair, (_checks.view_index("l", l, k), _checks.view_index("m", m, k)))
 
     def coupling(self, *, limit: int | None = None) -> Tensor:
         """Return the full tensor (..., n_1, …, n_k)."""
-        return self._support().spread(super().coupling(limit=limit), range(self.problem.k))
+        return self._support().extend(super().coupling(limit=limit), range(self.problem.k))

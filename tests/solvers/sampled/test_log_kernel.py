@@ -6,13 +6,13 @@ import torch
 import m3g
 from m3g.costs import Coupling, all_edges, as_cost
 from m3g.costs.coupling import TensorCoupling
-from m3g.solvers.sampled.ascent import ascend_on_list
+from m3g.solvers.sampled.ascent import ascend_dual
 from m3g.solvers.sampled.draws import GeneratorDraws
 from m3g.solvers.sampled.error import _TrueMatching
 from m3g.solvers.sampled.log_kernel import (
     LogResultantKernel,
+    MultilinearKernel,
     PairKernel,
-    ProductKernel,
     ResultantKernel,
     SumKernel,
     log_kernel_of,
@@ -46,9 +46,9 @@ def draws_of(seed):
     return GeneratorDraws(torch.device("cpu"), torch.Generator().manual_seed(seed))
 
 
-def coupling_of(listed):
-    zero = torch.zeros_like(listed.base)
-    return listed.based(zero).at(zero, torch.ones(len(zero), 1, dtype=torch.float64))
+def coupling_of(kernel):
+    zero = torch.zeros_like(kernel.base)
+    return kernel.with_base(zero).coupling_at(zero, torch.ones(len(zero), 1, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("sizes", [(3, 3, 3), (4, 3, 5), (2, 2, 2, 2), (3, 4)])
@@ -58,7 +58,7 @@ def coupling_of(listed):
         (ResultantKernel, "cv"),
         (PairKernel, "cv"),
         (LogResultantKernel, "csd"),
-        (ProductKernel, "product"),
+        (MultilinearKernel, "product"),
         (SumKernel, "0.5*cv + 2*product[:4] + csd"),
     ],
 )
@@ -109,8 +109,8 @@ def test_the_kernel_is_estimated_without_bias(form, cost, sizes):
 )
 def test_marginals_pairs_pull_and_the_full_tensor_agree(form, sizes):
     problem = problem_of(sizes, b=2)
-    listed = kernel_list(form, log_kernel_of(problem, EPSILON), 1, b=2)
-    coupling = coupling_of(listed)
+    kernel = kernel_list(form, log_kernel_of(problem, EPSILON), 1, b=2)
+    coupling = coupling_of(kernel)
     ((_, tensor),) = coupling.rows()
     k = len(sizes)
     torch.testing.assert_close(tensor.flatten(1).sum(1), torch.ones(2, dtype=torch.float64))
@@ -123,7 +123,7 @@ def test_marginals_pairs_pull_and_the_full_tensor_agree(form, sizes):
     points = problem.tensors[0]
     torch.testing.assert_close(coupling.pull(points), Coupling.pull(coupling, points))
     if form != "products":
-        for measure in (coupling, coupling.changed(points.mean(-1), listed.halves())):
+        for measure in (coupling, coupling.directional_derivative(points.mean(-1), kernel.half_signs())):
             found = measure.weighted_pull(points, torch.exp)
             torch.testing.assert_close(found, Coupling.weighted_pull(measure, points, torch.exp))
             torch.testing.assert_close(measure.product_pull(points), Coupling.product_pull(measure, points))
@@ -145,38 +145,40 @@ def test_the_true_matching_is_pulled_as_the_full_tensor_would_be():
 
 
 @pytest.mark.parametrize("form", ["products", "tuples", "full"])
-def test_a_changed_coupling_is_the_derivative(form):
+def test_directional_derivative_matches_finite_differences(form):
     problem = problem_of((4, 3, 5))
-    listed = kernel_list(form, log_kernel_of(problem, EPSILON), 2)
+    kernel = kernel_list(form, log_kernel_of(problem, EPSILON), 2)
     direction = torch.randn(1, 12, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
-    coupling = coupling_of(listed)
-    changed = coupling.changed(direction, None)
+    coupling = coupling_of(kernel)
+    derivative = coupling.directional_derivative(direction, None)
     points = problem.tensors[0]
 
-    def moved(step):
-        there = listed.based(torch.zeros_like(direction)).at(step * direction, torch.ones(1, 1, dtype=torch.float64))
+    def coupling_along(step):
+        there = kernel.with_base(torch.zeros_like(direction)).coupling_at(
+            step * direction, torch.ones(1, 1, dtype=torch.float64)
+        )
         return there, (-there.log_factor + coupling.log_factor).exp()
 
-    (ahead, grown), (behind, shrunk) = moved(1e-5), moved(-1e-5)
+    (ahead, grown), (behind, shrunk) = coupling_along(1e-5), coupling_along(-1e-5)
     for measure in (lambda c: c.marginals(), lambda c: c.pull(points)):
         difference = (measure(ahead) * grown.reshape(-1) - measure(behind) * shrunk.reshape(-1)) / 2e-5
-        torch.testing.assert_close(measure(changed), difference, atol=1e-7, rtol=1e-5)
+        torch.testing.assert_close(measure(derivative), difference, atol=1e-7, rtol=1e-5)
 
 
 @pytest.mark.parametrize("cost", [m3g.CircularVariance(), m3g.CircularStd(), m3g.MultilinearProduct()])
 def test_the_gradient_is_exact_with_the_tuples_held_fixed(cost):
     sizes = (6, 6, 6)
     problem = problem_of(sizes, cost=cost)
-    listed = kernel_list("tuples", log_kernel_of(problem, EPSILON), 4)
-    samples = listed.blocks[0].tuples[:, listed.blocks[0].num_exact :]
+    kernel = kernel_list("tuples", log_kernel_of(problem, EPSILON), 4)
+    samples = kernel.blocks[0].tuples[:, kernel.blocks[0].num_exact :]
     counts = torch.zeros(*samples.shape, dtype=torch.float64)
     target = torch.full((1, 18), 1 / 6, dtype=torch.float64)
 
     def solved(points):
         other = cost(points.reshape(3, 6, 6))
         log_kernel = log_kernel_of(other, EPSILON)
-        listed = sampled_list(log_kernel, samples, counts, samples[:, :0])
-        point = ascend_on_list(listed, target, torch.zeros_like(target), tol=1e-11, max_steps=100).point
+        kernel = sampled_list(log_kernel, samples, counts, samples[:, :0])
+        point = ascend_dual(kernel, target, torch.zeros_like(target), tol=1e-11, max_steps=100).point
         assert float(point.error) < 1e-10
         value = (((point.log_scaling + log_kernel.shift) * EPSILON - EPSILON / 3) * target).sum()
         return value, other.gradient(point.coupling)[0]
@@ -193,16 +195,16 @@ def test_the_gradient_is_exact_with_the_tuples_held_fixed(cost):
 def test_a_full_list_is_the_kernel():
     problem = problem_of((3, 4, 2), b=2)
     log_kernel = log_kernel_of(problem, EPSILON)
-    listed = full_list(log_kernel)
-    ((_, tensor),) = coupling_of(listed).rows()
+    kernel = full_list(log_kernel)
+    ((_, tensor),) = coupling_of(kernel).rows()
     shift = sum(
         part.reshape([2] + [-1 if m == l else 1 for m in range(3)])
         for l, part in enumerate(log_kernel.shift.split([3, 4, 2], 1))
     )
-    kernel = (shift - problem.dense() / EPSILON).exp()
-    torch.testing.assert_close(tensor, kernel / kernel.sum((1, 2, 3), keepdim=True))
-    assert listed.exact
-    assert coupling_of(listed).sample_weights().shape == (2, 0)
+    dense = (shift - problem.dense() / EPSILON).exp()
+    torch.testing.assert_close(tensor, dense / dense.sum((1, 2, 3), keepdim=True))
+    assert kernel.exact
+    assert coupling_of(kernel).sample_weights().shape == (2, 0)
 
 
 def test_anchors_support_a_coupling_with_the_weights():

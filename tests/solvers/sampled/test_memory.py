@@ -57,8 +57,8 @@ def solved(views, cost, epsilon=0.1, tol=1e-8, **settings):
 
 
 def is_kept(solution):
-    found = solution.coupling_form.listed.tables
-    return all(rows.kept is not None for rows in ([found] if isinstance(found, Rows) else found))
+    found = solution.coupling_form.kernel.tables
+    return all(rows.stored is not None for rows in ([found] if isinstance(found, Rows) else found))
 
 
 @pytest.mark.filterwarnings("ignore::m3g.solvers.SamplingWarning")
@@ -73,10 +73,10 @@ def test_a_streamed_solve_equals_a_stored_one(monkeypatch, cost, form, k, n):
     # that component is rounding.
     settings = {"form": form, "epsilon": epsilon, "rank": 128, "seed": 2}
     gap, gradient, stored = solved(views, cost, **settings)
-    monkeypatch.setattr(tables, "KEPT_PART", 0)
+    monkeypatch.setattr(tables, "STORED_FRACTION", 0)
     monkeypatch.setattr(tables, "CHUNK_BYTES", 2_600)
     # Otherwise Newton steps would differ, equally good but not equal up to rounding.
-    monkeypatch.setattr(list_ascent, "can_be_kept", lambda *_: True)
+    monkeypatch.setattr(list_ascent, "can_be_stored", lambda *_: True)
     same_gap, same_gradient, streamed = solved(views, cost, **settings)
     assert is_kept(stored)
     assert not is_kept(streamed)
@@ -172,5 +172,5 @@ def test_rows_are_computed_once_if_stored_and_otherwise_in_every_pass():
     assert made == [(0, 5)]
     for rows in (kept, streamed):
         for _ in range(2):
-            assert [piece for piece, _ in rows][-1].stop == 5
+            assert [chunk for chunk, _ in rows][-1].stop == 5
     assert made == [(0, 5)] + 2 * [(0, 2), (2, 4), (4, 5)]

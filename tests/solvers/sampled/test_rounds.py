@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import m3g
 from m3g.solvers import SamplingWarning, auto
 from m3g.solvers.gradients.value import differentiable_value
-from m3g.solvers.sampled.error import fit_factor
+from m3g.solvers.sampled.error import overfit_factor
 from m3g.solvers.sampled.product_kernel import ProductCoupling
 from solvers import noisy
 from solvers.noisy import gap_and_gradient
@@ -68,14 +68,14 @@ def test_a_nearly_solved_batch_takes_few_steps(k, n):
 def test_the_correction_factor_grows_with_the_bias():
     weights = torch.rand(3, 50, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     bias = torch.tensor([0.0, 0.05, 0.6], dtype=torch.float64) * weights.sum(1)
-    none, some, most = fit_factor(weights, bias).tolist()
+    none, some, most = overfit_factor(weights, bias).tolist()
     assert none == 1
     assert 1 / 0.9 < some < 1.3  # heavy samples have more leverage, and more of the error
     assert 10 < most < 100
-    torch.testing.assert_close(fit_factor(7 * weights, 7 * bias), fit_factor(weights, bias))
+    torch.testing.assert_close(overfit_factor(7 * weights, 7 * bias), overfit_factor(weights, bias))
     assert (
-        fit_factor(torch.zeros(1, 5), torch.zeros(1)).item()
-        == fit_factor(torch.zeros(1, 0), torch.zeros(1)).item()
+        overfit_factor(torch.zeros(1, 5), torch.zeros(1)).item()
+        == overfit_factor(torch.zeros(1, 0), torch.zeros(1)).item()
         == 1
     )
 

@@ -30,7 +30,7 @@ def test_rtol_beyond_the_budget_warns():
         _, _, found = gap_and_gradient(
             views, 0.05, m3g.Sampled(rank=512, rtol=0.01, max_rank=1024, seed=0, form="tuples")
         )
-    assert found.coupling_form.listed.num_samples == 1024
+    assert found.coupling_form.kernel.num_samples == 1024
 
 
 @pytest.mark.parametrize(

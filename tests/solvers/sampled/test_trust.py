@@ -62,7 +62,7 @@ def test_a_sharp_circular_variance_is_correct():
 
 def test_an_untrusted_result_is_not_converged_and_has_a_large_error(monkeypatch):
     problem = SQUARED(sharp_views())
-    monkeypatch.setattr(rounds, "MOST_REPEATS", 0)
+    monkeypatch.setattr(rounds, "MAX_EXTRA_ROUNDS", 0)
     with pytest.warns(SamplingWarning, match="is not trusted"):
         solution = m3g.solve(problem, epsilon=0.001, solver=m3g.Sampled(rank=2, seed=0, form="tuples"))
     assert solution.result is Result.UNTRUSTED

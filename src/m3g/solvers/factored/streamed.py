@@ -1,7 +1,7 @@
-"""Marginals of a coupling in the log domain, for an epsilon so small that the kernels leave the range of float64.
+"""Contraction in the log domain, for an epsilon so small that the kernels exceed the range of float64.
 
-Exponents of all n^k tuples are computed slab by slab, so that nothing overflows. This takes n^k exponentials instead of
-n^k multiply-adds. Only small problems are solved this way, so that training can continue.
+The exponents of all n^k tuples are computed slab by slab, so that nothing overflows. An evaluation takes n^k
+exponentials instead of n^k multiply-adds, so only small problems are solved this way.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from m3g.solvers.shared.couplings import slabs
 
 
 class StreamedContraction(Contraction):
-    """Contraction of the log kernels {(l, m): (b, n_l, n_m)} of any graph; `evaluate` expects log scalings."""
+    """Contraction of log kernels {(l, m): (b, n_l, n_m)} on any graph of views, at log scalings."""
 
     in_logs = True
 
@@ -30,7 +30,7 @@ class StreamedContraction(Contraction):
         self.slabs = slabs(self.sizes, example.shape[0], example.element_size())
 
     def evaluate(self, log_scalings: Sequence[Tensor], target: Tensor) -> Contracted:
-        """Return the marginals of P after scaling view 0 to its target; `lead` is the logarithm of its scaling."""
+        """Return the marginals of P with view 0 scaled to its target; `lead` is the log scaling of view 0."""
         k = len(self.sizes)
         slab_pairs: list[dict[Edge, Tensor]] = []
         leads: list[Tensor] = []

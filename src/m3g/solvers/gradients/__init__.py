@@ -1,1 +1,1 @@
-"""Derivatives of a solve: of its value (Danskin), and of its coupling (implicit function theorem)."""
+"""Derivatives of a solution: of its value by Danskin's theorem, of its coupling by the implicit function theorem."""

@@ -1,10 +1,12 @@
-"""Differentiable marginals of P*, by the implicit function theorem.
+"""Differentiable marginals of the optimal coupling P, by the implicit function theorem.
 
-For a function L of marginals of P, with Ĝ the broadcast sum of its derivatives,
+Let F be a function of marginals of P on some views, and G the sum of its derivatives with respect to these marginals,
+each broadcast to the shape of P. Then
 
-    dL/dC = P ∘ (⊕v - Ĝ) / eps,      H v = m(P ∘ Ĝ)
+    dF/dC = P ∘ (⊕v - G) / eps,      H v = m(P ∘ G)
 
-which is the response of P to a change Ĝ of the cost (response.py); `Problem.gradient` accepts it like a coupling.
+with the Newton matrix H of the dual and the one-view marginals m. This is the change of P if the cost changes by G
+(response.py), a signed tensor. `Problem.gradient` maps it to the tensors of the problem like a coupling.
 """
 
 from __future__ import annotations
@@ -23,39 +25,41 @@ if TYPE_CHECKING:
     from m3g.solvers.solution import Solution
 
 
-def differentiable_marginals(solution: Solution, kept: Sequence[tuple[int, ...]]) -> tuple[Tensor, ...]:
-    """Return marginals of the coupling on the given views, each (b, n, …), differentiable in the problem's tensors.
+def differentiable_marginals(solution: Solution, view_sets: Sequence[tuple[int, ...]]) -> tuple[Tensor, ...]:
+    """Return the marginals of the coupling on the given sets of views, differentiable in the problem's tensors.
 
-    Request all marginals of a loss in one call, so that they share the backward pass.
+    Each has shape (b, n, …). Request all marginals in one call, so that they share the backward pass.
     """
     if not solution.coupling_form.from_potentials:
         raise ValueError(
             f"solver must be 'factored', 'dense' or 'sinkhorn' with differentiable=True, got {solution.solver!r}."
         )
-    marginals: tuple[Tensor, ...] = _Marginals.apply(solution, tuple(kept), *solution.problem.tensors)  # type: ignore[no-untyped-call]
+    marginals: tuple[Tensor, ...] = _Marginals.apply(solution, tuple(view_sets), *solution.problem.tensors)  # type: ignore[no-untyped-call]
     return marginals
 
 
 class _Marginals(torch.autograd.Function):
+    """(solution, views, tensors) -> marginals. Only the tensors have derivatives."""
+
     @staticmethod
-    def forward(ctx: Any, solution: Solution, kept: tuple[tuple[int, ...], ...], *tensors: Tensor) -> Any:
-        ctx.solution, ctx.kept = solution, kept
+    def forward(ctx: Any, solution: Solution, view_sets: tuple[tuple[int, ...], ...], *tensors: Tensor) -> Any:
+        ctx.solution, ctx.view_sets = solution, view_sets
         ctx.set_materialize_grads(False)
         form = solution.coupling_form
         return tuple(
             (form.pair(*views) if len(views) == 2 else torch.cat([slab for _, slab in form.rows()], 1)).clone()
-            for views in kept
+            for views in view_sets
         )
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         solution, problem = ctx.solution, ctx.solution.problem
-        given = {views: grad for views, grad in zip(ctx.kept, grads) if grad is not None}
-        if not given:
+        terms = {views: grad for views, grad in zip(ctx.view_sets, grads) if grad is not None}
+        if not terms:
             return (None,) * (2 + len(problem.tensors))
         with full_precision(problem.device):
-            response = response_of(problem, solution.epsilon, solution.flat_potentials, list(given))
-            wide = {views: grad.to(response.potentials.dtype) for views, grad in given.items()}
+            response = response_of(problem, solution.epsilon, solution.flat_potentials, list(terms))
+            wide = {views: grad.to(response.potentials.dtype) for views, grad in terms.items()}
             gradients = response.problem.gradient(response.change(wide))
             return (None, None, *(grad.to(problem.dtype) for grad in gradients))

@@ -1,15 +1,16 @@
-"""Response of the optimal coupling to a small change of the cost.
+"""Derivative of the optimal coupling with respect to the cost.
 
-P = exp((⊕f - C) / eps) keeps its one-view marginals when the cost changes, so the potentials change too:
+The optimal coupling is P = exp((⊕f - C) / eps) with potentials f. If the cost changes by dC, the potentials change by
+v, so that the one-view marginals of P stay the same:
 
     dP = P ∘ (⊕v - dC) / eps,      H v = m(P ∘ dC)
 
-where m denotes the k one-view marginals and H the Newton system of the dual: diag(m_l) on the diagonal blocks, P_lm
-elsewhere. dP is a signed tensor whose one-view marginals vanish. For a pairwise cost only its pair marginals are
-needed, which follow from the pair marginals of P ∘ dC and of P ∘ ⊕v (weighted.py).
+where m denotes the k one-view marginals and H the Newton matrix of the dual, with diag(m_l) on the diagonal blocks and
+the pair marginals P_lm elsewhere. dP is a signed tensor whose one-view marginals vanish. A pairwise cost requires only
+the pair marginals of dP, which follow from those of P ∘ dC and of P ∘ ⊕v (weighted.py).
 
-Everything is recomputed from the potentials in float64. In float32, the entries of H are rounded independently and
-belong to no coupling, so that H may have no Cholesky factor.
+All quantities are recomputed from the potentials in float64. In float32, the entries of H are rounded independently,
+and H may not be positive semidefinite, so that its Cholesky factorisation fails.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from m3g.costs.coupling import Edge, PairCoupling, TensorCoupling, sum_onto
 from m3g.costs.problem import vector_dtype
 from m3g.solvers.gradients.weighted import WeightedComplete, WeightedGraph
 
-# Added to the diagonal of H, which is scaled to ones, and increased if rounding makes the factorisation fail.
+# Number added to the diagonal of H, which is scaled to 1. It is increased up to the second value if rounding makes the
+# factorisation fail.
 RIDGE = 1e-14
 LARGEST_RIDGE = 1e-7
 
@@ -32,7 +34,7 @@ Terms = dict[tuple[int, ...], Tensor]
 
 
 class Response:
-    """Coupling of given potentials (b, N), and its derivative; the problem's tensors are in float64."""
+    """Coupling at given potentials (b, N), and its derivative. The problem's tensors are in float64."""
 
     coupling: Coupling
 
@@ -40,11 +42,11 @@ class Response:
         self.problem, self.epsilon, self.potentials = problem, epsilon, potentials
 
     def change(self, terms: Terms) -> Coupling:
-        """Return dP for dC = Σ terms, given as {views: (b, n, …)}."""
+        """Return dP for dC = Σ terms, each of which depends on some views only: {views: (b, n, …)}."""
         raise NotImplementedError
 
-    def _potentials(self, right: Sequence[Tensor]) -> list[Tensor]:
-        """Return v, one tensor (b, n_l) per view, with H v = right."""
+    def _potential_changes(self, right: Sequence[Tensor]) -> list[Tensor]:
+        """Return v with H v = right, one tensor (b, n_l) per view."""
         sizes = list(self.problem.sizes)
         pairs = {edge: self.coupling.pair(*edge) for edge in all_edges(len(sizes))}
         marginals = torch.cat([self.coupling.marginal(l) for l in range(len(sizes))], 1)
@@ -52,7 +54,7 @@ class Response:
 
 
 def response_of(problem: Problem, epsilon: float, potentials: Tensor, terms: Sequence[tuple[int, ...]]) -> Response:
-    """Return the response of a problem to changes of its cost whose terms depend on the views in `terms`."""
+    """Return the response to changes of the cost whose terms depend on the given sets of views."""
     wide = vector_dtype(problem.device)
     problem = problem.with_tensors([tensor.detach().to(wide) for tensor in problem.tensors])
     potentials = potentials.detach().to(wide)
@@ -76,7 +78,7 @@ class TensorResponse(Response):
     def change(self, terms: Terms) -> TensorCoupling:
         k = self.problem.k
         weighted = self.tensor * sum(along(term, views, k) for views, term in terms.items())
-        potential_changes = self._potentials([sum_onto(weighted, (l,)) for l in range(k)])
+        potential_changes = self._potential_changes([sum_onto(weighted, (l,)) for l in range(k)])
         for l, part in enumerate(potential_changes):
             weighted = weighted - self.tensor * along(part, (l,), k)
         return TensorCoupling(weighted / -self.epsilon)
@@ -88,8 +90,8 @@ class PairResponse(Response):
     def __init__(self, problem: PairwiseProblem, epsilon: float, potentials: Tensor, terms: Sequence[Edge]):
         super().__init__(problem, epsilon, potentials)
         sizes, k = problem.sizes, problem.k
-        logs = shared_logs(problem, epsilon, potentials)
-        # A term may concern a pair of views without a cost; its kernel is then one.
+        logs = edge_logs(problem, epsilon, potentials)
+        # A term may depend on a pair of views without a cost, whose kernel is 1.
         for l, m in terms:
             if (l, m) not in logs:
                 logs[l, m] = potentials.new_zeros(problem.num_batch, sizes[l], sizes[m])
@@ -101,15 +103,16 @@ class PairResponse(Response):
 
     def change(self, terms: Terms) -> PairCoupling:
         k, sizes = self.problem.k, self.problem.sizes
-        outer = self.weighted(terms)  # type: ignore[arg-type]
-        potential_changes = self._potentials(marginals_of(outer, k))
-        lifted: dict[Edge, Tensor] = {}
+        cost_pairs = self.weighted(terms)  # type: ignore[arg-type]
+        potential_changes = self._potential_changes(marginals_of(cost_pairs, k))
+        # ⊕v as matrices on edges: each v_l is added to the matrix of one edge of view l.
+        directions: dict[Edge, Tensor] = {}
         for l, part in enumerate(potential_changes):
-            edge = next(edge for edge in outer if l in edge)
-            shaped = part.unsqueeze(-1 if edge[0] == l else -2).expand_as(outer[edge])
-            lifted[edge] = lifted[edge] + shaped if edge in lifted else shaped
-        inner = self.weighted(lifted)
-        signed = {edge: (inner[edge] - outer[edge]) / self.epsilon for edge in outer}
+            edge = next(edge for edge in cost_pairs if l in edge)
+            shaped = part.unsqueeze(-1 if edge[0] == l else -2).expand_as(cost_pairs[edge])
+            directions[edge] = directions[edge] + shaped if edge in directions else shaped
+        potential_pairs = self.weighted(directions)
+        signed = {edge: (potential_pairs[edge] - cost_pairs[edge]) / self.epsilon for edge in cost_pairs}
         return PairCoupling(signed, marginals_of(signed, k), sizes)
 
 
@@ -122,12 +125,12 @@ def marginals_of(pairs: dict[Edge, Tensor], k: int) -> list[Tensor]:
     return out
 
 
-def shared_logs(problem: PairwiseProblem, epsilon: float, potentials: Tensor) -> dict[Edge, Tensor]:
-    """Return matrices whose sum over the edges is log P: each potential is divided among the edges of its view."""
+def edge_logs(problem: PairwiseProblem, epsilon: float, potentials: Tensor) -> dict[Edge, Tensor]:
+    """Return log P as a sum of matrices on edges; each potential is divided among the edges of its view."""
     exponents = problem.log_kernels(epsilon, potentials.dtype)
     logs = problem.by_edge(exponents.groups)
     for l in range(problem.k):
-        if not any(l in edge for edge in logs):  # a view without an edge gets one of cost 0
+        if not any(l in edge for edge in logs):  # add an edge of cost 0 to a view without one
             edge = (0, l) if l > 0 else (0, 1)
             logs[edge] = potentials.new_zeros(problem.num_batch, problem.sizes[edge[0]], problem.sizes[edge[1]])
     shifted = potentials if exponents.shift is None else potentials - exponents.shift
@@ -139,8 +142,8 @@ def shared_logs(problem: PairwiseProblem, epsilon: float, potentials: Tensor) ->
 def solve_singular(pairs: dict[Edge, Tensor], marginals: Tensor, right: Tensor, sizes: Sequence[int]) -> Tensor:
     """Return x (b, N) with H x = right, for a right-hand side with the same sum in every view.
 
-    H has k - 1 null directions, constants shifted between views. The added term Σ_{l > 0} m_l m_lᵀ is positive only in
-    these directions, so it selects the exact solution whose m_l-weighted means vanish for l > 0.
+    H has k - 1 null vectors, which add a constant in one view and subtract it in another. The term Σ_{l > 0} m_l m_lᵀ
+    makes the matrix invertible. The result still solves H x = right: it is the solution with ⟨m_l, x_l⟩ = 0 for l > 0.
     """
     root = marginals.clamp_min(torch.finfo(marginals.dtype).tiny).sqrt()
     matrix = block_matrix(pairs, marginals, sizes) / (root.unsqueeze(1) * root.unsqueeze(2))

@@ -1,12 +1,13 @@
-"""Derivatives of the entropic cost: d OT_eps / dC = P*, so the iterations of the solver are not differentiated.
+"""Derivatives of the entropic cost OT_eps with respect to the tensors of the problem.
 
-The value, its gradient and the product of its second derivative with a vector are separate functions, so that each
-order is computed only on demand, in backward and in forward mode:
+By Danskin's theorem, the derivative with respect to the cost is the optimal coupling P, so the iterations of the solver
+are not differentiated:
 
-    d OT = ⟨P, dC⟩,      d² OT = ⟨P, d²C⟩ + ⟨dP, dC⟩
+    d OT_eps = ⟨P, dC⟩,      d² OT_eps = ⟨P, d²C⟩ + ⟨dP, dC⟩
 
-where dP, the response of the coupling to the change of the cost, follows from the implicit function theorem
-(response.py). All tensors are arguments of the functions, as `torch.func` requires.
+The change dP of the coupling follows from the implicit function theorem (response.py). The value, the gradient and the
+second derivative are separate autograd functions, so that each order is computed only on demand, in backward and in
+forward mode. All tensors are arguments of these functions, as `torch.func` requires.
 """
 
 from __future__ import annotations
@@ -34,16 +35,16 @@ def differentiable_value(solution: Solution) -> Tensor:
     if not any(_is_differentiated(tensor) for tensor in problem.tensors):
         return solution.value
     gradients = _gradients(solution)
-    form = _Form(problem, solution.epsilon, solution.solver, solution.coupling_form.from_potentials)
+    settings = _Settings(problem, solution.epsilon, solution.solver, solution.coupling_form.from_potentials)
     value = solution.value.reshape(-1)
-    differentiable: Tensor = _Value.apply(form, value, solution.flat_potentials, *gradients, *problem.tensors)  # type: ignore[no-untyped-call]
+    differentiable: Tensor = _Value.apply(settings, value, solution.flat_potentials, *gradients, *problem.tensors)  # type: ignore[no-untyped-call]
     return differentiable.reshape(problem.batch)
 
 
 def _linear_value(solution: Solution) -> Tensor:
-    """Return the same value and first derivative by plain tensor operations, which can be traced.
+    """Return the value with its first derivative, by tensor operations that can be traced.
 
-    Second derivatives are not supported, but compiled code has none.
+    Second derivatives are not supported; compiled code computes none.
     """
     value = solution.value.detach().reshape(-1)
     for tensor, gradient in zip(solution.problem.tensors, _gradients(solution)):
@@ -67,8 +68,8 @@ def _is_differentiated(tensor: Tensor) -> bool:
 
 
 @dataclass(frozen=True)
-class _Form:
-    """Non-tensor arguments of the functions; only the structure of the problem is used."""
+class _Settings:
+    """Arguments of the autograd functions that are not tensors. The tensors of `problem` are not used."""
 
     problem: Problem
     epsilon: float
@@ -76,16 +77,16 @@ class _Form:
     from_potentials: bool
 
     def split(self, tensors: Sequence[Tensor]) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-        """Split into gradients and the tensors to which they belong."""
+        """Split into two sequences with one tensor for each tensor of the problem."""
         half = len(self.problem.tensors)
         return tuple(tensors[:half]), tuple(tensors[half:])
 
     def over_batch(self, value: Tensor, tensor: Tensor) -> Tensor:
-        """Reshape one number per problem of the batch (b,) to multiply one of the problem's tensors."""
+        """Reshape one number per problem (b,) so that it broadcasts against one of the problem's tensors."""
         return value.to(tensor.dtype).reshape([-1] + [1] * (tensor.ndim - 1))
 
     def inner(self, first: Sequence[Tensor], second: Sequence[Tensor | None]) -> Tensor | None:
-        """⟨first, second⟩ for every problem of the batch (b,); None if all of the second are None."""
+        """Return the inner product ⟨first, second⟩ per problem (b,); None if all entries of `second` are None."""
         b = self.problem.num_batch
         terms = [(x * y).reshape(b, -1).sum(1) for x, y in zip(first, second) if y is not None]
         return torch.stack(terms).sum(0) if terms else None
@@ -97,29 +98,29 @@ class _Value(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(form: _Form, value: Tensor, potentials: Tensor, *rest: Tensor) -> Tensor:
+    def forward(settings: _Settings, value: Tensor, potentials: Tensor, *rest: Tensor) -> Tensor:
         return value.clone()
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        ctx.form = inputs[0]
+        ctx.settings = inputs[0]
         ctx.save_for_backward(*inputs[1:])
         ctx.save_for_forward(*inputs[1:])
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         _, potentials, *rest = ctx.saved_tensors
-        # An autograd function only if the gradient may be differentiated again.
+        # Call the autograd function only if the gradient may be differentiated again.
         call = _Gradient.apply if torch.is_grad_enabled() else _Gradient.forward
-        gradients = call(ctx.form, grad, potentials, *rest)
+        gradients = call(ctx.settings, grad, potentials, *rest)
         return (None, None, None, *[None] * len(gradients), *gradients)
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Tensor | None:
         value, potentials, *rest = ctx.saved_tensors
-        form: _Form = ctx.form
-        gradients = _Gradient.apply(form, torch.ones_like(value), potentials, *rest)  # type: ignore[no-untyped-call]
-        return form.inner(gradients, tangents[-len(gradients) :])
+        settings: _Settings = ctx.settings
+        gradients = _Gradient.apply(settings, torch.ones_like(value), potentials, *rest)  # type: ignore[no-untyped-call]
+        return settings.inner(gradients, tangents[-len(gradients) :])
 
 
 class _Gradient(torch.autograd.Function):
@@ -128,39 +129,39 @@ class _Gradient(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(form: _Form, grad: Tensor, potentials: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
-        return tuple(saved * form.over_batch(grad, saved) for saved in form.split(rest)[0])
+    def forward(settings: _Settings, grad: Tensor, potentials: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
+        return tuple(saved * settings.over_batch(grad, saved) for saved in settings.split(rest)[0])
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        ctx.form = inputs[0]
+        ctx.settings = inputs[0]
         ctx.save_for_backward(*inputs[1:])
         ctx.save_for_forward(*inputs[1:])
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        form = ctx.form
+        settings = ctx.settings
         grad, potentials, *rest = ctx.saved_tensors
-        gradients, tensors = form.split(rest)
-        products = _SecondDerivative.apply(form, potentials, *tensors, *grads)  # type: ignore[no-untyped-call]
-        scaled = [each * form.over_batch(grad, each) for each in products]
-        grad_of_grad = form.inner(gradients, grads)
-        return (None, grad_of_grad, None, *[None] * len(gradients), *scaled)
+        gradients, tensors = settings.split(rest)
+        products = _SecondDerivative.apply(settings, potentials, *tensors, *grads)  # type: ignore[no-untyped-call]
+        scaled = [each * settings.over_batch(grad, each) for each in products]
+        grad_of_scale = settings.inner(gradients, grads)
+        return (None, grad_of_scale, None, *[None] * len(gradients), *scaled)
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> tuple[Tensor, ...]:
-        form = ctx.form
+        settings = ctx.settings
         grad, potentials, *rest = ctx.saved_tensors
-        gradients, tensors = form.split(rest)
-        moves = [
-            torch.zeros_like(tensor) if move is None else move
-            for tensor, move in zip(tensors, tangents[-len(tensors) :])
+        gradients, tensors = settings.split(rest)
+        directions = [
+            torch.zeros_like(tensor) if tangent is None else tangent
+            for tensor, tangent in zip(tensors, tangents[-len(tensors) :])
         ]
-        products = _SecondDerivative.apply(form, potentials, *tensors, *moves)  # type: ignore[no-untyped-call]
-        scaled = [each * form.over_batch(grad, each) for each in products]
+        products = _SecondDerivative.apply(settings, potentials, *tensors, *directions)  # type: ignore[no-untyped-call]
+        scaled = [each * settings.over_batch(grad, each) for each in products]
         if tangents[1] is None:
             return tuple(scaled)
-        return tuple(each + saved * form.over_batch(tangents[1], saved) for each, saved in zip(scaled, gradients))
+        return tuple(each + saved * settings.over_batch(tangents[1], saved) for each, saved in zip(scaled, gradients))
 
 
 class _SecondDerivative(torch.autograd.Function):
@@ -169,20 +170,20 @@ class _SecondDerivative(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(form: _Form, potentials: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
-        if not form.from_potentials:
+    def forward(settings: _Settings, potentials: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
+        if not settings.from_potentials:
             raise ValueError(
-                f"solver must be 'factored', 'dense' or 'sinkhorn' for second derivatives, got {form.solver!r}."
+                f"solver must be 'factored', 'dense' or 'sinkhorn' for second derivatives, got {settings.solver!r}."
             )
-        tensors, directions = form.split(rest)
+        tensors, directions = settings.split(rest)
         with full_precision(potentials.device):
-            problem = form.problem.with_tensors(tensors)
+            problem = settings.problem.with_tensors(tensors)
             terms = list(_views_of_terms(problem))
-            response = response_of(problem, form.epsilon, potentials, terms)
+            response = response_of(problem, settings.epsilon, potentials, terms)
             problem = response.problem
-            moves = [direction.to(problem.dtype) for direction in directions]
-            explicit = problem.gradient_change(response.coupling, moves)
-            implicit = problem.gradient(response.change(problem.change(moves)))
+            wide = [direction.to(problem.dtype) for direction in directions]
+            explicit = problem.gradient_change(response.coupling, wide)
+            implicit = problem.gradient(response.change(problem.change(wide)))
             return tuple((x + y).to(tensors[0].dtype) for x, y in zip(explicit, implicit))
 
     @staticmethod
@@ -198,11 +199,11 @@ class _SecondDerivative(torch.autograd.Function):
     jvp = backward
 
 
-# `apply` inspects the signature at every call, which takes a tenth of a small solve, unless it is stored.
+# `apply` inspects the signature at every call unless it is stored, which would take a tenth of a small solve.
 for _function in (_Value, _Gradient, _SecondDerivative):
     _function.forward.__signature__ = inspect.signature(_function.forward)  # type: ignore[union-attr]
 
 
 def _views_of_terms(problem: Problem) -> Sequence[tuple[int, ...]]:
-    """Return the views on which terms of `Problem.change` depend."""
+    """Return the sets of views on which the terms of `Problem.change` depend."""
     return problem.edges if problem.by_pairs else [tuple(range(problem.k))]

@@ -1,7 +1,8 @@
-"""Pair marginals of P ∘ D, for P a product of pair kernels and D a sum of matrices D_lm[i_l, i_m], broadcast.
+"""Pair marginals of P ∘ D, where P is a product of pair kernels and D a sum of matrices D_lm[i_l, i_m].
 
-They are the derivative of the pair marginals of P with respect to the log kernels along D, so each contraction is
-differentiated once, by the product rule. A tensor of n^(k-1) entries is built, but none of n^k.
+P ∘ D is the derivative of P if the log kernels change in the direction D. The pair marginals of P ∘ D are therefore the
+derivatives of the pair marginals of P, computed by the product rule. The largest intermediate tensor has n^(k-1)
+entries.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from m3g.solvers.factored.contraction import CompleteContraction, pair_sums
 
 
 class WeightedComplete:
-    """P ∘ D if all pairs of views have a kernel, by the matrix products of contraction.py and their derivative."""
+    """Pair marginals of P ∘ D if every pair of views has a kernel, by matrix products (factored/contraction.py)."""
 
     def __init__(self, kernels: dict[Edge, Tensor], sizes: Sequence[int]):
         self.contraction = c = CompleteContraction(kernels, sizes, whole=True)
@@ -32,7 +33,7 @@ class WeightedComplete:
             self.pull_right = torch.bmm(self.between.transpose(1, 2), c.left)
 
     def pairs(self) -> dict[Edge, Tensor]:
-        """Return the pair marginals of P itself, which is P ∘ 1."""
+        """Return the pair marginals of P, which is P ∘ 1."""
         return self({(0, 1): torch.ones_like(self.kernels[0, 1])})
 
     def __call__(self, directions: dict[Edge, Tensor]) -> dict[Edge, Tensor]:
@@ -40,42 +41,44 @@ class WeightedComplete:
         if c.pivot is None:
             return {(0, 1): self.kernels[0, 1] * directions[0, 1]}
         a, b = c.group_a, c.group_b
-        left = self._towards_pivot(a, directions, c.left)
-        right = self._towards_pivot(b, directions, c.right)
+        d_left = self._group_derivative(a, directions, c.left)
+        d_right = self._group_derivative(b, directions, c.right)
         across = self._sum(directions, [(l, m) for l in a for m in b], a + b)
-        moved = None if across is None else across.reshape_as(self.between) * self.between
-        # Product rule. The derivative of a constant factor is None, so that its products are skipped.
-        joint = _add(
+        d_between = None if across is None else across.reshape_as(self.between) * self.between
+        # Product rule, with d_x the derivative of x. None is the derivative of a constant, whose products are skipped.
+        d_joint = _add(
             _times(
-                _add(_product("zac,zbc->zab", left, c.right), _product("zac,zbc->zab", c.left, right)), self.between
+                _add(_product("zac,zbc->zab", d_left, c.right), _product("zac,zbc->zab", c.left, d_right)), self.between
             ),
-            _times(moved, self.joint),
+            _times(d_between, self.joint),
         )
-        pull_left = _add(_product("zab,zbc->zac", moved, c.right), _product("zab,zbc->zac", self.between, right))
-        pull_right = _add(_product("zab,zac->zbc", moved, c.left), _product("zab,zac->zbc", self.between, left))
-        joint_a = _add(_times(left, self.pull_left), _times(pull_left, c.left))
-        joint_b = _add(_times(right, self.pull_right), _times(pull_right, c.right))
-        assert joint is not None, "some direction is given"
-        assert joint_a is not None
-        assert joint_b is not None
-        pairs = pair_sums(joint.reshape(-1, *(self.sizes[l] for l in a + b)), a + b)
-        for group, with_pivot in ((a, joint_a), (b, joint_b)):
+        d_pull_left = _add(
+            _product("zab,zbc->zac", d_between, c.right), _product("zab,zbc->zac", self.between, d_right)
+        )
+        d_pull_right = _add(_product("zab,zac->zbc", d_between, c.left), _product("zab,zac->zbc", self.between, d_left))
+        d_joint_a = _add(_times(d_left, self.pull_left), _times(d_pull_left, c.left))
+        d_joint_b = _add(_times(d_right, self.pull_right), _times(d_pull_right, c.right))
+        assert d_joint is not None, "some direction is given"
+        assert d_joint_a is not None
+        assert d_joint_b is not None
+        pairs = pair_sums(d_joint.reshape(-1, *(self.sizes[l] for l in a + b)), a + b)
+        for group, with_pivot in ((a, d_joint_a), (b, d_joint_b)):
             shaped = with_pivot.unflatten(1, [self.sizes[l] for l in group])
             for i, l in enumerate(group):
                 rest = [j + 1 for j in range(len(group)) if j != i]
                 pairs[l, c.pivot] = shaped.sum(rest) if rest else shaped
         return {(l, m) if l < m else (m, l): Q if l < m else Q.transpose(1, 2) for (l, m), Q in pairs.items()}
 
-    def _towards_pivot(self, group: list[int], directions: dict[Edge, Tensor], kernel: Tensor) -> Tensor | None:
-        """Return the derivative of `left` or `right`."""
+    def _group_derivative(self, group: list[int], directions: dict[Edge, Tensor], kernel: Tensor) -> Tensor | None:
+        """Return the derivative of the kernel of a group and the pivot, `left` or `right`; None if it is 0."""
         pivot = self.contraction.pivot
         assert pivot is not None
         views = [*group, pivot]
-        moved = self._sum(directions, list(combinations(views, 2)), views)
-        return None if moved is None else moved.reshape_as(kernel) * kernel
+        direction = self._sum(directions, list(combinations(views, 2)), views)
+        return None if direction is None else direction.reshape_as(kernel) * kernel
 
     def _sum(self, directions: dict[Edge, Tensor], edges: list[Edge], views: list[int]) -> Tensor | None:
-        """Return the sum of the directions on some edges over the axes of `views`."""
+        """Return the sum of the directions on some edges, with one axis for each of `views`; None if it is 0."""
         total = None
         for l, m in edges:
             edge = (min(l, m), max(l, m))
@@ -104,9 +107,10 @@ def _add(x: Tensor | None, y: Tensor | None) -> Tensor | None:
 
 
 class WeightedGraph:
-    """P ∘ D if some pairs of views have no kernel, from second derivatives of the total mass in the log kernels.
+    """Pair marginals of P ∘ D if some pairs of views have no kernel, by second derivatives of the mass of P.
 
-    The first derivatives are the pair marginals. The mass is computed by the cheapest contraction.
+    The first derivatives of the mass with respect to the log kernels are the pair marginals of P. The mass is computed
+    by the cheapest contraction.
     """
 
     def __init__(self, kernels: dict[Edge, Tensor], sizes: Sequence[int]):
@@ -122,7 +126,7 @@ class WeightedGraph:
         self.edge_marginals, self.derivative = torch.func.vjp(marginals, *logs)  # type: ignore[misc]
 
     def pairs(self) -> dict[Edge, Tensor]:
-        """Return the pair marginals of P itself, of all pairs of views."""
+        """Return the pair marginals of P for all pairs of views."""
         out = dict(zip(self.kernels, self.edge_marginals))
         for edge in combinations(range(len(self.sizes)), 2):
             if edge not in out:
@@ -140,7 +144,7 @@ class WeightedGraph:
 
 @lru_cache(maxsize=64)
 def _expression(edges: tuple[Edge, ...], sizes: tuple[int, ...], num_batch: int, kept: tuple[int, ...]) -> Any:
-    """Return the contraction of kernels on these edges to the marginal on the kept views (b, n, …), or mass (b,)."""
+    """Return the contraction of kernels to the marginal on the kept views (b, n, …), or to the mass (b,)."""
     letters = [opt_einsum.get_symbol(l + 1) for l in range(len(sizes))]
     batch = opt_einsum.get_symbol(0)
     inputs = ",".join(batch + letters[l] + letters[m] for l, m in edges)

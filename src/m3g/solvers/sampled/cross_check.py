@@ -1,12 +1,14 @@
 """Cross-check of a result against an independent validation sample.
 
-At the potentials h of a list, the true kernel has some mass Z, which would equal the mass a of the weights if the list
-were the kernel. A second sample, independent of the list, estimates Z around tuples found by Gibbs steps under h, from
-random tuples and from the coupling. Tuples that the list missed are not limited by h, so these steps find them, and the
-new mass differs from a.
+Let h be the log scalings that solve the dual of a sampled kernel, and Z the mass of the true kernel at h. If the
+samples represented the kernel exactly, Z would equal the required mass M. A validation sample, independent of the
+first, estimates Z from draws around tuples found by Gibbs sampling at h, which starts at random tuples and at draws
+from the coupling. A heavy tuple that the first sample missed attracts these chains (gibbs_search.py), so the estimate
+of Z exceeds M.
 
-If the list is correct up to noise, with a bias b of the value / eps, log(Z / a) is 2b / a on average: the value on the
-list is too high by b, and the lower bound Σ⟨h, a⟩ - a log(Z / a) on the true value too low by b.
+If the sampled kernel is correct up to noise, and B is the bias of its value in units of epsilon, then M log(Z / M) is
+2B on average: the value of the sampled kernel is too high by B, and the lower bound Σ_l ⟨h_l, a_l⟩ - M log(Z / M) on
+the true value, with weights a_l, is too low by B.
 """
 
 from __future__ import annotations
@@ -17,76 +19,82 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from m3g.solvers.sampled.ascent import ListPoint
+from m3g.solvers.sampled.ascent import SampledPoint
 from m3g.solvers.sampled.draws import Draws
 from m3g.solvers.sampled.error import SamplingError
-from m3g.solvers.sampled.gibbs_search import POWERS, moved
-from m3g.solvers.sampled.interfaces import Build, Listed
+from m3g.solvers.sampled.gibbs_search import POWERS, gibbs_tuples
+from m3g.solvers.sampled.interfaces import Build, SampledKernel
 from m3g.solvers.sampled.log_kernel import LogKernel
 from m3g.solvers.sampled.recomputed_rows import chunk_rows
 from m3g.solvers.sampled.tuple_kernel import tuple_keys
 from m3g.solvers.shared.processes import read
 
-# Draws of the list per draw of the validation sample; the variance of its mass is larger by the same factor.
-FRESH_PART = 4
-# Standard deviations of the discrepancy beyond which more rounds follow.
-MOST_DEVIATIONS = 3.0
+# Size of the first sample relative to the validation sample, whose mass has a variance larger by the same factor.
+VALIDATION_RATIO = 4
+# Number of standard deviations beyond which a discrepancy is significant.
+MAX_DEVIATIONS = 3.0
 
 
 @dataclass(frozen=True)
-class Check:
-    """Result of the validation sample: tuples (b, c, k) with mass, and a log(Z / a) (b,)."""
+class CrossCheck:
+    """Result of a validation sample.
+
+    Attributes:
+        tuples: (b, c, k), found by Gibbs sampling.
+        excess: (b,), M log(Z / M) as defined above.
+    """
 
     tuples: Tensor
     excess: Tensor
 
-    def difference(self, error: SamplingError) -> Tensor:
-        """Return the discrepancy of value / eps: (b,)."""
+    def discrepancy(self, error: SamplingError) -> Tensor:
+        """Return the discrepancy |excess - 2B| of the value, in units of epsilon: (b,)."""
         return (self.excess - 2 * error.bias).abs()
 
     def deviations(self, error: SamplingError) -> Tensor:
-        """Return the discrepancy in units of its standard deviation, if the error estimate is correct: (b,)."""
-        allowed = ((1 + FRESH_PART) * error.value.square() + error.bias.square()).sqrt()
-        return self.difference(error) / allowed.clamp_min(torch.finfo(allowed.dtype).tiny)
+        """Return the discrepancy in units of the standard deviation expected from the error estimate: (b,)."""
+        allowed = ((1 + VALIDATION_RATIO) * error.value.square() + error.bias.square()).sqrt()
+        return self.discrepancy(error) / allowed.clamp_min(torch.finfo(allowed.dtype).tiny)
 
-    def doubtful(self, error: SamplingError) -> bool:
-        return not read(self.deviations(error)) <= MOST_DEVIATIONS
+    def is_significant(self, error: SamplingError) -> bool:
+        """Return whether any discrepancy of the batch exceeds `MAX_DEVIATIONS`, or is NaN."""
+        return not read(self.deviations(error)) <= MAX_DEVIATIONS
 
-    def contradiction(self, error: SamplingError) -> Tensor:
+    def significant_discrepancy(self, error: SamplingError) -> Tensor:
         """Return the discrepancy if it is significant, otherwise 0: (b,)."""
-        return torch.where(self.deviations(error) <= MOST_DEVIATIONS, 0.0, self.difference(error))
+        return torch.where(self.deviations(error) <= MAX_DEVIATIONS, 0.0, self.discrepancy(error))
 
 
-def fresh_check(
+def cross_check(
     build: Build,
-    listed: Listed,
+    kernel: SampledKernel,
     log_kernel: LogKernel,
-    point: ListPoint,
+    point: SampledPoint,
     count: int,
-    each: int,
+    per_centre: int,
     draws: Draws,
     anchors: Tensor,
     powers: Sequence[float] = POWERS,
-) -> Check:
-    """Draw a list around `count` tuples found by Gibbs steps, at the potentials of a solved one.
+) -> CrossCheck:
+    """Draw a validation sample around `count` tuples found by Gibbs sampling, at the solution of a sampled kernel.
 
-    If both are lists of tuples, the mass is at least that of all distinct tuples in them: for a sharp problem, whose
-    mass is on few tuples, this is more accurate than the estimate by importance weights.
+    If both samples are lists of tuples, Z is at least the mass of all distinct tuples in them. For a sharp coupling,
+    with its mass on few tuples, this bound is more accurate than the estimate by importance weights.
     """
     b = point.target.shape[0]
     starts = [draws.tuples(log_kernel.sizes, b, count - count // 2), point.coupling.draw(count // 2, draws)]
-    tuples = moved(log_kernel, torch.cat(starts, 1), point.log_scaling, draws, powers)
+    tuples = gibbs_tuples(log_kernel, torch.cat(starts, 1), point.log_scaling, draws, powers)
     mass = point.target[:, : log_kernel.sizes[0]].sum(1, keepdim=True)
-    fresh = build(log_kernel, tuples, point.log_scaling, each, draws, anchors).based(point.log_scaling)
-    log_excess = -fresh.at(point.log_scaling, mass).log_factor
-    if listed.tuples is not None and fresh.tuples is not None:
-        known = log_mass(log_kernel, torch.cat([listed.tuples, fresh.tuples], 1), point.log_scaling)
-        log_excess = torch.maximum(log_excess, known - mass.log())
-    return Check(tuples, (mass * log_excess).squeeze(1))
+    validation = build(log_kernel, tuples, point.log_scaling, per_centre, draws, anchors).with_base(point.log_scaling)
+    log_excess = -validation.coupling_at(point.log_scaling, mass).log_factor
+    if kernel.tuples is not None and validation.tuples is not None:
+        distinct = log_mass(log_kernel, torch.cat([kernel.tuples, validation.tuples], 1), point.log_scaling)
+        log_excess = torch.maximum(log_excess, distinct - mass.log())
+    return CrossCheck(tuples, (mass * log_excess).squeeze(1))
 
 
 def log_mass(log_kernel: LogKernel, tuples: Tensor, log_scaling: Tensor) -> Tensor:
-    """log Σ exp(⊕h + L) over the distinct tuples (b, s, k), at log scalings h (b, N): (b, 1)."""
+    """Return the log mass of the distinct tuples among (b, s, k), log Σ_t exp(Σ_l h_l[t_l] + L(t)): (b, 1)."""
     open_view = min(range(len(log_kernel.sizes)), key=lambda l: log_kernel.sizes[l])
     # Numbers per tuple: a row of the conditional, and two feature vectors while the other views are combined.
     numbers = log_kernel.sizes[open_view] + 2 * log_kernel.features
@@ -94,9 +102,9 @@ def log_mass(log_kernel: LogKernel, tuples: Tensor, log_scaling: Tensor) -> Tens
     step = chunk_rows(tuples.shape[1], row_bytes, tuples.device)
     logs = torch.cat(
         [
-            log_kernel.rest(open_view, some)
-            + log_kernel.conditional(open_view, some).gather(2, some[..., open_view, None]).squeeze(2)
-            for some in tuples.split(step, 1)
+            log_kernel.rest(open_view, chunk)
+            + log_kernel.conditional(open_view, chunk).gather(2, chunk[..., open_view, None]).squeeze(2)
+            for chunk in tuples.split(step, 1)
         ],
         1,
     )

@@ -1,4 +1,4 @@
-"""Random numbers of one solve."""
+"""Sources of random numbers for one solve."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from torch import Tensor
 
 
 class Draws(ABC):
-    """Source of the random numbers of the rounds."""
+    """Source of random numbers."""
 
     device: torch.device
 
     @abstractmethod
     def uniform(self, *shape: int) -> Tensor:
-        """Return uniform numbers from [0, 1), in float32."""
+        """Return uniform random numbers in [0, 1), in float32."""
 
     @abstractmethod
     def normal(self, *shape: int, dtype: torch.dtype) -> Tensor:
-        """Return standard normal numbers."""
+        """Return standard normal random numbers."""
 
     def order(self, *shape: int) -> Tensor:
         """Return random permutations along the last axis."""
@@ -48,7 +48,7 @@ class CommonDraws(Draws):
 
 @dataclass(frozen=True)
 class GeneratorDraws(Draws):
-    """Draws from the user's generator, or from one with a seed."""
+    """Draws from a given generator."""
 
     device: torch.device
     generator: torch.Generator
@@ -61,10 +61,10 @@ class GeneratorDraws(Draws):
 
 
 def seeded_draws(seed: int, device: torch.device) -> GeneratorDraws:
-    """Return the draws of a seed.
+    """Return the draws of a generator with this seed.
 
-    The seed is hashed first: views drawn with `torch.manual_seed(seed)` would consist of the same numbers as the
-    samples, which must not depend on the views.
+    The seed is hashed: otherwise, views drawn after `torch.manual_seed(seed)` would consist of the same random numbers
+    as the samples, which must be independent of the views.
     """
-    mixed = int(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0]) >> 1
-    return GeneratorDraws(device, torch.Generator(device=device).manual_seed(mixed))
+    hashed = int(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0]) >> 1
+    return GeneratorDraws(device, torch.Generator(device=device).manual_seed(hashed))

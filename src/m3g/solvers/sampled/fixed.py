@@ -1,7 +1,7 @@
-"""Rounds with a fixed number of steps, without reading values on the host, so that they can be compiled.
+"""Sampled solve with a fixed number of rounds and steps, which compiles to one graph.
 
-The decisions of `rounds.py` are made beforehand: kernels of products only, given numbers of rounds and of Newton steps
-in each, tables recomputed at every step.
+No value is read on the host. Unlike in rounds.py, the kernel always consists of products, the numbers of rounds and of
+Newton steps are given, and the tables are recomputed at every step.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 
 from m3g.costs import Problem
-from m3g.solvers.sampled.ascent import ListDual, ListPoint
-from m3g.solvers.sampled.cross_check import FRESH_PART, fresh_check
+from m3g.solvers.sampled.ascent import SampledDual, SampledPoint
+from m3g.solvers.sampled.cross_check import VALIDATION_RATIO, cross_check
 from m3g.solvers.sampled.draws import Draws
 from m3g.solvers.sampled.error import sampling_error
 from m3g.solvers.sampled.log_kernel import LogKernel
 from m3g.solvers.sampled.product_kernel import ProductList, product_list
 from m3g.solvers.sampled.proposals import true_tuples
-from m3g.solvers.sampled.rounds import DRAWS_EACH, FEWEST_CHAINS, SolvedList
+from m3g.solvers.sampled.rounds import DRAWS_PER_CENTRE, MIN_CHAINS, Estimate
 
 
 def fixed_rounds(
@@ -30,35 +30,37 @@ def fixed_rounds(
     rank: int,
     rounds: int,
     steps: int,
-) -> SolvedList:
-    """Execute `steps` evaluations in each of `rounds` rounds, and estimate the error."""
+) -> Estimate:
+    """Solve with `steps` evaluations of the dual in each of `rounds` rounds, and estimate the error."""
     b = target.shape[0]
     no_anchors = torch.zeros(b, 0, problem.k, dtype=torch.long, device=target.device)
-    last: ListPoint | None = None
+    last: SampledPoint | None = None
     for turn in range(rounds):
         centres = _centres(log_kernel, rank if turn == rounds - 1 else rank // 2, b, last, draws)
-        drawn = product_list(log_kernel, centres, log_scaling, DRAWS_EACH, draws, no_anchors)
-        listed, last = _ascent(drawn, target, log_scaling, steps)
+        drawn = product_list(log_kernel, centres, log_scaling, DRAWS_PER_CENTRE, draws, no_anchors)
+        kernel, last = _fixed_ascent(drawn, target, log_scaling, steps)
         log_scaling = last.log_scaling
     assert last is not None
-    count = max(FEWEST_CHAINS, rank // (DRAWS_EACH * FRESH_PART))
-    check = fresh_check(product_list, listed, log_kernel, last, count, DRAWS_EACH, draws, no_anchors)
-    return SolvedList(product_list, listed, last, sampling_error(listed, last, problem, DRAWS_EACH), check)
+    count = max(MIN_CHAINS, rank // (DRAWS_PER_CENTRE * VALIDATION_RATIO))
+    check = cross_check(product_list, kernel, log_kernel, last, count, DRAWS_PER_CENTRE, draws, no_anchors)
+    return Estimate(product_list, kernel, last, sampling_error(kernel, last, problem, DRAWS_PER_CENTRE), check)
 
 
-def _ascent(listed: ProductList, target: Tensor, log_scaling: Tensor, steps: int) -> tuple[ProductList, ListPoint]:
-    based = listed.based(log_scaling)
-    point = ListDual(based, target, fixed=True).evaluate(log_scaling)
+def _fixed_ascent(
+    kernel: ProductList, target: Tensor, log_scaling: Tensor, steps: int
+) -> tuple[ProductList, SampledPoint]:
+    kernel = kernel.with_base(log_scaling)
+    point = SampledDual(kernel, target, fixed=True).evaluate(log_scaling)
     for _ in range(steps - 1):
-        log_scaling = point.log_scaling + ListDual(based, target, fixed=True).direction(point)
-        based = listed.based(log_scaling)
-        point = ListDual(based, target, fixed=True).evaluate(log_scaling)
-    return based, point
+        log_scaling = point.log_scaling + SampledDual(kernel, target, fixed=True).direction(point)
+        kernel = kernel.with_base(log_scaling)
+        point = SampledDual(kernel, target, fixed=True).evaluate(log_scaling)
+    return kernel, point
 
 
-def _centres(log_kernel: LogKernel, rank: int, b: int, last: ListPoint | None, draws: Draws) -> Tensor:
-    """Return half true and half random tuples at first; then a quarter true ones, the rest from the last coupling."""
-    count, sizes = max(4, -(-rank // DRAWS_EACH)), log_kernel.sizes
+def _centres(log_kernel: LogKernel, rank: int, b: int, last: SampledPoint | None, draws: Draws) -> Tensor:
+    """Return centres (b, c, k): true and random tuples in the first round, then also draws from the last coupling."""
+    count, sizes = max(4, -(-rank // DRAWS_PER_CENTRE)), log_kernel.sizes
     true = count // 2 if last is None else count // 4
     rest = draws.tuples(sizes, b, count - true) if last is None else last.coupling.draw(count - true, draws)
     return torch.cat([true_tuples(sizes, true, b, draws), rest], 1)

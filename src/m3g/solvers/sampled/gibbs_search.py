@@ -1,7 +1,8 @@
-"""Search for tuples with mass under given potentials by Gibbs steps from many starts.
+"""Gibbs sampling of tuples with large mass at given potentials.
 
-If a heavy tuple is missing, the potentials do not limit its mass: its exponent ⊕h + L is far above all others, so a
-chain that redraws one view at a time given the others moves towards it from every start that differs in few views.
+A sampled kernel may miss a tuple of large mass. Nothing then limits its exponent Σ_l h_l[t_l] + L(t), which is far
+above all others. A chain that redraws one view at a time, given the other views, therefore moves towards this tuple
+from every start that differs in few views.
 """
 
 from __future__ import annotations
@@ -15,22 +16,23 @@ from m3g.solvers.sampled.draws import Draws
 from m3g.solvers.sampled.log_kernel import LogKernel
 from m3g.solvers.sampled.recomputed_rows import chunk_rows
 
-# Powers of the conditionals in successive sweeps: a low power escapes local maxima, 1 is the conditional itself.
+# Powers of the conditional distributions in successive sweeps. A power below 1 flattens the distribution, so that the
+# chain leaves local maxima; 1 is the distribution itself.
 POWERS = (0.3, 1.0, 1.0)
 
 
-def powers_for(stages: int, ratio: float) -> tuple[float, ...]:
-    """Return the powers for a problem that is first solved at `stages` larger epsilons: as many lower powers precede.
+def sweep_powers(stages: int, ratio: float) -> tuple[float, ...]:
+    """Return one power per sweep: `POWERS`, after one lower power for each of `stages` larger epsilons solved first.
 
     If exponents differ by hundreds, a chain at a power of 0.3 stays in the first local maximum.
     """
     return (*(POWERS[0] / ratio**stage for stage in range(stages, 0, -1)), *POWERS)
 
 
-def moved(
+def gibbs_tuples(
     log_kernel: LogKernel, tuples: Tensor, log_scaling: Tensor, draws: Draws, powers: Sequence[float] = POWERS
 ) -> Tensor:
-    """Return tuples (b, c, k) after one sweep over the views at each power of the conditional distributions."""
+    """Return the tuples (b, c, k) after Gibbs sampling: one sweep over the views for each power."""
     b, c, _ = tuples.shape
     out = tuples.clone()
     scalings = log_scaling.split(list(log_kernel.sizes), 1)
@@ -43,7 +45,7 @@ def moved(
                 rows = slice(start, start + step)
                 logits = log_kernel.conditional(m, out[:, rows])
                 logits += scaling.to(logits.dtype).unsqueeze(1)
-                steps = logits.mul_(power).softmax(2).cumsum(2)
-                level = levels[:, rows].to(steps.dtype) * steps[..., -1:]
-                out[:, rows, m] = torch.searchsorted(steps, level).clamp_(max=steps.shape[2] - 1).squeeze(2)
+                cumulative = logits.mul_(power).softmax(2).cumsum(2)
+                level = levels[:, rows].to(cumulative.dtype) * cumulative[..., -1:]
+                out[:, rows, m] = torch.searchsorted(cumulative, level).clamp_(max=cumulative.shape[2] - 1).squeeze(2)
     return out

@@ -1,4 +1,4 @@
-"""Interfaces of sampled kernels and of the couplings on them."""
+"""Interfaces of sampled kernels and of their couplings."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from m3g.solvers.sampled.draws import Draws
 from m3g.solvers.sampled.log_kernel import LogKernel
 
 
-class ListedCoupling(Coupling):
-    """Coupling on a list: one weight per row of the list and one per point.
+class SampledCoupling(Coupling):
+    """Coupling of a sampled kernel: the kernel times a scaling per point.
 
     Attributes:
-        log_factor: (b, 1), the log of the factor by which the weights were multiplied to reach the required mass.
-        dense_pairs: whether all pair marginals cost no more than a few multiplications with the Hessian.
+        log_factor: (b, 1), the logarithm of the factor that was applied to obtain the required mass.
+        dense_pairs: whether computing all pair marginals costs no more than a few products with the Hessian.
     """
 
-    from_potentials = False  # P also depends on the samples
+    from_potentials = False  # the coupling also depends on the samples
     log_factor: Tensor
     dense_pairs: bool
 
@@ -36,27 +36,32 @@ class ListedCoupling(Coupling):
 
     @abstractmethod
     def sample_weights(self) -> Tensor:
-        """Return the mass of every sample (b, s), without exact rows."""
+        """Return the mass of every sample: (b, s). Rows that were not sampled are excluded."""
 
     @abstractmethod
-    def changed(self, log_change: Tensor, row_factors: Sequence[Tensor] | None) -> ListedCoupling:
-        """Return the derivative of the coupling in a direction (b, N) of log scalings, and of weights of rows."""
+    def directional_derivative(self, log_change: Tensor, row_factors: Sequence[Tensor] | None) -> SampledCoupling:
+        """Return the derivative of the coupling as a signed measure.
 
-    def derivative(self, log_change: Tensor) -> Tensor:
-        """Return the response of the marginals to a change (b, N) of the log scalings: the Hessian times the change."""
-        return self.changed(log_change, None).marginals()
+        Args:
+            log_change: direction (b, N) of the log scalings.
+            row_factors: direction of the logarithms of the row weights, in the format of `half_signs`; None means 0.
+        """
+
+    def hessian_product(self, log_change: Tensor) -> Tensor:
+        """Return H x for x (b, N), where the Hessian H is the derivative of the marginals in the log scalings."""
+        return self.directional_derivative(log_change, None).marginals()
 
     @abstractmethod
     def draw(self, count: int, draws: Draws) -> Tensor:
         """Draw tuples (b, count, k) from the coupling."""
 
 
-class Listed(ABC):
-    """Kernel of k views represented by samples.
+class SampledKernel(ABC):
+    """Representation of the kernel by rows, most of which are sampled; each row covers many tuples.
 
     Attributes:
         base: log scalings (b, N) absorbed in the tables.
-        exact: whether nothing was sampled, so that the list is the kernel.
+        exact: whether all tuples are enumerated and nothing is sampled.
     """
 
     base: Tensor
@@ -72,7 +77,7 @@ class Listed(ABC):
 
     @property
     def tuples(self) -> Tensor | None:
-        """The tuples (b, s, k) if it is a list of tuples, otherwise None."""
+        """The tuples (b, s, k) if the rows are tuples, otherwise None."""
         return None
 
     @property
@@ -80,22 +85,22 @@ class Listed(ABC):
         return sum(self.sizes)
 
     @abstractmethod
-    def based(self, log_scaling: Tensor) -> Any:
-        """Return the list with these log scalings (b, N) absorbed in its tables, so that they are in range."""
+    def with_base(self, log_scaling: Tensor) -> Any:
+        """Return the kernel with these log scalings (b, N) absorbed in its tables, which keeps numbers in range."""
 
     @abstractmethod
-    def at(self, log_scaling: Tensor, mass: Tensor) -> ListedCoupling:
-        """Return the coupling of these log scalings (b, N), scaled to the given mass (b, 1)."""
+    def coupling_at(self, log_scaling: Tensor, mass: Tensor) -> SampledCoupling:
+        """Return the coupling at these log scalings (b, N), multiplied by a factor to have the mass (b, 1)."""
 
     @abstractmethod
-    def halves(self) -> list[Tensor]:
-        """Return +1 on the rows of the first half of the samples, -1 on those of the second, 0 on exact rows."""
+    def half_signs(self) -> list[Tensor]:
+        """Return +1 for rows of the first half of the samples, -1 for the second, 0 for rows that were not sampled."""
 
     @abstractmethod
-    def doubts(self) -> list[str]:
-        """Return reasons not to trust a solution on this list, regardless of its error; usually empty."""
+    def untrusted_reasons(self) -> list[str]:
+        """Return reasons not to trust a solution with this kernel, regardless of its error; usually empty."""
 
 
-# Constructor of a list: log kernel, centres (b, r, k), log scalings (b, N), draws per centre, random numbers, and
-# tuples that it must contain.
-Build = Callable[[LogKernel, Tensor, Tensor, int, Draws, Tensor], Listed]
+# Function that draws a kernel. Arguments: log kernel, centres (b, r, k), log scalings (b, N), draws per centre, source
+# of random numbers, and tuples that the kernel must contain.
+Build = Callable[[LogKernel, Tensor, Tensor, int, Draws, Tensor], SampledKernel]

@@ -1,7 +1,7 @@
-"""Log kernels of tuples, and of tuples with one view left open, for the sampled solver.
+"""Log kernels: exponents of single tuples, without the cost tensor.
 
-The log kernel of a tuple t is L(t) = -C(t) / eps up to one-view terms, which change neither the coupling nor the gap:
-log scalings for L plus `shift` are potentials / eps for C.
+The log kernel of a tuple t is L(t) = -C(t) / eps up to terms of one view. Such terms change neither the coupling nor
+the gap. They are stored as `shift`: if h are the log scalings for L, the potentials for C are eps (h + shift).
 """
 
 from __future__ import annotations
@@ -29,18 +29,31 @@ from m3g.solvers.shared.precision import largest_magnitude
 
 
 class LogKernel(ABC):
-    """Log kernels of tuples (b, s, k) of a problem: L(t) = conditional(l, t)[t_l] + rest(l, t) for every view l."""
+    """Log kernel L of a problem, evaluated on tuples t (b, s, k).
+
+    For every view l, L(t) = conditional(l, t)[t_l] + rest(l, t).
+
+    Attributes:
+        shift: (b, N), terms of one view, see above.
+        itemsize: bytes per number of a conditional.
+        features: length of intermediate feature vectors; 0 if there are none.
+        has_products: whether the kernel is an expectation of products over the views (product_kernel.py).
+        has_local_maxima: whether the kernel can have local maxima at tuples that differ in two or more views.
+    """
 
     sizes: tuple[int, ...]
-    shift: Tensor  # (b, N)
-    itemsize: int  # bytes of a number in the tables
-    features: int  # length of intermediate feature vectors; 0 if there are none
-    has_products = False  # whether it is a mean of products over the views, see product_kernel.py
-    has_maxima = False  # whether tuples that differ in two or more views can be local maxima, as for the product
+    shift: Tensor
+    itemsize: int
+    features: int
+    has_products = False
+    has_local_maxima = False
 
     def sharpness(self) -> Tensor:
-        """Return the squared distance of tuples that differ in one view, relative to the variance of a product."""
-        raise NotImplementedError("there are no products for this cost")
+        """Return the mean squared distance between the centres of tuples that differ in one view (product_kernel.py).
+
+        The unit is the variance of a sample, so products do not overlap if this number is large.
+        """
+        raise NotImplementedError("this kernel has no products")
 
     @abstractmethod
     def reach(self) -> float:
@@ -48,17 +61,18 @@ class LogKernel(ABC):
 
     @abstractmethod
     def conditional(self, l: int, tuples: Tensor) -> Tensor:
-        """Return the terms of L with view l, for all its points and the other entries of t: (b, s, n_l), new."""
+        """Return the terms of L that contain view l, for all points of l given the rest of t: (b, s, n_l), new."""
 
     @abstractmethod
     def rest(self, l: int, tuples: Tensor) -> Tensor:
-        """Return the terms of L without view l: (b, s), in float64."""
+        """Return the terms of L that do not contain view l: (b, s), in float64."""
 
 
 class ResultantKernel(LogKernel):
-    """Circular variance: L(t) = 2a Σ_{l<m} ⟨r_l, r_m⟩ with a = factor / (k² eps) and r the centred views.
+    """Circular variance: L(t) = 2a Σ_{l<m} ⟨r_l, r_m⟩, with a = factor / (k² eps) and centred views r_l = x_l - μ_l.
 
-    The other entries of a tuple contribute only through their sum, so a conditional costs O(n d) for every k.
+    A conditional depends on the other entries of a tuple only through their sum, and costs O(n d) for every k.
+    `strength` is 2a.
     """
 
     has_products = True
@@ -86,7 +100,7 @@ class ResultantKernel(LogKernel):
         return torch.cat(parts, 1)
 
     def sharpness(self) -> Tensor:
-        """Return the mean of 2a |r_i - r_j|² over the points of a view."""
+        """Return the mean of 2a |r_i - r_j|² over pairs of points of a view."""
         squares = [view.square().sum(-1).mean(1) for view in self.views]
         return 2 * self.strength * torch.stack(squares).mean(0).max()
 
@@ -94,7 +108,7 @@ class ResultantKernel(LogKernel):
         return self.strength / 2 * float(_longest(self.views).square())
 
     def resultant(self, tuples: Tensor) -> Tensor:
-        """Σ_l r_l of the tuples: (b, s, d)."""
+        """Return Σ_l r_l of the tuples: (b, s, d)."""
         return resultant(self.views, tuples)
 
     def conditional(self, l: int, tuples: Tensor) -> Tensor:
@@ -105,21 +119,21 @@ class ResultantKernel(LogKernel):
         wide = vector_dtype(tuples.device)
         step = chunk_rows(tuples.shape[1], 3 * wide.itemsize * tuples.shape[0] * self.features, tuples.device)
         squares = torch.cat(
-            [resultant(self.views, some, without=l).to(wide).square().sum(-1) for some in tuples.split(step, 1)], 1
+            [resultant(self.views, chunk, without=l).to(wide).square().sum(-1) for chunk in tuples.split(step, 1)], 1
         )
         for m, view in enumerate(self.views):
             if m != l:
-                squares -= pick(view.to(wide).square().sum(-1), tuples[..., m])
+                squares -= gather_rows(view.to(wide).square().sum(-1), tuples[..., m])
         return squares * (self.strength / 2)
 
     def field_logits(self, l: int, fields: Tensor) -> Tensor:
-        """√(2a) ⟨g, r_l⟩ - a |r_l|² for fields g (b, s, d): (b, s, n_l), new."""
+        """Return √(2a) ⟨g, r_l⟩ - a |r_l|² for samples g (b, s, d): (b, s, n_l), new."""
         offset = self.views[l].square().sum(-1).unsqueeze(1) * (-self.strength / 2)
         return torch.baddbmm(offset, fields, self.views[l].transpose(1, 2), alpha=self.strength**0.5)
 
 
 class PairKernel(LogKernel):
-    """Any cost that is a sum over pairs of views: rows of n x n matrices, O(k n) per conditional."""
+    """Sum over pairs of views: a conditional is a sum of rows of up to k - 1 matrices, O(k n)."""
 
     def __init__(self, problem: PairwiseProblem, epsilon: float):
         self.sizes = problem.sizes
@@ -140,9 +154,9 @@ class PairKernel(LogKernel):
         total = torch.zeros(shape, dtype=next(iter(self.exponents.values())).dtype, device=tuples.device)
         for (first, second), matrix in self.exponents.items():
             if first == l:
-                total += pick(matrix.transpose(1, 2), tuples[..., second])
+                total += gather_rows(matrix.transpose(1, 2), tuples[..., second])
             elif second == l:
-                total += pick(matrix, tuples[..., first])
+                total += gather_rows(matrix, tuples[..., first])
         return total
 
     def rest(self, l: int, tuples: Tensor) -> Tensor:
@@ -155,10 +169,10 @@ class PairKernel(LogKernel):
 
 
 class LogResultantKernel(LogKernel):
-    """Circular standard deviation: L(t) = log(|mean_l x_l|²) / eps, clamped like the cost.
+    """Circular standard deviation: L(t) = factor · log(|mean_l x_l|²) / eps, clamped like the cost.
 
-    Every term contains view l. As for the variance, the other entries contribute only through their sum:
-    |y + x_i|² = |y|² + 2⟨y, x_i⟩ + |x_i|², one matrix product for all points i.
+    `rest` is 0, because L is not a sum. A conditional depends on the other entries only through their sum y:
+    |y + x_i|² = |y|² + 2⟨y, x_i⟩ + |x_i|² is one matrix product for all points i. `views` are divided by k.
     """
 
     def __init__(self, problem: CircularStdProblem, epsilon: float):
@@ -181,13 +195,14 @@ class LogResultantKernel(LogKernel):
         return torch.zeros(tuples.shape[:2], dtype=vector_dtype(tuples.device), device=tuples.device)
 
 
-class ProductKernel(LogKernel):
-    """Multilinear product: L(t) = (s / eps) Σ_j Π_l x_l[t_l][j]. Every term contains view l.
+class MultilinearKernel(LogKernel):
+    """Multilinear product: L(t) = (scale / eps) Σ_j Π_l x_l[t_l][j] over the features j.
 
-    The other entries of a tuple contribute only through their product, so a conditional costs O(n d) for every k.
+    A conditional depends on the other entries only through their product, and costs O(n d) for every k. `rest` is 0,
+    because every term contains view l.
     """
 
-    has_maxima = True
+    has_local_maxima = True
 
     def __init__(self, problem: ProductProblem, epsilon: float):
         self.sizes = problem.sizes
@@ -204,9 +219,9 @@ class ProductKernel(LogKernel):
 
     def conditional(self, l: int, tuples: Tensor) -> Tensor:
         others = [m for m in range(len(self.sizes)) if m != l]
-        product = pick(self.views[others[0]], tuples[..., others[0]])
+        product = gather_rows(self.views[others[0]], tuples[..., others[0]])
         for m in others[1:]:
-            product *= pick(self.views[m], tuples[..., m])
+            product *= gather_rows(self.views[m], tuples[..., m])
         return torch.bmm(product.mul_(self.strength), self.views[l].transpose(1, 2))
 
     def rest(self, l: int, tuples: Tensor) -> Tensor:
@@ -214,14 +229,14 @@ class ProductKernel(LogKernel):
 
 
 class SumKernel(LogKernel):
-    """Sum of costs: the sum of the log kernels of its terms."""
+    """Sum of costs: the sum of their log kernels."""
 
     def __init__(self, problem: SumProblem, epsilon: float):
         self.sizes = problem.sizes
         self.terms = [log_kernel_of(part, epsilon) for part in problem.parts]
-        self.has_maxima = any(term.has_maxima for term in self.terms)
+        self.has_local_maxima = any(term.has_local_maxima for term in self.terms)
         self.itemsize, self.features = problem.dtype.itemsize, max(term.features for term in self.terms)
-        # The table of a term exists beside that of the sum.
+        # While terms are added, the conditionals of a term and of the sum are both in memory.
         self.features += max(self.sizes)
         self.shift = torch.stack([term.shift for term in self.terms]).sum(0)
 
@@ -244,17 +259,18 @@ def _longest(views: Sequence[Tensor]) -> Tensor:
     return torch.stack([torch.linalg.vector_norm(view, dim=-1).max() for view in views]).sum()
 
 
-# Classes by `Problem.kernel_form`.
+# Log kernels by `Problem.kernel_form`.
 KERNELS: dict[str, Callable[[Any, float], LogKernel]] = {
     "resultant": ResultantKernel,
     "log-resultant": LogResultantKernel,
-    "product": ProductKernel,
+    "product": MultilinearKernel,
     "pairs": PairKernel,
     "sum": SumKernel,
 }
 
 
 def log_kernel_of(problem: Problem, epsilon: float) -> LogKernel:
+    """Return the log kernel of a problem; raise if the cost of a single tuple has no known structure."""
     if problem.kernel_form is None:
         raise ValueError(
             f"cost must be a named cost or a sum of named costs with solver='sampled', got {type(problem).__name__}: "
@@ -264,22 +280,22 @@ def log_kernel_of(problem: Problem, epsilon: float) -> LogKernel:
 
 
 def resultant(views: Sequence[Tensor], tuples: Tensor, *, without: int | None = None) -> Tensor:
-    """Σ_m x_m[t_m] of the tuples, over all views or all but one: (b, s, d), new."""
+    """Return Σ_m x_m[t_m] of the tuples over all views, or all views but one: (b, s, d), new."""
     chosen = [m for m in range(len(views)) if m != without]
-    total = pick(views[chosen[0]], tuples[..., chosen[0]])
+    total = gather_rows(views[chosen[0]], tuples[..., chosen[0]])
     for m in chosen[1:]:
-        total += pick(views[m], tuples[..., m])
+        total += gather_rows(views[m], tuples[..., m])
     return total
 
 
 def squared_sums(left: Tensor, right: Tensor) -> Tensor:
-    """|y_s + x_i|² for y (b, s, d) and x (b, n, d): (b, s, n), new."""
+    """Return |y_s + x_i|² for y (b, s, d) and x (b, n, d): (b, s, n), new."""
     out = torch.baddbmm(right.square().sum(-1).unsqueeze(1), left, right.transpose(1, 2), alpha=2)
     return out.add_(left.square().sum(-1).unsqueeze(2))
 
 
-def pick(table: Tensor, index: Tensor) -> Tensor:
-    """Rows of (b, n, …) by index (b, s, …): (b, s, …, …)."""
+def gather_rows(table: Tensor, index: Tensor) -> Tensor:
+    """Return the rows of a table (b, n, …) at an index (b, s, …): the shape of the index, then that of a row."""
     if table.shape[0] == 1:
         return table[0][index[0]].unsqueeze(0)
     batch = torch.arange(table.shape[0], device=table.device)

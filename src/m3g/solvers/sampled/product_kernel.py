@@ -1,11 +1,12 @@
-"""The kernel of the circular variance as a sum of products over views.
+"""Kernel of the circular variance represented by products over the views.
 
-With a = factor / (k² eps), centred views r_l and a standard normal g,
+With a = factor / (k² eps), centred views r_l and a standard normal vector g of d features,
 
-    exp(a |Σ_l r_l|²) = E_g Π_l exp(√(2a) ⟨g, r_l⟩),
+    exp(a |Σ_l r_l|²) = E_g Π_l exp(√(2a) ⟨g, r_l⟩)
 
-so S samples g_s with importance weights represent the kernel by a tensor of rank at most S with non-negative factors.
-Given g_s the views are independent: every sum over tuples is a product of k sums over points, O(k n) per sample.
+(positive features, :cite:`scetbon2020`). Weighted samples g_1, …, g_s therefore represent the kernel by a non-negative
+tensor of rank at most s. Given a sample, the views are independent: a sum over tuples is a product of k sums over
+points, O(k n) per sample.
 """
 
 from __future__ import annotations
@@ -20,48 +21,51 @@ from torch import Tensor
 
 from m3g.costs.problem import vector_dtype
 from m3g.solvers.sampled.draws import Draws
-from m3g.solvers.sampled.interfaces import Listed, ListedCoupling
+from m3g.solvers.sampled.interfaces import SampledCoupling, SampledKernel
 from m3g.solvers.sampled.log_kernel import LogKernel, ResultantKernel
 from m3g.solvers.sampled.recomputed_rows import (
     Rows,
-    choose_each,
-    choose_within,
     chunk_rows,
-    pieces,
+    draw_from_chunk,
+    draw_from_rows,
+    row_chunks,
     rows_at_once,
-    systematic,
+    systematic_draws,
     transposed_times,
 )
 
-# Squared distance of tuples that differ in one view, relative to the variance of a product (`sharpness`), above which
-# products no longer overlap: missed tuples then affect neither the samples nor the error estimate.
-SHARP = 10.0
+# Sharpness (`LogKernel.sharpness`) above which products do not overlap. Tuples between the centres then affect neither
+# the samples nor the error estimate.
+MAX_SHARPNESS = 10.0
 
 
 def product_list(
-    log_kernel: LogKernel, centres: Tensor, log_scaling: Tensor, each: int, draws: Draws, anchors: Tensor
+    log_kernel: LogKernel, centres: Tensor, log_scaling: Tensor, per_centre: int, draws: Draws, anchors: Tensor
 ) -> ProductList:
-    """Draw `each` samples g around every centre (b, r, k), with weights.
+    """Draw `per_centre` weighted samples g around every centre (b, r, k).
 
-    The proposal is the mixture of unit normals at √(2a) Σ_l r_l of the centres; weights are N(g; 0, 1) / (s q(g)). They
-    depend neither on the log scalings nor on the anchors, because every sample covers all tuples.
+    The proposal q is the mixture of unit normal distributions at √(2a) Σ_l r_l of the centres, and the weights of the
+    s = r · per_centre samples are N(g; 0, I) / (s q(g)). The log scalings and the anchors are not used, because every
+    sample covers all tuples.
     """
     assert isinstance(log_kernel, ResultantKernel)
-    places = log_kernel.resultant(centres).mul_(math.sqrt(log_kernel.strength))
-    b, r, d = places.shape
-    fields = draws.normal(b, each, r, d, dtype=places.dtype)
-    fields = fields.add_(places.unsqueeze(1)).reshape(b, each * r, d)
+    component_means = log_kernel.resultant(centres).mul_(math.sqrt(log_kernel.strength))
+    b, r, d = component_means.shape
+    fields = draws.normal(b, per_centre, r, d, dtype=component_means.dtype)
+    fields = fields.add_(component_means.unsqueeze(1)).reshape(b, per_centre * r, d)
     # log N(g; c) - log N(g; 0) = ⟨g, c⟩ - |c|² / 2 avoids a difference of large squares.
-    halves = places.square().sum(-1).unsqueeze(1) / -2
-    step = chunk_rows(each * r, b * r * places.element_size(), places.device)
-    ratios = [torch.baddbmm(halves, some, places.transpose(1, 2)).logsumexp(2) for some in fields.split(step, 1)]
-    log_weights = math.log(r) - torch.cat(ratios, 1).to(vector_dtype(places.device)) - math.log(each * r)
+    offsets = component_means.square().sum(-1).unsqueeze(1) / -2
+    step = chunk_rows(per_centre * r, b * r * component_means.element_size(), component_means.device)
+    ratios = [
+        torch.baddbmm(offsets, chunk, component_means.transpose(1, 2)).logsumexp(2) for chunk in fields.split(step, 1)
+    ]
+    log_weights = math.log(r) - torch.cat(ratios, 1).to(vector_dtype(component_means.device)) - math.log(per_centre * r)
     return ProductList(log_kernel, fields, log_weights, base=torch.zeros_like(log_kernel.shift))
 
 
 @dataclass(frozen=True)
-class ProductList(Listed):
-    """Samples g (b, s, d) as rows with log weights (b, s), and the sums required by the solver."""
+class ProductList(SampledKernel):
+    """Samples g (b, s, d) with log weights (b, s)."""
 
     log_kernel: ResultantKernel
     fields: Tensor
@@ -75,7 +79,7 @@ class ProductList(Listed):
     def sizes(self) -> list[int]:
         return list(self.log_kernel.sizes)
 
-    def based(self, log_scaling: Tensor) -> ProductList:
+    def with_base(self, log_scaling: Tensor) -> ProductList:
         b, s, d = self.fields.shape
         step = rows_at_once(
             s,
@@ -83,17 +87,17 @@ class ProductList(Listed):
             total_bytes=b * self.fields.element_size() * s * self.total,
             device=self.fields.device,
         )
-        make = partial(product_tables, self.log_kernel, self.fields, log_scaling)
-        return replace(self, base=log_scaling, tables=Rows(make, count=s, step=step, shared=True))
+        compute = partial(product_tables, self.log_kernel, self.fields, log_scaling)
+        return replace(self, base=log_scaling, tables=Rows(compute, count=s, step=step, shared=True))
 
-    def at(self, log_scaling: Tensor, mass: Tensor) -> ProductCoupling:
+    def coupling_at(self, log_scaling: Tensor, mass: Tensor) -> ProductCoupling:
         assert self.tables is not None
         changes = (log_scaling - self.base).split(self.sizes, 1)
         columns = [change.exp().to(self.fields.dtype) for change in changes]
         sums, logs = [], []
         for rows, (*tables, log_scale) in self.tables:
-            here = [torch.bmm(table, column.unsqueeze(2)) for table, column in zip(tables, columns)]
-            sums.append(torch.cat(here, 2))
+            view_sums = [torch.bmm(table, column.unsqueeze(2)) for table, column in zip(tables, columns)]
+            sums.append(torch.cat(view_sums, 2))
             logs.append(self.log_weights[:, rows] + log_scale + sums[-1].to(log_scaling.dtype).log().sum(2))
         log = self.tables.joined(logs)
         peak = log.amax(1, keepdim=True)
@@ -102,22 +106,23 @@ class ProductList(Listed):
         all_sums = self.tables.joined(sums)
         return ProductCoupling(self, weights * factor, columns, all_sums, log_factor=factor.log() - peak)
 
-    def halves(self) -> list[Tensor]:
-        """Return +1 for the first half of the samples and -1 for the second, as one tensor (b, s)."""
+    def half_signs(self) -> list[Tensor]:
+        """Return the signs of the samples as one tensor (b, s)."""
         sign = torch.ones_like(self.log_weights)
         sign[:, sign.shape[1] // 2 :] = -1.0
         return [sign]
 
-    def doubts(self) -> list[str]:
-        if bool(self.log_kernel.sharpness() <= SHARP):
+    def untrusted_reasons(self) -> list[str]:
+        if bool(self.log_kernel.sharpness() <= MAX_SHARPNESS):
             return []
         return ["form='products' may miss tuples, because epsilon is too small for its samples to overlap"]
 
 
 def product_tables(log_kernel: ResultantKernel, fields: Tensor, base: Tensor, rows: slice) -> tuple[Tensor, ...]:
-    """Return p(i_l | g) for the samples `rows` at log scalings `base`, and the logs of their normalising constants.
+    """Return the distributions of the views given the samples `rows`, at log scalings `base` (b, N).
 
-    Shapes: k tables (b, s, n_l), and (b, s).
+    Returns k tables p_l(i | g) of shape (b, rows, n_l), and the sum over views of the logarithms of their normalising
+    constants (b, rows).
     """
     wide, tables, log_scale = base.dtype, [], torch.zeros(1, 1, dtype=base.dtype, device=base.device)
     for l, scaling in enumerate(base.split(list(log_kernel.sizes), 1)):
@@ -133,7 +138,7 @@ def product_tables(log_kernel: ResultantKernel, fields: Tensor, base: Tensor, ro
 
 @dataclass
 class Samples:
-    """Chunk of samples of a coupling: P(t) = Σ_s weights[s] Π_l p_l(t_l | s), p_l = tables_l · columns_l / sums_l."""
+    """Some samples of a coupling, P(t) = Σ_s weights[s] Π_l p_l(t_l | s) with p_l = tables_l · columns_l / sums_l."""
 
     rows: slice
     tables: list[Tensor]
@@ -142,29 +147,28 @@ class Samples:
     weights: Tensor  # (b, s)
 
     def mean(self, l: int, values: Tensor) -> Tensor:
-        """E[values(i_l) | s]: (b, n_l, d) -> (b, s, d)."""
+        """Return E[values(i_l) | s]: (b, n_l, d) -> (b, s, d)."""
         return torch.bmm(self.tables[l], self.columns[l].unsqueeze(2) * values).div_(self.sums[..., l : l + 1])
 
     def gather(self, l: int, values: Tensor) -> Tensor:
-        """Σ_s weights[s] p_l(i | s) values[s]: (b, s, d) -> (b, n_l, d)."""
+        """Return Σ_s weights[s] p_l(i | s) values[s]: (b, s, d) -> (b, n_l, d)."""
         scaled = (self.weights / self.sums[..., l]).to(values.dtype).unsqueeze(2)
         return self.columns[l].unsqueeze(2) * transposed_times(self.tables[l], scaled * values)
 
     def conditional(self, l: int) -> Tensor:
-        """p_l(i | s): (b, s, n_l)."""
+        """Return p_l(i | s): (b, s, n_l)."""
         return (self.tables[l] * self.columns[l].unsqueeze(1)).div_(self.sums[..., l : l + 1])
 
 
 @dataclass
-class ProductCoupling(ListedCoupling):
-    """Coupling of a `ProductList` at given log scalings.
+class ProductCoupling(SampledCoupling):
+    """Coupling of a `ProductList`; see `m3g.costs.Coupling` for the interface and `Samples` for the formula.
 
-    See `Samples` for the formula and `m3g.costs.Coupling` for the interface. `tilt` is a pair of row factors (b, s) and
-    point factors, k tensors (b, n_l): the term of sample s and tuple t is multiplied by row[s] + Σ_l point_l[t_l]. The
-    result is a signed measure, the derivative of a coupling.
+    If `tilt`, row factors (b, s) and point factors, k tensors (b, n_l), is given, the term of sample s and tuple t is
+    also multiplied by row[s] + Σ_l point_l[t_l]. The result is a signed measure: the derivative of a coupling.
     """
 
-    listed: ProductList
+    kernel: ProductList
     row_weights: Tensor
     columns: list[Tensor]
     sums: Tensor
@@ -175,36 +179,36 @@ class ProductCoupling(ListedCoupling):
 
     @property
     def sizes(self) -> list[int]:  # type: ignore[override]
-        return self.listed.sizes
+        return self.kernel.sizes
 
     @property
     def _tables(self) -> Rows[tuple[Tensor, ...]]:
-        assert self.listed.tables is not None
-        return self.listed.tables
+        assert self.kernel.tables is not None
+        return self.kernel.tables
 
     def sample_weights(self) -> Tensor:
         return self.row_weights
 
     def _samples(self, *, features: int = 0) -> Iterator[Samples]:
-        """Yield all samples in chunks, which are smaller if every sample requires k vectors of length `features`."""
+        """Yield all samples in chunks, which are smaller if each sample requires k vectors of length `features`."""
         # Up to 4 k such vectors per sample are in memory: means, covariances, and intermediate copies of both.
         row_bytes = 4 * features * sum(column.shape[0] * column.element_size() for column in self.columns)
-        for rows, (*tables, _) in pieces(self._tables, row_bytes) if features else self._tables:
+        for rows, (*tables, _) in row_chunks(self._tables, row_bytes) if features else self._tables:
             yield Samples(rows, tables, self.columns, self.sums[:, rows], self.row_weights[:, rows])
 
     def marginals(self) -> Tensor:
         """Return all marginals, concatenated: (b, N), in float64."""
-        out = torch.zeros_like(self.listed.base)
+        out = torch.zeros_like(self.kernel.base)
         for samples in self._samples():
-            out += torch.cat(self._marginals_of(samples), 1).squeeze(2)
+            out += torch.cat(self._chunk_marginals(samples), 1).squeeze(2)
         return self._tables.summed(out)
 
-    def _marginals_of(self, samples: Samples) -> list[Tensor]:
+    def _chunk_marginals(self, samples: Samples) -> list[Tensor]:
         ones = torch.ones_like(samples.sums[..., :1])
         if self.tilt is None:
-            return [samples.gather(l, ones) for l in range(self.listed.k)]
+            return [samples.gather(l, ones) for l in range(self.kernel.k)]
         rows, points = self.tilt
-        means = [samples.mean(l, points[l].unsqueeze(2)) for l in range(self.listed.k)]
+        means = [samples.mean(l, points[l].unsqueeze(2)) for l in range(self.kernel.k)]
         total = rows[:, samples.rows].to(ones.dtype).unsqueeze(2) + torch.stack(means).sum(0)
         parts = []
         for l, point in enumerate(points):
@@ -212,24 +216,23 @@ class ProductCoupling(ListedCoupling):
             parts.append(both[..., :1] + both[..., 1:] * point.unsqueeze(2))
         return parts
 
-    def changed(self, log_change: Tensor, row_factors: Sequence[Tensor] | None) -> ProductCoupling:
-        """Return the directional derivative with respect to the log scalings and, if given, the row weights."""
+    def directional_derivative(self, log_change: Tensor, row_factors: Sequence[Tensor] | None) -> ProductCoupling:
         points = [part.to(self.columns[0].dtype) for part in log_change.split(self.sizes, 1)]
         rows = torch.zeros_like(self.row_weights) if row_factors is None else row_factors[0]
         tilt = (rows, points)
-        return ProductCoupling(self.listed, self.row_weights, self.columns, self.sums, self.log_factor, tilt)
+        return ProductCoupling(self.kernel, self.row_weights, self.columns, self.sums, self.log_factor, tilt)
 
     def pull(self, points: Tensor) -> Tensor:
-        """Return P_l x_l + Σ_{m ≠ l} P_lm x_m for every view l, with marginals P_l, in O(k s n d)."""
+        """Return P_l x_l + Σ_{m ≠ l} P_lm x_m for every view l, in O(k s n d); see `Coupling.pull`."""
         views = points.split(self.sizes, 1)
         out = torch.zeros_like(points)
         for samples in self._samples(features=points.shape[-1]):
-            marginals = torch.cat(self._marginals_of(samples), 1).to(points.dtype)
-            out += torch.cat(self._others_of(samples, views), 1).addcmul_(marginals, points)
+            marginals = torch.cat(self._chunk_marginals(samples), 1).to(points.dtype)
+            out += torch.cat(self._chunk_pulls(samples, views), 1).addcmul_(marginals, points)
         return self._tables.summed(out)
 
-    def _others_of(self, samples: Samples, views: Sequence[Tensor]) -> list[Tensor]:
-        """Σ_{m ≠ l} P_lm x_m for every l."""
+    def _chunk_pulls(self, samples: Samples, views: Sequence[Tensor]) -> list[Tensor]:
+        """Return Σ_{m ≠ l} P_lm x_m for every view l."""
         means = [samples.mean(l, view) for l, view in enumerate(views)]
         mean = torch.stack(means).sum(0)
         if self.tilt is None:
@@ -267,8 +270,8 @@ class ProductCoupling(ListedCoupling):
         return {edge: self._tables.summed(pair) for edge, pair in out.items()}
 
     def rows(self) -> list[tuple[slice, Tensor]]:
-        """Return the full tensor, as one slab."""
-        k, b = self.listed.k, self.row_weights.shape[0]
+        """Return the full tensor as one slab."""
+        k, b = self.kernel.k, self.row_weights.shape[0]
         total: Tensor | float = 0.0
         for samples in self._samples():
             out = samples.weights.to(self.columns[0].dtype).unsqueeze(1)
@@ -280,14 +283,14 @@ class ProductCoupling(ListedCoupling):
 
     def draw(self, count: int, draws: Draws) -> Tensor:
         """Draw tuples (b, count, k) from the coupling."""
-        b, k = self.row_weights.shape[0], self.listed.k
-        place = systematic(self.row_weights, count, draws)
+        b, k = self.row_weights.shape[0], self.kernel.k
+        chosen = systematic_draws(self.row_weights, count, draws)
         levels = [draws.uniform(b, count) for _ in range(k)]
-        if self._tables.kept is not None and self._tables.sharing is None:
-            tables = zip(self._tables.kept, self.columns, levels)
-            return torch.stack([choose_each(table, column, place, level) for table, column, level in tables], -1)
-        out = place.new_zeros(b, count, k)
+        if self._tables.stored is not None and self._tables.sharing is None:
+            tables = zip(self._tables.stored, self.columns, levels)
+            return torch.stack([draw_from_rows(table, column, chosen, level) for table, column, level in tables], -1)
+        out = chosen.new_zeros(b, count, k)
         for samples in self._samples():
             for l, (table, column) in enumerate(zip(samples.tables, samples.columns)):
-                choose_within(out[..., l], table, column, place - samples.rows.start, levels[l])
+                draw_from_chunk(out[..., l], table, column, chosen - samples.rows.start, levels[l])
         return self._tables.summed(out)

@@ -1,4 +1,4 @@
-"""Sampled solver, linear in the number of views: its settings and its error report."""
+"""Sampled solver, linear in the number of views: settings, standard error, and reasons not to trust a result."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from torch import Tensor
 
 from m3g import _checks
 from m3g.costs import Problem
-from m3g.solvers.sampled.cross_check import MOST_DEVIATIONS
+from m3g.solvers.sampled.cross_check import MAX_DEVIATIONS
 from m3g.solvers.sampled.draws import CommonDraws, Draws, GeneratorDraws, seeded_draws
 from m3g.solvers.sampled.fixed import fixed_rounds
 from m3g.solvers.sampled.log_kernel import LogKernel, log_kernel_of
-from m3g.solvers.sampled.product_kernel import SHARP
-from m3g.solvers.sampled.rounds import Rounds, SolvedList
+from m3g.solvers.sampled.product_kernel import MAX_SHARPNESS
+from m3g.solvers.sampled.rounds import Estimate, Rounds
 from m3g.solvers.shared.precision import full_precision, needs_double
 from m3g.solvers.shared.result import Result
 from m3g.solvers.shared.solver import Solver
@@ -25,51 +25,58 @@ from m3g.solvers.shared.weights import concatenated_weights
 from m3g.solvers.solution import Solution
 
 # Limits of a trusted result: relative standard error of the gradient, and bias of the value in units of epsilon. With a
-# larger bias the potentials overfit the sample, and first-order error estimates are not valid.
-UNTRUSTED = 0.3
-UNTRUSTED_BIAS = 0.06
-# After a discrepancy with the validation sample, the standard error is at least this fraction of the discrepancy,
-# because the weights of such samples are heavy-tailed, which their standard error does not show.
-REPAIRED = 0.15
+# larger bias, the potentials overfit the samples and first-order error estimates are not valid.
+MAX_GRADIENT_ERROR = 0.3
+MAX_BIAS = 0.06
+# After a significant discrepancy with a validation sample, the standard error is at least this fraction of the
+# discrepancy: the weights of such samples are heavy-tailed, and their variance does not show this.
+DISCREPANCY_FRACTION = 0.15
 
 
 class SamplingWarning(UserWarning):
-    """The estimated error of a sampled solution is too large to trust it."""
+    """The result of the sampled solver is not trusted, for example because its estimated error is large."""
 
 
 @dataclass(frozen=True)
 class Sampled(Solver):
-    r"""Sampled solver: an estimate in time linear in k and n, with its standard error.
+    r"""Sampled solver: an estimate with its standard error, in time linear in the number of views k and points n.
+
+    The kernel :math:`e^{-C / \varepsilon}` is replaced by an unbiased, non-negative estimate with `rank` terms, and the
+    dual of the estimate (Eq. 9 of the paper) is maximised by Newton steps. There are two such estimates. Products use
 
     .. math:: e^{-C / \varepsilon} \;\propto\; \mathbb E_g \prod_l e^{\sqrt{2a} \langle g, r_l \rangle}, \qquad
         a = \frac{1}{k^2 \varepsilon}, \quad g \sim N(0, I)
 
-    for the circular variance, with centred views :math:`r_l`; other costs use a weighted list of tuples. The dual (Eq.
-    9 of the paper) of the sampled kernel is solved by Newton steps. Complexity per step: O(k n d rank) for the circular
-    variance, the circular standard deviation, the multilinear product and their sums, O(k² n rank) for other sums over
-    pairs of views. Tables of rank · n numbers per view are stored if they fit into the memory limit; otherwise they are
-    recomputed in chunks in every pass.
+    for the circular variance, with centred views :math:`r_l`. Tuples are a weighted list of entries of the kernel, for
+    any named cost. Both are drawn by importance sampling from a mixture around tuples that are likely to have mass, and
+    later rounds draw around the coupling of the previous round.
 
-    If there are at most rank · Σ n_l tuples, or two views, all tuples are enumerated and nothing is sampled (unless
-    `form` is set): the standard error is then that of rounding.
+    Complexity per Newton step: O(k n d rank) for the circular variance, the circular standard deviation, the
+    multilinear product and their sums; O(k² n rank) for other sums over pairs of views. The importance weights take O(d
+    rank²) per round for products and O(k rank²) for tuples. Tables of n · rank numbers per view are stored if they fit
+    into the memory limit; otherwise they are recomputed in chunks in every pass.
+
+    If there are two views, or at most rank · Σ n_l tuples and form="auto", all tuples are enumerated and nothing is
+    sampled. The standard error then covers `tol` and rounding only.
 
     Args:
-        rank: samples in the last round; half as many in earlier rounds.
-        rounds: number of rounds; later ones sample around the previous coupling. Rounds are added at the end if the
-            validation sample disagrees, and at the start if epsilon is small.
-        form: representation of the kernel. "products" (circular variance only) is accurate for spread-out couplings,
-            "tuples" for sharp ones; "auto" uses tuples if products do not overlap, otherwise products, and also tries
-            tuples if the product estimator reports a large error.
-        rtol: target relative standard error of the gradient; the rank is increased up to `max_rank`, with a warning if
-            that is not sufficient; None keeps `rank`.
-        max_rank: limit of the rank for `rtol`.
-        seed: use the same draws in every solve. The seed is hashed, because the views may have been drawn with the same
-            seed. None draws from `generator`, or from torch's default generator.
+        rank: number of samples in the last round; half as many in earlier rounds.
+        rounds: number of rounds. More follow if an independent validation sample contradicts the result, and more
+            precede, at larger epsilons, if epsilon is small.
+        form: "products" (circular variance only) is accurate for standard_error-out couplings, "tuples" for sharp ones.
+            "auto" uses products if they overlap, compares them with tuples if their estimated error is large, and uses
+            tuples otherwise.
+        rtol: target relative standard error of the gradient. The rank is increased up to `max_rank`, with a warning if
+            that is not sufficient. None keeps `rank`.
+        max_rank: maximum rank for `rtol`.
+        seed: use the same draws in every solve. The seed is hashed, so that views drawn with the same seed are
+            independent of the samples. None draws from `generator`, or from torch's default generator.
         generator: a `torch.Generator` on the device of the views.
         max_steps: maximum number of Newton steps per round.
-        fixed_steps: take exactly this number of steps in each of `rounds` rounds without reading the error (one
-            compiled graph). It requires the circular variance and excludes form="tuples". The standard error of an
-            untrusted result is infinite. Compiled code draws from torch's default generator and accepts no seed.
+        fixed_steps: take exactly this number of steps in each of `rounds` rounds without reading the error, so that the
+            solve compiles to one graph. Requires the circular variance, and form="auto" or "products". The standard
+            error of an untrusted result is infinite. Compiled code draws from torch's default generator and accepts no
+            seed.
 
     Example:
         >>> import torch, m3g
@@ -80,7 +87,8 @@ class Sampled(Solver):
         (True, True)
 
     References: Scetbon and Cuturi, 2020 :cite:`scetbon2020`, for positive features; Owen, 2013 :cite:`owen2013`, for
-    mixture proposals and importance weights. The error estimates are derived in docs/sampled.md.
+    importance sampling from mixtures; Nocedal and Wright, 2006 :cite:`nocedal2006`, for Newton steps by conjugate
+    gradients. docs/sampled.md derives the error estimates.
     """
 
     rank: int = 4096
@@ -117,26 +125,26 @@ class Sampled(Solver):
         return self if self.seed is not None else replace(self, seed=draw(self.generator), generator=None)
 
     def solve(self, problem: Problem, *, epsilon: float, tol: float, weights: list[Tensor] | None) -> Solution:
-        if torch.compiler.is_compiling():  # settings of the process cannot change inside a graph
+        if torch.compiler.is_compiling():  # global settings such as `full_precision` cannot change inside a graph
             if self.seed is not None or self.generator is not None:
                 raise ValueError(
                     "seed and generator must be None in compiled code, which draws from torch's default generator: "
                     "use torch.manual_seed."
                 )
             with torch.no_grad():
-                return self._fixed(problem, epsilon, tol, weights)
+                return self._solve_fixed(problem, epsilon, tol, weights)
         with full_precision(problem.device):
             if self.fixed_steps is not None:
-                return self._fixed(problem, epsilon, tol, weights)
+                return self._solve_fixed(problem, epsilon, tol, weights)
             log_kernel = log_kernel_of(problem, epsilon)
             if self.form == "products" and not log_kernel.has_products:
                 raise ValueError(f"form must be 'auto' or 'tuples' for a {type(problem).__name__}, got 'products'.")
             if problem.dtype == torch.float32 and needs_double(problem.tensors[0], log_kernel.reach(), tol):
                 wide = problem.with_tensors([tensor.detach().double() for tensor in problem.tensors])
-                return self._rounds(wide, epsilon, tol, weights).in_units_of(problem)
-            return self._rounds(problem, epsilon, tol, weights)
+                return self._solve_rounds(wide, epsilon, tol, weights).in_units_of(problem)
+            return self._solve_rounds(problem, epsilon, tol, weights)
 
-    def _rounds(self, problem: Problem, epsilon: float, tol: float, weights: list[Tensor] | None) -> Solution:
+    def _solve_rounds(self, problem: Problem, epsilon: float, tol: float, weights: list[Tensor] | None) -> Solution:
         target = concatenated_weights(problem, weights)
         log_target = target.log()
         rounds = Rounds(
@@ -148,30 +156,32 @@ class Sampled(Solver):
             rank=self.rank,
             max_steps=self.max_steps,
         )
-        solved, rank = rounds.solve(log_target, form=self.form, rounds=self.rounds), self.rank
-        while self.rtol is not None and solved.relative_gradient_error() > self.rtol and rank < self.max_rank:
-            # Increase by at least half, because after an underestimate many small increases would follow.
-            growth = max(1.5, (solved.relative_gradient_error() / self.rtol) ** 2)
+        estimate, rank = rounds.solve(log_target, form=self.form, rounds=self.rounds), self.rank
+        while self.rtol is not None and estimate.relative_gradient_error() > self.rtol and rank < self.max_rank:
+            # The error decreases like rank^(-1/2). Increase by at least half, to avoid many small increases.
+            growth = max(1.5, (estimate.relative_gradient_error() / self.rtol) ** 2)
             rank = math.ceil(min(self.max_rank, rank * growth))
-            solved = rounds.refine(solved, rank)
-        reasons = self._doubts(solved, too_sharp=rounds.too_sharp)
+            estimate = rounds.refine(estimate, rank)
+        reasons = self._untrusted_reasons(estimate, too_sharp=rounds.too_sharp)
         if reasons:
-            # The text has no numbers that vary between steps, so that Python's default filter shows it once.
+            # The message contains no number that varies between steps, so that Python's default filter shows it once.
             warnings.warn(
                 f"the result of solver 'sampled' is not trusted: {', and '.join(reasons)}; "
                 "use a higher rank or a larger epsilon.",
                 SamplingWarning,
                 stacklevel=4,
             )
-        spread = _standard_error(problem, solved, epsilon=epsilon, tol=tol, trusted=not reasons)
-        return _solution(problem, solved, epsilon, tol, rounds.num_steps, spread, Result.UNTRUSTED if reasons else None)
+        standard_error = _standard_error(problem, estimate, epsilon=epsilon, tol=tol, trusted=not reasons)
+        return _solution(
+            problem, estimate, epsilon, tol, rounds.num_steps, standard_error, Result.UNTRUSTED if reasons else None
+        )
 
     def _draws(self, problem: Problem) -> Draws:
         if self.seed is not None:
             return seeded_draws(self.seed, problem.device)
         return CommonDraws(problem.device) if self.generator is None else GeneratorDraws(problem.device, self.generator)
 
-    def _fixed(self, problem: Problem, epsilon: float, tol: float, weights: list[Tensor] | None) -> Solution:
+    def _solve_fixed(self, problem: Problem, epsilon: float, tol: float, weights: list[Tensor] | None) -> Solution:
         assert self.fixed_steps is not None, "without fixed_steps, a loss leaves compiled code before the solve"
         if not torch.compiler.is_compiling():
             _checks.not_vmapped("views", problem.tensors[0], why="solver='sampled' draws at random")
@@ -183,7 +193,7 @@ class Sampled(Solver):
             )
         target = concatenated_weights(problem, weights)
         log_target = target.log()
-        solved = fixed_rounds(
+        estimate = fixed_rounds(
             problem,
             log_kernel,
             target,
@@ -193,60 +203,62 @@ class Sampled(Solver):
             rounds=self.rounds,
             steps=self.fixed_steps,
         )
-        spread = _standard_error(problem, solved, epsilon=epsilon, tol=tol, trusted=True)
-        spread = torch.where(_trusted(log_kernel, solved), spread, torch.inf)
-        return _solution(problem, solved, epsilon, tol, self.rounds * self.fixed_steps, spread, None)
+        standard_error = _standard_error(problem, estimate, epsilon=epsilon, tol=tol, trusted=True)
+        standard_error = torch.where(_trusted(log_kernel, estimate), standard_error, torch.inf)
+        return _solution(problem, estimate, epsilon, tol, self.rounds * self.fixed_steps, standard_error, None)
 
-    def _doubts(self, solved: SolvedList, *, too_sharp: bool) -> list[str]:
-        """Return the reasons not to trust the result."""
-        if solved.listed.exact:
+    def _untrusted_reasons(self, estimate: Estimate, *, too_sharp: bool) -> list[str]:
+        """Return the reasons not to trust an estimate; empty if it is trusted."""
+        if estimate.kernel.exact:
             return []
         reasons = []
-        if not solved.relative_gradient_error() <= UNTRUSTED:
-            reasons.append(f"the relative standard error of its gradient exceeds {UNTRUSTED:g}")
-        elif self.rtol is not None and solved.relative_gradient_error() > self.rtol:
+        if not estimate.relative_gradient_error() <= MAX_GRADIENT_ERROR:
+            reasons.append(f"the relative standard error of its gradient exceeds {MAX_GRADIENT_ERROR:g}")
+        elif self.rtol is not None and estimate.relative_gradient_error() > self.rtol:
             reasons.append(
                 f"the relative standard error of its gradient exceeds rtol={self.rtol:g} at the highest rank"
             )
-        if not float(solved.error.bias.max()) <= UNTRUSTED_BIAS:
-            reasons.append(f"its value is biased by more than {UNTRUSTED_BIAS:g} epsilon")
-        if solved.doubtful():
+        if not float(estimate.error.bias.max()) <= MAX_BIAS:
+            reasons.append(f"its value is biased by more than {MAX_BIAS:g} epsilon")
+        if estimate.is_contradicted():
             reasons.append("an independent sample disagrees about its mass")
         if too_sharp:
             reasons.append("epsilon is so small relative to the costs that samples may miss tuples with mass")
-        return reasons + solved.listed.doubts()
+        return reasons + estimate.kernel.untrusted_reasons()
 
 
-def _trusted(log_kernel: LogKernel, solved: SolvedList) -> Tensor:
-    """Return whether each result is trusted, by the criteria of `Sampled._doubts`: (b,)."""
-    assert solved.check is not None
-    error = solved.error
-    fine = (error.gradient <= UNTRUSTED) & (error.bias <= UNTRUSTED_BIAS) & (log_kernel.sharpness() <= SHARP)
-    return fine & (solved.check.deviations(error) <= MOST_DEVIATIONS)
+def _trusted(log_kernel: LogKernel, estimate: Estimate) -> Tensor:
+    """Return whether each problem of the batch is trusted, by the criteria of `Sampled._untrusted_reasons`: (b,)."""
+    assert estimate.check is not None
+    error = estimate.error
+    within_limits = (
+        (error.gradient <= MAX_GRADIENT_ERROR) & (error.bias <= MAX_BIAS) & (log_kernel.sharpness() <= MAX_SHARPNESS)
+    )
+    return within_limits & (estimate.check.deviations(error) <= MAX_DEVIATIONS)
 
 
 def _solution(
     problem: Problem,
-    solved: SolvedList,
+    estimate: Estimate,
     epsilon: float,
     tol: float,
     num_steps: int,
     standard_error: Tensor,
     reason: Result | None,
 ) -> Solution:
-    error, dtype = solved.error, problem.dtype
-    potentials = _potentials(problem, solved, epsilon)
-    value = ((potentials - epsilon / problem.k) * solved.point.target).sum(1) - epsilon * error.bias
+    error, dtype = estimate.error, problem.dtype
+    potentials = _potentials(problem, estimate, epsilon)
+    value = ((potentials - epsilon / problem.k) * estimate.point.target).sum(1) - epsilon * error.bias
     return Solution(
         problem=problem,
         epsilon=epsilon,
         value=value.to(dtype).view(problem.batch),
         flat_potentials=potentials,
-        error=solved.point.error.to(dtype).view(problem.batch),
+        error=estimate.point.error.to(dtype).view(problem.batch),
         num_steps=num_steps,
         tol=tol,
         solver=Sampled.name,
-        coupling_form=solved.point.coupling,
+        coupling_form=estimate.point.coupling,
         standard_error=standard_error.to(dtype).view(problem.batch),
         relative_gradient_error=error.gradient.to(dtype).view(problem.batch),
         reason=reason,
@@ -254,24 +266,24 @@ def _solution(
     )
 
 
-def _potentials(problem: Problem, solved: SolvedList, epsilon: float) -> Tensor:
-    return (solved.point.log_scaling + log_kernel_of(problem, epsilon).shift) * epsilon
+def _potentials(problem: Problem, estimate: Estimate, epsilon: float) -> Tensor:
+    return (estimate.point.log_scaling + log_kernel_of(problem, epsilon).shift) * epsilon
 
 
-def _standard_error(problem: Problem, solved: SolvedList, *, epsilon: float, tol: float, trusted: bool) -> Tensor:
-    """Return the standard error of the value (b,) due to sampling, discrepancies, an early stop and rounding."""
-    out = epsilon * solved.error.value
-    if solved.check is not None:
-        out = torch.maximum(out, epsilon * solved.check.difference(solved.error) / (4 if trusted else 1))
-    if solved.contradicted is not None:
-        out = torch.maximum(out, epsilon * REPAIRED * solved.contradicted)
-    if solved.listed.tuples is not None and not solved.listed.exact:
-        # A tuple with less mass than this is drawn less than once on average, so the samples may miss it.
-        mass = solved.point.target[:, : problem.sizes[0]].sum(1)
-        out = torch.maximum(out, epsilon * mass / solved.listed.tuples.shape[1])
-    potentials = _potentials(problem, solved, epsilon)
+def _standard_error(problem: Problem, estimate: Estimate, *, epsilon: float, tol: float, trusted: bool) -> Tensor:
+    """Return the standard error of the value (b,), due to sampling, validation, an early stop and rounding."""
+    out = epsilon * estimate.error.value
+    if estimate.check is not None:
+        out = torch.maximum(out, epsilon * estimate.check.discrepancy(estimate.error) / (4 if trusted else 1))
+    if estimate.largest_discrepancy is not None:
+        out = torch.maximum(out, epsilon * DISCREPANCY_FRACTION * estimate.largest_discrepancy)
+    if estimate.kernel.tuples is not None and not estimate.kernel.exact:
+        # Samples may miss a tuple of less mass than this, because it is drawn less than once on average.
+        mass = estimate.point.target[:, : problem.sizes[0]].sum(1)
+        out = torch.maximum(out, epsilon * mass / estimate.kernel.tuples.shape[1])
+    potentials = _potentials(problem, estimate, epsilon)
     size = torch.stack([part.abs().amax(1) for part in potentials.split(list(problem.sizes), 1)]).sum(0)
-    left = solved.point.error
-    # The dual may still increase by the residual times the remaining change of the potentials.
-    out = out + torch.where(left <= tol, 0.0, left * size)
+    marginal_error = estimate.point.error
+    # If the ascent stopped early, the dual may still increase by the marginal error times the size of the potentials.
+    out = out + torch.where(marginal_error <= tol, 0.0, marginal_error * size)
     return out + 4 * torch.finfo(problem.dtype).eps * (1 + size)

@@ -1,17 +1,17 @@
-"""Kernel of a k-view problem represented by a weighted list of tuples.
+"""Kernel represented by a weighted list of tuples.
 
-A row of the list leaves one view open: it fixes the other k - 1 entries and represents all n_l tuples that complete it,
-at their exact cost. A block contains rows with the same open view. A full list, one block with all rows, is used if
-it is no longer than a sampled one. A sampled list has k blocks, one per view, with three kinds of rows:
+A row of the list fixes the points of k - 1 views and leaves one view l open. It represents all n_l tuples that complete
+it, at their exact cost. A block contains the rows with the same open view. A full list enumerates all tuples in one
+block. A sampled list has k blocks, one per view, with three kinds of rows:
 
-- matched rows (j, …, j): with every view left open in turn they contain the true tuples and all tuples that differ from
-  a true one in a single view, each exactly once;
-- sampled rows, weighted by 1 / (expected number of draws of the row), without the tuples listed above. Every other
-  tuple can be reached from k rows, one per block, so each block has weight 1/k;
-- anchors, tuples that support a coupling with the required marginals, if the true matching does not have these
-  marginals. Each is listed exactly once, and the expected numbers above take this into account.
+- Matched rows fix k - 1 points of one object. Over all blocks, they contain the true tuples and all tuples that differ
+  from a true one in a single view.
+- Sampled rows have the weight 1 / (k · expected number of draws of the row), because every other tuple is completed
+  from k rows, one per block. Tuples of matched rows are removed from them.
+- Anchors are tuples that support a coupling with the required marginals, if the true matching does not have these
+  marginals. They are weighted like sampled rows, and the expected numbers of draws include them.
 
-The list is an unbiased, non-negative estimate of the whole kernel, exact where nearly solved batches have their mass,
+The list is an unbiased, non-negative estimate of the kernel. It is exact where nearly solved batches have their mass,
 and always supports a coupling with the required marginals.
 """
 
@@ -25,36 +25,44 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from m3g.solvers.sampled.interfaces import Listed
-from m3g.solvers.sampled.log_kernel import LogKernel, pick
+from m3g.solvers.sampled.interfaces import SampledKernel
+from m3g.solvers.sampled.log_kernel import LogKernel, gather_rows
 from m3g.solvers.sampled.recomputed_rows import Rows, rows_at_once
 from m3g.solvers.sampled.tuple_coupling import TupleCoupling
 
-# Sampled tuples per point below which some points may be in no tuple except the true ones and their neighbours.
+# With fewer samples per point, some points may be in no tuple except those of matched rows, and results are untrusted.
 TUPLES_PER_POINT = 4
 
 
 @dataclass(frozen=True)
 class Block:
-    """Rows with view l open: first the matched ones, then other exact rows, then the samples."""
+    """Rows with view l open: matched rows, then anchors, then samples.
+
+    Attributes:
+        tuples: (b, s, k); entry l is not used.
+        columns: (b, s, k - 1), indices of the other entries in the concatenation of all views.
+        log_rest: (b, s), the terms of the log kernel without view l, plus the log weight of the row.
+        num_matched, num_exact: number of matched rows, and of matched rows and anchors; a full list has only the
+            latter.
+    """
 
     l: int
-    tuples: Tensor  # (b, s, k); entry l is not used
-    columns: Tensor  # (b, s, k-1): places of the other entries in the concatenation of all views
-    log_rest: Tensor  # (b, s): log kernel of the fixed entries among themselves, and the log weight of the row
+    tuples: Tensor
+    columns: Tensor
+    log_rest: Tensor
     num_matched: int
     num_exact: int
 
 
 @dataclass(frozen=True)
-class TupleList(Listed):
-    """Rows in blocks, with the sums required by the solver; built by `full_list` or `sampled_list`."""
+class TupleList(SampledKernel):
+    """List of tuples in blocks of rows, built by `full_list` or `sampled_list`."""
 
     log_kernel: LogKernel
     blocks: list[Block]
     exact: bool
     base: Tensor
-    tables: Sequence[Rows[tuple[Tensor, ...]]] = ()  # per block, see `block_table`
+    tables: Sequence[Rows[tuple[Tensor, ...]]] = ()  # one per block, computed by `block_table`
 
     @property
     def sizes(self) -> list[int]:
@@ -68,7 +76,7 @@ class TupleList(Listed):
     def num_samples(self) -> int:
         return self.blocks[0].tuples.shape[1] - self.blocks[0].num_exact
 
-    def based(self, log_scaling: Tensor) -> TupleList:
+    def with_base(self, log_scaling: Tensor) -> TupleList:
         b, device = log_scaling.shape[0], log_scaling.device
         item_bytes = b * self.log_kernel.itemsize
         # The features of one block are in memory while it is built.
@@ -79,17 +87,17 @@ class TupleList(Listed):
             count = block.tuples.shape[1]
             row_bytes = item_bytes * max(self.sizes[block.l], self.log_kernel.features)
             step = rows_at_once(count, row_bytes=row_bytes, total_bytes=total_bytes, device=device)
-            make = partial(block_table, self.log_kernel, block, self.part(log_scaling, block.l), once=not self.exact)
-            tables.append(Rows(make, count=count, step=step, shared=True))
+            compute = partial(block_table, self.log_kernel, block, self.part(log_scaling, block.l), once=not self.exact)
+            tables.append(Rows(compute, count=count, step=step, shared=True))
         return replace(self, base=log_scaling, tables=tables)
 
     def part(self, vector: Tensor, l: int) -> Tensor:
-        """Return the entries of view l in (b, N, …)."""
+        """Return the entries of view l of a tensor (b, N, …)."""
         start = sum(self.sizes[:l])
         return vector[:, start : start + self.sizes[l]]
 
-    def halves(self) -> list[Tensor]:
-        """Return the signs of the rows, one tensor (b, rows) per block."""
+    def half_signs(self) -> list[Tensor]:
+        """Return the signs of the rows as one tensor (b, s) per block."""
         out = []
         for block in self.blocks:
             sign = torch.zeros_like(block.log_rest)
@@ -99,12 +107,12 @@ class TupleList(Listed):
             out.append(sign)
         return out
 
-    def doubts(self) -> list[str]:
+    def untrusted_reasons(self) -> list[str]:
         if self.exact or self.num_samples >= TUPLES_PER_POINT * max(self.sizes):
             return []
         return [f"it has fewer than {TUPLES_PER_POINT} tuples for each of {max(self.sizes)} points"]
 
-    def at(self, log_scaling: Tensor, mass: Tensor) -> TupleCoupling:
+    def coupling_at(self, log_scaling: Tensor, mass: Tensor) -> TupleCoupling:
         logs, columns, sums = [], [], []
         for block, tables in zip(self.blocks, self.tables):
             change = self.part(log_scaling, block.l) - self.part(self.base, block.l)
@@ -115,12 +123,12 @@ class TupleList(Listed):
                 block_sums.append(torch.bmm(table, column.unsqueeze(2)).squeeze(2))
             columns.append(column)
             sums.append(tables.joined(block_sums))
-            logs.append(block.log_rest + tables.joined(scales) + pick(log_scaling, block.columns).sum(-1))
+            logs.append(block.log_rest + tables.joined(scales) + gather_rows(log_scaling, block.columns).sum(-1))
         peak = torch.stack([log.amax(1) for log in logs]).amax(0).unsqueeze(1)
         rows = [(log - peak).exp().to(total.dtype) for log, total in zip(logs, sums)]
         wide = log_scaling.dtype
-        whole = sum((row.to(wide) * total).sum(1, keepdim=True) for row, total in zip(rows, sums))
-        factor = mass / whole
+        current_mass = sum((row.to(wide) * total).sum(1, keepdim=True) for row, total in zip(rows, sums))
+        factor = mass / current_mass
         scaled = [row * factor.to(row.dtype) for row in rows]
         return TupleCoupling(self, scaled, columns, sums, log_factor=factor.log() - peak)
 
@@ -133,7 +141,7 @@ def _block(log_kernel: LogKernel, l: int, tuples: Tensor, num_matched: int, num_
 
 
 def full_list(log_kernel: LogKernel) -> TupleList:
-    """Return all tuples, with the largest view open."""
+    """Return the list of all tuples, with the largest view open."""
     sizes, b, device = log_kernel.sizes, log_kernel.shift.shape[0], log_kernel.shift.device
     l = max(range(len(sizes)), key=lambda m: sizes[m])
     points = [torch.arange(1 if m == l else n, device=device) for m, n in enumerate(sizes)]
@@ -143,13 +151,13 @@ def full_list(log_kernel: LogKernel) -> TupleList:
 
 
 def sampled_list(log_kernel: LogKernel, samples: Tensor, log_counts: Tensor, anchors: Tensor) -> TupleList:
-    """Return a list of matched rows, anchors and samples, for three or more views.
+    """Return a list of matched rows, anchors and samples. Requires three or more views.
 
     Args:
-        samples: tuples (b, s, k), each used once in every block.
-        log_counts: (b, c + s, k), of the anchors and the samples: entry l is the log of the expected number of samples
-            with the tuple's other entries.
-        anchors: tuples (b, c, k), also used once in every block.
+        samples: (b, s, k), tuples that define one row in every block.
+        log_counts: (b, c + s, k) for the anchors and the samples. Entry l is the logarithm of the expected number of
+            samples that agree with the tuple in all views except l.
+        anchors: (b, c, k), tuples that also define one row in every block.
     """
     sizes, k, device = log_kernel.sizes, len(log_kernel.sizes), samples.device
     both, num_anchors = torch.cat([anchors, samples], 1), anchors.shape[1]
@@ -170,14 +178,14 @@ def sampled_list(log_kernel: LogKernel, samples: Tensor, log_counts: Tensor, anc
 def _num_equal(tuples: Tensor, count: int, l: int) -> Tensor:
     """Return how many of the first `count` tuples equal each tuple (b, s, k) in all entries except l: (b, s)."""
     keys = tuple_keys(tuples, without=l)
-    known = keys[:, :count].sort(1).values
-    return torch.searchsorted(known, keys, right=True) - torch.searchsorted(known, keys)
+    first = keys[:, :count].sort(1).values
+    return torch.searchsorted(first, keys, right=True) - torch.searchsorted(first, keys)
 
 
 def tuple_keys(tuples: Tensor, *, without: int | None = None) -> Tensor:
-    """Return a hash of every tuple (b, s, k), or of its entries except one: (b, s).
+    """Return a hash of every tuple (b, s, k), or of all its entries but one: (b, s).
 
-    Sums of odd multiples modulo 2^64: collisions have negligible probability.
+    The hash is a sum of odd multiples of the entries modulo 2^64; the probability of a collision is negligible.
     """
     factors = torch.tensor([0x9E3779B97F4A7C15 * (2 * m + 1) ** 7 % 2**62 | 1 for m in range(tuples.shape[2])])
     if without is not None:
@@ -186,10 +194,10 @@ def tuple_keys(tuples: Tensor, *, without: int | None = None) -> Tensor:
 
 
 def block_table(log_kernel: LogKernel, block: Block, base: Tensor, rows: slice, *, once: bool) -> tuple[Tensor, ...]:
-    """Return some rows of a block at log scalings `base` (b, n_l) of the open view.
+    """Return some rows of a block as distributions over the open view, at its log scalings `base` (b, n_l).
 
-    The result is the conditional distribution (b, s, n_l), and the log of the divisors of the rows (b, s). With `once`,
-    tuples that are also in other rows are excluded, or their kernel is divided.
+    Returns the normalised rows (b, rows, n_l), and the logarithms of their sums before normalisation (b, rows). With
+    `once`, tuples that are also in other rows are removed, or divided by their number.
     """
     table = log_kernel.conditional(block.l, block.tuples[:, rows])
     table += base.to(table.dtype).unsqueeze(1)
@@ -203,9 +211,9 @@ def block_table(log_kernel: LogKernel, block: Block, base: Tensor, rows: slice, 
 
 
 def _count_once(table: Tensor, block: Block, rows: slice) -> None:
-    """Change a table in place so that each tuple counts once.
+    """Modify a table in place so that every tuple of a matched row has a total weight of 1.
 
-    True tuples, which are in every block, are divided by k; they and their neighbours are removed from the samples.
+    True tuples, which are in k matched rows, are divided by k. Tuples of matched rows are removed from other rows.
     """
     k, size = block.tuples.shape[2], table.shape[2]
     last = min(rows.stop, block.num_matched, size)
@@ -214,11 +222,11 @@ def _count_once(table: Tensor, block: Block, rows: slice) -> None:
     first = max(block.num_matched, rows.start)
     fixed = block.tuples[:, first : rows.stop][..., [m for m in range(k) if m != block.l]]
     sampled = table[:, first - rows.start :]
-    # In a neighbour of a true tuple all entries except one are equal; their value is among any two of the fixed ones.
+    # A tuple of a matched row has k - 1 equal entries. At least one of any two fixed entries is among them.
     for candidate in (fixed[..., 0], fixed[..., 1]):
         agree = (fixed == candidate.unsqueeze(-1)).sum(-1)
         sampled.masked_fill_((agree == k - 1).unsqueeze(-1), 0.0)
-        inside = (agree == k - 2) & (candidate < size)
-        place = candidate.clamp(max=size - 1).unsqueeze(-1)
-        kept = sampled.gather(2, place).masked_fill_(inside.unsqueeze(-1), 0.0)
-        sampled.scatter_(2, place, kept)
+        completes = (agree == k - 2) & (candidate < size)
+        column = candidate.clamp(max=size - 1).unsqueeze(-1)
+        remaining = sampled.gather(2, column).masked_fill_(completes.unsqueeze(-1), 0.0)
+        sampled.scatter_(2, column, remaining)
