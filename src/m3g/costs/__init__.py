@@ -1,4 +1,9 @@
-"""Costs of k-tuples of points, in forms whose structure solvers exploit."""
+"""Costs of k-tuples of points, in forms whose structure solvers exploit.
+
+A `Cost` applied to views is a `Problem`, the input of a solver. A `Coupling` is the output. Notation in docstrings: k
+views with n_l points of d features each, N = Σ n_l points in total, b problems in a batch. A tuple t consists of the
+points x_l[t_l].
+"""
 
 from __future__ import annotations
 
@@ -27,12 +32,12 @@ NAMED: dict[str, Callable[[], Cost]] = {
 }
 
 
-# `cost=` accepts a name, a sum of names, a cost, or a function of k broadcastable tensors (..., d).
+# A name, a weighted sum of names, a cost, or a function of k broadcastable tensors (..., d).
 CostLike = str | Cost | Callable[..., Tensor]
 
 
 def as_cost(cost: CostLike) -> Cost:
-    """Return a cost from a cost object, a name, a sum of names, or a user's function.
+    """Return the cost given as an object, a name, a weighted sum of names, or a function of k points.
 
     Example:
         >>> as_cost("cv")

@@ -1,4 +1,4 @@
-"""The two costs of the paper (Eq. 12 and 13): functions of the length of the mean of k unit vectors."""
+"""The two costs of the paper, functions of the length of the mean of k unit vectors (Eq. 12 and 13)."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from m3g.costs.coupling import Coupling, SquaredMeans, TensorCoupling, all_edges
 from m3g.costs.pairwise_problem import LogKernels, PairwiseProblem
 from m3g.costs.problem import Cost, Problem, vector_dtype
 
+# Minimum of the squared length of the mean in the circular standard deviation.
 RESULTANT_FLOOR = 1e-6
 
 
@@ -25,18 +26,20 @@ class CircularVariance(Cost):
         c(z_1, \dots, z_k) = 1 - \Bigl\lvert \tfrac1k \sum_l z_l \Bigr\rvert^2
         = \tfrac{1}{k^2} \sum_{l<m} \lvert z_l - z_m \rvert^2
 
-    The second form, a sum over pairs of views, holds on unit vectors.
+    The second form, a sum over pairs of views, holds for unit vectors and is used by solver="factored".
+
+    Complexity: O(k² n² d) for the costs of all pairs of points, and for the gradient.
 
     Args:
         scale: "definition" is the formula above. "algorithm2" multiplies it by (2k/(k-1))², the factor of the paper's
-            Algorithm 2: 16 for k = 2, 9 for k = 3. Dividing epsilon by this factor is equivalent. Use it to compare
-            with published values of epsilon.
+            Algorithm 2: 16 for k = 2, 9 for k = 3. Dividing epsilon by this factor is equivalent. Use "algorithm2" with
+            the published values of epsilon.
 
     Example:
         >>> import torch, m3g
         >>> views = torch.eye(3).expand(3, 3, 3)  # three identical views of three orthogonal points
         >>> problem = m3g.CircularVariance()(views)
-        >>> [round(c, 4) for c in problem.dense()[0, 0, 0, :2].tolist()]  # the same point; one view differs
+        >>> [round(c, 4) for c in problem.dense()[0, 0, 0, :2].tolist()]  # a true tuple; one view differs
         [0.0, 0.4444]
 
     Reference: Piran et al., ICML 2024 :cite:`piran2024`.
@@ -55,11 +58,11 @@ class CircularVariance(Cost):
         return True
 
     def slope(self, k: int) -> float:
-        """Return 2 (k - 1) / k² times the factor: the slope of |mean|² along the unit mean of k - 1 equal views."""
+        """Return factor · 2 (k - 1) / k², the slope of |mean|² in one view if the other k - 1 views are equal."""
         return self.factor(k) * 2 * (k - 1) / k**2
 
     def query(self, views: Tensor, view: int, *, mask: Tensor | None = None) -> Tensor:
-        """Return the mean of the other views that are present; zero if there is none."""
+        """Return the mean of the other views of each object, without missing points; zero if all are missing."""
         weights = torch.ones_like(views[..., :1]) if mask is None else mask.unsqueeze(-1).to(views.dtype)
         others = [m for m in range(views.shape[-3]) if m != view]
         weights = weights[..., others, :, :]
@@ -77,9 +80,11 @@ class CircularStd(Cost):
 
     .. math:: c(z_1, \dots, z_k) = -\log \Bigl\lvert \tfrac1k \sum_l z_l \Bigr\rvert^2
 
-    The cost diverges as the mean vanishes, so the squared length is clamped to at least 1e-6 (a cost of at most 13.8),
-    with zero gradient where it is clamped. The cost is not a sum over pairs: use solver="dense" while n^k numbers fit
-    into memory, and "sampled" beyond.
+    The cost diverges as the mean vanishes. The squared length is therefore clamped to at least 1e-6, a cost of at most
+    13.8, with zero gradient where it is clamped. The cost is not a sum over pairs: use solver="dense" if n^k numbers
+    fit into memory, and "sampled" otherwise.
+
+    Complexity: O(n^k) for the cost tensor and for the gradient.
 
     Example:
         >>> import torch, m3g
@@ -91,7 +96,7 @@ class CircularStd(Cost):
     """
 
     def slope(self, k: int) -> float:
-        """Return the slope of the circular variance, whose derivative is the same if all views of a tuple are equal."""
+        """Return the slope of the circular variance, which has the same derivative if all views are equal."""
         return 2 * (k - 1) / k**2
 
     def __call__(self, views: Views, *, mask: Tensor | None = None, unit: bool = False) -> CircularStdProblem:
@@ -101,7 +106,7 @@ class CircularStd(Cost):
 
 def flatten_batch(views: Views) -> tuple[list[Tensor], tuple[int, ...]]:
     """Return k tensors (b, n_l, d) in at least float32, and the batch shape."""
-    parts = _checks.view_sequence(views)  # in their common type
+    parts = _checks.view_sequence(views)
     batch = tuple(parts[0].shape[:-2])
     dtype = _checks.working_dtype(parts[0].dtype)
     return [part.to(dtype).reshape(-1, *part.shape[-2:]) for part in parts], batch
@@ -119,15 +124,15 @@ def concatenated(views: Views) -> tuple[Tensor, tuple[int, ...], tuple[int, ...]
 
 
 def select_points(points: Tensor, sizes: Sequence[int], rows: Sequence[Tensor]) -> Tensor:
-    """Select points of each view from the concatenated points (b, N, d) of all views."""
+    """Return the points `rows[l]` of each view l, from the concatenated points (b, N, d) of all views."""
     starts = [sum(sizes[:l]) for l in range(len(sizes))]
     return points.index_select(1, torch.cat([start + chosen for start, chosen in zip(starts, rows)]))
 
 
 class CircularVarianceProblem(PairwiseProblem):
-    """factor · (1 - |mean|²): inner products between views plus one-view terms.
+    """Problem of the circular variance: C = factor · (1 - |mean|²), inner products of pairs and terms of one view.
 
-    `tensors` is one tensor (b, N, d) with the concatenated points of all views.
+    `tensors` is one tensor (b, N, d), the concatenated points of all views.
     """
 
     kernel_form = "resultant"
@@ -148,7 +153,7 @@ class CircularVarianceProblem(PairwiseProblem):
         return out
 
     def log_kernels(self, epsilon: float, dtype: torch.dtype) -> LogKernels:
-        """Return the exponents s (⟨x_l, x_m⟩ - 1), s = 2 · factor / (k² eps). On the sphere each is at most 0."""
+        """Return the exponents s (⟨x_l, x_m⟩ - 1) with s = 2 · factor / (k² eps), at most 0 for unit vectors."""
         points = self.tensors[0].detach()
         points = points if points.dtype == dtype else points.to(dtype)
         k = len(self.sizes)
@@ -192,7 +197,10 @@ class CircularVarianceProblem(PairwiseProblem):
 
 
 class CircularStdProblem(Problem):
-    """-factor · log |mean|². `tensors` is one tensor (b, N, d) with the concatenated points of all views."""
+    """Problem of the circular standard deviation: C = -factor · log |mean|².
+
+    `tensors` is one tensor (b, N, d), the concatenated points of all views.
+    """
 
     kernel_form = "log-resultant"
     new_slabs = True

@@ -18,7 +18,7 @@ from m3g.costs.pairwise_problem import LogKernels, PairwiseProblem
 from m3g.costs.problem import Cost, Problem
 
 AnySum = TypeVar("AnySum", bound="SumProblem")
-# Number of tuples from which the terms of a sum are added in parts.
+# Number of tuples from which the cost tensor of a sum is computed in parts.
 LARGE = 2**16
 
 
@@ -26,7 +26,7 @@ LARGE = 2**16
 class SumCost(Cost):
     r"""Weighted sum of costs, :math:`c = \sum_i w_i c_i` with positive weights, written `0.5 * a + 0.5 * b`.
 
-    A sum of pairwise costs is pairwise, so solver="factored" accepts it.
+    A sum of pairwise costs is a pairwise cost, which solver="factored" supports.
 
     Example:
         >>> import torch, m3g
@@ -76,7 +76,7 @@ class SumCost(Cost):
         return sum(weight * slope for (weight, _), slope in zip(self.terms, slopes) if slope) if all(slopes) else None
 
     def query(self, views: Tensor, view: int, *, mask: Tensor | None = None) -> Tensor:
-        """Return the concatenated queries of all terms, each multiplied by its fraction of the slope."""
+        """Return the queries of all terms, each multiplied by its fraction of the slope, concatenated."""
         k = views.shape[-3]
         parts = [cost.query(views, view, mask=mask) for _, cost in self.terms]
         slopes = [weight * (cost.slope(k) or 0.0) for weight, cost in self.terms]
@@ -91,10 +91,10 @@ class SumCost(Cost):
 
 @dataclass(frozen=True)
 class RestrictedCost(Cost):
-    """Cost of a range of features, written `cost[start:stop]`; points are normalised to length 1 within the range.
+    """Cost of a range of features, written `cost[start:stop]`. Points are restricted to the range and normalised.
 
-    One part of an embedding can thus represent dependence between pairs of views, and another part dependence that
-    involves all of them. A point that is zero within the range stays a zero vector.
+    One part of an embedding can thus represent dependence between pairs of views, and another part dependence among
+    all views. A point that is zero within the range stays a zero vector.
 
     Args:
         cost: the cost of the restricted points.
@@ -180,7 +180,7 @@ def sum_of(parts: Sequence[Problem]) -> SumProblem:
 
 
 class SumProblem(Problem):
-    """Sum of the costs of problems of equal sizes. `tensors` concatenates the tensors of all parts."""
+    """Sum of the costs of several problems with the same views. `tensors` are the tensors of all parts."""
 
     def __init__(self, parts: Sequence[Problem]):
         self.given = tuple(parts)
@@ -215,7 +215,7 @@ class SumProblem(Problem):
         return total
 
     def dense(self) -> Tensor:
-        """Return the full cost tensor; a large one in four parts, so that peak memory is at most two tensors."""
+        """Return the full cost tensor, computed in four parts if it is large, so that peak memory is two tensors."""
         n = self.sizes[0]
         if torch.compiler.is_compiling() or self.num_batch * self.num_tuples < LARGE:
             return self.slab(slice(0, n))
@@ -249,7 +249,7 @@ class PairwiseSumProblem(SumProblem, PairwiseProblem):
         self.edges = sorted({edge for part in parts for edge in part.edges})
 
     def log_kernels(self, epsilon: float, dtype: torch.dtype) -> LogKernels:
-        """Return the sum of exponents and shifts; in one group if all parts have one group of the same shape."""
+        """Return the sums of exponents and shifts, in one group if every part has one group for the same edges."""
         shift: Tensor | None = None
         groups: list[Tensor] | None = None
         terms = []

@@ -1,4 +1,4 @@
-"""Interface of couplings, and arithmetic of tensors with one axis per view."""
+"""Interface of couplings, and operations on tensors with one axis per view."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def all_edges(k: int) -> list[Edge]:
 
 
 def all_equal(sizes: Sequence[int]) -> bool:
-    """Return whether all views have the same size. Unlike a set, a comparison keeps sizes symbolic during tracing."""
+    """Return whether all views have the same size, by comparisons, which keep sizes symbolic during tracing."""
     return all(n == sizes[0] for n in sizes)
 
 
@@ -35,7 +35,7 @@ def along(vector: Tensor, axes: Sequence[int], k: int) -> Tensor:
 
 
 def block_matrix(pairs: dict[Edge, Tensor], marginals: Tensor, sizes: Sequence[int]) -> Tensor:
-    """Block matrix (b, N, N), N = Σ n_l, with diag(m_l) on the diagonal and P_lm elsewhere; marginals are (b, N)."""
+    """Return the matrix (b, N, N) with blocks diag(m_l) on the diagonal and P_lm elsewhere; marginals m are (b, N)."""
     starts = [sum(sizes[:l]) for l in range(len(sizes))]
     out = torch.diag_embed(marginals)
     for (l, m), pair in pairs.items():
@@ -47,7 +47,7 @@ def block_matrix(pairs: dict[Edge, Tensor], marginals: Tensor, sizes: Sequence[i
 
 
 def block_product(pairs: dict[Edge, Tensor], marginals: Tensor, sizes: Sequence[int], points: Tensor) -> Tensor:
-    """Return the product of `block_matrix` and points (b, N, d), by pairs, which is faster."""
+    """Return the product of `block_matrix` and points (b, N, d), without building the matrix."""
     if not (overwritable(points) and overwritable(marginals)):
         return torch.bmm(block_matrix(pairs, marginals, sizes), points)
     out = marginals.unsqueeze(-1) * points
@@ -59,7 +59,7 @@ def block_product(pairs: dict[Edge, Tensor], marginals: Tensor, sizes: Sequence[
 
 
 class SquaredMeans:
-    """|mean_m x_m[t_m]|² of all tuples, from inner products of the points (b, N, d) of all views."""
+    """Squared length |mean_m x_m[t_m]|² of the mean of every tuple, from inner products of the points (b, N, d)."""
 
     def __init__(self, points: Tensor, sizes: Sequence[int]):
         k, sizes = len(sizes), list(sizes)
@@ -81,7 +81,7 @@ class SquaredMeans:
 
 
 def mean_products(points: Tensor, others: Tensor, sizes: Sequence[int]) -> Tensor:
-    """⟨mean_m x_m[t_m], mean_m y_m[t_m]⟩ of all tuples: (b, n_1, …, n_k), without n^k d intermediates."""
+    """Return ⟨mean_m x_m[t_m], mean_m y_m[t_m]⟩ of all tuples: (b, n_1, …, n_k), without n^k d intermediates."""
     k = len(sizes)
     first, second = ((each / k).split(list(sizes), 1) for each in (points, others))
     total = points.new_zeros(points.shape[0], *sizes)
@@ -94,10 +94,11 @@ def mean_products(points: Tensor, others: Tensor, sizes: Sequence[int]) -> Tenso
 
 
 class Coupling(ABC):
-    """Joint distribution P of the k views, accessed through its marginals.
+    """Coupling P of k views, accessed through its marginals and sums over tuples.
 
     Attributes:
-        from_potentials: whether P = exp((⊕f - C) / eps) at the potentials f of the solve, which makes P a
+        sizes: numbers of points n_1, …, n_k.
+        from_potentials: whether P = exp((⊕f - C) / eps) at the potentials f of the solution, so that P is a
             differentiable function of the cost.
     """
 
@@ -117,18 +118,21 @@ class Coupling(ABC):
         """Yield slabs of the full tensor along view 0, each with its rows."""
 
     def unscaled_rows(self) -> tuple[Iterable[tuple[slice, Tensor]], list[Tensor] | None]:
-        """Return slabs of K and scalings u_l (b, n_l) with P = K ∘ ⊗u; None means u = 1."""
+        """Return slabs of a kernel K, and scalings u_l (b, n_l) with P = K ∘ (u_1 ⊗ … ⊗ u_k); None means 1."""
         return self.rows(), None
 
     def pull(self, points: Tensor) -> Tensor:
-        """(b, N, d) -> (b, N, d): P_l x_l + Σ_{m ≠ l} P_lm x_m for the concatenated points, P_l marginals."""
+        """Return P_l x_l + Σ_{m ≠ l} P_lm x_m for every view l, from its marginal P_l and its pair marginals P_lm.
+
+        Points and result are concatenated over the views: (b, N, d).
+        """
         k = len(self.sizes)
         pairs = {edge: self.pair(*edge) for edge in all_edges(k)}
         marginals = torch.cat([self.marginal(l) for l in range(k)], 1)
         return block_product(pairs, marginals, self.sizes, points)
 
     def product_pull(self, points: Tensor) -> Tensor:
-        """(b, N, d) -> (b, N, d), new: Σ_t P(t) Π_{m ≠ l} x_m[t_m] over the tuples t with each point of view l."""
+        """Return Σ_t P(t) Π_{m ≠ l} x_m[t_m] over the tuples t with each point of view l: a new tensor (b, N, d)."""
         slabs, scalings = self.unscaled_rows()
         if scalings is None:
             return pull_from_rows(slabs, self.sizes, points)
@@ -161,7 +165,7 @@ def _divided(slab: Tensor, divisor: Tensor) -> Tensor:
 
 @dataclass
 class PairCoupling(Coupling):
-    """Measure given by its pair marginals; may be signed, like the derivative of a coupling."""
+    """Measure given by its marginals and pair marginals. It may be signed, like the derivative of a coupling."""
 
     pairs: dict[Edge, Tensor]
     marginals: list[Tensor]
@@ -179,7 +183,7 @@ class PairCoupling(Coupling):
 
 @dataclass
 class TensorCoupling(Coupling):
-    """Measure given as the full tensor (b, n_1, …, n_k); may be signed."""
+    """Measure given by the full tensor (b, n_1, …, n_k). It may be signed."""
 
     tensor: Tensor
 

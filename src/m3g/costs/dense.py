@@ -1,4 +1,4 @@
-"""Unstructured costs: a given tensor, or any function of k points."""
+"""Unstructured costs: a cost tensor, or a function of k points."""
 
 from __future__ import annotations
 
@@ -50,7 +50,14 @@ class DenseProblem(Problem):
 
 @dataclass(frozen=True)
 class FunctionCost(Cost):
-    """Cost given by a function of k broadcastable tensors (..., d) that returns one cost per tuple (...)."""
+    """Cost given by a function of k broadcastable tensors (..., d) that returns one cost per tuple (...).
+
+    Example:
+        >>> import torch
+        >>> cost = FunctionCost(lambda x, y, z: (x * y * z).sum(-1))
+        >>> tuple(cost(torch.rand(3, 4, 8)).dense().shape)
+        (1, 4, 4, 4)
+    """
 
     function: Callable[..., Tensor]
 
@@ -80,7 +87,7 @@ class FunctionProblem(Problem):
         return self._costs(points, (points[0].shape[0], points[0].shape[1], *self.sizes[1:]))
 
     def _costs(self, points: Sequence[Tensor], expected: tuple[int, ...]) -> Tensor:
-        """Call the function; raise with its arguments and the expected shape if the result is invalid."""
+        """Return the costs of tuples of points; raise with the expected shape if the function returns another."""
         shapes = ", ".join(str(tuple(part.shape)) for part in points)
         required = (
             f"cost must be a function of {self.k} broadcastable tensors (..., d) that reduces the last axis "
@@ -98,7 +105,7 @@ class FunctionProblem(Problem):
 
     def _slabs(self, start: int = 0, stop: int | None = None) -> list[slice]:
         """Split a range of rows of view 0 into chunks."""
-        # A function may materialise the n^(k-1) d features of a row before it reduces them: keep them below 64 MiB.
+        # A function may build n^(k-1) d features per row before it reduces them; a chunk takes at most 64 MiB.
         per_row = self.num_batch * self.num_tuples / self.sizes[0] * self.tensors[0].shape[-1] * 8
         step = max(1, int(2**26 / per_row))
         stop = self.sizes[0] if stop is None else stop
@@ -122,20 +129,20 @@ class FunctionProblem(Problem):
         return self._pulled(coupling, self._pull)
 
     def gradient_change(self, coupling: Coupling, directions: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        def second(rows: slice, weights: Tensor, views: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        def hessian_product(rows: slice, weights: Tensor, views: Sequence[Tensor]) -> tuple[Tensor, ...]:
             # The Hessian is symmetric, so a vector-Jacobian product equals the Jacobian-vector product.
             product: tuple[Tensor, ...] = torch.func.vjp(lambda *v: self._pull(rows, weights, v), *views)[1](
                 tuple(directions)
             )
             return product
 
-        return self._pulled(coupling, second)
+        return self._pulled(coupling, hessian_product)
 
     def change(self, directions: Sequence[Tensor]) -> dict[tuple[int, ...], Tensor]:
         parts = []
         for rows in self._slabs():
             cost = self._slab(self.tensors, rows)
-            # The derivative of the linear map w -> wᵀ J is J, so the user's function only requires backward mode.
+            # The derivative of the linear map w -> wᵀ J is J, so the user's function needs no forward-mode derivative.
             push = torch.func.vjp(lambda w, rows=rows: self._pull(rows, w, self.tensors), torch.zeros_like(cost))[1]
             parts.append(push(tuple(directions))[0])
         return {tuple(range(self.k)): torch.cat(parts, 1)}
@@ -146,7 +153,7 @@ class FunctionProblem(Problem):
         return gradient
 
     def _pulled(self, coupling: Coupling, slab_gradient: Callable[..., tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
-        """Sum `slab_gradient` over the slabs of a coupling, a chunk of rows at a time."""
+        """Return the sum of `slab_gradient` over the slabs of a coupling, split into chunks of rows."""
         views = self.detached().tensors
         total = [torch.zeros_like(view) for view in views]
         for rows, weights in coupling.rows():

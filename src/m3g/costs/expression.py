@@ -1,4 +1,4 @@
-"""Parser of cost expressions such as "0.5*cv + 0.5*product[16:]", for settings files and the command line."""
+"""Parser of cost expressions such as "0.5*cv + 0.5*product[16:]" in settings files and on the command line."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _TERM = re.compile(
 
 
 def read_cost(text: str, named: Mapping[str, Callable[[], Cost]]) -> Cost:
-    """Parse a cost: terms joined by "+", each `[weight *] name [start:stop]`.
+    """Parse a cost expression: terms `weight * name[start:stop]` joined by "+"; weight and range are optional.
 
-    In a range, a whole number is a number of features; a number with a decimal point is a fraction of them.
+    In a range, a whole number is the index of a feature; a number with a decimal point is a fraction of all features.
 
     Example:
         >>> from m3g.costs import NAMED

@@ -1,43 +1,44 @@
-"""Named ground costs of two points: (..., n, d), (..., m, d) -> (..., n, m)."""
+"""Named ground costs of pairs of points: (..., n, d), (..., m, d) -> (..., n, m)."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
+# Minimum distance in the Coulomb cost.
 COULOMB_FLOOR = 1e-3
 # Squared distances below this fraction of |x|² + |y|² are recomputed from differences, because of cancellation.
-CLOSE = 1e-4
+CLOSE_RATIO = 1e-4
 # Fraction of close pairs above which all distances are computed from differences.
-MANY = 0.2
-# Number of coordinate differences in memory at a time.
-CHUNK = 2**22
+MANY_FRACTION = 0.2
+# Maximum number of coordinate differences in memory.
+CHUNK_SIZE = 2**22
 
 
 def squared_euclidean(x: Tensor, y: Tensor) -> Tensor:
-    """|x_i - y_j|²: (..., n, d), (..., m, d) -> (..., n, m)."""
+    """Return the squared distances |x_i - y_j|²: (..., n, d), (..., m, d) -> (..., n, m)."""
     return _squared_distances(*_wide(x, y))[0].to(_common_type(x, y))
 
 
 def coulomb(x: Tensor, y: Tensor) -> Tensor:
-    """1 / |x_i - y_j|, the repulsion of density functional theory; distances are clamped to at least 1e-3."""
+    """Return 1 / |x_i - y_j|, the repulsion of electrons, with distances clamped to at least 1e-3."""
     dtype = _common_type(x, y)
     x, y = _wide(x, y)
     squares, sizes = _squared_distances(x, y)
     with torch.no_grad():
         exact = _exact_where_close(x.detach(), y.detach(), squares.detach(), sizes.detach())
-    # Use the value from differences and the derivatives of the matrix product.
+    # The value is computed from differences, the derivative from the matrix product.
     squares = squares + (exact - squares).detach()
     return squares.clamp(min=COULOMB_FLOOR**2).rsqrt().to(dtype)
 
 
 def cosine(x: Tensor, y: Tensor) -> Tensor:
-    """1 - cos(x_i, y_j); a zero vector has cosine 0 with all vectors, and no gradient."""
+    """Return 1 - cos(x_i, y_j). A zero vector has cosine 0 with all vectors, and gradient 0."""
     return 1 - unit_or_zero(x) @ unit_or_zero(y).transpose(-1, -2)
 
 
 def unit_or_zero(points: Tensor) -> Tensor:
-    """x / |x|, or 0 for a zero vector, where all derivatives are 0.
+    """Return x / |x|. A zero vector stays zero, with derivative 0.
 
     Points are first divided by their largest entry, so that squares neither overflow nor underflow.
     """
@@ -59,10 +60,10 @@ def _wide(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _squared_distances(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """|x - y|² by one matrix product, and |x|² + |y|², which bounds its cancellation error.
+    """Return |x - y|² by one matrix product, and |x|² + |y|², to which its rounding error is proportional.
 
-    The mean of y is subtracted from both first. Distances do not change, and the cancellation error is then relative to
-    the spread of the points instead of their distance from the origin.
+    The mean of y is subtracted from x and y first. This does not change distances, and makes the rounding error depend
+    on the spread of the points instead of their distance from the origin.
     """
     centre = y.detach().mean(-2, keepdim=True)
     x, y = x - centre, y - centre
@@ -71,23 +72,23 @@ def _squared_distances(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _exact_where_close(x: Tensor, y: Tensor, squares: Tensor, sizes: Tensor) -> Tensor:
-    """Recompute squared distances of close pairs from differences."""
+    """Return the squared distances, recomputed from differences for close pairs."""
     # On an accelerator, during tracing or under vmap the host must not read which pairs are close.
     unreadable = x.device.type != "cpu" or torch.compiler.is_compiling()
     if unreadable or torch._C._functorch.is_functorch_wrapped_tensor(squares) or x.shape[:-2] != y.shape[:-2]:
         return _exact(x, y)
-    close = squares <= CLOSE * sizes
+    close = squares <= CLOSE_RATIO * sizes
     num_close = int(close.sum())
     if num_close == 0:
         return squares
-    if num_close > MANY * close.numel():
+    if num_close > MANY_FRACTION * close.numel():
         return _exact(x, y)
     squares = squares.clone()
     *batch, rows, columns = close.nonzero(as_tuple=True)
-    for some in torch.arange(num_close).split(max(1, CHUNK // x.shape[-1])):
-        where = [index[some] for index in batch]
-        difference = x[(*where, rows[some])] - y[(*where, columns[some])]
-        squares[(*where, rows[some], columns[some])] = difference.square().sum(-1)
+    for chunk in torch.arange(num_close).split(max(1, CHUNK_SIZE // x.shape[-1])):
+        where = [index[chunk] for index in batch]
+        difference = x[(*where, rows[chunk])] - y[(*where, columns[chunk])]
+        squares[(*where, rows[chunk], columns[chunk])] = difference.square().sum(-1)
     return squares
 
 

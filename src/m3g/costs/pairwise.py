@@ -19,9 +19,9 @@ from m3g.costs.problem import Cost
 
 Ground = Callable[[Tensor, Tensor], Tensor]
 
-# Decrease of a ground cost per unit of the inner product of unit vectors, if it is linear.
+# Slopes of the ground costs that are linear in the inner product of unit vectors: their decrease per unit.
 SLOPES = {"sqeuclidean": 2.0, "cosine": 1.0}
-# Ground costs, each with its value for orthogonal unit vectors, the cost of a pair with a missing point.
+# Named ground costs, with their values for orthogonal unit vectors, which are the costs of pairs with a missing point.
 GROUNDS: dict[str, tuple[Ground, float]] = {
     "sqeuclidean": (squared_euclidean, 2.0),
     "cosine": (cosine, 1.0),
@@ -35,15 +35,18 @@ class PairwiseCost(Cost):
 
     .. math:: c(z_1, \dots, z_k) = \sum_{l<m} w_{lm}\, g_{lm}(z_l, z_m)
 
+    Complexity: one matrix of n² ground costs per edge. A solve is much faster on chains, stars and trees than on a
+    complete graph (`Factored`).
+
     Args:
         ground: "sqeuclidean", "cosine", "coulomb", or a function of two tensors (..., n, d) and (..., m, d) that
             returns (..., n, m); or {(l, m): name or function} with a ground cost per pair. Pairs not listed have no
             edge.
-        weights: {(l, m): w_lm} with w_lm >= 0. Pairs not listed, or with weight 0, have no edge; solving is much faster
-            on chains, stars and trees. None gives every pair weight 1.
-        neutral: cost of a pair with a missing point. By default, missing points keep their imputed values if all
-            grounds are "sqeuclidean" or "cosine"; otherwise the cost of such a pair is that of orthogonal unit vectors
-            for named grounds and 0 for a function.
+        weights: {(l, m): w_lm} with w_lm >= 0. Pairs not listed, or with weight 0, have no edge. None gives every pair
+            weight 1.
+        neutral: cost of a pair with a missing point. By default, losses impute missing points if all grounds are
+            "sqeuclidean" or "cosine"; otherwise the cost of such a pair is that of orthogonal unit vectors for named
+            grounds, and 0 for a function.
 
     Example:
         A chain of three views, without an edge (0, 2).
@@ -83,7 +86,7 @@ class PairwiseCost(Cost):
                 raise ValueError(f"weights must have only keys of ground, got {edge!r}.")
 
     def edges(self, k: int) -> dict[Edge, tuple[str | Ground, float]]:
-        """Return the ground cost and the weight of every edge for k views."""
+        """Return the ground cost and the weight of every edge of k views."""
         grounds = self.ground if isinstance(self.ground, Mapping) else dict.fromkeys(all_edges(k), self.ground)
         weights = dict.fromkeys(grounds, 1.0) if self.weights is None else self.weights
         for name, given in (("ground", grounds), ("weights", weights)):
@@ -106,14 +109,17 @@ class PairwiseCost(Cost):
         return self.linear and self.neutral is None
 
     def slope(self, k: int) -> float | None:
-        """Return the mean over views l of Σ_m w_lm times the slope of the ground cost; None unless all are linear."""
+        """Return the mean over views l of Σ_m w_lm times the slope of the ground; None if a ground is not linear."""
         edges = self.edges(k).values()
         if not all(isinstance(ground, str) and ground in SLOPES for ground, _ in edges):
             return None
         return 2 / k * sum(weight * SLOPES[ground] for ground, weight in edges if isinstance(ground, str))
 
     def query(self, views: Tensor, view: int, *, mask: Tensor | None = None) -> Tensor:
-        """Return the sum of the other present views, weighted by edge weight and ground slope, divided by `slope`."""
+        """Return the weighted sum of the other views, without missing points.
+
+        The weight of a view is the weight of its edge times the slope of its ground cost, divided by `slope`.
+        """
         slope = self.slope(views.shape[-3])
         if slope is None:
             return super().query(views, view, mask=mask)
@@ -131,7 +137,7 @@ class PairwiseCost(Cost):
         masks = None
         if mask is not None and (self.neutral is not None or self.slope(len(parts)) is None):
             masks = mask.reshape(-1, *mask.shape[-2:]).unbind(1)
-            # Ground costs are differentiable at this vector; the cost of missing points is set below.
+            # Any vector at which ground costs are differentiable; the costs of missing points are replaced below.
             parts = [torch.where(present.unsqueeze(-1), part, 1.0) for present, part in zip(masks, parts)]
         costs = []
         edges = self.edges(len(parts))
@@ -155,7 +161,7 @@ def _check_edge(name: str, edge: object) -> None:
 
 
 def _ground_costs(ground: Ground, x: Tensor, y: Tensor, edge: Edge) -> Tensor:
-    """Call ground(x, y); raise with the pair of views and the expected shape if the result is invalid."""
+    """Return ground(x, y); raise with the pair of views and the expected shape if the result is invalid."""
     expected = (x.shape[0], x.shape[1], y.shape[1])
     required = (
         f"ground must be a function that returns costs {expected} for points {tuple(x.shape)} of view {edge[0]} "

@@ -19,16 +19,14 @@ AnyPairwise = TypeVar("AnyPairwise", bound="PairwiseProblem")
 
 @dataclass(frozen=True)
 class LogKernels:
-    """-C / eps = Σ_(l,m) exponent_lm[i_l, i_m] - Σ_l shift_l[i_l] / eps, with small exponents.
+    """Logarithms of the pair kernels: -C / eps = Σ_(l,m) exponent_lm[i_l, i_m] - Σ_l shift_l[i_l] / eps.
 
-    One-view terms of the cost change neither the optimal coupling nor the gap, so the exponents can be centred if the
-    potentials are corrected by `shift`.
+    Terms of one view do not change the optimal coupling. They are moved to `shift`, which keeps the exponents small.
 
     Attributes:
         groups: exponents in the order of the edges, either as one tensor (edges · b, n, n) with the batch of the first
             edge first, or as one tensor (b, n_l, n_m) per edge.
-        shift: (b, N) in float64, concatenated over views. The potentials are eps times the log scalings plus `shift`.
-            None means 0.
+        shift: (b, N), in float64. The potentials are eps times the log scalings plus `shift`. None means 0.
     """
 
     groups: list[Tensor]
@@ -36,13 +34,13 @@ class LogKernels:
 
 
 class PairwiseProblem(Problem):
-    """C = Σ_(l,m) D_lm[i_l, i_m] over the edges of a graph of views, plus optional one-view terms.
+    """Problem whose cost is a sum over the edges of a graph of views, C = Σ_(l,m) D_lm[i_l, i_m].
 
     Args:
-        edges: pairs (l, m) with l < m that have a cost.
+        edges: the pairs of views (l, m), l < m, with a cost.
         costs: one matrix (b, n_l, n_m) per edge, or all of them stacked (b, edges, n, n).
         sizes: n_1 … n_k.
-        batch: leading shape of the user's tensors; its product is b.
+        batch: batch shape of the user's tensors; its product is b.
     """
 
     kernel_form = "pairs"

@@ -1,4 +1,4 @@
-"""Input of a solver: the cost of every k-tuple, in a form that exposes its structure."""
+"""Interfaces of costs and problems. A problem is the input of a solver: the cost of every k-tuple of points."""
 
 from __future__ import annotations
 
@@ -18,29 +18,34 @@ AnyProblem = TypeVar("AnyProblem", bound="Problem")
 
 
 def vector_dtype(device: torch.device) -> torch.dtype:
-    """Return the dtype of potentials: float64 if the device supports it, because vectors are cheap."""
+    """Return the dtype of potentials and other vectors: float64 if the device supports it."""
     return torch.float32 if device.type == "mps" else torch.float64
 
 
 class Problem(ABC):
-    """Cost of every k-tuple (i_1, …, i_k), for each batch element.
+    """Cost tensor C of a batch of problems, usually in a structured form.
 
-    Internally the batch is one leading axis b; `batch` is the user's shape. The cost is a differentiable function of
-    `tensors`, and `gradient` is the derivative of ⟨P, C⟩ with respect to them at fixed P.
+    Internally the batch is one leading axis of length b. The cost is a differentiable function of `tensors`, and
+    `gradient` is the derivative of ⟨P, C⟩ with respect to them at fixed P.
+
+    Attributes:
+        sizes: numbers of points n_1, …, n_k.
+        batch: batch shape of the user's tensors; its product is b.
+        tensors: the tensors on which the cost depends, such as the points of all views.
     """
 
     sizes: tuple[int, ...]
     batch: tuple[int, ...]
     tensors: tuple[Tensor, ...]
     edges: Sequence[Edge] = ()
-    """The pairs of views that have a cost, if the cost is a sum over pairs; otherwise empty."""
+    """The pairs of views (l, m) with a cost, if the cost is a sum over pairs; otherwise empty."""
     kernel_form: str | None = None
-    """Structure from which the cost of single tuples is computed: "resultant", "log-resultant", "product", "pairs" or
-    "sum" (see `m3g.solvers.sampled.log_kernel`); None if unknown, so that the problem cannot be sampled."""
+    """Structure by which the sampled solver computes the cost of single tuples: "resultant", "log-resultant",
+    "product", "pairs" or "sum" (see `m3g.solvers.sampled.log_kernel`); None if the problem cannot be sampled."""
     factor: float = 1.0
-    """Factor of the cost that is not included in its tensors."""
+    """Factor by which the cost computed from `tensors` is multiplied."""
     new_slabs: bool = False
-    """Whether every call of `slab` returns new memory, which the caller may overwrite."""
+    """Whether `slab` returns a new tensor at every call, so that the caller may overwrite it."""
 
     @property
     def by_pairs(self) -> bool:
@@ -70,7 +75,7 @@ class Problem(ABC):
 
     @abstractmethod
     def select(self: AnyProblem, rows: Sequence[Tensor]) -> AnyProblem:
-        """Return the problem restricted to the points `rows[l]` of each view l. Differentiable."""
+        """Return the problem restricted to the points `rows[l]` of each view l. The result is differentiable."""
 
     @property
     def k(self) -> int:
@@ -94,7 +99,7 @@ class Problem(ABC):
 
     @abstractmethod
     def slab(self, rows: slice) -> Tensor:
-        """Return the costs of the tuples with view 0 in `rows`: (b, rows, n_2, …, n_k), without a gradient."""
+        """Return the costs of the tuples whose first point is in `rows`: (b, rows, n_2, …, n_k), detached."""
 
     def dense(self) -> Tensor:
         """Return the full cost tensor (b, n_1, …, n_k)."""
@@ -102,7 +107,7 @@ class Problem(ABC):
 
     @abstractmethod
     def matched(self) -> Tensor:
-        """Return ⟨J, C⟩, the mean cost of the true tuples: (b,), differentiable. Requires n_1 = … = n_k."""
+        """Return the cost ⟨J, C⟩ of the true matching, differentiable: (b,). All views must have the same size."""
 
     @abstractmethod
     def gradient(self, coupling: Coupling) -> tuple[Tensor, ...]:
@@ -110,20 +115,22 @@ class Problem(ABC):
 
     @abstractmethod
     def change(self, directions: Sequence[Tensor]) -> dict[tuple[int, ...], Tensor]:
-        """Return the directional derivative dC as terms to broadcast and add, {views: (b, n, …)}.
+        """Return the derivative of C along `directions` of `tensors`, as a sum of terms {views: (b, n, …)}.
 
-        One-view terms may be omitted, because they do not change the optimal coupling.
+        Each term depends on some views only and is broadcast to the others. Terms of one view may be omitted, because
+        they do not change the optimal coupling.
         """
 
     def gradient_change(self, coupling: Coupling, directions: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """Return the directional derivative of `gradient` at fixed P; the default is for costs linear in `tensors`."""
+        """Return the derivative of `gradient` along `directions` at fixed P. The default, 0, is for linear costs."""
         return tuple(torch.zeros_like(tensor) for tensor in self.tensors)
 
 
 class Cost(ABC):
-    """Cost of a k-tuple of points. Calling it with views returns the problem to solve.
+    """Cost of a k-tuple of points. Calling it with views returns a `Problem`.
 
-    Costs compose: `0.5 * a + 0.5 * b` is a weighted sum, and `a[:16]` is the cost of the first 16 features, normalised.
+    Costs compose: `0.5 * a + 0.5 * b` is a weighted sum, and `a[:16]` is the cost of the first 16 features, scaled to
+    unit length.
     """
 
     @abstractmethod
@@ -131,19 +138,19 @@ class Cost(ABC):
         """Return the problem of these views, a tensor (..., k, n, d) or k tensors (..., n_l, d).
 
         Args:
-            mask: bool (..., k, n), False for missing points. Losses impute missing points beforehand, so only costs
-                with a neutral value use the mask.
-            unit: whether all points are known to have length 1, which may save computation.
+            mask: bool (..., k, n), False for missing points. Only costs with a neutral value for missing points use it;
+                for other costs, losses impute missing points beforehand.
+            unit: whether all points have unit length, which may save computation.
         """
 
     @property
     def linear(self) -> bool:
-        """Whether the cost is linear in each view on the sphere, so that it defines a query."""
+        """Whether the cost of unit vectors is linear in each view, so that it defines a query."""
         return False
 
     @property
     def takes_means(self) -> bool:
-        """Whether losses impute a missing point by the mean of its object; otherwise the cost has a neutral value."""
+        """Whether losses replace a missing point by the mean of its object; otherwise the cost has a neutral value."""
         return self.linear
 
     @property
@@ -154,16 +161,16 @@ class Cost(ABC):
     def slope(self, k: int) -> float | None:
         r"""Return :math:`\varepsilon / \tau`, which converts a temperature into epsilon; None if undefined.
 
-        Replacing one view of a true tuple on the sphere by z changes -c by slope · ⟨z, q⟩, with q the unit query of the
-        other k - 1 views (`query`). So tau = epsilon / slope is the temperature of InfoNCE for every k.
+        If one point of a true tuple of unit vectors is replaced by z, -c changes by slope · ⟨z, q⟩, where q is the unit
+        query of the other k - 1 views (`query`). So tau = epsilon / slope is the temperature of InfoNCE for every k.
         """
         return None
 
     def query(self, views: Tensor, view: int, *, mask: Tensor | None = None) -> Tensor:
-        """Return the query for view `view` of each object: vectors (..., n, e) computed from its other views.
+        """Return the query of each object for a search in view `view`: (..., n, e), computed from its other views.
 
-        For a cost that is linear in each view, the inner product of query and candidate is the score of the candidate
-        in units of `slope`: -c = slope · ⟨candidate, query⟩ + a term of the other views.
+        For a cost that is linear in each view, -c = slope · ⟨candidate, query⟩ plus a term of the other views, so the
+        inner product of candidate and query is the score of the candidate.
 
         Args:
             views: (..., k, n, d); the entries of `view` itself are not read.
@@ -176,7 +183,7 @@ class Cost(ABC):
         raise ValueError(f"cost must be linear in each view to define a query, got {self!r}.")
 
     def candidates(self, points: Tensor) -> Tensor:
-        """Return the vectors (..., e) of points (..., d) whose inner products with `query` are their scores."""
+        """Return the vectors (..., e) of points (..., d) whose inner products with a query are their scores."""
         return points
 
     def __add__(self, other: Cost) -> Cost:

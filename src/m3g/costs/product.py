@@ -1,4 +1,4 @@
-"""The multilinear inner product of k views: a cost that depends on all views at once."""
+"""Multilinear inner product of k views, a cost of dependence among all views."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from m3g.costs.problem import Cost, Problem
 
 @dataclass(frozen=True)
 class MultilinearProduct(Cost):
-    r"""Negative multilinear inner product of a tuple.
+    r"""Negative multilinear inner product of a tuple of unit vectors.
 
     .. math:: c(z_1, \dots, z_k) = -d^{k/2 - 1} \sum_{j=1}^d \prod_{l=1}^k z_l[j]
 
-    The scale keeps the standard deviation of the cost of random points on the sphere at about :math:`d^{-1/2}` for
-    every k; k = 2 is minus the cosine. The cost is linear in each view but not a sum over pairs: it detects dependence
-    among all views even if any two of them are independent.
+    With this scale, the cost of random points on the sphere has a standard deviation of about :math:`d^{-1/2}` for
+    every k. For k = 2 the cost is minus the cosine. It is linear in each view but not a sum over pairs, and detects
+    dependence among all views even if any two of them are independent.
 
-    With a mask, a missing view is replaced by the neutral factor :math:`1 / \sqrt d` in every feature, so that a tuple
-    is scored by the product of its present views, scaled for their number. The matching gap imputes missing points
-    beforehand instead, by the mean of the present views.
+    With a mask, a missing point is replaced by the neutral factor :math:`1 / \sqrt d` in every feature, so that the cost
+    of its tuple is that of the other views. The matching gap imputes missing points beforehand instead, by the mean of
+    the present views.
 
     Complexity: one matrix product of :math:`n^k d` multiply-adds for the cost tensor and two for the gradient. Memory
     is the tensor plus about :math:`n^{\lceil k/2 \rceil} d` numbers.
@@ -52,11 +52,11 @@ class MultilinearProduct(Cost):
         return True
 
     def slope(self, k: int) -> float:
-        """Return 1: the query of independent random views has root mean square length 1 for every d and k."""
+        """Return 1: the query of independent random views has a root mean square length of 1 for all d and k."""
         return 1.0
 
     def query(self, views: Tensor, view: int, *, mask: Tensor | None = None) -> Tensor:
-        """Return the product of the other views, each in units of 1 / sqrt(d); a missing view is a factor of 1."""
+        """Return the entrywise product of the other views, in units of 1 / √d; a missing point counts as 1."""
         unit = float(views.shape[-1] ** -0.5)
         factors = views / unit if mask is None else torch.where(mask.unsqueeze(-1), views / unit, 1.0)
         product = None
@@ -75,10 +75,11 @@ class MultilinearProduct(Cost):
 
 
 class ProductProblem(Problem):
-    """-d^(k/2 - 1) Σ_j Π_l x_l[j]. `tensors` is one tensor (b, N, d) with the concatenated points of all views.
+    """Problem of the multilinear product: C = -scale · Σ_j Π_l x_l[j], with scale = factor · d^(k/2 - 1).
 
-    The views are divided into a leading group A and the rest B. With the products F_A (b, α, d) and F_B (b, β, d) of
-    the features of each tuple of a group, the cost tensor is -s F_A F_Bᵀ (b, α, β).
+    `tensors` is one tensor (b, N, d), the concatenated points of all views. The views are divided into a leading group
+    A and a group B, with α and β tuples. F_A (b, α, d) and F_B (b, β, d) are the entrywise products of the points of
+    these tuples. The cost tensor is then the matrix product -scale · F_A F_Bᵀ (b, α, β).
     """
 
     kernel_form = "product"
@@ -107,8 +108,8 @@ class ProductProblem(Problem):
             return self._tensor(features(first), features_b, rows)
         slab = points.new_empty(points.shape[0], rows.stop - rows.start, *self.sizes[1:])
         for part, out in parts_of([(rows, slab)], points.shape[2] / features_b.shape[1]):
-            some, _ = two_groups(points, self.sizes, part)
-            torch.bmm(features(some), features_b.mT, out=out.view(out.shape[0], -1, features_b.shape[1]))
+            first, _ = two_groups(points, self.sizes, part)
+            torch.bmm(features(first), features_b.mT, out=out.view(out.shape[0], -1, features_b.shape[1]))
         return slab
 
     def _tensor(self, first: Tensor, second: Tensor, rows: slice) -> Tensor:
