@@ -18,7 +18,13 @@ from m3g._values import one_of
 
 
 class Entry(NamedTuple):
-    """Catalogue entry: `module:Class` or the class itself, its purpose, and its complexity in n, k and d."""
+    """Catalogue entry.
+
+    Attributes:
+        where: the class, or its location "module:Class".
+        summary: its purpose.
+        cost: its complexity in the numbers of points n, views k and features d.
+    """
 
     where: str | Callable[..., object]
     summary: str = ""
@@ -144,7 +150,7 @@ READERS = {  # by the kind of a view in a table
     "table": Entry("m3g.data.tables.table_reader:TableReader"),
 }
 
-VIEW_OPTIONS = ("share", "frozen", "learning_rate")  # training options of one view, besides those of its encoder
+VIEW_OPTIONS = ("share", "frozen", "learning_rate")  # training options of a view, in addition to those of its encoder
 
 
 @cache
@@ -160,7 +166,7 @@ def reading_options() -> tuple[str, ...]:
 
 
 def find(what: str, name: object, entries: dict[str, Entry]) -> Entry:
-    """Return the entry of that name; raise a `ValueError` about `what` if there is none."""
+    """Return the entry of that name; otherwise raise an error about the argument `what`."""
     return entries[one_of(what, name, entries)]
 
 
@@ -176,7 +182,7 @@ def _definition(where: str) -> ast.ClassDef:
 
 
 def _member(where: str, name: str) -> ast.AST:
-    """Return a method, or the value of an attribute, from the body of a class or of its first base class."""
+    """Return the syntax tree of a method or class attribute, from the body of a class or of its first base class."""
     module, definition = where.partition(":")[0], _definition(where)
     for part in definition.body:
         if isinstance(part, ast.FunctionDef) and part.name == name:

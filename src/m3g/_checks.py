@@ -16,13 +16,13 @@ from m3g._values import (
     extra,
     fits,
     fraction,
-    meant,
     non_negative,
     one_of,
     positive,
     positive_int,
     printable,
     seed,
+    suggestion,
 )
 
 __all__ = [
@@ -30,17 +30,17 @@ __all__ = [
     "extra",
     "fits",
     "fraction",
-    "meant",
     "non_negative",
     "one_of",
     "positive",
     "positive_int",
     "printable",
     "seed",
+    "suggestion",
 ]
 
 Views = Tensor | Sequence[Tensor]
-# Squares of lengths between these limits are in the range of float32, without loss of precision.
+# Lengths whose squares are in the range of float32, without loss of precision.
 SHORTEST, LONGEST = 1e-15, 1e18
 
 
@@ -128,9 +128,9 @@ def common_dtype(parts: Sequence[Tensor]) -> list[Tensor]:
 
 
 def presence(mask: Tensor | None, views: Tensor, *, read_values: bool = True) -> Tensor | None:
-    """Return the mask, bool (..., k, n), broadcast to the batch of the views; None if there is none.
+    """Validate a mask, bool (..., k, n) or None, and broadcast it to the batch of the views.
 
-    Without `read_values` only dtype and shape are validated, so that the host does not wait for a device.
+    Without `read_values`, only dtype and shape are validated, so that the host does not wait for the device.
     """
     if mask is None:
         return None
@@ -167,11 +167,11 @@ def masked_and_scaled(
     norms = _lengths(measured) if normalize else torch.linalg.vector_norm(measured, dim=-1, keepdim=True)
     if check_entries:
         with torch.no_grad():
-            # Comparisons with NaN are false, so these two numbers reveal any invalid entry.
+            # Comparisons with NaN are false, so these two conditions detect every invalid entry.
             smallest, largest = norms.aminmax()
             if not (bool(smallest > 0 if normalize else smallest >= 0) and bool(largest < math.inf)):
-                fine = (norms > 0) & (norms < math.inf) if normalize else norms < math.inf
-                _explain(views, fine.squeeze(-1), name)
+                valid = (norms > 0) & (norms < math.inf) if normalize else norms < math.inf
+                _raise_for_first(~valid.squeeze(-1), views, name)
     return views / norms if normalize else views
 
 
@@ -180,7 +180,7 @@ def _lengths(points: Tensor) -> Tensor:
     norms: Tensor = torch.linalg.vector_norm(points, dim=-1, keepdim=True)
     if points.dtype == torch.float64 or points.device.type == "mps":
         return norms
-    # On an accelerator, during tracing, under vmap or for a fake tensor the host must not read the range.
+    # The range must not be read on the host for accelerators, during tracing, under vmap, and for fake tensors.
     unread = points.device.type != "cpu" or torch.compiler.is_compiling() or type(norms) is not Tensor
     if not unread and not torch._C._functorch.is_functorch_wrapped_tensor(norms):
         shortest, longest = norms.detach().aminmax()
@@ -190,8 +190,9 @@ def _lengths(points: Tensor) -> Tensor:
     return wide.to(points.dtype)
 
 
-def _explain(views: Tensor, fine: Tensor, name: str) -> None:
-    index = (~fine).nonzero()[0]
+def _raise_for_first(invalid: Tensor, views: Tensor, name: str) -> None:
+    """Raise an error that describes the first invalid point, given which points are invalid (..., k, n)."""
+    index = invalid.nonzero()[0]
     view, point = int(index[-2]), int(index[-1])
     vector = views[tuple(index)]
     if bool(vector.isnan().any()):
@@ -206,6 +207,7 @@ def _explain(views: Tensor, fine: Tensor, name: str) -> None:
 
 
 def same_shape(student: Tensor, teacher: Tensor) -> None:
+    """Reject embeddings of a teacher whose shape differs from that of the student's."""
     if student.shape != teacher.shape:
         raise ValueError(f"teacher must have the student's shape {shape_of(student)}, got shape {shape_of(teacher)}.")
 
@@ -217,7 +219,7 @@ def described(value: object) -> str:
 
 
 def readable(name: str, tensor: Tensor) -> Tensor:
-    """Reject tensors without one entry in memory per index: sparse, nested and meta tensors."""
+    """Reject tensors that do not store every entry: sparse, nested and meta tensors."""
     if tensor.layout != torch.strided or tensor.is_nested:
         raise ValueError(f"{name} must be dense tensors, got {tensor.layout}: call .to_dense() first.")
     if tensor.is_meta:
@@ -226,7 +228,7 @@ def readable(name: str, tensor: Tensor) -> Tensor:
 
 
 def not_vmapped(name: str, tensor: Tensor, *, why: str = "the solver reads its error") -> None:
-    """Reject `torch.vmap` if values are read on the host or drawn at random."""
+    """Reject tensors under `torch.vmap`, for code that reads values on the host or draws random numbers."""
     if torch._C._functorch.is_batchedtensor(tensor):
         raise ValueError(
             f"{name} must not be under torch.vmap, because {why}: "
@@ -235,6 +237,7 @@ def not_vmapped(name: str, tensor: Tensor, *, why: str = "the solver reads its e
 
 
 def finite_tensor(name: str, tensor: Tensor) -> None:
+    """Reject tensors with NaN or infinite entries."""
     if not bool(torch.isfinite(tensor).all()):
         raise ValueError(f"{name} must be finite numbers, got NaN or inf.")
 
@@ -252,6 +255,7 @@ def in_range_of(dtype: torch.dtype, epsilon: float, name: str = "epsilon") -> fl
 
 
 def view_index(name: str, index: int, k: int) -> int:
+    """Return the index of a view from 0 to k - 1; negative indices count from the last view."""
     if not isinstance(index, int) or not -k <= index < k:
         raise ValueError(f"{name} must be the number of a view, from 0 to {k - 1}, got {index!r}.")
     return index % k

@@ -1,4 +1,4 @@
-"""Lazy import of the names of a package, so that `import m3g` does not import torch."""
+"""Lazy import of the public names of a package, so that `import m3g` does not import torch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 def lazy_names(package: str) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
     """Return `__getattr__` and `__dir__` (PEP 562) for the imports in a package's `if TYPE_CHECKING:` block.
 
-    Type checkers read that block, so every name is listed once. Submodules are imported on access, too.
+    Type checkers read the same block, so every name is listed once. Submodules are also imported on access.
 
     Example:
         >>> import m3g

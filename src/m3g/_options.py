@@ -1,4 +1,4 @@
-"""Validation of options from files and command lines against annotations."""
+"""Validation of options from settings files and command lines against type annotations."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeAlias, TypedDict, Union, get_args, get_origin, get_type_hints, is_typeddict
 
-# Options by name, as in a settings file. Their types are those of the arguments of the class or function that they
-# configure; `typed` validates them at run time.
+# Options by name, as in a settings file: arguments of a class or function, against whose annotations `typed` validates
+# them.
 Options: TypeAlias = Mapping[str, Any]
 Annotation: TypeAlias = object  # `int`, `int | None`, `Literal["a", "b"]`, ...
 
@@ -16,12 +16,12 @@ class Processor(TypedDict, total=False):
     """Preprocessing of a pretrained model.
 
     Attributes:
-        model: its name or folder.
-        tokenizer: a tokenizer of the library `tokenizers`, as JSON.
-        pad: number of the padding token.
+        model: name or folder of the model.
+        tokenizer: a tokenizer of the package `tokenizers`, as JSON.
+        pad: index of the padding token.
         longest: maximum number of tokens.
         size: side length of images in pixels.
-        mean, std: scaling of the channels of images with values from 0 to 1.
+        mean, std: mean and standard deviation of the channels of images with values from 0 to 1.
         rate: samples per second of sounds.
         normalize: whether sounds are standardised.
     """
@@ -88,7 +88,7 @@ def in_words(hint: Annotation) -> str:
     """Describe an annotation in words, without the names of Python types."""
     origin, inner = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
-        # An annotation without a description is a Python object, which a settings file cannot contain.
+        # Annotations without a description are Python objects, which a settings file cannot contain.
         parts = [part for part in inner if part in _WORDS or get_origin(part) not in (None, Callable)]
         return " or ".join(map(in_words, parts))
     if origin is Literal:

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable
 from types import ModuleType
 
-# Names of settings in other programs, mapped to the names used here.
+# Names of settings in other programs, and the names used here.
 SYNONYMS = {
     "backbone": "encoder",
     "batch": "batch_size",
@@ -37,13 +37,14 @@ SYNONYMS = {
 
 
 def _finite(value: object) -> bool:
-    """Return whether a value is a number in the range of float."""
+    """Return whether a value is a number that is finite as a float."""
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         return False
     return math.isfinite(value) if isinstance(value, float) else abs(value) < 2**1023
 
 
 def positive(name: str, value: float) -> float:
+    """Return a positive finite number."""
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         raise ValueError(f"{name} must be a positive number, got {type(value).__name__} {value!r}.")
     if not (_finite(value) and value > 0):
@@ -52,51 +53,60 @@ def positive(name: str, value: float) -> float:
 
 
 def positive_int(name: str, value: int) -> int:
+    """Return a whole number of at least 1."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}.")
     return value
 
 
 def non_negative(name: str, value: float) -> float:
+    """Return a finite number of at least 0."""
     if not (_finite(value) and value >= 0):
         raise ValueError(f"{name} must be a finite number of at least 0, got {value!r}.")
     return float(value)
 
 
 def fraction(name: str, value: float) -> float:
+    """Return a number of at least 0 and less than 1."""
     if not (_finite(value) and 0 <= value < 1):
         raise ValueError(f"{name} must be a number from 0 (included) to 1 (excluded), got {value!r}.")
     return float(value)
 
 
 def seed(name: str, value: int) -> int:
+    """Return a seed, a whole number from 0 to 2**63 - 1."""
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
         raise ValueError(f"{name} must be a whole number from 0 to 2**63 - 1, got {value!r}.")
     return value
 
 
 def one_of(name: str, value: object, known: Iterable[str]) -> str:
+    """Return a known name; the error suggests a similar one."""
     known = sorted(known)
     if not isinstance(value, str) or value not in known:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, got {value!r}{meant(value, known)}")
+        raise ValueError(
+            f"{name} must be one of {', '.join(map(repr, known))}, got {value!r}{suggestion(value, known)}"
+        )
     return value
 
 
 def among(what: str, got: Iterable[str], known: Iterable[str]) -> None:
-    """Reject unknown names."""
+    """Reject names that are not known; the error suggests a similar one."""
     known = list(known)
     unknown = sorted(set(map(str, got)) - set(known))
     if unknown:
-        raise ValueError(f"{what} must be among {', '.join(known)}, got {', '.join(unknown)}{meant(unknown[0], known)}")
+        raise ValueError(
+            f"{what} must be among {', '.join(known)}, got {', '.join(unknown)}{suggestion(unknown[0], known)}"
+        )
 
 
-def meant(got: object, known: Iterable[str]) -> str:
-    """Return a hint for an unknown name: its synonym, or the most similar known name.
+def suggestion(got: object, known: Iterable[str]) -> str:
+    """Return the end of an error message about an unknown name, with a synonym or the most similar known name.
 
     Example:
-        >>> meant("infonce-pw", ["m3g", "infonce-pwe"]), meant("x", ["m3g"])
+        >>> suggestion("infonce-pw", ["m3g", "infonce-pwe"]), suggestion("x", ["m3g"])
         (': did you mean infonce-pwe?', '.')
-        >>> meant("--lr", ["--loop.epochs", "--optim.learning_rate"])
+        >>> suggestion("--lr", ["--loop.epochs", "--optim.learning_rate"])
         ': did you mean --optim.learning_rate?'
     """
     names = list(known)
@@ -108,7 +118,7 @@ def meant(got: object, known: Iterable[str]) -> str:
 
 
 def fits(what: str, num_bytes: float, limit: float, instead: str) -> None:
-    """Reject a size that does not fit into memory, with its size and an alternative."""
+    """Reject a size above the limit; `instead` is the alternative that the error suggests."""
     if num_bytes > limit:
         raise ValueError(f"{what} must be at most {limit / 2**30:.1f} GiB, got {num_bytes / 2**30:.1f} GiB: {instead}.")
 

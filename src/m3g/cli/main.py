@@ -9,7 +9,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-from m3g._values import meant
+from m3g._values import suggestion
 from m3g.cli.interrupts import INTERRUPTED, accept_interrupts, started_by_command
 from m3g.cli.launch import USER_ERROR, agent_store, end_with_parent, print_last, store_key
 from m3g.cli.parser import Parser, data_root
@@ -98,7 +98,7 @@ def _dispatch(arguments: list[str]) -> int:
         return 0
     name = arguments[0]
     if name not in COMMANDS:
-        raise ValueError(f"the command must be one of {', '.join(COMMANDS)}, got {name!r}{meant(name, COMMANDS)}")
+        raise ValueError(f"the command must be one of {', '.join(COMMANDS)}, got {name!r}{suggestion(name, COMMANDS)}")
     module, summary = COMMANDS[name]
     command = importlib.import_module(f"m3g.cli.{module}")
     given, words = command.prepare(arguments[1:]) if hasattr(command, "prepare") else (None, arguments[1:])

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import yaml
 
 from m3g._options import Annotation, fits, in_words
-from m3g._values import meant
+from m3g._values import suggestion
 from m3g.training.settings.plain_yaml import plain_yaml
 
 
@@ -62,7 +62,7 @@ class Parser(argparse.ArgumentParser):
             got = unknown[0].partition("=")[0]
             raise ValueError(
                 f"the options of {self.prog} must be those that {self.prog} --help lists, got {got}"
-                f"{meant(got, [*self._option_string_actions, *also()])}"
+                f"{suggestion(got, [*self._option_string_actions, *also()])}"
             )
         return args
 

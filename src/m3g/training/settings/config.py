@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import yaml
 
 from m3g._options import typed
-from m3g._values import meant
+from m3g._values import suggestion
 from m3g.training.settings.check import check
 from m3g.training.settings.plain_yaml import Plain, read_yaml
 
@@ -256,7 +256,7 @@ def _build(kind: type[Group], content: object, origin: Origin, group: str = "") 
         file = _file(origin, f"{path}{name}")
         if name not in known:
             what = (file + group or "settings").removesuffix(": ")
-            raise ValueError(f"{what} must have only the names {', '.join(known)}, got {name}{meant(name, known)}")
+            raise ValueError(f"{what} must have only the names {', '.join(known)}, got {name}{suggestion(name, known)}")
         values[name] = _build(GROUPS[name], value, origin, name) if kind is Config and name in GROUPS else value
         typed(kind, {name: values[name]}, prefix=file + path)
     return kind(**values)

@@ -99,7 +99,7 @@ def settled(config: Config, data: ViewsData) -> Config:
         if name not in data.view_names:
             known = data.view_names
             raise ValueError(
-                f"view must name views of the data ({', '.join(known)}), got {name!r}{checks.meant(name, known)}"
+                f"view must name views of the data ({', '.join(known)}), got {name!r}{checks.suggestion(name, known)}"
             )
     own = {name: _network_options(options) for name, options in config.view.items()}
     for name, kind in zip(data.view_names, kinds(data)):
