@@ -34,8 +34,8 @@ def test_coulomb_of_coincident_points_is_the_clamped_cost():
 @pytest.mark.parametrize("chunk", [1, 7])
 @pytest.mark.parametrize("many", [0.0, 1.0])
 def test_coulomb_computed_in_parts_is_the_same(chunk, many, monkeypatch):
-    monkeypatch.setattr(grounds, "CHUNK", chunk)
-    monkeypatch.setattr(grounds, "MANY", many)
+    monkeypatch.setattr(grounds, "CHUNK_SIZE", chunk)
+    monkeypatch.setattr(grounds, "MANY_FRACTION", many)
     x = torch.randn(2, 6, 3, generator=torch.Generator().manual_seed(0)).double() * 1e6
     y = torch.cat([x[:, 3:], x[:, :3] + 1.0], 1)
     torch.testing.assert_close(grounds.coulomb(x, y), literal_coulomb(x, y), rtol=1e-10, atol=0)
@@ -50,7 +50,7 @@ def test_coulomb_works_in_a_graph_and_under_vmap():
 
 
 def test_derivatives_of_coulomb_are_correct(monkeypatch):
-    monkeypatch.setattr(grounds, "CLOSE", 0.1)
+    monkeypatch.setattr(grounds, "CLOSE_RATIO", 0.1)
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(3, 2, generator=generator, dtype=torch.float64)
     y = torch.cat([x[:1] + 0.05, torch.randn(2, 2, generator=generator, dtype=torch.float64)])

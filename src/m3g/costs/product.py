@@ -26,9 +26,9 @@ class MultilinearProduct(Cost):
     every k. For k = 2 the cost is minus the cosine. It is linear in each view but not a sum over pairs, and detects
     dependence among all views even if any two of them are independent.
 
-    With a mask, a missing point is replaced by the neutral factor :math:`1 / \sqrt d` in every feature, so that the cost
-    of its tuple is that of the other views. The matching gap imputes missing points beforehand instead, by the mean of
-    the present views.
+    With a mask, a missing point is replaced by the neutral factor :math:`1 / \sqrt d` in every feature, so that the
+    cost of its tuple is that of the other views. The matching gap imputes missing points beforehand instead, by the
+    mean of the present views.
 
     Complexity: one matrix product of :math:`n^k d` multiply-adds for the cost tensor and two for the gradient. Memory
     is the tensor plus about :math:`n^{\lceil k/2 \rceil} d` numbers.

@@ -1,13 +1,18 @@
-"""Marginals of a coupling whose kernel is a product over all pairs of views, by matrix products.
+"""Contraction of kernels of all pairs of views, by matrix products.
 
-With one view c (the pivot) eliminated and the others split into two groups A and B,
+One view c is the pivot, and the other views are split into two groups A and B. Let α and β be tuples of points of A and
+B, and let
 
-    T[α, β] = Σ_c L[α, c] R[β, c],      M[α, β] = W[α, β] T[α, β]
+- L[α, c] be the product of the kernels within A and between A and the pivot,
+- R[β, c] the product of the kernels within B and between B and the pivot,
+- W[α, β] the product of the kernels between A and B,
 
-where L is the product of all kernels within A and between A and c, R that of the kernels within B and between B and c,
-and W that of the kernels between A and B. M is the joint marginal of all views except c. The derivatives of the total
-mass give the rest: L ∘ (W R) is the joint marginal of A and c, R ∘ (Wᵀ L) that of B and c. Three matrix products of n^k
-multiply-adds thus yield every pair marginal, and no tensor larger than a slab of M is stored.
+with the scalings included. The joint marginals are then
+
+    M = W ∘ (L Rᵀ)  of A and B,      L ∘ (W R)  of A and the pivot,      R ∘ (Wᵀ L)  of B and the pivot.
+
+Three matrix products of n^k multiply-adds thus yield every pair marginal, and no tensor larger than a slab of M is
+stored.
 """
 
 from __future__ import annotations
@@ -25,25 +30,25 @@ from m3g.solvers.shared.contraction import Contracted, Contraction
 from m3g.solvers.shared.memory import Workspace
 from m3g.solvers.shared.processes import Processes, Shard
 
-# Size of a slab of M: small enough for the cache of a CPU, large enough for efficient matrix products.
+# Size of a slab of M: small enough for the cache of a CPU, and large enough for efficient matrix products.
 SLAB_BYTES = 2**23
-# W is stored between steps up to this size; a larger W is recomputed slab by slab.
-KEEP_BYTES = 2**26
-# Matrix products with fewer columns are slow on a CPU, but not their transposes.
+# Maximum size of a stored W; a larger one is recomputed slab by slab in every step.
+STORED_BYTES = 2**26
+# Matrix products with fewer columns are slow on a CPU, and are computed in transposed form.
 FEW_COLUMNS = 16
 
 
 class CompleteContraction(Contraction):
-    """Contraction of the kernels {(l, m): (b, n_l, n_m)} of all pairs of views l < m.
+    """Contraction of kernels {(l, m): (b, n_l, n_m)} of all pairs of views l < m.
 
-    With four views or more, intermediate results of the size of M or R are written into buffers that are allocated once
-    per solve. With `whole`, for compiled code, M is never split into slabs and there are no buffers, so that control
-    flow does not depend on sizes. With `sharing`, only the rows of the leading view that belong to this process are
-    contracted, so that pair marginals are those of a shard.
+    With four views or more, intermediate results of the size of M or R are written to buffers that are allocated once
+    per solve. With `whole`, for compiled code, M is not split into slabs and there are no buffers, so that control flow
+    does not depend on sizes. With `sharing`, only the rows of the leading view that belong to this process are
+    contracted, and the pair marginals are those of its shard.
 
     Attributes:
-        sizes: sizes of the views, with only the rows of this process for the leading one.
-        num_tuples: number of tuples of all processes together.
+        sizes: sizes of the views; that of the leading view counts only the rows of this process.
+        num_tuples: number of tuples of the full coupling.
         joint_buffer: buffer for a slab of M (b, α, β); None if every result is a new tensor.
         scaled_buffer: buffer for R with scalings (b, β, n_c), or None.
     """
@@ -71,17 +76,17 @@ class CompleteContraction(Contraction):
         self.scaled_buffer: Tensor | None = None
         if self.pivot is None:
             return
-        self.left, self.right = self._towards_pivot(self.group_a), self._towards_pivot(self.group_b)
+        self.left, self.right = self._group_kernel(self.group_a), self._group_kernel(self.group_b)
         n = self.sizes[self.lead]
         self.slabs = [(0, n)] if whole else self._slabs()
-        keep = whole or len(self.slabs) == 1 or self._lead_bytes() * n <= KEEP_BYTES
+        stored = whole or len(self.slabs) == 1 or self._lead_bytes() * n <= STORED_BYTES
         between: list[Tensor | None] = [None] * len(self.slabs)
         if k > 3 and not whole:
-            between = self._allocate(len(self.slabs) if keep else 1)
+            between = self._allocate(len(self.slabs) if stored else 1)
         self._between_buffer = between[0]
-        self._kept = [self._between(*slab, out) for slab, out in zip(self.slabs, between)] if keep else None
-        if self._kept is not None and len(self.slabs) == 1:
-            self.between = self._kept[0]
+        self._stored = [self._between(*slab, out) for slab, out in zip(self.slabs, between)] if stored else None
+        if self._stored is not None and len(self.slabs) == 1:
+            self.between = self._stored[0]
 
     def _allocate(self, num_slabs: int) -> list[Tensor | None]:
         """Return memory for W, one tensor per slab, and allocate both buffers."""
@@ -93,14 +98,14 @@ class CompleteContraction(Contraction):
         return list(space.take(num_slabs, b, rows, beta))
 
     def fits_one_slab(self) -> bool:
-        """Return whether M of all processes fits into one slab."""
+        """Return whether M of the full coupling fits into one slab."""
         if self.pivot is None:
             return True
         rows = self.sizes[self.lead] if self.shard is None else self.shard.sizes[self.lead]
         return self.between is not None and rows * self._lead_bytes() <= SLAB_BYTES
 
     def summed(self, tensor: Tensor) -> Tensor:
-        """Add the sums of all processes over their rows of the leading view."""
+        """Return the sum over the leading view, given the sum over the rows of this process."""
         return tensor if self.shard is None else self.shard.processes.reduced(tensor)
 
     def _lead_bytes(self) -> int:
@@ -115,11 +120,11 @@ class CompleteContraction(Contraction):
         return [(start, min(start + step, n)) for start in range(0, n, step)]
 
     def kernel(self, l: int, m: int) -> Tensor:
-        """Return the kernel of views l and m, with view l in the rows."""
+        """Return the kernel of views l and m as a matrix (b, n_l, n_m), also if l > m."""
         return self.kernels[l, m] if l < m else self.kernels[m, l].transpose(1, 2)
 
-    def _towards_pivot(self, group: Sequence[int]) -> Tensor:
-        """Return the product of all kernels inside the group and from it to the pivot: (b, Π n_l, n_c)."""
+    def _group_kernel(self, group: Sequence[int]) -> Tensor:
+        """Return L or R without scalings, the product of the kernels within a group and with the pivot."""
         assert self.pivot is not None
         views = [*group, self.pivot]
         if len(views) == 2:
@@ -128,12 +133,12 @@ class CompleteContraction(Contraction):
         factors = [along(self.kernel(views[i], views[j]), (i, j), len(views)) for i, j in edges]
         out = factors[0]
         for edge, factor in zip(edges[1:], factors[1:]):
-            # The kernels of the first view span all axes; the others are multiplied in place.
+            # The product of the kernels of the first view has all axes; the others are multiplied in place.
             out = out * factor if edge[0] == 0 else out.mul_(factor)
         return out.flatten(1, -2)
 
     def _between(self, start: int, stop: int, buffer: Tensor | None) -> Tensor:
-        """Return W for points start:stop of the leading view: (b, α, β), in the buffer if given."""
+        """Return W for the points start:stop of the leading view: (b, α, β), in the buffer if given."""
         out = None
         for l in self.group_a:
             part = [self.kernel(l, m) for m in self.group_b]
@@ -168,14 +173,17 @@ class CompleteContraction(Contraction):
         return Contracted(pairs, self.others(pairs), scaling)
 
     def pairs(self, joint: Tensor, joint_a: Tensor, joint_b: Tensor) -> dict[Edge, Tensor]:
-        """Return all pair marginals from the joint ones of A and B (b, α, β) and of each with the pivot (b, …, n_c)."""
+        """Return all pair marginals from the joint marginals of A and B, of A and the pivot, and of B and the pivot.
+
+        Their shapes are (b, α, β), (b, α, n_c) and (b, β, n_c).
+        """
         views = self.group_a + self.group_b
         if len(views) > 2:
             joint = joint.view(joint.shape[0], *(self.sizes[l] for l in views))
         return self.with_pivot(pair_sums(joint, views), joint_a, joint_b)
 
     def with_pivot(self, pairs: dict[Edge, Tensor], joint_a: Tensor, joint_b: Tensor) -> dict[Edge, Tensor]:
-        """Add the pair marginals with the pivot to those of the other views."""
+        """Return pair marginals with those of the pivot added, from its joint marginals with A and with B."""
         assert self.pivot is not None
         for group, joint in ((self.group_a, joint_a), (self.group_b, joint_b)):
             if len(group) == 1:
@@ -191,9 +199,9 @@ class CompleteContraction(Contraction):
     def _slab(
         self, left: Tensor, right: Tensor, between: Tensor, target: Tensor, added_to: Tensor | None = None
     ) -> tuple[Tensor, ...]:
-        """Return M (b, α, β), the joint marginal of A and the pivot, Wᵀ L, and the scaling of the leading view.
+        """Return M, the joint marginal of A and the pivot, Wᵀ L, and the scaling of the leading view, for one slab.
 
-        All are for some points of the leading view. Wᵀ L is added to `added_to`, that of other slabs, if given.
+        Wᵀ L, a sum over the leading view, is added to `added_to`, the sum over other slabs, if given.
         """
         buffer = None if self.joint_buffer is None else self.joint_buffer[:, : left.shape[1]]
         joint = torch.bmm(left, right.transpose(1, 2), out=buffer).mul_(between)
@@ -220,15 +228,15 @@ class CompleteContraction(Contraction):
         scalings: list[Tensor] = []
         total: Tensor | None = None
         for i, (start, stop) in enumerate(self.slabs):
-            between = self._between(start, stop, self._between_buffer) if self._kept is None else self._kept[i]
+            between = self._between(start, stop, self._between_buffer) if self._stored is None else self._stored[i]
             rows = left[:, start * per_lead : stop * per_lead]
-            joint, near, total, scaling = self._slab(rows, right, between, target[:, start:stop], total)
+            joint, joint_a, total, scaling = self._slab(rows, right, between, target[:, start:stop], total)
             shape = (joint.shape[0], stop - start, *(self.sizes[l] for l in views[1:]))
             pairs.append(pair_sums(joint.view(shape), views))
-            with_pivot.append(near)
+            with_pivot.append(joint_a)
             scalings.append(scaling)
         assert total is not None
-        # Slabs run along the leading view: its pairs are concatenated, those of other views are summed.
+        # Slabs divide the leading view: pairs with it are concatenated, pairs of other views are summed.
         joined = {
             edge: torch.cat([part[edge] for part in pairs], 1)
             if edge[0] == self.lead
@@ -238,7 +246,7 @@ class CompleteContraction(Contraction):
         return joined, torch.cat(with_pivot, 1), total, torch.cat(scalings, 1)
 
     def others(self, pairs: dict[Edge, Tensor]) -> Tensor:
-        """Return the marginals of all views except the leading one, concatenated (b, N - n)."""
+        """Return the marginals of all views except the leading one, concatenated: (b, N - n)."""
         lead, others = self.lead, [l for l in range(len(self.sizes)) if l != self.lead]
         if lead == 0:
             return torch.cat([pairs[0, l] for l in others], 2).sum(1)
@@ -252,14 +260,17 @@ class CompleteContraction(Contraction):
 
 
 def times(matrix: Tensor, columns: Tensor) -> Tensor:
-    """T V (b, s, c) for T (b, s, n) and V (b, n, c); by its transpose, up to four times as fast, if columns are few."""
+    """Return T V (b, s, c) of T (b, s, n) and V (b, n, c), as (Vᵀ Tᵀ)ᵀ, up to four times as fast, if c is small."""
     if torch.compiler.is_compiling() or columns.shape[2] >= FEW_COLUMNS or matrix.shape[1] <= columns.shape[2]:
         return torch.bmm(matrix, columns)
     return torch.bmm(columns.mT, matrix.mT).mT
 
 
 def _largest(sizes: Sequence[int]) -> int:
-    """Return the largest view, which gives the longest inner dimension; the last one in case of a tie."""
+    """Return the index of the largest view, the last one in case of a tie.
+
+    As the pivot, it gives matrix products with the longest inner dimension.
+    """
     largest = len(sizes) - 1
     for l in range(len(sizes) - 1):
         if sizes[l] > sizes[largest]:
@@ -277,7 +288,7 @@ def _product(x: Tensor, y: Tensor, buffer: Tensor | None) -> Tensor:
 
 
 def outer(vectors: Sequence[Tensor]) -> Tensor:
-    """(b, n_1), …, (b, n_j) -> (b, n_1 ⋯ n_j, 1)."""
+    """Return the outer product as a column: (b, n_1), …, (b, n_j) -> (b, n_1 ⋯ n_j, 1)."""
     out = vectors[0].unsqueeze(-1)
     for vector in vectors[1:]:
         out = (out * vector.unsqueeze(1)).view(out.shape[0], -1, 1)
@@ -285,7 +296,7 @@ def outer(vectors: Sequence[Tensor]) -> Tensor:
 
 
 def pair_sums(joint: Tensor, views: list[int]) -> dict[Edge, Tensor]:
-    """Return all pair marginals of a joint tensor (b, n_1, …, n_j), with three passes over it."""
+    """Return all pair marginals of a joint marginal (b, n_1, …, n_j), with three passes over it."""
     if len(views) == 2:
         return {(views[0], views[1]): joint}
     pairs = pair_sums(joint.sum(-1), views[:-1])

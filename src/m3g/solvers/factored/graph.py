@@ -1,7 +1,7 @@
-"""Marginals of a coupling whose kernel is a product over some pairs of views: any graph, by tensor contraction.
+"""Contraction of kernels on any graph of views.
 
-opt_einsum finds the cheapest order of contraction: on a tree the marginal of a pair with an edge costs O(k n²), that
-of any other pair O(k n³) (Haasler et al., 2021).
+opt_einsum finds the cheapest order of contraction. On a tree, the pair marginal of an edge costs O(k n²), and that of
+any other pair of views O(k n³) :cite:`haasler2021`.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from m3g.solvers.shared.contraction import Contracted, Contraction
 
 
 class GraphContraction(Contraction):
-    """Contraction of the kernels {(l, m): (b, n_l, n_m)} of the edges of a graph."""
+    """Contraction of kernels {(l, m): (b, n_l, n_m)} on the edges of a graph of views."""
 
     def __init__(self, kernels: dict[Edge, Tensor], sizes: Sequence[int], *, all_pairs: bool):
-        """`all_pairs`: `evaluate` also returns the pair marginals of views without an edge."""
+        """With `all_pairs`, `evaluate` also returns the pair marginals of views that have no edge."""
         self.kernels = kernels
         self.sizes = list(sizes)
-        self.wanted = all_edges(len(self.sizes)) if all_pairs else list(kernels)
+        self.returned_pairs = all_edges(len(self.sizes)) if all_pairs else list(kernels)
 
     def _contract(self, kept: tuple[int, ...], scalings: Sequence[Tensor]) -> Tensor:
         num_batch = next(iter(self.kernels.values())).shape[0]
@@ -47,14 +47,14 @@ class GraphContraction(Contraction):
     def evaluate(self, scalings: Sequence[Tensor], target: Tensor) -> Contracted:
         lead = scalings[0] * (target / self._contract((0,), scalings))
         scaled = [lead, *scalings[1:]]
-        pairs = {edge: self._contract(edge, scaled) for edge in self.wanted}
+        pairs = {edge: self._contract(edge, scaled) for edge in self.returned_pairs}
         others = [self._contract((l,), scaled) for l in range(1, len(scaled))]
         return Contracted(pairs, torch.cat(others, 1), lead)
 
 
 @lru_cache(maxsize=256)
 def _expression(edges: tuple[Edge, ...], sizes: tuple[int, ...], num_batch: int, kept: tuple[int, ...]) -> Any:
-    """Return the cheapest contraction of scalings and kernels to the marginal of some views; it stores no tensors."""
+    """Return the contraction of scalings and kernels to the marginal on the kept views, in the cheapest order."""
     letters = [opt_einsum.get_symbol(l + 1) for l in range(len(sizes))]
     batch = opt_einsum.get_symbol(0)
     terms = [(l,) for l in range(len(sizes))] + list(edges)

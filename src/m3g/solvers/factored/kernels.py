@@ -1,4 +1,4 @@
-"""Pair kernels exp(-D_lm / eps) within the range of their dtype, and initial scalings."""
+"""Pair kernels K_lm = exp(-D_lm / eps), in a dtype whose range they do not exceed, and initial scalings."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from m3g.costs.problem import vector_dtype
 from m3g.solvers.shared.precision import DOUBLE_RANGE, SINGLE_RANGE, SINGLE_TOLERANCE, largest_magnitude
 from m3g.solvers.shared.weights import concatenated_weights
 
-# float32 log scalings do not converge below this error.
-SINGLE_VECTORS = 5e-5
-# Largest sum of the exponents over the pairs for which one step balances the kernels sufficiently.
-FLAT = 30.0
+# Tolerance below which log scalings are float64.
+SINGLE_VECTOR_TOLERANCE = 5e-5
+# Bound on the exponent of a tuple up to which one step balances the kernels sufficiently.
+NEARLY_CONSTANT = 30.0
 
 
 class Kernels(NamedTuple):
-    """Initial data of the ascent.
+    """Pair kernels and weights of a problem.
 
     Attributes:
         matrices: kernels {(l, m): (b, n_l, n_m)}, or their logarithms if `in_range` is False.
         groups: the same, concatenated as in `LogKernels`.
-        target: the weights (b, N), in the dtype of the log scalings.
-        shift: (b, N) in float64; the potentials are eps times the log scalings plus `shift`. None means 0.
-        in_range: whether products of the kernels stay in the range of float64.
-        reach: an upper bound on the exponent of a tuple; 0 if no value was read.
+        target: (b, N), the weights, in the dtype of the log scalings.
+        shift: (b, N), in float64. The potentials are eps times the log scalings plus `shift`. None means 0.
+        in_range: whether products of the kernels do not exceed the range of float64.
+        reach: an upper bound on the absolute exponent of a tuple; 0 if no value was read on the host.
     """
 
     matrices: dict[Edge, Tensor]
@@ -54,8 +54,8 @@ def pair_kernels(
 ) -> Kernels:
     """Return the kernels of a problem, or their logarithms with `logs`.
 
-    With `read_values` the range of the exponents determines the representation: float32, float64 or logarithms.
-    Otherwise the dtype of the problem is kept.
+    With `read_values`, the range of the exponents is read on the host and determines whether the kernels are float32,
+    float64 or logarithms. Otherwise they have the dtype of the problem, or float64 if `tol` requires it.
     """
     dtype = problem.dtype
     double = vector_dtype(problem.device)
@@ -68,8 +68,9 @@ def pair_kernels(
         if (logs or reach > SINGLE_RANGE) and dtype == torch.float32 and dtype != double:
             dtype = double
             exponents = problem.log_kernels(epsilon, dtype)
-            reach = max(map(largest_magnitude, exponents.groups)) * len(problem.edges)  # may have overflowed
-    wide = dtype if tol >= SINGLE_VECTORS else double
+            # The value in float32 may have overflowed.
+            reach = max(map(largest_magnitude, exponents.groups)) * len(problem.edges)
+    wide = dtype if tol >= SINGLE_VECTOR_TOLERANCE else double
     target = concatenated_weights(problem, weights, wide)
     in_range = not (logs or reach > DOUBLE_RANGE)
     groups = [group.exp_() for group in exponents.groups] if in_range else exponents.groups
@@ -77,16 +78,16 @@ def pair_kernels(
 
 
 def balanced_start(problem: PairwiseProblem, kernels: Kernels) -> Tensor:
-    """Return log scalings (b, N) that balance each kernel separately."""
+    """Return initial log scalings (b, N), which scale each kernel separately to constant row and column sums."""
     b, k = problem.num_batch, problem.k
     log_target = kernels.target.log()
     wide = log_target.dtype
-    # Nearly constant kernels are balanced in one step; a reach of 0 means that no value was read.
-    steps = 1 if 0 < kernels.reach < FLAT else 2
+    # One step balances nearly constant kernels. A reach of 0 means that it was not read.
+    steps = 1 if 0 < kernels.reach < NEARLY_CONSTANT else 2
     groups = kernels.groups
     if len(groups) == 1 and len(problem.edges) > 1:
         left, right = (_as(part, wide).view(-1, b, problem.sizes[0]) for part in balance(groups[0], steps))
-        rows, columns = _ends(problem)
+        rows, columns = _edge_views(problem)
         by_view = log_target.view(b, k, -1).transpose(0, 1)
         start = by_view.index_add(0, rows, left, alpha=-1).index_add_(0, columns, right, alpha=-1)
         return start.transpose(0, 1).reshape(b, -1)
@@ -99,8 +100,8 @@ def balanced_start(problem: PairwiseProblem, kernels: Kernels) -> Tensor:
     return log_target - torch.cat(parts, 1)
 
 
-def _ends(problem: PairwiseProblem) -> tuple[Tensor, ...]:
-    """Return the left and the right views of all edges."""
+def _edge_views(problem: PairwiseProblem) -> tuple[Tensor, ...]:
+    """Return the first and the second views of all edges."""
     if problem.complete:
         return torch.triu_indices(problem.k, problem.k, 1, device=problem.device).unbind(0)
     return tuple(torch.tensor(ends, device=problem.device) for ends in zip(*problem.edges))
@@ -111,10 +112,10 @@ def _as(tensor: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def balance(kernels: Tensor, steps: int) -> tuple[Tensor, Tensor]:
-    """Return -log u (b, n, 1) and -log v (b, m, 1) such that the rows and columns of u K v have a mean of about 1.
+    """Return -log u (b, n, 1) and -log v (b, m, 1) such that diag(u) K diag(v) has nearly constant row and column sums.
 
-    `kernels` are (b, n, m). This is two-view Sinkhorn up to a constant factor, which the first scaling of the leading
-    view corrects.
+    These are steps of the two-view Sinkhorn algorithm for kernels K (b, n, m), up to a constant factor, which the first
+    scaling of the leading view corrects.
     """
     transposed = kernels.mT
     left = kernels.mean(2, keepdim=True)

@@ -1,4 +1,4 @@
-"""Marginals of a coupling that is divided into slabs, one per process."""
+"""Contraction of a coupling whose slabs are distributed over several processes."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from m3g.solvers.shared.couplings import summed_gradients
 from m3g.solvers.shared.dual import MarginalDual
 from m3g.solvers.shared.processes import Shard
 
-# Total number of points up to which pair marginals are exchanged in every step. Beyond it, each process keeps its part
-# of them, and each multiplication by the Hessian exchanges a vector.
+# Number of points N up to which the pair marginals are exchanged in every step. Beyond it, each process keeps those of
+# its slab, and every product with the Hessian exchanges a vector.
 EXCHANGED_SIZE = 2048
 
 
 class ShardedContraction(Contraction):
-    """Contraction `own` of the slab of this process, followed by an exchange of the results."""
+    """Contraction `own` of the slab of this process, whose results are summed over all processes."""
 
     def __init__(self, own: Contraction, shard: Shard):
         self.own, self.slab = own, shard
@@ -45,7 +45,7 @@ class ShardedContraction(Contraction):
 
 
 def sharded_gradients(problem: PairwiseProblem, pairs: dict[Edge, Tensor], shard: Shard) -> tuple[Tensor, ...]:
-    """Return d value / d tensors from the pair marginals of the shards of all processes."""
+    """Return the gradient of the full coupling from the pair marginals of the slabs of all processes."""
     pairs = {edge: pair.to(problem.dtype) for edge, pair in pairs.items()}
     marginals = [pairs[0, 1].sum(2), *(pairs[0, l].sum(1) for l in range(1, problem.k))]
     own = PairCoupling(pairs, marginals, shard.own_sizes)
@@ -53,7 +53,7 @@ def sharded_gradients(problem: PairwiseProblem, pairs: dict[Edge, Tensor], shard
 
 
 def all_pairs(sizes: Sequence[int], kernels: Kernels, log_scaling: Tensor) -> dict[Edge, Tensor]:
-    """Return the pair marginals of the whole coupling, computed by this process alone."""
+    """Return the pair marginals of the full coupling, computed by this process without communication."""
     contraction = CompleteContraction(kernels.matrices, sizes)
     dual = MarginalDual.of(contraction, kernels.target, kernels.dtype, newton=True, fixed=False)
     return dual.evaluate(log_scaling).pairs

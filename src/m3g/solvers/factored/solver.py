@@ -2,15 +2,14 @@
 
 If epsilon is not small, a few Sinkhorn sweeps by matrix products reach the tolerance (sweeps.py). Otherwise:
 
-1. Each pair kernel is balanced separately (kernels.py) in O(n²), which brings the product of the kernels close to the
-   solution.
-2. One contraction computes all pair marginals (contraction.py; graph.py if edges are missing and n^k is large;
+1. Each pair kernel is balanced separately in O(n²), which provides initial scalings (kernels.py).
+2. A contraction computes all pair marginals (contraction.py; graph.py for a large graph of views with missing edges;
    streamed.py if epsilon is too small for the range of float64).
-3. These form the Hessian of the dual, with which a Newton step is taken (shared/newton.py). Steps 2 and 3 are repeated
-   until the marginals are within tolerance (shared/ascent.py).
+3. The pair marginals form the Hessian of the dual, with which a Newton step is taken (shared/newton.py). Steps 2 and 3
+   are repeated until the marginals are within tolerance (shared/ascent.py).
 
-The pair marginals of the last contraction also give the gradient, so a backward pass needs no contraction. After sweeps
-it needs one matrix product.
+The gradient is computed from the pair marginals of the last contraction, so a backward pass requires no contraction;
+after sweeps it requires one matrix product.
 """
 
 from __future__ import annotations
@@ -42,14 +41,15 @@ from m3g.solvers.shared.result import Result
 from m3g.solvers.shared.solver import Solver
 from m3g.solvers.solution import Solution
 
-# Number of tuples up to which missing edges get kernels of ones, because the products of a complete graph are fast.
+# Number of tuples up to which missing edges are replaced by kernels of ones, because a complete graph is fast.
 FEW_TUPLES = 2**20
-# Total number of points up to which a graph with missing edges gets Newton steps, which need all pair marginals.
+# Number of points N up to which Newton steps, which require all pair marginals, are taken on a graph with missing
+# edges.
 NEWTON_SIZE = 2048
-# Maximum number of tuples in the log domain, if epsilon is too small for the range of float64.
+# Maximum number of tuples of a solve in the log domain.
 STREAMED_TUPLES = 2 * 10**7
-# Decreasing epsilon: the ratio of successive values, and the error at which the next one follows.
-EPSILON_RATIO, LOOSE = 3.0, 0.05
+# Decreasing epsilon in the log domain: the ratio of successive values, and the tolerance of all but the last.
+EPSILON_RATIO, LOOSE_TOL = 3.0, 0.05
 
 
 class RangeError(ValueError):
@@ -62,27 +62,30 @@ class RangeWarning(UserWarning):
 
 @dataclass(frozen=True)
 class Factored(Solver):
-    r"""Exact solver for pairwise costs: damped Newton steps on the dual (Eq. 9 of the paper) by matrix products.
+    r"""Exact solver for sums over pairs of views: damped Newton steps on the dual (Eq. 9 of the paper).
 
-    With scalings :math:`u_l = e^{f_l / \varepsilon}` and kernels :math:`K_{lm} = e^{-D_{lm} / \varepsilon}`,
+    For costs :math:`C = \sum_{l<m} D_{lm}[i_l, i_m]`, with scalings :math:`u_l = e^{f_l / \varepsilon}` and kernels
+    :math:`K_{lm} = e^{-D_{lm} / \varepsilon}`, the coupling and the Newton matrix are
 
-    .. math:: P = \prod_l u_l[i_l] \prod_{l<m} K_{lm}[i_l, i_m], \qquad
-        H = \begin{cases} \operatorname{diag}(m_l) & l = m \\ P_{lm} & l \neq m \end{cases}
+    .. math:: P[i_1, \dots, i_k] = \prod_l u_l[i_l] \prod_{l<m} K_{lm}[i_l, i_m], \qquad
+        H_{lm} = \begin{cases} \operatorname{diag}(m_l) & l = m \\ P_{lm} & l \neq m \end{cases}
 
-    where H, the negative Hessian up to a factor, consists of the pair marginals. Complexity: three matrix products of
-    n^k multiply-adds and one linear system of size k n per step, usually fewer than 10 steps; O(k n²) per step on
-    trees.
-    Memory: O(n^(k-1)) at most, in slabs; no tensor of n^k entries.
+    where :math:`m_l` are the marginals and :math:`P_{lm}` the pair marginals of P. H is the negative Hessian of the
+    dual, up to a factor. If epsilon is not small, a few sweeps of Algorithm 1 replace the Newton steps.
+
+    Complexity per step: three matrix products of n^k multiply-adds and one linear system of size k n; O(k n²) if the
+    pairs of views with a cost form a tree. Usually fewer than 10 steps are required. Memory: at most O(n^(k-1)),
+    without a tensor of n^k entries.
 
     Args:
-        newton: take Newton steps; False uses Sinkhorn updates only. None means True, unless the graph of views has
-            missing edges and there are more than 2048 points in total.
+        newton: whether to take Newton steps instead of Sinkhorn updates only. None means True, unless some pairs of
+            views have no cost and there are more than 2048 points in total.
         max_steps: maximum number of contractions; None means 100 with Newton steps and 10 000 without.
-        check_every: steps between two reads of the error, which synchronise with an accelerator; None means 1 on a CPU
-            and 4 elsewhere.
-        fixed_steps: take exactly this number of steps without reading the error (no synchronisation, one compiled
-            graph); `Solution.error` still reports the error. Steps are then not backtracked, and kernels keep the dtype
-            of the problem. Compiled matrix products have the precision of `torch.set_float32_matmul_precision`.
+        check_every: number of steps between two reads of the error, which synchronise with an accelerator; None means 1
+            on a CPU and 4 elsewhere.
+        fixed_steps: take exactly this number of steps without reading the error, so that there is no synchronisation
+            and the solve compiles to one graph. Steps are then not backtracked, and kernels have the dtype of the
+            problem. Compiled matrix products have the precision of `torch.set_float32_matmul_precision`.
 
     Example:
         >>> import torch, m3g
@@ -93,7 +96,8 @@ class Factored(Solver):
         (True, True)
 
     References: Brauer et al., 2017 :cite:`brauer2017`, for Newton's method on the dual of two marginals; Haasler et
-    al., 2021 :cite:`haasler2021`, for graphs of views; Nocedal and Wright, 2006 :cite:`nocedal2006`, for damping.
+    al., 2021 :cite:`haasler2021`, for graphs of views; Nocedal and Wright, 2006 :cite:`nocedal2006`, for damping and
+    backtracking.
     """
 
     newton: bool | None = None
@@ -114,7 +118,7 @@ class Factored(Solver):
                 "cost must be a sum over pairs of views with solver='factored', "
                 f"got {type(problem).__name__}: use solver='dense'."
             )
-        if torch.compiler.is_compiling():  # process settings cannot change inside a graph
+        if torch.compiler.is_compiling():  # global settings cannot change inside a graph
             with torch.no_grad():
                 return self._solve(problem, epsilon, tol, weights)
         with full_precision(problem.device):
@@ -124,38 +128,38 @@ class Factored(Solver):
         fixed = self.fixed_steps is not None
         kernels = pair_kernels(problem, weights, epsilon=epsilon, tol=tol, read_values=not fixed)
         if kernels.in_range:
-            solution = self._in_range(problem, kernels, epsilon, tol)
+            solution = self._solve_in_range(problem, kernels, epsilon, tol)
             if solution.reason is not Result.OUT_OF_RANGE or not all(
                 bool(torch.isfinite(tensor).all()) for tensor in problem.tensors
             ):
                 return solution
-            # The range was estimated from the costs; weights of many magnitudes require more.
+            # The range was estimated from the costs. Weights of very different magnitudes require a larger one.
             kernels = pair_kernels(problem, weights, epsilon=epsilon, tol=tol, read_values=True, logs=True)
-        return self._streamed(problem, kernels, epsilon, tol)
+        return self._solve_in_logs(problem, kernels, epsilon, tol)
 
-    def _in_range(self, problem: PairwiseProblem, kernels: Kernels, epsilon: float, tol: float) -> Solution:
-        """Solve with the kernels in the exponential domain."""
+    def _solve_in_range(self, problem: PairwiseProblem, kernels: Kernels, epsilon: float, tol: float) -> Solution:
+        """Solve with kernels, not their logarithms."""
         fixed = self.fixed_steps is not None
-        newton = self._takes_newton(problem)
+        newton = self._uses_newton(problem)
         contraction = self._contraction(problem, kernels.matrices, newton)
         shard = contraction.shard
         sharded = contraction if shard is None else ShardedContraction(contraction, shard)
         dual = MarginalDual.of(sharded, kernels.target, kernels.dtype, newton, fixed)
         if self.fixed_steps is not None:
             state = fixed_ascent(dual, balanced_start(problem, kernels), self.fixed_steps)
-            return _solution(problem, kernels, FinalPoint.of(dual, state), epsilon, tol)
+            return _solution(problem, kernels, FinalPoint.of_ascent(dual, state), epsilon, tol)
         swept: Swept | None = None
         if newton and isinstance(contraction, CompleteContraction) and _can_be_swept(contraction, kernels):
             swept = sweep(contraction, kernels.target, tol=tol, reach=kernels.reach, max_steps=self.max_steps or 100)
             if swept.worst <= tol:
-                return _solution(problem, kernels, FinalPoint.after(swept), epsilon, tol, Result.CONVERGED)
+                return _solution(problem, kernels, FinalPoint.of_sweeps(swept), epsilon, tol, Result.CONVERGED)
         if swept is not None and math.isfinite(swept.worst):
             pairs = swept.pairs()
             others = swept.contraction.summed(swept.contraction.others(pairs))
             if shard is not None and dual.contraction.partial is None:
                 pairs = shard.pairs(pairs)
-            known = dual.known(swept.log_scaling(), pairs, others)
-            state = AscentState(known, num_steps=swept.num_steps + 1)
+            point = dual.from_marginals(swept.log_scaling(), pairs, others)
+            state = AscentState(point, num_steps=swept.num_steps + 1)
         else:
             state = init(dual, balanced_start(problem, kernels))
         state, result = ascend(
@@ -165,9 +169,9 @@ class Factored(Solver):
             max_steps=self.max_steps or (100 if newton else 10_000),
             check_every=self.check_every or (1 if problem.device.type == "cpu" else 4),
         )
-        return _solution(problem, kernels, FinalPoint.of(dual, state), epsilon, tol, result)
+        return _solution(problem, kernels, FinalPoint.of_ascent(dual, state), epsilon, tol, result)
 
-    def _takes_newton(self, problem: PairwiseProblem) -> bool:
+    def _uses_newton(self, problem: PairwiseProblem) -> bool:
         small = problem.complete or sum(problem.sizes) <= NEWTON_SIZE
         return small if self.newton is None else self.newton
 
@@ -186,7 +190,7 @@ class Factored(Solver):
             }
         return CompleteContraction(kernels, problem.sizes, whole=fixed, sharing=None if fixed else processes())
 
-    def _streamed(self, problem: PairwiseProblem, kernels: Kernels, epsilon: float, tol: float) -> Solution:
+    def _solve_in_logs(self, problem: PairwiseProblem, kernels: Kernels, epsilon: float, tol: float) -> Solution:
         """Solve in the log domain with decreasing epsilon."""
         if kernels.reach == math.inf:
             raise RangeError(f"costs divided by epsilon must be finite in float64, got inf with epsilon {epsilon:g}.")
@@ -195,7 +199,7 @@ class Factored(Solver):
                 f"epsilon must be at least {epsilon * kernels.reach / DOUBLE_RANGE:.2g} with solver='factored' on "
                 f"these costs of {problem.num_tuples} tuples, got {epsilon:g}: use solver='sampled'."
             )
-        # One source line and one text, so that Python's default filter shows the warning once.
+        # The same line and the same text at every call, so that Python's default filter shows the warning once.
         warnings.warn(
             "epsilon is too small for the range of float64 on these costs: solver='factored' works in the log domain, "
             "which is slower.",
@@ -211,17 +215,17 @@ class Factored(Solver):
             dual = MarginalDual.of(StreamedContraction(logs, problem.sizes), kernels.target, kernels.dtype, True, False)
             last = scale <= 1.0
             limit = self.max_steps or 100
-            state, result = ascend(dual, init(dual, log_scaling), tol=tol if last else LOOSE, max_steps=limit)
+            state, result = ascend(dual, init(dual, log_scaling), tol=tol if last else LOOSE_TOL, max_steps=limit)
             steps += state.num_steps
             if last:
-                final = FinalPoint.of(dual, state)._replace(num_steps=steps)
+                final = FinalPoint.of_ascent(dual, state)._replace(num_steps=steps)
                 return _solution(problem, kernels, final, epsilon, tol, result)
             smaller = max(1.0, scale / EPSILON_RATIO)
             log_scaling, scale = state.current.log_scaling * (scale / smaller), smaller
 
 
 def _can_be_swept(contraction: CompleteContraction, kernels: Kernels) -> bool:
-    """Return whether all numbers have one dtype, and M of sweeps.py fits into one slab."""
+    """Return whether the exponents are small, all tensors have one dtype, and M of sweeps.py fits into one slab."""
     return (
         contraction.fits_one_slab()
         and kernels.target.dtype == contraction.kernels[0, 1].dtype
@@ -230,9 +234,13 @@ def _can_be_swept(contraction: CompleteContraction, kernels: Kernels) -> bool:
 
 
 class FinalPoint(NamedTuple):
-    """Result of a solve: log scalings (b, N), error (b,), pair marginals, and a function that computes missing ones.
+    """Last point of a solve.
 
-    Pair marginals are those of `shard`, if it is not None.
+    Attributes:
+        log_scaling: (b, N).
+        error: (b,), the marginal error.
+        pairs: pair marginals that have been computed; those of `shard` if it is not None.
+        missing: function that computes a pair marginal that is not in `pairs`.
     """
 
     log_scaling: Tensor
@@ -243,13 +251,13 @@ class FinalPoint(NamedTuple):
     shard: Shard | None = None
 
     @staticmethod
-    def after(swept: Swept) -> FinalPoint:
+    def of_sweeps(swept: Swept) -> FinalPoint:
         shard = swept.contraction.shard
         pairs = {} if shard is None else swept.pairs()
         return FinalPoint(swept.log_scaling(), swept.error, pairs, lambda l, m: swept.pairs(), swept.num_steps, shard)
 
     @staticmethod
-    def of(dual: MarginalDual, state: AscentState[Marginals]) -> FinalPoint:
+    def of_ascent(dual: MarginalDual, state: AscentState[Marginals]) -> FinalPoint:
         point = state.current
 
         def missing(l: int, m: int) -> dict[Edge, Tensor]:
@@ -294,5 +302,5 @@ def _solution(
 
 
 def _per_problem(problem: PairwiseProblem, numbers: Tensor) -> Tensor:
-    """Return one number per problem in its dtype and batch shape."""
+    """Return one number per problem (b,) in the dtype and batch shape of the problem."""
     return (numbers if numbers.dtype == problem.dtype else numbers.to(problem.dtype)).view(problem.batch)

@@ -1,14 +1,16 @@
-"""Sinkhorn sweeps, which reach a moderate tolerance with the fewest operations if epsilon is not small.
+"""Sinkhorn sweeps by matrix products, which reach a moderate tolerance with few operations if epsilon is not small.
 
-With L, R and W of contraction.py, u the scalings of the group A, v those of B and w those of the pivot c,
+Let L, R and W be the products of kernels of contraction.py, here without scalings. With the scalings u of the group A,
+v of the group B and w of the pivot c, the joint marginal of A and B and the marginal of the pivot are
 
     M = W ∘ (L diag(w) Rᵀ),      P_AB = diag(u) M diag(v),      m_c = w ∘ (uᵀ (L ∘ (W diag(v) R)))
 
-M does not depend on u and v. One matrix product therefore gives M for the updates of all views except the pivot, each a
-matrix–vector product, and a second matrix product is needed for the update of the pivot. Two views have no pivot: M is
-their kernel, and a sweep is a pair of updates (`sweep_two`).
+M depends on neither u nor v. A sweep therefore takes two matrix products: one for M, with which every view of A and B
+is updated by a matrix-vector product, and one for the update of the pivot. Two views have no pivot: M is their kernel,
+and a sweep consists of two updates (`sweep_two`).
 
-Vectors are rows (b, 1, n): the sums `s` of a view are its marginal without its own scaling, which is then `wanted / s`.
+Vectors are rows (b, 1, n). The `sums` of a view are its marginal without its scaling, so the updated scaling is
+`wanted / sums`, where `wanted` are the weights.
 """
 
 from __future__ import annotations
@@ -26,28 +28,29 @@ from m3g.solvers.shared.processes import read
 
 Summed = Callable[[Tensor], Tensor]
 
-# Upper bounds on the exponent of a tuple: beyond the first, a further sweep is needed before the error is read; beyond
-# the second, balanced kernels are a better start for Newton steps.
+# Upper bounds on the exponent of a tuple. For every multiple of the first, one more sweep precedes the first reading of
+# the error. Beyond the second, there are no sweeps, because balanced kernels are a better start for Newton steps.
 FLAT_REACH, SWEPT_REACH = 6.0, 60.0
-# Sweeps before the error is first read: for small problems, for large ones, and the number of tuples from which a
-# problem is large, so that reading the error is cheap compared with a sweep.
+# Maximum number of sweeps before the error is first read, for small and for large problems. In a large problem, with
+# more than LONG tuples, reading the error is cheap compared with a sweep.
 SWEEPS, LONG_SWEEPS = 3, 2
 LONG = 2**20
-# Expected decrease of the error per sweep, before it has been observed.
+# Expected ratio of successive errors before it has been observed, for three or more views and for two.
 USUAL_RATE, USUAL_RATE_OF_TWO = 0.1, 0.3
 
 
 def complete(tensor: Tensor) -> Tensor:
-    """Return the tensor unchanged: on a single process every sum is complete."""
+    """Return the tensor unchanged: on a single process, every sum is complete."""
     return tensor
 
 
-class Pivot:
-    """Part of a sweep that involves the pivot: its two matrix products, whose results the next sweep overwrites.
+class PivotProducts:
+    """The two matrix products of a sweep, which involve the pivot. The next sweep overwrites their results.
 
     Attributes:
-        sums: (b, 1, n_c), the current sums of the pivot; `sums_used` are those from which M was computed.
-        with_pivot: L ∘ (W diag(v) R) (b, α, n_c).
+        sums: (b, 1, n_c), the current sums of the pivot.
+        sums_used: the sums from which M was computed.
+        with_pivot: (b, α, n_c), the product L ∘ (W diag(v) R).
     """
 
     sums_used: Tensor
@@ -74,7 +77,7 @@ class Pivot:
         return joint
 
     def update_sums(self, left: Tensor, right: Tensor) -> None:
-        """Compute the sums for scalings u (b, 1, α) and v (b, 1, β)."""
+        """Compute the sums of the pivot for scalings u (b, 1, α) and v (b, 1, β)."""
         far = torch.mul(self.across, right, out=self._far)
         self._far = far
         if self._left_rows is None:
@@ -86,11 +89,11 @@ class Pivot:
 
     @property
     def scaling(self) -> Tensor:
-        """Return w (b, 1, n_c), with which M was computed."""
+        """The scaling w (b, 1, n_c) with which M was computed."""
         return self.wanted / self.sums_used
 
     def pairs(self, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the joint marginals of A and the pivot and of B and the pivot, with one more matrix product."""
+        """Return the joint marginals of A and the pivot, and of B and the pivot, by one more matrix product."""
         assert self.with_pivot is not None, "at least one sweep precedes"
         scaling, column = self.scaling, left.mT
         pulled = times(self.between.mT, self.left * column).mul_(self.across.mT).mul_(right.mT)
@@ -101,12 +104,13 @@ class Swept(NamedTuple):
     """Result of the sweeps.
 
     Attributes:
-        joint: M (b, α, β).
+        joint: (b, α, β), the matrix M.
         parts_a, parts_b: scalings (b, 1, n_l) of the views of A and B.
-        left, right: their outer products, (b, 1, α) and (b, 1, β).
-        pivot: None for two views.
-        scalings: of all views, concatenated (b, 1, N).
-        error: (b,); `worst` is its maximum over the batch.
+        left, right: their outer products u (b, 1, α) and v (b, 1, β).
+        pivot: the products of the pivot; None for two views.
+        scalings: (b, 1, N), the scalings of all views, concatenated.
+        error: (b,), the marginal error, and `worst`, its maximum over the batch.
+        num_steps: number of sweeps.
     """
 
     contraction: CompleteContraction
@@ -115,7 +119,7 @@ class Swept(NamedTuple):
     parts_b: Sequence[Tensor]
     left: Tensor
     right: Tensor
-    pivot: Pivot | None
+    pivot: PivotProducts | None
     scalings: Tensor
     error: Tensor
     worst: float
@@ -125,7 +129,7 @@ class Swept(NamedTuple):
         return self.scalings.log().squeeze(1)
 
     def pairs(self) -> dict[Edge, Tensor]:
-        """Return all pair marginals of this process's slab; for four or more views by products of M with vectors."""
+        """Return all pair marginals of the slab of this process; for k > 3, by products of M with vectors."""
         c = self.contraction
         if self.pivot is None or len(c.sizes) == 3:
             joint = (self.joint * self.left.mT).mul_(self.right)
@@ -145,9 +149,10 @@ class Swept(NamedTuple):
 
 
 def sweep(contraction: CompleteContraction, target: Tensor, *, tol: float, reach: float, max_steps: int) -> Swept:
-    """Sweep towards the marginals `target` (b, N) until they are within `tol`, or Newton steps would be faster.
+    """Sweep until the marginals are within `tol` of the weights `target` (b, N), or Newton steps are expected to be
+    faster.
 
-    The marginal of the leading view is exact at the end, because it is scaled last.
+    The leading view is updated last, so that its marginal is exact.
     """
     c = contraction
     if c.pivot is None or c.between is None:
@@ -155,51 +160,51 @@ def sweep(contraction: CompleteContraction, target: Tensor, *, tol: float, reach
     target = target.unsqueeze(1)
     wanted = torch.split_with_sizes(target if c.shard is None else c.shard.own(target), c.sizes, 2)
     wanted_a, wanted_b = [wanted[l] for l in c.group_a], [wanted[m] for m in c.group_b]
-    pivot = Pivot(c, c.between, wanted[c.pivot])
+    pivot = PivotProducts(c, c.between, wanted[c.pivot])
     joint = pivot.joint()
     transposed = joint.mT
     parts_a, parts_b = wanted_a, wanted_b
-    parts_a = updated(torch.bmm(outer(parts_b), transposed), parts_a, wanted_a, c.summed)
+    parts_a = updated_scalings(torch.bmm(outer(parts_b), transposed), parts_a, wanted_a, c.summed)
     left = outer(parts_a)
-    most = LONG_SWEEPS if target.shape[0] * c.num_tuples > LONG else SWEEPS
+    max_first = LONG_SWEEPS if target.shape[0] * c.num_tuples > LONG else SWEEPS
     views = [*c.group_a, *c.group_b, c.pivot]
-    places = [views.index(l) for l in range(len(views))]
-    num_steps, chunk = 0, min(most, 1 + int(reach / FLAT_REACH), max_steps)
+    order = [views.index(l) for l in range(len(views))]
+    num_steps, chunk = 0, min(max_first, 1 + int(reach / FLAT_REACH), max_steps)
     worst, rate = math.inf, USUAL_RATE
     while True:
         for remaining in range(chunk - 1, -1, -1):
             if num_steps > 0:
                 pivot.joint()
-            # Updates of several views of a group interfere, so they are repeated in the last sweep.
+            # Updates of several views of one group interfere, so they are repeated in the last sweep.
             for _ in range(2 if remaining == 0 and len(wanted_b) > 1 else 1):
-                parts_b = updated(c.summed(torch.bmm(left, joint)), parts_b, wanted_b)
+                parts_b = updated_scalings(c.summed(torch.bmm(left, joint)), parts_b, wanted_b)
                 right = outer(parts_b)
                 sums_a = torch.bmm(right, transposed)
-                parts_a = updated(sums_a, parts_a, wanted_a, c.summed)
+                parts_a = updated_scalings(sums_a, parts_a, wanted_a, c.summed)
                 left = outer(parts_a)
             pivot.update_sums(left, right)
             num_steps += 1
         sums_b = c.summed(torch.bmm(left, joint))
         sums = [*sums_by_view(sums_a, parts_a, c.summed), *sums_by_view(sums_b, parts_b), pivot.sums]
         by_group = [*parts_a, *parts_b, pivot.scaling]
-        scalings, marginals = (torch.cat([each[i] for i in places], 2) for each in (by_group, sums))
+        scalings, marginals = (torch.cat([each[i] for i in order], 2) for each in (by_group, sums))
         if c.shard is not None:
             scalings, marginals = c.shard.joined(torch.cat([scalings, marginals], 1)).split(1, 1)
         residual = torch.addcmul(target, marginals, scalings, value=-1)
         before = worst
         error, worst = _errors(residual)
         rate = rate if before == math.inf else worst / before
-        # Newton steps are faster than two further sweeps. The second condition also holds for NaN.
+        # Newton steps are faster than two further sweeps. The second condition is also true for NaN.
         if worst <= tol or not worst * rate <= tol or num_steps >= max_steps:
             return Swept(c, joint, parts_a, parts_b, left, right, pivot, scalings, error, worst, num_steps)
         chunk = 1
 
 
 def sweep_two(contraction: CompleteContraction, target: Tensor, *, tol: float, reach: float, max_steps: int) -> Swept:
-    """Sweep for two views: one sweep scales view 1 and then view 0.
+    """Sweep for two views: a sweep updates view 1 and then view 0.
 
-    The initial u = a / √(K b) is half a step in logarithms: a full step, which balances only the rows, overshoots if
-    both views contribute to the sums, and two more sweeps would be needed.
+    For weights a and b, the initial scaling of view 0 is u = a / √(K b), half an update in logarithms. A full update,
+    a / (K b), would attribute all differences between row sums to view 0, and two more sweeps would be required.
     """
     kernel = contraction.kernels[0, 1]
     transposed = kernel.mT
@@ -227,28 +232,30 @@ def sweep_two(contraction: CompleteContraction, target: Tensor, *, tol: float, r
 
 
 def _errors(residual: Tensor) -> tuple[Tensor, float]:
-    """Return the error (b,) of a residual (b, 1, N), and the largest of the batch."""
+    """Return the error (b,) of a residual (b, 1, N), and its maximum over the batch."""
     error = torch.linalg.vector_norm(residual, ord=1, dim=(1, 2))
     return error, read(error)
 
 
-def updated(
+def updated_scalings(
     sums: Tensor, scalings: Sequence[Tensor], wanted: Sequence[Tensor], summed: Summed = complete
 ) -> list[Tensor]:
-    """Return the scalings (b, 1, n) of a group after a sweep over its views, the last first.
+    """Return the scalings (b, 1, n_l) of a group of views after an update of each, in reverse order.
 
-    `sums` (b, 1, n_1 ⋯ n_j) is the joint marginal of the group without these scalings, `wanted` are the marginals.
-    `summed` completes a sum over the first view if this process has only some of its rows.
+    Args:
+        sums: (b, 1, n_1 ⋯ n_j), the joint marginal of the group without its scalings.
+        wanted: the weights (b, 1, n_l).
+        summed: function that completes a sum over the first view, if this process has only some of its rows.
     """
     if len(wanted) == 1:
         return [wanted[0] / sums]
     table = sums.view(sums.shape[0], wanted[0].shape[2], -1)
-    rest = updated(summed(torch.bmm(scalings[0], table)), scalings[1:], wanted[1:])
+    rest = updated_scalings(summed(torch.bmm(scalings[0], table)), scalings[1:], wanted[1:])
     return [wanted[0] / torch.bmm(outer(rest), table.mT), *rest]
 
 
 def sums_by_view(sums: Tensor, scalings: Sequence[Tensor], summed: Summed = complete) -> list[Tensor]:
-    """Return the sums (b, 1, n) of every view of a group, from those of the group (b, 1, n_1 ⋯ n_j)."""
+    """Return the sums (b, 1, n_l) of every view of a group, from the sums of the group (b, 1, n_1 ⋯ n_j)."""
     if len(scalings) == 1:
         return [sums]
     table = sums.view(sums.shape[0], scalings[0].shape[2], -1)
@@ -257,7 +264,7 @@ def sums_by_view(sums: Tensor, scalings: Sequence[Tensor], summed: Summed = comp
 
 
 def sums_of_each(table: Tensor, scalings: Sequence[Tensor]) -> list[Tensor]:
-    """Return, for each view of a group, the scaled table (b, r, n_1 ⋯ n_j) summed over the other views: (b, r, n_l).
+    """Return, for each view of a group, a table (b, r, n_1 ⋯ n_j) times scalings, summed over other views: (b, r, n_l).
 
     `scalings` (b, 1, n_l) are those of all views of the group.
     """
@@ -271,7 +278,7 @@ def sums_of_each(table: Tensor, scalings: Sequence[Tensor]) -> list[Tensor]:
 
 
 def outer(scalings: Sequence[Tensor]) -> Tensor:
-    """(b, 1, n_1), …, (b, 1, n_j) -> (b, 1, n_1 ⋯ n_j)."""
+    """Return the outer product as a row: (b, 1, n_1), …, (b, 1, n_j) -> (b, 1, n_1 ⋯ n_j)."""
     out = scalings[0]
     for scaling in scalings[1:]:
         out = torch.bmm(out.mT, scaling).view(out.shape[0], 1, -1)

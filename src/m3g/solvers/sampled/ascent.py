@@ -173,7 +173,7 @@ def ascend_dual(
         stalled = stalled + 1 if best * 0.9 < worst < NEAR_ROUNDING * rounding else 0
         best = min(best, worst)
         dual = _rebased(dual, state.current)
-        before, state = state.current, step(dual, state, loss_allowed=1e-6)
+        before, state = state.current, step(dual, state, max_decrease=1e-6)
     point = state.current
     for _ in range(further):
         dual = _rebased(dual, state.current)

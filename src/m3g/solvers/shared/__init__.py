@@ -1,1 +1,1 @@
-"""Shared parts of the solvers: weights, Newton system, precision, memory, couplings."""
+"""Parts that several solvers share: ascent on the dual, Newton system, weights, couplings, precision, memory."""

@@ -1,15 +1,15 @@
-"""Damped ascent on the dual, shared by all solvers: `init`, `step` and `done` over an explicit, immutable state.
+"""Damped ascent on the dual with backtracking, shared by the solvers.
 
-A solver provides a `Dual`: `evaluate` computes the marginals at given log scalings, `direction` the next step. All
-functions are pure. `ascend` is the loop:
+A solver provides a `Dual`: `evaluate` computes the marginals at given log scalings, and `direction` the next step. The
+loop `ascend` consists of pure functions of an immutable state:
 
     state = init(dual, log_scaling)
     while (result := done(state, tol=tol, max_steps=max_steps)) is None:
-        state = step(dual, state)
+        state = step(dual, state, max_decrease=1e-3)
 
-`step` first checks whether the last step decreased the dual. If it did, a quarter of that step is tried; otherwise the
-next step is taken. `fixed_ascent` takes a fixed number of steps without reading values on the host and without
-backtracking, so that it compiles to one graph.
+If the last step decreased the dual, `step` replaces it by a quarter of that step (backtracking, :cite:`nocedal2006`);
+otherwise it takes the next step. `fixed_ascent` takes a fixed number of steps without backtracking and without reading
+values on the host, so that it compiles to one graph.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from m3g.solvers.shared.processes import read, read_two
 from m3g.solvers.shared.result import Result
 
 # Maximum number of consecutive backtracking steps.
-MOST_SHORTENINGS = 12
+MAX_SHORTENINGS = 12
 
 
 class Evaluated(Protocol):
     """Quantities at a point of the ascent, for each of b problems.
 
     Attributes:
-        log_scaling: (b, N) the point; `evaluate` may have corrected its mass.
-        error: (b,) Σ_l |m_l(P) - a_l|_1.
-        height: (b, 1) the dual value in units of epsilon, up to a constant.
+        log_scaling: (b, N), the point; `evaluate` may have corrected its mass.
+        error: (b,), the marginal error Σ_l |m_l(P) - a_l|_1.
+        height: (b, 1), the dual value in units of epsilon, up to a constant.
     """
 
     @property
@@ -50,13 +50,13 @@ E = TypeVar("E", bound=Evaluated)
 
 
 class Dual(Protocol[E]):
-    """Concave function of the log scalings."""
+    """Dual function: a concave function of the log scalings."""
 
     def evaluate(self, log_scaling: Tensor) -> E:
-        """Evaluate a point (b, N)."""
+        """Return the quantities at the log scalings (b, N)."""
 
     def direction(self, point: E) -> Tensor:
-        """Return the next step (b, N), already damped."""
+        """Return the next step (b, N), including damping."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,8 @@ class AscentState(Generic[E]):
 
     Attributes:
         current: quantities at the current point.
-        start, move: quantities at the start of the last step, and that step; None before the first step.
+        start: quantities at the point where the last step started; None before the first step.
+        move: the last step (b, N); None before the first step.
         num_steps: number of evaluations.
         shortenings: number of times the last step has been shortened.
     """
@@ -78,7 +79,7 @@ class AscentState(Generic[E]):
 
     @cached_property
     def observed(self) -> tuple[float, float]:
-        """The largest error, and the largest decrease of the dual in the last step, read on the host."""
+        """The largest error and the largest decrease of the dual in the last step, over the batch, read on the host."""
         if self.start is None:
             return read(self.current.error), -math.inf
         return read_two(self.current.error, (self.start.height - self.current.height).squeeze(1))
@@ -89,15 +90,15 @@ def init(dual: Dual[E], log_scaling: Tensor) -> AscentState[E]:
     return AscentState(dual.evaluate(log_scaling))
 
 
-def step(dual: Dual[E], state: AscentState[E], *, loss_allowed: float) -> AscentState[E]:
-    """Evaluate once more: after the next step, or after a part of the last one if that decreased the dual.
+def step(dual: Dual[E], state: AscentState[E], *, max_decrease: float) -> AscentState[E]:
+    """Take the next step, or shorten the last one if it decreased the dual by more than `max_decrease`.
 
-    `loss_allowed` is the tolerated decrease of the dual in a step, in units of epsilon.
+    `max_decrease` is in units of epsilon. Only the problems of the batch whose dual decreased are stepped back.
     """
     current = state.current
-    decreased = not state.observed[1] <= loss_allowed  # also for NaN
+    decreased = not state.observed[1] <= max_decrease  # True for NaN
     if state.start is not None and state.move is not None and decreased:
-        worse = ~(state.start.height - current.height <= loss_allowed)
+        worse = ~(state.start.height - current.height <= max_decrease)
         move = torch.where(worse, state.move / 4, 0.0)
         shortened = torch.where(worse, state.start.log_scaling + move, current.log_scaling)
         return replace(
@@ -111,22 +112,22 @@ def step(dual: Dual[E], state: AscentState[E], *, loss_allowed: float) -> Ascent
 
 
 def advance(dual: Dual[E], state: AscentState[E]) -> AscentState[E]:
-    """Take the next step without checking the last one: no value is read on the host."""
+    """Take the next step without checking the last one, so that no value is read on the host."""
     start = state.current
     move = dual.direction(start)
     return AscentState(dual.evaluate(start.log_scaling + move), start, move, state.num_steps + 1)
 
 
 def done(state: AscentState[E], *, tol: float, max_steps: int) -> Result | None:
-    """Return why the ascent ends here, or None if it continues."""
+    """Return how the ascent ended, or None if it continues."""
     worst, _ = state.observed
     if worst <= tol:
         return Result.CONVERGED
     finite = math.isfinite(worst)
-    # A NaN error is due to the input, or to a step that is too long and will be backtracked.
+    # A NaN error at the first point is due to the input; later it is due to a long step, which is backtracked.
     if not finite and state.num_steps == 1:
         return Result.OUT_OF_RANGE
-    if state.num_steps >= max_steps or state.shortenings >= MOST_SHORTENINGS:
+    if state.num_steps >= max_steps or state.shortenings >= MAX_SHORTENINGS:
         finite = finite and bool(torch.isfinite(state.current.log_scaling).all())  # a scaling may underflow to 0
         return Result.OUT_OF_STEPS if finite else Result.OUT_OF_RANGE
     return None
@@ -138,15 +139,15 @@ def ascend(
     *,
     tol: float,
     max_steps: int,
-    loss_allowed: float = 1e-3,
+    max_decrease: float = 1e-3,
     check_every: int = 1,
 ) -> tuple[AscentState[E], Result]:
-    """Step until every problem of the batch has an error of at most `tol`, or for `max_steps` evaluations.
+    """Take steps until every problem of the batch has an error of at most `tol`, or `max_steps` evaluations were made.
 
-    With `check_every` > 1 the host reads the error only once in so many steps, which reduces synchronisation.
+    The error is read on the host every `check_every` steps; a larger number reduces synchronisation.
     """
     while (result := done(state, tol=tol, max_steps=max_steps)) is None:
-        state = step(dual, state, loss_allowed=loss_allowed)
+        state = step(dual, state, max_decrease=max_decrease)
         for _ in range(min(check_every, max_steps - state.num_steps + 1) - 1):
             state = advance(dual, state)
     return state, result

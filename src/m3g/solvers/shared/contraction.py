@@ -1,4 +1,4 @@
-"""Interface of contractions: marginals of a coupling from kernels and scalings."""
+"""Interface of contractions, which compute the marginals of a coupling from its kernel and its scalings."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from m3g.solvers.shared.processes import Shard
 
 
 class Contracted(NamedTuple):
-    """Marginals of a coupling after the leading view has been scaled to its target.
+    """Marginals of a coupling whose leading view is scaled to its weights.
 
     Attributes:
-        pairs: {(l, m): (b, n_l, n_m)} for l < m.
-        others: marginals of all views except the leading one, concatenated (b, N - n).
-        lead: (b, n), the scaling of the leading view.
+        pairs: pair marginals {(l, m): (b, n_l, n_m)} for l < m.
+        others: (b, N - n), marginals of all views except the leading one, concatenated.
+        lead: (b, n), the new scaling of the leading view.
     """
 
     pairs: dict[Edge, Tensor]
@@ -30,10 +30,10 @@ class Contraction(ABC):
     """Computation of the marginals of a coupling at given scalings.
 
     Attributes:
-        lead: the leading view, whose scaling `evaluate` computes.
+        lead: index of the leading view, whose scaling `evaluate` computes.
         in_logs: whether scalings are passed and returned as logarithms.
-        shard: the slab that this process contracts if several share a solve; None for the full coupling.
-        partial: the shard to which the pair marginals of `evaluate` belong; None if they are complete.
+        shard: the part of the coupling that this process contracts, if several share a solve; otherwise None.
+        partial: the shard whose pair marginals `evaluate` returns; None if it returns those of the full coupling.
     """
 
     sizes: list[int]
@@ -44,15 +44,15 @@ class Contraction(ABC):
 
     @abstractmethod
     def evaluate(self, scalings: Sequence[Tensor], target: Tensor) -> Contracted:
-        """Return the marginals of P = Π u_l Π K_lm, where the leading u is scaled to the marginal `target` (b, n).
+        """Return the marginals of the coupling at the scalings u_l, k tensors (b, n_l).
 
-        `scalings` are k tensors u_l (b, n_l).
+        The scaling of the leading view is replaced, so that its marginal equals `target` (b, n).
         """
 
     def pair(self, scalings: Sequence[Tensor], l: int, m: int) -> Tensor:
-        """Return a pair marginal that `evaluate` did not compute."""
+        """Return a pair marginal that `evaluate` does not compute."""
         raise AssertionError("evaluate computes every pair")
 
     def sweep(self, scalings: Sequence[Tensor], targets: Sequence[Tensor]) -> list[Tensor] | None:
-        """Return the scalings after scaling each view in turn to its target; None if it costs more than `evaluate`."""
+        """Return the scalings after a sweep of Algorithm 1; None if a sweep costs more than `evaluate`."""
         return None

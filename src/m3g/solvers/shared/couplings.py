@@ -1,4 +1,4 @@
-"""Representations of couplings; see `m3g.costs.Coupling`."""
+"""Representations of couplings; see `m3g.costs.Coupling` for the interface."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from m3g.costs.coupling import Edge
 from m3g.costs.problem import vector_dtype
 from m3g.solvers.shared.processes import Processes
 
+# Size of a slab of the full tensor.
 SLAB_BYTES = 2**24
 
 
 def slabs(sizes: Sequence[int], num_batch: int, itemsize: int, within: slice | None = None) -> list[slice]:
-    """Return slices of view 0, all or within a range, for which a slab of the full tensor takes about 16 MiB."""
+    """Return slices of view 0, within a range if given, such that each slab of the full tensor takes about 16 MiB."""
     per_row = num_batch * math.prod(sizes[1:]) * itemsize
     start, stop = (0, sizes[0]) if within is None else (within.start, within.stop)
     step = max(1, min(stop - start, SLAB_BYTES // max(1, per_row)))
@@ -26,7 +27,7 @@ def slabs(sizes: Sequence[int], num_batch: int, itemsize: int, within: slice | N
 
 
 def log_slab(cost: Tensor, potentials: Sequence[Tensor], rows: slice, epsilon: float) -> Tensor:
-    """Return (⊕f - C) / eps for a slab of the cost (b, rows, n_2, …) as a new tensor."""
+    """Return the exponents (⊕f - C) / eps of a slab of the cost (b, rows, n_2, …), as a new tensor."""
     k = len(potentials)
     out = along(potentials[0][:, rows], (0,), k) - cost
     for l in range(1, k):
@@ -37,13 +38,13 @@ def log_slab(cost: Tensor, potentials: Sequence[Tensor], rows: slice, epsilon: f
 def summed_gradients(
     problem: Problem, own: Coupling, sharing: Processes, rows: slice, *, lead: int = 0
 ) -> tuple[Tensor, ...]:
-    """Return `problem.gradient` of the couplings of all processes, each with its own rows of view `lead`."""
+    """Return the gradient of the full coupling, of which each process has the rows of view `lead` in `own`."""
     leaves = [tensor.detach().requires_grad_() for tensor in problem.tensors]
     chosen = [torch.arange(n, device=problem.device) for n in problem.sizes]
     chosen[lead] = chosen[lead][rows]
     with torch.enable_grad():
         selected = problem.with_tensors(leaves).select(chosen)
-    # The derivative of `select` scatters the gradient of this process's rows.
+    # The backward pass of `select` scatters the gradients of the rows of this process into tensors of the full shape.
     gradients = torch.autograd.grad(selected.tensors, leaves, selected.detached().gradient(own))
     flat = sharing.reduced(torch.cat([gradient.flatten() for gradient in gradients]))
     parts = flat.split([leaf.numel() for leaf in leaves])
@@ -52,7 +53,7 @@ def summed_gradients(
 
 @dataclass
 class DenseCoupling(Coupling):
-    """P = exp((⊕f - C) / eps) for a dense cost (b, n_1, …, n_k), streamed in slabs."""
+    """Coupling P = exp((⊕f - C) / eps) of a dense cost (b, n_1, …, n_k), computed slab by slab."""
 
     cost: Tensor
     potentials: list[Tensor]
@@ -80,10 +81,13 @@ class DenseCoupling(Coupling):
 
 @dataclass
 class PairwiseCoupling(Coupling):
-    """Coupling of a pairwise problem given by its pair marginals; the full tensor is built on demand.
+    """Coupling of a pairwise problem, given by its pair marginals. The full tensor is built on demand.
 
-    `log_scaling` (b, N) belongs to the exponents of the problem in `kernel_dtype`, the dtype of the solve, from which
-    the full tensor is built. `missing` computes a pair that is not in `pairs`, and possibly others with it.
+    Attributes:
+        log_scaling: (b, N), for the log kernels of the problem.
+        kernel_dtype: dtype of the log kernels in the solve.
+        pairs: pair marginals that have been computed.
+        missing: function that computes a pair marginal that is not in `pairs`, and possibly others with it.
     """
 
     problem: PairwiseProblem
@@ -121,7 +125,7 @@ class PairwiseCoupling(Coupling):
 
 @dataclass
 class RescaledCoupling(Coupling):
-    """Another coupling times a factor (b,) per problem, computed in `inner_dtype` and returned in `dtype`."""
+    """Coupling `inner`, in `inner_dtype`, multiplied by a factor (b,) per problem and converted to `dtype`."""
 
     inner: Coupling
     factor: Tensor
@@ -161,9 +165,9 @@ class RescaledCoupling(Coupling):
 
 @dataclass
 class SparseCoupling(Coupling):
-    """Coupling with few entries, such as the solution of a linear program: tuples (s, k) and their weights (s,).
+    """Coupling with few non-zero entries, such as the solution of a linear program: tuples (s, k) and masses (s,).
 
-    It is piecewise constant in the cost.
+    As a function of the cost it is piecewise constant.
     """
 
     from_potentials = False

@@ -1,4 +1,4 @@
-"""Dual function of a contraction: marginals at a point, and the next step."""
+"""Dual of a coupling that is given by a contraction: its marginals at a point, and the next step."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from m3g.costs.coupling import Edge
 from m3g.solvers.shared.contraction import Contraction
 from m3g.solvers.shared.newton import solve_newton
 
-# Maximum change of a log scaling in one Newton step.
-LONGEST_STEP = 3.0
+# Maximum change of a log scaling in a Newton step.
+MAX_STEP = 3.0
 # Damping of the Newton system: its diagonal is multiplied by 1 + DAMPING · error.
 DAMPING = 0.03
 
@@ -22,7 +22,7 @@ DAMPING = 0.03
 class Marginals:
     """Quantities at log scalings (b, N) at which the marginal of the leading view equals its weights.
 
-    The mass is then exact, so the dual value is ⟨log scaling, weights⟩ up to a constant.
+    The mass of the coupling is then exact, so the dual value is ⟨log scaling, weights⟩ up to a constant.
     """
 
     log_scaling: Tensor
@@ -38,19 +38,20 @@ class Marginals:
 
 @dataclass(frozen=True)
 class MarginalDual:
-    """Σ_l ⟨h_l, a_l⟩ over log scalings h (b, N), where the scaling of the leading view makes the mass exact.
+    """Dual Σ_l ⟨h_l, a_l⟩ of log scalings h (b, N), with the leading view scaled to its weights, so that the mass is
+    exact.
 
     Attributes:
-        target: (b, N), the weights, in the dtype of the log scalings.
-        target_here: the same in the dtype of the kernels.
-        lead_target, other_targets: its entries for the leading view, and for all others.
+        target: (b, N), the weights a, in the dtype of the log scalings.
+        kernel_target: (b, N), the weights in the dtype of the kernel.
+        lead_target, other_targets: the entries of `kernel_target` for the leading view, and for all others.
         newton: whether to take Newton steps instead of Sinkhorn updates.
         fixed: whether no value may be read on the host.
     """
 
     contraction: Contraction
     target: Tensor
-    target_here: Tensor
+    kernel_target: Tensor
     lead_target: Tensor
     other_targets: Tensor
     newton: bool
@@ -58,7 +59,7 @@ class MarginalDual:
 
     @staticmethod
     def of(contraction: Contraction, target: Tensor, dtype: torch.dtype, newton: bool, fixed: bool) -> MarginalDual:
-        """Return the dual of weights (b, N) for a contraction in some dtype."""
+        """Return the dual for weights `target` (b, N) and a contraction in the given dtype."""
         here = target if target.dtype == dtype else target.to(dtype)
         before, n = sum(contraction.sizes[: contraction.lead]), contraction.sizes[contraction.lead]
         first, lead, last = here.split([before, n, here.shape[1] - before - n], 1)
@@ -66,10 +67,10 @@ class MarginalDual:
         return MarginalDual(contraction, target, here, lead, others, newton, fixed)
 
     def scalings(self, log_scaling: Tensor) -> tuple[Tensor, ...]:
-        """Return u_l (b, n_l) of every view in the dtype of the kernels; logarithms for a streamed contraction."""
+        """Return the arguments of the contraction: u_l (b, n_l) of every view in its dtype, or their logarithms."""
         here = log_scaling if self.contraction.in_logs else log_scaling.exp()
-        if here.dtype != self.target_here.dtype:
-            here = here.to(self.target_here.dtype)
+        if here.dtype != self.kernel_target.dtype:
+            here = here.to(self.kernel_target.dtype)
         parts: tuple[Tensor, ...] = here.split(self.contraction.sizes, 1)
         return parts
 
@@ -78,10 +79,10 @@ class MarginalDual:
         contracted = contraction.evaluate(self.scalings(log_scaling), self.lead_target)
         lead = contracted.lead if contraction.in_logs else contracted.lead.log()
         lead = lead if lead.dtype == log_scaling.dtype else lead.to(log_scaling.dtype)
-        return self.known(self._with_lead(log_scaling, lead), contracted.pairs, contracted.others)
+        return self.from_marginals(self._with_lead(log_scaling, lead), contracted.pairs, contracted.others)
 
-    def known(self, log_scaling: Tensor, pairs: dict[Edge, Tensor], others: Tensor) -> Marginals:
-        """Return the result of `evaluate` from known marginals at these log scalings."""
+    def from_marginals(self, log_scaling: Tensor, pairs: dict[Edge, Tensor], others: Tensor) -> Marginals:
+        """Return the result of `evaluate` from marginals that were already computed at these log scalings."""
         error = torch.linalg.vector_norm(self.other_targets - others, ord=1, dim=1)
         return Marginals(log_scaling, self.target, pairs, others, error)
 
@@ -92,7 +93,7 @@ class MarginalDual:
         return torch.cat(parts, 1)
 
     def marginals(self, point: Marginals) -> Tensor:
-        """Return (b, N), the marginals of all views."""
+        """Return the marginals of all views: (b, N)."""
         before = sum(self.contraction.sizes[: self.contraction.lead])
         parts = [self.lead_target, point.others]
         if before:
@@ -110,12 +111,12 @@ class MarginalDual:
         if self.contraction.in_logs:
             # A marginal far below its weight may underflow to 0. The limit keeps its step finite, so that it does not
             # shorten the steps of all others.
-            m = torch.maximum(m, self.target_here * math.exp(-LONGEST_STEP))
+            m = torch.maximum(m, self.kernel_target * math.exp(-MAX_STEP))
         damped = torch.addcmul(m, m, point.error.unsqueeze(1), value=DAMPING)
         # m log(a / m) equals a - m to first order, and log(a / m) is closer to linear in the log scalings.
-        right = (self.target_here / m).log_().mul_(m)
+        right = (self.kernel_target / m).log_().mul_(m)
         if self.contraction.in_logs:
-            right = right - m * self._excess(right)
+            right = right - m * self._view_excess(right)
         step = solve_newton(
             point.pairs,
             damped,
@@ -126,27 +127,29 @@ class MarginalDual:
             fixed=self.fixed,
             partial=self.contraction.partial,
         )
-        longest: Tensor = torch.linalg.vector_norm(step, ord=torch.inf, dim=1, keepdim=True).clamp(min=LONGEST_STEP)
-        step = (step / longest).mul_(LONGEST_STEP)
+        longest: Tensor = torch.linalg.vector_norm(step, ord=torch.inf, dim=1, keepdim=True).clamp(min=MAX_STEP)
+        step = (step / longest).mul_(MAX_STEP)
         return step if step.dtype == point.log_scaling.dtype else step.to(point.log_scaling.dtype)
 
-    def _excess(self, right: Tensor) -> Tensor:
-        """Return (b, N), the sum of each view minus the mean over views, which a shift between potentials changes.
+    def _view_excess(self, right: Tensor) -> Tensor:
+        """Return, for every entry (b, N), the sum of the right-hand side over its view minus the mean over views.
 
-        The Newton system is singular in these directions, and a step along them would be long and without effect.
+        The right-hand side of a solvable system has the same sum in every view. Otherwise a step would be long in the
+        null directions of the Newton matrix, which shift constants between views and have no effect.
         """
         sums = [part.sum(1, keepdim=True) for part in right.split(self.contraction.sizes, 1)]
         mean = torch.stack(sums).mean(0)
         return torch.cat([(each - mean).expand(-1, n) for each, n in zip(sums, self.contraction.sizes)], 1)
 
     def _sinkhorn_step(self, point: Marginals) -> Tensor:
-        """Return the step of a sweep over the views if the contraction has one, otherwise the mean of one-view updates.
+        """Return the step of a sweep of Algorithm 1 if the contraction provides one, otherwise the mean of k - 1
+        updates.
 
-        Each of the k - 1 updates is exact. Their mean never decreases the dual because the dual is concave.
+        Each update scales one view to its weights. Their mean never decreases the dual, because the dual is concave.
         """
-        targets = self.target_here.split(self.contraction.sizes, 1)
+        targets = self.kernel_target.split(self.contraction.sizes, 1)
         swept = self.contraction.sweep(self.scalings(point.log_scaling), targets)
         if swept is not None:
             return torch.cat(swept, 1).log().to(point.log_scaling.dtype) - point.log_scaling
-        ratio = self.target_here / self.marginals(point)
+        ratio = self.kernel_target / self.marginals(point)
         return ratio.log().to(point.log_scaling.dtype) / (len(self.contraction.sizes) - 1)

@@ -9,15 +9,15 @@ import os
 import torch
 from torch import Tensor
 
-# Assumed by compiled code, which keeps all its tables.
+# Limit in compiled code, which stores all its tables.
 COMPILED_LIMIT = 2**40
-# Largest block that glibc reuses after it was freed, minus its header.
-MOST_KEPT = 2**25 - 2**12
+# Size of the largest block that glibc keeps for reuse after it was freed, minus its header.
+LARGEST_REUSED = 2**25 - 2**12
 
 
 def memory_limit(device: torch.device) -> int:
-    """Return half of the memory of the device or machine."""
-    if torch.compiler.is_compiling():  # a graph may run elsewhere, so its form must not depend on this machine
+    """Return half of the total memory of the device or machine, in bytes."""
+    if torch.compiler.is_compiling():  # a graph must not depend on the memory of this machine
         return COMPILED_LIMIT
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[1] // 2
@@ -29,20 +29,21 @@ def memory_limit(device: torch.device) -> int:
 
 @functools.cache
 def keep_freed_memory() -> None:
-    """Make the C library keep freed blocks of some megabytes, once per process.
+    """Make glibc keep freed blocks of up to 32 MiB for reuse; once per process.
 
-    glibc returns a freed block to the system unless a larger one, of up to 32 MiB, was freed before. Without such a
-    block, every pass that allocates a tensor spends a third of its time on new pages. No page of the block is touched.
+    glibc returns a freed block to the system unless a larger one, of up to 32 MiB, was freed before. Every pass that
+    allocates a tensor would then spend a third of its time on new memory pages. This function allocates and frees such
+    a block without writing to it.
     """
-    torch.empty(MOST_KEPT, dtype=torch.uint8)
+    torch.empty(LARGEST_REUSED, dtype=torch.uint8)
 
 
 class Workspace:
-    """Memory of one solve in one block, from which tensors are allocated in sequence.
+    """One block of memory from which the tensors of a solve are allocated in sequence.
 
-    Tensors of some megabytes that are allocated separately are returned to the system when freed. The next solve then
-    waits for new pages, which takes a considerable part of its time on a CPU. The C library keeps one freed block of up
-    to 32 MiB. If more memory is needed, each tensor is allocated separately.
+    The memory of freed tensors of some megabytes is returned to the system, and new memory pages for the next solve
+    take a considerable part of its time on a CPU. A block of up to 32 MiB is kept by glibc. If more is needed, each
+    tensor is allocated separately.
 
     Example:
         >>> space = Workspace(torch.zeros(2), 10)
@@ -51,7 +52,7 @@ class Workspace:
     """
 
     def __init__(self, like: Tensor, numbers: int):
-        self.free = like.new_empty(numbers if numbers * like.element_size() <= MOST_KEPT else 0)
+        self.free = like.new_empty(numbers if numbers * like.element_size() <= LARGEST_REUSED else 0)
 
     def take(self, *shape: int) -> Tensor:
         size = math.prod(shape)

@@ -1,7 +1,8 @@
-"""Newton system of the dual: H = [diag(m_l) on the diagonal blocks, P_lm elsewhere], N x N with N = Σ n_l.
+"""Newton system of the dual, H x = right, by conjugate gradients or Cholesky factorisation :cite:`nocedal2006`.
 
-H is positive semi-definite with k - 1 null directions (constants shifted between potentials), to which all right-hand
-sides here are (nearly) orthogonal.
+H (N x N) is the negative Hessian of the dual in the log scalings: diag(m_l) on the diagonal blocks and the pair
+marginals P_lm elsewhere. It is positive semidefinite with k - 1 null directions, which shift a constant from one view
+to another. Right-hand sides are nearly orthogonal to them.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from m3g.costs.coupling import Edge
 from m3g.costs.problem import vector_dtype
 from m3g.solvers.shared.processes import Shard, read
 
-# Below this size a factorisation is faster than a few iterations.
+# Number of points N up to which a factorisation is faster than a few iterations.
 DIRECT_SIZE = 400
-# Curvature along a direction, relative to that of the diagonal alone, below which it counts as zero.
-NULL = 1e-6
-# Number of iterations if the host must not read the residual.
+# A direction counts as a null direction if its curvature, relative to that of the diagonal of H, is below this.
+NULL_CURVATURE = 1e-6
+# Number of iterations if the residual must not be read on the host.
 FIXED_ITERATIONS = 12
 
 
@@ -36,18 +37,21 @@ def solve_newton(
     fixed: bool = False,
     partial: Shard | None = None,
 ) -> Tensor:
-    """Solve H x = right for x (b, N), to a residual of rtol: by iteration if H is large, otherwise by factorisation.
+    """Return x (b, N) with H x = right.
+
+    A large system is solved by conjugate gradients to a relative residual of `rtol`; a small one, or one that does not
+    converge, by factorisation.
 
     Args:
-        pairs: {(l, m): (b, n_l, n_m)} for every l < m.
-        marginals: (b, N), concatenated over views.
+        pairs: pair marginals {(l, m): (b, n_l, n_m)} for all l < m.
+        marginals: (b, N), the diagonal of H.
         dtype: dtype of the factorisation; None means float64.
-        fixed: read no value on the host.
-        partial: the shard to which these pairs belong; None if they are complete.
+        fixed: whether no value may be read on the host.
+        partial: the shard of which `pairs` are the pair marginals; None if they are those of the full coupling.
     """
     size = marginals.shape[1]
     if size > DIRECT_SIZE:
-        solution, fine = conjugate_gradients(
+        solution, converged = conjugate_gradients(
             hessian(pairs, marginals, sizes) if partial is None else partial.hessian(pairs, marginals),
             right.to(marginals.dtype),
             marginals,
@@ -55,14 +59,14 @@ def solve_newton(
             max_steps=FIXED_ITERATIONS if fixed else min(60, size // 16),
             fixed=fixed,
         )
-        if fine:
+        if converged:
             return solution
     pairs = pairs if partial is None else partial.pairs(pairs)
     return factorise(pairs, marginals, right, sizes, dtype=dtype or vector_dtype(marginals.device), fixed=fixed)
 
 
 def hessian(pairs: dict[Edge, Tensor], marginals: Tensor, sizes: Sequence[int]) -> Callable[[Tensor], Tensor]:
-    """Return the function that multiplies a vector (b, N) by H."""
+    """Return the function x -> H x for vectors (b, N)."""
     matrix = block_matrix(pairs, marginals, sizes)
     return lambda vector: torch.bmm(matrix, vector.unsqueeze(-1)).squeeze(-1)
 
@@ -76,10 +80,10 @@ def factorise(
     dtype: torch.dtype,
     fixed: bool = False,
 ) -> Tensor:
-    """Solve by Cholesky factorisation; a relative ridge at the rounding error of the entries fixes the null directions.
+    """Solve by Cholesky factorisation, with a relative ridge of the size of rounding errors for the null directions.
 
-    If the entries are so far from those of a coupling that the ridge is not sufficient, it is increased; in the limit
-    the diagonal dominates, which is a mean of Sinkhorn updates.
+    If rounding has made the matrix indefinite in spite of the ridge, the ridge is increased. In the limit the matrix is
+    its diagonal, and the step a mean of Sinkhorn updates.
     """
     k = len(sizes)
     if marginals.dtype != dtype or right.dtype != dtype or pairs[0, 1].dtype != dtype:
@@ -104,7 +108,7 @@ def factorise(
 
 
 def _above_diagonal(pairs: dict[Edge, Tensor], sizes: Sequence[int]) -> Tensor:
-    """Return a new matrix (b, N, N) with the pairs above the diagonal; Cholesky does not read the other triangle."""
+    """Return the part of H above the diagonal as a new matrix (b, N, N); Cholesky does not read the other triangle."""
     k, rows = len(sizes), []
     for l in range(k - 1):
         row = [pairs[l, m] for m in range(l + 1, k)]
@@ -121,7 +125,10 @@ def conjugate_gradients(
     max_steps: int,
     fixed: bool = False,
 ) -> tuple[Tensor, bool]:
-    """Solve by conjugate gradients with diagonal preconditioner; the residual is read rarely, or never (`fixed`)."""
+    """Solve by conjugate gradients with a diagonal preconditioner; return the solution, and whether it converged.
+
+    The residual is read on the host every few iterations. With `fixed` it is never read, and convergence is assumed.
+    """
     x = torch.zeros_like(right)
     residual = right
     z = residual / diagonal
@@ -133,11 +140,11 @@ def conjugate_gradients(
     for step in range(1, max_steps + 1):
         image = multiply(direction)
         curvature = (direction * image).sum(-1, keepdim=True)
-        # A problem of the batch that is solved exactly has direction 0.
+        # If a problem of the batch is solved exactly, its direction and curvature are 0.
         alpha = rho / curvature.clamp_min(tiny)
-        if fixed:  # beyond the goal only rounding errors remain
+        if fixed:  # do not iterate on rounding errors after the goal is reached
             scale = (direction.square() * diagonal).sum(-1, keepdim=True)
-            alpha = torch.where((rho > goal) & (curvature > NULL * scale), alpha, 0.0)
+            alpha = torch.where((rho > goal) & (curvature > NULL_CURVATURE * scale), alpha, 0.0)
         x = torch.addcmul(x, alpha, direction)
         residual = torch.addcmul(residual, alpha, image, value=-1)
         z = residual / diagonal

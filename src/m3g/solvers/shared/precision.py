@@ -1,4 +1,4 @@
-"""Full precision inside solvers, independent of the user's settings."""
+"""Precision of solvers: full float32 matrix products regardless of settings, and the choice of float64."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from torch import Tensor
 from m3g.costs.problem import vector_dtype
 from m3g.solvers.shared.processes import agreed
 
-# Largest sum of the exponents over the pairs that the range of the dtype allows, with room for the scalings.
+# Maximum exponent of a tuple, summed over pairs, for kernels in float32 and float64; the rest of the range is for
+# scalings.
 SINGLE_RANGE, DOUBLE_RANGE = 60.0, 500.0
-# Exponents that float32 represents to 1e-4, for solvers that subtract the largest before the exponential.
+# Maximum exponent in float32 for solvers in the log domain: up to it, exponents have an error of at most 1e-4.
 ROUNDED_RANGE = 1e3
-# float32 sums of n² entries do not converge below this error.
+# Tolerance below which solves in float32 do not converge.
 SINGLE_TOLERANCE = 5e-6
 
 # Settings that allow float32 matrix products with fewer bits (TF32 on CUDA, bfloat16 in oneDNN). The per-backend names
@@ -29,9 +30,9 @@ _BACKENDS = [
 
 
 class full_precision:
-    """Context with matrix products in full float32 or better, regardless of settings, without autocast or gradients.
+    """Context with matrix products in full precision regardless of settings, and without autocast and gradients.
 
-    A class instead of a generator, because entering a few generators takes as long as solving a small problem.
+    It is a class because entering several generator contexts would take as long as solving a small problem.
     """
 
     def __init__(self, device: torch.device):
@@ -53,7 +54,7 @@ class full_precision:
 
 
 def _already_full() -> bool:
-    """Return whether no setting of the user reduces precision; settings of solves in other threads are ignored."""
+    """Return whether no setting of the user reduces precision; changes by solves in other threads do not count."""
     try:
         return torch.get_float32_matmul_precision() == "highest" and _global_setting() in ("none", "ieee")
     except RuntimeError:  # torch raises if old and new settings were mixed
@@ -65,9 +66,10 @@ def _global_setting() -> str:
 
 
 class _FullMatmul(contextlib.AbstractContextManager[None]):
-    """Full precision while any thread is inside: the first that enters changes the setting, the last restores it.
+    """Context with full precision while any thread is inside it.
 
-    torch has no such setting per thread. Changes by the user during a solve are kept.
+    torch has no such setting per thread, so the first thread that enters changes the global setting, and the last one
+    restores it. If the user changes the setting meanwhile, the change is kept.
     """
 
     def __init__(self) -> None:
@@ -110,7 +112,10 @@ _full_matmul = _FullMatmul()
 
 
 def needs_double(tensor: Tensor, reach: float, tol: float) -> bool:
-    """Return whether exponents up to `reach`, or this tolerance, require float64 and the device supports it."""
+    """Return whether a float32 problem requires float64, because of exponents up to `reach` or of the tolerance.
+
+    Always False if the device does not support float64.
+    """
     if tensor.dtype != torch.float32 or vector_dtype(tensor.device) == torch.float32:
         return False
     return tol < SINGLE_TOLERANCE or not reach <= ROUNDED_RANGE

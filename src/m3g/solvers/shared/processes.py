@@ -1,10 +1,11 @@
-"""Processes that share one solve: each has some rows of the leading view, and marginals are summed over all.
+"""Communication between processes that share one solve.
 
-Vectors (b, N) are the same on all processes, so that all take the same steps. A process computes the contribution of
-its own slab to a marginal, and an all-reduce adds those of the others. Numbers read on the host are those of rank 0.
+Each process computes a slab of the coupling, the tuples of its rows of the leading view, and an all-reduce sums the
+contributions of all slabs to the marginals. Vectors (b, N) are the same on all processes, and numbers read on the host
+are those of rank 0, so that all processes take the same steps.
 
-Every exchange starts with a synchronisation, an all-reduce of six numbers. A process that fails reports the failure in
-one more synchronisation. The others receive the report before their next exchange and raise too.
+Every exchange starts with a synchronisation, an all-reduce of six numbers. A process that raises takes part in one more
+synchronisation and reports the failure there, so that the others raise instead of waiting.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from torch import Tensor
 from m3g.costs.coupling import Edge, block_matrix
 from m3g.costs.problem import vector_dtype
 
-# Maximum number of values of rank 0 in one synchronisation.
+# Maximum number of values that a synchronisation carries.
 CARRIED = 5
 _sharing: ContextVar[Processes | None] = ContextVar("processes that share a solve", default=None)
 
@@ -31,17 +32,17 @@ class SharedSolveError(RuntimeError):
 
 
 def processes() -> Processes | None:
-    """Return the processes that share the current solve; None if there are no others, or in compiled code."""
+    """Return the processes that share the current solve; None if it is not shared, or in compiled code."""
     return None if torch.compiler.is_compiling() else _sharing.get()
 
 
 def read(numbers: Tensor) -> float:
-    """Return the largest of some numbers on the host, as computed by rank 0."""
+    """Return the largest entry of a tensor as a Python number, as computed by rank 0."""
     return agreed([numbers.item() if numbers.numel() == 1 else numbers.max().item()])[0]
 
 
 def read_two(first: Tensor, second: Tensor) -> tuple[float, float]:
-    """Return `read` of two tensors (b,) with one synchronisation."""
+    """Return the largest entries of two tensors (b,), with one synchronisation."""
     both = torch.stack([first.to(second.dtype), second])
     largest_first, largest_second = agreed((both if both.shape[1] == 1 else both.amax(1)).flatten().tolist())
     return largest_first, largest_second
@@ -90,7 +91,7 @@ class Processes:
 
     @contextmanager
     def sharing(self) -> Iterator[None]:
-        """Share the enclosed solve. If one process raises, all do."""
+        """Context in which solves are shared. If one process raises, all do."""
         token = _sharing.set(self)
         try:
             yield
@@ -111,7 +112,7 @@ class Processes:
         return sums
 
     def _synchronise(self, numbers: list[float] | None = None) -> list[float]:
-        """Return the sums of numbers over all processes; raise if one of them has failed."""
+        """Return the sums of the numbers of all processes; raise if a process has failed."""
         failures, *sums = self._all_reduce(numbers or [])
         if failures:
             raise SharedSolveError(f"{failures:.0f} of {self.count} processes failed in a solve that they share.")
@@ -122,14 +123,14 @@ class Processes:
         return self._synchronise(numbers if self.rank == 0 else None)[: len(numbers)]
 
     def reduced(self, tensor: Tensor, by: str = "SUM") -> Tensor:
-        """Reduce the tensors of all processes by sum (or "MIN", "MAX"), in place if possible."""
+        """Return the sum (or "MIN", "MAX") of the tensors of all processes, in place if possible."""
         self._synchronise()
         tensor = tensor.contiguous()
         dist.all_reduce(tensor, op=getattr(dist.ReduceOp, by))
         return tensor
 
     def joined(self, own: Tensor, n: int, *, dim: int = 1) -> Tensor:
-        """Gather all n rows of a tensor from the processes, each of which passes its own rows."""
+        """Return all n rows of a tensor along axis `dim`, of which each process passes its own rows."""
         if n % self.count == 0:
             self._synchronise()
             return gather_rows(own, dim)
@@ -141,7 +142,9 @@ class Processes:
 
 @dataclass(frozen=True)
 class Shard:
-    """Slab of a coupling: the rows of view `lead` that belong to this process.
+    """Slab of a coupling: the tuples of the rows of view `lead` that belong to this process.
+
+    Vectors of the full coupling have length N, vectors of the slab length N' (only these rows of the leading view).
 
     Attributes:
         sizes: sizes of all views, including the rows of other processes.
@@ -161,13 +164,13 @@ class Shard:
         return [rows.stop - rows.start if l == self.lead else n for l, n in enumerate(self.sizes)]
 
     def own(self, vector: Tensor) -> Tensor:
-        """(..., N) -> (..., N'): without the rows of other processes."""
+        """Return a vector without the rows of other processes: (..., N) -> (..., N')."""
         parts = list(vector.split(list(self.sizes), -1))
         parts[self.lead] = parts[self.lead][..., self.rows]
         return torch.cat(parts, -1)
 
     def own_pairs(self, full: dict[Edge, Tensor]) -> dict[Edge, Tensor]:
-        """Matrices {(l, m): (b, n_l, n_m)} without the rows of other processes."""
+        """Return matrices {(l, m): (b, n_l, n_m)} without the rows of other processes."""
         rows, every = self.rows, slice(None)
         return {
             (l, m): pair[:, rows if l == self.lead else every, rows if m == self.lead else every]
@@ -181,11 +184,11 @@ class Shard:
         return torch.cat([before, torch.nn.functional.pad(lead, (first, rest)), after], -1)
 
     def summed(self, own: Tensor) -> Tensor:
-        """(..., N') -> (..., N): the sum of the contributions of all processes to a vector."""
+        """Return the sum of the contributions of all processes to a vector: (..., N') -> (..., N)."""
         return self.processes.reduced(self._padded(own))
 
     def joined(self, own: Tensor) -> Tensor:
-        """(..., N') -> (..., N), if all processes agree on the other views."""
+        """Return the vector with the rows of all processes, which agree on the other views: (..., N') -> (..., N)."""
         start = sum(self.sizes[: self.lead])
         rows = self.rows.stop - self.rows.start
         before, lead, after = own.split([start, rows, own.shape[-1] - start - rows], -1)
@@ -193,11 +196,11 @@ class Shard:
         return torch.cat([before, lead, after], -1)
 
     def pairs(self, partial: dict[Edge, Tensor]) -> dict[Edge, Tensor]:
-        """Return all pair marginals from those of this process's slab."""
+        """Return the pair marginals of the full coupling from those of the slab of this process."""
         return self.summed_with_pairs(next(iter(partial.values())).new_zeros(0), partial)[1]
 
     def summed_with_pairs(self, own: Tensor, partial: dict[Edge, Tensor]) -> tuple[Tensor, dict[Edge, Tensor]]:
-        """`summed` and `pairs` in one exchange."""
+        """Return `summed(own)` and `pairs(partial)`, with one exchange."""
         edges, none = (self.rows.start, self.sizes[self.lead] - self.rows.stop), (0, 0)
         full = [self._padded(own) if own.numel() else own]
         for (l, m), pair in partial.items():
@@ -208,10 +211,7 @@ class Shard:
         return vector, dict(zip(partial, pairs))
 
     def hessian(self, partial: dict[Edge, Tensor], marginals: Tensor) -> Callable[[Tensor], Tensor]:
-        """Return the function that multiplies a vector (b, N) by [diag(m_l), P_lm].
-
-        `partial` are the pair marginals of this process's slab.
-        """
+        """Return the function x -> H x of newton.py for vectors (b, N), given the pair marginals of this slab."""
         own = self.own(marginals)
         matrix = block_matrix(partial, torch.zeros_like(own), self.own_sizes)
 

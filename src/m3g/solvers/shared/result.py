@@ -1,4 +1,4 @@
-"""How a solve ended."""
+"""Status of a solve."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class Result(Enum):
-    """How a solve ended; the value of a member is its message.
+    """Status of a solve; the value of a member is its message.
 
     Example:
         >>> import torch, m3g

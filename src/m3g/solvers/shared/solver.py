@@ -1,4 +1,4 @@
-"""Interface of solvers; callers must not dispatch on the class."""
+"""Interface of solvers. Callers use the attributes of `Solver` and must not dispatch on the class."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Solver(ABC):
     """Base class of solvers. A subclass has a `name` and implements `solve`.
 
     Attributes:
-        fixed_steps: number of steps without reading a value on the host; None if the solver reads its error, so that
-            callers may read it too.
-        exact: whether all n^k tuples are visited, so that the complexity is O(n^k).
+        name: the name of the solver in `solver=` and `Solution.solver`.
+        fixed_steps: number of steps of a solver that reads no value on the host; None if the solver reads its error.
+        exact: whether all n^k tuples are taken into account, so that the complexity is O(n^k).
     """
 
     name: str
@@ -31,16 +31,16 @@ class Solver(ABC):
 
     @abstractmethod
     def solve(self, problem: Problem, *, epsilon: float, tol: float, weights: list[Tensor] | None) -> Solution:
-        """Solve a validated problem."""
+        """Solve a validated problem; `weights` are k tensors with sum 1, or None for uniform weights."""
 
     def check_epsilon(self, epsilon: float) -> float:
-        """Return epsilon if it is supported, otherwise raise."""
+        """Return epsilon if the solver supports it, otherwise raise."""
         return _checks.positive("epsilon", epsilon)
 
     def decide(self, problem: Problem) -> str:
-        """Return the name of the solver that solves this problem."""
+        """Return the name of the solver that would solve this problem."""
         return self.name
 
     def with_seed(self, draw: Callable[[torch.Generator | None], int]) -> Solver:
-        """Return the solver with the seed that `draw` returns for its generator, if it is random and has no seed."""
+        """Return the solver with a fixed seed, `draw(generator)`, if it draws at random and has no seed."""
         return self

@@ -1,4 +1,4 @@
-"""Required marginals of a coupling, validated and concatenated for the solvers."""
+"""Weights, the required marginals of a coupling: validation and concatenation."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from m3g.costs import Problem
 from m3g.costs.coupling import all_equal
 from m3g.costs.problem import vector_dtype
 
-# Below this fraction of the sum, a scaling in float64 could overflow; such a point should have weight 0.
+# Minimum positive weight, as a fraction of the sum. A scaling in float64 could overflow for a smaller one.
 SMALLEST_WEIGHT = 1e-100
 
 
 def marginal_weights(
     weights: Sequence[Tensor] | None, sizes: Sequence[int], batch: Sequence[int], device: torch.device
 ) -> list[Tensor] | None:
-    """Validate weights per view, (n_l) or (*batch, n_l), with the same sum in every view; None means uniform."""
+    """Validate the weights of k views, (n_l) or (*batch, n_l), and scale them to exactly the same sum; None is kept."""
     if weights is None:
         return None
     if isinstance(weights, (Tensor, str)) or not isinstance(weights, Sequence) or len(weights) != len(sizes):
@@ -31,9 +31,9 @@ def marginal_weights(
         raise ValueError(f"weights must be a sequence of {len(sizes)} tensors, one per view, got {got}.")
     out = [_weights_of_view(weight, l, n, batch, device) for l, (weight, n) in enumerate(zip(weights, sizes))]
     totals = torch.stack(torch.broadcast_tensors(*(weight.sum(-1) for weight in out)))
-    apart = (totals - totals[0]).abs() > 1e-4 * totals[0]
-    if bool(apart.any()):
-        member = totals.reshape(len(out), -1)[:, int(apart.any(0).flatten().nonzero()[0])]
+    different = (totals - totals[0]).abs() > 1e-4 * totals[0]
+    if bool(different.any()):
+        member = totals.reshape(len(out), -1)[:, int(different.any(0).flatten().nonzero()[0])]
         raise ValueError(f"weights must have the same sum in every view, got sums {member.tolist()}.")
     return [weight * (totals[0] / weight.sum(-1)).unsqueeze(-1) for weight in out]
 
@@ -67,7 +67,7 @@ def _weights_of_view(given: Any, l: int, size: int, batch: Sequence[int], device
 
 
 def concatenated_weights(problem: Problem, weights: list[Tensor] | None, dtype: torch.dtype | None = None) -> Tensor:
-    """Return the k marginals a_l, concatenated (b, N), in float64 unless a dtype is given."""
+    """Return the weights of all views, concatenated (b, N), in float64 unless a dtype is given; None means uniform."""
     b, device, sizes = problem.num_batch, problem.device, problem.sizes
     dtype = dtype or vector_dtype(device)
     if weights is not None:
