@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 @contextmanager
-def stand_in(monkeypatch, folder):
+def fake_hub(monkeypatch, folder):
     """Redirect the client of this process to a fake hub, with a cache in a folder; yield the server.
 
     The client reads `HF_ENDPOINT` and `HF_HOME` only when it is imported, so its constants are replaced.

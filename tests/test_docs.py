@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from hub_server import stand_in
+from hub_server import fake_hub
 from m3g.cli import main, train
 from m3g.cli.main import COMMANDS
 from sessions import run_console
@@ -59,7 +59,7 @@ def with_programs():
 def test_programs_run_and_sessions_print_the_output_shown(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names: dict = {"__name__": "__main__"}
-    with stand_in(monkeypatch, tmp_path / "hf") if page.name == "hub.md" else nullcontext():
+    with fake_hub(monkeypatch, tmp_path / "hf") if page.name == "hub.md" else nullcontext():
         run_blocks(page, names)
     torch._dynamo.reset()
 

@@ -83,8 +83,8 @@ def settings(loss: str, *, value: float | None = None, dropout: float = 0.0, see
     return config
 
 
-def tried(loss: str, *, value: float, dropout: float, seed: int) -> Config:
-    """Return a run of the comparison: a split per seed, and for M3G all triples of views in each step."""
+def grid_config(loss: str, *, value: float, dropout: float, seed: int) -> Config:
+    """Return the configuration of a run: one split per seed, and for M3G all triples of views in each step."""
     config = settings(loss, value=value, dropout=dropout, seed=seed)
     # Split 0 is the one on which the defaults of `m3g train` were chosen.
     config.data_options = {"split_seed": seed + 1}
@@ -99,7 +99,7 @@ def runs(request: Request) -> list[RunSpec]:
     for seed in range(request.seeds):
         for loss in filter(request.wants, METHODS):
             for value, dropout in itertools.product(METHODS[loss][1], DROPOUTS):
-                config = difference(tried(loss, value=value, dropout=dropout, seed=seed))
+                config = difference(grid_config(loss, value=value, dropout=dropout, seed=seed))
                 labels: Labels = {"arm": loss, "value": value, "dropout": dropout, "seed": seed}
                 specs.append(RunSpec("default-set", {"config": config}, labels))
     return specs

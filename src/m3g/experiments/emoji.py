@@ -26,7 +26,7 @@ from m3g.data.images.domain_arrays import read_domains
 from m3g.evaluation.paired import paired
 from m3g.experiments.engine.spec import Experiment, Labels, Prepare, Request, Result, RunSpec, Settings, merged
 from m3g.experiments.output import figures
-from m3g.experiments.output.comparison import judged
+from m3g.experiments.output.comparison import holm_verdicts
 from m3g.experiments.output.lengths import length_table
 from m3g.experiments.output.tables import hours, markdown, write_table
 from m3g.experiments.runner.arms import RATE, TEMPERATURE, Tuned, temperature_then_rate
@@ -230,7 +230,7 @@ def _differences(scores: Mapping[str, Mapping[str, list[float]]]) -> str:
         ours = "m3g, no teacher" if _alone(arm) else "m3g"
         if arm != ours and ours in means and arm not in REFERENCES:
             compared[ours, arm] = paired(means[ours], means[arm])
-    verdicts = judged(compared)
+    verdicts = holm_verdicts(compared)
     rows = [["", "minus", "points", "after Holm's correction"]]
     rows += [[*key, str(compared[key]), word] for key, word in verdicts.items()]
     note = "95 % intervals over the unseen vendors (means over seeds), because vendors differ more than seeds."

@@ -17,7 +17,7 @@ from m3g.nets import MultiViewNet
 from m3g.training.loop.light import clip, descend
 from m3g.training.loop.selection import FEWEST_ROWS, BestWeights, Weights, epochs_between, retrieval_score
 from m3g.training.loop.start import set_linear_maps
-from m3g.training.loop.subsets import chosen_subsets, encoder_seconds, sample_if_quicker
+from m3g.training.loop.subsets import encoder_seconds, sample_if_quicker, select_subsets
 from m3g.training.settings.config import LoopSettings
 
 
@@ -118,7 +118,7 @@ def passes(
     """Train for some passes over the rows; yield the mean loss of each."""
     n, k = rows.num_rows(), len(rows.views)
     size, per_epoch = min(batch_size, n), steps_per_epoch(n, batch_size)
-    subsets = chosen_subsets(loss, k=k, n=size, encoder_seconds=encoder_seconds(net, k=k, n=size))
+    subsets = select_subsets(loss, k=k, n=size, encoder_seconds=encoder_seconds(net, k=k, n=size))
     if subsets.size == k:
         sample_if_quicker(loss, k=k, n=size)
     order = torch.empty(0)

@@ -33,7 +33,7 @@ echo "$((100 + count))"
 
 
 @pytest.fixture
-def stand_in(tmp_path, monkeypatch):
+def fake_sbatch(tmp_path, monkeypatch):
     folder = tmp_path / "bin"
     folder.mkdir()
     (folder / "sbatch").write_text(STAND_IN)
@@ -44,7 +44,7 @@ def stand_in(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_array_does_every_run_once(tmp_path, stand_in, capsys):
+def test_the_array_does_every_run_once(tmp_path, fake_sbatch, capsys):
     out = str(tmp_path / "out")
     command = ["reproduce", "iterations", "--out", out, "--seeds", "1", "--methods", "factored"]
     assert main([*command, "--slurm"]) == 0
@@ -56,7 +56,7 @@ def test_the_array_does_every_run_once(tmp_path, stand_in, capsys):
     submit.write_text(submit.read_text().replace("1-15%64", "1-2%64"))
     subprocess.run(["bash", submit], check=True, timeout=300)
     assert set(Store(out).results()) == set(kept)
-    assert f"run {kept[1]}, attempt 1" in stand_in.read_text()
+    assert f"run {kept[1]}, attempt 1" in fake_sbatch.read_text()
     assert main([*command, "--slurm"]) == 0  # what is finished is left out of the next array
     assert len(listed.read_text().splitlines()) == 13
 

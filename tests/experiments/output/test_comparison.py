@@ -12,7 +12,7 @@ from m3g.experiments.output.comparison import (
     control_table,
     difference_table,
     holm,
-    judged,
+    holm_verdicts,
     within_splits,
 )
 
@@ -88,5 +88,5 @@ def test_holm_is_monotone_and_bounded():
 
 def test_the_verdict_follows_the_adjusted_p_value():
     compared = {"ahead": (1, 5, 0.005), "behind": (-1, 5, 0.005), "tie": (1, 5, 0.06), "alone": (1, 1, 0.001)}
-    found = judged({name: Difference(mean, 0.1, pairs, p) for name, (mean, pairs, p) in compared.items()})
+    found = holm_verdicts({name: Difference(mean, 0.1, pairs, p) for name, (mean, pairs, p) in compared.items()})
     assert found == {"ahead": "ahead", "behind": "behind", "tie": "tie"}

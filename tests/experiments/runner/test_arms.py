@@ -11,9 +11,9 @@ from m3g.experiments.runner.arms import (
     TEMPERATURE,
     TEMPERATURES,
     grid,
+    grid_runs,
     other_lengths,
     temperature_then_rate,
-    try_all,
 )
 
 RUN = RunSpec("test", {"config": {"loop": {"max_steps": 200}, "seed": 3}}, {"arm": "m3g", "stage": "test", "seed": 3})
@@ -27,7 +27,7 @@ def test_a_grid_has_every_combination():
 
 def test_every_setting_is_tried_by_runs_of_the_grid():
     changes = [{"loss_options.epsilon": value} for value in (0.1, 0.2)]
-    tried, candidates = try_all(changes, [RUN, RUN.with_changes({"config": {"seed": 4}}, seed=4)])
+    tried, candidates = grid_runs(changes, [RUN, RUN.with_changes({"config": {"seed": 4}}, seed=4)])
     assert [run.settings["config"]["loss_options"]["epsilon"] for run in tried] == [0.1, 0.1, 0.2, 0.2]
     assert {run.labels["stage"] for run in tried} == {"grid"}
     assert [candidate.change for candidate in candidates] == changes

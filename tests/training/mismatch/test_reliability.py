@@ -19,7 +19,7 @@ from m3g.training.loop import fit
 from m3g.training.mismatch.entries import read_entries
 from m3g.training.mismatch.reliability import Mismatch, _pair_scores
 from m3g.training.settings.config import Config
-from training.mismatch import judging_process
+from training.mismatch import observing_process
 
 
 def noisy_views(k, n, d, *, wrong, seed=0):
@@ -86,8 +86,8 @@ def test_missing_entries_are_not_evaluated_and_change_nothing():
     for one, other in zip(watches[0].buffers(), watches[1].buffers()):
         assert torch.equal(one, other)
     assert watches[0].evidence.isfinite().all()
-    judged = (watches[0].visits > 0).any(1)[:, 10:]
-    assert not judged[~mask].any()
+    evaluated = (watches[0].visits > 0).any(1)[:, 10:]
+    assert not evaluated[~mask].any()
     assert not (watches[0].visits > 0)[..., :10].any()
     kept = watches[0].trusted(torch.arange(50) + 10, mask)
     assert not kept[~mask].any()
@@ -159,12 +159,12 @@ def test_an_empty_list_is_explained(tmp_path, capsys):
 
 
 def test_two_processes_evaluate_like_one_with_the_full_batch(tmp_path):
-    command = [sys.executable, judging_process.__file__]
+    command = [sys.executable, observing_process.__file__]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     files = [str(tmp_path / "meeting"), str(tmp_path / "odds")]
     running = [subprocess.Popen([*command, str(rank), *files], env=environment) for rank in range(2)]
     assert [process.wait(timeout=300) for process in running] == [0, 0]
-    whole = judging_process.judged(slice(None))
+    whole = observing_process.observed(slice(None))
     assert int((whole < 0).sum()) > 2
     for rank in range(2):
         torch.testing.assert_close(torch.load(f"{files[1]}{rank}"), whole, atol=1e-3, rtol=1e-3)

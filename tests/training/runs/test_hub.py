@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import m3g
-from hub_server import stand_in
+from hub_server import fake_hub
 from m3g.cli import main
 from m3g.training.runs.export import digest
 
@@ -32,7 +32,7 @@ def run(tmp_path_factory):
 @pytest.fixture
 def server(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    with stand_in(monkeypatch, tmp_path / "hf") as hub:
+    with fake_hub(monkeypatch, tmp_path / "hf") as hub:
         yield hub
 
 

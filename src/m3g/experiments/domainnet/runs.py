@@ -26,7 +26,7 @@ from m3g.evaluation import Probe, effective_rank
 from m3g.experiments.domainnet import tables as domain_tables
 from m3g.experiments.engine.spec import Candidate, Experiment, Labels, Prepare, Request, RunSpec, Settings, merged
 from m3g.experiments.runner import full
-from m3g.experiments.runner.arms import grid, try_all
+from m3g.experiments.runner.arms import grid, grid_runs
 from m3g.experiments.runner.references import REFERENCES, Network, fit_or_reference, reference_runs
 from m3g.experiments.sources.images import STYLES, TREES, check_paper_domains, prepare_fonts, prepare_tree
 
@@ -96,7 +96,7 @@ def laptop_runs(request: Request) -> Iterator[RunSpec]:
         candidates = {}
         for method in filter(request.wants, METHODS):
             tuning = [_run(data, method, TUNED_ON[data], TUNING_SEED, request)]
-            tried, candidates[method] = try_all(grid(method, VALUES, rates), tuning)
+            tried, candidates[method] = grid_runs(grid(method, VALUES, rates), tuning)
             yield from tried
         main = [
             _run(data, method, held_out, seed, request, candidates=options)

@@ -32,7 +32,7 @@ from m3g.evaluation.few_shot import most_shots
 from m3g.experiments.eeg import tables as eeg_tables
 from m3g.experiments.engine.spec import Experiment, Labels, Prepare, Request, RunSpec, Settings, merged
 from m3g.experiments.runner import full
-from m3g.experiments.runner.arms import grid, try_all
+from m3g.experiments.runner.arms import grid, grid_runs
 from m3g.experiments.runner.quick import fit_quickly
 from m3g.experiments.runner.references import REFERENCES, Inputs, Network, fit_labels, reference_runs
 from m3g.experiments.sources.signals import (
@@ -154,7 +154,7 @@ def _block(data: str, tuned: dict[str, Arm], untuned: dict[str, Arm], request: R
         if not request.wants(parts[0]):
             continue
         tuning = [_run(data, arm, parts, TUNING_SEED, request)]
-        runs, candidates[arm] = try_all(grid(parts[0], VALUES, RATES), tuning)
+        runs, candidates[arm] = grid_runs(grid(parts[0], VALUES, RATES), tuning)
         yield from runs
     for seed in range(request.seeds):
         for arm, options in candidates.items():

@@ -23,7 +23,7 @@ from m3g.experiments.images.imagenet import ALONE
 from m3g.experiments.output import figures
 from m3g.experiments.output.comparison import difference_table, lines
 from m3g.experiments.output.tables import hours, markdown, percent, write_table
-from m3g.experiments.runner.arms import TEMPERATURES, try_all
+from m3g.experiments.runner.arms import TEMPERATURES, grid_runs
 from m3g.experiments.sources.files import Arrays, find_file, once
 from m3g.experiments.sources.images import prepare_tinyimagenet
 
@@ -48,7 +48,7 @@ def runs(request: Request) -> Iterator[RunSpec]:
                 if k == 2 and method == "infonce-ave":
                     continue  # equal to the comparison of pairs
                 changes = [{"loss_options.temperature": value} for value in TEMPERATURES]
-                tried, candidates = try_all(changes, [run(data, k, method, image_runs.TUNING_SEED)])
+                tried, candidates = grid_runs(changes, [run(data, k, method, image_runs.TUNING_SEED)])
                 yield from tried
                 for seed in range(request.seeds):
                     yield replace(run(data, k, method, seed), candidates=candidates)

@@ -17,7 +17,7 @@ from m3g.experiments.engine.spec import Experiment, Labels, Request, RunSpec, Se
 from m3g.experiments.images import runs as image_runs
 from m3g.experiments.images import tables as image_tables
 from m3g.experiments.runner import full
-from m3g.experiments.runner.arms import TEMPERATURES, grid, other_lengths, try_all
+from m3g.experiments.runner.arms import TEMPERATURES, grid, grid_runs, other_lengths
 from m3g.experiments.runner.references import REFERENCES, reference_runs
 
 METHODS = ("m3g", "infonce-ave", "infonce-pwe", "byol-ave", "byol-pwe")
@@ -56,7 +56,7 @@ def laptop_runs(data: str, request: Request) -> Iterator[RunSpec]:
     candidates = {}
     for method in filter(request.wants, METHODS):
         tuning = [run(TUNED_WITH, method, image_runs.TUNING_SEED, {"arm": method})]
-        tried, candidates[method] = try_all(grid(method, VALUES, RATES), tuning)
+        tried, candidates[method] = grid_runs(grid(method, VALUES, RATES), tuning)
         yield from tried
     for seed in range(request.seeds):
         for k in (2, 3, 4):

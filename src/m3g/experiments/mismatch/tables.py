@@ -10,7 +10,7 @@ from typing import NamedTuple
 from m3g.evaluation.paired import paired
 from m3g.experiments.engine.spec import Result
 from m3g.experiments.output import figures
-from m3g.experiments.output.comparison import judged
+from m3g.experiments.output.comparison import holm_verdicts
 from m3g.experiments.output.tables import hours, markdown, percent, write_table
 
 FIRST = 0.15
@@ -117,7 +117,7 @@ def _clean(table: Table) -> str:
         for loss in dict.fromkeys(place.loss for place in table)
         for name in SCORES
     }
-    verdicts = judged(gains)
+    verdicts = holm_verdicts(gains)
     rows = [["with minus without mismatch", *SCORES.values()]]
     for loss in dict.fromkeys(loss for loss, _ in gains):
         cells = []

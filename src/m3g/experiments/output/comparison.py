@@ -100,13 +100,14 @@ def holm(p_values: Mapping[Key, float]) -> dict[Key, float]:
     return {name: adjusted[name] for name in p_values}
 
 
-def judged(comparisons: Mapping[Key, Difference]) -> dict[Key, str]:
+def holm_verdicts(comparisons: Mapping[Key, Difference]) -> dict[Key, str]:
     """Return `ahead`, `behind` or `tie` per comparison, at 5 % after Holm's correction over the table.
 
     Comparisons with fewer than two pairs are omitted.
 
     Example:
-        >>> judged({"a": Difference(0.1, 0.1, 5, 0.01), "b": Difference(0.1, 1, 5, 0.2), "c": Difference(0, 1, 1, 1)})
+        >>> compared = {"a": Difference(0.1, 0.1, 5, 0.01), "b": Difference(0.1, 1, 5, 0.2)}
+        >>> holm_verdicts({**compared, "c": Difference(0, 1, 1, 1)})
         {'a': 'ahead', 'b': 'tie'}
     """
     adjusted = holm({key: one.p_value for key, one in comparisons.items() if one.pairs > 1})
@@ -133,7 +134,7 @@ def difference_table(
         for other, values in scores.items()
         if other != arm and arm in scores
     }
-    verdicts = judged(compared)
+    verdicts = holm_verdicts(compared)
     rows = [[f"{arm} minus", "difference", "95 % interval", splits, "smallest detectable", "after Holm"]]
     for other, word in verdicts.items():
         one = compared[other]
@@ -164,7 +165,7 @@ def control_table(
             for against_m3g, pair in ((False, (values, main.get(arm, {}))), (True, (ours, values))):
                 if not (against_m3g and arm == "m3g"):
                     compared[control, arm, against_m3g] = paired(*pair, test_to_train=test_to_train, split_of=split_of)
-    verdicts = judged(compared)
+    verdicts = holm_verdicts(compared)
     rows = [["control", "method", "accuracy %", "without it %", "change", "m3g minus method, with it", "splits"]]
     for control, arms in controls.items():
         for arm, values in arms.items():

@@ -27,7 +27,7 @@ def grid(method: str, values: Values, rates: Sequence[float]) -> list[Change]:
     return [{f"loss_options.{own[0]}": value, "optim.learning_rate": rate} for value in own[1] for rate in rates]
 
 
-def try_all(changes: Sequence[Change], runs: Sequence[RunSpec]) -> tuple[list[RunSpec], tuple[Candidate, ...]]:
+def grid_runs(changes: Sequence[Change], runs: Sequence[RunSpec]) -> tuple[list[RunSpec], tuple[Candidate, ...]]:
     """Return the runs of every setting, and one candidate per setting, from which later runs use the best."""
     tried, candidates = [], []
     for change in changes:
@@ -63,9 +63,9 @@ def temperature_then_rate(run: RunSpec, rates: Sequence[float], *, has_temperatu
     The learning rate of `run` must be the first of `rates`. Without a temperature the grid has only the rates.
     """
     if not has_temperature:
-        return Tuned(*try_all([{RATE: rate} for rate in rates], [run]))
-    first, candidates = try_all([{TEMPERATURE: value} for value in TEMPERATURES], [run])
-    second, then = try_all([{RATE: rate} for rate in rates[1:]], [replace(run, candidates=candidates)])
+        return Tuned(*grid_runs([{RATE: rate} for rate in rates], [run]))
+    first, candidates = grid_runs([{TEMPERATURE: value} for value in TEMPERATURES], [run])
+    second, then = grid_runs([{RATE: rate} for rate in rates[1:]], [replace(run, candidates=candidates)])
     return Tuned([*first, *second], candidates, then)
 
 

@@ -18,7 +18,7 @@ from torch.nn.functional import cross_entropy
 from m3g.data import ViewsData
 from m3g.experiments.engine.spec import Request, RunSpec
 from m3g.experiments.output.tables import markdown
-from m3g.experiments.runner.arms import try_all
+from m3g.experiments.runner.arms import grid_runs
 from m3g.experiments.runner.quick import fit_quickly
 from m3g.nets import MultiViewNet
 from m3g.training import build_data, build_module
@@ -118,7 +118,7 @@ def reference_runs(
     runs: list[RunSpec] = []
     if request.wants("supervised"):
         changes = [{"optim.learning_rate": rate} for rate in rates]
-        tried, options = try_all(changes, make("supervised", tuning_seed))
+        tried, options = grid_runs(changes, make("supervised", tuning_seed))
         runs += tried
         for run in (run for seed in range(request.seeds) for run in make("supervised", seed)):
             runs.append(replace(run, candidates=options))

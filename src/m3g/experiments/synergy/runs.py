@@ -25,7 +25,7 @@ from m3g import _checks
 from m3g.data import ViewsData
 from m3g.data.splits import Split
 from m3g.experiments.engine.spec import Experiment, Request, RunSpec, Settings, place_files
-from m3g.experiments.runner.arms import other_lengths, try_all
+from m3g.experiments.runner.arms import grid_runs, other_lengths
 from m3g.experiments.runner.full import config_of
 from m3g.experiments.runner.quick import fit_quickly
 from m3g.experiments.synergy import tables
@@ -103,7 +103,7 @@ def _runs(request: Request) -> Iterator[RunSpec]:
             tuned_on = TUNED_ON.get(data, data)
             # labelled by the set that needs it, so that `--sets` keeps it
             tried = _run(tuned_on, arm, TUNING_SEED, request).with_changes(data=data)
-            grid, candidates = try_all([{TEMPERATURE: tau} for tau in TEMPERATURES], [tried])
+            grid, candidates = grid_runs([{TEMPERATURE: tau} for tau in TEMPERATURES], [tried])
             yield from grid
             for seed in range(request.seeds):
                 yield replace(_run(data, arm, seed, request), candidates=candidates)

@@ -9,7 +9,7 @@ from pathlib import Path
 from m3g.evaluation.paired import interval_of_mean, paired
 from m3g.experiments.engine.spec import Result
 from m3g.experiments.output import figures
-from m3g.experiments.output.comparison import judged
+from m3g.experiments.output.comparison import holm_verdicts
 from m3g.experiments.output.lengths import length_table
 from m3g.experiments.output.tables import hours, markdown, write_table
 from m3g.experiments.synergy.sets import SETS
@@ -105,7 +105,7 @@ def _against(scores: Scores) -> str:
         for arm, values in arms.items()
         if arm not in (OURS, SUPERVISED)
     }
-    verdicts = judged(comparisons)
+    verdicts = holm_verdicts(comparisons)
     rows = [[f"{OURS} minus", *scores]]
     for arm in _arms(scores):
         keys = [(name, arm) for name in scores]

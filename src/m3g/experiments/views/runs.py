@@ -36,7 +36,7 @@ from m3g.data import ViewsData
 from m3g.data.splits import SPLITS, Split
 from m3g.evaluation import CanonicalViews, Embedded
 from m3g.experiments.engine.spec import Candidate, Change, Experiment, Request, RunSpec, Settings
-from m3g.experiments.runner.arms import other_lengths, try_all
+from m3g.experiments.runner.arms import grid_runs, other_lengths
 from m3g.experiments.runner.full import config_of
 from m3g.experiments.runner.quick import fit_quickly
 from m3g.experiments.views import sets as view_sets
@@ -115,7 +115,7 @@ def _run(data: str, arm: str, loss: str, seed: int, request: Request, *, baselin
 
 
 def _tuned(data: str, loss: str, request: Request) -> tuple[list[RunSpec], Candidates]:
-    return try_all(GRIDS[loss], [_run(data, loss, loss, TUNING_SEED, request)])
+    return grid_runs(GRIDS[loss], [_run(data, loss, loss, TUNING_SEED, request)])
 
 
 def _block(data: str, loss: str, request: Request) -> Iterator[RunSpec]:
@@ -191,7 +191,7 @@ def _with_batch(data: str, loss: str, request: Request) -> Iterator[RunSpec]:
     arm = f"{loss}, batch chosen"
     _, candidates = _tuned(data, loss, request)
     tried = replace(_run(data, arm, loss, TUNING_SEED, request), candidates=candidates)
-    runs, then = try_all([{BATCH: n} for n in OTHER_POINTS], [tried])
+    runs, then = grid_runs([{BATCH: n} for n in OTHER_POINTS], [tried])
     yield from runs
     for seed in range(request.seeds):
         yield replace(_run(data, arm, loss, seed, request), candidates=candidates, then=then)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from m3g.evaluation.paired import Difference, paired
 from m3g.experiments.engine.spec import Result, grid_values
-from m3g.experiments.output.comparison import judged
+from m3g.experiments.output.comparison import holm_verdicts
 from m3g.experiments.output.lengths import length_table
 from m3g.experiments.output.tables import hours, markdown, percent, write_table
 from m3g.experiments.views import pictures as views_pictures
@@ -101,7 +101,7 @@ def _against(every: dict[str, Table]) -> str:
         by_arm = means(every[name])
         for arm in arms:
             compared[arm, name] = paired(by_arm.get(OURS, {}), by_arm.get(arm, {}), test_to_train=0.0)
-    verdicts = judged(compared)
+    verdicts = holm_verdicts(compared)
 
     def cell(arm: str, name: str) -> str:
         one = compared[arm, name]
@@ -132,7 +132,7 @@ def _by_set(every: dict[str, Table]) -> str:
             if data in table.get(OURS, {}) and rivals:
                 arm = best[data, name] = max(rivals, key=lambda arm: rivals[arm])
                 compared[data, name] = paired(table[OURS][data], table[arm][data], test_to_train=TEST_TO_TRAIN)
-    verdicts = judged(compared)
+    verdicts = holm_verdicts(compared)
     rows = [["data set", *TASKS.values()]]
     for data in sets:
         keys = [(data, name) for name in TASKS]

@@ -15,13 +15,13 @@ from m3g.nets.chunks import reject_batch_norm
 from m3g.training.loop.module import KEPT_VIEWS, MultiViewModule
 from m3g.training.loop.seeds import seed_everything
 from m3g.training.loop.start import Start, start_at_linear_cca
-from m3g.training.loop.subsets import Subsets, chosen_subsets, encoder_seconds, sample_if_quicker
+from m3g.training.loop.subsets import Subsets, encoder_seconds, sample_if_quicker, select_subsets
 from m3g.training.mismatch.reliability import Mismatch
 from m3g.training.runs.export import fitted_inputs, network
 from m3g.training.runs.folder import Run
 from m3g.training.runs.location import located
 from m3g.training.settings.config import Config
-from m3g.training.settings.views import reading, settled
+from m3g.training.settings.views import reading, with_data_defaults
 
 
 def build_data(config: Config, run: Run | None = None) -> data_sets.ViewsData:
@@ -56,7 +56,7 @@ def build_module(
     """
     loss = build_loss(config)
     seed_everything(config.seed, 0)
-    net = network(settled(config, data), data, trust=trust)
+    net = network(with_data_defaults(config, data), data, trust=trust)
     started = start_at_linear_cca(net, data) if start else Start()
     if config.loop.chunk_size is not None:
         reject_batch_norm(net.train())  # frozen encoders stay in evaluation mode
@@ -120,11 +120,11 @@ def _mismatch(data: data_sets.ViewsData) -> Mismatch:
 
 
 def subsets(config: Config, loss: losses.ViewLoss, *, k: int, batch_size: int, encoder_seconds: float = 0.0) -> Subsets:
-    """Return the subsets of views of a configuration, by default those of `chosen_subsets`."""
+    """Return the subsets of views of a configuration, by default those of `select_subsets`."""
     n = batch_size * (processes(config) if loss.gather else 1)
     if n < 2:
         raise ValueError(f"batch_size must be at least 2, because rows are compared with each other, got {n}.")
-    return chosen_subsets(
+    return select_subsets(
         loss,
         k=k,
         n=n,

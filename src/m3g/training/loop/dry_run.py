@@ -8,7 +8,7 @@ from m3g.data import ViewsData
 from m3g.training.loop.build import build_data, build_module
 from m3g.training.loop.light import place, step_loss, training_rows
 from m3g.training.settings.config import Config
-from m3g.training.settings.views import described, settled
+from m3g.training.settings.views import described, with_data_defaults
 
 
 def dry_run(config: Config, *, data: ViewsData | None = None, trust: bool = False) -> str:
@@ -31,7 +31,7 @@ def dry_run(config: Config, *, data: ViewsData | None = None, trust: bool = Fals
     loss.backward()
     module.on_before_optimizer_step(None)
     parameters = sum(parameter.numel() for parameter in module.net.parameters())
-    views = "\n".join(described(settled(config, data), data, columns=True))
+    views = "\n".join(described(with_data_defaults(config, data), data, columns=True))
     notes = "".join(f"note: {note}\n" for note in data.notes)
     used = "" if number == data.batch_size else f" (a batch is {data.batch_size})"
     with torch.no_grad():

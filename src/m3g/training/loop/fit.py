@@ -28,7 +28,7 @@ from m3g.training.runs.files import cannot_write, write_text
 from m3g.training.runs.folder import Run
 from m3g.training.settings.check import check
 from m3g.training.settings.config import Config
-from m3g.training.settings.views import described, kinds, num_epochs, settled
+from m3g.training.settings.views import described, kinds, num_epochs, with_data_defaults
 
 FEW_MISSING = 0.01  # fraction of missing training entries below which nothing is logged
 MANY_MISSING = 0.3  # fraction above which m3g-pairs often retrieves more partners (docs/missing_views.md)
@@ -104,7 +104,7 @@ def _fit(
     elif not resume and first:
         folder.check_new()
     data = build_data(config, folder if resume else None) if data is None else data
-    config = settled(config, data)
+    config = with_data_defaults(config, data)
     # Rejects a batch larger than the data before anything is written.
     config = replace(config, loop=replace(config.loop, epochs=num_epochs(config, data)))
     module = build_module(config, data, trust=trust, start=kept is None)

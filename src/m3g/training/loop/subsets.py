@@ -55,7 +55,7 @@ def encoder_seconds(net: MultiViewNet, *, k: int, n: int) -> float:
     return 6 * weights * n / CORE_FLOPS
 
 
-def chosen_subsets(
+def select_subsets(
     loss: losses.ViewLoss,
     *,
     k: int,

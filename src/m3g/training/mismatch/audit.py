@@ -87,8 +87,8 @@ def audit(run: str | os.PathLike[str], *, count: int | None = None, trust: bool 
         trust: allow encoder classes from outside m3g, torch.nn and transformers.
     """
     entries = read_entries(run)
-    doubtful = [entry for entry in entries if entry.log_odds < 0]
-    first = doubtful if count is None else entries[: checks.positive_int("count", count)]
+    unreliable = [entry for entry in entries if entry.log_odds < 0]
+    first = unreliable if count is None else entries[: checks.positive_int("count", count)]
     folder = Run.of(run)
     config = folder.open()
     data = build_data(config, folder)
@@ -99,8 +99,8 @@ def audit(run: str | os.PathLike[str], *, count: int | None = None, trust: bool 
     remark = ""
     if count is None:
         weak = _weak_views(net, data, entries, cost)
-        left = [entry for entry in doubtful if entry.view in weak]
-        first = [entry for entry in doubtful if entry.view not in weak]
+        left = [entry for entry in unreliable if entry.view in weak]
+        first = [entry for entry in unreliable if entry.view not in weak]
         if left:
             remark = (
                 f"{len(left)} unreliable entries of {', '.join(dict.fromkeys(entry.view for entry in left))} are not "
@@ -112,7 +112,7 @@ def audit(run: str | os.PathLike[str], *, count: int | None = None, trust: bool 
     index: Tensor = data.datasets["train"].index  # type: ignore[attr-defined]
     trusted = torch.ones(train.embeddings.shape[:2], dtype=torch.bool) if train.mask is None else train.mask.clone()
     place = {int(row): i for i, row in enumerate(index)}
-    for entry in doubtful:
+    for entry in unreliable:
         trusted[data.view_names.index(entry.view), place[entry.row]] = False
     partners = find_partners(first, train.embeddings, trusted, index, data.view_names, cost=cost)
     return Audit(list(zip(first, partners)), remark)
@@ -125,8 +125,8 @@ def _weak_views(net: MultiViewNet, data: ViewsData, entries: Sequence[Entry], co
     if not splits:
         return []
     evaluated = Counter(entry.view for entry in entries)
-    doubtful = Counter(entry.view for entry in entries if entry.log_odds < 0)
-    unreliable = torch.tensor([doubtful[name] / max(evaluated[name], 1) for name in data.view_names])
+    counted = Counter(entry.view for entry in entries if entry.log_odds < 0)
+    unreliable = torch.tensor([counted[name] / max(evaluated[name], 1) for name in data.view_names])
     held_out = Embedded.join([embed(net, data, split, most=MOST_ROWS) for split in splits])
     return [name for name, kept in zip(data.view_names, reported_views(held_out, unreliable, cost)) if not kept]
 

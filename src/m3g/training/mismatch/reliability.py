@@ -110,8 +110,8 @@ class Mismatch(nn.Module):
         weight = torch.where(in_loss, newest * (visits <= EVALUATED_VISITS), newest.clamp(min=VISIT_WEIGHT)) * counts
         self.visits[entries] = visits
         self.evidence[entries] += weight * (evidence - self.evidence[entries])
-        doubt = 1 - self.log_odds(row).sigmoid().mean(1)
-        self.share.lerp_(doubt, STEP_WEIGHT).clamp_(SMALLEST_SHARE, LARGEST_SHARE)
+        unreliable = 1 - self.log_odds(row).sigmoid().mean(1)
+        self.share.lerp_(unreliable, STEP_WEIGHT).clamp_(SMALLEST_SHARE, LARGEST_SHARE)
 
     def _update_moments(self, scores: Tensor, present: Tensor, reliable: Tensor, pairs: tuple[Tensor, Tensor]) -> None:
         """Update the running moments; a pair of one row is weighted by the reliability of both views."""

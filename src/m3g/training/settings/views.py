@@ -93,7 +93,7 @@ def _default_encoders(data: ViewsData, *, shared: bool) -> list[str]:
     return ["residual" if name == "mlp" else name for name in names]
 
 
-def settled(config: Config, data: ViewsData) -> Config:
+def with_data_defaults(config: Config, data: ViewsData) -> Config:
     """Return the settings with defaults that depend on the data set."""
     for name in config.view:
         if name not in data.view_names:

@@ -1,4 +1,4 @@
-"""One of two processes that evaluate half of every batch: python judging_process.py RANK MEETING_FILE RESULT_FILE."""
+"""One of two processes that evaluate half of every batch: python observing_process.py RANK MEETING_FILE RESULT_FILE."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def batch(step):
     return views[:, rows], rows
 
 
-def judged(part):
+def observed(part):
     watch = Mismatch(K, N)
     for step in range(STEPS):
         views, rows = batch(step)
@@ -34,7 +34,7 @@ if __name__ == "__main__":
     rank = int(sys.argv[1])
     dist.init_process_group("gloo", init_method=f"file://{sys.argv[2]}", rank=rank, world_size=2)
     try:
-        torch.save(judged(slice(rank, None, 2)), f"{sys.argv[3]}{rank}")
+        torch.save(observed(slice(rank, None, 2)), f"{sys.argv[3]}{rank}")
         dist.barrier()
     finally:
         dist.destroy_process_group()
