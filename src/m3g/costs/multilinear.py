@@ -7,10 +7,7 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-from m3g.costs.contraction import balanced_split, concatenated_rows, overwritable, parts_of
-
-# The gradient of the first view multiplies a table of features in this number of pieces, which saves memory.
-PIECES = 4
+from m3g.costs.contraction import balanced_split, parts_of
 
 
 def two_groups(points: Tensor, sizes: Sequence[int], rows: slice | None = None) -> tuple[list[Tensor], list[Tensor]]:
@@ -40,9 +37,8 @@ def pull_from_rows(
     pulled_b = pulled_change_b = torch.zeros_like(features_b.mT)
     leading: list[Tensor] = []
     rest: list[Tensor] | None = None
-    # A table of d numbers per tuple of A, and a part of another; with `moves` two. A row of the slab has β.
-    tables = (1 + 1 / PIECES if moves is None else 2) * points.shape[2] / features_b.shape[1]
-    for rows, slab in parts_of(slabs, tables):
+    # Two tables of d numbers per tuple of A; a row of the slab has β.
+    for rows, slab in parts_of(slabs, 2 * points.shape[2] / features_b.shape[1]):
         first, _ = two_groups(points, sizes, rows)
         matrix = slab.reshape(slab.shape[0], -1, features_b.shape[1]).to(points.dtype)
         pulled_b = torch.baddbmm(pulled_b, features(first).mT, matrix)
@@ -92,9 +88,8 @@ def pull(parts: Sequence[Tensor], grad: Tensor) -> list[Tensor]:
     first, rest = parts[0], parts[1:]
     if not rest:
         return [grad]
-    table, others = grad.unflatten(1, (first.shape[1], -1)), features(rest).unsqueeze(1)
-    pieces = table.split(-(-table.shape[1] // PIECES), 1) if overwritable(table) else [table]
-    first_grad = concatenated_rows([(piece * others).sum(2) for piece in pieces])
+    table = grad.unflatten(1, (first.shape[1], -1))
+    first_grad = (table * features(rest).unsqueeze(1)).sum(2)
     return [first_grad, *pull(rest, table.mul_(first.unsqueeze(2)).sum(1))]
 
 
