@@ -76,6 +76,7 @@ def test_match_does_not_match_rows_without_a_partner(files, capsys):
         (["a.npy", "b.npy", "--out", "table.txt"], "--out must be the name of a .csv file"),
         (["a.npy", "b.npy", "--out", "no/table.csv"], "there is no folder no"),
         (["a.npy", "b.npy", "--alternatives", "0"], "alternatives must be"),
+        (["a.npy", "b.npy", "--known", "a.npy"], "--known must be used with --one-to-one or --allow-unmatched"),
     ],
 )
 def test_wrong_arguments_of_match_are_rejected(files, capsys, arguments, message):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from m3g.report.compare import Measured, arms, comparison, difference, differences, interval
+from m3g.report.compare import Measured, arms, comparison, difference, differences, interval, same_data
 
 
 def run(name, seed=0, *, rows=None, settings=None, **numbers):
@@ -35,6 +35,19 @@ def test_linear_cca_raw_features_and_chance_are_the_last_columns():
     head, rows = comparison(runs)
     assert head == ["measure", "a", "b", "linear CCA", "chance"]
     assert [row[3:] for row in rows] == [["35.0", "1.0"], ["4.000", "—"]]
+
+
+def test_runs_on_different_data_have_no_common_baselines():
+    runs = [
+        Measured(
+            name, {"recall_at_1": 0.5}, 100, {"data_options.paths": [file]}, references={"raw": {"recall_at_1": 0.1}}
+        )
+        for name, file in (("a", "a.npy"), ("b", "b.npy"), ("c", "a.npy"))
+    ]
+    assert same_data(runs[::2])
+    assert comparison(runs[::2])[0] == ["measure", "a", "c", "raw"]
+    assert not same_data(runs)
+    assert comparison(runs)[0] == ["measure", "a", "b", "c"]
 
 
 def test_runs_that_differ_only_in_their_seed_are_one_arm():

@@ -71,6 +71,8 @@ def run(args: Namespace, name: str) -> None:
     out = check_out(args.out)
     if len(args.files) < 2:
         raise ValueError(f"files must be k >= 2 files, one per view, got {len(args.files)}.")
+    if args.known is not None and not (args.one_to_one or args.allow_unmatched):
+        raise ValueError("--known must be used with --one-to-one or --allow-unmatched, got neither.")
     arrays = [read_array(file, name="files") for file in args.files]
     for file, array in zip(args.files, arrays):
         if array.ndim != 2 or array.dtype.kind not in "biuf":

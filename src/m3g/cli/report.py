@@ -52,7 +52,7 @@ def _report(args: Namespace) -> None:
 
 
 def _compare(args: Namespace) -> None:
-    from m3g.report.compare import NOTE, PAIRED, comparison, differences
+    from m3g.report.compare import NOTE, OTHER_DATA, PAIRED, comparison, differences, same_data
     from m3g.report.facts import read_measured
 
     if len(args.runs) < 2:
@@ -60,6 +60,8 @@ def _compare(args: Namespace) -> None:
     runs = [read_measured(run, str(run)) for run in args.runs]
     print_table(*comparison(runs))
     print(NOTE)
+    if not same_data(runs):
+        print(OTHER_DATA)
     head, rows = differences(runs)
     if rows:
         print_table(head, rows)

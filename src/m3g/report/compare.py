@@ -12,6 +12,8 @@ from m3g.evaluation.paired import Difference, bootstrap, interval_of_mean, paire
 FRACTIONS = ("linear_", "knn_", "recall_", "polymatching", "paper_probe", "few_shot_")
 SMALLER_IS_BETTER = ("median_rank", "alignment", "uniformity")
 SEEDS = ("seed", "data_options.seed", "data_options.split_seed")
+DATA = ("data", "data_options.paths", "data_options.table", "data_options.labels")  # settings that name the data
+OTHER_DATA = "The settings of the runs name different data: scores may not be comparable, and baselines are omitted."
 MOST_SETTINGS = 3  # in the name of an arm
 Z = 1.959964  # normal quantile of a 95 % interval
 Table = tuple[list[str], list[list[str]]]
@@ -104,14 +106,21 @@ def _same(one: Measured, other: Measured) -> bool:
     return bool(one.settings) and settings[0] == settings[1] and one.seeds != other.seeds
 
 
+def same_data(runs: Sequence[Measured]) -> bool:
+    """Return whether the settings of all runs name the same data."""
+    return len({repr([run.settings.get(name) for name in DATA]) for run in runs}) == 1
+
+
 def comparison(runs: Sequence[Measured]) -> Table:
     """Return the table of arms: means over seeds with Student's 95 % interval; Wilson's for a single run.
 
-    The last columns are the means of linear CCA, raw features and chance over all runs that have them.
+    The last columns are the means of linear CCA, raw features and chance over all runs that have them, unless the runs
+    have different data.
     """
     groups = arms(runs)
     names = [name for name in METRICS if any(name in run.numbers for run in runs)]
     references = list(dict.fromkeys(name for run in runs for name, scores in run.references.items() if scores))
+    references = references if same_data(runs) else []
     rows = [
         [
             name,
