@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from m3g.evaluation.missing import Missing
 
 DESCRIPTION = {
-    "demo": """Train M3G with its defaults and pairwise InfoNCE on the six-view digits, and compare both with
-    linear CCA and the raw features. Then train on sums of digits, which only three views together determine. Takes a
+    "demo": """Train M3G and pairwise InfoNCE on the six-view digits, from random weights, and compare both with
+    linear CCA and the raw features. Then train on sums of two digits, which depend on all three views jointly. Takes a
     few minutes."""
 }
 
@@ -30,14 +30,16 @@ COLUMNS = {
     "polymatching": "matched",
 }
 NOTES = (
-    "linear: a probe on the mean of the views, tested on all six, on one view, with 70 % of the entries missing, and",
-    "(moved) trained on one view, tested on another. R@1: from one view in another, among 400 objects. matched:",
-    "objects whose six views the best polymatching matches correctly. Raw features are all views concatenated (missing",
-    "ones at their mean). They are best on complete rows; aligned views are better if few views are present.",
+    "linear: accuracy of a linear probe, trained and tested on the mean of the six views. one view, 70 % missing: the",
+    "same probe, tested on a single view, and with 70 % of the entries missing. moved: a probe trained on one view and",
+    "tested on another. R@1: objects retrieved in another view, among 400. matched: objects whose six views the best",
+    "polymatching of a batch of 16 joins correctly. Raw features are all views concatenated, missing ones at their",
+    "mean. They are best on complete rows; aligned views are better if few views are present.",
 )
 SUM_NOTES = (
-    "retrieved: the nearest point of the third view to the pixels of a digit a and the profiles of a digit b shows",
-    "(a + b) mod 10. Chance is 10 %. Any two views are independent, so losses of pairs of views learn nothing.",
+    "The query consists of the pixels of a digit a and the profiles of a digit b. A sum is retrieved if the nearest",
+    "point of the third view shows (a + b) mod 10. Chance is 10 %. Any two views are independent, so losses that",
+    "compare pairs of views learn nothing.",
 )
 
 

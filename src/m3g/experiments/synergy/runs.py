@@ -3,11 +3,12 @@
 Command: `m3g reproduce synergy --out FOLDER [--data FILES] [--sets digits bits-100 …]`. Without `--data` the sets of
 built-in digits and of bits run. Hours: see `docs/results/synergy.md`.
 
-Objects have three views. In sets without synergy two views determine the third; in sets of pure synergy any two views
-are independent, and only both together determine the third (`m3g.experiments.synergy.sets`). Every loss trains the same
-network (one MLP per view) with the same optimiser, number of steps and points per batch. Each has one grid of seven
-temperatures, evaluated on one split that no table contains and chosen on its validation rows; the chosen temperature is
-then trained on other splits. The score is the fraction of test objects whose last view is retrieved from the other two.
+Objects have three views. In sets without synergy, each of two views determines the third. In sets of pure synergy, any
+two views are independent, and only two of them together determine the third (`m3g.experiments.synergy.sets`). Every
+loss trains the same network (one MLP per view) with the same optimiser, number of steps and points per batch. Each has
+one grid of seven temperatures, evaluated on one split that no table contains. The best temperature on its validation
+rows is then used on other splits. The score is the fraction of test objects whose last view is retrieved from the other
+two.
 """
 
 from __future__ import annotations

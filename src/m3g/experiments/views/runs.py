@@ -5,8 +5,8 @@ sets, 6 hours on one core, are stored. Expected: M3G, InfoNCE, VICReg and MMCR i
 
 Every loss of `m3g losses` trains the same small network (an MLP per view) on real sets of k = 2 to 12 views, with the
 same optimiser, number of steps and points per batch; M3G also with increasing epsilon. Each has a grid of 4 settings,
-evaluated with a seed and a split that no table contains and chosen on its validation rows; the setting is then trained
-on five other splits and evaluated on their test rows. Baselines are the inputs, their principal components, linear CCA
+evaluated with a seed and a split that no table contains. The best setting on its validation rows is then used on five
+other splits and evaluated on their test rows. Baselines are the inputs, their principal components, linear CCA
 of k views, and the same network trained on all labels. For M3G and InfoNCE the points per batch are also tuned: 16, 32
 or 64, with the best setting for 32.
 

@@ -133,8 +133,8 @@ class KeepBest(Callback):
         line = f"kept the network {when}, the best on the validation split{early}"
         if kept.share < 1:
             line += (
-                f"\nits weights have a share of {kept.share:g} in their average with linear CCA, which is within one "
-                "standard error on the validation split"
+                f"\naveraged with linear CCA, with a weight of {kept.share:g} for the trained network: the average is "
+                "within one standard error of the best score"
             )
         return line
 
