@@ -58,7 +58,7 @@ def within_splits(scores: Mapping[str, Scores[Key]], *, test_to_train: float = 0
 
 
 def at(scores: Mapping[str, Mapping[tuple[X, int], float]], x: X) -> dict[str, dict[int, float]]:
-    """Return the scores at x by seed, of the arms that have some; keys are (x, seed).
+    """Select the scores at x from those by (x, seed): by arm and seed, without arms that have none.
 
     Example:
         >>> at({"a": {(2, 0): 0.5, (3, 0): 0.6}, "b": {(3, 0): 0.7}}, 2)

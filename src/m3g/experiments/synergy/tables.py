@@ -120,7 +120,7 @@ def _against(scores: Scores) -> str:
 
 
 def _choices(results: list[Result]) -> str:
-    """Return the temperature chosen by every loss on every set, with the score that its splits choose most often."""
+    """Return the temperature chosen for every loss on every set, and the score that most of its splits choose."""
     chosen: dict[str, dict[str, list[Result]]] = {}
     for row in results:
         labels = row["labels"]

@@ -57,10 +57,11 @@ def not_worse(contributions: Tensor, best: Tensor) -> bool:
 class BestWeights:
     """The weights with the best validation score so far.
 
-    If training starts at linear CCA, the result is a weighted average of the best weights and those of the start. The
-    best weights have the smallest share whose score is within one standard error of the best score, paired by row.
-    Among networks that do not differ significantly on the validation rows, the one closest to linear CCA overfits the
-    training rows least, and linear probes on it are more accurate (docs/results/defaults.md).
+    If training starts at linear CCA, the result is a weighted average of the best weights and the initial ones. The
+    weight of the best ones is the smallest for which the average is worse than the best network by at most one standard
+    error of their difference, paired by validation row. Among networks that do not differ significantly on the
+    validation rows, the one closest to linear CCA overfits the training rows least, and linear probes on it are more
+    accurate (docs/results/defaults.md).
 
     Attributes:
         best, epoch, weights: the best score, its epoch and its weights.
@@ -85,7 +86,7 @@ class BestWeights:
     share: float = 1.0
 
     def improved(self, score: float, *, epoch: int) -> bool:
-        """Record an evaluation; if the result is true, the caller sets `weights` to the present ones."""
+        """Record an evaluation; return whether it is the best so far, so that the caller must set `weights`."""
         self.since += 1
         if score <= self.best + SMALLEST_GAIN:
             return False
