@@ -3,7 +3,7 @@ import pytest
 from experiments.miniature import small_runs
 from m3g.experiments.engine.registry import find
 from m3g.experiments.engine.spec import Request
-from m3g.experiments.synergy.runs import ARMS, TEMPERATURES, demo
+from m3g.experiments.synergy.runs import ARMS, TEMPERATURES, UNTUNED_OF, demo
 
 
 def test_every_loss_has_the_same_grid():
@@ -28,7 +28,7 @@ def test_a_set_alone_keeps_the_grid_of_its_family():
 def test_runs_of_the_embedded_digits_become_a_table(tmp_path):
     arms = ["m3g, product", "infonce-ave"]
     text, specs = small_runs("synergy", None, tmp_path, methods=arms, keep=lambda spec: spec.labels["data"] == "digits")
-    assert len(specs) == len(arms) * (len(TEMPERATURES) + 1)
+    assert len(specs) == len(arms) * (len(TEMPERATURES) + 1) + len(set(arms) & set(UNTUNED_OF))
     assert "m3g, product" in text
     assert (tmp_path / "table.md").read_text(encoding="utf-8").startswith(f"{len(specs)} runs")
 
