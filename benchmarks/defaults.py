@@ -142,14 +142,15 @@ def table(results: dict[str, dict[str, float]]) -> str:
     lines = ["| " + " | ".join(row) + " |" for row in (heads, ["---"] * len(heads), *rows)]
     for measure, ratios in lowest.items():
         least, name = min(ratios)
-        title = f"{MEASURES[measure]}: the smallest ratio of the default to the better of the other two"
+        heading = MEASURES[measure][0].upper() + MEASURES[measure][1:]
+        title = f"{heading}: the smallest ratio of the default to the better of the other two"
         ours, *others = (dict(enumerate(means[measure, arm])) for arm in ("default", "linear CCA", "before"))
         found = [paired(ours, part) for part in others]
         gains = [f"{d.mean:+.1f} [{d.mean - d.half_width:+.1f}, {d.mean + d.half_width:+.1f}]" for d in found]
         lines += [
             "",
-            f"{title} is {least:.2f} ({name}). Mean differences over the sets, with 95 % intervals: {gains[0]} from "
-            f"linear CCA, {gains[1]} from before.",
+            f"{title} is {least:.2f} ({name}). Mean differences over the sets, with 95 % intervals: default minus "
+            f"linear CCA {gains[0]}, default minus before {gains[1]}.",
         ]
     return "\n".join([f"Split seeds: {', '.join(seeds)}.", "", *lines, ""])
 
