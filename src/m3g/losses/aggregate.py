@@ -41,10 +41,10 @@ def pairwise(
         mask: bool (k, n), False for missing points. A pair of views uses the objects that have both and is weighted
             by their number.
         teacher: views of the same shape; receives no gradient.
-        first: use only the first `first` views as first argument (e.g. the 2 full-size crops).
+        first: number of leading views used as first argument (e.g. the 2 full-size crops); None for all.
         symmetric: use both orders of each pair. Otherwise an asymmetric loss is evaluated for l < m only, or for all
             ordered pairs with a teacher or `first`.
-        least_points: skip pairs of views with fewer points in common; use 2 for a contrastive loss.
+        least_points: skip pairs of views with fewer objects in common; use 2 for a contrastive loss.
         normalize: scale every vector to unit length first.
 
     Complexity: k(k - 1)/2 evaluations of the pair loss; O(k² n² d) for InfoNCE.
@@ -90,7 +90,7 @@ def average_of_rest(
 
     .. math:: \frac1k \sum_l \mathcal L_{\rm pair}\Big(X_l, \frac1{k-1} \sum_{m \neq l} X_m\Big)
 
-    With a teacher the average is over the teacher's views.
+    With a teacher the average is over the other views of the teacher.
 
     Args:
         views, pair_loss, mask, teacher, least_points, normalize: as for `pairwise`. With a mask the average is over
@@ -111,27 +111,27 @@ def average_of_rest(
     points, targets, present = _validated_sides(views, mask, teacher, normalize, least_points)
     if present is None:
         rest = (targets.sum(0) - targets) / (len(points) - 1)
-        complete: Iterable[Tensor | None] = [None] * len(points)
+        has_rest: Iterable[Tensor | None] = [None] * len(points)
     else:
-        others = present.sum(0) - present.to(torch.int64)
-        rest = (targets.sum(0) - targets) / others.clamp(min=1).unsqueeze(-1)
-        complete = present & (others > 0)
+        num_others = present.sum(0) - present.to(torch.int64)
+        rest = (targets.sum(0) - targets) / num_others.clamp(min=1).unsqueeze(-1)
+        has_rest = present & (num_others > 0)
     if renormalize:
         # eps keeps the gradient finite where the mean of the other views is nearly zero.
         rest = to_unit_length(rest, dim=-1, eps=1e-3)
     if present is None and getattr(pair_loss, "takes_batches", False):
         both_ways = [(points, rest), (rest, points)] if symmetric else [(points, rest)]
         return pair_loss(*(torch.cat(side) for side in zip(*both_ways)))
-    sides = list(zip(points, rest, complete))
+    sides = list(zip(points, rest, has_rest))
     if symmetric:
-        sides += [(average, point, both) for point, average, both in sides]
+        sides += [(average, view, usable) for view, average, usable in sides]
     return mean_over(pair_loss, sides, least_points)
 
 
 def _validated_sides(
     views: Views, mask: Tensor | None, teacher: Views | None, normalize: bool, least_points: int
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Validate the inputs: first arguments and targets of the pair loss (k, n, d), and the mask (k, n)."""
+    """Return the validated first and second arguments of the pair loss (k, n, d), and the mask (k, n)."""
     positive_int("least_points", least_points)
     points, present = clean(views, mask, normalize=normalize, least_points=least_points)
     if teacher is None:
@@ -142,7 +142,10 @@ def _validated_sides(
 
 
 def mean_over(pair_loss: PairLoss, sides: Iterable[tuple[Tensor, Tensor, Tensor | None]], least_points: int) -> Tensor:
-    """Mean of the pair loss over triples (a, b, points present in both), weighted by their number of points."""
+    """Return the mean of the pair loss over triples (a, b, present), weighted by their numbers of objects.
+
+    `present` (bool, n) selects the objects of a and b (n, d) that are used; None selects all.
+    """
     total, weight = None, 0
     for a, b, present in sides:
         if present is not None:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from m3g._checks import aligned_views, non_negative
 from m3g.losses.aggregate import Pairwise
-from m3g.losses.base import enough_points, outside_autocast
+from m3g.losses.base import outside_autocast, require_points
 
 
 @outside_autocast
@@ -19,11 +19,12 @@ def barlow_twins(a: Tensor, b: Tensor, *, redundancy: float = 5e-3) -> Tensor:
         \sum_c (1 - C_{cc})^2 + \lambda \sum_{c \neq c'} C_{cc'}^2, \qquad
         C = \tfrac1n \tilde A^\top \tilde B
 
-    with :math:`\tilde A` the standardised features of `a` (biased variance plus 1e-5).
+    with :math:`\tilde A` and :math:`\tilde B` the features of `a` and `b`, centred and divided by the square root of
+    their biased variance plus 1e-5.
 
     Args:
-        a, b: (n, d), row i of both is the same object.
-        redundancy: λ, weight of the redundancy term.
+        a, b: (n, d), row i of both describes object i.
+        redundancy: λ, weight of the second term.
 
     Complexity: O(n d²), memory O(d²).
 
@@ -37,7 +38,7 @@ def barlow_twins(a: Tensor, b: Tensor, *, redundancy: float = 5e-3) -> Tensor:
     """
     non_negative("redundancy", redundancy)
     pair = aligned_views([a, b], name="a, b")
-    enough_points(pair)
+    require_points(pair)
     centred = pair - pair.mean(1, keepdim=True)
     standardised = centred * (centred.square().mean(1, keepdim=True) + 1e-5).rsqrt()
     correlation = standardised[0].T @ standardised[1] / pair.shape[1]

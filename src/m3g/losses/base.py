@@ -24,10 +24,11 @@ class ViewLoss(nn.Module):
     Args:
         normalize: scale every vector to unit length first.
         gather: compute the loss on the points of all processes (n becomes world × n). Loss and gradients under
-            `DistributedDataParallel` then equal those of one process with the full batch. No effect in one process.
+            `DistributedDataParallel` then equal those of one process with the full batch. Has no effect in a single
+            process.
 
     A subclass implements `compute`, which receives a tensor (..., k, n, d) of at least float32, outside autocast.
-    Normalisation and validation of entries are left to `compute`. Class attributes declare the capabilities.
+    Normalisation and validation of entries are left to `compute`. Class attributes declare what the loss supports.
 
     Attributes:
         takes_teacher: whether the loss has a student–teacher form, `loss(views, teacher=...)`.
@@ -64,7 +65,7 @@ class ViewLoss(nn.Module):
         return False
 
     def set_progress(self, progress: float) -> None:
-        """Set the progress of training, from 0 at the first step to 1 at the last. No effect unless `scheduled`."""
+        """Set the progress of training, from 0 at the first step to 1 at the last. Has no effect unless `scheduled`."""
 
     def __init__(self, *, normalize: bool = True, gather: bool = False) -> None:
         super().__init__()
@@ -89,10 +90,11 @@ class ViewLoss(nn.Module):
             return self.compute(*inputs)
 
     def compute(self, views: Tensor, mask: Tensor | None, teacher: Tensor | None = None) -> Tensor:
+        """Return the loss of views (..., k, n, d), mask (..., k, n) and teacher, gathered from all processes."""
         raise NotImplementedError
 
     def report(self, value: Tensor) -> dict[str, float]:
-        """Return further numbers to log for the last call, which returned `value`."""
+        """Return further quantities to log for the last call, whose result was `value`."""
         return {}
 
 
@@ -101,8 +103,8 @@ class FunctionLoss(ViewLoss):
 
     Args:
         normalize, gather: as in `ViewLoss`.
-        options: further arguments of the function, kept as attributes. A `Temperature` is evaluated at every call, and
-            with `gather` all processes use rank 0's state of the `generator`.
+        options: further arguments of the function, stored as attributes. A `Temperature` is evaluated at every call.
+            With `gather`, all processes use rank 0's state of the `generator`.
     """
 
     function: ClassVar[Callable[..., Tensor]]
@@ -137,15 +139,16 @@ def outside_autocast(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def _device(*values: object) -> torch.device:
+    """Return the device of the first tensor, or the CPU."""
     for value in values:
         if isinstance(value, Tensor):
             return value.device
         if isinstance(value, (list, tuple)) and value and isinstance(value[0], Tensor):
             return value[0].device
-    return torch.device("cpu")  # no tensor: the function itself validates its arguments
+    return torch.device("cpu")  # the function validates its arguments
 
 
-def enough_points(views: Tensor, least: int = 2) -> None:
+def require_points(views: Tensor, least: int = 2) -> None:
     if views.shape[-2] < least:
         raise ValueError(
             f"views must have at least {least} points per view for this loss, got shape {shape_of(views)}."
@@ -155,10 +158,10 @@ def enough_points(views: Tensor, least: int = 2) -> None:
 def clean(
     views: Views, mask: Tensor | None, *, normalize: bool, least_points: int = 2, name: str = "views"
 ) -> tuple[Tensor, Tensor | None]:
-    """Validate one batch (k, n, d) and its mask (k, n); set missing points to zero and normalise the others."""
+    """Return a validated batch (k, n, d) and its mask (k, n), with missing points set to zero and others normalised."""
     views = aligned_views(views, name=name)
     if views.ndim != 3:
         raise ValueError(f"{name} must be one batch of shape (k, n, d), got shape {shape_of(views)}.")
-    enough_points(views, least_points)
+    require_points(views, least_points)
     mask = presence(mask, views)
     return masked_and_scaled(views, mask, normalize=normalize, name=name), mask

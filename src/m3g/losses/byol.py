@@ -10,7 +10,7 @@ from m3g.losses.base import outside_autocast
 
 @outside_autocast
 def byol(a: Tensor, b: Tensor) -> Tensor:
-    r"""BYOL loss of two views (Eq. 2 of the paper): mean squared distance of paired unit vectors.
+    r"""BYOL loss of two views (Eq. 2 of the paper): mean squared distance between paired unit vectors.
 
     .. math:: 2 - \frac2n \sum_i \langle a_i, b_i \rangle
 
@@ -18,7 +18,7 @@ def byol(a: Tensor, b: Tensor) -> Tensor:
     it does not normalise its inputs.
 
     Args:
-        a, b: (n, d), row i of both is the same object.
+        a, b: (n, d), row i of both describes object i.
 
     Complexity: O(n d).
 

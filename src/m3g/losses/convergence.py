@@ -1,4 +1,4 @@
-"""Outcome of the solve of a loss: the report for logs, and the warning or error if it did not converge."""
+"""Outcome of the solve inside a loss: a report for logs, and a warning or an error if it did not converge."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class SolveReport:
     relative_gradient_error: Tensor | None = None
 
     @classmethod
-    def of(cls, solution: Solution) -> SolveReport:
+    def from_solution(cls, solution: Solution) -> SolveReport:
         return cls(
             solution.num_steps,
             solution.epsilon,
@@ -47,14 +47,14 @@ def raise_or_warn(solution: Solution) -> None:
             f"solver {solution.solver!r} exceeded the range of its dtype at epsilon={solution.epsilon:g}: "
             "use a larger epsilon, or solver='sinkhorn'."
         )
-    bound = (
+    consequence = (
         "the loss is still an upper bound on the gap"
         if solution.standard_error is None
         else "the loss may be inaccurate"
     )
     warnings.warn(
         f"solver {solution.solver!r} stopped before its marginals were within tol={solution.tol:g} at "
-        f"epsilon={solution.epsilon:g}: {bound}, and its gradient is approximate; "
+        f"epsilon={solution.epsilon:g}: {consequence}, and its gradient is approximate; "
         "use more steps or a larger epsilon.",
         ConvergenceWarning,
         stacklevel=4,

@@ -1,4 +1,4 @@
-"""Entropy of the polymatching: epsilon, or a temperature, whose unit is the same for every k."""
+"""Weight of the entropy in the regularised cost: epsilon, or a temperature, whose unit is the same for every k."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Entropy:
 
     Args:
         epsilon, final_epsilon: first and last value, in units of the cost.
-        temperature, final_temperature: the same divided by `Cost.slope(k)`.
+        temperature, final_temperature: the same values divided by `Cost.slope(k)`.
 
     Example:
         >>> from m3g.costs import CircularVariance
@@ -33,8 +33,8 @@ class Entropy:
     ) -> None:
         if epsilon is not None and temperature is not None:
             raise ValueError(f"temperature must be None if epsilon is given, got {temperature!r} and {epsilon!r}.")
-        self.by_default = epsilon is None and temperature is None
-        if self.by_default:
+        self.is_default = epsilon is None and temperature is None
+        if self.is_default:
             if final_epsilon is not None:
                 epsilon = DEFAULT_EPSILON
             else:
@@ -67,7 +67,7 @@ class Entropy:
         slope = cost.slope(k)
         if slope is not None:
             return self.value * slope
-        if self.by_default:
+        if self.is_default:
             return DEFAULT_EPSILON
         raise ValueError(f"temperature must be None for the cost {cost!r}, which defines no unit for it: give epsilon.")
 

@@ -40,14 +40,13 @@ def gather_views(
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """Gather views (..., k, n, d), mask (..., k, n) and teacher from all processes; unchanged if there is only one.
 
-    Views and teacher are sent in `dtype`, if given, and returned in their own dtype.
-    If only some processes have a mask, the others use a mask of ones. Shapes, dtypes and the presence of a teacher must
-    agree; otherwise every process raises the same `ValueError`, so that no rank deadlocks.
+    Views and teacher are sent in `dtype`, if given, and returned in their original dtype. If only some processes have a
+    mask, the others use a mask of ones. Shapes and dtypes must agree, and a teacher must be given on all processes or
+    on none; otherwise every process raises the same `ValueError`, so that no rank deadlocks.
     """
     if not distributed():
         return views, mask, teacher
-    masked = _agree(views, mask, teacher)
-    if masked:
+    if _any_masked(views, mask, teacher):
         present = torch.ones(views.shape[:-1], dtype=torch.bool, device=views.device) if mask is None else mask
         mask = _GatherRows.apply(present.expand(views.shape[:-1]).to(torch.uint8).unsqueeze(-1)).squeeze(-1).bool()  # type: ignore[no-untyped-call]
     if teacher is not None:
@@ -60,14 +59,14 @@ def _gathered(views: Tensor, dtype: torch.dtype | None) -> Tensor:
     return gathered.to(views.dtype)
 
 
-def _agree(views: Tensor, mask: Tensor | None, teacher: Tensor | None) -> bool:
+def _any_masked(views: Tensor, mask: Tensor | None, teacher: Tensor | None) -> bool:
     """Return whether any process has a mask; raise on all processes if their inputs are incompatible."""
-    # Padded to a common length, which all_gather requires.
-    shape = [*views.shape, *[0] * (8 - views.ndim)]
-    mine = torch.tensor(
-        [mask is not None, teacher is not None, views.dtype == torch.float64, *shape], device=views.device
+    # all_gather requires a common length.
+    padded_shape = [*views.shape, *[0] * (8 - views.ndim)]
+    local = torch.tensor(
+        [mask is not None, teacher is not None, views.dtype == torch.float64, *padded_shape], device=views.device
     )
-    ranks = gather_rows(mine.unsqueeze(0), 0).tolist()
+    ranks = gather_rows(local.unsqueeze(0), 0).tolist()
     shapes = [tuple(size for size in rank[3:] if size) for rank in ranks]
     if len(set(shapes)) > 1:
         raise ValueError(
@@ -86,7 +85,7 @@ def _agree(views: Tensor, mask: Tensor | None, teacher: Tensor | None) -> bool:
 def shared_generator(generator: torch.Generator | None, *, device: torch.device) -> torch.Generator | None:
     """Return a CPU generator with the state of rank 0's `generator` (None: torch's default) on all processes.
 
-    Rank 0 keeps its own generator, so all processes draw the same numbers as one process with the full batch.
+    Rank 0 uses `generator` itself, so all processes draw the same numbers as one process with the full batch.
     """
     if not distributed():
         return generator

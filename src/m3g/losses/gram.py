@@ -7,7 +7,7 @@ from torch import Tensor
 
 from m3g._checks import Views, fraction, positive, shape_of, view_index
 from m3g.losses.base import FunctionLoss, clean, outside_autocast
-from m3g.losses.contrast import some_object, two_way_cross_entropy
+from m3g.losses.contrast import require_objects, two_way_cross_entropy
 from m3g.losses.temperature import Temperature, check_temperature
 
 
@@ -28,17 +28,19 @@ def gram(
         V_{ij} = \sqrt{\det \operatorname{Gram}(a_i, \text{others}_j)}, \qquad
         \tfrac12 [\operatorname{CE}(-V / t) + \operatorname{CE}(-V^\top / t)]
 
-    where :math:`a_i` is object i in the anchor view and :math:`\text{others}_j` is object j in all other views.
+    where :math:`a_i` is the point of object i in the anchor view, :math:`\text{others}_j` are the points of object j in
+    all other views, Gram is the matrix of inner products of these k vectors, and CE is the cross-entropy of the rows
+    with the diagonal as labels.
 
     Args:
         views: (k, n, d) or k tensors (n, d), k <= d (more vectors than dimensions span no volume).
         temperature: t in the formula.
         anchor: index of the anchor view.
         label_smoothing: label smoothing of both cross-entropies.
-        floor: lower bound of the determinants; clamped ones have no gradient. The gradient of the square root is
-            unbounded at aligned tuples, and float32 does not resolve smaller determinants.
-        mask: bool (k, n). The volume is that of the vectors that are present. An object requires its anchor view to be
-            an anchor, and at least one other view to be a candidate.
+        floor: lower bound of the determinants, because the gradient of the square root is unbounded at aligned tuples
+            and float32 does not resolve smaller determinants. Clamped determinants have no gradient.
+        mask: bool (k, n). The volume is that of the vectors that are present. An object is an anchor if its anchor view
+            is present, and a candidate if at least one other view is present.
         normalize: scale every vector to unit length first.
 
     Complexity: O(n² k³ + k n² d), memory O(n² k²).
@@ -71,11 +73,11 @@ def gram(
     bottom = torch.cat([cross.unsqueeze(-1), inner.expand(n, n, k - 1, k - 1)], -1)
     volume = torch.linalg.det(torch.cat([top, bottom], -2)).abs().clamp(min=floor).sqrt()
 
-    rows = columns = None
+    anchors = candidates = None
     if mask is not None:
-        rows, columns = mask[0], mask[1:].any(0)
-        some_object(rows & columns, has="the anchor view and another")
-    return two_way_cross_entropy(-volume / temperature, rows, columns, label_smoothing=label_smoothing)
+        anchors, candidates = mask[0], mask[1:].any(0)
+        require_objects(anchors & candidates, has="the anchor view and another")
+    return two_way_cross_entropy(-volume / temperature, anchors, candidates, label_smoothing=label_smoothing)
 
 
 class Gram(FunctionLoss):

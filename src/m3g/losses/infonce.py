@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from m3g._checks import aligned_views
-from m3g.losses.base import enough_points, outside_autocast
+from m3g.losses.base import outside_autocast, require_points
 from m3g.losses.temperature import Temperature, check_temperature
 
 
@@ -22,7 +22,7 @@ def infonce(a: Tensor, b: Tensor, *, temperature: Tensor | float = 0.1) -> Tenso
     `average_of_rest`, which extend it to k views, do.
 
     Args:
-        a, b: (n, d), row i of both is the same object.
+        a, b: (n, d), row i of both describes object i.
         temperature: t, a positive number or a tensor (see `Temperature`).
 
     Complexity: O(n² d), memory O(n²).
@@ -36,7 +36,7 @@ def infonce(a: Tensor, b: Tensor, *, temperature: Tensor | float = 0.1) -> Tenso
     """
     check_temperature(temperature)
     a, b = pair = aligned_views([a, b], name="a, b")
-    enough_points(pair)
+    require_points(pair)
     return cross_entropy(a @ b.T / temperature, torch.arange(len(a), device=a.device))
 
 
@@ -56,5 +56,5 @@ class InfoNCE(nn.Module):
         if a.ndim == 2:
             return infonce(a, b, temperature=self.temperature())
         logits = a @ b.mT / self.temperature()
-        truth = torch.arange(a.shape[-2], device=a.device).expand(logits.shape[:-1])
-        return cross_entropy(logits.flatten(0, -2), truth.flatten())
+        label = torch.arange(a.shape[-2], device=a.device).expand(logits.shape[:-1])
+        return cross_entropy(logits.flatten(0, -2), label.flatten())

@@ -4,9 +4,9 @@ For any potentials F and the coupling P = exp((⊕F - C) / eps) that they define
 
     eps KL(J ‖ P) = h(J, C) - D(F),      KL(J ‖ P) = ⟨J, log J - log P⟩ - |J| + |P|
 
-with D the dual function (Eq. 9 of the paper). At the optimum, KL(J ‖ P*) is therefore the matching gap divided by
-epsilon. The dual is stationary there, so the potentials contribute no gradient, and the gradient with respect to the
-cost is (J - P*) / eps, that of the gap divided by epsilon.
+with h the regularised cost, D the dual function (Eq. 9 of the paper) and |P| the sum of all entries of P. At the
+optimum, KL(J ‖ P*) is therefore the matching gap divided by epsilon. The dual is stationary there, so the potentials
+contribute no gradient, and the gradient with respect to the cost is (J - P*) / eps, that of the gap divided by epsilon.
 
 For k > 2 the divergence of the pair marginals is a different loss, and the potentials contribute to its gradient.
 """
@@ -63,8 +63,8 @@ def matching_divergence(
     Returns:
         A scalar, or one value per batch element (...).
 
-    Complexity: that of `m3g.matching_gap`; "pairs" adds about two contractions of n^k to the backward pass and
-    O(n^(k-1)) memory.
+    Complexity: that of `m3g.matching_gap`; "pairs" adds about two contractions over the n^k tuples to the backward pass
+    and O(n^(k-1)) memory.
 
     >>> views = torch.randn(3, 8, 4, generator=torch.Generator().manual_seed(0))
     >>> matching_divergence(views, of="pairs") < matching_divergence(views, of="tuples")
@@ -113,8 +113,8 @@ class KLLoss(M3GLoss):
         return gap / solution.epsilon if self.of == "tuples" else pair_divergence(solution)
 
     def report(self, value: Tensor) -> dict[str, float]:
-        """Return the solver steps and epsilon, without the gap: this loss is a divergence, in another unit."""
-        return self._last_solve()
+        """Return the solver steps and epsilon, without the gap, because this loss is a divergence."""
+        return self._solve_metrics()
 
     def extra_repr(self) -> str:
         return f"of={self.of!r}, {super().extra_repr()}"
@@ -123,7 +123,8 @@ class KLLoss(M3GLoss):
 def pair_divergence(solution: Solution) -> Tensor:
     """Return the mean of KL(I/n ‖ P_lm) over the pairs of views, in the batch shape of the problem."""
     problem = solution.problem
-    pairs = torch.stack(differentiable_marginals(solution, all_edges(problem.k)))
+    pair_marginals = torch.stack(differentiable_marginals(solution, all_edges(problem.k)))
     # Entries that underflow are clamped and have no gradient.
-    logs = pairs.diagonal(dim1=-2, dim2=-1).clamp(min=torch.finfo(pairs.dtype).tiny).log()
-    return (-math.log(problem.sizes[0]) - logs.mean((0, -1))).reshape(problem.batch)
+    smallest = torch.finfo(pair_marginals.dtype).tiny
+    log_diagonals = pair_marginals.diagonal(dim1=-2, dim2=-1).clamp(min=smallest).log()
+    return (-math.log(problem.sizes[0]) - log_diagonals.mean((0, -1))).reshape(problem.batch)

@@ -10,7 +10,7 @@ from torch.nn.functional import normalize as to_unit_length
 
 from m3g._checks import Views, positive_int
 from m3g.losses.base import FunctionLoss, clean, outside_autocast
-from m3g.losses.contrast import mean_where, present_points, some_object
+from m3g.losses.contrast import mean_where, present_points, require_objects
 
 LARGEST_FREQUENCY, KNOTS = 3.0, 17
 
@@ -33,17 +33,18 @@ def lejepa(
         \int_{-3}^{3} \Big| \frac1n \sum_i e^{\mathrm i t \langle a, x_l[i] \rangle} - e^{-t^2/2} \Big|^2
         e^{-t^2/2} \, dt
 
-    with A random unit directions a, redrawn at each call. The integrand is even in t and integrated by the trapezoidal
-    rule with 17 knots on [0, 3].
+    with :math:`\bar x[i]` the mean of the views of object i, and A random unit directions a, redrawn at each call. The
+    integrand is even in t and is integrated by the trapezoidal rule with 17 knots on [0, 3].
 
     Args:
         views: (k, n, d) or k tensors (n, d).
         regularization: λ, from 0 to 1.
         directions: A, the number of directions.
-        mask: bool (k, n). Means are over the views that are present, and objects with a single view have no first term.
-            The second term of a view is over its n_l present points, with n_l in place of n.
-        generator: CPU generator of the directions; None means torch's default generator.
-        normalize: scale every vector to unit length first; False by default, because unit vectors cannot be normal.
+        mask: bool (k, n). Means are over the views that are present, and objects with a single view are skipped in the
+            first term. The second term of view l uses its n_l present points, with n_l in place of n.
+        generator: CPU generator of the directions; None for torch's default generator.
+        normalize: scale every vector to unit length first; False by default, because unit vectors are not normally
+            distributed.
 
     Complexity: O(k n A (d + 17)), memory O(17 k n A).
 
@@ -53,39 +54,44 @@ def lejepa(
     Reference: Balestriero, LeCun, *LeJEPA: Provable and Scalable Self-Supervised Learning Without the Heuristics*,
     2025 :cite:`balestriero2025`.
     """
-    _validated(regularization)
+    _checked_regularization(regularization)
     positive_int("directions", directions)
     views, mask = clean(views, mask, normalize=normalize)
     d = views.shape[-1]
     present = present_points(views, mask)
     weight = present.to(views.dtype)
 
-    own_views = weight.sum(0)
-    several = present & (own_views >= 2)
+    num_views = weight.sum(0)
+    several = present & (num_views >= 2)
     if mask is not None:
-        some_object(several, has="two views")
-    distances = (views - views.sum(0) / own_views.unsqueeze(-1)).square().mean(-1)
-    prediction_term = mean_where(distances, several)
+        require_objects(several, has="two views")
+    squared_distances = (views - views.sum(0) / num_views.unsqueeze(-1)).square().mean(-1)
+    prediction_term = mean_where(squared_distances, several)
     axes = to_unit_length(torch.randn(directions, d, generator=generator, dtype=torch.float64), dim=-1).to(views)
     return (1 - regularization) * prediction_term + regularization * sigreg_term(views @ axes.T, weight)
 
 
 def sigreg_term(projections: Tensor, weight: Tensor) -> Tensor:
-    """Mean over views and directions of the normality statistic of projections (k, n, A) with weights (k, n)."""
+    """Return the factor of λ in the formula.
+
+    Args:
+        projections: (k, n, A), the inner products of points and directions.
+        weight: (k, n), 1 for present points and 0 for missing ones.
+    """
     frequencies = torch.linspace(0, LARGEST_FREQUENCY, KNOTS, dtype=projections.dtype, device=projections.device)
-    target = torch.exp(-frequencies.square() / 2)
-    measure = 2 * LARGEST_FREQUENCY / (KNOTS - 1) * target
-    measure[[0, -1]] /= 2
-    points = weight.sum(1)
-    normalised = weight / points.clamp(min=1).unsqueeze(-1)
+    gaussian = torch.exp(-frequencies.square() / 2)
+    quadrature_weights = 2 * LARGEST_FREQUENCY / (KNOTS - 1) * gaussian
+    quadrature_weights[[0, -1]] /= 2
+    num_points = weight.sum(1)
+    mean_weights = weight / num_points.clamp(min=1).unsqueeze(-1)
     angles = projections.unsqueeze(-1) * frequencies
-    real = torch.einsum("kn,knat->kat", normalised, angles.cos()) - target
-    imaginary = torch.einsum("kn,knat->kat", normalised, angles.sin())
-    statistic = (real.square() + imaginary.square()) @ measure  # (k, A)
-    return mean_where(statistic.mean(-1) * points, points > 0)
+    real = torch.einsum("kn,knat->kat", mean_weights, angles.cos()) - gaussian
+    imaginary = torch.einsum("kn,knat->kat", mean_weights, angles.sin())
+    integral = (real.square() + imaginary.square()) @ quadrature_weights  # (k, A)
+    return mean_where(integral.mean(-1) * num_points, num_points > 0)
 
 
-def _validated(regularization: float) -> float:
+def _checked_regularization(regularization: float) -> float:
     if not (math.isfinite(regularization) and 0 <= regularization <= 1):
         raise ValueError(f"regularization must be a number from 0 to 1, got {regularization!r}.")
     return regularization
@@ -106,7 +112,7 @@ class LeJEPA(FunctionLoss):
         gather: bool = False,
     ) -> None:
         super().__init__(
-            regularization=_validated(regularization),
+            regularization=_checked_regularization(regularization),
             directions=positive_int("directions", directions),
             generator=generator,
             normalize=normalize,

@@ -18,7 +18,7 @@ from m3g.losses.base import ViewLoss
 from m3g.losses.convergence import SolveReport, raise_or_warn
 from m3g.losses.entropy import Entropy
 from m3g.losses.gather import distributed, shared_seed
-from m3g.losses.missing import filled
+from m3g.losses.missing import imputed
 from m3g.solvers import Solver, as_solver
 from m3g.solvers.gradients.value import differentiable_value
 from m3g.solvers.sharded import Sharded
@@ -27,20 +27,20 @@ from m3g.solvers.solution import Solution
 P = ParamSpec("P")
 R = TypeVar("R")
 
-READS = "the host reads the solver's error; use m3g.Factored(fixed_steps=...), which causes no graph break"
+GRAPH_BREAK_REASON = "the host reads the solver's error; use m3g.Factored(fixed_steps=...), which causes no graph break"
 
 
-def _outside_compiled_code(function: Callable[P, R]) -> Callable[P, R]:
-    """Exclude a function from tracing, with a reason if this version of torch accepts one."""
+def _untraced(function: Callable[P, R]) -> Callable[P, R]:
+    """Return the function excluded from tracing, with a reason if this version of torch accepts one."""
     if "reason" in inspect.signature(torch.compiler.disable).parameters:
-        return cast("Callable[P, R]", torch.compiler.disable(function, reason=READS))
+        return cast("Callable[P, R]", torch.compiler.disable(function, reason=GRAPH_BREAK_REASON))
     return cast("Callable[P, R]", torch.compiler.disable(function))
 
 
 @functools.cache
-def _leave_compiled_code() -> None:
+def _exclude_from_tracing() -> None:
     """Exclude `M3GLoss` from tracing when the first loss is built, because `torch.compiler` is slow to import."""
-    M3GLoss._outside_graph = _outside_compiled_code(M3GLoss._outside_graph)  # type: ignore[method-assign]
+    M3GLoss._outside_graph = _untraced(M3GLoss._outside_graph)  # type: ignore[method-assign]
 
 
 def matching_gap(
@@ -67,7 +67,7 @@ def matching_gap(
     Args:
         views: (..., k, n, d), or a sequence of k tensors (..., n, d).
         epsilon: weight of the entropy in units of the cost, > 0 (0 with solver="linear-program").
-        temperature: the same weight in units of InfoNCE: tau = epsilon k² / (2 (k - 1)) for "cv", in general
+        temperature: the same weight in units of InfoNCE: epsilon k² / (2 (k - 1)) for "cv", in general
             epsilon / `Cost.slope(k)`. Set at most one of the two; the default is a temperature of 0.1.
         cost: "cv" (circular variance), "cv-algorithm2", "csd", "product", "sqeuclidean", "cosine", "coulomb",
             a sum of these such as "0.5*cv[:16] + product[16:]", a cost object, or a function of k broadcastable tensors
@@ -104,7 +104,7 @@ def matching_gap(
 def solved_gap(
     points: Tensor, mask: Tensor | None, *, epsilon: float, cost: Cost, solver: Solver, tol: float, unit: bool = False
 ) -> tuple[Tensor, Solution]:
-    """Return the gap of validated views (..., k, n, d) and its solution; `unit` if all points have length 1."""
+    """Return the gap of validated views (..., k, n, d) and the solution; set `unit` if all points have length 1."""
     problem = cost(points, mask=mask, unit=unit)
     epsilon = _checks.in_range_of(problem.dtype, epsilon)
     solution = solver.solve(problem, epsilon=epsilon, tol=tol, weights=None)
@@ -130,8 +130,8 @@ def leave_one_out(student: Tensor, teacher: Tensor) -> Tensor:
                 [0., 0., 1.]])
     """
     _checks.same_shape(student, teacher)
-    chosen = torch.eye(student.shape[-3], dtype=torch.bool, device=student.device)[..., None, None]
-    return torch.where(chosen, teacher.detach().unsqueeze(-4), student.unsqueeze(-4))
+    from_teacher = torch.eye(student.shape[-3], dtype=torch.bool, device=student.device)[..., None, None]
+    return torch.where(from_teacher, teacher.detach().unsqueeze(-4), student.unsqueeze(-4))
 
 
 class M3GLoss(ViewLoss):
@@ -148,12 +148,12 @@ class M3GLoss(ViewLoss):
         epsilon, temperature: weight of the entropy, as in `matching_gap`.
         final_epsilon, final_temperature: value at the end of training, on a geometric schedule. `m3g train` sets the
             progress; a custom loop calls `loss.set_progress(step / (steps - 1))`. None keeps the first value.
-        cost, solver, tol: as in `matching_gap`; in a settings file a solver is a name or a mapping such as
+        cost, solver, tol: as in `matching_gap`; in a settings file, a solver is a name or a mapping such as
             `{name: sampled, rank: 8192}`.
         normalize: scale every vector to unit length first.
         gather: compute the gap on the points of all processes.
         gather_dtype: "bfloat16" sends the points to other processes in half the bytes; None keeps their type.
-        shard: whether to divide a solve among the processes, with `gather`. None divides solves of at least 1e10
+        shard: whether to divide a solve among the processes if `gather` is set. None divides solves of at least 1e10
             operations per step, which are faster when divided. Value and gradient are the same up to rounding. A solver
             with `fixed_steps` is not divided: every process solves the whole problem.
 
@@ -200,7 +200,7 @@ class M3GLoss(ViewLoss):
         gather_dtype: str | None = None,
         shard: bool | None = None,
     ) -> None:
-        _leave_compiled_code()
+        _exclude_from_tracing()
         super().__init__(normalize=normalize, gather=gather)
         if gather_dtype is not None:
             _checks.one_of("gather_dtype", gather_dtype, ("bfloat16",))
@@ -238,7 +238,9 @@ class M3GLoss(ViewLoss):
     def forward(self, views: Views, *, mask: Tensor | None = None, teacher: Views | None = None) -> Tensor:
         if self.reads_values and torch.compiler.is_compiling():
             if not torch.compiler.is_dynamo_compiling():
-                raise ValueError(f"solver must have fixed_steps under torch.export, got {self.solver!r}: {READS}.")
+                raise ValueError(
+                    f"solver must have fixed_steps under torch.export, got {self.solver!r}: {GRAPH_BREAK_REASON}."
+                )
             # One graph break at the loss instead of many inside it.
             return self._outside_graph(views, mask, teacher)
         return super().forward(views, mask=mask, teacher=teacher)
@@ -255,7 +257,7 @@ class M3GLoss(ViewLoss):
             _checks.not_vmapped("views", views)
         points = _checks.masked_and_scaled(views, mask, normalize=self.normalize, check_entries=False)
         if mask is not None:
-            points = filled(points, mask)
+            points = imputed(points, mask)
         if self.gather and distributed():
             # All processes must draw the same samples.
             solver = solver.with_seed(lambda generator: shared_seed(generator, device=views.device))
@@ -263,11 +265,11 @@ class M3GLoss(ViewLoss):
                 solver = Sharded(solver, min_flops=0.0) if self.shard else Sharded(solver)
         unit = self.normalize and mask is None
         epsilon = self.entropy.epsilon_of(self.cost, points.shape[-3])
-        neutral = None if self.cost.takes_means else mask
+        cost_mask = None if self.cost.takes_means else mask  # otherwise the cost uses its neutral value
         gap, solution = solved_gap(
-            points, neutral, epsilon=epsilon, cost=self.cost, solver=solver, tol=self.tol, unit=unit
+            points, cost_mask, epsilon=epsilon, cost=self.cost, solver=solver, tol=self.tol, unit=unit
         )
-        self.last = SolveReport.of(solution)
+        self.last = SolveReport.from_solution(solution)
         # With fixed_steps the host must not read the error.
         if self.reads_values and not solution.converged:
             # Entries are validated only after a failure, because validation reads all of them.
@@ -282,9 +284,9 @@ class M3GLoss(ViewLoss):
 
     def report(self, value: Tensor) -> dict[str, float]:
         """Return the gap, the solver steps and epsilon."""
-        return {"gap": float(value.detach()), **self._last_solve()}
+        return {"gap": float(value.detach()), **self._solve_metrics()}
 
-    def _last_solve(self) -> dict[str, float]:
+    def _solve_metrics(self) -> dict[str, float]:
         last = self.last
         return {} if last is None else {"solver_steps": float(last.num_steps), "epsilon": last.epsilon}
 

@@ -1,4 +1,4 @@
-"""Two-view matching gap over all pairs of views, for large k: O(k² n²) instead of O(n^k)."""
+"""Mean of two-view matching gaps, over pairs of views, for large k: O(k² n²) instead of O(n^k)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from m3g.solvers import Solver
 DEFAULT_PAIR_TEMPERATURE = 0.2
 
 
-class GapOfTwo(nn.Module):
+class TwoViewGap(nn.Module):
     """Matching gap as a pair loss, `(a, b) -> scalar`; the mean for a batch of pairs (p, n, d)."""
 
     takes_batches = True
@@ -31,14 +31,14 @@ class GapOfTwo(nn.Module):
         return self.gap(torch.stack([a, b], -3)).mean()
 
 
-class GapsOfTwo(ViewLoss):
-    """Base class of losses that are means of the matching gap of two views, `self.pair_loss`."""
+class TwoViewGapMean(ViewLoss):
+    """Base class of losses that are means of matching gaps of two views, computed by `self.pair_loss`."""
 
     takes_teacher = True
 
     def __init__(self, gap: M3GLoss, *, normalize: bool, gather: bool) -> None:
         super().__init__(normalize=normalize, gather=gather)
-        self.gap, self.pair_loss = gap, GapOfTwo(gap)
+        self.gap, self.pair_loss = gap, TwoViewGap(gap)
 
     @property
     def scheduled(self) -> bool:
@@ -52,8 +52,8 @@ class GapsOfTwo(ViewLoss):
         return self.gap.report(value)
 
 
-class M3GPairs(GapsOfTwo):
-    r"""Two-view matching gap over all pairs of views and between each view and the average of the rest.
+class M3GPairs(TwoViewGapMean):
+    r"""Mean of two-view matching gaps: over all pairs of views, and between each view and the average of the rest.
 
     .. math::
         \frac{1}{1 + w} \Big[ \frac{2}{k(k-1)} \sum_{l<m} \mathrm{M3G}(X_l, X_m)
@@ -65,7 +65,7 @@ class M3GPairs(GapsOfTwo):
     Args:
         epsilon, temperature: weight of the entropy, as in `M3GLoss`; the default is a temperature of 0.2.
         final_epsilon, final_temperature: value at the end of training, on a geometric schedule.
-        rest: w, weight of the second sum; 0 compares pairs only. The average is scaled to unit length if `normalize`.
+        rest: w, weight of the second sum; 0 compares pairs only. With `normalize` the average is scaled to unit length.
         cost: cost of a pair of points, as in `m3g.matching_gap`.
         solver: "auto" or another solver of `m3g.matching_gap`, by name or as a mapping.
         tol: error of the marginals at which the solver stops.
@@ -122,11 +122,11 @@ class M3GPairs(GapsOfTwo):
         if mask is not None and bool(mask.all()):
             mask = None  # so that all problems have one shape and are solved as a batch
         shared: dict[str, Any] = {"mask": mask, "teacher": teacher, "least_points": 2, "normalize": self.normalize}
-        value = pairwise(views, self.pair_loss, **shared)
-        if self.rest > 0:
-            rest = average_of_rest(views, self.pair_loss, renormalize=self.normalize, **shared)
-            value = (value + self.rest * rest) / (1 + self.rest)
-        return value
+        pair_term = pairwise(views, self.pair_loss, **shared)
+        if self.rest == 0:
+            return pair_term
+        rest_term = average_of_rest(views, self.pair_loss, renormalize=self.normalize, **shared)
+        return (pair_term + self.rest * rest_term) / (1 + self.rest)
 
     def extra_repr(self) -> str:
         return f"rest={self.rest}"

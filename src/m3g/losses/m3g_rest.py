@@ -13,17 +13,17 @@ from torch import Tensor
 from m3g import _checks
 from m3g.costs import Cost, CostLike, as_cost
 from m3g.losses.aggregate import mean_over
-from m3g.losses.base import enough_points
+from m3g.losses.base import require_points
 from m3g.losses.m3g import M3GLoss
-from m3g.losses.m3g_pairs import GapsOfTwo
+from m3g.losses.m3g_pairs import TwoViewGapMean
 from m3g.solvers import Solver
 
-# Exponent of the match of an excluded object with itself; its mass elsewhere is less than exp(-OWN_EXPONENT / 2).
-OWN_EXPONENT = 40.0
+# Log kernel of the match of an excluded object with itself; its mass elsewhere is less than exp(-SELF_EXPONENT / 2).
+SELF_EXPONENT = 40.0
 
 
-class M3GRest(GapsOfTwo):
-    r"""Two-view matching gap between each view and a query computed from the others.
+class M3GRest(TwoViewGapMean):
+    r"""Mean of two-view matching gaps between each view and a query computed from the others.
 
     .. math:: \frac1k \sum_l \mathrm{M3G}\big(X_l, Q_l\big), \qquad
         Q_l = d^{(k-2)/2} \prod_{m \neq l} X_m \;\text{ for cost="product"}
@@ -43,8 +43,9 @@ class M3GRest(GapsOfTwo):
         normalize: scale every vector to unit length first.
         gather: compute the loss on the points of all processes.
 
-    With a mask, queries use the views that are present, gap l skips objects that lack view l or all others, and each
-    gap is weighted by its number of objects. With a teacher the queries are computed from the teacher's views.
+    With a mask, queries use the views that are present, the gap of view l skips objects without view l or without any
+    other view, and each gap is weighted by its number of objects. With a teacher the queries are computed from the
+    teacher's views.
 
     Complexity: O(k n² (d + s)) for s solver steps.
 
@@ -53,7 +54,7 @@ class M3GRest(GapsOfTwo):
         >>> signs = torch.randn(2, 32, 16, generator=torch.Generator().manual_seed(0)).sign()
         >>> views = torch.stack([*signs, signs.prod(0)])  # any two of the three views are independent
         >>> loss = m3g.losses.M3GRest(temperature=0.2)
-        >>> [round(loss(tuple_of_views).item(), 3) for tuple_of_views in (views, views[[0, 1, 0]])]
+        >>> [round(loss(triple).item(), 3) for triple in (views, views[[0, 1, 0]])]
         [0.037, 0.39]
 
     References: Piran et al., ICML 2024 :cite:`piran2024`, for the gap; Saporta et al., NeurIPS 2024
@@ -76,7 +77,7 @@ class M3GRest(GapsOfTwo):
         normalize: bool = True,
         gather: bool = False,
     ) -> None:
-        # Up to one-view terms, the circular variance of two views is -⟨x, y⟩ / 2.
+        # The default cost, because the circular variance of two views is -⟨x, y⟩ / 2 up to one-view terms.
         gap = M3GLoss(
             temperature=temperature, final_temperature=final_temperature, solver=solver, tol=tol, normalize=False
         )
@@ -88,14 +89,14 @@ class M3GRest(GapsOfTwo):
         return self.cost if self.cost.joint else None
 
     def compute(self, views: Tensor, mask: Tensor | None, teacher: Tensor | None = None) -> Tensor:
-        checked = functools.partial(
+        validated = functools.partial(
             _checks.masked_and_scaled, normalize=self.normalize, check_entries=self.reads_values
         )
-        points = checked(views, mask)
+        points = validated(views, mask)
         if points.ndim != 3:
             raise ValueError(f"views must be one batch of shape (k, n, d), got shape {_checks.shape_of(views)}.")
-        enough_points(points)
-        targets = points if teacher is None else checked(teacher, mask, name="teacher")
+        require_points(points)
+        targets = points if teacher is None else validated(teacher, mask, name="teacher")
         k = len(points)
         queries = [self.cost.query(targets, l, mask=mask) for l in range(k)]
         if self.renormalize:
@@ -104,22 +105,25 @@ class M3GRest(GapsOfTwo):
         if mask is None or (self.reads_values and bool(mask.all())):
             value: Tensor = self.pair_loss(candidates, torch.stack(queries))
             return value
-        complete = mask & (mask.sum(0) > 1)
+        has_rest = mask & (mask.sum(0) > 1)
         if self.reads_values:
-            return mean_over(self.pair_loss, zip(candidates, queries, complete), 2)
-        return self._mean_of_fixed_shape(candidates, torch.stack(queries), complete)
+            return mean_over(self.pair_loss, zip(candidates, queries, has_rest), 2)
+        return self._mean_of_fixed_shape(candidates, torch.stack(queries), has_rest)
 
-    def _mean_of_fixed_shape(self, candidates: Tensor, queries: Tensor, complete: Tensor) -> Tensor:
-        """Return the mean over complete objects (k, n), with shapes that do not depend on the mask.
+    def _mean_of_fixed_shape(self, candidates: Tensor, queries: Tensor, has_rest: Tensor) -> Tensor:
+        """Return the mean gap over the objects in `has_rest` (bool, k, n), with shapes that do not depend on it.
 
-        Each incomplete object gets a feature that is nonzero for this object only and matches it with itself. Its terms
-        of the gap cancel, and the gap of all n objects is that of the m complete ones times m / n.
+        Each other object gets a feature that is nonzero for this object only and matches it with itself. Its terms of
+        the gap cancel, so the gap of all n objects is that of the m objects in `has_rest` times m / n.
         """
         k, n, _ = queries.shape
-        length = math.sqrt(2 * OWN_EXPONENT * self.gap.entropy.epsilon_of(self.gap.cost, 2))
-        own = torch.diag_embed((~complete).to(queries.dtype) * length)
-        sides = [torch.cat([torch.where(complete.unsqueeze(-1), side, 0.0), own], -1) for side in (candidates, queries)]
-        counts = complete.sum(1)
+        length = math.sqrt(2 * SELF_EXPONENT * self.gap.entropy.epsilon_of(self.gap.cost, 2))
+        self_features = torch.diag_embed((~has_rest).to(queries.dtype) * length)
+        sides = [
+            torch.cat([torch.where(has_rest.unsqueeze(-1), side, 0.0), self_features], -1)
+            for side in (candidates, queries)
+        ]
+        counts = has_rest.sum(1)
         num_objects = torch.where(counts > 1, counts, 0).sum().clamp(min=1)
         value: Tensor = self.pair_loss(*sides)
         return value * (k * n) / num_objects

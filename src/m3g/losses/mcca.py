@@ -11,7 +11,8 @@ from m3g._checks import Views, positive, positive_int
 from m3g.losses.base import FunctionLoss, clean, outside_autocast
 from m3g.losses.contrast import present_points
 
-SMALLEST_VARIANCE = 1e-8  # added to each feature, so that the covariance of identical points is invertible
+# Added to the variance of each feature, so that the covariance of identical points is invertible.
+SMALLEST_VARIANCE = 1e-8
 
 
 @outside_autocast
@@ -61,36 +62,36 @@ def mcca(
     enough = present.sum(1) >= 2
     views, weight = views[enough], present[enough].to(views.dtype)
     k, _, d = views.shape
-    common = weight @ weight.T
-    if not bool((common.fill_diagonal_(0) >= 2).any()):
+    num_common = weight @ weight.T
+    if not bool((num_common.fill_diagonal_(0) >= 2).any()):
         raise ValueError("mask must leave at least 2 objects with the same two views, got fewer.")
     if components is not None and positive_int("components", components) > d:
         raise ValueError(f"components must be a whole number up to d = {d}, got {components}.")
 
-    blocks = _correlations(views, weight, ridge)
-    whole = blocks.permute(0, 2, 1, 3).reshape(k * d, k * d)
-    eigenvalues: Tensor = torch.linalg.eigvalsh(whole)[-(components or d) :]
+    blocks = _correlation_blocks(views, weight, ridge)
+    correlations = blocks.permute(0, 2, 1, 3).reshape(k * d, k * d)
+    eigenvalues: Tensor = torch.linalg.eigvalsh(correlations)[-(components or d) :]
     return 1 - (eigenvalues.mean() - 1) / (k - 1)
 
 
-def _correlations(views: Tensor, weight: Tensor, ridge: float) -> Tensor:
-    """Blocks (k, k, d, d) S_l^{-1/2} S_lm S_m^{-1/2}, up to a rotation of each view, to which rho is invariant."""
+def _correlation_blocks(views: Tensor, weight: Tensor, ridge: float) -> Tensor:
+    """Return S_l^{-1/2} S_lm S_m^{-1/2}, (k, k, d, d), up to a rotation of each view, which does not change rho."""
     k, _, d = views.shape
     identity = torch.eye(d, dtype=views.dtype, device=views.device)
-    points = weight.sum(1)
-    centred = (views - (views.sum(1) / points.unsqueeze(-1)).unsqueeze(1)) * weight.unsqueeze(-1)
-    own = centred.mT @ centred / points[:, None, None]
-    variance = own.diagonal(dim1=-2, dim2=-1).mean(-1)
-    root = torch.linalg.cholesky(own + (ridge * variance + SMALLEST_VARIANCE)[:, None, None] * identity)
+    num_points = weight.sum(1)
+    centred = (views - (views.sum(1) / num_points.unsqueeze(-1)).unsqueeze(1)) * weight.unsqueeze(-1)
+    covariance = centred.mT @ centred / num_points[:, None, None]
+    variance = covariance.diagonal(dim1=-2, dim2=-1).mean(-1)
+    root = torch.linalg.cholesky(covariance + (ridge * variance + SMALLEST_VARIANCE)[:, None, None] * identity)
     whitened = torch.linalg.solve_triangular(root, centred.mT, upper=False)  # (k, d, n)
-    common = weight @ weight.T
-    cross = torch.einsum("lan,mbn->lmab", whitened, whitened) / common.clamp(min=1)[..., None, None]
+    num_common = weight @ weight.T
+    cross = torch.einsum("lan,mbn->lmab", whitened, whitened) / num_common.clamp(min=1)[..., None, None]
     same_view = torch.eye(k, dtype=torch.bool, device=views.device)[..., None, None]
-    return torch.where(same_view, identity, torch.where((common >= 2)[..., None, None], cross, 0.0))
+    return torch.where(same_view, identity, torch.where((num_common >= 2)[..., None, None], cross, 0.0))
 
 
 class MCCA(FunctionLoss):
-    """Module form of `mcca`; warns once about batches of fewer than 2 d points, which correlate by chance."""
+    """Module form of `mcca`; warns once if a batch has fewer than 2 d points, which correlate by chance."""
 
     function = staticmethod(mcca)
 
@@ -113,7 +114,7 @@ class MCCA(FunctionLoss):
     def warn_about_small_batch(
         self, n: int, d: int, *, batch: str = "a batch size of", size: str = "an embedding size of"
     ) -> None:
-        """Warn, once, if n points in d dimensions correlate by chance; `batch` and `size` name what to change."""
+        """Warn once if n points in d dimensions correlate by chance; `batch` and `size` name the two settings."""
         if self.warned or n >= 2 * d:
             return
         self.warned = True

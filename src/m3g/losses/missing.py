@@ -5,15 +5,16 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-# Below this length the direction of a mean is noise, and the imputed point tends to the zero vector.
+# The direction of a shorter mean is noise; the imputed point then tends to zero with the mean.
 SMALLEST_MEAN = 1e-3
 
 
-def filled(points: Tensor, mask: Tensor) -> Tensor:
-    """Replace missing points by the mean of the present views of their object, without gradient: (..., k, n, d).
+def imputed(points: Tensor, mask: Tensor) -> Tensor:
+    """Return the points (..., k, n, d), with missing ones replaced by the mean of the present views of their object.
 
-    The mean is scaled to the mean length of these views, which is 1 on the sphere. A zero vector would weaken the
-    contrast of the whole tuple: with p of k views present, the temperature would be (k - 1) / (p - 1) times as high.
+    The mean receives no gradient and is scaled to the mean length of these views, which is 1 on the sphere. A zero
+    vector would weaken the contrast of the whole tuple: with p of k views present, the temperature would be
+    (k - 1) / (p - 1) times as high.
     `benchmarks/missing.py` compares the alternatives.
 
     Args:
@@ -22,12 +23,12 @@ def filled(points: Tensor, mask: Tensor) -> Tensor:
 
     Example:
         >>> points = torch.tensor([[[1.0, 0.0]], [[0.0, 1.0]], [[0.0, 0.0]]])
-        >>> filled(points, torch.tensor([[True], [True], [False]]))[2]
+        >>> imputed(points, torch.tensor([[True], [True], [False]]))[2]
         tensor([[0.7071, 0.7071]])
     """
-    constant = points.detach()
-    total = constant.sum(-3, keepdim=True)
-    lengths = torch.linalg.vector_norm(constant, dim=-1, keepdim=True).sum(-3, keepdim=True)
+    detached = points.detach()
+    total = detached.sum(-3, keepdim=True)
+    lengths = torch.linalg.vector_norm(detached, dim=-1, keepdim=True).sum(-3, keepdim=True)
     count = mask.sum(-2, keepdim=True).clamp(min=1).unsqueeze(-1)
     mean = torch.nn.functional.normalize(total / count, dim=-1, eps=SMALLEST_MEAN) * (lengths / count)
     return torch.where(mask.unsqueeze(-1), points, mean)

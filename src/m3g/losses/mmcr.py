@@ -22,12 +22,12 @@ def mmcr(
     .. math:: -\|C\|_* + \lambda \frac1n \sum_i \|Z_i\|_*
 
     with :math:`C` the n × d matrix of centroids (the mean over the views of each object), :math:`Z_i` the k × d matrix
-    of the views of object i, and :math:`\|\cdot\|_*` the sum of singular values. The value is negative, and its
-    magnitude grows with n.
+    of the views of object i, and :math:`\|\cdot\|_*` the sum of singular values. The value is usually
+    negative, and its magnitude grows with n.
 
     Args:
         views: (k, n, d) or k tensors (n, d).
-        compression: λ, weight of the second term; 0 skips its computation.
+        compression: λ, weight of the second term; 0 skips it.
         mask: bool (k, n). Centroids and matrices use the views that are present.
         normalize: scale every vector to unit length first.
 

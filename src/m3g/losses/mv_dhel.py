@@ -26,7 +26,7 @@ def mv_dhel(
 ) -> Tensor:
     r"""MV-DHEL loss: alignment of all pairs of views of an object, against uniformity within each view.
 
-    With :math:`s(il, jm) = \langle z_l[i], z_m[j] \rangle / t`,
+    With :math:`x_l[i]` the point of object i in view l and :math:`s(il, jm) = \langle x_l[i], x_m[j] \rangle / t`,
 
     .. math::
         -\frac1n \sum_i \log
@@ -36,7 +36,7 @@ def mv_dhel(
         views: (k, n, d) or k tensors (n, d).
         temperature: t; the authors use 0.5 on small data sets, 0.1 on ImageNet.
         mask: bool (k, n). Sums and products are over the points that are present, without factors for views in which
-            no other object is present. Objects with a single view have no term.
+            no other object is present. Objects with a single view are skipped.
         normalize: scale every vector to unit length first.
 
     Complexity: O(k n² d + k² n d), memory O(k n²).
@@ -52,10 +52,10 @@ def mv_dhel(
     k, n, _ = views.shape
     present = present_points(views, mask)
 
-    within = views @ views.mT / temperature  # (k, n, n)
-    neighbours = present.unsqueeze(1) & ~torch.eye(n, dtype=torch.bool, device=views.device)
-    by_view = logsumexp_where(within, neighbours, -1)
-    uniformity = torch.where(present & neighbours.any(-1), by_view, 0.0).sum(0)
+    within_view = views @ views.mT / temperature  # (k, n, n)
+    negatives = present.unsqueeze(1) & ~torch.eye(n, dtype=torch.bool, device=views.device)
+    log_sums = logsumexp_where(within_view, negatives, -1)
+    uniformity = torch.where(present & negatives.any(-1), log_sums, 0.0).sum(0)
 
     positives = torch.einsum("lid,mid->lmi", views, views) / temperature
     pairs = present.unsqueeze(1) & present & ~torch.eye(k, dtype=torch.bool, device=views.device).unsqueeze(-1)

@@ -27,7 +27,7 @@ def mv_infonce(
 ) -> Tensor:
     r"""MV-InfoNCE loss: contrast the pairs of views of an object with all pairs of its views and other points.
 
-    With :math:`s(il, jm) = \langle z_l[i], z_m[j] \rangle / t`,
+    With :math:`x_l[i]` the point of object i in view l and :math:`s(il, jm) = \langle x_l[i], x_m[j] \rangle / t`,
 
     .. math::
         -\frac1n \sum_i \log
@@ -39,8 +39,8 @@ def mv_infonce(
     Args:
         views: (k, n, d) or k tensors (n, d).
         temperature: t; the authors use 0.5 on small data sets, 0.1 on ImageNet.
-        mask: bool (k, n). Sums are over the points that are present. Objects with a single view have no term but are
-            negatives of the others.
+        mask: bool (k, n). Sums are over the points that are present. Objects with a single view are skipped as
+            anchors but are negatives of the others.
         normalize: scale every vector to unit length first.
 
     Complexity: O(k² n² d), memory O(k² n²).
@@ -56,11 +56,11 @@ def mv_infonce(
     k, n, _ = views.shape
     present = present_points(views, mask)
     scores = similarities(views, temperature)
-    itself = torch.eye(k * n, dtype=torch.bool, device=views.device).reshape(k, n, k, n)
-    both = present[:, :, None, None] & present
-    uniformity = logsumexp_where(scores, both & ~itself, (0, 2, 3))
+    same_point = torch.eye(k * n, dtype=torch.bool, device=views.device).reshape(k, n, k, n)
+    contrasted = present[:, :, None, None] & present & ~same_point
+    uniformity = logsumexp_where(scores, contrasted, (0, 2, 3))
     positives = scores.diagonal(dim1=1, dim2=3)  # (k, k, n)
-    pairs = (both & ~itself).diagonal(dim1=1, dim2=3)
+    pairs = contrasted.diagonal(dim1=1, dim2=3)
     return uniformity_minus_alignment(uniformity, positives, pairs, masked=mask is not None)
 
 

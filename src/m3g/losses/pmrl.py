@@ -9,7 +9,7 @@ from torch.nn.functional import normalize as to_unit_length
 
 from m3g._checks import Views, non_negative
 from m3g.losses.base import FunctionLoss, clean, outside_autocast
-from m3g.losses.contrast import mean_where, present_points, some_object
+from m3g.losses.contrast import mean_where, present_points, require_objects
 from m3g.losses.temperature import Temperature, check_temperature
 
 
@@ -23,7 +23,7 @@ def pmrl(
     mask: Tensor | None = None,
     normalize: bool = True,
 ) -> Tensor:
-    r"""PMRL loss: cross-entropy of the singular values, plus InfoNCE of the leading singular vectors.
+    r"""PMRL loss: cross-entropy of the singular values of each object, plus InfoNCE of the leading singular vectors.
 
     With :math:`Z_i` the k × d matrix of the views of object i, :math:`s_{i1} \geq s_{i2} \geq \dots` its singular
     values and :math:`u_i` in R^d its leading right singular vector,
@@ -40,10 +40,10 @@ def pmrl(
     Args:
         views: (k, n, d) or k tensors (n, d).
         temperature: t, of the singular values.
-        contrast_temperature: t', of the leading vectors.
+        contrast_temperature: t', of the leading singular vectors.
         contrast: λ, weight of the second term; 0 skips it, and the loss is then minimised by collapse.
-        mask: bool (k, n). The matrix of an object contains the views that are present. Objects with a single view have
-            no first term but are part of the second.
+        mask: bool (k, n). The matrix of an object contains the views that are present. Objects with a single view are
+            skipped in the first term but not in the second.
         normalize: scale every vector to unit length first.
 
     Complexity: O(n k² d + n² d), memory O(n k d + n²).
@@ -58,10 +58,10 @@ def pmrl(
     non_negative("contrast", contrast)
     views, mask = clean(views, mask, normalize=normalize)
     n = views.shape[1]
-    own_views = present_points(views, mask).sum(0)
-    several = own_views >= 2
+    num_views = present_points(views, mask).sum(0)
+    several = num_views >= 2
     if mask is not None:
-        some_object(several, has="two views")
+        require_objects(several, has="two views")
 
     matrices = views.transpose(0, 1)  # (n, k, d)
     with torch.no_grad():
@@ -69,7 +69,7 @@ def pmrl(
     # ds_l = <left_l, dZ right_l>: exact, and finite where singular values vanish or coincide.
     singular = torch.einsum("ikl,ikd,ild->il", left, matrices, right)
     # Missing views are rows of zeros, which contribute only the last singular values.
-    present = torch.arange(values.shape[-1], device=views.device) < own_views.unsqueeze(-1)
+    present = torch.arange(values.shape[-1], device=views.device) < num_views.unsqueeze(-1)
     logits = torch.where(present, singular / temperature, torch.finfo(views.dtype).min / 2)
     alignment_term = mean_where(logits.logsumexp(-1) - logits[:, 0], several)
     if contrast == 0:
@@ -85,12 +85,14 @@ def _leading_vectors(matrices: Tensor, left: Tensor, values: Tensor) -> Tensor:
     gram = matrices @ matrices.mT
     first, others = left[..., :1], left[..., 1:]
     squares = values.square()
-    gaps = (squares[:, :1] - squares[:, 1:]).clamp(min=1e-3)
+    differences = (squares[:, :1] - squares[:, 1:]).clamp(min=1e-3)
     # The added term is zero up to rounding; its derivative is that of the leading eigenvector of the Gram matrix.
-    moved = first + others @ ((others.mT @ (gram @ first - squares[:, :1, None] * first)) / gaps.unsqueeze(-1))
-    leading = to_unit_length((moved.mT @ matrices).squeeze(1), dim=-1)
-    projections = (moved.mT @ gram).squeeze(1).detach()
-    first_view = (matrices != 0).any(-1).to(torch.uint8).argmax(-1, keepdim=True)  # missing ones are zero
+    perturbed = first + others @ (
+        (others.mT @ (gram @ first - squares[:, :1, None] * first)) / differences.unsqueeze(-1)
+    )
+    leading = to_unit_length((perturbed.mT @ matrices).squeeze(1), dim=-1)
+    projections = (perturbed.mT @ gram).squeeze(1).detach()
+    first_view = (matrices != 0).any(-1).to(torch.uint8).argmax(-1, keepdim=True)  # missing views are zero
     return torch.where(projections.gather(1, first_view) >= 0, leading, -leading)
 
 

@@ -12,8 +12,8 @@ from m3g.losses.contrast import (
     logsumexp_where,
     mean_where,
     present_points,
+    require_objects,
     similarities,
-    some_object,
 )
 from m3g.losses.temperature import check_temperature
 
@@ -28,7 +28,8 @@ def polyview(
 ) -> Tensor:
     r"""Poly-view loss (geometric mean): contrast each pair of views of an object with all views of other objects.
 
-    With :math:`s(il, jm) = \langle z_l[i], z_m[j] \rangle / t`, the mean over points i and views l ≠ m of
+    With :math:`x_l[i]` the point of object i in view l and :math:`s(il, jm) = \langle x_l[i], x_m[j] \rangle / t`, the
+    loss is the mean over objects i and views l ≠ m of
 
     .. math:: -\log \frac{e^{s(il, im)}}{e^{s(il, im)} + \sum_{j \neq i} \sum_g e^{s(il, jg)}}
 
@@ -58,7 +59,7 @@ def polyview(
     other_view = ~torch.eye(k, dtype=torch.bool, device=views.device)
     pairs = other_view[:, None, :] & present.unsqueeze(-1) & present.T
     if mask is not None:
-        some_object(pairs, has="two views")
+        require_objects(pairs, has="two views")
     return mean_where(terms, pairs)
 
 

@@ -14,6 +14,12 @@ from m3g.losses.base import ViewLoss
 def register(name: str, factory: Callable[..., ViewLoss], *, summary: str = "", cost: str = "") -> None:
     """Register a custom loss under a name, in this process, for `build` and the commands.
 
+    Args:
+        name: a name that is not in use.
+        factory: returns the loss module; its arguments are the options of the loss.
+        summary: one-line description.
+        cost: complexity in n, k and d.
+
     >>> from m3g.losses import InfoNCEPairwise
     >>> register("infonce-again", InfoNCEPairwise)
     >>> build("infonce-again", temperature=0.2).pair_loss.temperature()

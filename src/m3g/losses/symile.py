@@ -8,7 +8,7 @@ from torch.nn.functional import cross_entropy
 
 from m3g._checks import Views, fits, one_of
 from m3g.losses.base import FunctionLoss, clean, outside_autocast
-from m3g.losses.contrast import some_object
+from m3g.losses.contrast import require_objects
 from m3g.losses.temperature import Temperature, check_temperature
 
 NEGATIVES = ("n", "n_squared")
@@ -29,18 +29,18 @@ def symile(
 ) -> Tensor:
     r"""Symile loss: for each view as anchor, cross-entropy of the true tuple among tuples with the same anchor point.
 
-    The score of a tuple is :math:`s(z_1, \dots, z_k) = \sum_c \prod_l z_l[c]` (c over features). The loss is the mean
+    The score of a tuple is :math:`s(x_1, \dots, x_k) = \sum_c \prod_l x_l[c]` (c over features). The loss is the mean
     over anchors l and points i of
 
     .. math:: -\log \frac{e^{s(i, \dots, i) / t}}{e^{s(i, \dots, i) / t} + \sum_{\rm negatives} e^{s / t}}
 
-    where the negatives contain point i in view l and other points in the other views.
+    where the negatives are tuples of point i of view l and other points of the other views, and t is the temperature.
 
     Args:
         views: (k, n, d) or k tensors (n, d).
         temperature: t, the inverse of the authors' logit scale.
-        negatives: "n": n - 1 tuples, from a shuffle of each of the other views (they may include a true tuple by
-            chance). "n_squared": all :math:`n^{k-1} - 1` other tuples of the point.
+        negatives: "n" for n - 1 tuples, from a shuffle of each of the other views (they may include a true tuple by
+            chance), or "n_squared" for all :math:`n^{k-1} - 1` other tuples of the point.
         rescale: multiply scores by :math:`d^{k/2 - 1}`. Equal unit vectors whose features have equal magnitude score
             :math:`d^{1 - k/2}`, which is 1 for two views but 0.001 for six views with d = 32, too small for any
             temperature above 0.01. With `rescale` they score 1 for all k and d.
@@ -63,13 +63,13 @@ def symile(
     if rescale:
         views = views.mul(views.shape[2] ** (1 / 2 - 1 / len(views)))
     if mask is not None:
-        some_object(mask.all(0), has="all its views")
+        require_objects(mask.all(0), has="all its views")
     if negatives == "n":
-        return _shuffled(views, temperature, mask, generator)
-    return _all_tuples(views, temperature, mask)
+        return _loss_from_shuffles(views, temperature, mask, generator)
+    return _loss_from_all_tuples(views, temperature, mask)
 
 
-def _shuffled(
+def _loss_from_shuffles(
     views: Tensor, temperature: Tensor | float, mask: Tensor | None, generator: torch.Generator | None
 ) -> Tensor:
     """Return the loss with n - 1 negatives per anchor, from shuffles of the other views."""
@@ -80,23 +80,23 @@ def _shuffled(
     complete = None if mask is None else mask.all(0)
     total = views.new_zeros(())
     for l in range(k):
-        others, usable = torch.ones_like(views[0]), torch.ones_like(label, dtype=torch.bool)
+        others, complete_negative = torch.ones_like(views[0]), torch.ones_like(label, dtype=torch.bool)
         for m in range(k):
             if m != l:
                 order = torch.randperm(n, generator=generator).to(views.device)
                 others = others * views[m, order]
                 if mask is not None:
-                    usable = usable & mask[m, order]
+                    complete_negative = complete_negative & mask[m, order]
         logits = torch.where(true_pair, positive, views[l] @ others.T) / temperature
         if complete is None:
             total = total + cross_entropy(logits, label)
         else:
-            logits = logits.masked_fill(~(usable | true_pair), -torch.inf)
+            logits = logits.masked_fill(~(complete_negative | true_pair), -torch.inf)
             total = total + cross_entropy(logits[complete], label[complete])
     return total / k
 
 
-def _all_tuples(views: Tensor, temperature: Tensor | float, mask: Tensor | None) -> Tensor:
+def _loss_from_all_tuples(views: Tensor, temperature: Tensor | float, mask: Tensor | None) -> Tensor:
     """Return the loss with all other tuples of the anchor point as negatives."""
     k, n, d = views.shape
     fits(

@@ -11,7 +11,7 @@ from m3g._checks import positive
 
 
 class Temperature(nn.Module):
-    """Positive number, fixed or learned as `smallest + exp(s)`, which stays positive and keeps its gradient.
+    """Temperature of a loss: a fixed positive number, or `smallest + exp(s)` with a learned parameter s.
 
     >>> Temperature(0.1)()
     0.1

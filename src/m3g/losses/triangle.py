@@ -6,7 +6,7 @@ from torch import Tensor
 
 from m3g._checks import Views, fraction
 from m3g.losses.base import FunctionLoss, clean, outside_autocast
-from m3g.losses.contrast import some_object, two_way_cross_entropy
+from m3g.losses.contrast import require_objects, two_way_cross_entropy
 from m3g.losses.temperature import Temperature, check_temperature
 
 
@@ -19,21 +19,22 @@ def triangle(
     mask: Tensor | None = None,
     normalize: bool = True,
 ) -> Tensor:
-    r"""TRIANGLE loss of three views: cross-entropy in both directions, with the negative area as score.
+    r"""TRIANGLE loss of three views: cross-entropy in both directions, with the negative squared area as score.
 
     .. math::
         u = a_i - b_j, \quad v = a_i - c_j, \quad
         A_{ij} = \tfrac12 (|u|^2 |v|^2 - \langle u, v \rangle^2), \qquad
         \tfrac12 [\operatorname{CE}(-A / t) + \operatorname{CE}(-A^\top / t)]
 
-    A is twice the squared area. Like the authors' code, and unlike their paper, this function takes no square root,
-    whose gradient is unbounded at aligned triples.
+    where a, b and c are the three views, CE is the cross-entropy of the rows with the diagonal as labels, and A is
+    twice the squared area. Like the authors' code, and unlike their paper, this function takes no square root, whose
+    gradient is unbounded at aligned triples.
 
     Args:
         views: (3, n, d) or three tensors (n, d); the first view is the anchor.
         temperature: t in the formula.
         label_smoothing: label smoothing of both cross-entropies.
-        mask: bool (3, n). An object requires its first view to be an anchor, and both others to be a candidate.
+        mask: bool (3, n). An object is an anchor if its first view is present, and a candidate if both others are.
         normalize: scale every vector to unit length first.
 
     Complexity: O(n² d), memory O(n²).
@@ -56,13 +57,14 @@ def triangle(
     u_squared = aa[:, None] + bb - 2 * ab
     v_squared = aa[:, None] + cc - 2 * ac
     uv = aa[:, None] - ab - ac + bc
-    area = (u_squared * v_squared - uv.square()) / 2
+    twice_squared_area = (u_squared * v_squared - uv.square()) / 2
 
-    rows = columns = None
+    anchors = candidates = None
     if mask is not None:
-        rows, columns = mask[0], mask[1] & mask[2]
-        some_object(rows & columns, has="all three views")
-    return two_way_cross_entropy(-area / temperature, rows, columns, label_smoothing=label_smoothing)
+        anchors, candidates = mask[0], mask[1] & mask[2]
+        require_objects(anchors & candidates, has="all three views")
+    logits = -twice_squared_area / temperature
+    return two_way_cross_entropy(logits, anchors, candidates, label_smoothing=label_smoothing)
 
 
 class Triangle(FunctionLoss):

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from m3g._checks import Views, non_negative
 from m3g.losses.base import FunctionLoss, clean, outside_autocast
-from m3g.losses.contrast import present_points, some_object
+from m3g.losses.contrast import present_points, require_objects
 
 
 @outside_autocast
@@ -33,9 +33,10 @@ def vicreg(
     Args:
         views: (k, n, d) or k tensors (n, d).
         invariance, variance, covariance: weights of the three terms.
-        mask: bool (k, n). Statistics of a view are over its present points (views with fewer than two are skipped); the
-            invariance term is the mean over the pairs of views that are present.
-        normalize: scale every vector to unit length first; False by default, because the variance term has target 1.
+        mask: bool (k, n). Statistics of a view are over its present points; views with fewer than two are skipped. The
+            invariance term is the mean over the pairs of present views of each object.
+        normalize: scale every vector to unit length first; False by default, because the variance term is minimised by
+            standard deviations of at least 1.
 
     Complexity: O(k n d²), memory O(k n d + k d²).
 
@@ -52,18 +53,18 @@ def vicreg(
     d = views.shape[-1]
     weight = present_points(views, mask).unsqueeze(-1).to(views.dtype)
 
-    own_views = weight.sum(0)  # (n, 1)
-    spread = (views - views.sum(0) / own_views).square() * weight
-    pairs = (own_views * (own_views - 1) / 2).sum()
-    invariance_term = (own_views * spread.sum(0)).sum() / (pairs * d)
+    num_views = weight.sum(0)  # (n, 1)
+    spread = (views - views.sum(0) / num_views).square() * weight
+    num_pairs = (num_views * (num_views - 1) / 2).sum()
+    invariance_term = (num_views * spread.sum(0)).sum() / (num_pairs * d)
 
-    points = weight.sum(1)  # (k, 1)
-    enough = points.squeeze(-1) >= 2
+    num_points = weight.sum(1)  # (k, 1)
+    enough = num_points.squeeze(-1) >= 2
     if mask is not None:
-        some_object(pairs > 0, has="two views")
-        some_object(enough, has="a view that another object also has")
-    centred = (views - (views.sum(1) / points.clamp(min=1)).unsqueeze(1)) * weight
-    centred, degrees_of_freedom = centred[enough], (points[enough] - 1).unsqueeze(-1)
+        require_objects(num_pairs > 0, has="two views")
+        require_objects(enough, has="a view that another object also has")
+    centred = (views - (views.sum(1) / num_points.clamp(min=1)).unsqueeze(1)) * weight
+    centred, degrees_of_freedom = centred[enough], (num_points[enough] - 1).unsqueeze(-1)
     covariances = centred.mT @ centred / degrees_of_freedom  # (views, d, d)
     variances = covariances.diagonal(dim1=-2, dim2=-1)
     variance_term = (1 - (variances + 1e-4).sqrt()).relu().mean()

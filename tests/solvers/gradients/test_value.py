@@ -8,7 +8,7 @@ import torch
 import m3g
 import reference
 from m3g.costs import NAMED
-from m3g.losses.missing import filled
+from m3g.losses.missing import imputed
 
 EPSILON = {"cv-algorithm2": 1.0, "sqeuclidean": 1.0, "coulomb": 2.0, "csd": 0.5}
 GRAPHS = {
@@ -52,12 +52,12 @@ def test_derivatives_with_a_mask_and_a_neutral_value_are_correct(cost):
 
 @pytest.mark.parametrize("cost", ["cv", "csd", "cosine", "product"])
 def test_derivatives_with_a_mask_are_those_of_the_filled_views(cost):
-    """First and second derivatives are those of the gap of the filled views, whose means are constants."""
+    """First and second derivatives are those of the gap of the imputed views, whose means are constants."""
     views = reference.noisy_views(3, 3, 2, seed=1)
     direction = torch.randn(views.shape, generator=torch.Generator().manual_seed(0), dtype=views.dtype)
     options = {"cost": cost, "epsilon": EPSILON.get(cost, 0.4), "tol": 1e-10}
     found = []
-    for points, mask in ((views, MASK), (filled(torch.where(MASK.unsqueeze(-1), views, 0.0), MASK), None)):
+    for points, mask in ((views, MASK), (imputed(torch.where(MASK.unsqueeze(-1), views, 0.0), MASK), None)):
         leaf = points.clone().requires_grad_()
         (first,) = torch.autograd.grad(m3g.matching_gap(leaf, mask=mask, **options), leaf, create_graph=True)
         moved = direction * MASK.unsqueeze(-1)
