@@ -1,4 +1,4 @@
-"""Matching of k unaligned sets by the best polymatching."""
+"""Matching of k sets of points with unknown correspondence, by the best polymatching."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from m3g.losses.entropy import Entropy
 from m3g.polymatching import NO_ROW, calibrate, fit_calibration, memberships, round_coupling, split
 from m3g.solvers import Solution, Solver, solve
 
-# Maximum number of tuples that are all enumerated; beyond it, a local search selects the tuple of each point.
+# Maximum number of tuples for exhaustive enumeration; beyond it, a local search selects the tuple of each point.
 MOST_TUPLES = 2**26
 MOST_SWEEPS = 100
-EPSILON = 0.01
+DEFAULT_EPSILON = 0.01
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,9 @@ class Matching:
         tuples: (s, k) row numbers; entry l is a row of view l. Every point of the anchor has `alternatives` consecutive
             tuples, the most probable first. In a one-to-one matching, every row of every view is in exactly one tuple,
             and -1 marks a view in which the tuple has no row.
-        probabilities: (s,), P(tuple) / P(its anchor point): the probability under P that the partners of this point are
-            exactly those of the tuple. They sum to 1 over all tuples of a point. In a one-to-one matching, the minimum
-            of `memberships` over the tuple.
+        probabilities: (s,), the mass of the tuple divided by the mass of its anchor point: the probability under the
+            coupling that the partners of this point are exactly those of the tuple. They sum to 1 over all tuples of a
+            point. In a one-to-one matching, the minimum of `memberships` over the tuple.
         anchor: the view whose points all have a tuple: the largest view, and the first one in case of a tie.
         solution: the solution of the problem, with the anchor as its first view.
         memberships: (s, k), only for a one-to-one matching: the probability that a row belongs with the other rows of
@@ -50,7 +50,7 @@ class Matching:
     memberships: Tensor | None = None
 
     def unused(self, l: int) -> int:
-        """Return the number of points of view l in no tuple, or alone in a tuple of a one-to-one matching."""
+        """Return the number of points of view l in no tuple, or alone in their tuple of a one-to-one matching."""
         k = self.tuples.shape[1]
         l = _checks.view_index("l", l, k)
         order = _anchor_first(self.anchor, k)
@@ -76,8 +76,8 @@ def match(
 ) -> Matching:
     r"""Match k sets of points with unknown correspondence and possibly different sizes.
 
-    The matching is read from the coupling of least regularised cost (Eq. 11 of the paper, with marginals
-    :math:`1 / n_l`):
+    The tuples are those of largest mass in the coupling with the lowest regularised cost (Eq. 11 of the paper, with
+    marginals :math:`1 / n_l`):
 
     .. math:: P^\star = \operatorname*{argmin}_P \langle P, C\rangle + \varepsilon \langle P, \log P - 1\rangle
 
@@ -87,8 +87,8 @@ def match(
     Args:
         views: k arrays or tensors (n_l, d) in a common space.
         epsilon: weight of the entropy, 0.01 by default. A smaller value gives more certain tuples; in the limit of 0,
-            two views of equal size are matched by the assignment of least cost.
-        temperature: the same in units of InfoNCE, as in `m3g.matching_gap`, in place of epsilon.
+            two views of equal size are matched by the assignment of lowest cost.
+        temperature: the same weight in units of InfoNCE, as in `m3g.matching_gap`; set at most one of the two.
         cost, solver, tol: as in `m3g.matching_gap`.
         normalize: scale every vector to unit length first.
         alternatives: number of tuples per anchor point, in order of decreasing probability.
@@ -121,13 +121,13 @@ def match(
 
     Reference: Piran et al., ICML 2024 :cite:`piran2024`.
     """
-    parts = _points(views, normalize=normalize)
+    parts = _validated_points(views, normalize=normalize)
     k, sizes = len(parts), [len(part) for part in parts]
     anchor = sizes.index(max(sizes))
     order = _anchor_first(anchor, k)
     cost = as_cost(cost)
     if epsilon is None and temperature is None:
-        epsilon = EPSILON
+        epsilon = DEFAULT_EPSILON
     epsilon = Entropy(epsilon, temperature).epsilon_of(cost, k)
     problem = cost([parts[l] for l in order])
     _checks.positive_int("alternatives", alternatives)
@@ -139,7 +139,7 @@ def match(
         raise ValueError(
             f"alternatives must be 1 for more than {MOST_TUPLES} tuples, got {alternatives} and {problem.num_tuples}."
         )
-    rows = None if known is None else _known(known, sizes)
+    rows = None if known is None else _validated_known(known, sizes)
     if rows is not None and not one_to_one:
         raise ValueError("known must be None unless one_to_one or allow_unmatched is set, got row numbers.")
     most = problem.num_tuples // max(sizes)
@@ -154,18 +154,19 @@ def match(
                 ConvergenceWarning,
                 stacklevel=2,
             )
-        back = torch.tensor([order.index(l) for l in range(k)], device=problem.device)
+        original_order = torch.tensor([order.index(l) for l in range(k)], device=problem.device)
         if one_to_one:
-            tuples, member = _rounded(
+            tuples, membership = _one_to_one(
                 solution, cost, [parts[l] for l in order], threshold, None if rows is None else rows[:, order]
             )
-            return Matching(tuples[:, back], member.nan_to_num(nan=1.0).amin(1), anchor, solution, member[:, back])
+            probabilities = membership.nan_to_num(nan=1.0).amin(1)
+            return Matching(tuples[:, original_order], probabilities, anchor, solution, membership[:, original_order])
         if problem.num_tuples <= MOST_TUPLES:
-            tuples, mass = _most_probable(solution, alternatives)
+            tuples, mass = _most_probable_tuples(solution, alternatives)
         else:
-            tuples, mass = _ascend(solution, cost, [parts[l] for l in order])
-        given = solution.marginal(0)[tuples[:, 0]]
-    return Matching(tuples[:, back], (mass / given).clamp(max=1.0), anchor, solution)
+            tuples, mass = _locally_optimal_tuples(solution, cost, [parts[l] for l in order])
+        anchor_mass = solution.marginal(0)[tuples[:, 0]]
+    return Matching(tuples[:, original_order], (mass / anchor_mass).clamp(max=1.0), anchor, solution)
 
 
 def _threshold(allow_unmatched: bool | float) -> float:
@@ -177,8 +178,8 @@ def _threshold(allow_unmatched: bool | float) -> float:
     return float(allow_unmatched)
 
 
-def _known(known: Sequence[Sequence[int]] | Tensor, sizes: list[int]) -> Tensor:
-    """Validate the rows of known objects, (r, k)."""
+def _validated_known(known: Sequence[Sequence[int]] | Tensor, sizes: list[int]) -> Tensor:
+    """Return the validated rows of known objects, (r, k)."""
     rows = torch.as_tensor(known).cpu()
     if rows.ndim != 2 or rows.shape[1] != len(sizes) or rows.is_floating_point() or rows.dtype == torch.bool:
         raise ValueError(f"known must be whole numbers of shape (r, {len(sizes)}), got {_checks.described(rows)}.")
@@ -192,7 +193,7 @@ def _known(known: Sequence[Sequence[int]] | Tensor, sizes: list[int]) -> Tensor:
     return rows
 
 
-def _rounded(
+def _one_to_one(
     solution: Solution, cost: Cost, views: list[Tensor], threshold: float, known: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """Return a one-to-one matching, sorted by the anchor's rows, and the probability of each membership."""
@@ -201,22 +202,22 @@ def _rounded(
     if known is not None:
         slope, shift = fit_calibration(memberships(cost, views, tuples), tuples, known)
     if threshold:
-        uncalibrated = 1 / (1 + math.exp((shift - math.log(threshold / (1 - threshold))) / slope))
-        table = split(cost, views, tuples, threshold=uncalibrated).tolist()
+        uncalibrated_threshold = 1 / (1 + math.exp((shift - math.log(threshold / (1 - threshold))) / slope))
+        table = split(cost, views, tuples, threshold=uncalibrated_threshold).tolist()
         tuples = torch.tensor(sorted(table, key=lambda rows: [(row == NO_ROW, row) for row in rows]))
-    member = memberships(cost, views, tuples)
+    membership = memberships(cost, views, tuples)
     if known is not None:
-        together = (tuples != NO_ROW).sum(1, keepdim=True) > 1
-        member = torch.where(together, calibrate(member, slope, shift), member)
-    return tuples.to(views[0].device), member.to(views[0].device)
+        has_partner = (tuples != NO_ROW).sum(1, keepdim=True) > 1
+        membership = torch.where(has_partner, calibrate(membership, slope, shift), membership)
+    return tuples.to(views[0].device), membership.to(views[0].device)
 
 
 def _anchor_first(anchor: int, k: int) -> list[int]:
     return [anchor, *(l for l in range(k) if l != anchor)]
 
 
-def _points(views: Sequence[Any] | Tensor, *, normalize: bool) -> list[Tensor]:
-    """Return k tensors (n_l, d) in float64: a small epsilon requires the precision, and problems are small."""
+def _validated_points(views: Sequence[Any] | Tensor, *, normalize: bool) -> list[Tensor]:
+    """Return k tensors (n_l, d) in float64, because a small epsilon requires the precision and problems are small."""
     if isinstance(views, Iterable) and not isinstance(views, (Tensor, str, bytes)):
         views = [_as_tensor(view, l) for l, view in enumerate(views)]
     parts = _checks.view_sequence(views)  # type: ignore[arg-type]
@@ -246,23 +247,23 @@ def _as_tensor(view: Any, l: int) -> Tensor:
     return tensor if tensor.is_floating_point() else _checks.readable(f"views[{l}]", tensor).double()
 
 
-def _most_probable(solution: Solution, count: int) -> tuple[Tensor, Tensor]:
+def _most_probable_tuples(solution: Solution, count: int) -> tuple[Tensor, Tensor]:
     """Return the `count` tuples of largest mass of every point of view 0, (n_0 · count, k), and their mass."""
     sizes = solution.problem.sizes
     tuples, mass = [], []
     for rows, slab in solution.coupling_form.rows():
         top = slab[0].flatten(1).topk(count, dim=1)
-        here = torch.arange(rows.start, rows.stop, device=slab.device).repeat_interleave(count)
-        tuples.append(torch.stack([here, *torch.unravel_index(top.indices.flatten(), sizes[1:])], dim=1))
+        anchor_rows = torch.arange(rows.start, rows.stop, device=slab.device).repeat_interleave(count)
+        tuples.append(torch.stack([anchor_rows, *torch.unravel_index(top.indices.flatten(), sizes[1:])], dim=1))
         mass.append(top.values.flatten())
     return torch.cat(tuples), torch.cat(mass)
 
 
-def _ascend(solution: Solution, cost: Cost, views: list[Tensor]) -> tuple[Tensor, Tensor]:
+def _locally_optimal_tuples(solution: Solution, cost: Cost, views: list[Tensor]) -> tuple[Tensor, Tensor]:
     """Return a locally optimal tuple of every point of view 0 and its mass, by coordinate ascent.
 
-    P(t) = exp((Σ_l f_l[t_l] - C(t)) / eps), so f_m and the costs of n_m tuples determine the best of all tuples that
-    differ only in view m.
+    P(t) = exp((Σ_l f_l[t_l] - C(t)) / eps) for a tuple t and the potentials f_l, so f_m and the costs of n_m tuples
+    determine the best of all tuples that differ only in view m.
     """
     k, n = len(views), len(views[0])
     potentials = solution.potentials
