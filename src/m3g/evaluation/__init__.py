@@ -1,4 +1,4 @@
-"""Evaluation: probes, nearest neighbours, cross-view retrieval, polymatching, geometry, plots."""
+"""Evaluation of embeddings: probes, nearest neighbours, cross-view retrieval, polymatching, geometry, plots."""
 
 from m3g.evaluation.canonical import CanonicalViews
 from m3g.evaluation.clustering import Clustering, clustering

@@ -1,4 +1,4 @@
-"""Reference values of an evaluation: chance, and the same scores on the inputs without a network."""
+"""Reference values of an evaluation: chance levels, and the scores of the raw features."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from m3g.evaluation.probes import knn_accuracy, linear_probe, quick_probe
 from m3g.evaluation.retrieval import LEVELS, retrieval
 
 PROBES = ("linear_mean", "linear_query", "linear_concat", "knn_mean", "paper_probe")
-PROBES_OF_VIEWS = ("linear_views", "linear_transfer")
+SINGLE_VIEW_PROBES = ("linear_views", "linear_transfer")
 
 
 def guess(train_labels: Tensor, test_labels: Tensor) -> float:
@@ -28,16 +28,18 @@ def guess(train_labels: Tensor, test_labels: Tensor) -> float:
 
 
 def chance(train: Embedded, test: Embedded, *, matching_size: int | None = None) -> dict[str, float]:
-    """Return the values of chance by the names of `METRICS`: most frequent class, random order, random directions.
+    """Return the chance level of each metric, by its name in `METRICS`.
 
-    The balanced accuracy of chance is 1 / classes. `matching_size` is the batch size of the polymatching.
+    Chance is the most frequent class for probes, a random order for retrieval and matching, and random directions for
+    the geometry. The balanced accuracy of few-shot probes is 1 / classes. `matching_size` is the batch size of the
+    polymatching.
     """
     scores: dict[str, float] = {}
     if train.labels is not None and test.labels is not None:
         scores = dict.fromkeys(PROBES, guess(train.labels, test.labels))
         rows = [slice(None)] if test.mask is None else list(test.mask)
         each = [guess(train.labels, test.labels[present]) for present in rows]
-        scores |= dict.fromkeys(PROBES_OF_VIEWS, sum(each) / len(each))
+        scores |= dict.fromkeys(SINGLE_VIEW_PROBES, sum(each) / len(each))
         scores["few_shot"] = 1 / len(torch.unique(train.labels))
     if test.embeddings is not None:
         k, n, d = test.embeddings.shape
@@ -49,54 +51,55 @@ def chance(train: Embedded, test: Embedded, *, matching_size: int | None = None)
         complete = n if test.mask is None else int(test.mask.all(0).sum())
         scores["polymatching"] = float(matching_batch(k, complete, matching_size)) ** (1 - k)
         scores["alignment"] = 2.0
-        scores["uniformity"] = float(-4 + torch.tensor(hyp0f1(d / 2, 4.0)).log())  # the mean of exp(4 cosine) is 0F1
+        scores["uniformity"] = float(-4 + torch.tensor(hyp0f1(d / 2, 4.0)).log())  # E exp(4 cosine) is 0F1(d / 2, 4)
         random = torch.randn(1, n, d, generator=torch.Generator().manual_seed(0)).expand(2, n, d)
         scores["effective_rank"] = effective_rank(random)
     return scores
 
 
 def chance_of(name: str, scores: dict[str, float]) -> float:
-    """Return the entry of `chance` that applies to a metric; all few-shot probes share one."""
+    """Return the chance level of a metric from the result of `chance`, in which all few-shot probes share one entry."""
     return scores["few_shot" if name.startswith("few_shot_") else name]
 
 
 def raw(train: Embedded, test: Embedded, names: list[str]) -> dict[str, float]:
-    """Return the same scores on the inputs (`features` of both), if they are defined.
+    """Return those of the scores `names` that are defined for raw features, which are the `features` of both arguments.
 
-    Probes use all views concatenated, or one at a time. Scores between views require equal shapes; those that require a
-    common space are omitted.
+    Probes use all views concatenated, or one at a time. Scores between views require views of equal size. Scores that
+    require a common space are omitted.
     """
     assert train.features is not None
     assert test.features is not None
     scores: dict[str, float] = {}
     one_shape = len({part[0].numel() for part in test.features}) == 1
     if train.labels is not None and test.labels is not None:
-        seen, unseen = (read_out(part.features or (), part.mask, readout="concat") for part in (train, test))
-        rows = (seen, train.labels, unseen, test.labels)
+        inputs, test_inputs = (read_out(part.features or (), part.mask, readout="concat") for part in (train, test))
+        rows = (inputs, train.labels, test_inputs, test.labels)
         scores["linear_concat"] = scores["linear_mean"] = quick_probe(*rows)
         scores["knn_mean"] = knn_accuracy(*rows, neighbours=min(5, len(train.labels)))
         if "paper_probe" in names:
             scores["paper_probe"] = linear_probe(*rows).accuracy
         if "linear_views" in names:
-            each = [_one_view(train, test, l) for l in range(len(train.features))]
+            each = [_view_accuracy(train, test, l) for l in range(len(train.features))]
             scores["linear_views"] = sum(each) / len(each)
         for name in names if one_shape else []:
             if name.startswith("few_shot_"):
                 shots = int(name.removeprefix("few_shot_"))
-                flat = [[part.flatten(1) for part in given.features or []] for given in (train, test)]
+                flat = [[part.flatten(1) for part in split.features or []] for split in (train, test)]
                 scores[name] = few_shot_probe(
                     flat[0], train.labels, flat[1], test.labels, shots=shots
                 ).balanced_accuracy
     if one_shape:
         views = torch.stack([part.flatten(1) for part in test.features])
-        searched = retrieval(views, mask=test.mask)
+        ranked = retrieval(views, mask=test.mask)
         for level in LEVELS:
-            scores[f"recall_at_{level}"] = off_diagonal_mean(searched.recall[level])
-        scores["median_rank"] = off_diagonal_mean(searched.median_rank)
+            scores[f"recall_at_{level}"] = off_diagonal_mean(ranked.recall[level])
+        scores["median_rank"] = off_diagonal_mean(ranked.median_rank)
     return {name: scores[name] for name in names if name in scores}
 
 
-def _one_view(train: Embedded, test: Embedded, l: int) -> float:
+def _view_accuracy(train: Embedded, test: Embedded, l: int) -> float:
+    """Return the accuracy of a probe on the raw features of view l."""
     parts: list[Tensor] = []
     for given in (train, test):
         assert given.features is not None

@@ -59,17 +59,17 @@ def canonical(
 ) -> Canonical:
     """Return directions (d_l, size) of k centred views with maximal sum of correlations (MCCA).
 
-    These are the first eigenvectors of C w = v D w, where C contains the covariances of all views, and D those within
-    each view plus `ridge` times their mean variance.
+    These are the eigenvectors w of C w = v D w with the largest eigenvalues v, where C contains the covariances of all
+    pairs of views, and D those within each view plus `ridge` times their mean variance.
 
     Args:
         train: k tensors (n, d_l), zero where a row lacks the view.
         size: the number of components.
         ridge: in units of the mean variance of a view along its principal directions.
         mask: bool (k, n); the covariance of two views is over the rows that have both.
-        bases: the principal directions to which each view is reduced; by default all.
-        within: include in C the covariances within a view. Without them the eigenvalue over k - 1 is the mean
-            correlation over pairs, and a large ridge does not favour directions of large variance.
+        bases: the principal directions to which each view is reduced; None keeps all.
+        within: whether C includes the covariances within a view. Without them the eigenvalue divided by k - 1 is the
+            mean correlation over pairs of views, and a large ridge does not favour directions of large variance.
 
     Example:
         >>> x = torch.randn(500, 3, generator=torch.Generator().manual_seed(0))
@@ -89,12 +89,12 @@ def canonical(
     ]
     sizes = [part.shape[1] for part in whitening]
     points = torch.cat([view.double() @ part for view, part in zip(train, whitening)], dim=1)
-    view_of = torch.repeat_interleave(torch.arange(k), torch.tensor(sizes))
-    matrix = points.T @ points / common[view_of][:, view_of]
+    view_index = torch.repeat_interleave(torch.arange(k), torch.tensor(sizes))
+    matrix = points.T @ points / common[view_index][:, view_index]
     if not within:
-        matrix[view_of[:, None] == view_of] = 0.0
-    most = min(size, len(matrix))
-    values, vectors = eigh(matrix.numpy(), subset_by_index=(len(matrix) - most, len(matrix) - 1))
+        matrix[view_index[:, None] == view_index] = 0.0
+    num_components = min(size, len(matrix))
+    values, vectors = eigh(matrix.numpy(), subset_by_index=(len(matrix) - num_components, len(matrix) - 1))
     blocks = torch.from_numpy(vectors).flip(1).split(sizes)
     directions = [(part @ block).to(train[0].dtype) for part, block in zip(whitening, blocks)]
     return Canonical(directions, torch.from_numpy(values).flip(0).to(train[0].dtype))
@@ -103,13 +103,13 @@ def canonical(
 class CanonicalViews:
     """Maps of k views into a common space in which their correlation on the training rows is maximal.
 
-    The last step of deep CCA: its loss (`mcca`) is invariant to invertible linear maps of a view, so the embeddings of
-    two perfectly aligned views can have a cosine of 0. It also helps losses that align views only up to signs (`gram`,
-    `symile`).
+    They are the last step of deep CCA: its loss (`mcca`) is invariant to invertible linear maps of a view, so the
+    embeddings of two perfectly aligned views can have a cosine of 0. They also help with losses that align views only
+    up to signs (`gram`, `symile`).
 
     Args:
         views: k tensors (n, d_l) of training rows.
-        mask: bool (k, n), true where a row has a view; the maps are fitted on complete rows.
+        mask: bool (k, n), True where a row has a view; the maps are fitted on complete rows.
         size: number of features of the common space; None means that of the view with the fewest features.
         ridge: in units of the mean variance of a view's features.
 

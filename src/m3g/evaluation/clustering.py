@@ -26,7 +26,7 @@ class Clustering(NamedTuple):
 
 
 def clustering(features: Tensor, labels: Tensor, *, seed: int = 0, starts: int = 3) -> Clustering:
-    """Compare the k-means clusters of features (n, d), one per class, with the labels.
+    """Compare the k-means clusters of features (n, d), as many as classes, with the labels; best of `starts` runs.
 
     Example:
         >>> import torch
@@ -38,7 +38,7 @@ def clustering(features: Tensor, labels: Tensor, *, seed: int = 0, starts: int =
     truth = labels.cpu().numpy()
     model = _checks.extra("sklearn.cluster", "train").KMeans(len(np.unique(truth)), n_init=starts, random_state=seed)
     with warnings.catch_warnings():
-        # fewer distinct points than clusters: collapse, which lowers the scores
+        # Collapsed embeddings have fewer distinct points than clusters; the scores show the collapse.
         warnings.simplefilter("ignore", _checks.extra("sklearn.exceptions", "train").ConvergenceWarning)
         clusters = model.fit_predict(features.detach().cpu().double().numpy())
     return agreement(clusters, truth)

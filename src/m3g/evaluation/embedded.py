@@ -13,19 +13,19 @@ from torch.nn.functional import normalize
 from m3g import _checks
 from m3g.costs import Cost
 
-# How the views of an object become one vector, see `read_out`.
+# How the views of an object are reduced to one vector, see `read_out`.
 Readout = str | Cost | Callable[[Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
 class Embedded:
-    """n embedded objects in k views.
+    """Embeddings and features of n objects in k views.
 
     Attributes:
         embeddings: (k, n, d) in one space; None if the views have no common space.
         features: k tensors (n, d_l), either encoder outputs before the projectors or inputs; the sizes may differ.
         labels: (n,), None for unlabelled data.
-        mask: bool (k, n), true where an object has a view; None if all are present.
+        mask: bool (k, n), True where an object has a view; None if all are present.
         index: (n,), row numbers in the user's files, if known.
         split: the name of the split of each object, if known.
         view_names: the names of the k views.
@@ -64,9 +64,10 @@ class Embedded:
         """Return one vector per object, (n, D), from the entries `shown`, bool (k, n); by default all present ones."""
         return read_out(self.views, self.mask if shown is None else shown, readout=readout, view=view)
 
-    def label_name(self, place: int) -> str:
+    def label_name(self, i: int) -> str:
+        """Return the class name of object i."""
         assert self.labels is not None
-        code = int(self.labels[place])
+        code = int(self.labels[i])
         return str(code) if self.class_names is None else self.class_names[code]
 
     def only(self, views: Sequence[int]) -> Embedded:
@@ -89,15 +90,15 @@ class Embedded:
 
     def take(self, rows: Tensor) -> Embedded:
         """Return some of the objects, by a bool mask (n,) or by index."""
-        places = rows.nonzero().flatten() if rows.dtype == torch.bool else rows
+        rows = rows.nonzero().flatten() if rows.dtype == torch.bool else rows
         return replace(
             self,
-            embeddings=None if self.embeddings is None else self.embeddings[:, places],
-            features=None if self.features is None else [part[places] for part in self.features],
-            labels=None if self.labels is None else self.labels[places],
-            mask=None if self.mask is None else self.mask[:, places],
-            index=None if self.index is None else self.index[places],
-            split=None if self.split is None else [self.split[i] for i in places.tolist()],
+            embeddings=None if self.embeddings is None else self.embeddings[:, rows],
+            features=None if self.features is None else [part[rows] for part in self.features],
+            labels=None if self.labels is None else self.labels[rows],
+            mask=None if self.mask is None else self.mask[:, rows],
+            index=None if self.index is None else self.index[rows],
+            split=None if self.split is None else [self.split[i] for i in rows.tolist()],
         )
 
     @classmethod
@@ -112,7 +113,7 @@ class Embedded:
         return replace(
             first,
             embeddings=joined("embeddings", 1),
-            features=None if features is None else [torch.cat(one) for one in features],
+            features=None if features is None else [torch.cat(view) for view in features],
             labels=joined("labels", 0),
             mask=joined("mask", 1),
             index=joined("index", 0),
@@ -125,12 +126,11 @@ def read_out(
 ) -> Tensor:
     """Return one vector per object, (n, D), from the views that the mask marks as present.
 
-    All code that reduces a subset of views to one vector uses this function: probes, retrieval from the other views,
-    search and the evaluation of missing views.
+    Probes, retrieval from the other views, search and the evaluation of missing views all use this function.
 
     Args:
         views: k tensors (n, d_l); of one size, except for `"concat"`.
-        mask: bool (k, n), true where an object has a view; None if all are present. Missing entries may be NaN.
+        mask: bool (k, n), True where an object has a view; None if all are present. Missing entries may be NaN.
         readout: `"mean"` of the unit vectors; `"concat"` of the unscaled views, with zeros for a missing one; a cost
             that is linear in each view, for its query; or a function of unit vectors (k, n, d), zero for missing views,
             and of the mask (k, n).
@@ -143,8 +143,9 @@ def read_out(
         (tensor([[0.5000, 0.5000]]), tensor([[1., 0.]]), tensor([[2., 0., 0., 3.]]))
     """
     if view is not None:
-        whole = torch.ones(len(views), len(views[0]), dtype=torch.bool, device=views[0].device)
-        mask = (whole if mask is None else mask).index_fill(0, torch.tensor(view, device=whole.device), False)
+        if mask is None:
+            mask = torch.ones(len(views), len(views[0]), dtype=torch.bool, device=views[0].device)
+        mask = mask.index_fill(0, torch.tensor(view, device=mask.device), False)
     if readout == "concat":
         parts = [part.flatten(1) for part in views]
         if mask is not None:
@@ -167,5 +168,5 @@ def read_out(
 
 
 def off_diagonal_mean(matrix: Tensor) -> float:
-    away = ~torch.eye(len(matrix), dtype=torch.bool)
-    return statistics.fmean(matrix[away].tolist())
+    off_diagonal = ~torch.eye(len(matrix), dtype=torch.bool)
+    return statistics.fmean(matrix[off_diagonal].tolist())

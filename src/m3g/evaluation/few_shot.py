@@ -1,4 +1,4 @@
-"""Few-shot probe of signals, modelled on the paper's: accuracy with a few labels per class."""
+"""Few-shot probe of signals, modelled on that of the paper: accuracy with a few labels per class."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class FewShot(NamedTuple):
 
 
 def most_shots(labels: Tensor) -> int:
-    """Return the largest number of labels per class that leaves as many for validation."""
+    """Return the largest number of labels per class that leaves as many rows per class for early stopping."""
     return int(torch.unique(labels, return_counts=True)[1].min()) // 2
 
 
 class ChannelProbe(nn.Module):
-    """One weight per channel, then a linear classifier: `sum_l a_l x_l` (n, width) to logits (n, classes).
+    """Linear classifier of a weighted sum of the channels: from `sum_l a_l x_l` (n, width) to logits (n, classes).
 
-    It is initialised with the mean of the channels and zero logits, because a few dozen small steps would not correct a
+    It is initialised with equal channel weights and zero logits, because a few dozen small steps would not correct a
     random initialisation.
     """
 
@@ -58,8 +58,8 @@ def few_shot_probe(
 ) -> FewShot:
     """Evaluate a linear combination of the channels and a linear classifier, trained with `shots` labels per class.
 
-    Modelled on the paper's, which follows Brüsch et al. (2023): `shots` rows per class for training and as many for
-    early stopping by their loss; AdamW with learning rate 1e-3, at most `epochs` epochs; evaluated on all test rows.
+    The protocol is modelled on that of the paper, which follows Brüsch et al. (2023): `shots` rows per class for
+    training and as many for early stopping by their loss; AdamW with learning rate 1e-3; evaluation on all test rows.
     Features are standardised with the rows used for training. Scores are averaged over `draws` draws of these rows.
 
     Args:
@@ -77,7 +77,7 @@ def few_shot_probe(
         1.0
     """
     train, test = _channels("train", train), _channels("test", test)
-    kinds, codes = torch.unique(train_labels, return_inverse=True)
+    classes, codes = torch.unique(train_labels, return_inverse=True)
     if not 1 <= _checks.positive_int("shots", shots) <= most_shots(train_labels):
         raise ValueError(
             f"shots must be at most half of the rows of the rarest class, {most_shots(train_labels)}, got {shots}."
@@ -88,17 +88,17 @@ def few_shot_probe(
     for draw in range(draws):
         random = torch.Generator().manual_seed(seed + draw)
         order = torch.randperm(len(codes), generator=random)
-        mine = torch.cat([order[codes[order] == c][: 2 * shots] for c in range(len(kinds))])
-        first = torch.arange(len(mine)) % (2 * shots) < shots
-        fitting, stopping = mine[first], mine[~first]
+        drawn = torch.cat([order[codes[order] == c][: 2 * shots] for c in range(len(classes))])
+        first = torch.arange(len(drawn)) % (2 * shots) < shots
+        fitting, stopping = drawn[first], drawn[~first]
         mean, deviation = train[:, fitting].mean(1, keepdim=True), train[:, fitting].std(1, correction=0, keepdim=True)
-        seen, unseen = ((x - mean) / torch.where(deviation > 0, deviation, 1.0) for x in (train, test))
+        scaled_train, scaled_test = ((x - mean) / torch.where(deviation > 0, deviation, 1.0) for x in (train, test))
         probe = _fit(
-            seen[:, fitting], codes[fitting], seen[:, stopping], codes[stopping], random,
-            classes=len(kinds), epochs=epochs, batch_size=batch_size, patience=patience,
+            scaled_train[:, fitting], codes[fitting], scaled_train[:, stopping], codes[stopping], random,
+            classes=len(classes), epochs=epochs, batch_size=batch_size, patience=patience,
         )  # fmt: skip
         with torch.no_grad():
-            predicted = kinds[probe(unseen).argmax(1)]
+            predicted = classes[probe(scaled_test).argmax(1)]
         truth, guess = test_labels.cpu().numpy(), predicted.numpy()
         scores.append((metrics.balanced_accuracy_score(truth, guess), metrics.accuracy_score(truth, guess)))
     balanced, plain = torch.tensor(scores, dtype=torch.float64).T
@@ -121,8 +121,9 @@ def _fit(
 ) -> ChannelProbe:  # fmt: skip
     """Return the probe of the epoch with the smallest loss on the held-out rows."""
     probe = ChannelProbe(len(x), x.shape[-1], classes)
-    optimizer = torch.optim.AdamW(probe.parameters(), lr=1e-3, fused=True)  # thousands of tiny steps
-    best, kept, waited = float("inf"), probe.state_dict(), 0
+    # Fused, because there are thousands of small steps.
+    optimizer = torch.optim.AdamW(probe.parameters(), lr=1e-3, fused=True)
+    best, kept, epochs_without_progress = float("inf"), probe.state_dict(), 0
     for _ in range(epochs):
         with torch.enable_grad():
             for rows in torch.randperm(len(y), generator=random).split(batch_size):
@@ -132,11 +133,11 @@ def _fit(
         with torch.no_grad():
             loss = float(nn.functional.cross_entropy(probe(held_x), held_y))
         if loss < best:
-            best, waited = loss, 0
+            best, epochs_without_progress = loss, 0
             kept = {name: value.clone() for name, value in probe.state_dict().items()}
         else:
-            waited += 1
-            if waited == patience:
+            epochs_without_progress += 1
+            if epochs_without_progress == patience:
                 break
     probe.load_state_dict(kept)
     return probe

@@ -12,14 +12,16 @@ from m3g import _checks
 
 
 def _units(embeddings: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Return the unit vectors (k, n, d) in float64 and the validated mask."""
     embeddings = _checks.aligned_views(embeddings, name="embeddings")
     return normalize(embeddings.double(), dim=-1), _checks.presence(mask, embeddings)
 
 
 def alignment(embeddings: Tensor, *, mask: Tensor | None = None) -> float:
-    r"""Return the mean squared distance between two views of a point on the unit sphere: 0 is perfect, 2 is chance.
+    r"""Return the mean squared distance between two views of an object on the unit sphere: 0 is perfect, 2 is chance.
 
-    The mean over :math:`l < m` and i of :math:`\lvert x_l[i] - x_m[i]\rvert^2` (Wang and Isola, 2020).
+    It is the mean over views :math:`l < m` and objects i of :math:`\lvert x_l[i] - x_m[i]\rvert^2` (Wang and Isola,
+    2020).
 
     Example:
         >>> alignment(torch.ones(3, 5, 2))
@@ -41,8 +43,8 @@ def alignment(embeddings: Tensor, *, mask: Tensor | None = None) -> float:
 def uniformity(embeddings: Tensor, *, mask: Tensor | None = None, limit: int = 2048) -> float:
     r"""Return how evenly the points of a view cover the sphere, averaged over views: 0 is collapse, -4 is uniform.
 
-    :math:`\log \operatorname{mean}_{i \ne j} e^{-2 \lvert x[i] - x[j]\rvert^2}` (Wang and Isola, 2020). Views of more
-    than `limit` points are thinned evenly to that number.
+    The value is :math:`\log \operatorname{mean}_{i \ne j} e^{-2 \lvert x[i] - x[j]\rvert^2}` (Wang and Isola, 2020).
+    Views of more than `limit` points are thinned evenly to that number.
 
     Example:
         >>> uniformity(torch.ones(2, 5, 3))
@@ -74,6 +76,6 @@ def effective_rank(embeddings: Tensor, *, mask: Tensor | None = None) -> float:
     ranks = []
     for l, view in enumerate(units):
         values = torch.linalg.svdvals(view if mask is None else view[mask[l]])
-        shares = values / values.sum()
-        ranks.append(torch.exp(torch.special.entr(shares).sum()))
+        normalised = values / values.sum()
+        ranks.append(torch.exp(torch.special.entr(normalised).sum()))
     return float(torch.stack(ranks).mean())

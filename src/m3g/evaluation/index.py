@@ -1,4 +1,4 @@
-"""Approximate index of many points: an inverted file (IVF) of faiss, stored in the user's cache."""
+"""Approximate nearest-neighbour index: an inverted file (IVF) of faiss, stored in the user's cache."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def shortlist(points: Tensor, queries: Tensor, *, size: int) -> Tensor:
         index.train(numbers)
         index.add(numbers)
         folder.mkdir(parents=True, exist_ok=True)
-        descriptor, building = tempfile.mkstemp(dir=folder, suffix=".tmp")
+        descriptor, temporary = tempfile.mkstemp(dir=folder, suffix=".tmp")
         os.close(descriptor)
-        faiss.write_index(index, building)
-        os.replace(building, file)
+        faiss.write_index(index, temporary)
+        os.replace(temporary, file)
     index.nprobe = max(1, round(PROBED * cells))
-    _, places = index.search(queries.detach().cpu().float().contiguous().numpy(), size)
-    return torch.from_numpy(places)
+    _, indices = index.search(queries.detach().cpu().float().contiguous().numpy(), size)
+    return torch.from_numpy(indices)
 
 
 def _faiss() -> ModuleType:

@@ -29,7 +29,7 @@ class LinearCCA:
 
     Args:
         views: k tensors (n, ...) of training rows.
-        mask: bool (k, n), true where a row has a view; None if all are present.
+        mask: bool (k, n), True where a row has a view; None if all are present.
         size: the number of components.
         divisors: per view, the numbers by which its features have been divided; None if they have their original scale.
 
@@ -58,7 +58,7 @@ class LinearCCA:
         size: int,
         divisors: Sequence[Tensor | None] | None = None,
     ) -> None:
-        flat, present = _fewer_rows([view.flatten(1) for view in views], mask)
+        flat, present = _subsampled([view.flatten(1) for view in views], mask)
         if int((present.sum(0) > 1).sum()) < 2:
             raise ValueError("views must have at least 2 rows with two views or more, got fewer.")
         self.size = size
@@ -66,16 +66,17 @@ class LinearCCA:
         centred = [
             torch.where(here.unsqueeze(1), view - mean, 0.0) for view, mean, here in zip(flat, self.means, present)
         ]
-        scales = {True: [_deviations(view, here) for view, here in zip(centred, present)]}
-        given = [None] * len(flat) if divisors is None else divisors
+        scales = {True: [_standard_deviations(view, here) for view, here in zip(centred, present)]}
+        all_divisors = [None] * len(flat) if divisors is None else divisors
         original = [
-            torch.ones_like(mean) if part is None else 1 / part.flatten() for mean, part in zip(self.means, given)
+            torch.ones_like(mean) if part is None else 1 / part.flatten()
+            for mean, part in zip(self.means, all_divisors)
         ]
         scales[False] = [
             part * ((view / part).square().sum() / (here.sum() * view.shape[1])).sqrt().clamp(min=1e-12)
             for view, part, here in zip(centred, original, present)
         ]
-        scores = _scores(centred, present, scales, size)
+        scores = _held_out_scores(centred, present, scales, size)
         best = max(scores, key=scores.__getitem__)
         self.standardized, self.ridge, self.reciprocal_rank = *best, scores[best]
         divided = [view / part for view, part in zip(centred, scales[self.standardized])]
@@ -89,18 +90,19 @@ class LinearCCA:
         return [(view.flatten(1) - mean) @ part for view, mean, part in zip(views, self.means, self.maps)]
 
 
-def _fewer_rows(views: list[Tensor], mask: Tensor | None) -> tuple[list[Tensor], Tensor]:
-    """Return an evenly spaced subset of rows that is fast to fit, and its mask."""
+def _subsampled(views: list[Tensor], mask: Tensor | None) -> tuple[list[Tensor], Tensor]:
+    """Return at most as many evenly spaced rows as can be fitted fast, and their mask."""
     n, d = len(views[0]), max(view.shape[1] for view in views)
-    most = min(MOST_ROWS, max(1000, int(MOST_PRODUCTS / d**2)))
+    max_rows = min(MOST_ROWS, max(1000, int(MOST_PRODUCTS / d**2)))
     present = torch.ones(len(views), n, dtype=torch.bool) if mask is None else mask
-    if n <= most:
+    if n <= max_rows:
         return views, present
-    rows = torch.arange(most) * n // most
+    rows = torch.arange(max_rows) * n // max_rows
     return [view[rows] for view in views], present[:, rows]
 
 
-def _deviations(view: Tensor, here: Tensor) -> Tensor:
+def _standard_deviations(view: Tensor, here: Tensor) -> Tensor:
+    """Return the standard deviation of each feature of a centred view; 1 for constant features."""
     deviations = (view.square().sum(0) / here.sum()).sqrt()
     return torch.where(deviations > 0, deviations, 1.0)
 
@@ -131,39 +133,44 @@ def _maps(views: Sequence[Tensor], mask: Tensor, bases: list[Basis], *, size: in
 
 
 class Choice(NamedTuple):
+    """Settings that are chosen on held-out rows."""
+
     standardized: bool
     ridge: float
 
 
-def _scores(views: list[Tensor], mask: Tensor, scales: dict[bool, list[Tensor]], size: int) -> dict[Choice, float]:
+def _held_out_scores(
+    views: list[Tensor], mask: Tensor, scales: dict[bool, list[Tensor]], size: int
+) -> dict[Choice, float]:
     """Return the mean reciprocal rank of held-out rows for every choice."""
     n = len(views[0])
     order = torch.randperm(n, generator=torch.Generator().manual_seed(0))
-    parts = order.chunk(5)[: 5 if n <= FEW_ROWS else 1]
+    folds = order.chunk(5)[: 5 if n <= FEW_ROWS else 1]
     ranks: dict[Choice, list[float]] = {}
     for standardized, scale in scales.items():
         divided = [_coordinates(view / part) for view, part in zip(views, scale)]
-        for held_out in parts:
+        for held_out in folds:
             fitted = torch.ones(n, dtype=torch.bool)
             fitted[held_out] = False
-            seen, here = [view[fitted] for view in divided], mask[:, fitted]
-            if not bool(here.any(1).all()):
+            train, train_mask = [view[fitted] for view in divided], mask[:, fitted]
+            if not bool(train_mask.any(1).all()):
                 continue
-            bases = _bases(seen, here)
+            bases = _bases(train, train_mask)
             for ridge in RIDGES:
-                maps = _maps(seen, here, bases, size=size, ridge=ridge)
+                maps = _maps(train, train_mask, bases, size=size, ridge=ridge)
                 points = torch.stack([view[held_out] @ part for view, part in zip(divided, maps)])
                 rank = mean_reciprocal_rank(points, mask[:, held_out])
                 ranks.setdefault(Choice(standardized, ridge), []).append(rank)
-    known = {choice: [value for value in values if not math.isnan(value)] for choice, values in ranks.items()}
-    scored = {choice: sum(values) / len(values) for choice, values in known.items() if values}
+    defined = {choice: [value for value in values if not math.isnan(value)] for choice, values in ranks.items()}
+    scored = {choice: sum(values) / len(values) for choice, values in defined.items() if values}
     return scored or {Choice(True, 1.0): math.nan}  # too few rows to hold some out
 
 
 def mean_reciprocal_rank(embeddings: Tensor, mask: Tensor | None = None) -> float:
-    """Return the mean of 1 / rank of the true partner over points and ordered pairs of views (k, n, d).
+    """Return the mean of 1 / rank of the true partner over objects and ordered pairs of views.
 
-    Smoother than R@1, so that settings can be chosen on few rows. NaN if no point has two views.
+    It is smoother than R@1, so that settings can be chosen on few rows. The embeddings have shape (k, n, d); the result
+    is NaN if no object has two views.
 
     Example:
         >>> mean_reciprocal_rank(torch.eye(3).expand(2, 3, 3))
@@ -174,7 +181,7 @@ def mean_reciprocal_rank(embeddings: Tensor, mask: Tensor | None = None) -> floa
 
 
 def rank_contributions(embeddings: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Return the contribution of each object to `mean_reciprocal_rank`, (n,), which is their sum.
+    """Return (n,): the contribution of each object to `mean_reciprocal_rank`, which is the sum of all contributions.
 
     Example:
         >>> rank_contributions(torch.eye(4).expand(2, 4, 4))
@@ -196,5 +203,6 @@ def _inverse_ranks(embeddings: Tensor, mask: Tensor | None) -> Iterator[tuple[Te
         for m in range(k):
             both = present[l] & present[m]
             if l != m and bool(both.any()):
-                place = present[m].cumsum(0) - 1
-                yield both, 1 / truth_ranks(units[l][both], units[m][present[m]], place[both]).double()
+                gallery_index = present[m].cumsum(0) - 1
+                ranks = truth_ranks(units[l][both], units[m][present[m]], gallery_index[both])
+                yield both, 1 / ranks.double()

@@ -18,10 +18,10 @@ if TYPE_CHECKING:  # an optional dependency
     from matplotlib.axes import Axes
 
 Colour = tuple[float, ...]
-MOST_IN_LEGEND = 20  # classes; more are labelled in the map
-MOST_NAMES = 80  # labels of the most frequent classes
-LONGEST = 18  # letters of a name in the map
-LINKED = 12  # objects whose views are connected
+MOST_IN_LEGEND = 20  # maximum number of classes in the legend; more are labelled in the map
+MOST_NAMES = 80  # maximum number of labels in the map, of the most frequent classes
+LONGEST = 18  # maximum number of letters of a label
+LINKED = 12  # number of objects whose views are connected
 
 
 def plot_map(
@@ -51,10 +51,10 @@ def plot_map(
     row_of = torch.arange(len(rows)).expand(k, len(rows))[shown]
     views = list(view_names) if view_names is not None else [f"view {l}" for l in range(k)]
     if labels is None:
-        code, names, what = view_of, views, "view"
+        code, names, hue = view_of, views, "view"
     else:
         kinds, codes = torch.unique(labels.cpu(), return_inverse=True)
-        what = "class"
+        hue = "class"
         code = codes[rows].expand(k, len(rows))[shown]
         names = [str(int(kind)) if class_names is None else class_names[int(kind)] for kind in kinds]
     palette = colours(len(names))
@@ -66,7 +66,7 @@ def plot_map(
     figure_class = _checks.extra("matplotlib.figure", "plot").Figure
     figure = figure_class(figsize=(side * (1 + columns / lines), side + 1.0), layout="constrained", dpi=130)
     figure.suptitle(
-        f"{title}\nt-SNE: similar embeddings are close; colour is the {what}; lines connect the views of some objects",
+        f"{title}\nt-SNE: similar embeddings are close; colour is the {hue}; lines connect the views of some objects",
         fontsize=12,
     )
     grid = figure.add_gridspec(lines, columns + lines)
@@ -96,13 +96,13 @@ def plot_map(
 def _link(axis: Axes, places: Tensor, row_of: Tensor, rows: int) -> None:
     """Connect the views of some objects by lines."""
     for row in torch.linspace(0, rows - 1, min(rows, LINKED)).long().unique():
-        mine = places[row_of == row]
-        if len(mine) < 2:
+        points = places[row_of == row]
+        if len(points) < 2:
             continue
-        middle = mine.median(0).values  # robust to a single distant view
-        for place in mine:
+        middle = points.median(0).values  # robust to a single distant view
+        for place in points:
             axis.plot(*torch.stack([middle, place]).T, color="0.15", linewidth=0.9, alpha=0.8)
-        axis.scatter(mine[:, 0], mine[:, 1], s=16, facecolors="none", edgecolors="0.15", linewidths=0.9)
+        axis.scatter(points[:, 0], points[:, 1], s=16, facecolors="none", edgecolors="0.15", linewidths=0.9)
 
 
 def _name_classes(axis: Axes, places: Tensor, code: Tensor, names: Sequence[str], palette: Sequence[Colour]) -> None:
@@ -116,11 +116,11 @@ def _name_classes(axis: Axes, places: Tensor, code: Tensor, names: Sequence[str]
     letter = float(0.6 * size / 72 / 7 * (high[0] - low[0]))
     taken: list[tuple[float, float, float]] = []
     for kind in code.bincount(minlength=len(names)).argsort(descending=True, stable=True)[:MOST_NAMES].tolist():
-        mine = places[code == kind]
-        if len(mine) == 0:
+        points = places[code == kind]
+        if len(points) == 0:
             continue
-        middle = mine.median(0).values
-        x, y = mine[(mine - middle).square().sum(1).argmin()].tolist()  # on a point of the class, even if it is split
+        middle = points.median(0).values
+        x, y = points[(points - middle).square().sum(1).argmin()].tolist()  # at a point, even if the class is split
         name = names[kind] if len(names[kind]) <= LONGEST else names[kind][: LONGEST - 1] + "…"
         half = letter * len(name) / 2
         tries = [y + sign * (step + 0.9) * height for step in range(12) for sign in (1, -1)]  # above or below its point
@@ -143,8 +143,8 @@ def tsne(points: Tensor) -> Tensor:
     _, _, directions = torch.linalg.svd(centred, full_matrices=False)
     start = torch.nn.functional.pad(centred @ directions[:2].T, (0, max(0, 2 - len(directions))))
     start = 1e-4 * start / start[:, 0].std().clamp_min(1e-12)  # collapsed embeddings have no extent
-    machine = TSNE(perplexity=min(30.0, (len(points) - 1) / 3), init=start.float().numpy(), random_state=0)
-    return torch.from_numpy(machine.fit_transform(points.float().numpy()))
+    model = TSNE(perplexity=min(30.0, (len(points) - 1) / 3), init=start.float().numpy(), random_state=0)
+    return torch.from_numpy(model.fit_transform(points.float().numpy()))
 
 
 def colours(count: int) -> list[Colour]:

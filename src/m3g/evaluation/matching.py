@@ -17,7 +17,7 @@ MAX_TUPLES = 2e7
 
 
 def matching_batch(k: int, n: int, batch_size: int | None = None) -> int:
-    """Return the number of points per batch, at most n.
+    """Return the number of objects per batch, at most n.
 
     It is `batch_size`, or by default 16, reduced so that batch_size^k is at most MAX_TUPLES.
     """
@@ -34,16 +34,16 @@ def polymatching_accuracy(
     epsilon: float = 0.02,
     seed: int = 0,
 ) -> float:
-    """Return the fraction of points that are their own most likely partner in every pair of views.
+    """Return the fraction of objects whose points are matched with each other in every pair of views.
 
-    Points are divided into random batches of `batch_size`. In each, entropic multi-marginal optimal transport with the
-    circular variance gives the best polymatching, and for every ordered pair of views (l, m) the largest entry in row i
-    of its pair marginal must be entry i. Points with missing views and an incomplete last batch are skipped.
+    Objects are divided into random batches of `batch_size`, and the best polymatching of each batch is computed with
+    the circular variance as cost. Object i is matched if the largest entry in row i of the pair marginal is entry i,
+    for every ordered pair of views. Objects with missing views and an incomplete last batch are skipped.
 
     Args:
         embeddings: (k, n, d).
-        mask: bool (k, n), true where a point has a view.
-        batch_size: number of points per batch; larger batches are harder to match. Default: 16, and fewer for k > 6,
+        mask: bool (k, n), True where an object has a view.
+        batch_size: number of objects per batch; larger batches are harder to match. Default: 16, and fewer for k > 6,
             because the complexity is batch_size^k.
         epsilon: entropic regularisation; small, so that the coupling is close to a matching.
         seed: seed of the random batches.

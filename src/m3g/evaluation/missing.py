@@ -76,15 +76,16 @@ def without_views(
 
     `subsets` has an entry per subset: the indices of its `views`, `linear` and, with `raw`, `linear_raw` (inputs
     concatenated, missing ones at the mean of the training rows), and `recall_at_1`, None if all views are shown.
-    `curve` contains the same scores as lists over the `share` of missing entries, `chance` those of chance.
+    `curve` contains the same scores as lists, one value per entry of `share`, the fraction of missing entries. `chance`
+    contains the chance level of each score.
     """
     assert test.embeddings is not None
     k, n = test.embeddings.shape[:2]
     present = test.present.cpu()
     subsets = view_subsets(k)
-    chosen = [present & _rows_of(subset, k) for subset in subsets]
-    drawn = [[_hide(present, rate, seed=draw) for draw in range(DRAWS)] for rate in MISSING_RATES]
-    shown = chosen + [entries for draws in drawn for entries in draws]
+    by_subset = [present & _is_in(subset, k) for subset in subsets]
+    by_rate = [_remaining(present, rate, seed=draw) for rate in MISSING_RATES for draw in range(DRAWS)]
+    shown = by_subset + by_rate
 
     parts: list[SubsetScores] = [{"views": list(subset)} for subset in subsets]
     curve: dict[str, list[float | None]] = {"share": list(MISSING_RATES)}
@@ -92,15 +93,15 @@ def without_views(
     for name, scores in _accuracies(train, test, raw, shown, readout).items():
         for part, score in zip(parts, scores):
             part[name] = score
-        rest = scores[len(subsets) :]
-        curve[name] = [_mean(rest[i : i + DRAWS]) for i in range(0, len(rest), DRAWS)]
+        draws = scores[len(subsets) :]
+        curve[name] = [_mean(draws[i : i + DRAWS]) for i in range(0, len(draws), DRAWS)]
     if train.labels is not None and test.labels is not None:
         chance["linear"] = guess(train.labels, test.labels)
 
     rows = torch.linspace(0, n - 1, min(n, MOST_ROWS)).long()
-    there = present[:, rows]
-    points = Embedded(test.embeddings.double().cpu()[:, rows], mask=there)
-    for part, subset, entries in zip(parts, subsets, chosen):
+    present = present[:, rows]
+    points = Embedded(test.embeddings.double().cpu()[:, rows], mask=present)
+    for part, subset, entries in zip(parts, subsets, by_subset):
         hidden = [m for m in range(k) if m not in subset]
         part["recall_at_1"] = _mean(
             [recall_from_others(points, m, shown=entries[:, rows], readout=readout) for m in hidden]
@@ -109,59 +110,62 @@ def without_views(
     for rate in MISSING_RATES:
         values = []
         for m, draw in itertools.product(range(k), range(DRAWS)):
-            others = there.clone()
+            others = present.clone()
             others[m] = False
-            left = _hide(others, rate, seed=draw)
-            values.append(recall_from_others(points, m, shown=left, readout=readout))
+            remaining = _remaining(others, rate, seed=draw)
+            values.append(recall_from_others(points, m, shown=remaining, readout=readout))
         curve["recall_at_1"].append(_mean(values))
-    sizes = there.sum(1).double()
+    sizes = present.sum(1).double()
     chance["recall_at_1"] = float((1 / sizes[sizes > 0]).mean())
     return {"every_subset": k <= ALL_UP_TO, "subsets": parts, "curve": curve, "chance": chance}
 
 
-def _hide(present: Tensor, fraction: float, *, seed: int) -> Tensor:
+def _remaining(present: Tensor, fraction: float, *, seed: int) -> Tensor:
+    """Return the entries, bool (k, n), that remain after a random fraction of those present is dropped."""
     draws = torch.rand(present.shape, generator=torch.Generator().manual_seed(seed))
     return drop_entries(present, draws, fraction=fraction)
 
 
-def _rows_of(subset: tuple[int, ...], k: int) -> Tensor:
+def _is_in(subset: tuple[int, ...], k: int) -> Tensor:
+    """Return, as bool (k, 1), whether each view is in the subset."""
     return torch.tensor([[l in subset] for l in range(k)])
 
 
 def _mean(values: list[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
+    defined = [value for value in values if value is not None]
+    return sum(defined) / len(defined) if defined else None
 
 
 def _accuracies(
     train: Embedded, test: Embedded, raw: tuple[Embedded, Embedded] | None, shown: list[Tensor], readout: Readout
 ) -> dict[Score, list[float | None]]:
-    """Return the accuracies of the probe for every choice of shown entries; None if no row has any of them."""
+    """Return the accuracies of the probes for each mask in `shown`, bool (k, n); None if the mask has no entry."""
     if train.labels is None or test.labels is None or train.embeddings is None or test.embeddings is None:
         return {}
-    kept = [entries.any(0) for entries in shown]
-    scored = [(entries[:, rows], rows) for entries, rows in zip(shown, kept) if bool(rows.any())]
+    rows_shown = [entries.any(0) for entries in shown]
+    scored = [(entries[:, rows], rows) for entries, rows in zip(shown, rows_shown) if bool(rows.any())]
     embeddings, labels = test.embeddings.cpu(), test.labels
     tests = [(read_out(embeddings[:, rows], entries, readout=readout), labels[rows]) for entries, rows in scored]
     probe = Probe(train.read_out(readout), train.labels)
     scores: dict[Score, list[float]] = {"linear": [probe.accuracy(*rows) for rows in tests]}
     if raw is not None:
-        before, after = raw
-        assert before.features is not None
-        assert after.features is not None
-        flat = [[part.flatten(1) for part in given.features or []] for given in (before, after)]
+        raw_train, raw_test = raw
+        assert raw_train.features is not None
+        assert raw_test.features is not None
+        flat = [[part.flatten(1) for part in split.features or []] for split in (raw_train, raw_test)]
         means = [
-            (part if before.mask is None else part[before.mask[l]]).mean(0) for l, part in enumerate(flat[0])
-        ]  # so that zero, the value of a missing view, is the mean
-        seen, new = ([part - mean for part, mean in zip(parts, means)] for parts in flat)
+            (part if raw_train.mask is None else part[raw_train.mask[l]]).mean(0) for l, part in enumerate(flat[0])
+        ]
+        # Features are centred, so that zero, the value of a missing view, is their mean.
+        train_features, test_features = ([part - mean for part, mean in zip(parts, means)] for parts in flat)
         tests = [
-            (read_out([part[rows] for part in new], entries, readout="concat"), labels[rows])
+            (read_out([part[rows] for part in test_features], entries, readout="concat"), labels[rows])
             for entries, rows in scored
         ]
-        probe = Probe(read_out(seen, before.mask, readout="concat"), train.labels)
+        probe = Probe(read_out(train_features, raw_train.mask, readout="concat"), train.labels)
         scores["linear_raw"] = [probe.accuracy(*rows) for rows in tests]
     padded: dict[Score, list[float | None]] = {}
     for name, values in scores.items():
-        rest = iter(values)
-        padded[name] = [next(rest) if bool(rows.any()) else None for rows in kept]
+        remaining = iter(values)
+        padded[name] = [next(remaining) if bool(rows.any()) else None for rows in rows_shown]
     return padded

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 RESAMPLES = 2000
-Key = TypeVar("Key", bound=Hashable)  # what identifies a pair: a seed, a split, a row, ...
+Key = TypeVar("Key", bound=Hashable)  # identifies a pair: a seed, a split, a row, ...
 Scores = Mapping[Key, float]
 
 
@@ -21,7 +21,7 @@ class Difference(NamedTuple):
         mean: mean difference.
         half_width: half the width of its 95 % interval.
         pairs: number of independent pairs.
-        p_value: of the hypothesis of no difference, two-sided; NaN if it is not computed.
+        p_value: two-sided p-value of the hypothesis of no difference; NaN if it is not computed.
         smallest: smallest true difference that this number of pairs detects with a power of 80 %.
     """
 
@@ -58,7 +58,8 @@ def paired(
     Args:
         ours, theirs: scores by seed or split, or by several settings of each split.
         test_to_train: number of test objects per training object of overlapping splits; 0 for independent draws.
-        split_of: the split of a key. The differences of a split are averaged first, because they are not independent.
+        split_of: function that returns the split of a key. The differences of a split are averaged first, because they
+            are not independent.
 
     Example:
         >>> ours, theirs = {0: 0.52, 1: 0.55, 2: 0.50}, {0: 0.50, 1: 0.52, 2: 0.49}
@@ -77,8 +78,9 @@ def paired(
     mean, freedom = statistics.fmean(values), len(values) - 1
     error = statistics.stdev(values) * math.sqrt(1 / len(values) + test_to_train)
     p_value = float(2 * t.sf(abs(mean) / error, freedom)) if error > 0 else float(mean == 0)
-    wide, power = (float(t.ppf(level, freedom)) for level in (0.975, 0.8))
-    return Difference(mean, wide * error, len(values), p_value, (wide + power) * error)
+    quantile, power_quantile = (float(t.ppf(level, freedom)) for level in (0.975, 0.8))
+    smallest = (quantile + power_quantile) * error
+    return Difference(mean, quantile * error, len(values), p_value, smallest)
 
 
 def interval_of_mean(values: Sequence[float], *, test_to_train: float = 0.0) -> float:
@@ -91,9 +93,9 @@ def interval_of_mean(values: Sequence[float], *, test_to_train: float = 0.0) -> 
 
 
 def bootstrap(ours: Scores[Key], theirs: Scores[Key], *, seed: int = 0) -> Difference:
-    """Compare common rows: like `paired`, with the 95 % interval of the means of resampled differences.
+    """Compare two arms on common rows by the bootstrap: the 95 % interval is that of means of resampled differences.
 
-    Half the width is the larger of the two sides, so that the reported interval is never too narrow.
+    `half_width` is the larger distance from the mean to a bound, so that the symmetric interval is never too narrow.
 
     Example:
         >>> ours, theirs = ({row: float(row % step == 0) for row in range(200)} for step in (2, 4))
@@ -108,6 +110,6 @@ def bootstrap(ours: Scores[Key], theirs: Scores[Key], *, seed: int = 0) -> Diffe
     # scipy.stats.bootstrap draws other resamples from the same seed, which would change printed intervals.
     random = np.random.default_rng(seed)
     means = np.array([values[random.integers(0, len(values), len(values))].mean() for _ in range(RESAMPLES)])
-    middle = float(values.mean())
-    half = float(max(middle - np.quantile(means, 0.025), np.quantile(means, 0.975) - middle))
-    return Difference(middle, half, len(values), smallest=half * (1 + 0.842 / 1.96))
+    mean = float(values.mean())
+    half = float(max(mean - np.quantile(means, 0.025), np.quantile(means, 0.975) - mean))
+    return Difference(mean, half, len(values), smallest=half * (1 + 0.842 / 1.96))

@@ -33,7 +33,7 @@ def save(figure: Figure, path: str | Path) -> Path:
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     for text in figure.findobj(_checks.extra("matplotlib.text", "plot").Text):
-        text.set_parse_math(False)  # a $ in a user's names does not start a formula
+        text.set_parse_math(False)  # a $ in a user's name must not start a formula
     content = io.BytesIO()
     figure.savefig(content, format=path.suffix[1:] or None)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -111,7 +111,7 @@ def plot_matrix(
 
 
 _BLUE, _ORANGE = "#0072b2", "#d55e00"
-# panels of the plot of missing views: (title, its lines by name, label and colour)
+# Panels of the plot of missing views: title, and the name, label and colour of each line.
 _MISSING: tuple[tuple[str, tuple[tuple[Score, str, str], ...]], ...] = (
     (
         "Accuracy of a probe",
@@ -126,7 +126,7 @@ def plot_missing(missing: Missing, path: str | Path) -> Path:
     kept = [(title, [line for line in lines if line[0] in missing["curve"]]) for title, lines in _MISSING]
     measures = [(title, lines) for title, lines in kept if lines]
     figure, axes = new_figure(2 * len(measures), width=4.6)
-    every = "every subset" if missing["every_subset"] else "some subsets of each size"
+    subsets = "every subset" if missing["every_subset"] else "some subsets of each size"
     for column, (title, lines) in enumerate(measures):
         curve, dots = axes[column], axes[len(measures) + column]
         for shift, (name, label, colour) in enumerate(lines):
@@ -137,11 +137,11 @@ def plot_missing(missing: Missing, path: str | Path) -> Path:
             scores = [(len(part["views"]), part[name]) for part in missing["subsets"]]
             known = [(size, 100 * score) for size, score in scores if score is not None]
             sizes = sorted({size for size, _ in known})
-            means = [np.mean([value for size, value in known if size == mine]) for mine in sizes]
+            means = [np.mean([value for other, value in known if other == size]) for size in sizes]
             dots.plot([s + shift / 6 for s, _ in known], [value for _, value in known], ".", color=colour, alpha=0.4)
             dots.plot([s + shift / 6 for s in sizes], means, "-", color=colour, label=f"{label}, mean")
         curve.set(title=title, xlabel="missing entries, %", ylabel="%")
-        dots.set(title=title, xlabel=f"number of views shown (a dot is a subset; {every})", ylabel="%")
+        dots.set(title=title, xlabel=f"number of views shown (a dot is a subset; {subsets})", ylabel="%")
         dots.locator_params(axis="x", integer=True)
         for axis in (curve, dots):
             axis.axhline(100 * missing["chance"][lines[0][0]], color="0.4", linestyle=":", label="chance")

@@ -25,7 +25,7 @@ class ProbeResult(NamedTuple):
     learning_rate: float
 
 
-def _check(train: Tensor, train_labels: Tensor, test: Tensor, test_labels: Tensor) -> None:
+def _check_train_and_test(train: Tensor, train_labels: Tensor, test: Tensor, test_labels: Tensor) -> None:
     _check_rows("train", train, train_labels)
     _check_rows("test", test, test_labels)
     if train.shape[1] != test.shape[1]:
@@ -56,16 +56,17 @@ def linear_probe(
 ) -> ProbeResult:
     """Evaluate a linear classifier on frozen features (n, d) with the paper's protocol.
 
-    SGD with momentum 0.9 and cosine decay to 0, without weight decay; weights are drawn from N(0, 0.01²). Features are
-    standardised with the statistics of the training rows. The learning rate is chosen on every tenth training row, held
-    out; the probe is then trained on all training rows. Test rows are not used for any choice.
+    The optimiser is SGD with momentum 0.9 and cosine decay to 0, without weight decay. Initial weights are drawn from
+    N(0, 0.01²). Features are standardised with the statistics of the training rows. The learning rate is chosen on a
+    held-out tenth of the training rows; the probe is then trained on all of them. Test rows are not used for any
+    choice.
 
     Example:
         >>> x = torch.randn(200, 8, generator=torch.Generator().manual_seed(0))
         >>> linear_probe(x, (x[:, 0] > 0).long(), x, (x[:, 0] > 0).long()).accuracy > 0.9
         True
     """
-    _check(train, train_labels, test, test_labels)
+    _check_train_and_test(train, train_labels, test, test_labels)
     classes, codes = torch.unique(train_labels, return_inverse=True)
     mean, deviation = train.mean(0), train.std(0, correction=0)
     train, test = ((x - mean) / torch.where(deviation > 0, deviation, 1.0) for x in (train, test))
@@ -73,13 +74,13 @@ def linear_probe(
     best = learning_rates[0]
     if len(learning_rates) > 1:
         order = torch.randperm(len(train), generator=torch.Generator().manual_seed(seed))
-        held, kept = order[::10], torch.cat([order[start::10] for start in range(1, 10)])
+        held_out, kept = order[::10], torch.cat([order[start::10] for start in range(1, 10)])
         if len(kept) == 0:
             raise ValueError(f"train must have at least 2 rows for a sweep, got {len(train)}.")
         scores = []
         for rate in learning_rates:
             layer = fit(train[kept], codes[kept], rate=rate)
-            scores.append(float((layer(train[held]).argmax(1) == codes[held]).float().mean()))
+            scores.append(float((layer(train[held_out]).argmax(1) == codes[held_out]).float().mean()))
         best = learning_rates[scores.index(max(scores))]
     layer = fit(train, codes, rate=best)
     with torch.no_grad():
@@ -90,6 +91,7 @@ def linear_probe(
 def _fit(
     x: Tensor, y: Tensor, *, num_classes: int, rate: float, epochs: int, batch_size: int, seed: int
 ) -> torch.nn.Linear:
+    """Return a linear classifier trained by SGD."""
     random = torch.Generator().manual_seed(seed)
     layer = torch.nn.utils.skip_init(torch.nn.Linear, x.shape[1], num_classes, dtype=x.dtype).to(x.device)
     with torch.no_grad():
@@ -110,13 +112,13 @@ def _fit(
 
 
 class Probe:
-    """Linear classifier of scikit-learn on standardised features.
+    """Linear classifier on standardised features, fitted by scikit-learn.
 
     Args:
         features: (n, d).
         labels: (n,), of at least 2 classes.
-        kind: `"logistic"`, multinomial logistic regression, fitted in about a second; or `"ridge"`, in closed form,
-            with the strength of the penalty chosen by leave-one-out cross-validation.
+        kind: `"logistic"` for multinomial logistic regression, or `"ridge"` for ridge regression in closed form, with
+            the penalty chosen by leave-one-out cross-validation.
 
     Example:
         >>> x, y = torch.eye(4).repeat(5, 1), torch.arange(4).repeat(5)
@@ -178,7 +180,7 @@ def knn_accuracy(
 
 def knn_rows(train: Tensor, train_labels: Tensor, test: Tensor, test_labels: Tensor, *, neighbours: int = 5) -> Tensor:
     """Return 1 for each test row that `knn_accuracy` counts as correct and 0 for the others: (n,)."""
-    _check(train, train_labels, test, test_labels)
+    _check_train_and_test(train, train_labels, test, test_labels)
     if not 1 <= neighbours <= len(train):
         raise ValueError(f"neighbours must be a number from 1 to {len(train)} (training rows), got {neighbours}.")
     _checks.extra("sklearn", "train")
@@ -187,7 +189,7 @@ def knn_rows(train: Tensor, train_labels: Tensor, test: Tensor, test_labels: Ten
 
     model = KNeighborsClassifier(n_neighbors=neighbours, metric="cosine")
     model.fit(train.cpu().numpy(), train_labels.cpu().numpy())
-    with config_context(working_memory=64):  # MiB of distances at a time; scikit-learn would take 1024
+    with config_context(working_memory=64):  # MiB of distances at a time; the default is 1024
         return _correct(model.predict(test.cpu().numpy()), test_labels)
 
 
@@ -200,12 +202,13 @@ def transfer_probe(train: Embedded, test: Embedded, *, kind: str = "logistic") -
         raise ValueError("train and test must have embeddings (k, n, d) with the same k, got others.")
     if train.labels is None or test.labels is None:
         raise ValueError("train and test must have labels, got none.")
-    units, unseen = normalize(train.embeddings, dim=-1), normalize(test.embeddings, dim=-1)
-    here, there = train.present, test.present
-    k = len(units)
+    train_units, test_units = normalize(train.embeddings, dim=-1), normalize(test.embeddings, dim=-1)
+    k = len(train_units)
     matrix = torch.empty(k, k, dtype=torch.float64)
     for l in range(k):
-        probe = Probe(units[l][here[l]], train.labels[here[l]], kind=kind)
+        rows = train.present[l]
+        probe = Probe(train_units[l][rows], train.labels[rows], kind=kind)
         for m in range(k):
-            matrix[l, m] = probe.accuracy(unseen[m][there[m]], test.labels[there[m]])
+            rows = test.present[m]
+            matrix[l, m] = probe.accuracy(test_units[m][rows], test.labels[rows])
     return matrix

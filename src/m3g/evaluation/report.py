@@ -1,4 +1,4 @@
-"""Full evaluation: embeddings in, scores and matrices out."""
+"""Evaluation of embeddings by all scores, with reference values."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Report:
     Attributes:
         numbers: scores by the names of `METRICS`.
         matrices: matrices (k, k) between views: `recall_at_1`, `transfer`, …
-        chance, raw, linear_cca: the same scores by chance, of the inputs without a network, and of linear CCA.
+        chance, raw, linear_cca: the same scores at chance level, of the raw features, and of linear CCA.
         missing: scores with missing views, see `m3g.evaluation.missing`.
         rows: for some of the scores, the contribution of each test row (n,), for row-by-row comparisons of two runs.
     """
@@ -79,13 +79,21 @@ def evaluate(
     missing: bool = False,
     readout: Readout = "mean",
 ) -> Report:
-    """Compute all scores that the given parts allow: probes require labels, the others embeddings.
+    """Return all scores that the given data allow: probes require labels, the other scores embeddings.
 
-    Probes are trained on `train` and tested on `test`; all other scores use `test` only. `few_shot` adds the paper's
-    probes with 10, 50, 100 and 1000 labels per class, if there are twice as many training rows. `raw` are the same rows
-    with the inputs as features, and `linear_cca` with the embeddings of `LinearCCA`, for reference; `missing` adds
-    scores with missing views. `readout` determines the query for a view, see `read_out`. A cost as readout applies to
-    retrieval and missing views, and adds the probe `linear_query`.
+    Args:
+        train, test: probes are trained on `train` and tested on `test`; all other scores use `test` only.
+        paper_probe: add `paper_probe`, see `linear_probe`.
+        few_shot: add the paper's probes with 10, 50, 100 and 1000 labels per class, if every class has twice as many
+            training rows.
+        transfer: add the probes of single views, moved between views.
+        polymatching: add `polymatching_accuracy`, with batches of `matching_batch` points and epsilon
+            `matching_epsilon`.
+        raw: the same train and test rows with the inputs as features, for reference.
+        linear_cca: the same rows with the embeddings of `LinearCCA`, for reference.
+        missing: add scores with missing views.
+        readout: determines the query for a view, see `read_out`. A cost applies to retrieval and missing views only,
+            and adds the probe `linear_query`.
 
     Example:
         >>> import torch
@@ -97,23 +105,23 @@ def evaluate(
     """
     report = Report()
     if train.labels is not None and test.labels is not None:
-        _probe(report, train, test, paper_probe=paper_probe, transfer=transfer, readout=readout)
+        _add_probes(report, train, test, paper_probe=paper_probe, transfer=transfer, readout=readout)
         if few_shot and train.features is not None and test.features is not None:
             for shots in [shots for shots in SHOTS if shots <= most_shots(train.labels)]:
                 few = few_shot_probe(train.features, train.labels, test.features, test.labels, shots=shots)
                 report.numbers[f"few_shot_{shots}"] = few.balanced_accuracy
     if test.embeddings is not None:
-        searched = retrieval(test.embeddings, mask=test.mask)
+        ranked = retrieval(test.embeddings, mask=test.mask)
         for level in LEVELS:
-            report.matrices[f"recall_at_{level}"] = searched.recall[level]
-            report.numbers[f"recall_at_{level}"] = off_diagonal_mean(searched.recall[level])
-            report.rows[f"recall_at_{level}"] = searched.contributions[level]
-        every = [recall_from_others(test, m, readout=readout) for m in range(len(test.embeddings))]
-        from_others = [value for value in every if value is not None]
+            report.matrices[f"recall_at_{level}"] = ranked.recall[level]
+            report.numbers[f"recall_at_{level}"] = off_diagonal_mean(ranked.recall[level])
+            report.rows[f"recall_at_{level}"] = ranked.contributions[level]
+        by_view = [recall_from_others(test, m, readout=readout) for m in range(len(test.embeddings))]
+        from_others = [value for value in by_view if value is not None]
         if from_others:
             report.numbers["recall_from_others"] = statistics.fmean(from_others)
-        report.matrices["median_rank"] = searched.median_rank
-        report.numbers["median_rank"] = off_diagonal_mean(searched.median_rank)
+        report.matrices["median_rank"] = ranked.median_rank
+        report.numbers["median_rank"] = off_diagonal_mean(ranked.median_rank)
         if polymatching:
             report.numbers["polymatching"] = polymatching_accuracy(
                 test.embeddings, mask=test.mask, batch_size=matching_batch, epsilon=matching_epsilon
@@ -123,8 +131,8 @@ def evaluate(
     if not report.numbers:
         raise ValueError("train and test must have labels, embeddings or both, got neither.")
     report.numbers = {name: report.numbers[name] for name in METRICS if name in report.numbers}
-    guessed = baselines.chance(train, test, matching_size=matching_batch)
-    report.chance = {name: baselines.chance_of(name, guessed) for name in report.numbers}
+    chance = baselines.chance(train, test, matching_size=matching_batch)
+    report.chance = {name: baselines.chance_of(name, chance) for name in report.numbers}
     if raw is not None:
         report.raw = baselines.raw(*raw, list(report.numbers))
     if linear_cca is not None:
@@ -142,16 +150,17 @@ def evaluate(
     return report
 
 
-def _probe(
+def _add_probes(
     report: Report, train: Embedded, test: Embedded, *, paper_probe: bool, transfer: bool, readout: Readout
 ) -> None:
+    """Add the scores of all probes to the report."""
     numbers, labels, test_labels = report.numbers, train.labels, test.labels
     assert labels is not None
     assert test_labels is not None
     if train.embeddings is not None and test.embeddings is not None:
         _checks.finite_tensor("embeddings", train.embeddings)
-        one_vector: Readout = "mean" if isinstance(readout, Cost) else readout
-        means = (train.read_out(one_vector), labels, test.read_out(one_vector), test_labels)
+        probe_readout: Readout = "mean" if isinstance(readout, Cost) else readout
+        means = (train.read_out(probe_readout), labels, test.read_out(probe_readout), test_labels)
         report.rows["linear_mean"] = Probe(*means[:2]).correct(*means[2:])
         report.rows["knn_mean"] = knn_rows(*means, neighbours=min(5, len(labels)))
         numbers |= {name: float(report.rows[name].mean()) for name in ("linear_mean", "knn_mean")}

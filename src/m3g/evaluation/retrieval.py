@@ -13,7 +13,7 @@ from m3g.costs import Cost
 from m3g.evaluation.embedded import Embedded, Readout
 
 LEVELS = (1, 5, 10)
-MOST_SCORES = 2**20  # similarities computed at a time
+MOST_SCORES = 2**20  # maximum number of similarities computed at a time
 
 
 class Retrieval(NamedTuple):
@@ -23,9 +23,9 @@ class Retrieval(NamedTuple):
         recall: for each level, R@level as a matrix (k, k) with the query's view as row and the searched view as column;
             the diagonal is trivially 1.
         median_rank: the median rank of the true partner, as a matrix of the same form.
-        contributions: for each level, the contribution of every point (n,) to the off-diagonal mean of `recall`, scaled
-            so that their mean is that value; NaN for points with fewer than two views. Without missing views it is the
-            fraction of pairs of views in which the true partner is among the first `level`.
+        contributions: for each level, the contribution of every object (n,) to the off-diagonal mean of `recall`,
+            scaled so that their mean is that value; NaN for objects with fewer than two views. Without missing views it
+            is the fraction of pairs of views in which the true partner is among the first `level`.
     """
 
     recall: dict[int, Tensor]
@@ -36,7 +36,7 @@ class Retrieval(NamedTuple):
 def truth_ranks(queries: Tensor, gallery: Tensor, truth: Tensor) -> Tensor:
     """Return the rank (from 1) of row truth[i] of the gallery for query i, by cosine similarity of unit vectors.
 
-    Points that tie with the truth count half, so that collapsed embeddings have the rank of chance instead of 1.
+    Points that tie with the truth count half, so that collapsed embeddings have the mean rank of a random order.
     """
     chunk = max(1, min(1024, MOST_SCORES // len(gallery)))
     # One tensor for all ranks, because small tensors between large ones fragment the memory.
@@ -60,7 +60,7 @@ def recall_at_1(
         labels: (n,); with labels any candidate of the same class counts as correct.
 
     Returns:
-        None if no row has both.
+        The fraction, or None if no row has both.
     """
     both = queried & searched
     if not bool(both.any()):
@@ -68,8 +68,8 @@ def recall_at_1(
     left, right = normalize(queries[both], dim=-1), normalize(gallery[searched], dim=-1)
     if labels is not None:
         return float((labels[searched][(left @ right.T).argmax(1)] == labels[both]).double().mean())
-    place = searched.cumsum(0) - 1  # of a row in the gallery
-    return float((truth_ranks(left, right, place[both]) <= 1).double().mean())
+    gallery_index = searched.cumsum(0) - 1
+    return float((truth_ranks(left, right, gallery_index[both]) <= 1).double().mean())
 
 
 def recall_from_others(
@@ -83,7 +83,7 @@ def recall_from_others(
     queries, gallery = points.read_out(readout, shown=shown, view=m), points.views[m]
     if isinstance(readout, Cost):
         gallery = readout.candidates(gallery)
-    queried = shown.sum(0) > shown[m]  # an object has a view besides m
+    queried = shown.sum(0) > shown[m]  # objects with a view other than m
     return recall_at_1(queries, gallery, queried=queried, searched=points.present[m], labels=labels)
 
 
@@ -92,7 +92,7 @@ def retrieval(embeddings: Tensor, *, mask: Tensor | None = None) -> Retrieval:
 
     Args:
         embeddings: (k, n, d); only directions matter.
-        mask: bool (k, n), true where a point has a view; others are neither queries nor candidates.
+        mask: bool (k, n), True where an object has a view; missing points are neither queries nor candidates.
 
     Example:
         >>> views = torch.randn(1, 50, 8, generator=torch.Generator().manual_seed(0)).expand(3, 50, 8)
@@ -106,25 +106,25 @@ def retrieval(embeddings: Tensor, *, mask: Tensor | None = None) -> Retrieval:
     recall = {level: torch.ones(k, k, dtype=torch.float64) for level in LEVELS}
     median = torch.ones(k, k, dtype=torch.float64)
     sums = {level: torch.zeros(n, dtype=torch.float64) for level in LEVELS}
-    seen = torch.zeros(n, dtype=torch.bool)
-    every = torch.ones(n, dtype=torch.bool, device=units.device)
+    scored = torch.zeros(n, dtype=torch.bool)
+    all_points = torch.ones(n, dtype=torch.bool, device=units.device)
     for l in range(k):
         for m in range(k):
             if l == m:
                 continue
-            searched = every if mask is None else mask[m]
+            searched = all_points if mask is None else mask[m]
             queried = searched if mask is None else mask[l] & mask[m]
             if not bool(queried.any()):
                 raise ValueError(
                     f"mask must leave at least one point with both views of each pair, got none for views {l} and {m}."
                 )
-            place = searched.cumsum(0) - 1  # index of a point of the batch in the gallery
-            ranks = truth_ranks(units[l][queried], units[m][searched], place[queried])
-            seen |= queried.cpu()
+            gallery_index = searched.cumsum(0) - 1
+            ranks = truth_ranks(units[l][queried], units[m][searched], gallery_index[queried])
+            scored |= queried.cpu()
             for level in LEVELS:
-                right = (ranks <= level).double()
-                recall[level][l, m] = right.mean()
-                sums[level][queried.cpu()] += right.cpu() / (len(right) * k * (k - 1))
+                hits = (ranks <= level).double()
+                recall[level][l, m] = hits.mean()
+                sums[level][queried.cpu()] += hits.cpu() / (len(hits) * k * (k - 1))
             median[l, m] = ranks.double().median()
-    contributions = {level: torch.where(seen, part * seen.sum(), torch.nan) for level, part in sums.items()}
+    contributions = {level: torch.where(scored, part * scored.sum(), torch.nan) for level, part in sums.items()}
     return Retrieval(recall, median, contributions)

@@ -32,7 +32,7 @@ def search(
     readout: Readout = "mean",
     approximate: bool = False,
 ) -> Neighbours:
-    """Return the objects whose mean embedding is most similar to that of the query; both may lack views.
+    """Return the objects whose mean embedding is most similar to that of the query; both may have missing views.
 
     Queries and objects are represented by the mean of the unit vectors of their present views and compared by cosine.
     With a cost as `readout`, the query of the given views is compared with the views of an object that were not given.
@@ -41,13 +41,14 @@ def search(
     Args:
         queries: (k, q, d); entries that `query_mask` marks as missing are not read.
         objects: (k, n, d), in the same space.
-        query_mask: bool (k, q), true where a query has a view; None if all are present.
-        mask: bool (k, n), true where an object has a view; None if all are present.
+        query_mask: bool (k, q), True where a query has a view; None if all are present.
+        mask: bool (k, n), True where an object has a view; None if all are present.
         top: number of objects per query, at most n.
-        readout: how the views of a query become one vector, see `m3g.evaluation.read_out`; objects use the mean.
         without: (q,), for each query the index of an object to exclude, such as the query itself; -1 for none.
-        approximate: search among the candidates of an approximate index, 10 · `top` per query and at least 200, so that
-            an object may be missed. Requires faiss.
+        readout: how the views of a query are reduced to one vector, see `m3g.evaluation.read_out`; objects use the
+            mean.
+        approximate: search only the candidates of an approximate index, 10 · `top` per query and at least 200. Some of
+            the nearest objects may be missed. Requires faiss.
 
     Example:
         >>> objects = torch.eye(4).expand(3, 4, 4)
@@ -65,72 +66,75 @@ def search(
             f"got {_checks.shape_of(queries)}."
         )
     n = objects.shape[1]
-    left = n if without is None or not bool((without >= 0).any()) else n - 1
-    if not 1 <= _checks.positive_int("top", top) <= left:
-        raise ValueError(f"top must be at most {left}, the number of objects searched, got {top}.")
-    given, there = _checks.presence(query_mask, queries), _checks.presence(mask, objects)
+    num_searched = n if without is None or not bool((without >= 0).any()) else n - 1
+    if not 1 <= _checks.positive_int("top", top) <= num_searched:
+        raise ValueError(f"top must be at most {num_searched}, the number of objects searched, got {top}.")
+    given, present = _checks.presence(query_mask, queries), _checks.presence(mask, objects)
     if approximate:
-        chosen = _shortlisted(queries, given, objects, there, readout, size=min(max(10 * top, 200), n))
+        chosen = _shortlisted(queries, given, objects, present, readout, size=min(max(10 * top, 200), n))
         if without is not None:
             chosen = torch.cat([chosen, without[without >= 0]]).unique()
             without = torch.where(without >= 0, torch.searchsorted(chosen, without.clamp(min=0)), -1)
-        part = None if there is None else there[:, chosen]
+        part = None if present is None else present[:, chosen]
         nearest = search(
             queries, objects[:, chosen], query_mask=given, mask=part, top=top, without=without, readout=readout
         )
         return Neighbours(chosen[nearest.places], nearest.similarities)
     if isinstance(readout, Cost):
-        scores = _scores_by_cost(readout, queries, given, objects, there)
+        scores = _scores_by_cost(readout, queries, given, objects, present)
     else:
         vectors = normalize(read_out(queries, given, readout=readout), dim=-1)
-        scores = vectors @ normalize(read_out(objects, there), dim=-1).T
+        scores = vectors @ normalize(read_out(objects, present), dim=-1).T
     if without is not None:
-        which = (without >= 0).nonzero().flatten()
-        scores[which, without[which]] = -torch.inf
+        rows = (without >= 0).nonzero().flatten()
+        scores[rows, without[rows]] = -torch.inf
     best = scores.topk(top, dim=1)
     return Neighbours(best.indices, best.values)
 
 
 def _shortlisted(
-    queries: Tensor, given: Tensor | None, objects: Tensor, there: Tensor | None, readout: Readout, *, size: int
+    queries: Tensor, given: Tensor | None, objects: Tensor, present: Tensor | None, readout: Readout, *, size: int
 ) -> Tensor:
     """Return the indices of the objects that an approximate index finds for any of the queries, `size` for each."""
     if isinstance(readout, Cost):
         pairs = [
-            (_candidates(readout, objects, there, m), _query(readout, queries, given, m)) for m in range(len(queries))
+            (_candidates(readout, objects, present, m), _query(readout, queries, given, m)) for m in range(len(queries))
         ]
     else:
-        pairs = [(normalize(read_out(objects, there), dim=-1), read_out(queries, given, readout=readout))]
+        pairs = [(normalize(read_out(objects, present), dim=-1), read_out(queries, given, readout=readout))]
     places = torch.cat([shortlist(*pair, size=size).flatten() for pair in pairs])
     return places[places >= 0].unique()
 
 
 def _query(cost: Cost, queries: Tensor, given: Tensor | None, view: int) -> Tensor:
+    """Return the query (q, d) for a view, scaled to unit length."""
     return normalize(read_out(queries, given, readout=cost, view=view), dim=-1)
 
 
-def _candidates(cost: Cost, objects: Tensor, there: Tensor | None, view: int) -> Tensor:
-    """Return the candidates for the query of a view, zero for objects that lack the view."""
-    points = objects[view] if there is None else torch.where(there[view].unsqueeze(-1), objects[view], 0.0)
+def _candidates(cost: Cost, objects: Tensor, present: Tensor | None, view: int) -> Tensor:
+    """Return the unit vectors (n, d) that are compared with the query of a view; zero for objects without the view."""
+    points = objects[view] if present is None else torch.where(present[view].unsqueeze(-1), objects[view], 0.0)
     return normalize(cost.candidates(normalize(points, dim=-1)), dim=-1)
 
 
-def _scores_by_cost(cost: Cost, queries: Tensor, given: Tensor | None, objects: Tensor, there: Tensor | None) -> Tensor:
-    """Return the mean cosine (q, n) between the query for a view and that view of an object, over compared views.
+def _scores_by_cost(
+    cost: Cost, queries: Tensor, given: Tensor | None, objects: Tensor, present: Tensor | None
+) -> Tensor:
+    """Return the mean cosine (q, n) between the query for a view and that view of an object, over the compared views.
 
-    These are the views that the object has and the query lacks, or all views of the object if the query lacks none of
-    them.
+    The compared views are those that the object has and the query lacks, or all views of the object if the query lacks
+    none of them.
     """
     k = len(queries)
     queried = torch.ones(queries.shape[:2], dtype=torch.bool, device=queries.device) if given is None else given
-    known = torch.ones(objects.shape[:2], dtype=torch.bool, device=objects.device) if there is None else there
+    known = torch.ones(objects.shape[:2], dtype=torch.bool, device=objects.device) if present is None else present
     missing = (~queried).unsqueeze(2) & known.unsqueeze(1)
-    # A given view is compared only if others were given too, from which its query is computed.
-    both = (queried.sum(0) - queried.long() > 0).unsqueeze(2) & known.unsqueeze(1)
-    compared = torch.where(missing.any(0), missing, both)
+    # A given view is compared only if others were given too, because its query is computed from them.
+    predicted = (queried.sum(0) - queried.long() > 0).unsqueeze(2) & known.unsqueeze(1)
+    compared = torch.where(missing.any(0), missing, predicted)
     total = queries.new_zeros(compared.shape[1:])
     for m in range(k):
         cosines = _query(cost, queries, queried, m) @ _candidates(cost, objects, known, m).T
         total = total + torch.where(compared[m], cosines, 0.0)
-    number = compared.sum(0)
-    return torch.where(number > 0, total / number.clamp(min=1), -1.0)
+    num_compared = compared.sum(0)
+    return torch.where(num_compared > 0, total / num_compared.clamp(min=1), -1.0)
