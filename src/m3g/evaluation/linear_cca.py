@@ -62,26 +62,26 @@ class LinearCCA:
         if int((present.sum(0) > 1).sum()) < 2:
             raise ValueError("views must have at least 2 rows with two views or more, got fewer.")
         self.size = size
-        self.means = [view[here].mean(0) for view, here in zip(flat, present)]
+        self.means = [view[rows].mean(0) for view, rows in zip(flat, present)]
         centred = [
-            torch.where(here.unsqueeze(1), view - mean, 0.0) for view, mean, here in zip(flat, self.means, present)
+            torch.where(rows.unsqueeze(1), view - mean, 0.0) for view, mean, rows in zip(flat, self.means, present)
         ]
-        scales = {True: [_standard_deviations(view, here) for view, here in zip(centred, present)]}
+        scales = {True: [_standard_deviations(view, rows) for view, rows in zip(centred, present)]}
         all_divisors = [None] * len(flat) if divisors is None else divisors
         original = [
             torch.ones_like(mean) if part is None else 1 / part.flatten()
             for mean, part in zip(self.means, all_divisors)
         ]
         scales[False] = [
-            part * ((view / part).square().sum() / (here.sum() * view.shape[1])).sqrt().clamp(min=1e-12)
-            for view, part, here in zip(centred, original, present)
+            part * ((view / part).square().sum() / (rows.sum() * view.shape[1])).sqrt().clamp(min=1e-12)
+            for view, part, rows in zip(centred, original, present)
         ]
         scores = _held_out_scores(centred, present, scales, size)
         best = max(scores, key=scores.__getitem__)
         self.standardized, self.ridge, self.reciprocal_rank = *best, scores[best]
         divided = [view / part for view, part in zip(centred, scales[self.standardized])]
         maps = _maps(divided, present, _bases(divided, present), size=size, ridge=self.ridge)
-        lengths = [(view @ part)[here].square().sum(1) for view, part, here in zip(divided, maps, present)]
+        lengths = [(view @ part)[rows].square().sum(1) for view, part, rows in zip(divided, maps, present)]
         factor = math.sqrt(size / max(float(torch.cat(lengths).mean()), 1e-12))
         self.maps = [factor * part / scale.unsqueeze(1) for part, scale in zip(maps, scales[self.standardized])]
 
@@ -101,9 +101,9 @@ def _subsampled(views: list[Tensor], mask: Tensor | None) -> tuple[list[Tensor],
     return [view[rows] for view in views], present[:, rows]
 
 
-def _standard_deviations(view: Tensor, here: Tensor) -> Tensor:
+def _standard_deviations(view: Tensor, rows: Tensor) -> Tensor:
     """Return the standard deviation of each feature of a centred view; 1 for constant features."""
-    deviations = (view.square().sum(0) / here.sum()).sqrt()
+    deviations = (view.square().sum(0) / rows.sum()).sqrt()
     return torch.where(deviations > 0, deviations, 1.0)
 
 
@@ -121,7 +121,7 @@ def _coordinates(view: Tensor) -> Tensor:
 
 def _bases(views: Sequence[Tensor], mask: Tensor) -> list[Basis]:
     rank = max(1, TOTAL_RANK // len(views))
-    return [principal_basis(view, rank=rank, rows=int(here.sum())) for view, here in zip(views, mask)]
+    return [principal_basis(view, rank=rank, rows=int(present.sum())) for view, present in zip(views, mask)]
 
 
 def _maps(views: Sequence[Tensor], mask: Tensor, bases: list[Basis], *, size: int, ridge: float) -> list[Tensor]:

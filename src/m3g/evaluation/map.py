@@ -70,14 +70,14 @@ def plot_map(
         fontsize=12,
     )
     grid = figure.add_gridspec(lines, columns + lines)
-    whole = figure.add_subplot(grid[:, :lines])
+    overview = figure.add_subplot(grid[:, :lines])
     # In random order, so that no class hides another.
     order = torch.randperm(len(places), generator=torch.Generator().manual_seed(0)).tolist()
-    whole.scatter(*places[order].T, s=9, alpha=0.75, color=[colour[i] for i in order], linewidths=0)
-    _link(whole, places, row_of, len(rows))
-    whole.set_title("all views", fontsize=11)
+    overview.scatter(*places[order].T, s=9, alpha=0.75, color=[colour[i] for i in order], linewidths=0)
+    _link(overview, places, row_of, len(rows))
+    overview.set_title("all views", fontsize=11)
     for l, name in enumerate(views):
-        axis = figure.add_subplot(grid[l // columns, lines + l % columns], sharex=whole, sharey=whole)
+        axis = figure.add_subplot(grid[l // columns, lines + l % columns], sharex=overview, sharey=overview)
         chosen = (view_of == l).nonzero().flatten().tolist()
         axis.scatter(*places.T, s=2, color="0.88", linewidths=0)
         axis.scatter(*places[chosen].T, s=6, alpha=0.9, color=[colour[i] for i in chosen], linewidths=0)
@@ -86,10 +86,10 @@ def plot_map(
         axis.set(xticks=[], yticks=[], box_aspect=1)  # the axes of such a map have no unit
         axis.spines[:].set_color("0.8")
     if len(names) <= MOST_IN_LEGEND:
-        dots = [whole.scatter([], [], s=40, color=[tone], linewidths=0) for tone in palette]
+        dots = [overview.scatter([], [], s=40, color=[tone], linewidths=0) for tone in palette]
         figure.legend(dots, names, loc="outside lower center", ncols=min(len(names), 10), frameon=False)
     else:
-        _name_classes(whole, places, code, names, palette)
+        _name_classes(overview, places, code, names, palette)
     return save(figure, path)
 
 

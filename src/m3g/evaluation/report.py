@@ -175,6 +175,6 @@ def _add_probes(
             numbers["linear_views"] = float(matrix.diagonal().mean())
             numbers["linear_transfer"] = off_diagonal_mean(matrix)
     if train.features is not None and test.features is not None:
-        seen, unseen = (read_out(part.features or (), part.mask, readout="concat") for part in (train, test))
-        report.rows["linear_concat"] = Probe(seen, labels).correct(unseen, test_labels)
+        features, test_features = (read_out(part.features or (), part.mask, readout="concat") for part in (train, test))
+        report.rows["linear_concat"] = Probe(features, labels).correct(test_features, test_labels)
         numbers["linear_concat"] = float(report.rows["linear_concat"].mean())

@@ -43,8 +43,8 @@ def truth_ranks(queries: Tensor, gallery: Tensor, truth: Tensor) -> Tensor:
     ranks = torch.empty(len(queries), device=queries.device)
     for part, true, rank in zip(queries.split(chunk), truth.split(chunk), ranks.split(chunk)):
         scores = part @ gallery.T
-        own = scores.gather(1, true[:, None])
-        above, ties = (scores > own).sum(1), (scores == own).sum(1) - 1
+        true_scores = scores.gather(1, true[:, None])
+        above, ties = (scores > true_scores).sum(1), (scores == true_scores).sum(1) - 1
         rank.copy_(1 + above + 0.5 * ties)
     return ranks
 

@@ -95,9 +95,9 @@ def average_of_rest(
     Args:
         views, pair_loss, mask, teacher, least_points, normalize: as for `pairwise`. With a mask the average is over
             the other views that are present; objects with a single view are skipped.
-        renormalize: scale the average to unit length (the default), because pair losses expect unit vectors. A shorter
-            average acts as a higher temperature where the other views disagree, and `ave` of BYOL would equal `pwe` of
-            BYOL. False computes exactly the formula above.
+        renormalize: scale the average to unit length, because pair losses expect unit vectors. False computes exactly
+            the formula above: the average is shorter where the other views disagree, which acts as a higher
+            temperature, and for BYOL `ave` equals `pwe`.
         symmetric: also use the average as first argument and the view as second.
 
     Complexity: k evaluations of the pair loss; O(k n² d) for InfoNCE.

@@ -119,7 +119,9 @@ def solved_gap(
 
 
 def leave_one_out(student: Tensor, teacher: Tensor) -> Tensor:
-    """Return the k mixtures (..., k, k, n, d) of student and teacher: view i of mixture i comes from the teacher.
+    """Return the k mixtures of student and teacher in which view l of mixture l comes from the teacher.
+
+    Both arguments have shape (..., k, n, d), the result (..., k, k, n, d).
 
     Example:
         >>> import torch
