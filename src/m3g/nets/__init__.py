@@ -1,4 +1,4 @@
-"""Encoders, projection and prediction heads, and the teacher."""
+"""Networks of k views: encoders, projection and prediction heads, and the teacher."""
 
 from m3g.nets.backbones import ModuleEncoder, TransformersEncoder, import_module_class
 from m3g.nets.build import build_encoders, build_net

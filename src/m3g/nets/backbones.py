@@ -127,6 +127,7 @@ class ViT(TransformersEncoder):
 
 
 def _load(model: str, pretrained: bool, changes: Options, *, trust: bool) -> PreTrainedModel:
+    """Return a model with these changes to its configuration, with random weights unless `pretrained`."""
     transformers = _checks.extra("transformers", "train")
     if not trust:
         reject_code(changes)
@@ -147,15 +148,15 @@ def _load(model: str, pretrained: bool, changes: Options, *, trust: bool) -> Pre
                 f"config must be values with which {model!r} can be built, got {changes} ({reason})."
             ) from error
     # Offline, only earlier downloads are available.
-    where = {"trust_remote_code": False, "local_files_only": not (Path(model).is_dir() or hub.reachable())}
+    source = {"trust_remote_code": False, "local_files_only": not (Path(model).is_dir() or hub.reachable())}
     if not trust:
-        _reject_stored_code(model, local_files_only=where["local_files_only"])
+        _reject_stored_code(model, local_files_only=source["local_files_only"])
     try:
-        _check_fields(transformers.AutoConfig.from_pretrained(model, **where), changes)
-        config = transformers.AutoConfig.from_pretrained(model, **where, **changes)
+        _check_fields(transformers.AutoConfig.from_pretrained(model, **source), changes)
+        config = transformers.AutoConfig.from_pretrained(model, **source, **changes)
         if not pretrained:
             return transformers.AutoModel.from_config(config, trust_remote_code=False)
-        return transformers.AutoModel.from_pretrained(model, config=config, use_safetensors=True, **where)
+        return transformers.AutoModel.from_pretrained(model, config=config, use_safetensors=True, **source)
     except (OSError, ValueError) as error:
         reason = str(error).strip().split("\n")[0]
         raise ValueError(

@@ -27,7 +27,7 @@ EXTERNAL = ("transformers", "vit")  # built by transformers, whose constructors 
 
 
 class _Encoder(Protocol):
-    """Attributes of an encoder."""
+    """Attributes that are read from or set on an encoder."""
 
     out_features: int
     learning_rate: float | None
@@ -63,7 +63,7 @@ def build_encoders(
 def _encoders_per_view(
     specs: Sequence[Options], view_shapes: Sequence[Sequence[int]], build: Callable[..., nn.Module]
 ) -> list[nn.Module]:
-    """Return one encoder per view; its spec may share that of an earlier view, freeze it, or set its learning rate."""
+    """Return one encoder per view; a spec may reuse that of an earlier view, freeze it or set its learning rate."""
     if len(specs) != len(view_shapes):
         raise ValueError(f"encoder must be one spec, or one per view ({len(view_shapes)}), got {len(specs)}.")
     encoders: list[nn.Module] = []

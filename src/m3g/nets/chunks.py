@@ -1,4 +1,4 @@
-"""Gradient caching: activations of one chunk in memory, loss and gradient of the whole batch."""
+"""Gradient caching: the loss and gradient of a whole batch, with the activations of one chunk in memory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def embed_in_chunks(encoder: Callable[..., Tensor], *inputs: object, chunk_size:
 
     A contrastive loss requires all embeddings of a batch, but not all activations (GradCache): the forward pass keeps
     the embeddings only. The backward pass first computes the gradient of the loss with respect to all embeddings, then
-    recomputes one chunk after the other and propagates its share of that gradient. Loss and gradients are those of
+    recomputes one chunk after the other and backpropagates its part of that gradient. Loss and gradients are those of
     `encoder(*inputs, **named_inputs)` up to rounding; each chunk is encoded twice.
 
     Every chunk is recomputed with the autocast state and the random numbers (torch, NumPy, Python) of its first pass,

@@ -12,7 +12,7 @@ MOST_LAYERS = 1000
 
 
 class MLP(nn.Module):
-    """`depth` blocks of `Linear → LayerNorm → GELU` of one `width`; inputs are flattened to (n, in_features).
+    """Multilayer perceptron of `depth` blocks `Linear → LayerNorm → GELU`; inputs are flattened to (n, in_features).
 
     Args:
         in_features: number of input features.
@@ -46,13 +46,14 @@ class MLP(nn.Module):
 
 
 class ConvNet(nn.Module):
-    """Blocks `Conv2d(3×3, stride 2) → GroupNorm → GELU`, one per entry of `channels`, then average pooling.
+    """Convolutional network: blocks `Conv2d(3×3, stride 2) → GroupNorm → GELU`, then average pooling.
 
-    Each block halves the side. Intended for images of 28 to 64 pixels on a CPU; use `transformers` for larger ones.
+    Each block halves the side of the image. Intended for images of 28 to 64 pixels on a CPU; use `transformers` for
+    larger ones.
 
     Args:
         in_channels: 1 for grey images, 3 for colour.
-        channels: width of every block.
+        channels: width of every block, one entry per block.
         pool: side of the pooled grid, which is flattened; the output has `channels[-1] * pool²` features.
 
     Example:
@@ -78,7 +79,7 @@ class ConvNet(nn.Module):
 
 
 class EEGEncoder(nn.Module):
-    """The paper's encoder of one signal channel, following Brüsch et al. (2023).
+    """Convolutional encoder of one signal channel, as in the paper, which follows Brüsch et al. (2023).
 
     Six blocks `Conv1d(stride = kernel, padding = kernel // 2) → Dropout → GroupNorm → GELU`, then a 1×1
     convolution. `maps` returns (n, channels[-1], time'), 64 × 33 for 3000 samples; `forward` averages over each of

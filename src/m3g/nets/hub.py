@@ -1,4 +1,4 @@
-"""Test whether the Hugging Face hub is reachable with one request, because its client retries for half a minute."""
+"""Reachability of the Hugging Face hub, tested with one request because its client retries for half a minute."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ SECONDS = 5.0
 
 
 def reachable() -> bool:
-    """Return whether the hub responds within `SECONDS`; its client's session respects proxies and mirrors."""
+    """Return whether the hub responds within `SECONDS`; the client's session respects proxies and mirrors."""
     hub = _checks.extra("huggingface_hub", "train")
     if hub.constants.HF_HUB_OFFLINE:
         return False

@@ -20,7 +20,7 @@ class Linear(nn.Module):
     Args:
         in_features: number d of input features.
         out_features: features of the embedding.
-        hidden: ignored, since a linear map has no hidden layer.
+        hidden: ignored, because a linear map has no hidden layer.
         bias: initial value of all biases; None means 0.
 
     Example:
@@ -60,7 +60,7 @@ class Residual(Linear):
 
     Args:
         in_features: number of input features.
-        width, depth, dropout: those of the perceptron's blocks; see `MLP`.
+        width, depth, dropout: options of the perceptron; see `MLP`.
         out_features: features of the embedding.
         hidden: units of the perceptron's last hidden layer; None for no such layer.
         bias: initial value of all biases of the linear map; None means 0.

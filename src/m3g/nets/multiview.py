@@ -9,11 +9,11 @@ from torch import Tensor, nn
 
 
 class MultiViewNet(nn.Module):
-    """`embedding_l = predictor(projector_l(encoder_l(view_l)))`.
+    """Network of k views: `embedding_l = predictor(projector_l(encoder_l(view_l)))`.
 
     Args:
-        encoders: one module shared by all views, or a sequence of k, each mapping its view to (n, width).
-        projectors: one module shared by all views, or a sequence of k, each mapping (n, width) to (n, d).
+        encoders: one module shared by all views, or a sequence of k modules, which map a view to (n, width).
+        projectors: one module shared by all views, or a sequence of k modules, which map (n, width) to (n, d).
         predictor: optional module shared by all views, mapping (n, d) to (n, d).
 
     Example:

@@ -1,7 +1,7 @@
 """Preprocessing of pretrained models: tokenizer, size and scaling of images, sample rate of sounds.
 
-It is read from the model's files as plain values, which are stored in the run, so that new data can be preprocessed in
-the same way without these files.
+The settings are read from the model's files as plain values and stored in the run, so that new data can be
+preprocessed in the same way without these files.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from m3g._options import Options, Processor
 from m3g.nets import hub
 
 TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "spiece.model")
-LONGEST = 1_000_000  # tokens; transformers uses larger values for "unknown"
+LONGEST = 1_000_000  # tokens; transformers encodes an unknown maximum as a larger value
 
 
 def processor_of(model: str) -> Processor:
@@ -39,7 +39,7 @@ def processor_of(model: str) -> Processor:
         file = _file(model, name, offline)
         if file is not None:
             content = json.loads(file.read_text(encoding="utf-8"))
-            # A processor for several kinds of input has one entry for each.
+            # A processor for several kinds of input has an entry for each kind.
             kinds = ("image_processor", "feature_extractor")
             for part in (content, *(content[kind] for kind in kinds if content.get(kind))):
                 processor.update(image_settings(part))

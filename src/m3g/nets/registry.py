@@ -110,6 +110,7 @@ def build_encoder(
 
 
 def _call(factory: Callable[..., nn.Module], options: Options) -> nn.Module:
+    """Return `factory(**options)`; raise a `ValueError` if the options do not fit its signature."""
     known = inspect.signature(factory).parameters
     name = getattr(factory, "__name__", "the encoder")
     if not any(p.kind is p.VAR_KEYWORD for p in known.values()):

@@ -1,4 +1,4 @@
-"""Encoder of sounds: a spectrogram of the batch, then convolutions."""
+"""Encoder of sounds: a mel spectrogram, then convolutions."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def mel_filters(bins: int, rate: int, bands: int) -> Tensor:
     """
     bank = _checks.extra("transformers.audio_utils", "train").mel_filter_bank
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # about empty bands, which are filled below
+        warnings.simplefilter("ignore", UserWarning)  # about empty bands, which are replaced below
         filters = bank(bins, bands, 0.0, rate / 2, rate, mel_scale="htk").T
     # A band narrower than a bin uses the nearest bin.
     for band in np.flatnonzero(filters.sum(1) == 0):

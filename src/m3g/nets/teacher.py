@@ -15,8 +15,8 @@ from m3g.nets.multiview import MultiViewNet
 class Teacher(nn.Module):
     """Exponential moving average of a student: `teacher <- rho teacher + (1 - rho) student`.
 
-    The teacher receives no gradient and stays in evaluation mode, so that its targets have no dropout noise.
-    Call `update` once per optimiser step, not once per accumulated batch.
+    The teacher receives no gradient and stays in evaluation mode, so that its targets have no dropout noise. Call
+    `update` once per optimiser step, not once per accumulated batch.
 
     Example:
         >>> from m3g.nets import MLP, MultiViewNet, Projector
@@ -38,6 +38,7 @@ class Teacher(nn.Module):
 
     @torch.no_grad()
     def update(self, student: MultiViewNet, momentum: float) -> None:
+        """Average the parameters with those of the student, with rho = `momentum`, and copy the buffers."""
         if not 0 <= momentum <= 1:
             raise ValueError(f"momentum must be a number from 0 to 1, got {momentum!r}.")
         # `AveragedModel` would copy the predictor and, at its first update, the student.

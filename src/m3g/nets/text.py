@@ -1,4 +1,4 @@
-"""Byte-level text encoder, which needs no vocabulary and reads any language."""
+"""Byte-level text encoder, which requires no vocabulary and accepts any language."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from m3g import _checks
 class ByteTransformer(nn.Module):
     r"""Small transformer over the UTF-8 bytes of a text, for inputs (n, length) of bytes with 0 for padding.
 
-    Bytes are embedded, a convolution of width `2 * stride` merges `stride` of them into a token, `depth` layers of
-    self-attention follow, and all tokens except padding are averaged. An empty text has its own encoding.
+    Bytes are embedded, a convolution of width `2 * stride` produces one token per `stride` bytes, `depth` layers of
+    self-attention follow, and all tokens except padding are averaged. An empty text is encoded as one padding token.
 
     Args:
-        length: bytes of a text; longer texts are truncated.
+        length: maximum number of bytes; longer texts are truncated.
         width: features of a token and of the output.
         depth: number of self-attention layers; 0 is fastest.
         heads: attention heads per layer, a divisor of the width.
@@ -59,7 +59,7 @@ class ByteTransformer(nn.Module):
     def forward(self, view: Tensor) -> Tensor:
         text = view.long()[:, : self.length]
         tokens = -(-text.shape[1] // self.stride)
-        # The last token covers as many bytes as the first.
+        # Padding for the convolution, so that the last token covers as many bytes as the first.
         text = nn.functional.pad(text, (0, (tokens + 1) * self.stride - text.shape[1]))
         hidden = self.join(self.bytes(text).transpose(1, 2)).transpose(1, 2) + self.positions[:tokens]
         keep = text[:, : tokens * self.stride].unflatten(1, (tokens, self.stride)).ne(0).any(2)

@@ -1,4 +1,4 @@
-"""Estimators for scikit-learn: k views in, one representation out.
+"""Scikit-learn estimators that map k views to one representation.
 
 `MultiViewEmbedding` accepts a list or a dict of k arrays or DataFrames, or `Views` of them, whose rows `GridSearchCV`
 and `cross_val_score` can split. `ColumnBlockEmbedding` accepts one table whose columns contain the views, for

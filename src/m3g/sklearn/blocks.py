@@ -1,4 +1,4 @@
-"""`ColumnBlockEmbedding`: one table whose columns contain the views, for `Pipeline`."""
+"""`ColumnBlockEmbedding`: estimator for one table whose columns contain the views, for `Pipeline`."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class ColumnBlockEmbedding(MultiViewEmbedding):
         blocks: the columns of every view, as in `ColumnTransformer`: a dict from the name of a view to column names,
             indices, a slice or a callable such as `make_column_selector`; other columns are not used. Or the widths of
             k adjacent blocks, which sum to the number of columns of X; or k, for blocks of about equal width.
-        others: as in `MultiViewEmbedding`.
+        n_components, ...: as in `MultiViewEmbedding`.
 
-    A block of a row may be NaN throughout, which is a missing view. The tag `allow_nan` is false, because NaN in a
-    single entry is an error.
+    A block of a row that is NaN throughout is a missing view. The tag `allow_nan` is False, because a block that is
+    partly NaN is an error.
 
     Example:
         >>> from sklearn.linear_model import LogisticRegression

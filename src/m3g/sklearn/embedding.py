@@ -1,4 +1,4 @@
-"""`MultiViewEmbedding`: a list or a dict of tables in, one representation out."""
+"""`MultiViewEmbedding`: estimator that maps a list or a dict of tables to one representation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from m3g import _checks, losses
 from m3g.evaluation.embedded import off_diagonal_mean, read_out
 from m3g.evaluation.retrieval import retrieval
 from m3g.nets import MultiViewNet, build_net
-from m3g.sklearn.fitting import EarlyStopping, Rows, passes, split, start_at_linear_cca, steps_per_epoch
+from m3g.sklearn.fitting import EarlyStopping, Rows, epoch_losses, split, start_at_linear_cca, steps_per_epoch
 from m3g.sklearn.views import Views, as_views
 from m3g.training.loop.optim import AdamSettings, adamw, warmup_cosine
 from m3g.training.settings.config import LoopSettings, OptimSettings
@@ -28,18 +28,18 @@ Tables = Sequence[Any] | Mapping[str, Any] | Views
 
 
 class MultiViewEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    """Encoders of k views into one space, trained with a loss of k views.
+    """Embedding of k views into one space by encoders that are trained with a loss of k views.
 
     Args:
-        n_components: features of the representation.
+        n_components: number of features of the representation.
         loss: a name of `m3g.losses.available()` that requires no teacher.
         loss_options: its options, such as `{"temperature": 0.2}`.
         width, depth: width and depth of the perceptrons, one per view.
-        epochs: maximum number of passes over the rows; None means 20, or as many as about 600 steps require.
-        batch_size: rows compared at a time.
-        learning_rate: peak of the schedule of AdamW.
-        validation_fraction: fraction of the rows held out for early stopping; 0 trains to the end on all rows, as does
-            a fraction of fewer than ten rows.
+        epochs: maximum number of passes over the rows; None for 20, or more if about 600 steps require more.
+        batch_size: number of rows per batch.
+        learning_rate: peak learning rate of AdamW.
+        validation_fraction: fraction of the rows held out for early stopping. If it is 0 or amounts to fewer than ten
+            rows, training runs to the end on all rows.
         random_state: seed of the initial weights and of the order of rows, for reproducible results on one machine.
 
     Views are a list of arrays or DataFrames, or a dict of them by name; a name omitted in `transform` is a missing
@@ -47,7 +47,7 @@ class MultiViewEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
 
     The defaults are those of `m3g train`: an encoder is a linear map plus a perceptron, and starts at linear CCA of the
     views. The network with the best retrieval on the held-out rows is kept, averaged with linear CCA as far as these
-    rows do not distinguish the two. With more views than a solve handles fast, the losses `m3g` and `kl` compare random
+    rows do not distinguish the two. If a solve with all views would be slow, the losses `m3g` and `kl` compare random
     subsets of the views.
 
     Attributes:
@@ -98,24 +98,24 @@ class MultiViewEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         return self.n_components
 
     def fit(self, X: Tables, y: Any = None) -> MultiViewEmbedding:
-        """Train on k tables (n, d_l) whose row i is the same object; y is not used."""
-        every = self._rows(self._first(X))
+        """Train on k tables (n, d_l) whose row i describes object i; y is not used."""
+        all_rows = self._rows(self._set_up(X))
         loss = self._loss()
         with self._training():
-            rows, held_out = split(every, self.validation_fraction)
-            started = self._start(rows)
+            rows, held_out = split(all_rows, self.validation_fraction)
+            from_linear_cca = self._initialise(rows)
             per_epoch = steps_per_epoch(rows.num_rows(), self.batch_size)
             epochs = LoopSettings(epochs=self.epochs).num_epochs(per_epoch)
             total, warmup = epochs * per_epoch, min(2 * per_epoch, epochs * per_epoch // 10)
             stopping = None
             if held_out is not None:
-                stopping = EarlyStopping(self.net_, held_out, loss, epochs=epochs, from_linear_cca=started)
+                stopping = EarlyStopping(self.net_, held_out, loss, epochs=epochs, from_linear_cca=from_linear_cca)
 
             def rate(step: int) -> float:
                 return warmup_cosine(step, total=total, warmup=warmup, peak=self.learning_rate, floor=0.0)
 
             self.loss_curve_ = []
-            for value in passes(
+            for value in epoch_losses(
                 self.net_, rows, loss, self._optimizer, batch_size=self.batch_size, epochs=epochs, rate=rate
             ):
                 self.loss_curve_.append(value)
@@ -134,7 +134,7 @@ class MultiViewEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         are held out.
         """
         new = not hasattr(self, "net_")
-        views = self._first(X) if new else self._views(X, first=False)
+        views = self._set_up(X) if new else self._views(X, first=False)
         if not new:
             _check_rows(views)
             for scaler, array in zip(self._scalers, views.arrays):
@@ -144,8 +144,8 @@ class MultiViewEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         with self._training():
             if new:
                 self.loss_curve_ = []
-                self._start(rows)
-            self.loss_curve_ += passes(
+                self._initialise(rows)
+            self.loss_curve_ += epoch_losses(
                 self.net_,
                 rows,
                 self._loss(),
@@ -163,9 +163,9 @@ class MultiViewEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         None is a missing view. `set_output(transform="pandas")` returns a DataFrame with the index of the views.
         """
         points, mask, views = self._embed(X)
-        alone = (~mask.any(0)).nonzero()
-        if len(alone):
-            raise ValueError(f"X must have at least one view of every row, got none in row {int(alone[0])}.")
+        empty = (~mask.any(0)).nonzero()
+        if len(empty):
+            raise ValueError(f"X must have at least one view of every row, got none in row {int(empty[0])}.")
         means = np.asarray(read_out(points, mask))
         if views.index is not None and _get_output_config("transform", self)["dense"] == "pandas":
             return _checks.extra("pandas", "train").DataFrame(means, index=views.index)  # scikit-learn names columns
@@ -184,8 +184,8 @@ class MultiViewEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         points, mask, _ = self._embed(X)
         return off_diagonal_mean(retrieval(points, mask=mask).recall[1])
 
-    def _first(self, X: Tables) -> Views:
-        """Validate the settings and the views of a first fit, and set up scales, network and random numbers."""
+    def _set_up(self, X: Tables) -> Views:
+        """Return the validated views of a first fit, after setting up scalers, network, optimiser and random state."""
         for name in ("n_components", "width", "depth", "epochs", "batch_size"):
             if name != "epochs" or self.epochs is not None:
                 _checks.positive_int(name, getattr(self, name))
@@ -214,12 +214,13 @@ class MultiViewEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
                 projector={"hidden": None, "out_features": self.n_components},
             )
             self._random = torch.get_rng_state()
-        usual = OptimSettings()
-        adam = AdamSettings(self.learning_rate, usual.betas, usual.eps)
-        self._optimizer = adamw(self.net_, adam, weight_decay=usual.weight_decay)
+        defaults = OptimSettings()
+        adam = AdamSettings(self.learning_rate, defaults.betas, defaults.eps)
+        self._optimizer = adamw(self.net_, adam, weight_decay=defaults.weight_decay)
         return views
 
-    def _start(self, rows: Rows) -> bool:
+    def _initialise(self, rows: Rows) -> bool:
+        """Initialise the network with linear CCA; return False if there are too few rows."""
         divisors = [torch.from_numpy(scaler.scale_).float() for scaler in self._scalers]
         return start_at_linear_cca(self.net_, rows, size=self.n_components, divisors=divisors)
 
@@ -236,7 +237,7 @@ class MultiViewEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
 
     @contextmanager
     def _training(self) -> Iterator[None]:
-        """Set the network to training mode in single precision, and use the random numbers of the estimator."""
+        """Set the network to training mode in single precision, and use the random state of the estimator."""
         self.net_.float().train()
         with torch.random.fork_rng(devices=[]):
             torch.set_rng_state(self._random)

@@ -1,4 +1,4 @@
-"""Training of the estimators: start at linear CCA, passes over the rows, early stopping on held-out rows."""
+"""Training of the estimators: initialisation with linear CCA, epochs, early stopping on held-out rows."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ class Rows(NamedTuple):
 def split(rows: Rows, fraction: float) -> tuple[Rows, Rows | None]:
     """Return training rows and held-out rows, drawn at random among those with two views or more.
 
-    None instead of held-out rows if there would be fewer than ten.
+    The second value is None if fewer than ten rows would be held out.
     """
     n = rows.num_rows()
     paired = (rows.mask.sum(0) > 1).nonzero().flatten()
     chosen = paired[torch.randperm(len(paired))[: round(fraction * n)]]
     if len(chosen) < FEWEST_ROWS:
         return rows, None
-    seen = torch.ones(n, dtype=torch.bool)
-    seen[chosen] = False
-    return rows.only(seen.nonzero().flatten()), rows.only(chosen)
+    kept = torch.ones(n, dtype=torch.bool)
+    kept[chosen] = False
+    return rows.only(kept.nonzero().flatten()), rows.only(chosen)
 
 
 def start_at_linear_cca(net: MultiViewNet, rows: Rows, *, size: int, divisors: Sequence[Tensor]) -> bool:
-    """Set the linear maps of the network to linear CCA of these rows; return false if they do not suffice."""
+    """Set the linear maps of the network to linear CCA of these rows; return False if there are too few rows."""
     try:
         cca = LinearCCA(rows.views, rows.mask, size=size, divisors=divisors)
     except ValueError:
@@ -60,14 +60,14 @@ def start_at_linear_cca(net: MultiViewNet, rows: Rows, *, size: int, divisors: S
 
 
 class EarlyStopping:
-    """Evaluations on held-out rows, as in `m3g train`.
+    """Early stopping by retrieval on held-out rows, as in `m3g train`.
 
     Args:
         net: the trained network.
         rows: the held-out rows.
         loss: its readout determines the score.
-        epochs: maximum length of the training.
-        from_linear_cca: whether the present weights are those of linear CCA.
+        epochs: maximum number of epochs.
+        from_linear_cca: whether the current weights are those of linear CCA.
     """
 
     def __init__(self, net: MultiViewNet, rows: Rows, loss: ViewLoss, *, epochs: int, from_linear_cca: bool) -> None:
@@ -78,13 +78,13 @@ class EarlyStopping:
             self.kept.start = self.kept.weights
 
     def stops_after(self, epoch: int) -> bool:
-        """Evaluate the network if it is due, and return whether training should stop."""
+        """Evaluate the network if an evaluation is due after this epoch, and return whether training should stop."""
         if epoch % epochs_between(self.epochs) == 0 or epoch == self.epochs:
             self._evaluate(epoch)
         return self.kept.since >= LoopSettings.patience
 
     def restore(self) -> None:
-        """Set the network to the weights that are kept."""
+        """Load the selected weights into the network."""
         self.net.load_state_dict(self.kept.chosen(self._contributions))
 
     def _evaluate(self, epoch: int) -> None:
@@ -105,7 +105,7 @@ class EarlyStopping:
         return points
 
 
-def passes(
+def epoch_losses(
     net: MultiViewNet,
     rows: Rows,
     loss: ViewLoss,
@@ -115,7 +115,7 @@ def passes(
     epochs: int,
     rate: Callable[[int], float],
 ) -> Iterator[float]:
-    """Train for some passes over the rows; yield the mean loss of each."""
+    """Train for `epochs` passes over the rows, and yield the mean loss of each; `rate` is the learning rate by step."""
     n, k = rows.num_rows(), len(rows.views)
     size, per_epoch = min(batch_size, n), steps_per_epoch(n, batch_size)
     subsets = select_subsets(loss, k=k, n=size, encoder_seconds=encoder_seconds(net, k=k, n=size))
@@ -125,11 +125,11 @@ def passes(
 
     def value(step: int) -> Tensor:
         nonlocal order
-        epoch, place = divmod(step, per_epoch)
-        order = order if place else torch.randperm(n)
-        batch = rows.only(order[place * size : (place + 1) * size])
+        epoch, batch_index = divmod(step, per_epoch)
+        order = order if batch_index else torch.randperm(n)
+        batch = rows.only(order[batch_index * size : (batch_index + 1) * size])
         points = net(batch.views)
-        mean = torch.stack([_compared(loss, points[s], batch.mask[s]) for s in subsets.draw(k)]).mean()
+        mean = torch.stack([_subset_loss(loss, points[s], batch.mask[s]) for s in subsets.draw(k)]).mean()
         if not math.isfinite(mean.item()):
             raise ValueError(f"the loss is no longer finite in epoch {epoch + 1}: try a smaller learning_rate.")
         return mean
@@ -148,8 +148,8 @@ def steps_per_epoch(n: int, batch_size: int) -> int:
     return max(1, n // batch_size)
 
 
-def _compared(loss: ViewLoss, points: Tensor, mask: Tensor) -> Tensor:
-    """Return the loss of the rows that have any of these views."""
-    seen = mask.any(0)
-    value: Tensor = loss(points[:, seen], mask=None if bool(mask.all()) else mask[:, seen])
+def _subset_loss(loss: ViewLoss, points: Tensor, mask: Tensor) -> Tensor:
+    """Return the loss of a subset of the views, over the rows that have any of them."""
+    rows = mask.any(0)
+    value: Tensor = loss(points[:, rows], mask=None if bool(mask.all()) else mask[:, rows])
     return value

@@ -1,4 +1,4 @@
-"""k tables of the same rows, validated, in a form whose rows scikit-learn can split."""
+"""Container of k validated tables with common rows, which scikit-learn can split by rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from m3g import _values
 
 
 class Views:
-    """k tables (n, d_l) as n rows: `len` is n and indexing selects rows of every view.
+    """Container of k tables (n, d_l) with n common rows: `len` is n, and indexing selects rows of every view.
 
     Args:
         arrays: a list of k arrays or DataFrames, or a dict of them by the name of the view. None is a missing view; a
@@ -47,15 +47,15 @@ class Views:
         tables = list(arrays.values()) if isinstance(arrays, Mapping) else list(arrays)
         if all(table is None for table in tables):
             raise ValueError("X must have at least one view, got none.")
-        self.features = [_names(table) for table in tables]
-        self.arrays = [_array(table, self.title(l)) for l, table in enumerate(tables)]
+        self.features = [_column_names(table) for table in tables]
+        self.arrays = [_validated_array(table, self.title(l)) for l, table in enumerate(tables)]
         lengths = sorted({len(array) for array in self.arrays if array is not None})
         if len(lengths) > 1:
             raise ValueError(f"X must have the same number of rows in every view, got {lengths} rows.")
         self.shape = (lengths[0],)
         self.index: Any = None
         for l, table in enumerate(tables):
-            index = table.index if hasattr(table, "iloc") else None  # a list has a method of that name
+            index = table.index if hasattr(table, "iloc") else None  # a list has a method `index`
             if index is not None and self.index is not None and not index.equals(self.index):
                 raise ValueError(
                     f"X must have the same index in every view, got another one in {self.title(l)}: reindex every view "
@@ -74,19 +74,19 @@ class Views:
         rows = rows[0] if isinstance(rows, tuple) else rows  # scikit-learn indexes with (rows, ...)
         rows = [rows] if isinstance(rows, (int, np.integer)) else rows
         arrays = [None if array is None else array[rows] for array in self.arrays]
-        return self._with(arrays, self.names, self.features, None if self.index is None else self.index[rows])
+        return self._from_validated(arrays, self.names, self.features, None if self.index is None else self.index[rows])
 
     def matched(self, names: list[str] | None, features: list[list[str] | None], widths: list[int]) -> Views:
-        """Return the views in the order of a fit, None for a missing one, after checking their columns."""
+        """Return the views in the order of a fit, None for a missing one, with validated columns."""
         ordered = self
         if self.names is not None:
             if names is None:
                 raise ValueError("X must be a list of k arrays, as in fit, got a dict.")
             _values.among("the views of X", self.names, names)
-            place = {name: l for l, name in enumerate(self.names)}
-            arrays = [self.arrays[place[name]] if name in place else None for name in names]
-            columns = [self.features[place[name]] if name in place else None for name in names]
-            ordered = self._with(arrays, names, columns, self.index)
+            position = {name: l for l, name in enumerate(self.names)}
+            arrays = [self.arrays[position[name]] if name in position else None for name in names]
+            columns = [self.features[position[name]] if name in position else None for name in names]
+            ordered = self._from_validated(arrays, names, columns, self.index)
         elif len(self.arrays) != len(widths):
             raise ValueError(
                 f"X must be {len(widths)} arrays, one per view, None for a missing one, got {len(self.arrays)}."
@@ -98,8 +98,8 @@ class Views:
                 raise ValueError(f"X must have the columns of fit, in their order, in {ordered.title(l)}, got {got}.")
         return ordered
 
-    def _with(self, arrays: list[Any], names: list[str] | None, features: list[Any], index: Any) -> Views:
-        """Return views of arrays that are already validated."""
+    def _from_validated(self, arrays: list[Any], names: list[str] | None, features: list[Any], index: Any) -> Views:
+        """Return views with these arrays, which are already validated."""
         part = object.__new__(Views)
         part.arrays, part.names, part.features, part.index = arrays, names, features, index
         part.shape = (next(len(array) for array in arrays if array is not None),)
@@ -111,18 +111,18 @@ def as_views(X: Any) -> Views:
     return X if isinstance(X, Views) else Views(X)
 
 
-def _names(table: Any) -> list[str] | None:
+def _column_names(table: Any) -> list[str] | None:
     names = getattr(table, "columns", None)
     return None if names is None else [str(name) for name in names]
 
 
-def _array(table: Any, title: str) -> np.ndarray | None:
+def _validated_array(table: Any, title: str) -> np.ndarray | None:
     if table is None:
         return None
     array: np.ndarray = check_array(table, dtype=np.float64, ensure_all_finite="allow-nan", input_name=title)
     empty = np.isnan(array)
-    partly = empty.any(1) & ~empty.all(1)
-    if partly.any():
-        row = int(np.flatnonzero(partly)[0])
+    partly_empty = empty.any(1) & ~empty.all(1)
+    if partly_empty.any():
+        row = int(np.flatnonzero(partly_empty)[0])
         raise ValueError(f"X must have rows of numbers, or NaN throughout, got some NaN in row {row} of {title}.")
     return array
