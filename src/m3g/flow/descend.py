@@ -1,7 +1,7 @@
 """Gradient flow of a loss on free points: the paper's Figure 1, used by `m3g flow`.
 
-The points of n objects in k views, without a network, descend a loss in the plane or on the sphere until the best
-polymatching is the true one.
+The points of n objects in k views are the parameters; there is no network. They move in the plane or on the sphere by
+gradient descent on a loss, until the best polymatching is the true matching.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from m3g.solvers import solve
 SPACES = {"plane": 2, "sphere": 3}
 COSTS = {"plane": "sqeuclidean", "sphere": "cv"}  # default cost
 PLANE_LOSSES = ("m3g", "infonce-pwe")
-MOST_TUPLES = 5000  # limit of the linear program
+MOST_TUPLES = 5000  # maximum number of tuples for the linear program
 
 
 @dataclass(frozen=True)
 class Moment:
-    """The points at a step: `points` (k, n, d), the loss, the gap, and the best polymatching.
+    """State of a flow after a step: `points` (k, n, d), the loss, the gap, and the best polymatching.
 
     `tuples` (s, k) are the tuples with mass in the best polymatching without entropy, and `matched` is the fraction of
     the n objects whose k points form such a tuple and have no mass elsewhere.
@@ -45,8 +45,8 @@ class Moment:
 class Setting:
     """Parameters of a flow, except the initial points.
 
-    The entropy of the matching gap is `epsilon`, else `temperature`, else an epsilon of 0.05. The temperature of
-    InfoNCE is `temperature`, else 0.1.
+    The weight of the entropy in the matching gap is `epsilon` or, if None, `temperature`; 0.05 if both are None. The
+    temperature of InfoNCE is `temperature`, or 0.1 if None.
     """
 
     space: str = "plane"
@@ -95,11 +95,11 @@ def distance_infonce(points: Tensor, *, temperature: float) -> Tensor:
     On the sphere it equals the InfoNCE of the library, whose similarity is ⟨a_i, b_j⟩ = 1 - |a_i - b_j|² / 2. In the
     plane an inner product would grow with the distance from the origin, and the flow would diverge.
     """
-    truth = torch.arange(points.shape[1], device=points.device)
+    label = torch.arange(points.shape[1], device=points.device)
     terms = []
     for l, m in all_edges(len(points)):
         logits = -(points[l].unsqueeze(1) - points[m].unsqueeze(0)).square().sum(-1) / (2 * temperature)
-        terms += [cross_entropy(logits, truth), cross_entropy(logits.T, truth)]
+        terms += [cross_entropy(logits, label), cross_entropy(logits.T, label)]
     return torch.stack(terms).mean()
 
 
@@ -114,12 +114,12 @@ def loss_value(name: str, points: Tensor, setting: Setting) -> Tensor:
 
 
 def check_loss(name: str, space: str) -> None:
-    """Validate a loss: in the plane losses of distances, on the sphere every loss of k views without a teacher."""
+    """Validate a loss: one of `PLANE_LOSSES` in the plane, and any loss without a teacher on the sphere."""
     if space == "plane":
         _checks.one_of("loss in the plane", name, PLANE_LOSSES)
     else:
-        alone = [known for known in losses.available() if not losses.build(known).needs_teacher]
-        _checks.one_of("loss", name, alone)
+        without_teacher = [other for other in losses.available() if not losses.build(other).needs_teacher]
+        _checks.one_of("loss", name, without_teacher)
 
 
 def gap_of(points: Tensor, setting: Setting) -> Tensor:
@@ -141,12 +141,12 @@ def best_tuples(points: Tensor, cost: str) -> tuple[Tensor, float]:
     """Return the tuples (s, k) of the best polymatching without entropy, and the fraction of correct objects."""
     n = points.shape[1]
     coupling = solve(as_cost(cost)(points), epsilon=0.0, solver="linear-program").coupling()
-    right = coupling[(torch.arange(n),) * len(points)] > (1 - 1e-6) / n
-    return (coupling > 1e-6 / n).nonzero(), float(right.double().mean())
+    correct = coupling[(torch.arange(n),) * len(points)] > (1 - 1e-6) / n
+    return (coupling > 1e-6 / n).nonzero(), float(correct.double().mean())
 
 
 def descend(points: Tensor, name: str, setting: Setting) -> list[Moment]:
-    """Return all moments of gradient descent on a loss with Adam, including start and end."""
+    """Return the moments before and after every step of gradient descent on a loss, with Adam."""
     check_loss(name, setting.space)
     points = points.clone().requires_grad_()
     optimizer = torch.optim.Adam([points], lr=setting.rate)
@@ -167,7 +167,7 @@ def descend(points: Tensor, name: str, setting: Setting) -> list[Moment]:
 
 
 def first_matched_step(moments: Sequence[Moment]) -> int | None:
-    """Return the step from which every object is matched correctly; None if some are not at the end."""
+    """Return the step from which every object is matched correctly; None if some object is not at the end."""
     wrong = [moment.step for moment in moments if moment.matched < 1]
     if not wrong:
         return moments[0].step
@@ -184,11 +184,11 @@ def evenly(flows: Sequence[Sequence[Moment]], count: int) -> list[int]:
         [0, 1, 4]
     """
     steps = len(flows[0])
-    moved = torch.zeros(steps, dtype=torch.float64)
+    displacement = torch.zeros(steps, dtype=torch.float64)
     for moments in flows:
         points = torch.stack([moment.points for moment in moments]).double()
-        moved[1:] += torch.linalg.vector_norm(points[1:] - points[:-1], dim=-1).mean((1, 2))
-    path = moved.cumsum(0)
+        displacement[1:] += torch.linalg.vector_norm(points[1:] - points[:-1], dim=-1).mean((1, 2))
+    path = displacement.cumsum(0)
     targets = torch.linspace(0, float(path[-1]), min(count, steps), dtype=torch.float64)
     indices = torch.searchsorted(path, targets - 1e-12).clamp(max=steps - 1)
     return sorted({0, *indices.tolist(), steps - 1})

@@ -1,4 +1,4 @@
-"""Plots of the gradient flow: colours are objects, shapes are views, cliques are tuples of a matching."""
+"""Plots of a gradient flow: colours are objects, marker shapes are views, cliques are tuples of a matching."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ LINES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
 NAMES = {"m3g": "M3G", "infonce-pwe": "pairwise InfoNCE"}
 Flows = Mapping[str, Sequence[Moment]]
 # View direction of the sphere: rotation about the vertical axis, then tilt towards the viewer.
-TURN, TIP = 0.5, 0.35
+TURN, TILT = 0.5, 0.35
 
 
 def title(name: str) -> str:
     return NAMES.get(name, name)
 
 
-def triptych(flows: Flows, places: Sequence[int]) -> Figure:
+def triptych(flows: Flows, indices: Sequence[int]) -> Figure:
     """Return a figure of three moments: for every loss a row of true matchings and one of best polymatchings."""
     rows = 2 * len(flows)
     figure = _figure(3 * 3.1 + 0.9, rows * 2.9 + 1.2 + 0.35 * len(flows))
@@ -43,8 +43,8 @@ def triptych(flows: Flows, places: Sequence[int]) -> Figure:
     figure.subplots_adjust(left=0.075, right=0.99, bottom=bottom, top=top, wspace=0.05, hspace=0.16)
     for i, (name, moments) in enumerate(flows.items()):
         frame = _extent(moments)
-        for column, place in enumerate(places):
-            moment = moments[place]
+        for column, index in enumerate(indices):
+            moment = moments[index]
             above, below = grid[2 * i][column], grid[2 * i + 1][column]
             _cliques(above, moment, frame, best=False)
             _cliques(below, moment, frame, best=True)
@@ -62,14 +62,14 @@ def save_still(figure: Figure, path: Path) -> Path:
     return path
 
 
-def animate(flows: Flows, places: Sequence[int], folder: Path, *, seconds: float = 6.0) -> list[Path]:
-    """Write `flow.gif` and, if ffmpeg is installed, `flow.mp4`: all moments in order, the last one for longer."""
-    images = frames(flows, places)
-    each = max(20, round(1000 * seconds / len(images) / 10) * 10)
+def animate(flows: Flows, indices: Sequence[int], folder: Path, *, seconds: float = 6.0) -> list[Path]:
+    """Write `flow.gif` and, if ffmpeg is installed, `flow.mp4`; the first and the last moment are shown for longer."""
+    images = frames(flows, indices)
+    frame_ms = max(20, round(1000 * seconds / len(images) / 10) * 10)
     image_class = _checks.extra("PIL.Image", "plot")
     # One palette for all frames, from the first and the last, so that static parts are stored once.
-    both = image_class.fromarray(np.concatenate([images[0], images[-1]]))
-    palette = both.quantize(96, dither=image_class.Dither.NONE)
+    first_and_last = image_class.fromarray(np.concatenate([images[0], images[-1]]))
+    palette = first_and_last.quantize(96, dither=image_class.Dither.NONE)
     tones = palette.getpalette() or []
     tones[:3] = (255, 255, 255)  # the background, the most frequent tone, must stay white
     palette.putpalette(tones)
@@ -79,14 +79,14 @@ def animate(flows: Flows, places: Sequence[int], folder: Path, *, seconds: float
         path,
         save_all=True,
         append_images=pictures[1:],
-        duration=[1200, *[each] * (len(images) - 2), 2500],
+        duration=[1200, *[frame_ms] * (len(images) - 2), 2500],
         loop=0,
         optimize=True,
     )
-    return [path, *_video(images, folder / "flow.mp4", each)]
+    return [path, *_video(images, folder / "flow.mp4", frame_ms)]
 
 
-def frames(flows: Flows, places: Sequence[int]) -> list[np.ndarray]:
+def frames(flows: Flows, indices: Sequence[int]) -> list[np.ndarray]:
     """Return images (height, width, 3) of these moments: matchings side by side above loss, gap and accuracy."""
     canvas_class = _checks.extra("matplotlib.backends.backend_agg", "plot").FigureCanvasAgg
     columns = 2 * len(flows)
@@ -105,20 +105,20 @@ def frames(flows: Flows, places: Sequence[int]) -> list[np.ndarray]:
     headline = figure.text(0.5, 0.965, "", ha="center", va="center", fontsize=12, color=INK)
     _legend(figure, next(iter(flows.values()))[0])
     extents = {name: _extent(moments) for name, moments in flows.items()}
-    out = []
-    for place in places:
+    images = []
+    for index in indices:
         for i, (name, moments) in enumerate(flows.items()):
             for best, axis in zip((False, True), panels[2 * i : 2 * i + 2]):
                 axis.clear()
-                _cliques(axis, moments[place], extents[name], best=best)
-                what = "best polymatching" if best else "true matching"
-                axis.set_title(f"{title(name)}\n{what}", fontsize=10, color=INK)
+                _cliques(axis, moments[index], extents[name], best=best)
+                matching = "best polymatching" if best else "true matching"
+                axis.set_title(f"{title(name)}\n{matching}", fontsize=10, color=INK)
             for dot, line in zip(dots[name], _lines(moments, relative=len(flows) > 1)):
-                dot.set_data([moments[place].step], [line[place]])
-        headline.set_text(f"step {next(iter(flows.values()))[place].step}")
+                dot.set_data([moments[index].step], [line[index]])
+        headline.set_text(f"step {next(iter(flows.values()))[index].step}")
         canvas.draw()
-        out.append(np.asarray(canvas.buffer_rgba())[..., :3].copy())
-    return out
+        images.append(np.asarray(canvas.buffer_rgba())[..., :3].copy())
+    return images
 
 
 def _figure(width: float, height: float, *, dpi: int = 130) -> Figure:
@@ -136,13 +136,13 @@ def _numbers(name: str, moment: Moment) -> str:
 
 
 def _lines(moments: Sequence[Moment], *, relative: bool) -> tuple[list[float], list[float], list[float]]:
-    """Return loss, gap and matched objects in percent; two losses are shown relative to their initial values."""
+    """Return loss, gap and matched objects in percent; with `relative`, losses are divided by their initial values."""
     unit = max(moments[0].loss, 1e-12) if relative else 1.0
     return [m.loss / unit for m in moments], [m.gap for m in moments], [100 * m.matched for m in moments]
 
 
 def _curves(axes: Sequence[Axes], flows: Flows) -> dict[str, list[Line2D]]:
-    """Plot the curves of all steps, and return the dots by loss, which the frames move along the curves."""
+    """Plot the curves of all steps, and return, by loss, the dots that mark the current step of a frame."""
     dots: dict[str, list[Line2D]] = {name: [] for name in flows}
     for column, (axis, text) in enumerate(zip(axes, ("loss", "gap", "matched, %"))):
         for colour, (name, moments) in zip(LINES, flows.items()):
@@ -173,16 +173,16 @@ def _extent(moments: Sequence[Moment]) -> tuple[float, float, float, float] | No
 
 
 def _cliques(axis: Axes, moment: Moment, frame: tuple[float, ...] | None, *, best: bool) -> None:
-    """Draw the points and the cliques of a matching: true tuples in the object's colour, others dark and dashed."""
+    """Draw the points and the tuples of a matching: true tuples in the object's colour, others dark and dashed."""
     points = moment.points.numpy()
     k, n = points.shape[:2]
     flat, depth = (points, np.ones((k, n))) if frame is not None else _project(points)
     tuples = moment.tuples.numpy() if best else np.repeat(np.arange(n)[:, None], k, axis=1)
-    for chosen in tuples:
-        right = bool((chosen == chosen[0]).all())
-        colour = _colour(int(chosen[0]), n) if right else WRONG
-        corners = points[np.arange(k), chosen]
-        _clique(axis, corners, colour, dashed=not right, sphere=frame is None)
+    for rows in tuples:
+        correct = bool((rows == rows[0]).all())
+        colour = _colour(int(rows[0]), n) if correct else WRONG
+        corners = points[np.arange(k), rows]
+        _clique(axis, corners, colour, dashed=not correct, sphere=frame is None)
     for l in range(k):
         for i in range(n):
             axis.plot(
@@ -215,17 +215,17 @@ def _clique(axis: Axes, corners: np.ndarray, colour: str, *, dashed: bool, spher
             if not sphere:
                 draw(*line.T)
                 continue
-            # Along the great circle, pale where it runs behind the sphere.
+            # Along the great circle, pale on the far side of the sphere.
             flat, depth = _project(line / np.maximum(np.linalg.norm(line, axis=1, keepdims=True), 1e-9))
             for shown, alpha in ((depth >= 0, 1.0), (depth < 0, 0.35)):
                 draw(*np.where(shown[:, None], flat, np.nan).T, alpha=alpha)
 
 
 def _project(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Project points (..., 3) of the sphere to (..., 2), and return their depth too: negative behind the sphere."""
+    """Return the projection (..., 2) of points (..., 3) of the sphere and their depth, negative on the far side."""
     x, y, z = np.moveaxis(points, -1, 0)
     x, z = np.cos(TURN) * x + np.sin(TURN) * z, np.cos(TURN) * z - np.sin(TURN) * x
-    y, z = np.cos(TIP) * y - np.sin(TIP) * z, np.cos(TIP) * z + np.sin(TIP) * y
+    y, z = np.cos(TILT) * y - np.sin(TILT) * z, np.cos(TILT) * z + np.sin(TILT) * y
     return np.stack([x, y], axis=-1), z
 
 
@@ -249,21 +249,21 @@ def _legend(figure: Figure, moment: Moment) -> None:
     )  # fmt: skip
 
 
-def _video(images: Sequence[np.ndarray], path: Path, each: int) -> list[Path]:
+def _video(images: Sequence[np.ndarray], path: Path, frame_ms: int) -> list[Path]:
     program = shutil.which("ffmpeg")
     if program is None:
         return []
     height, width = images[0].shape[0] // 2 * 2, images[0].shape[1] // 2 * 2  # the codec requires even sizes
-    rate = 1000 / each
+    rate = 1000 / frame_ms
     shown = [images[0]] * round(1.2 * rate) + list(images) + [images[-1]] * round(2.5 * rate)
     command = [
         program, "-loglevel", "error", "-y", "-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}",
         "-r", f"{rate:.3f}", "-i", "-", "-pix_fmt", "yuv420p", "-movflags", "+faststart", str(path),
     ]  # fmt: skip
     content = b"".join(np.ascontiguousarray(image[:height, :width]).tobytes() for image in shown)
-    done = subprocess.run(command, input=content, capture_output=True, check=False)
-    if done.returncode != 0:
-        reason = done.stderr.decode(errors="replace").strip().splitlines()
+    completed = subprocess.run(command, input=content, capture_output=True, check=False)
+    if completed.returncode != 0:
+        reason = completed.stderr.decode(errors="replace").strip().splitlines()
         raise ValueError(
             f"ffmpeg must be able to write {path}, but it stopped: {reason[-1] if reason else 'no reason'}."
         )

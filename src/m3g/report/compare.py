@@ -14,7 +14,7 @@ SMALLER_IS_BETTER = ("median_rank", "alignment", "uniformity")
 SEEDS = ("seed", "data_options.seed", "data_options.split_seed")
 DATA = ("data", "data_options.paths", "data_options.table", "data_options.labels")  # settings that name the data
 OTHER_DATA = "The settings of the runs name different data: scores may not be comparable, and baselines are omitted."
-MOST_SETTINGS = 3  # in the name of an arm
+MOST_SETTINGS = 3  # maximum number of settings in the name of an arm
 Z = 1.959964  # normal quantile of a 95 % interval
 Table = tuple[list[str], list[list[str]]]
 
@@ -25,9 +25,9 @@ class Measured:
 
     Attributes:
         name: displayed name.
-        numbers: by the names of `METRICS`.
+        numbers: scores by the names of `METRICS`.
         num_test: number of test objects.
-        settings: by dotted name.
+        settings: settings of the run by dotted name.
         rows: per measure, the contribution of each test row, by row number.
         references: per baseline (linear CCA, raw features, chance), its scores on the same rows.
     """
@@ -61,7 +61,7 @@ def is_fraction(name: str) -> bool:
 
 
 def cell(name: str, value: float | None, n: int) -> str:
-    """Format a number of the table: fractions in percent with their interval."""
+    """Return a score as text; fractions in percent with their interval for n test objects."""
     if value is None:
         return "—"
     return _bracketed(name, value, *interval(value, n)) if is_fraction(name) else _number(name, value)
@@ -79,7 +79,7 @@ def arms(runs: Sequence[Measured]) -> dict[str, list[Measured]]:
     """Group runs that differ only in their seed into arms, named after the settings that distinguish them."""
     groups: list[list[Measured]] = []
     for run in runs:
-        group = next((group for group in groups if _same(group[0], run)), None)
+        group = next((group for group in groups if _differ_only_in_seed(group[0], run)), None)
         if group is None:
             groups.append([run])
         else:
@@ -100,7 +100,7 @@ def arms(runs: Sequence[Measured]) -> dict[str, list[Measured]]:
     return by_name
 
 
-def _same(one: Measured, other: Measured) -> bool:
+def _differ_only_in_seed(one: Measured, other: Measured) -> bool:
     """Return whether two runs differ only in their seed."""
     settings = [{name: value for name, value in run.settings.items() if name not in SEEDS} for run in (one, other)]
     return bool(one.settings) and settings[0] == settings[1] and one.seeds != other.seeds
@@ -141,8 +141,8 @@ def _arm_cell(name: str, group: list[Measured]) -> str:
     values = [run.numbers[name] for run in group if run.numbers.get(name) is not None]
     if len(group) == 1 or not values:
         return cell(name, values[0] if values else None, group[0].num_test)
-    middle, half = statistics.fmean(values), interval_of_mean(values)
-    return _bracketed(name, middle, middle - half, middle + half)
+    mean, half = statistics.fmean(values), interval_of_mean(values)
+    return _bracketed(name, mean, mean - half, mean + half)
 
 
 def differences(runs: Sequence[Measured]) -> Table:
@@ -174,16 +174,16 @@ def _difference_cell(name: str, group: list[Measured], base: list[Measured]) -> 
 
 
 def difference(name: str, group: list[Measured], base: list[Measured]) -> tuple[Difference | None, str]:
-    """Return the paired difference of a measure between two arms and the unit of pairing; None if it is undefined."""
+    """Return the paired difference of a measure between two arms, and its pairs as text; None if undefined."""
     ours, theirs = ({run.seeds: run for run in arm if run.numbers.get(name) is not None} for arm in (group, base))
     common = [seeds for seeds in ours if seeds in theirs]
     if len(common) > 1:
         values = [{seeds: arm[seeds].numbers[name] for seeds in common} for arm in (ours, theirs)]
         return paired(*values), f"{len(common)} seeds"
     for seeds in common:
-        mine, other = ours[seeds].rows.get(name, {}), theirs[seeds].rows.get(name, {})
-        if mine and mine.keys() == other.keys():
-            return bootstrap(mine, other), f"{len(mine)} rows"
+        our_rows, their_rows = ours[seeds].rows.get(name, {}), theirs[seeds].rows.get(name, {})
+        if our_rows and our_rows.keys() == their_rows.keys():
+            return bootstrap(our_rows, their_rows), f"{len(our_rows)} rows"
     return None, ""
 
 

@@ -1,4 +1,4 @@
-"""Content of a report: read from the run folder and computed from its network and data."""
+"""Content of a report, read from the run folder and computed from its network and data."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def _measured(run: str | os.PathLike[str], name: str, results: Results) -> Measu
 
 
 def collect(run: str | os.PathLike[str], *, trust: bool = False) -> RunFacts:
-    """Collect the content of the report; embeds the test split with the trained and an untrained network."""
+    """Return the content of the report; embeds the test split with the trained and with an untrained network."""
     folder = Run.of(run)
     results = read_results(run)
     test = embed_run(run, "test", trust=trust)
@@ -145,13 +145,14 @@ def _curves(folder: Path) -> dict[str, tuple[list[float], list[float]]]:
 
 
 def _untrained(run: str | os.PathLike[str], trust: bool) -> Embedded:
+    """Return the test split, embedded with a network of the same architecture and random weights."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         return embed_run(run, "test", net=build_net(**read_recipe(run), trust=trust), trust=trust)
 
 
 def _coupling(test: Embedded) -> list[list[float]]:
-    """Return n P of the first two views, for the first test objects that have the first min(3, k) views."""
+    """Return n times the pair marginal of views 0 and 1, for the first test objects with the first three views."""
     k = min(3, len(test.views))
     rows = test.present[:k].all(0).nonzero().flatten()[:MAX_COUPLED_OBJECTS]
     if len(rows) < 2:

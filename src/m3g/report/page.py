@@ -1,4 +1,4 @@
-"""HTML page with embedded style, script and data, without external requests."""
+"""HTML page of a report, with embedded style, script and data, without external requests."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _run(run: RunFacts, number: int) -> str:
 
 
 def _missing(scores: Missing) -> str:
-    """Return the section on missing entries of the test rows."""
+    """Return the section on missing entries in test rows."""
     if not scores:
         return ""
     titles = {"linear": "probe", "linear_raw": "probe, raw", "recall_at_1": "R@1"}
@@ -140,17 +140,17 @@ def _chance(run: RunFacts, name: str) -> str:
 
 
 def _matrix(values: Sequence[Sequence[float]], names: Sequence[str], *, diagonal: bool) -> str:
-    """Format a matrix between views; diagonal cells are empty unless `diagonal` is true."""
+    """Return a matrix between views as a table; diagonal cells are empty unless `diagonal` is True."""
     head = "<th></th>" + "".join(f"<th>{escape(str(name))}</th>" for name in names)
     body = ""
     for l, (name, row) in enumerate(zip(names, values)):
-        shades = "".join(
+        cells = "".join(
             f'<td style="--fraction:{value:.3f}">{100 * value:.0f}</td>'
             if diagonal or m != l
             else "<td class=none></td>"
             for m, value in enumerate(row)
         )
-        body += f"<tr><th>{escape(str(name))}</th>{shades}</tr>"
+        body += f"<tr><th>{escape(str(name))}</th>{cells}</tr>"
     return f"<div class=wide><table class=matrix><tr>{head}</tr>{body}</table></div>"
 
 

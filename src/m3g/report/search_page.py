@@ -11,8 +11,8 @@ from typing import BinaryIO
 
 from m3g.data.storage.limits import open_image
 
-SIDE = 128  # pixels of a thumbnail
-LONGEST_SOUND = 2**20  # bytes of a sound file that is embedded
+SIDE = 128  # maximum side of a thumbnail in pixels
+LONGEST_SOUND = 2**20  # maximum size of an embedded sound file in bytes
 SOUNDS = {".wav": "audio/wav", ".flac": "audio/flac", ".ogg": "audio/ogg", ".mp3": "audio/mpeg"}
 STYLE = """body{font:16px/1.45 system-ui,sans-serif;margin:1rem auto;max-width:60rem;padding:0 .75rem;color:#222}
 table{border-collapse:collapse;width:100%}td,th{padding:.3rem .5rem;text-align:left;border-bottom:1px solid #ddd;
@@ -41,9 +41,9 @@ def search_page(title: str, head: Sequence[str], parts: Mapping[str, Sequence[Se
 def cell_html(value: object, kind: str | None, folder: Path, *, outside: bool) -> str:
     """Return a cell of a table as HTML: an image or a sound with its path, or text; only the path if unreadable.
 
-    Files below `folder` are read, others only with `outside`.
+    Files below `folder` are read; others only if `outside` is set.
     """
-    if isinstance(value, dict):  # how datasets stores files
+    if isinstance(value, dict):  # the library datasets stores files as mappings
         value = value.get("bytes") or value.get("path")
     path = folder / value if isinstance(value, str) and value and kind in ("image", "audio") else None
     caption = "" if isinstance(value, bytes) or value is None else escape(str(value))
