@@ -7,7 +7,7 @@ import m3g
 from m3g.costs import Coupling, all_edges, as_cost
 from m3g.costs.coupling import TensorCoupling
 from m3g.solvers.sampled.ascent import ascend_dual
-from m3g.solvers.sampled.draws import GeneratorDraws
+from m3g.solvers.sampled.draws import DefaultDraws, GeneratorDraws
 from m3g.solvers.sampled.error import _TrueMatching
 from m3g.solvers.sampled.log_kernel import (
     LogResultantKernel,
@@ -218,3 +218,16 @@ def test_anchors_support_a_coupling_with_the_weights():
     for l, part in enumerate(target.split(list(sizes), 1)):
         found = torch.zeros_like(part).scatter_add_(1, anchors[..., l], masses)
         torch.testing.assert_close(found, part)
+
+
+def test_draws_of_a_seed_do_not_depend_on_the_default_dtype():
+    expected = draws_of(0).uniform(8)
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        actual = draws_of(0).uniform(8)
+        assert DefaultDraws(torch.device("cpu")).uniform(8).dtype == torch.float32
+    finally:
+        torch.set_default_dtype(before)
+    assert actual.dtype == torch.float32
+    assert torch.equal(actual, expected)

@@ -34,13 +34,13 @@ class Draws(ABC):
 
 
 @dataclass(frozen=True)
-class CommonDraws(Draws):
+class DefaultDraws(Draws):
     """Draws from torch's default generator, the only one available to compiled code."""
 
     device: torch.device
 
     def uniform(self, *shape: int) -> Tensor:
-        return torch.rand(shape, device=self.device)
+        return torch.rand(shape, device=self.device, dtype=torch.float32)
 
     def normal(self, *shape: int, dtype: torch.dtype) -> Tensor:
         return torch.randn(shape, device=self.device, dtype=dtype)
@@ -54,7 +54,7 @@ class GeneratorDraws(Draws):
     generator: torch.Generator
 
     def uniform(self, *shape: int) -> Tensor:
-        return torch.rand(shape, generator=self.generator, device=self.device)
+        return torch.rand(shape, generator=self.generator, device=self.device, dtype=torch.float32)
 
     def normal(self, *shape: int, dtype: torch.dtype) -> Tensor:
         return torch.randn(shape, generator=self.generator, device=self.device, dtype=dtype)

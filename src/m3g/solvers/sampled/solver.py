@@ -13,7 +13,7 @@ from torch import Tensor
 from m3g import _checks
 from m3g.costs import Problem
 from m3g.solvers.sampled.cross_check import MAX_DEVIATIONS
-from m3g.solvers.sampled.draws import CommonDraws, Draws, GeneratorDraws, seeded_draws
+from m3g.solvers.sampled.draws import DefaultDraws, Draws, GeneratorDraws, seeded_draws
 from m3g.solvers.sampled.fixed import fixed_rounds
 from m3g.solvers.sampled.log_kernel import LogKernel, log_kernel_of
 from m3g.solvers.sampled.product_kernel import MAX_SHARPNESS
@@ -179,7 +179,9 @@ class Sampled(Solver):
     def _draws(self, problem: Problem) -> Draws:
         if self.seed is not None:
             return seeded_draws(self.seed, problem.device)
-        return CommonDraws(problem.device) if self.generator is None else GeneratorDraws(problem.device, self.generator)
+        if self.generator is None:
+            return DefaultDraws(problem.device)
+        return GeneratorDraws(problem.device, self.generator)
 
     def _solve_fixed(self, problem: Problem, epsilon: float, tol: float, weights: list[Tensor] | None) -> Solution:
         assert self.fixed_steps is not None, "without fixed_steps, a loss leaves compiled code before the solve"
