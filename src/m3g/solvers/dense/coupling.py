@@ -14,21 +14,22 @@ from m3g.solvers.shared.couplings import summed_gradients
 
 
 class KernelCoupling(Coupling):
-    """P = K ∘ ⊗ exp(log scaling - base), from the kernel of the last step, without further exponentials.
+    """P = K ∘ ⊗ exp(log scaling - base), from the kernel of the last step.
 
-    The coupling owns the kernel. If the kernel is in memory, `rows` scales it in place.
+    K is not recomputed if it is in memory and the scalings are in range. The coupling owns the kernel: `rows` replaces
+    a K that is in memory by P.
 
     Args:
-        scalings: those of the kernel for `log_scaling`, if known.
+        scalings: exp(log_scaling - base), k tensors (b, n_l), if already computed.
     """
 
     def __init__(self, kernel: Kernel, log_scaling: Tensor, scalings: list[Tensor] | None = None):
         self.kernel, self.dtype = kernel, kernel.problem.dtype
         self._log_scaling = log_scaling
-        # Cached properties are not used, because their lock cannot be traced.
+        # Not `functools.cached_property`: torch.compile cannot trace its lock (Python < 3.12).
         self._scalings = scalings
         self._pairs: dict[Edge, Tensor] | None = None
-        self._settled = False
+        self._is_scaled = False
 
     @property
     def sizes(self) -> list[int]:  # type: ignore[override]
@@ -36,23 +37,23 @@ class KernelCoupling(Coupling):
 
     @property
     def scalings(self) -> list[Tensor]:
-        """Remaining scalings of the kernel."""
+        """Scalings u with P = K ∘ ⊗u; 1 after `rows` has multiplied K by them."""
         if self._scalings is None:
             self._scalings = self.kernel.scalings(self._log_scaling)
             self.kernel.release_cost()
         return self._scalings
 
     def unscaled_rows(self) -> tuple[Iterator[tuple[slice, Tensor]], list[Tensor] | None]:
-        if self._settled or self.kernel.dtype != self.dtype:
+        if self._is_scaled or self.kernel.dtype != self.dtype:
             return self.rows(), None
         scalings = self.scalings
         return self.kernel.slabs(), scalings
 
     def rows(self) -> Iterator[tuple[slice, Tensor]]:
         scalings = self.scalings
-        if self.kernel.kept and not self._settled:
-            self.kernel.settle(scalings)
-            self._scalings, self._settled = [torch.ones_like(part) for part in scalings], True
+        if self.kernel.kept and not self._is_scaled:
+            self.kernel.apply_scalings(scalings)
+            self._scalings, self._is_scaled = [torch.ones_like(part) for part in scalings], True
         for rows, slab in self.kernel.slabs():
             if not self.kernel.kept:
                 slab = self.kernel.scaled(slab, [scalings[0][:, rows], *scalings[1:]], in_place=True)
@@ -67,9 +68,10 @@ class KernelCoupling(Coupling):
         return self._pairs[l, m].to(self.dtype)
 
     def exchanged_gradients(self, problem: Problem) -> tuple[Tensor, ...] | None:
-        """Return `problem.gradient` of the slabs of all processes, if several share the solve; otherwise None.
+        """Return the gradient, summed over the processes that share the solve; None if there is only one process.
 
-        Pair marginals are exchanged here too, because not every process may request them later.
+        Pair marginals are exchanged here too: an exchange requires all processes, and later perhaps only some of them
+        request pair marginals.
         """
         sharing = self.kernel.sharing
         if sharing is None:

@@ -252,7 +252,7 @@ class Kernel:
             pairs.update(pair_marginals(tail, scalings[1:], range(1, self.k)))
         return pairs, concatenated_rows(leads)
 
-    def settle(self, scalings: Sequence[Tensor]) -> None:
+    def apply_scalings(self, scalings: Sequence[Tensor]) -> None:
         """Multiply K, if it is in memory, by scalings u_l (b, n_l)."""
         if self._kernel is not None:
             own = [scalings[0][:, self.own], *scalings[1:]]

@@ -1,13 +1,14 @@
 """Exact solver for any multiway cost: scaling sweeps and damped Newton steps on the full tensor.
 
-1. K = exp(⊕base - C / eps) is computed once, with absorbed log scalings `base` that keep it in the range of its dtype.
+1. K = exp(⊕base - C / eps) is computed with absorbed log scalings `base`, which keep it in the range of its dtype.
 2. Scaling sweeps by matrix–vector products with K (sweeps.py) reach the tolerance if epsilon is not small.
-3. Otherwise Newton steps on the dual follow (shared/ascent.py), whose Hessian consists of the pair marginals: three
-   passes over K (marginals.py). K is recomputed only if the scalings differ much from the absorbed ones.
+3. Otherwise Newton steps on the dual follow (shared/ascent.py). The Hessian of the dual consists of the pair marginals,
+   which take three passes over K (costs/contraction.py).
 
-One exponential of n^k entries takes as long as ten passes, so the cost tensor and the exponential dominate a solve.
-K overwrites the cost tensor, so that memory is n^k numbers plus parts of the gradient; beyond the memory limit, slabs
-are recomputed in each pass.
+K is recomputed if the scalings differ much from the absorbed ones, and for each of the decreasing epsilons of a solve
+at a small epsilon. One exponential of n^k entries takes as long as ten passes, so the cost tensor and the exponentials
+dominate a solve. K overwrites the cost tensor unless the cost is read again or belongs to the user. Beyond the memory
+limit, slabs of both are recomputed in each pass.
 """
 
 from __future__ import annotations
@@ -37,12 +38,13 @@ from m3g.solvers.shared.solver import Solver
 from m3g.solvers.shared.weights import concatenated_weights
 from m3g.solvers.solution import Solution
 
-# A float32 problem is solved in float64 below this tolerance, or if the rounding error of an exponent exceeds this
-# fraction of the tolerance.
-SINGLE_TOLERANCE, ROUNDING = 2e-5, 0.1
-# Range of the exponents up to which a constant base is sufficient for K.
+# A float32 problem is solved in float64 if the tolerance is below MIN_SINGLE_TOLERANCE, or if the rounding error of an
+# exponent exceeds ROUNDING times the tolerance.
+MIN_SINGLE_TOLERANCE, ROUNDING = 2e-5, 0.1
+# Range of the exponents up to which K stays in range if only the lowest cost is absorbed.
 FLAT_REACH = 70.0
-# Decreasing epsilon: the initial range of exponents, the ratio of successive epsilons, and the error of each.
+# Decreasing epsilon: at the first one, the range of the exponents is between FIRST_REACH and EPSILON_RATIO times as
+# large. EPSILON_RATIO is the ratio of successive epsilons, and LOOSE the tolerance at all but the last.
 FIRST_REACH, EPSILON_RATIO, LOOSE = 150.0, 3.0, 0.1
 FIXED_SWEEPS = 3
 
@@ -73,16 +75,23 @@ class Dense(Solver):
 
     .. math:: P = K \circ (u_1 \otimes \dots \otimes u_k), \qquad K = e^{\oplus b - C / \varepsilon}
 
-    with absorbed log scalings b that keep K in range. Complexity: the cost tensor, one or a few exponentials of n^k
-    entries, and O(n^k) per step for about ten passes by matrix–vector products; O((Σ n_l)³) for a Newton system.
-    Memory: at most about twice the cost tensor, with the gradient.
+    with absorbed log scalings b that keep K in range.
+
+    Complexity: the cost tensor, one or a few exponentials of n^k entries, and per step two (sweep) or three (Newton
+    step) passes over K of O(n^k) each. A Newton system of N = Σ n_l points takes O(N³) by factorisation if N is at most
+    400, and otherwise O(N²) per iteration of conjugate gradients, with a factorisation only if they do not converge.
+
+    Memory: K overwrites the cost tensor, so that a solve with its gradient takes at most about twice the memory of the
+    cost tensor. Further tensors of this size are allocated if the cost is read again (decreasing epsilon,
+    `fixed_steps`), was passed as a tensor, or has another dtype than K.
 
     Args:
-        max_steps: maximum number of sweeps and Newton steps.
-        fixed_steps: take exactly this number of Newton steps, after three sweeps, without reading the error (one
-            compiled graph); `Solution.error` still reports the error. Steps are then not backtracked.
-        memory_limit: maximum bytes of the cost tensor and its exponential; None means half the memory. Beyond it, slabs
-            of both are recomputed in every step.
+        max_steps: maximum number of sweeps, and of evaluations of the dual in the Newton steps, at each epsilon.
+        fixed_steps: evaluate the dual exactly this number of times after three sweeps, with a Newton step between
+            successive evaluations. No value is read on the host, so that the solve compiles to one graph. Steps are
+            then not backtracked, and epsilon is not decreased; `Solution.error` still reports the error.
+        memory_limit: maximum bytes of the cost tensor and K together; None means half of the total memory of the
+            device. Beyond it, slabs of both are recomputed in every pass.
 
     Example:
         >>> import torch, m3g
@@ -108,7 +117,7 @@ class Dense(Solver):
                 _checks.positive_int(field, getattr(self, field))
 
     def solve(self, problem: Problem, *, epsilon: float, tol: float, weights: list[Tensor] | None) -> Solution:
-        if torch.compiler.is_compiling():  # process settings cannot change inside a graph
+        if torch.compiler.is_compiling():  # global settings cannot be changed inside a compiled graph
             with torch.no_grad():
                 return self._solve(problem, epsilon, tol, weights)
         with full_precision(problem.device):
@@ -126,7 +135,7 @@ class Dense(Solver):
     def _solve(self, problem: Problem, epsilon: float, tol: float, weights: list[Tensor] | None) -> Solution:
         wide = vector_dtype(problem.device)
         target = concatenated_weights(problem, weights, wide)
-        dtype = wide if tol < SINGLE_TOLERANCE else problem.dtype
+        dtype = wide if tol < MIN_SINGLE_TOLERANCE else problem.dtype
         kernel = self._kernel(problem, epsilon, dtype)
         if self.fixed_steps is not None:
             return self._fixed(kernel, target, tol, self.fixed_steps)
@@ -145,27 +154,30 @@ class Dense(Solver):
         kernel.keeps_cost |= scale > 1.0
         while scale > 1.0:
             kernel.epsilon = epsilon * scale
-            reached = self._ascend(kernel, target, start, low, reach / scale, LOOSE)
-            steps += reached.num_steps
+            end = self._ascend(kernel, target, start, low, reach / scale, LOOSE)
+            steps += end.num_steps
             smaller = max(1.0, scale / EPSILON_RATIO)
-            start, scale = reached.log_scaling * (scale / smaller), smaller
+            start, scale = end.log_scaling * (scale / smaller), smaller
         kernel.epsilon = epsilon
-        reached = self._ascend(kernel, target, start, low, reach, tol)
+        end = self._ascend(kernel, target, start, low, reach, tol)
         return _solution(
             kernel,
             target,
-            reached.log_scaling,
-            reached.error,
+            end.log_scaling,
+            end.error,
             tol,
-            steps + reached.num_steps,
-            reached.result,
-            reached.scalings,
+            steps + end.num_steps,
+            end.result,
+            end.scalings,
         )
 
     def _ascend(
         self, kernel: Kernel, target: Tensor, start: Tensor | None, low: float, reach: float, tol: float
-    ) -> _Reached:
-        """Return log scalings within `tol`, from an optional start."""
+    ) -> _AscentEnd:
+        """Sweep, then take Newton steps, until the error is at most `tol` or `max_steps` is reached.
+
+        `start` (b, N) are initial log scalings; None means those of `Kernel.absorb_lowest` or `absorb_minima`.
+        """
         if start is not None:
             kernel.absorb(start)
         elif reach <= FLAT_REACH:
@@ -174,10 +186,10 @@ class Dense(Solver):
             kernel.absorb_minima(target.dtype)
         swept = sweep(kernel, target.to(kernel.dtype), tol=tol, max_steps=self.max_steps)
         if swept.worst <= tol:
-            return _Reached(swept.log_scaling, swept.num_steps, swept.error, Result.CONVERGED, swept.scalings)
+            return _AscentEnd(swept.log_scaling, swept.num_steps, swept.error, Result.CONVERGED, swept.scalings)
         dual = _dual(kernel, target, fixed=False)
         state, result = ascend(dual, init(dual, swept.log_scaling), tol=tol, max_steps=self.max_steps)
-        return _Reached(state.current.log_scaling, swept.num_steps + state.num_steps, state.current.error, result)
+        return _AscentEnd(state.current.log_scaling, swept.num_steps + state.num_steps, state.current.error, result)
 
     def _fixed(self, kernel: Kernel, target: Tensor, tol: float, num_steps: int) -> Solution:
         kernel.absorb_minima(target.dtype)
@@ -189,8 +201,14 @@ class Dense(Solver):
         return _solution(kernel, target, last.log_scaling, last.error, tol, state.num_steps, None)
 
 
-class _Reached(NamedTuple):
-    """Log scalings (b, N), number of steps, error (b,), how the ascent ended, and scalings of the kernel if known."""
+class _AscentEnd(NamedTuple):
+    """Last point of an ascent, and how it ended.
+
+    Attributes:
+        log_scaling: (b, N).
+        error: (b,).
+        scalings: exp(log_scaling - base), k tensors (b, n_l), if already computed.
+    """
 
     log_scaling: Tensor
     num_steps: int

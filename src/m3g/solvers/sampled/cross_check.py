@@ -97,7 +97,7 @@ def log_mass(log_kernel: LogKernel, tuples: Tensor, log_scaling: Tensor) -> Tens
     """Return the log mass of the distinct tuples among (b, s, k), log Σ_t exp(Σ_l h_l[t_l] + L(t)): (b, 1)."""
     open_view = min(range(len(log_kernel.sizes)), key=lambda l: log_kernel.sizes[l])
     # Numbers per tuple: a row of the conditional, and two feature vectors while the other views are combined.
-    numbers = log_kernel.sizes[open_view] + 2 * log_kernel.features
+    numbers = log_kernel.sizes[open_view] + 2 * log_kernel.num_temporaries
     row_bytes = tuples.shape[0] * log_kernel.itemsize * numbers
     step = chunk_rows(tuples.shape[1], row_bytes, tuples.device)
     logs = torch.cat(

@@ -36,7 +36,7 @@ def gibbs_tuples(
     b, c, _ = tuples.shape
     out = tuples.clone()
     scalings = log_scaling.split(list(log_kernel.sizes), 1)
-    row_bytes = 3 * b * log_kernel.itemsize * (max(log_kernel.sizes) + log_kernel.features)
+    row_bytes = 3 * b * log_kernel.itemsize * (max(log_kernel.sizes) + log_kernel.num_temporaries)
     step = chunk_rows(c, row_bytes, tuples.device)
     for power in powers:
         for m, scaling in enumerate(scalings):

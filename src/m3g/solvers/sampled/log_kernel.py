@@ -34,24 +34,28 @@ class LogKernel(ABC):
     For every view l, L(t) = conditional(l, t)[t_l] + rest(l, t).
 
     Attributes:
-        shift: (b, N), terms of one view, see above.
+        shift: (b, N), with L = -C / eps + ⊕shift; in units of epsilon, unlike `LogKernels.shift`.
         itemsize: bytes per number of a conditional.
-        features: length of intermediate feature vectors; 0 if there are none.
+        num_temporaries: number of temporary numbers per tuple while a conditional is computed, for memory estimates.
         has_products: whether the kernel is an expectation of products over the views (product_kernel.py).
-        has_local_maxima: whether the kernel can have local maxima at tuples that differ in two or more views.
+        has_local_maxima: whether the kernel may have many local maxima besides the true tuples, which Gibbs chains, as
+            they change one view at a time, do not all find. This holds for the product, which is unchanged if two
+            factors change their signs. Proposals then have uniform components (proposals.py), the cross-check has
+            more chains, and the result is trusted only for larger epsilons (rounds.py).
     """
 
     sizes: tuple[int, ...]
     shift: Tensor
     itemsize: int
-    features: int
+    num_temporaries: int
     has_products = False
     has_local_maxima = False
 
     def sharpness(self) -> Tensor:
-        """Return the mean squared distance between the centres of tuples that differ in one view (product_kernel.py).
+        """Return how far apart the unit normal distributions of product_kernel.py are, the largest value of the batch.
 
-        The unit is the variance of a sample, so products do not overlap if this number is large.
+        This is the mean squared distance between their means √(2a) Σ_l r_l for two tuples that differ in one view. If
+        it is large, the distributions do not overlap.
         """
         raise NotImplementedError("this kernel has no products")
 
@@ -61,17 +65,20 @@ class LogKernel(ABC):
 
     @abstractmethod
     def conditional(self, l: int, tuples: Tensor) -> Tensor:
-        """Return the terms of L that contain view l, for all points of l given the rest of t: (b, s, n_l), new."""
+        """Return the terms of L that contain view l, for all points of l given the rest of t.
+
+        The result is a new tensor (b, s, n_l), which the caller may overwrite.
+        """
 
     @abstractmethod
     def rest(self, l: int, tuples: Tensor) -> Tensor:
-        """Return the terms of L that do not contain view l: (b, s), in float64."""
+        """Return the terms of L that do not contain view l: (b, s), in float64 if the device supports it."""
 
 
 class ResultantKernel(LogKernel):
     """Circular variance: L(t) = 2a Σ_{l<m} ⟨r_l, r_m⟩, with a = factor / (k² eps) and centred views r_l = x_l - μ_l.
 
-    A conditional depends on the other entries of a tuple only through their sum, and costs O(n d) for every k.
+    A conditional depends on the other entries of a tuple only through their sum, and takes O((n + k) d) per tuple.
     `strength` is 2a.
     """
 
@@ -80,7 +87,7 @@ class ResultantKernel(LogKernel):
     def __init__(self, problem: CircularVarianceProblem, epsilon: float):
         self.sizes = problem.sizes
         self.strength = 2 * problem.factor / (problem.k**2 * epsilon)
-        self.itemsize, self.features = problem.dtype.itemsize, problem.tensors[0].shape[-1]
+        self.itemsize, self.num_temporaries = problem.dtype.itemsize, problem.tensors[0].shape[-1]
         views = problem.tensors[0].detach().split(list(problem.sizes), 1)
         means = [view.mean(1, keepdim=True) for view in views]
         self.views = [view - mean for view, mean in zip(views, means)]
@@ -100,12 +107,12 @@ class ResultantKernel(LogKernel):
         return torch.cat(parts, 1)
 
     def sharpness(self) -> Tensor:
-        """Return the mean of 2a |r_i - r_j|² over pairs of points of a view."""
+        """Return the mean of 2a |r_i - r_j|² over views and pairs of points, the largest value of the batch."""
         squares = [view.square().sum(-1).mean(1) for view in self.views]
         return 2 * self.strength * torch.stack(squares).mean(0).max()
 
     def reach(self) -> float:
-        return self.strength / 2 * float(_longest(self.views).square())
+        return self.strength / 2 * float(_length_bound(self.views).square())
 
     def resultant(self, tuples: Tensor) -> Tensor:
         """Return Σ_l r_l of the tuples: (b, s, d)."""
@@ -117,7 +124,7 @@ class ResultantKernel(LogKernel):
 
     def rest(self, l: int, tuples: Tensor) -> Tensor:
         wide = vector_dtype(tuples.device)
-        step = chunk_rows(tuples.shape[1], 3 * wide.itemsize * tuples.shape[0] * self.features, tuples.device)
+        step = chunk_rows(tuples.shape[1], 3 * wide.itemsize * tuples.shape[0] * self.num_temporaries, tuples.device)
         squares = torch.cat(
             [resultant(self.views, chunk, without=l).to(wide).square().sum(-1) for chunk in tuples.split(step, 1)], 1
         )
@@ -127,7 +134,7 @@ class ResultantKernel(LogKernel):
         return squares * (self.strength / 2)
 
     def field_logits(self, l: int, fields: Tensor) -> Tensor:
-        """Return √(2a) ⟨g, r_l⟩ - a |r_l|² for samples g (b, s, d): (b, s, n_l), new."""
+        """Return √(2a) ⟨g, r_l⟩ - a |r_l|² for samples g (b, s, d) as a new tensor (b, s, n_l)."""
         offset = self.views[l].square().sum(-1).unsqueeze(1) * (-self.strength / 2)
         return torch.baddbmm(offset, fields, self.views[l].transpose(1, 2), alpha=self.strength**0.5)
 
@@ -137,7 +144,7 @@ class PairKernel(LogKernel):
 
     def __init__(self, problem: PairwiseProblem, epsilon: float):
         self.sizes = problem.sizes
-        self.itemsize, self.features = problem.dtype.itemsize, 0
+        self.itemsize, self.num_temporaries = problem.dtype.itemsize, 0
         kernels = problem.log_kernels(epsilon, problem.dtype)
         self.exponents = problem.by_edge(kernels.groups)
         shape, wide = (problem.num_batch, sum(problem.sizes)), vector_dtype(problem.device)
@@ -177,19 +184,19 @@ class LogResultantKernel(LogKernel):
 
     def __init__(self, problem: CircularStdProblem, epsilon: float):
         self.sizes = problem.sizes
-        self.epsilon = epsilon / problem.factor
-        self.itemsize, self.features = problem.dtype.itemsize, problem.tensors[0].shape[-1]
+        self.scaled_epsilon = epsilon / problem.factor
+        self.itemsize, self.num_temporaries = problem.dtype.itemsize, problem.tensors[0].shape[-1]
         points = problem.tensors[0].detach() / problem.k
         self.views = list(points.split(list(problem.sizes), 1))
         self.shift = torch.zeros(points.shape[:2], dtype=vector_dtype(points.device), device=points.device)
 
     def reach(self) -> float:
-        largest = 2 * float(_longest(self.views).double().log())
-        return max(largest, -math.log(RESULTANT_FLOOR)) / self.epsilon
+        largest = 2 * float(_length_bound(self.views).double().log())
+        return max(largest, -math.log(RESULTANT_FLOOR)) / self.scaled_epsilon
 
     def conditional(self, l: int, tuples: Tensor) -> Tensor:
         squares = squared_sums(resultant(self.views, tuples, without=l), self.views[l])
-        return squares.clamp_(min=RESULTANT_FLOOR).log_().div_(self.epsilon)
+        return squares.clamp_(min=RESULTANT_FLOOR).log_().div_(self.scaled_epsilon)
 
     def rest(self, l: int, tuples: Tensor) -> Tensor:
         return torch.zeros(tuples.shape[:2], dtype=vector_dtype(tuples.device), device=tuples.device)
@@ -198,8 +205,8 @@ class LogResultantKernel(LogKernel):
 class MultilinearKernel(LogKernel):
     """Multilinear product: L(t) = (scale / eps) Σ_j Π_l x_l[t_l][j] over the features j.
 
-    A conditional depends on the other entries only through their product, and costs O(n d) for every k. `rest` is 0,
-    because every term contains view l.
+    A conditional depends on the other entries only through their product, and takes O((n + k) d) per tuple. `rest` is
+    0, because every term contains view l.
     """
 
     has_local_maxima = True
@@ -208,7 +215,7 @@ class MultilinearKernel(LogKernel):
         self.sizes = problem.sizes
         self.strength = problem.scale / epsilon
         points = problem.tensors[0].detach()
-        self.itemsize, self.features = problem.dtype.itemsize, points.shape[-1]
+        self.itemsize, self.num_temporaries = problem.dtype.itemsize, points.shape[-1]
         self.views = list(points.split(list(problem.sizes), 1))
         self.shift = torch.zeros(points.shape[:2], dtype=vector_dtype(points.device), device=points.device)
 
@@ -235,9 +242,9 @@ class SumKernel(LogKernel):
         self.sizes = problem.sizes
         self.terms = [log_kernel_of(part, epsilon) for part in problem.parts]
         self.has_local_maxima = any(term.has_local_maxima for term in self.terms)
-        self.itemsize, self.features = problem.dtype.itemsize, max(term.features for term in self.terms)
-        # While terms are added, the conditionals of a term and of the sum are both in memory.
-        self.features += max(self.sizes)
+        self.itemsize, self.num_temporaries = problem.dtype.itemsize, max(term.num_temporaries for term in self.terms)
+        # While a term is added, its conditional is in memory besides that of the sum.
+        self.num_temporaries += max(self.sizes)
         self.shift = torch.stack([term.shift for term in self.terms]).sum(0)
 
     def reach(self) -> float:
@@ -254,7 +261,7 @@ class SumKernel(LogKernel):
         return torch.stack([term.rest(l, tuples) for term in self.terms]).sum(0)
 
 
-def _longest(views: Sequence[Tensor]) -> Tensor:
+def _length_bound(views: Sequence[Tensor]) -> Tensor:
     """Return an upper bound on |Σ_l x_l| over all tuples."""
     return torch.stack([torch.linalg.vector_norm(view, dim=-1).max() for view in views]).sum()
 
@@ -280,7 +287,7 @@ def log_kernel_of(problem: Problem, epsilon: float) -> LogKernel:
 
 
 def resultant(views: Sequence[Tensor], tuples: Tensor, *, without: int | None = None) -> Tensor:
-    """Return Σ_m x_m[t_m] of the tuples over all views, or all views but one: (b, s, d), new."""
+    """Return Σ_m x_m[t_m] of the tuples over all views, or all but one, as a new tensor (b, s, d)."""
     chosen = [m for m in range(len(views)) if m != without]
     total = gather_rows(views[chosen[0]], tuples[..., chosen[0]])
     for m in chosen[1:]:
@@ -289,13 +296,16 @@ def resultant(views: Sequence[Tensor], tuples: Tensor, *, without: int | None = 
 
 
 def squared_sums(left: Tensor, right: Tensor) -> Tensor:
-    """Return |y_s + x_i|² for y (b, s, d) and x (b, n, d): (b, s, n), new."""
+    """Return |y_s + x_i|² for y (b, s, d) and x (b, n, d) as a new tensor (b, s, n)."""
     out = torch.baddbmm(right.square().sum(-1).unsqueeze(1), left, right.transpose(1, 2), alpha=2)
     return out.add_(left.square().sum(-1).unsqueeze(2))
 
 
 def gather_rows(table: Tensor, index: Tensor) -> Tensor:
-    """Return the rows of a table (b, n, …) at an index (b, s, …): the shape of the index, then that of a row."""
+    """Return the rows of a table (b, n, …) at the indices (b, s, …).
+
+    The result has the shape of `index`, followed by that of a row.
+    """
     if table.shape[0] == 1:
         return table[0][index[0]].unsqueeze(0)
     batch = torch.arange(table.shape[0], device=table.device)

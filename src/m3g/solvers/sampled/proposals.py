@@ -1,12 +1,13 @@
-"""Proposal distribution of lists of tuples: a mixture with known density.
+"""Proposal distribution from which the tuples of a list are drawn: a mixture with known density.
 
-The centre of a component is a tuple c that is likely to have mass. The component redraws every view given the other
-entries of c, q_c(t) = Π_m p_m(t_m | c without m), where p_m is the exact conditional distribution at the current
-potentials. If c is a draw from the coupling, every t_m has the distribution of the marginal m of the coupling.
+The centre of a component is a tuple c that is likely to have a large mass. The component redraws every view given the
+other entries of c, q_c(t) = Π_m p_m(t_m | c without m), where p_m is the exact conditional distribution at the current
+potentials. If c is a draw from the coupling, every t_m is distributed as marginal m of the coupling.
 
-In half of the components the conditional distributions are raised to the power `WARM_POWER`, which flattens them. These
-components reach tuples that differ from c in several views, which the other half rarely draws, and so bound the
-importance weights (defensive mixture, :cite:`owen2013`).
+In half of the components the conditional distributions are flattened: raised to the power `WARM_POWER` and normalised.
+These components reach tuples that differ from c in several views, which the other half rarely draws, and so bound the
+importance weights (defensive mixture, :cite:`owen2013`). For a cost with local maxima, half of these components are
+uniform instead.
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ from m3g.solvers.sampled.log_kernel import LogKernel, gather_rows
 from m3g.solvers.sampled.recomputed_rows import Rows, chunk_rows, rows_at_once
 from m3g.solvers.sampled.tuple_kernel import TupleList, sampled_list
 
-# In nearly solved batches, nearly all draws at power 1 are true tuples. A power of 0.5 at least halves the error there.
+# If the coupling is close to the true matching, nearly all draws at power 1 are true tuples. A power of 0.5 then at
+# least halves the sampling error.
 WARM_POWER = 0.5
-# For a cost with local maxima, every fourth component draws all points uniformly. It reaches tuples between the maxima,
-# so that missed tuples increase the estimated error.
+# For a cost with local maxima, every fourth component draws all points uniformly. It also draws tuples near maxima that
+# no centre covers. Their large importance weights then increase the estimated error.
 UNIFORM_EVERY = 4
 
 
@@ -36,7 +38,7 @@ class Mixture:
     def __init__(self, log_kernel: LogKernel, centres: Tensor, log_scaling: Tensor):
         self.centres = centres
         b, r, self.k = centres.shape
-        row_bytes = b * log_kernel.itemsize * (sum(log_kernel.sizes) + log_kernel.features)
+        row_bytes = b * log_kernel.itemsize * (sum(log_kernel.sizes) + log_kernel.num_temporaries)
         step = rows_at_once(r, row_bytes=row_bytes, total_bytes=row_bytes * r, device=centres.device)
         self.components = Rows(partial(component_logs, log_kernel, centres, log_scaling), count=r, step=step)
 
@@ -54,7 +56,8 @@ class Mixture:
                 cumulative = log.exp().cumsum(2)
                 level = levels[m][:, rows].to(cumulative.dtype) * cumulative[..., -1:]
                 out[:, rows, :, m] = torch.searchsorted(cumulative, level).clamp_(max=log.shape[2] - 1)
-        # Draws vary slower than components, so that the first half of the samples is one of the independent halves.
+        # The draw index varies more slowly than the component index, so that the first half of the samples is one of
+        # the independent halves.
         return out.transpose(1, 2).reshape(b, r * per_centre, k)
 
     def _levels(self, per_half: int, draws: Draws) -> Tensor:
@@ -65,12 +68,12 @@ class Mixture:
         return ((order + noise) / per_half).flatten(2)
 
     def log_density(self, tuples: Tensor) -> Tensor:
-        """Return log q of the tuples (b, s, k), with view l marginalised, for every l: (b, s, k)."""
+        """Return, for every view l, the log density of the tuples with view l marginalised out: (b, s, k)."""
         b, r = self.centres.shape[:2]
         total: Tensor | None = None
         for _, logs in self.components:
             transposed = [log.transpose(1, 2).contiguous() for log in logs]
-            # A matrix of tuples and components for every view, for their sum, and a temporary one.
+            # Matrices (tuples, components): one per view, one for their sum, and one temporary.
             row_bytes = b * logs[0].shape[1] * (self.k + 2) * logs[0].element_size()
             step = chunk_rows(tuples.shape[1], row_bytes, tuples.device)
             here = torch.cat([_log_sums(transposed, chunk) for chunk in tuples.split(step, 1)], 1)
@@ -82,7 +85,7 @@ class Mixture:
 def tuple_list(
     log_kernel: LogKernel, centres: Tensor, log_scaling: Tensor, per_centre: int, draws: Draws, anchors: Tensor
 ) -> TupleList:
-    """Return a list of the anchors (b, c, k) and of `per_centre` draws from the component of every centre (b, r, k)."""
+    """Return a list of matched rows, the anchors (b, c, k), and `per_centre` draws around every centre (b, r, k)."""
     mixture = Mixture(log_kernel, centres, log_scaling)
     tuples = mixture.draw(per_centre, draws)
     log_counts = mixture.log_density(torch.cat([anchors, tuples], 1)) + math.log(tuples.shape[1])
@@ -90,7 +93,10 @@ def tuple_list(
 
 
 def component_logs(log_kernel: LogKernel, centres: Tensor, log_scaling: Tensor, rows: slice) -> list[Tensor]:
-    """Return log p_m(i | c without m) of the components c in `rows`, for every view m: k tables (b, rows, n_m)."""
+    """Return log p_m(i | c without m) of the components c in `rows`, for every view m: k tables (b, rows, n_m).
+
+    Some components are flattened or uniform (see the module docstring).
+    """
     logs = []
     for m, scaling in enumerate(log_scaling.split(list(log_kernel.sizes), 1)):
         logits = log_kernel.conditional(m, centres[:, rows])

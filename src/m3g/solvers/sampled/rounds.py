@@ -2,8 +2,8 @@
 
 Each round has three steps:
 
-1. Select centres: tuples that are likely to have mass. In the first round, they are true and random tuples; later, also
-   draws from the last coupling and tuples found by Gibbs sampling at its potentials (gibbs_search.py).
+1. Select centres: tuples that are likely to have a large mass. In the first round, they are true and random tuples;
+   later, also draws from the last coupling and tuples found by Gibbs sampling at its potentials (gibbs_search.py).
 2. Draw a kernel around the centres: products (product_kernel.py) for the circular variance, or a list of tuples
    (proposals.py, tuple_kernel.py) for other costs and if products are not accurate enough.
 3. Take Newton steps on the dual of this kernel (ascent.py).
@@ -254,7 +254,7 @@ class Rounds:
     ) -> tuple[SampledKernel, AscentResult]:
         """Draw a kernel around the centres, and return it with the result of the ascent on its dual."""
         k, rows = len(log_kernel.sizes), centres.shape[1] * DRAWS_PER_CENTRE + self.anchors.shape[1]
-        row_bytes = 8 * (log_kernel.features + 2 * k**2 + 10 * k)
+        row_bytes = 8 * (log_kernel.num_temporaries + 2 * k**2 + 10 * k)
         need = float(self.target.shape[0] * rows * row_bytes)
         # The samples, and vectors with one number per sample, are always stored.
         _checks.fits(f"solver='sampled' with {rows} rows", need, memory_limit(self.target.device), "use a smaller rank")

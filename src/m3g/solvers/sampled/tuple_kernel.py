@@ -79,13 +79,13 @@ class TupleList(SampledKernel):
     def with_base(self, log_scaling: Tensor) -> TupleList:
         b, device = log_scaling.shape[0], log_scaling.device
         item_bytes = b * self.log_kernel.itemsize
-        # The features of one block are in memory while it is built.
+        # The temporary numbers of one block are in memory while it is built.
         numbers = sum(block.tuples.shape[1] * self.sizes[block.l] for block in self.blocks)
-        total_bytes = item_bytes * (numbers + self.blocks[0].tuples.shape[1] * self.log_kernel.features)
+        total_bytes = item_bytes * (numbers + self.blocks[0].tuples.shape[1] * self.log_kernel.num_temporaries)
         tables = []
         for block in self.blocks:
             count = block.tuples.shape[1]
-            row_bytes = item_bytes * max(self.sizes[block.l], self.log_kernel.features)
+            row_bytes = item_bytes * max(self.sizes[block.l], self.log_kernel.num_temporaries)
             step = rows_at_once(count, row_bytes=row_bytes, total_bytes=total_bytes, device=device)
             compute = partial(block_table, self.log_kernel, block, self.part(log_scaling, block.l), once=not self.exact)
             tables.append(Rows(compute, count=count, step=step, shared=True))
