@@ -1,9 +1,9 @@
 """Pair marginals of a scaled tensor by products with vectors.
 
-All pair marginals of P = K ∘ (u_1 ⊗ … ⊗ u_k) require three passes over K. The first contracts the first view and gives
-the pairs of all others. The second contracts the last view and gives the pairs of the first view with all but the last.
-The third contracts all views between the first and the last. Each result is smaller than K by a factor of n, and no
-pass writes n^k numbers.
+For k > 2, all pair marginals of P = K ∘ (u_1 ⊗ … ⊗ u_k) require three passes over K. The first contracts the first view
+and gives the pairs of all others. The second contracts the last view and gives the pairs of the first view with all but
+the last. The third contracts all views in between and gives the pair of the first and the last. Each result is smaller
+than K by a factor of n or more, and no pass writes n^k numbers.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 Pairs = dict[tuple[int, int], Tensor]
-# Slabs of more bytes than the first are processed in parts of at most the second, whose temporary results take at most
-# this fraction of the slab. Smaller parts are slower, although they would fit the cache of a processor core.
+# Slabs larger than WHOLE_BYTES are processed in parts of about PART_BYTES or less. The temporary results of a part take
+# at most about TEMPORARY_PART of the memory of the slab. Parts that fit into the cache of a processor core are slower.
 WHOLE_BYTES, PART_BYTES, TEMPORARY_PART = 2**18, 2**23, 0.75
-# Entries of a matrix from which its product with a vector is divided among threads.
+# Minimum number of entries of a matrix for which a matrix–vector product is divided among threads.
 PARALLEL = 2**18
 
 
@@ -31,7 +31,7 @@ def pair_marginals(tensor: Tensor, scalings: Sequence[Tensor], views: Sequence[i
 
 
 def pair_marginals_of_slabs(slabs: Iterable[tuple[slice, Tensor]], scalings: Sequence[Tensor]) -> Pairs:
-    """Return the pair marginals of a tensor given in slabs (b, rows, n_2, …) of the first view, all of its rows."""
+    """Return the pair marginals of a tensor given in slabs (b, rows, n_2, …), which together contain all its rows."""
     k, of_first, tail = len(scalings), [], None
     for rows, slab in slabs:
         lead = scalings[0][:, rows]
@@ -45,14 +45,14 @@ def pair_marginals_of_slabs(slabs: Iterable[tuple[slice, Tensor]], scalings: Seq
 
 
 def first_pairs(tensor: Tensor, others: Sequence[Tensor], views: Sequence[int]) -> Pairs:
-    """Return the pair marginals of the first view with every other view, new, without the scaling of the first.
+    """Return the pair marginals of the first view with every other view, not yet scaled by the first, as new tensors.
 
     `others` are the scalings (b, n_l) of the other views.
     """
     both, last = (views[0], views[-1]), others[-1].unsqueeze(1)
     if len(views) == 2:
         return {both: tensor * last}
-    # The views between are contracted one by one, because one sum over all of their tuples has a large rounding error.
+    # The views in between are contracted one by one: a single sum over their tuples would have a large rounding error.
     joint = tensor
     for scaling in others[:-1]:
         joint = torch.matmul(scaling[:, None, None], joint.flatten(3)).view(*tensor.shape[:2], *joint.shape[3:])
@@ -66,7 +66,7 @@ def scaled_first(pairs: Pairs, scaling: Tensor) -> Pairs:
 
 
 def concatenated_rows(parts: Sequence[Tensor]) -> Tensor:
-    """Concatenate along axis 1; a single part is returned itself."""
+    """Concatenate along axis 1; a single part is returned as is, not copied."""
     return parts[0] if len(parts) == 1 else torch.cat(list(parts), 1)
 
 
@@ -81,7 +81,7 @@ def without_last(tensor: Tensor, scaling: Tensor) -> Tensor:
 
 
 def row_times(row: Tensor, matrix: Tensor) -> Tensor:
-    """Return the product (b, 1, β) of a row (b, 1, α) and a matrix (b, α, β)."""
+    """Return r M (b, 1, β) for a row r (b, 1, α) and a matrix M (b, α, β)."""
     parts = _num_parts(matrix)
     if parts == 1:
         return torch.bmm(row, matrix)
@@ -89,7 +89,7 @@ def row_times(row: Tensor, matrix: Tensor) -> Tensor:
 
 
 def times_row(matrix: Tensor, row: Tensor) -> Tensor:
-    """Return the transposed product (b, 1, α) of a matrix (b, α, β) and the transpose of a row (b, 1, β)."""
+    """Return (M rᵀ)ᵀ (b, 1, α) for a matrix M (b, α, β) and a row r (b, 1, β)."""
     parts = _num_parts(matrix)
     if parts == 1:
         return torch.bmm(row, matrix.mT)
@@ -97,9 +97,10 @@ def times_row(matrix: Tensor, row: Tensor) -> Tensor:
 
 
 def _num_parts(matrix: Tensor) -> int:
-    """Return the number of parts of rows whose products with a vector are computed in parallel.
+    """Return the number of row blocks of a matrix whose products with a vector are computed in parallel.
 
-    On a CPU, one thread computes the product of a matrix and a vector, but a batch of them is divided among threads.
+    On a CPU, torch computes a single matrix–vector product in one thread, but divides a batch of products among
+    threads.
     """
     if torch.compiler.is_compiling() or matrix.shape[0] > 1 or matrix.numel() < PARALLEL or matrix.device.type != "cpu":
         return 1
@@ -128,9 +129,9 @@ def additive(singles: Sequence[Tensor], pairs: Pairs) -> Tensor:
 
 
 def with_view(rest: Tensor, pairs: Sequence[Tensor]) -> Tensor:
-    """Add a leading view to additive terms (b, n_2, …, n_k): its pairs with all others (b, n_1, n_m).
+    """Return rest[i_2, …, i_k] + Σ_m pairs_m[i_1, i_m] as a tensor (b, n_1, …, n_k).
 
-    The result is (b, n_1, …, n_k).
+    This adds a leading view, with its pair terms (b, n_1, n_m), to the terms of the other views.
     """
     b, n, _ = pairs[0].shape
     cross = pairs[-1]
@@ -156,7 +157,10 @@ def balanced_split(sizes: Sequence[int]) -> int:
 
 
 def parts_of(slabs: Iterable[tuple[slice, Tensor]], temporaries: float = 1.0) -> Iterator[tuple[slice, Tensor]]:
-    """Split slabs (b, rows, …) into parts of some rows, for computations with `temporaries` numbers per entry."""
+    """Split slabs (b, rows, …) into parts of some rows.
+
+    The caller allocates `temporaries` temporary numbers per entry of a part.
+    """
     for rows, slab in slabs:
         step = rows.stop - rows.start
         if not torch.compiler.is_compiling():
@@ -169,5 +173,5 @@ def parts_of(slabs: Iterable[tuple[slice, Tensor]], temporaries: float = 1.0) ->
 
 
 def overwritable(tensor: Tensor) -> bool:
-    """Return whether results may be written to existing memory: not while tracing, nor under torch.vmap."""
+    """Return whether results may be written to existing memory: not while compiling, nor under torch.func."""
     return not torch.compiler.is_compiling() and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)

@@ -132,7 +132,10 @@ class Coupling(ABC):
         return block_product(pairs, marginals, self.sizes, points)
 
     def product_pull(self, points: Tensor) -> Tensor:
-        """Return Σ_t P(t) Π_{m ≠ l} x_m[t_m] over the tuples t with each point of view l: a new tensor (b, N, d)."""
+        """Return Σ_t P(t) Π_{m ≠ l} x_m[t_m] over the tuples t with t_l = i, for every point i of every view l.
+
+        The result is a new tensor (b, N, d).
+        """
         slabs, scalings = self.unscaled_rows()
         if scalings is None:
             return pull_from_rows(slabs, self.sizes, points)

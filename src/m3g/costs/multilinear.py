@@ -11,9 +11,9 @@ from m3g.costs.contraction import balanced_split, parts_of
 
 
 def two_groups(points: Tensor, sizes: Sequence[int], rows: slice | None = None) -> tuple[list[Tensor], list[Tensor]]:
-    """Split points (b, N, d) into leading views A and other views B, so that both together have the fewest tuples.
+    """Split points (b, N, d) into leading views A and other views B.
 
-    View 0 may be restricted to some rows.
+    The number of tuples of A plus that of B is minimal. View 0 may be restricted to some rows.
     """
     parts = list(torch.split_with_sizes(points, list(sizes), 1))
     if rows is not None:
@@ -25,9 +25,9 @@ def two_groups(points: Tensor, sizes: Sequence[int], rows: slice | None = None) 
 def pull_from_rows(
     slabs: Iterable[tuple[slice, Tensor]], sizes: Sequence[int], points: Tensor, moves: Tensor | None = None
 ) -> Tensor:
-    """Σ_t P(t) Π_{m ≠ l} x_m[t_m] over the tuples t with each point (b, N, d), or its derivative along `moves`.
+    """Return Σ_t P(t) Π_{m ≠ l} x_m[t_m] over the tuples t with t_l = i, for every point i of every view l: (b, N, d).
 
-    P is given in slabs of view 0.
+    With `moves`, return its derivative along `moves` at fixed P. P is given in slabs of view 0.
     """
     _, second = two_groups(points, sizes)
     features_b = features(second)
@@ -37,7 +37,7 @@ def pull_from_rows(
     pulled_b = pulled_change_b = torch.zeros_like(features_b.mT)
     leading: list[Tensor] = []
     rest: list[Tensor] | None = None
-    # Two tables of d numbers per tuple of A; a row of the slab has β.
+    # Every tuple of A has β entries in the slab, and d numbers in each of two temporary tables.
     for rows, slab in parts_of(slabs, 2 * points.shape[2] / features_b.shape[1]):
         first, _ = two_groups(points, sizes, rows)
         matrix = slab.reshape(slab.shape[0], -1, features_b.shape[1]).to(points.dtype)
@@ -58,7 +58,7 @@ def pull_from_rows(
 
 
 def products_without_each(factors: Sequence[Tensor]) -> list[Tensor]:
-    """Π_{m ≠ l} x_m for every l, of factors of one shape."""
+    """Π_{m ≠ l} x_m for every l; all factors have the same shape."""
     before, after = [torch.ones_like(factors[0])], [torch.ones_like(factors[0])]
     for factor, last in zip(factors[:-1], reversed(factors[1:])):
         before.append(before[-1] * factor)
@@ -67,7 +67,7 @@ def products_without_each(factors: Sequence[Tensor]) -> list[Tensor]:
 
 
 def features(parts: Sequence[Tensor]) -> Tensor:
-    """(b, n_1, d), …, (b, n_j, d) -> (b, n_1 ⋯ n_j, d): the product of the features of every tuple."""
+    """(b, n_1, d), …, (b, n_j, d) -> (b, n_1 ⋯ n_j, d): the entrywise product of the points of every tuple."""
     out = parts[0]
     for part in parts[1:]:
         out = (out.unsqueeze(2) * part.unsqueeze(1)).flatten(1, 2)

@@ -26,7 +26,8 @@ class LogKernels:
     Attributes:
         groups: exponents in the order of the edges, either as one tensor (edges · b, n, n) with the batch of the first
             edge first, or as one tensor (b, n_l, n_m) per edge.
-        shift: (b, N), in float64. The potentials are eps times the log scalings plus `shift`. None means 0.
+        shift: (b, N), in float64 if the device supports it. The potentials are eps · h + shift for log scalings h. None
+            means 0.
     """
 
     groups: list[Tensor]

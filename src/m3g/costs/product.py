@@ -1,4 +1,4 @@
-"""Multilinear inner product of k views, a cost of dependence among all views."""
+"""Multilinear inner product of k views, a cost that captures dependence among all views jointly."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class MultilinearProduct(Cost):
     .. math:: c(z_1, \dots, z_k) = -d^{k/2 - 1} \sum_{j=1}^d \prod_{l=1}^k z_l[j]
 
     With this scale, the cost of random points on the sphere has a standard deviation of about :math:`d^{-1/2}` for
-    every k. For k = 2 the cost is minus the cosine. It is linear in each view but not a sum over pairs, and detects
-    dependence among all views even if any two of them are independent.
+    every k. For k = 2 the cost is minus the cosine. For k > 2 it is linear in each view but not a sum over pairs, and
+    detects dependence among all views even if they are pairwise independent.
 
     With a mask, a missing point is replaced by the neutral factor :math:`1 / \sqrt d` in every feature, so that the
     cost of its tuple is that of the other views. The matching gap imputes missing points beforehand instead, by the
@@ -56,15 +56,18 @@ class MultilinearProduct(Cost):
         return 1.0
 
     def query(self, views: Tensor, view: int, *, mask: Tensor | None = None) -> Tensor:
-        """Return the entrywise product of the other views, in units of 1 / √d; a missing point counts as 1."""
-        unit = float(views.shape[-1] ** -0.5)
-        factors = views / unit if mask is None else torch.where(mask.unsqueeze(-1), views / unit, 1.0)
+        """Return d^(k/2 - 1) times the entrywise product of the other views.
+
+        A missing point counts as 1 / √d in every feature.
+        """
+        neutral = float(views.shape[-1] ** -0.5)
+        factors = views / neutral if mask is None else torch.where(mask.unsqueeze(-1), views / neutral, 1.0)
         product = None
         for m, factor in enumerate(factors.unbind(-3)):
             if m != view:
                 product = factor if product is None else product * factor
-        assert product is not None, "there are two views"
-        return product * unit
+        assert product is not None, "there are at least two views"
+        return product * neutral
 
     def __call__(self, views: Views, *, mask: Tensor | None = None, unit: bool = False) -> ProductProblem:
         points, sizes, batch = concatenated(views)

@@ -1,4 +1,4 @@
-"""Pair kernels K_lm = exp(-D_lm / eps), in a dtype whose range they do not exceed, and initial scalings."""
+"""Pair kernels K_lm = exp(-D_lm / eps), or their logarithms if the range is too large, and initial scalings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from m3g.solvers.shared.weights import concatenated_weights
 
 # Tolerance below which log scalings are float64.
 SINGLE_VECTOR_TOLERANCE = 5e-5
-# Bound on the exponent of a tuple up to which one step balances the kernels sufficiently.
+# Largest `Kernels.reach` for which one step of `balance` is sufficient.
 NEARLY_CONSTANT = 30.0
 
 
@@ -26,9 +26,13 @@ class Kernels(NamedTuple):
         matrices: kernels {(l, m): (b, n_l, n_m)}, or their logarithms if `in_range` is False.
         groups: the same, concatenated as in `LogKernels`.
         target: (b, N), the weights, in the dtype of the log scalings.
-        shift: (b, N), in float64. The potentials are eps times the log scalings plus `shift`. None means 0.
-        in_range: whether products of the kernels do not exceed the range of float64.
-        reach: an upper bound on the absolute exponent of a tuple; 0 if no value was read on the host.
+        shift: (b, N), in float64 if the device supports it. The potentials are eps · h + shift for log scalings h. None
+            means 0.
+        in_range: whether `matrices` are kernels. Otherwise they are logarithms, because products of kernels would
+            exceed the range of float64, or because logarithms were requested. The range is checked only if values are
+            read. It is that of float64 also on a device without float64; if a solve there leaves the range of float32,
+            `Factored` repeats it with logarithms.
+        reach: an upper bound on the absolute value of the exponent of a tuple; 0 if no value was read on the host.
     """
 
     matrices: dict[Edge, Tensor]
@@ -54,8 +58,8 @@ def pair_kernels(
 ) -> Kernels:
     """Return the kernels of a problem, or their logarithms with `logs`.
 
-    With `read_values`, the range of the exponents is read on the host and determines whether the kernels are float32,
-    float64 or logarithms. Otherwise they have the dtype of the problem, or float64 if `tol` requires it.
+    The kernels have the dtype of the problem, or float64 if `tol` requires it. With `read_values`, the range of the
+    exponents is read on the host, and for a large range the result is in float64 or consists of logarithms.
     """
     dtype = problem.dtype
     double = vector_dtype(problem.device)
@@ -70,23 +74,23 @@ def pair_kernels(
             exponents = problem.log_kernels(epsilon, dtype)
             # The value in float32 may have overflowed.
             reach = max(map(largest_magnitude, exponents.groups)) * len(problem.edges)
-    wide = dtype if tol >= SINGLE_VECTOR_TOLERANCE else double
-    target = concatenated_weights(problem, weights, wide)
+    scaling_dtype = dtype if tol >= SINGLE_VECTOR_TOLERANCE else double
+    target = concatenated_weights(problem, weights, scaling_dtype)
     in_range = not (logs or reach > DOUBLE_RANGE)
     groups = [group.exp_() for group in exponents.groups] if in_range else exponents.groups
     return Kernels(problem.by_edge(groups), groups, target, exponents.shift, in_range, reach)
 
 
 def balanced_start(problem: PairwiseProblem, kernels: Kernels) -> Tensor:
-    """Return initial log scalings (b, N), which scale each kernel separately to constant row and column sums."""
+    """Return initial log scalings (b, N): the log weights plus, for each edge, log scalings that balance its kernel."""
     b, k = problem.num_batch, problem.k
     log_target = kernels.target.log()
-    wide = log_target.dtype
+    dtype = log_target.dtype
     # One step balances nearly constant kernels. A reach of 0 means that it was not read.
     steps = 1 if 0 < kernels.reach < NEARLY_CONSTANT else 2
     groups = kernels.groups
     if len(groups) == 1 and len(problem.edges) > 1:
-        left, right = (_as(part, wide).view(-1, b, problem.sizes[0]) for part in balance(groups[0], steps))
+        left, right = (_cast(part, dtype).view(-1, b, problem.sizes[0]) for part in balance(groups[0], steps))
         rows, columns = _edge_views(problem)
         by_view = log_target.view(b, k, -1).transpose(0, 1)
         start = by_view.index_add(0, rows, left, alpha=-1).index_add_(0, columns, right, alpha=-1)
@@ -94,7 +98,7 @@ def balanced_start(problem: PairwiseProblem, kernels: Kernels) -> Tensor:
     sums: list[Tensor | None] = [None] * k
     for edge, group in zip(problem.edges, groups):
         for view, part in zip(edge, balance(group, steps)):
-            part, so_far = _as(part.view(b, -1), wide), sums[view]
+            part, so_far = _cast(part.view(b, -1), dtype), sums[view]
             sums[view] = part if so_far is None else so_far + part
     parts = [log_target.new_zeros(b, n) if part is None else part for part, n in zip(sums, problem.sizes)]
     return log_target - torch.cat(parts, 1)
@@ -107,15 +111,16 @@ def _edge_views(problem: PairwiseProblem) -> tuple[Tensor, ...]:
     return tuple(torch.tensor(ends, device=problem.device) for ends in zip(*problem.edges))
 
 
-def _as(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+def _cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """Convert to `dtype`, without calling an operator if the tensor has this dtype."""
     return tensor if tensor.dtype == dtype else tensor.to(dtype)
 
 
 def balance(kernels: Tensor, steps: int) -> tuple[Tensor, Tensor]:
     """Return -log u (b, n, 1) and -log v (b, m, 1) such that diag(u) K diag(v) has nearly constant row and column sums.
 
-    These are steps of the two-view Sinkhorn algorithm for kernels K (b, n, m), up to a constant factor, which the first
-    scaling of the leading view corrects.
+    u and v are the result of `steps` steps of the two-view Sinkhorn algorithm for kernels K (b, n, m), up to a constant
+    factor. The factor does not matter, because solvers first scale the leading view to its weights.
     """
     transposed = kernels.mT
     left = kernels.mean(2, keepdim=True)

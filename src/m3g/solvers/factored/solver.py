@@ -83,9 +83,10 @@ class Factored(Solver):
         max_steps: maximum number of contractions; None means 100 with Newton steps and 10 000 without.
         check_every: number of steps between two reads of the error, which synchronise with an accelerator; None means 1
             on a CPU and 4 elsewhere.
-        fixed_steps: take exactly this number of steps without reading the error, so that there is no synchronisation
-            and the solve compiles to one graph. Steps are then not backtracked, and kernels have the dtype of the
-            problem. Compiled matrix products have the precision of `torch.set_float32_matmul_precision`.
+        fixed_steps: evaluate the dual exactly this number of times, with a step between successive evaluations, without
+            reading the error. There is then no synchronisation, and the solve compiles to one graph. Steps are not
+            backtracked, and kernels have the dtype of the problem, or float64 if `tol` requires it. Compiled matrix
+            products have the precision of `torch.set_float32_matmul_precision`.
 
     Example:
         >>> import torch, m3g
@@ -118,7 +119,7 @@ class Factored(Solver):
                 "cost must be a sum over pairs of views with solver='factored', "
                 f"got {type(problem).__name__}: use solver='dense'."
             )
-        if torch.compiler.is_compiling():  # global settings cannot change inside a graph
+        if torch.compiler.is_compiling():  # global settings cannot be changed inside a compiled graph
             with torch.no_grad():
                 return self._solve(problem, epsilon, tol, weights)
         with full_precision(problem.device):

@@ -16,9 +16,9 @@ class Contracted(NamedTuple):
     """Marginals of a coupling whose leading view is scaled to its weights.
 
     Attributes:
-        pairs: pair marginals {(l, m): (b, n_l, n_m)} for l < m.
+        pairs: pair marginals {(l, m): (b, n_l, n_m)}, l < m, of all pairs or of those that the contraction computes.
         others: (b, N - n), marginals of all views except the leading one, concatenated.
-        lead: (b, n), the new scaling of the leading view.
+        lead: (b, n), the new scaling of the leading view, or its logarithm (`Contraction.in_logs`).
     """
 
     pairs: dict[Edge, Tensor]
@@ -32,8 +32,9 @@ class Contraction(ABC):
     Attributes:
         lead: index of the leading view, whose scaling `evaluate` computes.
         in_logs: whether scalings are passed and returned as logarithms.
-        shard: the part of the coupling that this process contracts, if several share a solve; otherwise None.
-        partial: the shard whose pair marginals `evaluate` returns; None if it returns those of the full coupling.
+        shard: the part of the coupling that this process contracts if several processes share a solve; otherwise None.
+        partial: the shard to which the pair marginals of `evaluate` are restricted; None if they are those of the full
+            coupling.
     """
 
     sizes: list[int]
@@ -54,5 +55,5 @@ class Contraction(ABC):
         raise AssertionError("evaluate computes every pair")
 
     def sweep(self, scalings: Sequence[Tensor], targets: Sequence[Tensor]) -> list[Tensor] | None:
-        """Return the scalings after a sweep of Algorithm 1; None if a sweep costs more than `evaluate`."""
+        """Return the scalings after a sweep of Algorithm 1; None if this contraction provides no sweep."""
         return None
