@@ -143,9 +143,10 @@ class Coupling(ABC):
         return pull_from_rows(slabs, self.sizes, points * scaling).mul_(scaling)
 
     def weighted_pull(self, points: Tensor, divisor: Callable[[Tensor], Tensor]) -> Tensor:
-        """(b, N, d) -> (b, N, d): Σ_t P(t) / w(|mean_m x_m[t_m]|²) Σ_m x_m[t_m] over the tuples t with each point.
+        """Return Σ_t P(t) / w(|mean_m x_m[t_m]|²) Σ_m x_m[t_m] over the tuples t with t_l = i, for every point i.
 
-        Equals `pull` for w = 1. The default reads the full tensor, slab by slab. `divisor` is w and may work in place.
+        Here l is the view of i. The result (b, N, d) equals `pull` for w = 1. The default reads the full tensor,
+        slab by slab. `divisor` is w and may work in place.
         """
         k, squares = len(self.sizes), SquaredMeans(points, self.sizes)
         slabs, scalings = self.unscaled_rows()

@@ -27,7 +27,7 @@ class ShardedContraction(Contraction):
     def __init__(self, own: Contraction, shard: Shard):
         self.own, self.slab = own, shard
         self.sizes, self.lead, self.in_logs = list(shard.sizes), own.lead, own.in_logs
-        self.partial = shard if sum(self.sizes) > EXCHANGED_SIZE else None
+        self.pairs_shard = shard if sum(self.sizes) > EXCHANGED_SIZE else None
 
     def evaluate(self, scalings: Sequence[Tensor], target: Tensor) -> Contracted:
         rows, own = self.slab.rows, list(scalings)
@@ -36,7 +36,7 @@ class ShardedContraction(Contraction):
         before = sum(self.sizes[: self.lead])
         first, last = contracted.others.split([before, contracted.others.shape[1] - before], 1)
         vector, pairs = torch.cat([first, contracted.lead.to(first.dtype), last], 1), contracted.pairs
-        if self.partial is None:
+        if self.pairs_shard is None:
             vector, pairs = self.slab.summed_with_pairs(vector, pairs)
         else:
             vector = self.slab.summed(vector)

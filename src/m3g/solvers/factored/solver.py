@@ -157,7 +157,7 @@ class Factored(Solver):
         if swept is not None and math.isfinite(swept.worst):
             pairs = swept.pairs()
             others = swept.contraction.summed(swept.contraction.others(pairs))
-            if shard is not None and dual.contraction.partial is None:
+            if shard is not None and dual.contraction.pairs_shard is None:
                 pairs = shard.pairs(pairs)
             point = dual.from_marginals(swept.log_scaling(), pairs, others)
             state = AscentState(point, num_steps=swept.num_steps + 1)
@@ -265,7 +265,7 @@ class FinalPoint(NamedTuple):
             return {(l, m): dual.contraction.pair(dual.scalings(point.log_scaling), l, m)}
 
         return FinalPoint(
-            point.log_scaling, point.error, point.pairs, missing, state.num_steps, dual.contraction.partial
+            point.log_scaling, point.error, point.pairs, missing, state.num_steps, dual.contraction.pairs_shard
         )
 
 

@@ -73,10 +73,10 @@ class Sampled(Solver):
             independent of the samples. None draws from `generator`, or from torch's default generator.
         generator: a `torch.Generator` on the device of the views.
         max_steps: maximum number of Newton steps per round.
-        fixed_steps: take exactly this number of steps in each of `rounds` rounds without reading the error, so that the
-            solve compiles to one graph. Requires the circular variance, and form="auto" or "products". The standard
-            error of an untrusted result is infinite. Compiled code draws from torch's default generator and accepts no
-            seed.
+        fixed_steps: evaluate the dual exactly this number of times in each of `rounds` rounds, with a Newton step
+            between successive evaluations. The error is not read, so that the solve compiles to one graph. Requires
+            the circular variance, and form="auto" or "products". The standard error of an untrusted result is infinite.
+            Compiled code draws from torch's default generator and accepts no seed.
 
     Example:
         >>> import torch, m3g

@@ -33,15 +33,15 @@ class Contraction(ABC):
         lead: index of the leading view, whose scaling `evaluate` computes.
         in_logs: whether scalings are passed and returned as logarithms.
         shard: the part of the coupling that this process contracts if several processes share a solve; otherwise None.
-        partial: the shard to which the pair marginals of `evaluate` are restricted; None if they are those of the full
-            coupling.
+        pairs_shard: the shard to which the pair marginals of `evaluate` are restricted; None if they are those of the
+            full coupling.
     """
 
     sizes: list[int]
     lead: int = 0
     in_logs: bool = False
     shard: Shard | None = None
-    partial: Shard | None = None
+    pairs_shard: Shard | None = None
 
     @abstractmethod
     def evaluate(self, scalings: Sequence[Tensor], target: Tensor) -> Contracted:
@@ -52,7 +52,7 @@ class Contraction(ABC):
 
     def pair(self, scalings: Sequence[Tensor], l: int, m: int) -> Tensor:
         """Return a pair marginal that `evaluate` does not compute."""
-        raise AssertionError("evaluate computes every pair")
+        raise AssertionError("evaluate returns every pair")
 
     def sweep(self, scalings: Sequence[Tensor], targets: Sequence[Tensor]) -> list[Tensor] | None:
         """Return the scalings after a sweep of Algorithm 1; None if this contraction provides no sweep."""

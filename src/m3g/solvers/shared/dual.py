@@ -125,7 +125,7 @@ class MarginalDual:
             rtol=0.05,
             dtype=m.dtype,
             fixed=self.fixed,
-            partial=self.contraction.partial,
+            pairs_shard=self.contraction.pairs_shard,
         )
         longest: Tensor = torch.linalg.vector_norm(step, ord=torch.inf, dim=1, keepdim=True).clamp(min=MAX_STEP)
         step = (step / longest).mul_(MAX_STEP)

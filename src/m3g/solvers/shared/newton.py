@@ -35,7 +35,7 @@ def solve_newton(
     rtol: float,
     dtype: torch.dtype | None = None,
     fixed: bool = False,
-    partial: Shard | None = None,
+    pairs_shard: Shard | None = None,
 ) -> Tensor:
     """Return x (b, N) with H x = right.
 
@@ -47,12 +47,12 @@ def solve_newton(
         marginals: (b, N), the diagonal of H.
         dtype: dtype of the factorisation; None means float64.
         fixed: whether no value may be read on the host.
-        partial: the shard of which `pairs` are the pair marginals; None if they are those of the full coupling.
+        pairs_shard: the shard of which `pairs` are the pair marginals; None if they are those of the full coupling.
     """
     size = marginals.shape[1]
     if size > DIRECT_SIZE:
         solution, converged = conjugate_gradients(
-            hessian(pairs, marginals, sizes) if partial is None else partial.hessian(pairs, marginals),
+            hessian(pairs, marginals, sizes) if pairs_shard is None else pairs_shard.hessian(pairs, marginals),
             right.to(marginals.dtype),
             marginals,
             rtol=rtol,
@@ -61,7 +61,7 @@ def solve_newton(
         )
         if converged:
             return solution
-    pairs = pairs if partial is None else partial.pairs(pairs)
+    pairs = pairs if pairs_shard is None else pairs_shard.pairs(pairs)
     return factorise(pairs, marginals, right, sizes, dtype=dtype or vector_dtype(marginals.device), fixed=fixed)
 
 
