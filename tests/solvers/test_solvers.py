@@ -112,7 +112,7 @@ def test_slabs_change_nothing(slab, kept, batch, monkeypatch):
         whole = m3g.solve(problem, epsilon=0.05, tol=1e-9)
         with monkeypatch.context() as patch:
             patch.setattr(contraction, "SLAB_BYTES", slab * batch * 4 ** (k - 2) * 8)
-            patch.setattr(contraction, "KEEP_BYTES", 2**20 if kept else 0)
+            patch.setattr(contraction, "STORED_BYTES", 2**20 if kept else 0)
             parts = m3g.solve(problem, epsilon=0.05, tol=1e-9)
         torch.testing.assert_close(parts.coupling(), whole.coupling())
         torch.testing.assert_close(parts.pair_marginal(1, 2), whole.pair_marginal(1, 2))

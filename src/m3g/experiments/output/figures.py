@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypedDict, TypeVar
 
 from m3g import _checks
 
@@ -27,7 +27,14 @@ def panels(columns: int = 1, *, rows: int = 1, width: float = 6.0, height: float
     return figure, list(figure.subplots(rows, columns, squeeze=False).ravel())
 
 
-def style(place: int) -> dict[str, str]:
+class Style(TypedDict):
+    """Colour and marker of an arm, as keyword arguments of matplotlib."""
+
+    color: str
+    marker: str
+
+
+def style(place: int) -> Style:
     """Return the colour and the marker of the arm at this place."""
     return {"color": COLOURS[place % len(COLOURS)], "marker": MARKERS[place % len(MARKERS)]}
 

@@ -119,7 +119,7 @@ def missing_curves(tests: list[Result], path: Path) -> list[Path]:
     return figures.save(figure, path)
 
 
-def _lines(axis: Axes, curves: Mapping[str, Mapping[float, Sequence[float]]]) -> None:
+def _lines(axis: Axes, curves: Mapping[str, Mapping[figures.X, Sequence[float]]]) -> None:
     """Plot mean and standard deviation, in percent, of several values at every x, a line per arm of `CURVE_ARMS`."""
     for place, arm in enumerate(CURVE_ARMS):
         if arm in curves:

@@ -1,0 +1,61 @@
+"""Choice of the network that is kept: the best evaluation, and its average with linear CCA."""
+
+import torch
+
+from m3g.training.loop.selection import SHARES, SMALLEST_GAIN, BestWeights, epochs_between
+
+
+def contributions(weights):
+    """Ten rows whose contributions grow with the weight at different rates."""
+    return weights["w"] * torch.linspace(1.0, 2.0, 10)
+
+
+def weights(value):
+    return {"w": torch.tensor(float(value))}
+
+
+def test_small_gains_are_noise_and_evaluations_since_the_best_are_counted():
+    kept = BestWeights()
+    assert kept.improved(0.3, epoch=0)
+    assert not kept.improved(0.3 + SMALLEST_GAIN / 2, epoch=1)
+    assert not kept.improved(0.2, epoch=2)
+    assert (kept.best, kept.epoch, kept.since) == (0.3, 0, 2)
+    assert kept.improved(0.3 + 2 * SMALLEST_GAIN, epoch=3)
+    assert (kept.epoch, kept.since) == (3, 0)
+
+
+def test_the_best_weights_are_kept_if_every_average_is_worse():
+    kept = BestWeights(epoch=4, weights=weights(1), start=weights(0))
+    assert kept.chosen(contributions) is kept.weights
+    assert kept.share == 1
+
+
+def test_the_smallest_weight_that_is_not_worse_is_kept():
+    def saturated(current):
+        return contributions({"w": current["w"].clamp(max=0.45)})
+
+    kept = BestWeights(epoch=4, weights=weights(1), start=weights(0))
+    torch.testing.assert_close(kept.chosen(saturated)["w"], torch.tensor(0.5))
+    assert kept.share == 0.5
+
+
+def test_all_processes_follow_the_decision_of_the_first():
+    decisions = []
+
+    def last_share(decision):
+        decisions.append(decision)
+        return len(decisions) == len(SHARES)
+
+    kept = BestWeights(epoch=4, weights=weights(1), start=weights(1))
+    kept.chosen(contributions, agreed=last_share)
+    assert decisions == [True] * len(SHARES)
+    assert kept.share == SHARES[-1]
+
+
+def test_nothing_is_averaged_without_a_start_or_if_the_start_is_the_best():
+    for kept in (BestWeights(epoch=4, weights=weights(1)), BestWeights(epoch=0, weights=weights(1), start=weights(1))):
+        assert kept.chosen(contributions) is kept.weights
+
+
+def test_a_run_is_evaluated_about_25_times():
+    assert [epochs_between(epochs) for epochs in (1, 25, 60, 600)] == [1, 1, 2, 24]
