@@ -8,7 +8,6 @@ error of membership probabilities is measured without and with 40 known objects.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import warnings
 from collections.abc import Callable
@@ -18,7 +17,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 import m3g
-from benchmarks.small_trainings import PROBLEMS, rows_of
+from benchmarks.small_trainings import PROBLEMS, command, rows_of
 from m3g.losses.convergence import ConvergenceWarning
 from m3g.sklearn import MultiViewEmbedding
 
@@ -82,6 +81,7 @@ def shuffled(points: Views, seed: int, orphans: int) -> tuple[Views, list[np.nda
 
 
 def run(source: Path, results: Path) -> None:
+    warnings.simplefilter("ignore", ConvergenceWarning)  # probabilities of the coupling are not used
     whole: dict[str, dict[str, list[float]]] = {method: {} for method in METHODS}
     unused: dict[str, list[float]] = {method: [] for method in METHODS}
     partial: dict[str, list[tuple[float, float, float, float]]] = {}
@@ -151,9 +151,4 @@ def table(whole: dict, unused: dict, partial: dict) -> str:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
-    options = parser.parse_args()
-    warnings.simplefilter("ignore", ConvergenceWarning)  # probabilities of the coupling are not used
-    run(options.data, options.results)
+    command("matching", __doc__.split("\n\n")[0], run)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 import resource
@@ -185,4 +186,6 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(main(json.loads(sys.argv[1]))))
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.measurement", description=__doc__)
+    parser.add_argument("job", type=json.loads, help="the program and its settings, in JSON")
+    print(json.dumps(main(parser.parse_args().job)))

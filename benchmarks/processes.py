@@ -10,6 +10,7 @@ are those of the tensors that one process passes to collective operations.
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 import os
@@ -283,4 +284,8 @@ def written(report: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    work(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.processes", description=work.__doc__)
+    parser.add_argument("world", type=int, help="number of processes")
+    parser.add_argument("rank", type=int, help="number of this process")
+    parser.add_argument("meeting", help="file through which the processes connect")
+    work(**vars(parser.parse_args()))

@@ -5,6 +5,7 @@ python -m benchmarks.readme_table    writes the table from results/solvers.json
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 from pathlib import Path
@@ -54,4 +55,5 @@ def _short(number: float) -> str:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(prog="python -m benchmarks.readme_table", description=__doc__.splitlines()[0]).parse_args()
     write(json.loads(SOLVERS.read_text())["rows"])

@@ -1,0 +1,46 @@
+"""The programs in benchmarks: every module imports, and every program rejects unknown options before it measures."""
+
+import importlib
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+MODULES = sorted(file.stem for file in (ROOT / "benchmarks").glob("*.py") if file.stem != "__init__")
+PROGRAMS = [name for name in MODULES if "__main__" in (ROOT / "benchmarks" / f"{name}.py").read_text(encoding="utf-8")]
+EXTRAS = {"estimators": "cca_zoo"}  # installed with Python 3.11 or later
+
+
+@pytest.fixture(autouse=True)
+def importable(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT))
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_every_module_imports(name):
+    if name in EXTRAS:
+        pytest.importorskip(EXTRAS[name], reason="requires Python 3.11")
+    assert importlib.import_module(f"benchmarks.{name}").__doc__
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_every_program_rejects_unknown_options(name, monkeypatch, capsys):
+    if name in EXTRAS:
+        pytest.importorskip(EXTRAS[name], reason="requires Python 3.11")
+    # runpy warns about a module that is already imported.
+    monkeypatch.delitem(sys.modules, f"benchmarks.{name}", raising=False)
+    monkeypatch.setattr(sys, "argv", [name, "--no-such-option"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module(f"benchmarks.{name}", run_name="__main__")
+    assert ended.value.code == 2
+    assert "error: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["orbits"], ["solvers", "--only", "orbits"], ["multiway", "--only", "small"]])
+def test_unknown_suites_and_parts_are_named(words, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["benchmarks", *words])
+    with pytest.raises(SystemExit):
+        importlib.import_module("benchmarks.__main__").main()
+    assert f"got {words[-1]!r}." in capsys.readouterr().err
