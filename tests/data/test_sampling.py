@@ -69,7 +69,7 @@ def test_skipped_rows_are_reported(caplog):
     with caplog.at_level("INFO", logger="m3g.data.sampling"):
         sampler = EpochSampler(10, batch_size=4)
     assert sampler.num_unused == 2
-    assert "2 of 10 rows, different ones each time, are not used" in caplog.text
+    assert "2 of 10 rows, different in each epoch, are not used" in caplog.text
 
 
 def test_rank_and_number_of_processes_come_from_torch(monkeypatch):

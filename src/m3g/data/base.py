@@ -23,16 +23,20 @@ if TYPE_CHECKING:
 else:
     LightningDataModule = _checks.extra("lightning", "train").LightningDataModule
 
-MOST_WORKERS = 64  # or twice the number of CPUs
-USUAL_BATCH = 64  # rows, by default
+MOST_WORKERS = 64  # limit of num_workers, or twice the number of CPUs if that is larger
+USUAL_BATCH = 64  # default number of rows per batch
 T = TypeVar("T")
 
 
 @final
 class Batch(TypedDict):
-    """Batch of n objects: `views`, k tensors (n, ...); `mask`, bool (k, n); `label` (n,); `index` (n,).
+    """Batch of n objects.
 
-    `mask` is None if no entry is missing; missing rows are zero. `label` is None for unlabelled data.
+    Attributes:
+        views: k tensors (n, ...); missing rows are zero.
+        mask: bool (k, n), true where an entry is present; None if no entry is missing.
+        label: classes (n,); None for unlabelled data.
+        index: (n,), the row numbers of the objects in the data.
     """
 
     views: list[Tensor]
@@ -42,7 +46,7 @@ class Batch(TypedDict):
 
 
 class TensorRows(Dataset[Batch]):
-    """Dataset of k tensors in memory, with the mask (k, n), labels (n,) and numbers (n,) of their n rows."""
+    """Dataset of k tensors (n, ...) in memory, with the mask (k, n), the labels (n,) and the row numbers (n,)."""
 
     def __init__(self, views: Sequence[Tensor], mask: Tensor | None, label: Tensor | None, index: Tensor):
         self.views, self.mask, self.label, self.index = list(views), mask, label, index
@@ -60,14 +64,17 @@ class TensorRows(Dataset[Batch]):
         }
 
     def read(self, take: Tensor, first: int | Draw) -> list[Tensor]:
-        """Return the views of some rows, of which the sampler has drawn `first`; subclasses override this."""
+        """Return the k views of the rows `take` (n,); subclasses override this.
+
+        `first` is the first row as requested: a `Draw` in training, a number otherwise.
+        """
         return [view[take] for view in self.views]
 
 
 class EpochLoader(DataLoader[Batch]):
-    """Loader that Lightning accepts as resumable: `train_dataloader` starts it at the right batch.
+    """Loader with the state methods that Lightning requires of a resumable loader.
 
-    Nothing is stored in a checkpoint, because the position follows from the numbers of finished epochs and batches.
+    The state is empty: `train_dataloader` computes the position from the numbers of finished epochs and batches.
     """
 
     def state_dict(self) -> dict[str, object]:
@@ -89,8 +96,8 @@ class ViewsData(LightningDataModule):
         view_shapes: the shape of one sample of each view.
         num_classes: number of classes, None for unlabelled data.
         class_names: names of the classes, None for unlabelled data.
-        scaling: per view, the offset and divisor of its features, or None; empty if they are unscaled.
-        view_kinds: per view, image, audio, text, vector, table or signal; None if determined by the shapes.
+        scaling: per view, the offset and divisor of its features, or None; may be empty if no view is scaled.
+        view_kinds: per view, image, audio, text, vector, table or signal; None if the kinds follow from the shapes.
         inputs: per view, the preprocessing of new data as plain values; empty for arrays.
         input_tensors: per view, the tensors that belong to `inputs`; empty if there are none.
         shared_encoder: whether one encoder suits all views, because they are of one kind.
@@ -123,7 +130,7 @@ class ViewsData(LightningDataModule):
 
     @property
     def batch_size(self) -> int:
-        """Rows per step and process: as requested, else 64, or all training rows if there are fewer."""
+        """Rows per step and process: by default 64, or all training rows of a process if there are fewer."""
         if self._batch_size is not None:
             return self._batch_size
         processes = int(os.environ.get("WORLD_SIZE", "1"))
@@ -226,7 +233,7 @@ def find(name: str) -> type[ViewsData]:
 
 
 def class_codes(labels: np.ndarray) -> tuple[list[str], Tensor]:
-    """Return the names of the classes and the class of every row; raise if the labels are not classes."""
+    """Return the names of the classes, and the class index of every row (n,); raise if the labels are not classes."""
     if np.issubdtype(labels.dtype, np.floating) and np.isnan(labels).any():
         row = int(np.flatnonzero(np.isnan(labels))[0])
         raise ValueError(f"labels must have a class for every row, got NaN in row {row}.")
@@ -244,7 +251,7 @@ def class_codes(labels: np.ndarray) -> tuple[list[str], Tensor]:
 def _position(trainer: Trainer) -> tuple[int, int]:
     """Return the current epoch and the number of its finished batches; a resumed run does not start at (0, 0).
 
-    A checkpoint is written after a batch or epoch was processed, but before Lightning counts it as completed.
+    A checkpoint is written after a batch or epoch has been processed, but before Lightning counts it as completed.
     """
     epochs = cast("_ProcessedTracker", trainer.fit_loop.epoch_progress.current)
     batches = trainer.fit_loop.epoch_loop.batch_progress

@@ -20,16 +20,16 @@ def drop_entries(mask: Tensor | None, draws: Tensor, *, fraction: float, keep: i
     """Return the mask without the entries that have the smallest draws.
 
     Args:
-        mask: bool (k, n), true where a row has a view; None if no entry is missing.
+        mask: bool (k, n), true where an entry is present; None if no entry is missing.
         draws: (k, n), a random number in [0, 1) for each entry.
-        fraction: the probability that an entry is dropped.
-        keep: number of views that every row keeps, those with its largest draws; all if the row has fewer.
+        fraction: the probability that an entry is dropped, unless `keep` retains it.
+        keep: number of views that every row keeps: those with its largest draws, or all if the row has fewer.
         exact: drop exactly `round(fraction * entries)` entries, or as many as `keep` allows, instead of drawing each
             entry independently.
 
     Example:
-        >>> left = drop_entries(None, seeded_draws(4, 100, seed=0), fraction=0.5, exact=True)
-        >>> int(left.sum()), bool(left.any(0).all())
+        >>> mask = drop_entries(None, seeded_draws(4, 100, seed=0), fraction=0.5, exact=True)
+        >>> int(mask.sum()), bool(mask.any(0).all())
         (200, True)
     """
     present = torch.ones_like(draws, dtype=torch.bool) if mask is None else mask
@@ -45,18 +45,24 @@ def drop_entries(mask: Tensor | None, draws: Tensor, *, fraction: float, keep: i
 
 
 def swap_entries(views: Sequence[Tensor], mask: Tensor | None, *, fraction: float, seed: int) -> Tensor:
-    """Permute, in place, a fraction of the k n entries within their views.
+    """Permute a fraction of the present entries within their views, in place.
 
     The entries are drawn at random over all views. Within a view the drawn entries are permuted cyclically, so that
     each of them shows a different object; a view with a single drawn entry is unchanged.
+
+    Args:
+        views: k tensors (n, ...).
+        mask: bool (k, n), true where an entry is present; None if no entry is missing.
+        fraction: fraction of the present entries that are drawn.
+        seed: seed of the draw and of the permutations.
 
     Returns:
         (k, n), the row whose data each entry now contains.
 
     Example:
         >>> views = [torch.arange(10.0).unsqueeze(1) for _ in range(3)]
-        >>> shown = swap_entries(views, None, fraction=0.4, seed=0)
-        >>> bool((torch.stack(views).squeeze(-1) == shown).all()), int((shown != torch.arange(10)).sum())
+        >>> origin = swap_entries(views, None, fraction=0.4, seed=0)
+        >>> bool((torch.stack(views).squeeze(-1) == origin).all()), int((origin != torch.arange(10)).sum())
         (True, 12)
     """
     k, n = len(views), len(views[0])
@@ -65,12 +71,12 @@ def swap_entries(views: Sequence[Tensor], mask: Tensor | None, *, fraction: floa
     entries = np.flatnonzero(present)
     drawn = np.zeros(k * n, dtype=bool)
     drawn[random.permutation(entries)[: round(fraction * len(entries))]] = True
-    shown = torch.arange(n).repeat(k, 1)
+    origin = torch.arange(n).repeat(k, 1)
     for l, rows in enumerate(drawn.reshape(k, n)):
         cycle = torch.from_numpy(random.permutation(np.flatnonzero(rows)))
-        shown[l, cycle] = cycle.roll(1)
+        origin[l, cycle] = cycle.roll(1)
         views[l][cycle] = views[l][cycle.roll(1)]
-    return shown
+    return origin
 
 
 def seeded_draws(k: int, n: int, *, seed: int) -> Tensor:
@@ -81,9 +87,11 @@ def seeded_draws(k: int, n: int, *, seed: int) -> Tensor:
 def hashed_draws(k: int, index: Tensor, *, key: tuple[int, int]) -> Tensor:
     """Return uniform random numbers (k, n) for the rows `index` (n,): splitmix64 of the key, the row and the view.
 
+    In training, the key is the seed and the step.
+
     Example:
-        >>> every = hashed_draws(3, torch.arange(10), key=(0, 7))
-        >>> bool((hashed_draws(3, torch.tensor([4, 2]), key=(0, 7)) == every[:, [4, 2]]).all())
+        >>> all_draws = hashed_draws(3, torch.arange(10), key=(0, 7))
+        >>> bool((hashed_draws(3, torch.tensor([4, 2]), key=(0, 7)) == all_draws[:, [4, 2]]).all())
         True
     """
     seed = np.random.SeedSequence(key).generate_state(1, np.uint64)[0]
@@ -94,6 +102,7 @@ def hashed_draws(k: int, index: Tensor, *, key: tuple[int, int]) -> Tensor:
 
 
 def _mix(value: np.ndarray) -> np.ndarray:
+    """Return the splitmix64 hash of 64-bit integers."""
     value = value + np.uint64(0x9E3779B97F4A7C15)
     value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

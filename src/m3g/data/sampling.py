@@ -1,8 +1,9 @@
 """Order of the training data: a function of (seed, epoch), independent of the number of processes.
 
-One global order is drawn per epoch. A step uses its next `world * batch_size` rows, and process r uses every world-th
-of these, starting at the r-th. Two processes with batches of b therefore use the same rows as one process with a batch
-of 2b. An incomplete step at the end of an epoch is dropped.
+One global order of the rows is drawn per epoch. Each step uses the next `world * batch_size` rows, where `world` is the
+number of processes. Of these, process r uses the rows at positions r, r + world, r + 2 world, … Two processes with
+batches of b therefore use the same rows as one process with a batch of 2b. An incomplete step at the end of an epoch is
+dropped.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 class Draw(NamedTuple):
-    """A training row to load; the epoch and the position in its order seed the augmentations."""
+    """A training row to load; the epoch, and the position in the order of the epoch, seed the augmentations."""
 
     epoch: int
     position: int
@@ -36,8 +37,8 @@ def generator(*key: int) -> np.random.Generator:
 class EpochSampler(DistributedSampler[Draw]):
     """Sampler that draws each row at most once per epoch, in an order determined by (seed, epoch).
 
-    The module docstring defines how processes share the order. Lightning neither replaces nor
-    wraps a `DistributedSampler`, and calls its `set_epoch`.
+    The module docstring defines how processes share the order. The class inherits from `DistributedSampler` because
+    Lightning neither replaces nor wraps such a sampler, and calls its `set_epoch`.
 
     Args:
         num_rows: number of training rows.
@@ -79,7 +80,7 @@ class EpochSampler(DistributedSampler[Draw]):
         self._skip: tuple[int, int] = (0, 0)
         if self.num_unused and rank == 0:
             log.info(
-                "Each epoch has %d steps of %d rows; %d of %d rows, different ones each time, are not used.",
+                "Each epoch has %d steps of %d rows; %d of %d rows, different in each epoch, are not used.",
                 self.num_steps, self.step_rows, self.num_unused, num_rows,
             )  # fmt: skip
 
@@ -89,7 +90,7 @@ class EpochSampler(DistributedSampler[Draw]):
         return self.num_rows - self.total_size
 
     def order(self, epoch: int) -> Sequence[int | tuple[int, ...]]:
-        """Return the order of an epoch over all processes."""
+        """Return the rows of an epoch in order, for all processes together."""
         rows: list[int] = generator(self.seed, epoch).permutation(self.num_rows)[: self.total_size].tolist()
         return rows
 
@@ -120,6 +121,7 @@ class ClassAlignedSampler(EpochSampler):
     Args:
         members: per domain, a mapping from class to the indices of its images; only shared classes are drawn.
         points: tuples per epoch.
+        batch_size, seed, rank, world: as in `EpochSampler`.
     """
 
     def __init__(
@@ -157,12 +159,12 @@ class ClassAlignedSampler(EpochSampler):
         if self.step_rows <= len(self.classes):
             return random.permutation(len(self.classes))[: self.step_rows]
         per_process = [random.permutation(len(self.classes)) for _ in range(self.num_replicas)]
-        # Interleaved, because process r takes every world-th entry.
+        # Interleaved, because process r uses every world-th entry.
         return np.stack([classes[: self.batch_size] for classes in per_process], axis=1).reshape(-1)
 
 
 def by_class(rows: np.ndarray, labels: Tensor) -> dict[int, list[int]]:
-    """Return the rows of every class."""
+    """Return a mapping from class to its rows; `labels` has the classes of all rows."""
     groups: dict[int, list[int]] = {}
     for row in rows:
         groups.setdefault(int(labels[row]), []).append(int(row))
@@ -175,9 +177,9 @@ def shared_classes(domains: Sequence[Mapping[int, Sequence[int]]]) -> list[int]:
 
 
 def aligned_points(domains: Sequence[Mapping[int, Sequence[int]]]) -> list[tuple[int, ...]]:
-    """Return points of one row per domain, in a fixed order.
+    """Return points in a fixed order: tuples of one row per domain, all of the same class.
 
-    The rows of a point have the same class; surplus rows are discarded.
+    Each row is used at most once. Rows without a counterpart in every domain are discarded.
 
     Example:
         >>> aligned_points([{0: [1, 2], 1: [3]}, {0: [7, 8, 9]}])

@@ -42,12 +42,12 @@ def split_rows(
         by_group = _cut(random.permutation(len(names)), "group", val=val, test=test)
         return {name: np.flatnonzero(np.isin(members, chosen)) for name, chosen in by_group.items()}
     # Each row gets a position in (0, 1) within its class. Sorted by position, any range of rows is stratified.
-    kinds = np.zeros(n, dtype=int) if labels is None else labels
-    place = np.empty(n)
-    for kind in np.unique(kinds):
-        rows = np.flatnonzero(kinds == kind)
-        place[random.permutation(rows)] = (np.arange(len(rows)) + 0.5) / len(rows)
-    order = np.lexsort((random.random(n), place))
+    classes = np.zeros(n, dtype=int) if labels is None else labels
+    position = np.empty(n)
+    for label in np.unique(classes):
+        rows = np.flatnonzero(classes == label)
+        position[random.permutation(rows)] = (np.arange(len(rows)) + 0.5) / len(rows)
+    order = np.lexsort((random.random(n), position))
     return {name: np.sort(rows) for name, rows in _cut(order, "row", val=val, test=test).items()}
 
 
@@ -55,7 +55,7 @@ OTHER_NAMES = {"validation": "val", "valid": "val", "dev": "val", "training": "t
 
 
 def given_split(words: Sequence[object], groups: np.ndarray | None = None) -> dict[Split, np.ndarray]:
-    """Return the rows of each split from a column of split names; a group must not be in two splits.
+    """Return the rows of each split from a column of split names; raise if a group is in two splits.
 
     Example:
         >>> {name: rows.tolist() for name, rows in given_split(["train", "test", "validation", "train"]).items()}

@@ -121,7 +121,7 @@ def test_other_errors_are_one_sentence(tmp_path):
         ({"paths": [a, tmp_path / "b.xlsx"]}, "files that end in"),
         ({"paths": [a, objects]}, "must be files that can be read"),
         ({"paths": [a, tmp_path / "text.npy"]}, "must be files that can be read"),
-        ({"paths": [a, tmp_path / "headless.csv"]}, "line of column names first"),
+        ({"paths": [a, tmp_path / "headless.csv"]}, "first line has the column names"),
         ({"paths": [a, tmp_path / "empty.csv"]}, "must be files that can be read"),
         ({"paths": [a, tmp_path / "rowless.csv"]}, "at least one row"),
         ({"paths": [a, tmp_path / "longer.csv"]}, "more entries than the 1 names"),

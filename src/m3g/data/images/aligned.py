@@ -20,9 +20,9 @@ class AlignedDomains(ViewsData):
     """The seen domains are the views; a batch has n different random classes with one random image per domain.
 
     Attributes:
-        held_out: domains kept for testing only.
-        labels: class of every image of all domains.
-        members: the images of every domain and split.
+        held_out: domains used only for testing.
+        labels: class of each image, over all domains.
+        members: indices of the images of every domain and split.
     """
 
     held_out: list[str]
@@ -30,7 +30,7 @@ class AlignedDomains(ViewsData):
     members: dict[tuple[str, Split], np.ndarray]
 
     def _choose_views(self, names: Sequence[str], held_out: str | Sequence[str], known: Sequence[str]) -> None:
-        """Set `held_out`, and the names of the views to the other domains."""
+        """Set `held_out`, and use the other domains in `names` as views; `known` are the domains in the data."""
         self.held_out = [held_out] if isinstance(held_out, str) else list(held_out)
         for option, given in (("domains", names), ("held_out", self.held_out)):
             if isinstance(given, str) or not set(given) <= set(known):
@@ -41,7 +41,7 @@ class AlignedDomains(ViewsData):
             raise ValueError(f"domains must include at least 2 not held out, got {self.k}: {self.view_names}.")
 
     def _set_epoch(self, points_per_epoch: int | None) -> None:
-        """Set the length of an epoch, by default the number of training images divided by that of seen domains."""
+        """Set the points per epoch, by default the number of training images divided by the number of seen domains."""
         self._train_members = self._by_class("train")
         if not shared_classes(self._train_members):
             raise ValueError("domains must share at least one class, got none.")

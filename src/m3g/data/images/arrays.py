@@ -19,10 +19,10 @@ from m3g.data.splits import SPLITS, split_rows
 
 
 def augmented(images: Tensor, random: np.random.Generator) -> Tensor:
-    """Augment images in [-1, 1]: random crop of 20 to 100 % of the area, flip, brightness, contrast and saturation.
+    """Augment images (n, c, h, w) in [-1, 1]: random crop, flip, brightness, contrast, saturation and greyscale.
 
-    Every image has its own random parameters. All images are processed at once, which is many times faster for small
-    images on a CPU than augmenting them one by one.
+    A crop covers 20 to 100 % of the area. Each image has separate random parameters. All images are processed at once,
+    which is many times faster for small images on a CPU than augmenting them one by one.
 
     Example:
         >>> augmented(torch.zeros(4, 3, 32, 32), np.random.default_rng(0)).shape
@@ -42,9 +42,9 @@ def augmented(images: Tensor, random: np.random.Generator) -> Tensor:
     brightness, contrast, saturation = (
         torch.from_numpy(random.uniform(-0.4, 0.4, n).astype(np.float32)).view(n, 1, 1, 1) for _ in range(3)
     )
-    keep = torch.from_numpy((random.random(n) > 0.2).astype(np.float32)).view(n, 1, 1, 1)
+    has_colour = torch.from_numpy((random.random(n) > 0.2).astype(np.float32)).view(n, 1, 1, 1)
     grey = cropped.mean(1, keepdim=True)
-    coloured = grey + (cropped - grey) * (1 + saturation) * keep
+    coloured = grey + (cropped - grey) * (1 + saturation) * has_colour
     return (coloured * (1 + contrast) + brightness).clamp(-1, 1)
 
 
@@ -59,8 +59,8 @@ class AugmentedRows(TensorRows):
         (images,) = super().read(take, first)
         if not isinstance(first, Draw):
             return [images] * self.k
-        every = augmented(images.repeat(self.k, 1, 1, 1), generator(self.seed, 1 + first.epoch, first.position))
-        return list(every.unflatten(0, (self.k, len(take))).unbind(0))
+        views = augmented(images.repeat(self.k, 1, 1, 1), generator(self.seed, 1 + first.epoch, first.position))
+        return list(views.unflatten(0, (self.k, len(take))).unbind(0))
 
 
 class ImageArrays(ViewsData):
@@ -102,8 +102,8 @@ class ImageArrays(ViewsData):
             self.class_names, codes = class_codes(labels)
         self.view_names = [f"augmentation {l}" for l in range(k)]
         self.view_shapes = [tuple(images.shape[1:])] * k
-        kinds = None if codes is None else codes.numpy()
-        rows = split_rows(len(images), val=val, test=test, seed=split_seed, labels=kinds)
+        classes = None if codes is None else codes.numpy()
+        rows = split_rows(len(images), val=val, test=test, seed=split_seed, labels=classes)
         for split in SPLITS:
             take = torch.from_numpy(rows[split])
             labelled = None if codes is None else codes[take]

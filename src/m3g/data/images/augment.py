@@ -32,7 +32,8 @@ class Augmentation(nn.Module):
     Args:
         stack: a key of `STACKS`.
         size: side of the square output.
-        scale: range of the fraction of the image to crop; None if the images were already cropped (`random_box`).
+        scale: range of the fraction of the area that a crop covers; None if the images are already cropped
+            (`random_box`).
 
     Example:
         >>> images = torch.rand(4, 3, 40, 40)
@@ -69,7 +70,7 @@ class Augmentation(nn.Module):
 
 
 def random_box(width: int, height: int, random: np.random.Generator) -> tuple[float, float, float, float]:
-    """Return the left, upper, right and lower edge of a random crop of an image (RandomResizedCrop).
+    """Return the left, upper, right and lower edge of a random crop of an image, like torchvision's RandomResizedCrop.
 
     Its area is 8 to 100 % of the image and its aspect ratio is 3/4 to 4/3. If none of ten draws fits into the image,
     the crop is the largest centred one with an allowed aspect ratio.

@@ -1,4 +1,4 @@
-"""Images of the same classes in several domains, in memory: `Domains` for small images in one file."""
+"""Images of the same classes in several domains, in memory: the counterpart of `Domains` for small images."""
 
 from __future__ import annotations
 
@@ -21,7 +21,15 @@ from m3g.data.splits import SPLITS, Split, split_rows
 
 
 class AlignedRows(Dataset[Batch]):
-    """Training points: tuples of image indices, one per domain, each image shifted by a few random pixels."""
+    """Dataset of points: tuples of image indices, one per domain. Training images are shifted by a few random pixels.
+
+    Args:
+        images: (n, c, h, w), the images of all domains.
+        labels: (n,), their classes.
+        points: the points of the split; a `Draw` contains its own point.
+        shift: maximum shift in pixels.
+        seed: seed of the shifts.
+    """
 
     def __init__(self, images: Tensor, labels: Tensor, points: Sequence[tuple[int, ...]], *, shift: int, seed: int):
         self.images, self.labels, self.points = images, labels, points
@@ -62,7 +70,7 @@ class DomainArrays(AlignedDomains):
     Args:
         path: the file.
         domains: the domains to use; by default all in the file.
-        held_out: domains kept for testing only.
+        held_out: domains used only for testing.
         batch_size: classes per step and process.
         points_per_epoch: by default the number of training images divided by the number of seen domains.
         val, test: fractions of the images held out, stratified by class.

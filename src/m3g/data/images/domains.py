@@ -27,7 +27,8 @@ class Domains(AlignedDomains, ImageData):
     relative to root (`clipart/aircraft_carrier/clipart_001_000001.jpg 0`); the validation split is taken from the
     training lists.
 
-    Truncated and invalid images are skipped, as in `ImageFolders`, and so are classes missing from a domain.
+    Truncated and invalid images are skipped, as in `ImageFolders`. Classes that are missing from a domain are skipped
+    as well.
 
     A batch has n different random classes and, for each, one random image per seen domain (`ClassAlignedSampler`). An
     epoch draws as many points as a domain has training images on average. In validation and test, the j-th point of a
@@ -37,7 +38,7 @@ class Domains(AlignedDomains, ImageData):
     Args:
         root: the folder.
         domains: the domains to use; by default all in the folder.
-        held_out: domains kept for testing only.
+        held_out: domains used only for testing.
         stack: augmentation of every view.
         size: side of the views in pixels.
         batch_size: classes per step and process.
@@ -77,7 +78,7 @@ class Domains(AlignedDomains, ImageData):
         self.labels, self.members = self._read(Path(root), names, val=val, test=test, split_seed=split_seed)
         self._set_epoch(points_per_epoch)
         for split in SPLITS:
-            self.datasets[split] = self._training_rows(self._pairing(split))
+            self.datasets[split] = self._training_rows(self._points(split))
 
     def domain_rows(self, domain: str, split: Split) -> ImageRows:
         return self._evaluation_rows([(int(i),) for i in self._images_of(domain, split)])
@@ -87,27 +88,27 @@ class Domains(AlignedDomains, ImageData):
     ) -> tuple[Tensor, dict[tuple[str, Split], np.ndarray]]:
         """Fill `files`; return the class of each file and the file indices of every domain and split."""
         domains = {name: _read_domain(root, name) for name in names}
-        classes = sorted({label for parts in domains.values() for _, label, _ in parts})
+        classes = sorted({label for images in domains.values() for _, label, _ in images})
         self.class_names = [str(label) for label in classes]
         code = {label: c for c, label in enumerate(classes)}
         labels: list[int] = []
         members: dict[tuple[str, Split], np.ndarray] = {}
-        for name, parts in domains.items():
-            index = np.arange(len(parts)) + len(self.files)
-            codes = np.array([code[label] for _, label, _ in parts])
-            self.files += [path for path, _, _ in parts]
+        for name, images in domains.items():
+            index = np.arange(len(images)) + len(self.files)
+            codes = np.array([code[label] for _, label, _ in images])
+            self.files += [path for path, _, _ in images]
             labels += codes.tolist()
-            listed = np.array([split == "test" for _, _, split in parts])  # whether in the list of test images
-            others = np.flatnonzero(~listed)
-            fraction = 0.0 if listed.any() else test
+            in_test_list = np.array([split == "test" for _, _, split in images])
+            others = np.flatnonzero(~in_test_list)
+            fraction = 0.0 if in_test_list.any() else test
             rows = split_rows(len(others), val=val, test=fraction, seed=split_seed, labels=codes[others])
             for split in SPLITS:
                 members[name, split] = index[others[rows[split]]]
-            if listed.any():
-                members[name, "test"] = index[listed]
+            if in_test_list.any():
+                members[name, "test"] = index[in_test_list]
         return torch.tensor(labels), members
 
-    def _pairing(self, split: Split) -> list[tuple[int, ...]]:
+    def _points(self, split: Split) -> list[tuple[int, ...]]:
         domains = self._by_class(split)
         shared = shared_classes(domains)
         missing = len({c for domain in domains for c in domain}) - len(shared)
@@ -132,24 +133,24 @@ def _read_domain(root: Path, name: str) -> list[tuple[Path, str | int, str | Non
         if not files or any(len(path.relative_to(folder).parts) == 1 for path in files):
             raise ValueError(f"root must have folders <domain>/<class>/*.jpg, got something else in {str(folder)!r}.")
         return [(path, path.relative_to(folder).parts[0], None) for path in files]
-    parts: list[tuple[Path, str | int, str | None]] = []
+    images: list[tuple[Path, str | int, str | None]] = []
     for split in ("train", "test"):
-        lines = root / f"{name}_{split}.txt"
-        if not lines.is_file():
+        file = root / f"{name}_{split}.txt"
+        if not file.is_file():
             other = "test" if split == "train" else "train"
-            raise ValueError(f"root must have {lines.name} beside {name}_{other}.txt, got none.")
-        for number, line in enumerate(lines.read_text().splitlines(), start=1):
+            raise ValueError(f"root must have {file.name} beside {name}_{other}.txt, got none.")
+        for number, line in enumerate(file.read_text().splitlines(), start=1):
             path, _, label = line.rpartition(" ")
             if not line.strip():
                 continue
             if not path or not label.isdigit():
-                raise ValueError(f"{lines.name} must have lines 'path label', got {line!r} in line {number}.")
+                raise ValueError(f"{file.name} must have lines 'path label', got {line!r} in line {number}.")
             # An untrusted list must not refer to files outside the data folder.
             if not (root / path).resolve().is_relative_to(root.resolve()):
-                raise ValueError(f"{lines.name} must have paths below root, got {path!r} in line {number}.")
-            parts.append((root / path, int(label), split))
-    missing = next((path for path, _, _ in parts if not path.is_file()), None)
+                raise ValueError(f"{file.name} must have paths below root, got {path!r} in line {number}.")
+            images.append((root / path, int(label), split))
+    missing = next((path for path, _, _ in images if not path.is_file()), None)
     if missing is not None:
         raise ValueError(f"{name}_train.txt and {name}_test.txt must list files that exist, got {str(missing)!r}.")
-    damaged = damaged_images([path for path, _, _ in parts])
-    return [part for part in parts if part[0] not in damaged]
+    damaged = damaged_images([path for path, _, _ in images])
+    return [image for image in images if image[0] not in damaged]

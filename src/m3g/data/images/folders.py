@@ -66,10 +66,11 @@ class ImageRows(Dataset[Batch]):
 
     Args:
         files: all files.
-        points: the k file indices of each row; a training draw may contain its own.
+        points: the k file indices of each row; a `Draw` may contain file indices instead of a row number.
         labels: class of each file, or None.
-        size: side of the views; with a seed, random crops of this size are read, otherwise slightly larger squares.
-        transform: applied here, in the worker; if None, the data module applies it.
+        size: side of the views in pixels. With a seed, random crops of this size are read, otherwise squares whose side
+            is 256/224 of it, from which the transform takes the centre.
+        transform: applied by the dataset, in the worker process; if None, the data module applies it.
         seed: seed of the augmentations; None for views without augmentation.
     """
 
@@ -155,7 +156,7 @@ class ImageData(ViewsData):
         )  # fmt: skip
 
     def evaluation_dataset(self, split: Split) -> Dataset[Batch]:
-        """Return a split with the views used in evaluation; the training split too."""
+        """Return a split, possibly the training split, with the views used in evaluation."""
         return self._evaluation_rows(super().evaluation_dataset(split).points)  # type: ignore[attr-defined]
 
     def on_after_batch_transfer(self, batch: Batch | Images, dataloader_idx: int) -> Batch:
@@ -168,10 +169,11 @@ class ImageFolders(ImageData):
 
     Truncated and invalid images are skipped, counted and named in a warning; more than 1 % raise an error.
 
-    Layouts: `root/train/<class>/*.jpg` with `root/val` (and `root/test`; without it `val` is used for both);
-    `root/<class>/*.jpg`, split by the seed; or `root/*.jpg` without classes. The augmentations depend only on the seed,
-    the epoch and the position in the epoch's order, so a resumed run uses the same augmented images. Several processes
-    share the order; each process augments only the images assigned to it.
+    Layouts: `root/train/<class>/*.jpg` with `root/val` and `root/test` (if only one of these exists, it is used for
+    both); `root/<class>/*.jpg`, split by the seed; or `root/*.jpg` without classes.
+
+    The augmentations depend only on the seed, the epoch and the position in the epoch's order, so a resumed run uses
+    the same augmented images. Several processes share the order; each process augments only the images assigned to it.
 
     Args:
         root: the folder.

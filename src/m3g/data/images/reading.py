@@ -1,4 +1,4 @@
-"""Load an image as a centre crop or as random crops, and arrays of small images."""
+"""Loading of images as centre crops or random crops, and of arrays of small images."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ def load_image(path: Path | BinaryIO, side: int) -> Tensor:
 
 
 def load_crops(path: Path, size: int, generators: Sequence[np.random.Generator]) -> Tensor:
-    """Read random crops (m, 3, size, size) of the whole image, one per generator, as uint8; see `random_box`."""
+    """Read m random crops of an image, one per generator, as a uint8 tensor (m, 3, size, size); see `random_box`."""
     bicubic = _checks.extra("PIL.Image", "train").Resampling.BICUBIC
     return _squares(
         path,
-        lambda image: [image.resize((size, size), bicubic, box=random_box(*image.size, one)) for one in generators],
+        lambda image: [image.resize((size, size), bicubic, box=random_box(*image.size, g)) for g in generators],
     )
 
 
 def _squares(path: Path | BinaryIO, cut: Callable[[Image], list[Image]]) -> Tensor:
-    """Read an image and return the squares that `cut` returns for it, uint8 (m, 3, side, side)."""
+    """Apply `cut` to an image; return the m squares that it cuts out as a uint8 tensor (m, 3, side, side)."""
     try:
         with open_image(path) as image:
             squares = [np.array(square) for square in cut(image.convert("RGB"))]

@@ -28,11 +28,18 @@ LAYOUT = 1  # version of the prepared files; a change invalidates old ones
 
 @dataclass(frozen=True)
 class Prepared:
-    """Result of `prepare_recordings`: files of windows (new and existing), and skipped recordings."""
+    """Result of `prepare_recordings`.
+
+    Attributes:
+        files: the files of windows, new and existing.
+        num_new: number of files that were written.
+        skipped: for each skipped recording, the reason.
+        split: the file with the split of the subjects.
+    """
 
     files: list[Path]
     num_new: int
-    skipped: dict[str, str]  # from the name of a recording to the reason
+    skipped: dict[str, str]
     split: Path
 
 
@@ -49,10 +56,11 @@ def prepare_recordings(
 ) -> Prepared:
     """Read every recording of a folder, resample it, cut it into windows, and write one `.npz` per recording.
 
-    `Signals(out, splits=out / "split.csv")` trains on them (it scales every window and channel to mean 0 and standard
-    deviation 1). No filter is applied. Each window lies within one scored stage, so samples before the first stage are
-    dropped. The split is by subject, determined by the seed and the sorted names of the subjects, and written to
-    `split.csv`: 80/20 % for training and validation with physionet2018, 60/20/20 % with a test split with sleep-edf.
+    `Signals(out, splits=out / "split.csv")` loads the result; it scales every window of every channel to mean 0 and
+    standard deviation 1. No filter is applied. Each window lies within one scored stage, so samples before the first
+    stage are dropped. The split is by subject and written to `split.csv`; it depends only on the seed and the sorted
+    names of the subjects. The fractions of training, validation and test subjects are 80, 20 and 0 % for physionet2018,
+    and 60, 20 and 20 % for sleep-edf.
 
     Args:
         reader: `physionet2018` or `sleep-edf`.
@@ -98,13 +106,13 @@ def prepare_recordings(
                 num_new += 1
                 log.info("%d of %d: %s, %d windows.", number, len(sources), source.name, len(windows))
             files.append(target)
-        # The two libraries raise various errors for damaged files.
+        # wfdb and pyedflib raise various errors for damaged files.
         except (ValueError, OSError, LookupError, TypeError, EOFError) as error:
             reason = " ".join(str(error).split()) or type(error).__name__
             if not skip:
                 raise ValueError(
-                    f"recordings must be readable, got {source.name!r} ({reason.rstrip('.')}): repair it, or skip such "
-                    "recordings with skip."
+                    f"recordings must be readable, got {source.name!r} ({reason.rstrip('.')}): repair it, or set skip "
+                    "to skip such recordings."
                 ) from error
             target.unlink(missing_ok=True)  # from an earlier state of the folder
             skipped[source.name] = reason

@@ -15,7 +15,7 @@ from scipy.signal import resample_poly
 
 @dataclass(frozen=True)
 class Source:
-    """Files of a recording: its name and subject, the signals, and the annotations if it has any."""
+    """Files of a recording: the signals and, if any, the annotations, with the name and the subject."""
 
     name: str
     subject: str
@@ -34,7 +34,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Recording:
-    """Signals (an array per channel, possibly of different rates), their rates in Hz, and the scored stages."""
+    """Signals (one array (time,) per channel), their sampling rates in Hz, which may differ, and the scored stages."""
 
     signals: Sequence[np.ndarray]
     rates: Sequence[float]
@@ -64,7 +64,7 @@ def _plain(name: str) -> str:
 
 
 def to_windows(recording: Recording, *, rate: int, seconds: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return windows (n, channels, rate × seconds) in float32, and the stage of each.
+    """Return windows (n, channels, rate × seconds) in float32, and the names of their stages (n,).
 
     Each scored interval is divided into windows from its start. Samples outside scored intervals, incomplete windows,
     and windows with NaN or infinite samples are dropped.

@@ -66,21 +66,22 @@ class Signals(ViewsData):
             files = sorted(files[0].glob("*.npz"))
         if not files:
             raise ValueError("paths must be at least one .npz file, got none.")
-        parts = [_read(file, channels, window, signals, subject, label) for file in files]
-        self.view_names = parts[0][3]
-        shapes = {(part[0].shape[1:], tuple(part[3])) for part in parts}
+        contents = [_read(file, channels, window, signals, subject, label) for file in files]
+        file_windows, file_subjects, file_labels, file_channels = zip(*contents)
+        self.view_names = file_channels[0]
+        shapes = {(array.shape[1:], tuple(names)) for array, names in zip(file_windows, file_channels)}
         if len(shapes) > 1:
             raise ValueError(
                 "paths must be files with the same channels and window, got "
                 f"{' and '.join(str(shape) for shape, _ in sorted(shapes)[:2])}: set channels and window."
             )
-        windows = np.concatenate([part[0] for part in parts])
-        subjects = np.concatenate([part[1] for part in parts])
+        windows = np.concatenate(file_windows)
+        subjects = np.concatenate(file_subjects)
         self.subjects = sorted(set(subjects.tolist()))
         labels = None
-        if all(part[2] is not None for part in parts):
-            self.class_names, labels = class_codes(np.concatenate([part[2] for part in parts]))
-        elif any(part[2] is not None for part in parts):
+        if all(array is not None for array in file_labels):
+            self.class_names, labels = class_codes(np.concatenate(file_labels))
+        elif any(array is not None for array in file_labels):
             raise ValueError(f"{label!r} must be in every file or in none, got some files with it and some without.")
         if self.k < 2:
             raise ValueError(f"channels must be at least 2, got {self.k}: {self.view_names}.")
@@ -105,7 +106,7 @@ def _read(
     subject: str,
     label: str,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, list[str]]:
-    """Read a file: windows (n, channels, time), their subjects and labels, and the names of the channels."""
+    """Return the windows (n, channels, time) of a file, their subjects (n,) and labels (n,), and the channel names."""
     if file.suffix != ".npz" or not file.is_file():
         raise ValueError(f"paths must be .npz files that exist, got {str(file)!r}: check the path.")
     if not zipfile.is_zipfile(file):

@@ -57,7 +57,10 @@ def column_names(entries: Sequence[object]) -> list[str]:
 
 
 def check_encoding(file: Path, separator: str | None = None) -> None:
-    """Raise an `OSError` that names the first row that is not UTF-8; with a separator, rows are records, else lines."""
+    """Raise an `OSError` that names the first row that is not UTF-8.
+
+    With a separator, a row is a record, which may span several lines; without one, a row is a line.
+    """
 
     def decoded() -> Iterator[str]:
         with open(file, "rb") as lines:

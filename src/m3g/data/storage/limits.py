@@ -20,7 +20,7 @@ from m3g.solvers.shared.memory import memory_limit
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-MOST_COLUMNS = 50_000  # of a table: the time to read one grows with the number of columns
+MOST_COLUMNS = 50_000  # of a table, because the time to read a table grows with its number of columns
 MOST_HEADER = 2**24  # characters of a header line
 MOST_PIXELS = 89_478_485  # of an image: the number above which PIL warns
 ROW_BYTES = 64  # memory of a row besides its views: splits, order, labels, fingerprint
@@ -47,7 +47,7 @@ def check_columns(number: int) -> None:
 
 
 def check_cells(rows: int, columns: int, size: int) -> None:
-    """Reject a large table of nearly only empty cells: far more cells than bytes in its file."""
+    """Reject a large table of mostly empty cells, which has far more cells than bytes in its file."""
     if rows * columns > max(FEW_CELLS, 64 * size):
         raise OSError(
             f"its {rows} rows have {columns} columns, nearly all of them empty: use the same column names in all rows"
@@ -63,14 +63,14 @@ def check_rows(rows: int, size: int) -> None:
 
 
 def check_pixels(image: Image) -> None:
-    """Reject an opened, not yet decoded image of too many pixels."""
+    """Reject an image with too many pixels; it must be open but not yet decoded."""
     width, height = image.size
     if width * height > MOST_PIXELS:
         raise OSError(f"{width} x {height} pixels, which is more than {MOST_PIXELS}")
 
 
 def open_image(file: Path | BinaryIO) -> Image:
-    """Open an image with PIL; an image of too many pixels raises an `OSError`, regardless of warning filters."""
+    """Open an image with PIL; an image with too many pixels raises an `OSError`, regardless of warning filters."""
     module = _checks.extra("PIL.Image", "train")
     try:
         with warnings.catch_warnings():
@@ -87,7 +87,7 @@ def open_image(file: Path | BinaryIO) -> Image:
 
 
 def load_array_or_archive(file: str | os.PathLike[str]) -> np.ndarray | NpzFile:
-    """Load an `.npy` file, which is opened only once, or open an archive, without pickle.
+    """Load an `.npy` file or open an `.npz` archive, without pickle; an `.npy` file is opened only once.
 
     An array larger than its file or than the memory is rejected before it is loaded.
     """
@@ -158,7 +158,7 @@ MOST_TENSORS_HEADER = 2**23  # bytes of the header of a safetensors file: about 
 
 
 def check_safetensors(content: bytes) -> None:
-    """Reject a long safetensors header, which is slow to parse."""
+    """Reject a safetensors file with a long header, which is slow to parse."""
     header = int.from_bytes(content[:8], "little")
     if header > MOST_TENSORS_HEADER:
         raise ValueError(f"its header has {header} bytes, which is more than {MOST_TENSORS_HEADER}")

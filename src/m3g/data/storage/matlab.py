@@ -38,21 +38,21 @@ def read_matlab(file: Path, key: str | None, name: str) -> np.ndarray:
             f"{name} must name one array of {str(file)!r}, got none: choose one with '{file}:NAME', where NAME is one "
             f"of {names}."
         )
-    parts = NOTATION.match(key or next(iter(stored)))
-    if parts is None or parts["name"] not in stored:
+    selection = NOTATION.match(key or next(iter(stored)))
+    if selection is None or selection["name"] not in stored:
         raise ValueError(f"{name} must name an array of {str(file)!r} ({names}), got {key!r}.")
-    array = stored[parts["name"]]
-    if parts["cell"] is not None:
-        if array.dtype != object or not 1 <= int(parts["cell"]) <= array.size:
+    array = stored[selection["name"]]
+    if selection["cell"] is not None:
+        if array.dtype != object or not 1 <= int(selection["cell"]) <= array.size:
             raise ValueError(f"{name} must name an array of {str(file)!r} ({names}), got {key!r}.")
-        array = array.flat[int(parts["cell"]) - 1]
+        array = array.flat[int(selection["cell"]) - 1]
     if hasattr(array, "toarray"):  # sparse
         array = array.toarray()
     if array.dtype == object:
         raise ValueError(
             f"{name} must name one entry of the cell array in {str(file)!r} ({names}), got {key or 'all'!r}."
         )
-    if parts["transposed"]:
+    if selection["transposed"]:
         array = array.T
     return array.squeeze(1) if array.ndim == 2 and array.shape[1] == 1 else array
 

@@ -31,7 +31,8 @@ def read_array(
     """Read one array from an `.npy`, `.npz`, `.mat`, `.parquet`, or `.csv` or `.tsv` (with a header line) file.
 
     `file.npz:key` and `file.mat:X{2}` select one of several arrays; a sparse matrix saved by scipy is converted to
-    dense. With `text`, a column may contain words. Inferred properties are appended to `notes`.
+    dense. With `text`, a column may contain strings. Error messages refer to the argument `name`. Inferred properties
+    are appended to `notes`.
     """
     given, key = str(path), None
     if ".npz:" in given or ".mat:" in given:
@@ -58,10 +59,10 @@ def read_array(
         loaded = _without_index(loaded, given, [] if notes is None else notes)
         if len(loaded) == 0:
             raise ValueError(f"{name} must be files with at least one row, got none in {given!r}.")
-        words = [str(column) for column, kind in loaded.dtypes.items() if kind.kind not in "biuf"]
-        if words and not text:
+        non_numeric = [str(column) for column, dtype in loaded.dtypes.items() if dtype.kind not in "biuf"]
+        if non_numeric and not text:
             raise ValueError(
-                f"{name} must have only numeric columns, but column {words[0]!r} of {given!r} is not numeric: "
+                f"{name} must have only numeric columns, but column {non_numeric[0]!r} of {given!r} is not numeric: "
                 "remove or encode it."
             )
         array = loaded.to_numpy()
@@ -73,7 +74,7 @@ def read_array(
 
 
 def file_names(paths: Sequence[str | Path]) -> list[str]:
-    """Return one name per file: the name of the file, that of the array if files repeat, or a number.
+    """Return a distinct name for each file: its stem, the name of its array if stems repeat, or else a number.
 
     Example:
         >>> file_names(["x/a.npy", "b.npz:u"]), file_names(["c.mat:X{1}", "c.mat:X{2}"]), file_names(["a.npy", "a.csv"])
@@ -82,8 +83,8 @@ def file_names(paths: Sequence[str | Path]) -> list[str]:
     stems = [Path(path).stem for path in paths]
     arrays = ["".join(filter(str.isalnum, str(path).rpartition(":")[2])) for path in paths]
     numbers = [f"view{l}" for l in range(len(paths))]
-    within = all(":" in str(path) for path in paths)
-    return next(names for names in (stems, arrays if within else stems, numbers) if len(set(names)) == len(names))
+    name_arrays = all(":" in str(path) for path in paths)
+    return next(names for names in (stems, arrays if name_arrays else stems, numbers) if len(set(names)) == len(names))
 
 
 def _open(file: Path) -> np.ndarray | NpzFile | DataFrame:
@@ -168,10 +169,11 @@ def _check_header(table: DataFrame, file: Path, name: str) -> None:
             f"{name} must be .csv files with one name per column, got lines of more entries than the {len(columns)} "
             f"names in {str(file)!r}: use commas between entries and decimal points."
         )
-    counted = columns == [str(c) for c in range(len(columns))]
-    if not counted and all(_is_number(column) for column in columns):
+    numbered = columns == [str(c) for c in range(len(columns))]
+    if not numbered and all(_is_number(column) for column in columns):
         raise ValueError(
-            f"{name} must be .csv files with a line of column names first, got numbers in {str(file)!r}: add it."
+            f"{name} must be .csv files whose first line has the column names, got numbers in {str(file)!r}: add such "
+            "a line."
         )
 
 

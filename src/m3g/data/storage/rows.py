@@ -12,7 +12,7 @@ import numpy as np
 
 from m3g.data.storage.limits import map_array
 
-IN_MEMORY = 2**27  # bytes of all views in memory; the rest stays in files
+IN_MEMORY = 2**27  # bytes of all views together that may be in memory; larger views stay in files
 CHUNK = 2**22  # bytes read at a time
 
 

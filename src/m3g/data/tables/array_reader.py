@@ -52,7 +52,7 @@ def is_large(path: str | Path, *, views: int) -> bool:
 
 
 def _parquet_size(file: Path) -> int:
-    """Return the size of a parquet file in memory as float32, in bytes."""
+    """Return the size in bytes of the content of a parquet file as float32."""
     arrow, parquet = _checks.extra("pyarrow", "train"), _checks.extra("pyarrow.parquet", "train")
     try:
         metadata = parquet.read_metadata(file)
@@ -77,9 +77,9 @@ def _parquet_rows(path: str | Path, *, name: str, views: int) -> Rows:
 
 
 def read_rows(path: str | Path, *, name: str = "paths", views: int = 1) -> tuple[Rows, np.ndarray]:
-    """Return the rows of an array file and which of them are present.
+    """Return the n rows of an array file, and which of them are present, bool (n,).
 
-    A row of only NaN is missing. `views` files share the memory limit.
+    A row of only NaN is missing. `views` files share the memory limit. Error messages refer to the argument `name`.
     """
     if not is_large(path, views=views):
         array = read_array(path, name=name)
@@ -99,11 +99,11 @@ def read_rows(path: str | Path, *, name: str = "paths", views: int = 1) -> tuple
     present = np.zeros(len(rows), dtype=bool)
     for start, chunk in rows.chunks():
         flat = chunk.reshape(len(chunk), -1)
-        here = ~np.isnan(flat).all(1) if rows.dtype.kind == "f" else np.ones(len(flat), dtype=bool)
-        present[start : start + len(chunk)] = here
-        wrong = here & ~np.isfinite(flat).all(1)
-        if wrong.any():
-            row = start + int(np.flatnonzero(wrong)[0])
+        chunk_present = ~np.isnan(flat).all(1) if rows.dtype.kind == "f" else np.ones(len(flat), dtype=bool)
+        present[start : start + len(chunk)] = chunk_present
+        invalid = chunk_present & ~np.isfinite(flat).all(1)
+        if invalid.any():
+            row = start + int(np.flatnonzero(invalid)[0])
             raise ValueError(
                 f"{name} must have rows that are finite, or entirely NaN if missing, but row {row} of {str(path)!r} is "
                 "neither: fill in its values or set the whole row to NaN."

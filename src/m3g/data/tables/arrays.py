@@ -1,4 +1,4 @@
-"""Arrays of numbers from the user's k files."""
+"""Data module of arrays of numbers in k files, one per view."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from m3g.data.storage.rows import Rows
 from m3g.data.tables.array_reader import ArrayReader, is_large, read_rows
 from m3g.data.tables.columns import Column, set_up
 
-# Maps the number of rows to their classes, if any, and the rows of every split.
+# Function of the number of rows n that returns their classes (n,), if any, and the rows of every split.
 SplitRows: TypeAlias = Callable[[int], tuple[Tensor | None, dict[Split, np.ndarray]]]
 
 
 class Arrays(ViewsData):
-    """Your own k files, one per view: row i of every file is the same object.
+    """Arrays of numbers in k files, one per view: row i of every file is the same object.
 
     Files are `.npy`, `.npz` (`file.npz:key` selects one of several arrays; also a sparse matrix saved by scipy), `.mat`
     (`file.mat:X`, `file.mat:X{2}` for an entry of a cell array, `file.mat:X'` transposed), `.csv` or `.tsv` with a
-    header line, or `.parquet`. Arrays may have any number of axes; the first axis is that of the rows. `.npy` and
-    `.parquet` files of more than 128 MiB in total are not loaded: their rows are read on demand. Each feature
-    is standardised with the mean and standard deviation of the training rows.
+    header line, or `.parquet`. Arrays may have any number of axes; the first axis indexes the rows. An `.npy` or
+    `.parquet` file of more than 128 MiB / k is not loaded: its rows are read on demand. Each feature is standardised
+    with the mean and standard deviation of the training rows.
 
     Args:
         paths: k >= 2 files.
@@ -44,9 +44,9 @@ class Arrays(ViewsData):
         split_seed: seed of the split.
         seed: seed of the training order.
         standardize: standardise every feature; if false, features are unchanged.
-        swapped: fraction of the training entries replaced by those of another object, for experiments (see
+        swapped: fraction of the training entries that are replaced by those of another object, for experiments (see
             `swapped_from`).
-        absent: fraction of the training entries removed, for experiments; every row keeps at least one.
+        absent: fraction of the training entries that are removed, for experiments; every row keeps at least one.
         num_workers: processes that prepare batches; 0 is fastest for arrays in memory.
 
     Attributes:
@@ -110,7 +110,7 @@ class Arrays(ViewsData):
         split: SplitRows,
         standardize: bool,
     ) -> None:
-        """Set up the views like `_prepare`, with rows that are read on demand."""
+        """Set up views whose rows are read on demand; `files` has the rows of each view and which are present."""
         n = same_length(names, [len(rows) for rows, _ in files])
         present = with_mask(np.stack([rows_present for _, rows_present in files]), mask)
         columns = [
@@ -130,6 +130,7 @@ class Arrays(ViewsData):
         swapped: float,
         absent: float = 0.0,
     ) -> None:
+        """Set up views in memory."""
         _checks.fraction("swapped", swapped)
         _checks.fraction("absent", absent)
         views, present = check_views(arrays, names, mask)
@@ -140,13 +141,13 @@ class Arrays(ViewsData):
             view[~present[l]] = 0.0
         self.view_names = names
         self.view_shapes = [tuple(view.shape[1:]) for view in views]
-        shown = None if present.all() else torch.from_numpy(present)
+        all_present = None if present.all() else torch.from_numpy(present)
         tensors = [torch.from_numpy(view) for view in views]
         for part in SPLITS:
             take = torch.from_numpy(rows[part])
             self.datasets[part] = TensorRows(
                 [view[take] for view in tensors],
-                None if shown is None else shown[:, take],
+                None if all_present is None else all_present[:, take],
                 None if label is None else label[take],
                 take,
             )
@@ -171,7 +172,7 @@ class Arrays(ViewsData):
         test: float,
         seed: int,
     ) -> tuple[Tensor | None, dict[Split, np.ndarray]]:
-        """Return the classes of the rows, and the rows of every split."""
+        """Return the classes of the n rows, if any, and the rows of every split; set the names of the classes."""
         label = None
         if labels is not None:
             if labels.shape != (n,):
@@ -179,8 +180,8 @@ class Arrays(ViewsData):
             self.class_names, label = class_codes(labels)
         if groups is not None and groups.shape != (n,):
             raise ValueError(f"groups must have {n} names, one per row of the views, got shape {groups.shape}.")
-        kinds = None if label is None else label.numpy()
-        return label, split_rows(n, val=val, test=test, seed=seed, labels=kinds, groups=groups)
+        classes = None if label is None else label.numpy()
+        return label, split_rows(n, val=val, test=test, seed=seed, labels=classes, groups=groups)
 
 
 def same_length(names: Sequence[str], lengths: Sequence[int]) -> int:
@@ -192,7 +193,7 @@ def same_length(names: Sequence[str], lengths: Sequence[int]) -> int:
 
 
 def with_mask(present: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
-    """Combine the present entries, bool (k, n), with the user's mask, if any; raise if a row has no entry."""
+    """Combine the present entries, bool (k, n), with the mask from the user, if any; raise if a row has no entry."""
     if mask is not None:
         given = mask.T if mask.shape == present.T.shape and mask.shape != present.shape else mask
         if given.shape != present.shape:
@@ -209,7 +210,7 @@ def with_mask(present: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
 def check_views(
     arrays: Sequence[np.ndarray], names: Sequence[str], mask: np.ndarray | None
 ) -> tuple[list[np.ndarray], np.ndarray]:
-    """Return the views as float32 with at least one feature axis, and the present rows, bool (k, n)."""
+    """Return k validated arrays as float32 with at least one feature axis, and the present entries, bool (k, n)."""
     if same_length(names, [len(array) if array.ndim else 0 for array in arrays]) == 0:
         raise ValueError("views must have at least one row, got none.")
     views = []
@@ -240,9 +241,9 @@ def _check_values(table: np.ndarray, name: str, present: np.ndarray) -> None:
         raise ValueError(
             f"view {name!r} must have numbers in every column, got only NaN in column {empty[0]}: remove it."
         )
-    wrong = present & ~np.isfinite(table).all(1)
-    if wrong.any():
-        row = int(np.flatnonzero(wrong)[0])
+    invalid = present & ~np.isfinite(table).all(1)
+    if invalid.any():
+        row = int(np.flatnonzero(invalid)[0])
         column = int(np.flatnonzero(~np.isfinite(table[row]))[0])
         raise ValueError(
             f"view {name!r} must have rows of finite numbers, or only NaN for a missing row, "
@@ -251,9 +252,10 @@ def _check_values(table: np.ndarray, name: str, present: np.ndarray) -> None:
 
 
 def scale(view: np.ndarray, present: np.ndarray, train: np.ndarray) -> tuple[Tensor, Tensor]:
-    """Standardise every feature in place with the statistics of the training rows; constant features become 0.
+    """Standardise every feature of a view (n, ...) in place with the statistics of the training rows.
 
-    Returns the offset and the divisor.
+    Constant features become 0. `present`, bool (n,), marks the rows that have the view; `train` lists the training
+    rows. Returns the offset and the divisor of each feature.
     """
     known = view[train][present[train]].astype(np.float64)
     if len(known) == 0:

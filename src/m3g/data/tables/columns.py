@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Column:
-    """One view of all rows: its reader, the stored values, and which rows have the view."""
+    """One view of all n rows: its reader, the stored values, and which rows have the view, bool (n,)."""
 
     def __init__(self, reader: Reader, rows: Rows, present: np.ndarray):
         self.reader, self.rows, self.present = reader, rows, present
@@ -42,8 +42,11 @@ class Column:
         out[torch.from_numpy(present)] = inputs
         return out
 
-    def standardise(self, train: np.ndarray) -> tuple[Tensor, Tensor] | None:
-        """Standardise a view of numbers from now on, with the statistics of its training rows; None for other views."""
+    def standardize(self, train: np.ndarray) -> tuple[Tensor, Tensor] | None:
+        """Fit offset and divisor of a view of numbers to the training rows, bool (n,); `take` then applies them.
+
+        Returns the offset and divisor, or None for other views, which are not scaled.
+        """
         if not isinstance(self.reader, (VectorReader, ArrayReader)):
             return None
         used = train & self.present
@@ -81,7 +84,7 @@ def set_up(
     *,
     standardize: bool,
 ) -> None:
-    """Set the views and splits of a data module; columns are standardised with their training rows."""
+    """Set the views and splits of a data module, with the classes `label` (n,) and the rows of every split."""
     present = np.stack([column.present for column in columns])
     kept = np.asarray(present.any(0))  # rows whose only view was damaged are dropped
     train = np.zeros(present.shape[1], dtype=bool)
@@ -89,7 +92,7 @@ def set_up(
     for column in columns:
         if not column.present[train].any():
             raise ValueError(f"view {column.name!r} must have at least one training row, got none: use more rows.")
-        data.scaling.append(column.standardise(train) if standardize else None)
+        data.scaling.append(column.standardize(train) if standardize else None)
     data.view_names = [column.name for column in columns]
     data.view_shapes = [column.shape for column in columns]
     mask = None if present[:, kept].all() else torch.from_numpy(present)
@@ -103,7 +106,15 @@ def set_up(
 def read_columns(
     source: Source, readers: Sequence[Reader], train: np.ndarray, *, duplicates: bool = True, new: bool = False
 ) -> list[Column]:
-    """Read the table twice: to fit the readers (skipped for new data), then to store the encoded values."""
+    """Read the table twice: to fit the readers (skipped for new data), then to store the encoded values.
+
+    Args:
+        source: the table.
+        readers: one reader per view.
+        train: bool (n,), marks the training rows.
+        duplicates: allow rows that are equal in every view.
+        new: whether the readers are already fitted.
+    """
     names = list(dict.fromkeys(column for reader in readers for column in reader.columns if column in source.types))
     if not new:
         for start, batch in source.batches(names):
@@ -145,7 +156,7 @@ def read_columns(
 
 
 def _chunks(cells: Cells, shape: Sequence[int]) -> Iterator[Cells]:
-    """Yield the cells in chunks whose encoded values need little memory: decoded sounds are long."""
+    """Yield the cells in chunks that are small in memory when encoded, because decoded sounds are long."""
     step = max(1, CHUNK // (4 * math.prod(shape)))
     number = len(next(iter(cells.columns.values())))
     for first in range(0, number, step):
@@ -160,7 +171,7 @@ def _fingerprints(batch: dict[str, pa.Array]) -> np.ndarray:
 
 
 def _plain(column: pa.Array) -> list[object]:
-    """Return the cells of a column as hashable values; lists of numbers become bytes, without an object per number."""
+    """Return the cells of a column as hashable values; lists become bytes, to avoid a Python object per number."""
     if not hasattr(column.type, "value_type"):
         return [repr(cell) for cell in column.to_pylist()]
     lengths = list_lengths(column)

@@ -27,11 +27,14 @@ LARGEST_IMAGE = 224  # pixels of a side, by default
 SAMPLED_IMAGES = 64  # images that determine the default size
 HIGHEST_RATE = 16000  # samples per second, by default
 LONGEST_SOUND = 10.0  # seconds, by default
-RATES = (1000, 192000)
+RATES = (1000, 192000)  # lowest and highest rate that a user may set
 
 
 class FileReader(Reader):
-    """Base class of image and sound readers: a cell is a path, or the content of a file, which `encode` decodes."""
+    """Base class of image and sound readers.
+
+    A cell is a path, which is decoded when a batch is read, or the content of a file, which `encode` decodes.
+    """
 
     stored_type: ClassVar[type[np.generic]]
 
@@ -59,7 +62,7 @@ class FileReader(Reader):
             self._contents = bool(self._contents) or stored
 
     def _are_paths(self, cells: Cells) -> bool:
-        """Return whether the column contains only paths, by its type and the cells that were fitted."""
+        """Return whether the column contains only paths, according to its type and the cells passed to `learn`."""
         types, kind = _checks.extra("pyarrow", "train").types, cells.columns[self._column].type
         if types.is_struct(kind):
             return self._contents is False
@@ -88,8 +91,8 @@ class FileReader(Reader):
         paths = [Path(path) for path in dict.fromkeys(stored.tolist())]
         if len(paths) == 1 < len(stored):
             self.notes.append(f"view {self.name!r} is the same file in all rows and carries no information")
-        wrong = {str(path) for path in self._damaged_files(paths)}
-        return np.array([path in wrong for path in stored.tolist()], dtype=bool)
+        damaged = {str(path) for path in self._damaged_files(paths)}
+        return np.array([path in damaged for path in stored.tolist()], dtype=bool)
 
     def tensor(self, stored: np.ndarray) -> Tensor:
         if stored.dtype != object:
@@ -145,7 +148,7 @@ def colours(processor: Processor) -> Colours:
 
 
 class ImageReader(FileReader):
-    """Images as squares of one size, normalised with the statistics of ImageNet or of a pretrained model."""
+    """Reader of images as squares of one size, normalised with the statistics of ImageNet or of a pretrained model."""
 
     kind = "image"
     options = ("size",)
@@ -176,9 +179,9 @@ class ImageReader(FileReader):
 
     def finish(self) -> None:
         if "size" not in self.given:
-            usual = int(np.median(self._sides)) if self._sides else 32
-            # The size of larger images is a multiple of 16, the patch size of a vision transformer.
-            self.given["size"] = usual if usual <= 64 else min(LARGEST_IMAGE, usual // 16 * 16)
+            median = int(np.median(self._sides)) if self._sides else 32
+            # Sizes above 64 are multiples of 16, the patch size of a vision transformer.
+            self.given["size"] = median if median <= 64 else min(LARGEST_IMAGE, median // 16 * 16)
 
     def tensor(self, stored: np.ndarray) -> Tensor:
         return normalize(as_float(super().tensor(stored)), **colours(self.processor))
@@ -191,7 +194,7 @@ class ImageReader(FileReader):
 
 
 class SoundReader(FileReader):
-    """Mono sounds of one rate and length: longer sounds are cropped, shorter ones padded with silence."""
+    """Reader of mono sounds of one rate and length: longer sounds are cropped, shorter ones padded with silence."""
 
     kind = "audio"
     options = ("rate", "seconds")

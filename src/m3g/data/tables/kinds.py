@@ -38,7 +38,14 @@ _FIRST_DAY = datetime.datetime(1970, 1, 1)
 
 
 class Guess:
-    """The kind of a column, inferred from all of its cells, batch by batch.
+    """Inference of the kind of a column from all of its cells, batch by batch.
+
+    Attributes:
+        name: the column.
+        first: for each kind of cell, the first row of this kind, and its cell.
+        count: number of cells that are not empty.
+        distinct: distinct numbers and texts, up to one more than `MOST_CATEGORIES`.
+        longest: number of characters of the longest of them.
 
     Example:
         >>> guess = Guess("photo")
@@ -49,19 +56,20 @@ class Guess:
 
     def __init__(self, name: str):
         self.name = name
-        self.first: dict[str, tuple[int, str]] = {}  # per kind of cell, the first row that has it, and the cell
+        self.first: dict[str, tuple[int, str]] = {}
         self.count = 0
         self.distinct: set[str] = set()
         self.longest = 0
         self._start: int | None = None  # the number of row 0 in a column that counts the rows
         self._counts_rows = True
-        self._prints: set[int] | None = set() if _IDENTIFIER.fullmatch(name) else None
-        self._slashes = True
+        # Hashes of the cells of a column with the name of an identifier; None once the column cannot be one.
+        self._hashes: set[int] | None = set() if _IDENTIFIER.fullmatch(name) else None
+        self._slashes = True  # whether all numbers and texts are dates with slashes
 
     @property
     def open(self) -> bool:
         """Whether the column may still identify its rows."""
-        return self._counts_rows or self._prints is not None
+        return self._counts_rows or self._hashes is not None
 
     def update(self, start: int, cells: Sequence[object]) -> None:
         for row, cell in enumerate(cells, start=start):
@@ -84,11 +92,11 @@ class Guess:
         if self._start is None and number is not None:
             self._start = number - row
         self._counts_rows = self._counts_rows and number is not None and number - row == self._start in (0, 1)
-        if self._prints is not None:
-            plain = number is not None or (kind == "text" and not any(map(str.isspace, str(cell))))
-            before = len(self._prints)
-            self._prints.add(hash(str(cell)))
-            self._prints = self._prints if plain and len(self._prints) > before else None
+        if self._hashes is not None:
+            one_word = number is not None or (kind == "text" and not any(map(str.isspace, str(cell))))
+            before = len(self._hashes)
+            self._hashes.add(hash(str(cell)))
+            self._hashes = self._hashes if one_word and len(self._hashes) > before else None
 
     def exclusion(self, num_rows: int) -> str | None:
         """Return why the column is not a feature (row numbers, identifiers, no cells, ambiguous dates), or None.
@@ -103,7 +111,7 @@ class Guess:
             return "has neither name nor cells"
         if self.count == num_rows > 2 and self._counts_rows:
             return "counts the rows"
-        if self.count == num_rows > 2 and self._prints is not None:
+        if self.count == num_rows > 2 and self._hashes is not None:
             return "identifies the rows"
         if "text" in self.first and self._slashes:
             return "has dates with an ambiguous order of day and month (use YYYY-MM-DD)"
@@ -112,10 +120,12 @@ class Guess:
     def kind(self) -> str | None:
         """Return image, audio, text, vector, number, date or category; None if empty; raise for two kinds."""
         if len(self.first) > 1:
-            (one, (row, cell)), (other, (later, word)) = sorted(self.first.items(), key=lambda item: item[1])[:2]
+            (kind, (row, cell)), (other, (other_row, other_cell)) = sorted(
+                self.first.items(), key=lambda item: item[1]
+            )[:2]
             raise ValueError(
-                f"column {self.name!r} must be of one kind, got {_NOUNS.get(one, 'text')} in row {row} ({cell!r}) and "
-                f"{_NOUNS.get(other, 'text')} in row {later} ({word!r}): correct it, or set it with "
+                f"column {self.name!r} must be of one kind, got {_NOUNS.get(kind, 'text')} in row {row} ({cell!r}) and "
+                f"{_NOUNS.get(other, 'text')} in row {other_row} ({other_cell!r}): correct it, or set the kind with "
                 f"--view.{self.name}.kind."
             )
         if not self.first:
@@ -140,7 +150,7 @@ def kind_of_cell(cell: object) -> str:
         return "vector"
     if isinstance(cell, datetime.date):  # or datetime
         return "date"
-    if isinstance(cell, dict):  # how datasets stores files
+    if isinstance(cell, dict):  # a file in a data set saved by `datasets`
         cell = cell.get("bytes") or cell.get("path") or b""
     if isinstance(cell, bytes):
         if cell[:4] == b"RIFF":
@@ -158,7 +168,7 @@ def kind_of_cell(cell: object) -> str:
 
 
 def as_number(cell: str) -> float | None:
-    """Return the number in a cell; None if there is none."""
+    """Return the number in a cell; None if the cell is not a number."""
     if cell.isalpha() and len(cell) > 3:  # programs write inf and nan; "infinity" is text
         return None
     try:
@@ -168,7 +178,9 @@ def as_number(cell: str) -> float | None:
 
 
 def as_date(cell: object) -> float | None:
-    """Return the days from 1970-01-01 to a date, in ISO format or as 31.12.2024, time optional; None if it is no date.
+    """Return the days from 1970-01-01 to a date in ISO format, with or without a time, or in the format 31.12.2024.
+
+    None if the cell is not a date.
 
     Example:
         >>> as_date("1970-01-03"), as_date("1970-01-02 12:00"), as_date("3.1.1970"), as_date("March")

@@ -1,4 +1,4 @@
-"""New objects, preprocessed like the training data of a network."""
+"""Preprocessing of new objects in the same way as the training data of a network."""
 
 from __future__ import annotations
 
@@ -28,29 +28,29 @@ def make_reader(name: str, recipe: Recipe) -> Reader | None:
 
 
 def open_new(path: str | Path, names: Sequence[str], recipes: Sequence[Recipe]) -> list[Column | None]:
-    """Return each view of a network from a table of new objects; None for a view whose columns are missing."""
+    """Read each view of a network from a table of new objects; None for a view whose columns are all missing."""
     source = open_table(path)
     readers = [make_reader(name, recipe) for name, recipe in zip(names, recipes)]
-    present = [
+    available = [
         reader if reader is not None and any(column in source.types for column in reader.columns) else None
         for reader in readers
     ]
-    kept = [reader for reader in present if reader is not None]
-    if not kept:
+    used = [reader for reader in available if reader is not None]
+    if not used:
         known = sorted({column for reader in readers if reader is not None for column in reader.columns})
         raise ValueError(
             f"table must have at least one of the columns {', '.join(known)} of the run, got {', '.join(source.types)}."
         )
-    columns = iter(read_columns(source, kept, np.zeros(source.num_rows, dtype=bool), new=True))
-    return [None if reader is None else next(columns) for reader in present]
+    columns = iter(read_columns(source, used, np.zeros(source.num_rows, dtype=bool), new=True))
+    return [None if reader is None else next(columns) for reader in available]
 
 
 def from_cells(
     name: str, recipe: Recipe, values: Iterable[object] | Mapping[str, Iterable[object]]
 ) -> tuple[Tensor, Tensor]:
-    """Return the tensor of a view, converted from table-like cell values, and the bool mask of its present rows.
+    """Return the tensor (n, ...) of a view, converted from the cells of n rows, and which rows are present, bool (n,).
 
-    `values` is a list of strings or paths, None where missing, or a mapping from column names to lists of cells.
+    `values` is a list of cells (strings or paths, None where missing), or a mapping from column names to such lists.
     """
     arrow = _checks.extra("pyarrow", "train")
     reader = make_reader(name, recipe)

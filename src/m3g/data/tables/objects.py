@@ -19,13 +19,14 @@ from m3g.data.tables.source import Source, open_table
 
 
 class Objects(ViewsData):
-    """A table of objects: a row per object, a column per view of images, sounds, text, vectors or numbers.
+    """A table of objects: a row per object, and views of images, sounds, text, vectors or numbers.
 
-    The table is a `.csv`, `.tsv`, `.json`, `.jsonl`, `.xlsx` or `.parquet` file, a folder of `.parquet` files, or a
-    folder saved by `datasets`. A column of image or sound paths (relative to the table), of text, or of lists of
-    numbers is a view; all columns of numbers and categories form one more view, named `table`. An empty cell is a
-    missing entry. Kinds are inferred and printed; `view` overrides them. A damaged image or sound counts as missing and
-    is named in a warning; more than 1 % raise an error.
+    The table is a `.csv`, `.tsv`, `.json`, `.jsonl`, `.xlsx`, `.parquet` or `.arrow` file, a single-cell file (`.h5mu`,
+    `.h5ad`), a folder of `.parquet` files, or a folder saved by `datasets`. Each column of images or sounds (paths
+    relative to the table, or file contents), of text, or of lists of numbers is a view. All columns of numbers, dates
+    and categories form one more view, named `table`. An empty cell is a missing entry. Kinds are inferred and printed;
+    `view` overrides them. A damaged image or sound counts as missing and is reported in a warning; more than 1 % raise
+    an error.
 
     Args:
         table: the file or folder.
@@ -34,9 +35,9 @@ class Objects(ViewsData):
         groups: the column of groups, such as subjects; each group is in one split only.
         split: the column with the values train, val or test; without it `val` and `test` are used.
         ignore: columns that are not views.
-        view: per view, its options: `kind` (image, audio, text, vector, table), `columns` for several columns or
-            another name, `size` of images in pixels, `rate` and `seconds` of sounds, `length` of text in bytes,
-            `processor` as below.
+        view: per view, its options: `kind` (image, audio, text, vector, table), `columns` if there are several or the
+            view has another name, `size` of images in pixels, `rate` and `seconds` of sounds, `length` of text in bytes
+            or tokens, `components` of TF-IDF, `encoder` and `processor` as below.
         processor: preprocessing of a pretrained model (`m3g.nets.processor_of`), for views that `view` does not name;
             set by the encoder transformers.
         encoder: the encoder of views that `view` does not name. With `tfidf`, text is read as TF-IDF; with another
@@ -110,10 +111,10 @@ class Objects(ViewsData):
     ) -> dict[Split, np.ndarray]:
         members = None if groups is None else _filled(source, groups, "groups").astype(str)
         if split is not None or source.splits:
-            words = [name for name, count in source.splits for _ in range(count)]
-            return given_split(words if split is None else source.column(split), members)
-        kinds = None if codes is None else codes.numpy()
-        return split_rows(source.num_rows, val=val, test=test, seed=seed, labels=kinds, groups=members)
+            names = [name for name, count in source.splits for _ in range(count)]
+            return given_split(names if split is None else source.column(split), members)
+        classes = None if codes is None else codes.numpy()
+        return split_rows(source.num_rows, val=val, test=test, seed=seed, labels=classes, groups=members)
 
 
 def _filled(source: Source, column: str, option: str) -> np.ndarray:

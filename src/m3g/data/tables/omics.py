@@ -29,7 +29,9 @@ MOST_VALUES = 2**20  # values converted to dense at a time
 def open_omics(
     file: Path,
 ) -> tuple[dict[str, pa.DataType], list[str], int, Callable[[list[str]], Iterator[pa.RecordBatch]]]:
-    """Return the pyarrow type of every column, the names of the views, the number of cells, and a batch iterator.
+    """Return the pyarrow type of every column, the names of the views, the number of cells, and a batch function.
+
+    The function yields the record batches of the given columns.
 
     The views are the modalities of an .h5mu file, or `X` and the entries of `obsm` of an .h5ad file. The columns of
     `obs` are labels, groups or splits.

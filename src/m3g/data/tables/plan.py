@@ -25,9 +25,15 @@ def plan_views(
     processor: Processor | None = None,
     encoder: str | None = None,
 ) -> list[Reader]:
-    """Return one reader per view; `special` columns are not views, and `more` views come from other files.
+    """Return one reader per view of a table.
 
-    `processor` is the preprocessing of the pretrained model for views without settings.
+    Args:
+        source: the table.
+        view: per view, the options set by the user.
+        special: columns that are not views.
+        more: number of views from other files.
+        processor: preprocessing of a pretrained model, for views that `view` does not name.
+        encoder: encoder of the views that `view` does not name.
     """
     default: dict[str, object] = {} if processor is None else {"processor": processor}
     given = {name: dict(options) for name, options in view.items()}
@@ -46,15 +52,15 @@ def plan_views(
             readers[name] = _reader(_text_kind(kind, options, encoder, source), name, columns, options)
             taken |= set(columns)
     kinds = infer(source, [column for column in source.types if column not in taken])
-    together = [column for column, kind in kinds.items() if kind in ("number", "category", "date")]
+    scalars = [column for column, kind in kinds.items() if kind in ("number", "category", "date")]
     for column in kinds:
-        if column not in together:
+        if column not in scalars:
             chosen = given.get(column, default)
             kind = _text_kind(kinds[column], chosen, encoder, source)
             readers[column] = _reader(kind, column, [column], chosen)
-    if together:
+    if scalars:
         name = "table" if "table" not in readers else "numbers"
-        readers[name] = _reader("table", name, together, given.get(name, {}))
+        readers[name] = _reader("table", name, scalars, given.get(name, {}))
     if len(readers) + more < 2:
         raise ValueError(
             f"table must have k >= 2 views, got {len(readers)}"
@@ -69,9 +75,10 @@ def plan_views(
 
 
 def infer(source: Source, columns: Sequence[str]) -> dict[str, str]:
-    """Return the kind of every column that may be a feature: image, audio, text, vector, number, date or category.
+    """Return the kind of every column that is a feature: image, audio, text, vector, number, date or category.
 
-    Columns that count or identify the rows are skipped, with a note.
+    Columns that count or identify the rows, that are unnamed and empty, or that have ambiguous dates are skipped with a
+    note.
     """
     known = {column: kind_of_type(source.types[column]) for column in columns}
     guesses = {column: Guess(column) for column in columns if known[column] != "vector"}
@@ -101,7 +108,7 @@ def infer(source: Source, columns: Sequence[str]) -> dict[str, str]:
 
 
 def _text_kind(kind: str, options: Options, encoder: str | None, source: Source) -> str:
-    """Return the kind of reader: text is read as TF-IDF if its encoder is tfidf, or by default if there are few."""
+    """Return the kind of reader: TF-IDF for text if its encoder is tfidf, or by default if there are few rows."""
     encoder = options.get("encoder", encoder)
     if kind != "text" or (encoder is None and not {"length", "processor"}.isdisjoint(options)):
         return kind

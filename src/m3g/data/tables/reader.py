@@ -28,7 +28,7 @@ Recipe: TypeAlias = dict[str, Any]
 
 
 class Cells(NamedTuple):
-    """Consecutive rows of a view: number of the first row, one array per column, and the base folder of paths."""
+    """Consecutive rows of a table: number of the first row, one array per column, and the base folder of paths."""
 
     start: int
     columns: Mapping[str, pa.Array]
@@ -36,7 +36,17 @@ class Cells(NamedTuple):
 
 
 class Reader(ABC):
-    """Reader of one view: `learn` fits it to the table, `encode` returns stored values, `tensor` network inputs."""
+    """Reader of one view of a table.
+
+    `learn` and `finish` fit it, `encode` converts cells to the values that are stored, and `tensor` converts stored
+    values to network inputs.
+
+    Args:
+        name: name of the view.
+        columns: its columns in the table.
+        processor: preprocessing of a pretrained model.
+        given: options of the view (`options`).
+    """
 
     kind: ClassVar[str]
     options: ClassVar[tuple[str, ...]] = ()  # settings of a view of this kind
@@ -49,8 +59,8 @@ class Reader(ABC):
         self.processor = cast("Processor", used)
         for option, value in given.items():
             _checks.positive(f"view.{name}.{option}", value)
-        self.given = given
-        self.notes: list[str] = []  # one sentence per property of the view that the user should know
+        self.given = given  # options set by the user, completed by the fit
+        self.notes: list[str] = []  # one sentence per property of the view that is reported to the user
         self._prepare()
 
     def _prepare(self) -> None:  # noqa: B027 - not every kind has more attributes
@@ -61,17 +71,17 @@ class Reader(ABC):
     def shape(self) -> tuple[int, ...]: ...
 
     def learn(self, cells: Cells, train: np.ndarray) -> None:  # noqa: B027 - not every kind is fitted
-        """Update the fit with some rows; `train`, bool, marks the training rows."""
+        """Update the fit with n rows; `train`, bool (n,), marks the training rows."""
 
     def finish(self) -> None:  # noqa: B027
         """Complete the fit after the last rows."""
 
     @abstractmethod
     def encode(self, cells: Cells) -> tuple[np.ndarray, np.ndarray]:
-        """Return the values to store for the rows, and which rows have the view, bool."""
+        """Return the values to store for the n rows, and which rows have the view, bool (n,)."""
 
     def damaged(self, stored: np.ndarray) -> np.ndarray:
-        """Return which of the present rows cannot be read, bool."""
+        """Return which of the n present rows cannot be read, bool (n,)."""
         return np.zeros(len(stored), dtype=bool)
 
     def tensor(self, stored: np.ndarray) -> Tensor:
@@ -94,9 +104,10 @@ class Reader(ABC):
 
 
 class TextReader(Reader):
-    """Text as UTF-8 bytes, or as tokens of a pretrained model; the default length covers 99 % of the texts.
+    """Reader of text as UTF-8 bytes, or as tokens of a pretrained model.
 
-    Bytes are padded with zeros, tokens with the model's padding token; longer texts are truncated.
+    Shorter texts are padded, bytes with zeros and tokens with the model's padding token; longer texts are truncated.
+    The default length covers 99 % of the texts, up to 512 bytes or tokens.
     """
 
     kind = "text"
@@ -127,10 +138,10 @@ class TextReader(Reader):
     def finish(self) -> None:
         if "length" not in self.given:
             ends = self._counts.cumsum()
-            place = 0.99 * max(ends[-1] - 1, 0)
-            low, high = np.searchsorted(ends, [math.floor(place), math.ceil(place)], side="right")
-            usual = int(low + (place - math.floor(place)) * (high - low)) if ends[-1] else 1
-            self.given["length"] = min(self._longest, -(-max(usual, 1) // 8) * 8)
+            position = 0.99 * max(ends[-1] - 1, 0)  # of the 99 % quantile among the sorted lengths
+            low, high = np.searchsorted(ends, [math.floor(position), math.ceil(position)], side="right")
+            quantile = int(low + (position - math.floor(position)) * (high - low)) if ends[-1] else 1
+            self.given["length"] = min(self._longest, -(-max(quantile, 1) // 8) * 8)
 
     def encode(self, cells: Cells) -> tuple[np.ndarray, np.ndarray]:
         texts = self._texts(cells)
@@ -165,7 +176,7 @@ class TextReader(Reader):
 
 
 class VectorReader(Reader):
-    """A list of numbers per row, all of one length; `Column.standardise` sets `scaling`."""
+    """Reader of lists of numbers, all of one length; `Column.standardize` sets `scaling`."""
 
     kind = "vector"
 
@@ -202,7 +213,10 @@ class VectorReader(Reader):
         return view if self.scaling is None else (view - self.scaling[0]) / self.scaling[1]
 
     def _lists(self, cells: Cells) -> list[Sequence[float] | None]:
-        """Return a list per cell; for a pyarrow list only a range of its length, to avoid an object per number."""
+        """Return a list per cell, None if empty.
+
+        For a column of pyarrow lists, return ranges of the same lengths, to avoid a Python object per number.
+        """
         column = cells.columns[self._column]
         if hasattr(column, "flatten") and hasattr(column.type, "value_type"):
             return [None if length is None else range(length) for length in list_lengths(column)]

@@ -33,7 +33,7 @@ class Source:
         num_rows: number of rows.
         parts: per file, a function that yields record batches of the named columns.
         splits: name and number of rows of every split of a `datasets` folder that has splits; else empty.
-        annotations: columns that are labels or groups but never views: `obs` of a single-cell file.
+        annotations: columns that can be labels, groups or splits but never views: `obs` of a single-cell file.
         notes: one sentence per property that was inferred from the file.
     """
 
@@ -56,7 +56,7 @@ class Source:
                     start += batch.num_rows
 
     def rows(self, columns: Sequence[str], numbers: Sequence[int]) -> dict[int, dict[str, object]]:
-        """Return the cells of some rows, by row number and column name."""
+        """Return the cells of the given rows, by row number and column name."""
         selected, cells = set(numbers), {}
         for start, batch in self.batches(columns):
             for i in range(len(batch[columns[0]])) if columns else ():
@@ -140,8 +140,8 @@ def _join(folder: Path, parts: Sequence[Source], name: str) -> Source:
                 f"{name} must be files with the same columns, got {different!r} in only one of {str(first.path)!r} and "
                 f"{str(part.path)!r}."
             )
-    every = [batches for part in parts for batches in part.parts]
-    return Source(folder, folder, first.types, sum(part.num_rows for part in parts), every)
+    batches = [function for part in parts for function in part.parts]
+    return Source(folder, folder, first.types, sum(part.num_rows for part in parts), batches)
 
 
 def _in_memory(file: Path, table: pa.Table, notes: list[str]) -> Source:
@@ -172,7 +172,7 @@ def _parquet(file: Path) -> Source:
 
 
 def _arrow(file: Path) -> Source:
-    """Map a file into memory that has Arrow's stream format, which `datasets` writes, or its file format."""
+    """Map an Arrow file into memory, in the stream format, which `datasets` writes, or in the file format."""
     arrow = _checks.extra("pyarrow", "train")
 
     def stored() -> Iterator[pa.RecordBatch]:

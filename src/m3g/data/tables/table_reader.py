@@ -1,4 +1,4 @@
-"""View of several columns of numbers and categories."""
+"""Reader of a view of several columns of numbers, dates and categories."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from m3g._options import Processor
 from m3g.data.tables.kinds import EMPTY, MOST_CATEGORIES, as_date, as_number
 from m3g.data.tables.reader import Cells, Reader, Recipe
 
-# A fitted column: name, mean, divisor and whether it has empty cells; or name and categories.
+# A fitted column: name, mean, divisor and whether it has empty cells; or name and sorted categories.
 Numbers: TypeAlias = tuple[Literal["numbers"], str, float, float, bool]
 Categories: TypeAlias = tuple[Literal["categories"], str, list[str]]
 Layout: TypeAlias = Sequence[Numbers | Categories]
 
 
 class TableReader(Reader):
-    """Numbers, standardised with the training rows; one-hot categories; indicators of empty cells.
+    """Reader of several columns: standardised numbers, one-hot categories, and indicators of empty cells.
 
-    A row whose cells are all empty is a missing entry. A category that is not in the training rows is encoded as zeros.
-
-    The recipe contains the `layout` of the columns.
+    Means, divisors and categories are fitted to the training rows; the recipe stores them in `layout`, one fitted
+    column after the other. Dates are numbers of days. A row whose cells are all empty is a missing entry. A category
+    that is not in the training rows is encoded as zeros.
     """
 
     kind = "table"
@@ -42,9 +42,9 @@ class TableReader(Reader):
         self.layout = layout
         self._words: dict[str, dict[str, None]] = {column: {} for column in columns}
         self._sums = {column: np.zeros(3) for column in columns}  # count, sum, sum of squares
-        self._empty = dict.fromkeys(columns, False)
-        self._are_words = dict.fromkeys(columns, False)
-        self._shift: dict[str, float] = {}
+        self._has_empty = dict.fromkeys(columns, False)
+        self._has_words = dict.fromkeys(columns, False)
+        self._shift: dict[str, float] = {}  # first number of a column; subtracting it avoids cancellation
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -54,16 +54,16 @@ class TableReader(Reader):
     def learn(self, cells: Cells, train: np.ndarray) -> None:
         for column in self.columns:
             values = [value for value, is_train in zip(self._values(cells, column), train) if is_train]
-            self._empty[column] |= any(value is None for value in values)
+            self._has_empty[column] |= any(value is None for value in values)
             present = [value for value in values if value is not None]
             if any(isinstance(value, str) for value in present):
-                self._are_words[column] = True
+                self._has_words[column] = True
             words = self._words[column]
             if len(words) <= MOST_CATEGORIES:
                 words.update(dict.fromkeys(map(_word, present)))
             numbers = np.array([value for value in present if not isinstance(value, str)], dtype=np.float64)
             if len(numbers):
-                shift = self._shift.setdefault(column, float(numbers[0]))  # avoids cancellation far from 0
+                shift = self._shift.setdefault(column, float(numbers[0]))
                 numbers = numbers - shift
                 self._sums[column] += [len(numbers), numbers.sum(), np.square(numbers).sum()]
 
@@ -72,7 +72,7 @@ class TableReader(Reader):
             return
         layout: list[Numbers | Categories] = []
         for column in self.columns:
-            if self._are_words[column]:
+            if self._has_words[column]:
                 words = sorted(self._words[column])
                 if len(words) > MOST_CATEGORIES:
                     raise ValueError(
@@ -86,9 +86,9 @@ class TableReader(Reader):
             mean = total / count if count else 0.0
             deviation = np.sqrt(max(squares / count - mean**2, 0.0)) if count else 0.0
             divisor = deviation if deviation > 0 else 1.0
-            self._note_constant(column, bool(count > 1 and deviation == 0) and not self._empty[column])
+            self._note_constant(column, bool(count > 1 and deviation == 0) and not self._has_empty[column])
             centre = mean + self._shift.get(column, 0.0)
-            layout.append(("numbers", column, float(centre), float(divisor), self._empty[column]))
+            layout.append(("numbers", column, float(centre), float(divisor), self._has_empty[column]))
         self.layout = layout
 
     def _note_constant(self, column: str, constant: bool) -> None:
@@ -110,13 +110,13 @@ class TableReader(Reader):
                     if value is not None and _word(value) in code:
                         features[row, code[_word(value)]] = 1.0
             else:
-                _, _, mean, divisor, marked = part
+                _, _, mean, divisor, has_empty = part
                 scaled = []
                 for row, value in enumerate(values, start=cells.start):
                     if isinstance(value, str):
                         raise self._not_a_number(row, column, value)
                     scaled.append(0.0 if value is None else (value - mean) / divisor)
-                features = np.array([scaled, ~filled] if marked else [scaled], dtype=np.float32).T
+                features = np.array([scaled, ~filled] if has_empty else [scaled], dtype=np.float32).T
             parts.append(features)
         return np.concatenate(parts, axis=1), present
 

@@ -78,7 +78,10 @@ def read_jsonl(file: Path) -> pa.Table:
 
 
 def read_json(file: Path) -> pa.Table:
-    """Read a list of rows, or columns by name, as written by pandas; one row per line is read as JSON lines."""
+    """Read a list of rows, or a mapping from names to columns, as written by pandas.
+
+    A file with one row per line is read as JSON lines.
+    """
     size = file.stat().st_size
     limits.check_memory(f"the content of {str(file)!r}", size)
     try:
@@ -131,13 +134,13 @@ def _table_from_rows(entries: Iterable[object], size: int) -> pa.Table:
 def _typed(name: str, values: list[object]) -> pa.Array:
     arrow = _checks.extra("pyarrow", "train")
     seen: dict[str, int] = {}
-    words = {str: "text", bool: "true or false", int: "a number", float: "a number", list: "a list", dict: "a mapping"}
+    nouns = {str: "text", bool: "true or false", int: "a number", float: "a number", list: "a list", dict: "a mapping"}
     for row, value in enumerate(values):
         if value is not None:
-            seen.setdefault(words.get(type(value), "another value"), row)
+            seen.setdefault(nouns.get(type(value), "another value"), row)
     if len(seen) > 1:
-        (one, first), (other, second) = list(seen.items())[:2]
-        raise OSError(f"column {name!r} must be of one kind, got {one} in row {first} and {other} in row {second}")
+        (kind, row), (other, other_row) = list(seen.items())[:2]
+        raise OSError(f"column {name!r} must be of one kind, got {kind} in row {row} and {other} in row {other_row}")
     return arrow.array(["" if value == "" else value for value in values])
 
 
@@ -170,7 +173,7 @@ def read_workbook(file: Path) -> tuple[pa.Table, list[str]]:
 
 
 def _check_workbook(file: Path) -> None:
-    """Raise if the content of an archive is far larger than its file, or larger than the memory."""
+    """Raise if the uncompressed content of a workbook is far larger than its file, or larger than the memory."""
     try:
         with zipfile.ZipFile(file) as archive:
             content = sum(member.file_size for member in archive.infolist())

@@ -23,15 +23,16 @@ _WORD = r"[\u3040-\u30ff\u3400-\u9fff]|[^\W\u3040-\u30ff\u3400-\u9fff]+"
 
 
 class TfidfReader(TextReader):
-    """Text as a vector: TF-IDF of its words, projected onto the leading singular directions of the training rows.
+    """Reader of text as TF-IDF vectors, projected onto the leading singular directions of the training rows.
 
-    Vocabulary, inverse document frequencies and directions are fitted by scikit-learn to the training rows. The words
-    are part of the recipe; `tensors` returns the numbers, which are stored with the weights of the network.
+    Vocabulary, inverse document frequencies (idf) and directions are fitted by scikit-learn to the training rows. The
+    words are part of the recipe; `tensors` returns the idf and the directions, which are stored with the weights of the
+    network.
 
     Args:
-        components: number of singular directions; by default 300, at most the number of training texts or words.
-        words, idf, directions: results of an earlier fit: V words, tensors (V,) and (components, V).
-        fitted: the same in one mapping.
+        components: number of singular directions; by default 300, at most the number of texts and of words.
+        words, idf, directions: results of an earlier fit: V words, and tensors (V,) and (components, V).
+        fitted: the results of an earlier fit in one mapping.
     """
 
     kind = "tfidf"
