@@ -175,7 +175,7 @@ def test_a_loss_without_a_teacher_form_raises(name):
         (
             torch.ones(3, 4, 5),
             torch.zeros(3, 4, dtype=torch.bool),
-            r"mask must be True in at least one view of every point",
+            r"mask must be True in at least one view of every object",
         ),
     ],
 )
@@ -245,7 +245,7 @@ def test_too_many_tuples_are_an_error_with_their_size():
         (lambda: losses.build("mcca", ridge=0.0), r"ridge must be a positive finite number, got 0.0"),
         (lambda: losses.build("infonce-pwe", first=4)(batch()), r"first must be a number of views up to k = 3"),
         (lambda: losses.polyview(batch(), temperature=0.0), r"temperature must be a positive finite number"),
-        (lambda: losses.build("gram", anchor=3)(batch()), r"anchor must be the number of a view, from 0 to 2, got 3"),
+        (lambda: losses.build("gram", anchor=3)(batch()), r"anchor must be the index of a view, from 0 to 2, got 3"),
         (
             lambda: losses.build("byol-pwe")(batch(), teacher=batch(n=3)),
             r"teacher must have the student's",

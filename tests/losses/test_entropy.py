@@ -104,7 +104,7 @@ def test_a_cost_without_a_temperature_has_a_default_epsilon():
     assert loss.last.epsilon == DEFAULT_EPSILON
     with pytest.raises(ValueError, match="temperature must be None for the cost PairwiseCost"):
         m3g.matching_gap(views, temperature=0.1, cost="coulomb")
-    with pytest.raises(ValueError, match="give epsilon"):
+    with pytest.raises(ValueError, match="use epsilon"):
         m3g.matching_gap(views, temperature=0.1, cost=lambda *z: sum(z).square().sum(-1))
 
 

@@ -132,7 +132,7 @@ ZERO[0, 3] = 0
             r"mask must be a bool tensor of shape \(3, 4\)",
         ),
         (torch.randn(3, 4, 5), {"mask": torch.ones(3, 4)}, "mask must be a bool tensor of shape .* got torch.float32"),
-        (torch.randn(3, 4, 5), {"mask": torch.zeros(3, 4, dtype=torch.bool)}, "got point 0 with none"),
+        (torch.randn(3, 4, 5), {"mask": torch.zeros(3, 4, dtype=torch.bool)}, "got no view of object 0"),
         (torch.randn(3, 4, 5), {"cost": "x"}, "cost must be one of"),
         (torch.randn(3, 4, 5), {"solver": "x"}, "solver must be one of"),
         (torch.randn(8, 100, 5), {"cost": "csd", "solver": "sinkhorn"}, "use solver='sampled'"),

@@ -37,21 +37,25 @@ def pairwise(
 
     Args:
         views: (k, n, d) or k tensors (n, d).
-        pair_loss: any function of two tensors (n, d) that returns a scalar.
+        pair_loss: any function of two tensors (n, d) that returns a scalar. If it has an attribute `takes_batches` that
+            is True, it must also accept p pairs as two tensors (p, n, d) and return their mean.
         mask: bool (k, n), False for missing points. A pair of views uses the objects that have both and is weighted
             by their number.
         teacher: views of the same shape; receives no gradient.
-        first: number of leading views used as first argument (e.g. the 2 full-size crops); None for all.
-        symmetric: use both orders of each pair. Otherwise an asymmetric loss is evaluated for l < m only, or for all
-            ordered pairs with a teacher or `first`.
+        first: number of leading views used as first argument (e.g. the 2 full-size crops), each with all other views as
+            second argument; None for all views.
+        symmetric: use both orders of each pair, for a pair loss that is not symmetric. By default, only the order
+            (l, m) with l < m is used; with a teacher or `first`, all ordered pairs of the sum are.
         least_points: skip pairs of views with fewer objects in common; use 2 for a contrastive loss.
         normalize: scale every vector to unit length first.
 
     Complexity: k(k - 1)/2 evaluations of the pair loss; O(k² n² d) for InfoNCE.
 
-    >>> from m3g.losses import infonce
-    >>> pairwise(torch.randn(3, 8, 4), infonce).shape
-    torch.Size([])
+    >>> from m3g.losses import byol
+    >>> x, y = torch.eye(2)
+    >>> views = torch.stack([x, x, y]).unsqueeze(1)  # three views of one object; one pair of three agrees
+    >>> round(pairwise(views, byol).item(), 4)  # (0 + 2 + 2) / 3
+    1.3333
 
     Reference: Piran et al., ICML 2024 :cite:`piran2024`.
     """
@@ -96,15 +100,17 @@ def average_of_rest(
         views, pair_loss, mask, teacher, least_points, normalize: as for `pairwise`. With a mask the average is over
             the other views that are present; objects with a single view are skipped.
         renormalize: scale the average to unit length, because pair losses expect unit vectors. False computes exactly
-            the formula above: the average is shorter where the other views disagree, which acts as a higher
-            temperature, and for BYOL `ave` equals `pwe`.
+            the formula above. The average is then shorter where the other views disagree, which has the effect of a
+            higher temperature. For BYOL, `ave` then equals `pwe`.
         symmetric: also use the average as first argument and the view as second.
 
     Complexity: k evaluations of the pair loss; O(k n² d) for InfoNCE.
 
     >>> from m3g.losses import byol
-    >>> average_of_rest(torch.randn(3, 8, 4), byol).shape
-    torch.Size([])
+    >>> views = torch.randn(3, 8, 4)
+    >>> loss = average_of_rest(views, byol, renormalize=False)
+    >>> bool(torch.isclose(loss, pairwise(views, byol)))
+    True
 
     Reference: Piran et al., ICML 2024 :cite:`piran2024`.
     """
@@ -144,7 +150,8 @@ def _validated_sides(
 def mean_over(pair_loss: PairLoss, sides: Iterable[tuple[Tensor, Tensor, Tensor | None]], least_points: int) -> Tensor:
     """Return the mean of the pair loss over triples (a, b, present), weighted by their numbers of objects.
 
-    `present` (bool, n) selects the objects of a and b (n, d) that are used; None selects all.
+    `present` (bool, n) selects the objects of a and b (n, d) that are used; None selects all. Triples with fewer than
+    `least_points` selected objects are skipped.
     """
     total, weight = None, 0
     for a, b, present in sides:
@@ -164,7 +171,12 @@ def mean_over(pair_loss: PairLoss, sides: Iterable[tuple[Tensor, Tensor, Tensor 
 
 
 class Pairwise(FunctionLoss):
-    """Module form of `pairwise`; registers the parameters of a pair loss that is a module."""
+    """Module form of `pairwise`, with the same options. The parameters of a pair loss that is a module are registered.
+
+    Args:
+        pair_loss, first, symmetric, least_points: as in `pairwise`.
+        normalize, gather: as in `ViewLoss`.
+    """
 
     function = staticmethod(pairwise)
     takes_teacher = True
@@ -190,7 +202,12 @@ class Pairwise(FunctionLoss):
 
 
 class AverageOfRest(FunctionLoss):
-    """Module form of `average_of_rest`."""
+    """Module form of `average_of_rest`, with the same options.
+
+    Args:
+        pair_loss, renormalize, symmetric, least_points: as in `average_of_rest`.
+        normalize, gather: as in `ViewLoss`.
+    """
 
     function = staticmethod(average_of_rest)
     takes_teacher = True
@@ -216,7 +233,13 @@ class AverageOfRest(FunctionLoss):
 
 
 class InfoNCEPairwise(Pairwise):
-    """InfoNCE over all pairs of views (`pwe`): `pairwise` of `infonce`."""
+    """InfoNCE over all pairs of views (`pwe`): `pairwise` of `infonce`.
+
+    Args:
+        temperature, learn_temperature: value of the temperature, and whether it is learned; see `Temperature`.
+        first, symmetric: as in `pairwise`.
+        normalize, gather: as in `ViewLoss`.
+    """
 
     def __init__(
         self,
@@ -235,7 +258,13 @@ class InfoNCEPairwise(Pairwise):
 
 
 class InfoNCEAverage(AverageOfRest):
-    """InfoNCE of each view against the average of the others (`ave`): `average_of_rest` of `infonce`."""
+    """InfoNCE of each view against the average of the others (`ave`): `average_of_rest` of `infonce`.
+
+    Args:
+        temperature, learn_temperature: value of the temperature, and whether it is learned; see `Temperature`.
+        renormalize, symmetric: as in `average_of_rest`.
+        normalize, gather: as in `ViewLoss`.
+    """
 
     def __init__(
         self,

@@ -19,11 +19,11 @@ def barlow_twins(a: Tensor, b: Tensor, *, redundancy: float = 5e-3) -> Tensor:
         \sum_c (1 - C_{cc})^2 + \lambda \sum_{c \neq c'} C_{cc'}^2, \qquad
         C = \tfrac1n \tilde A^\top \tilde B
 
-    with :math:`\tilde A` and :math:`\tilde B` the features of `a` and `b`, centred and divided by the square root of
-    their biased variance plus 1e-5.
+    where c and c' are features, and :math:`\tilde A` and :math:`\tilde B` are `a` and `b` with every feature centred
+    and divided by :math:`\sqrt{\sigma^2 + 10^{-5}}` (:math:`\sigma^2` is its biased variance).
 
     Args:
-        a, b: (n, d), row i of both describes object i.
+        a, b: (n, d); row i of both describes object i.
         redundancy: λ, weight of the second term.
 
     Complexity: O(n d²), memory O(d²).
@@ -49,7 +49,14 @@ def barlow_twins(a: Tensor, b: Tensor, *, redundancy: float = 5e-3) -> Tensor:
 
 
 class BarlowTwins(Pairwise):
-    """Barlow Twins over all pairs of views; `normalize` is False by default."""
+    """Barlow Twins over all pairs of views: `pairwise` of `barlow_twins`.
+
+    Args:
+        redundancy: as in `barlow_twins`.
+        first: as in `pairwise`.
+        normalize: scale every vector to unit length first; False by default, because the loss standardises features.
+        gather: as in `ViewLoss`.
+    """
 
     def __init__(
         self,

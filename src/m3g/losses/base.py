@@ -23,9 +23,9 @@ class ViewLoss(nn.Module):
 
     Args:
         normalize: scale every vector to unit length first.
-        gather: compute the loss on the points of all processes (n becomes world × n). Loss and gradients under
-            `DistributedDataParallel` then equal those of one process with the full batch. Has no effect in a single
-            process.
+        gather: compute the loss on the points of all processes, so that n is multiplied by their number. Loss and
+            gradients under `DistributedDataParallel` then equal those of one process with the full batch. Has no effect
+            in a single process.
 
     A subclass implements `compute`, which receives a tensor (..., k, n, d) of at least float32, outside autocast.
     Normalisation and validation of entries are left to `compute`. Class attributes declare what the loss supports.
@@ -35,7 +35,6 @@ class ViewLoss(nn.Module):
         needs_teacher: whether only that form is useful, because without a teacher the loss is minimised by collapse.
         takes_batches: whether the loss of a batch of problems (..., k, n, d) is one value per problem.
         gather_dtype: dtype in which views are sent to other processes; None for that of the views.
-        visits_all_tuples: whether a call costs O(n^k), so that a large k requires subsets of the views.
     """
 
     takes_teacher: ClassVar[bool] = False
@@ -51,7 +50,7 @@ class ViewLoss(nn.Module):
 
     @property
     def visits_all_tuples(self) -> bool:
-        """Whether the complexity is O(n^k)."""
+        """Whether the complexity is O(n^k), so that training on many views requires subsets of them."""
         return False
 
     @property
@@ -104,7 +103,7 @@ class FunctionLoss(ViewLoss):
     Args:
         normalize, gather: as in `ViewLoss`.
         options: further arguments of the function, stored as attributes. A `Temperature` is evaluated at every call.
-            With `gather`, all processes use rank 0's state of the `generator`.
+            With `gather`, all processes use the state of rank 0's `generator`.
     """
 
     function: ClassVar[Callable[..., Tensor]]
@@ -145,7 +144,7 @@ def _device(*values: object) -> torch.device:
             return value.device
         if isinstance(value, (list, tuple)) and value and isinstance(value[0], Tensor):
             return value[0].device
-    return torch.device("cpu")  # the function validates its arguments
+    return torch.device("cpu")  # the function itself rejects arguments without a tensor
 
 
 def require_points(views: Tensor, least: int = 2) -> None:
@@ -158,7 +157,10 @@ def require_points(views: Tensor, least: int = 2) -> None:
 def clean(
     views: Views, mask: Tensor | None, *, normalize: bool, least_points: int = 2, name: str = "views"
 ) -> tuple[Tensor, Tensor | None]:
-    """Return a validated batch (k, n, d) and its mask (k, n), with missing points set to zero and others normalised."""
+    """Return a validated batch (k, n, d) and its mask (k, n) or None.
+
+    Missing points are set to zero. With `normalize`, the others are scaled to unit length.
+    """
     views = aligned_views(views, name=name)
     if views.ndim != 3:
         raise ValueError(f"{name} must be one batch of shape (k, n, d), got shape {shape_of(views)}.")

@@ -14,17 +14,17 @@ def byol(a: Tensor, b: Tensor) -> Tensor:
 
     .. math:: 2 - \frac2n \sum_i \langle a_i, b_i \rangle
 
-    The loss is minimised by collapse: use it with a teacher and a predictor, as its authors do. Like every pair loss
+    The loss is minimised by collapse: use it with a teacher and a predictor, as its authors do. Like every pair loss,
     it does not normalise its inputs.
 
     Args:
-        a, b: (n, d), row i of both describes object i.
+        a, b: (n, d), unit vectors; row i of both describes object i.
 
     Complexity: O(n d).
 
     >>> import torch
-    >>> float(byol(torch.eye(3), torch.eye(3)))
-    0.0
+    >>> float(byol(torch.eye(3), torch.eye(3))), float(byol(torch.eye(3), -torch.eye(3)))
+    (0.0, 4.0)
 
     Reference: Grill et al., *Bootstrap Your Own Latent*, NeurIPS 2020 :cite:`grill2020`.
     """

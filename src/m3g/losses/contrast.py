@@ -72,7 +72,13 @@ def two_way_cross_entropy(
 
 
 class TemperatureLoss(FunctionLoss):
-    """Module form of a loss function whose only option is a temperature."""
+    """Module form of a loss function whose only option is a temperature.
+
+    Args:
+        temperature: the temperature, or its initial value if it is learned.
+        learn_temperature: whether the temperature is learned, see `Temperature`.
+        normalize, gather: as in `ViewLoss`.
+    """
 
     def __init__(
         self,

@@ -17,7 +17,16 @@ class ConvergenceWarning(UserWarning):
 
 @dataclass(frozen=True)
 class SolveReport:
-    """Summary of the last solve, for logs; the two standard errors are None unless the solver samples."""
+    """Summary of a solve, for logs.
+
+    Attributes:
+        num_steps: number of solver steps.
+        epsilon: epsilon of the solve.
+        error: L1 error of the marginals, in the batch shape of the problem.
+        solver: name of the solver that ran.
+        standard_error: standard error of the value; None unless the solver samples.
+        relative_gradient_error: standard error of the gradient divided by its norm; None unless the solver samples.
+    """
 
     num_steps: int
     epsilon: float

@@ -15,8 +15,9 @@ class Entropy:
     """Epsilon of a solve, given directly or as a temperature; constant or on a geometric schedule.
 
     Args:
-        epsilon, final_epsilon: first and last value, in units of the cost.
-        temperature, final_temperature: the same values divided by `Cost.slope(k)`.
+        epsilon, final_epsilon: first and last value, in units of the cost. Without a last value, epsilon is constant.
+        temperature, final_temperature: the same values divided by `Cost.slope(k)`. Set either epsilon or temperature;
+            the default is a temperature of 0.1, or an epsilon of 0.05 if the cost has no slope.
 
     Example:
         >>> from m3g.costs import CircularVariance
@@ -61,7 +62,7 @@ class Entropy:
             self.value = self.first * (self.final / self.first) ** min(max(progress, 0.0), 1.0)
 
     def epsilon_of(self, cost: Cost, k: int) -> float:
-        """Return epsilon for this cost of k views."""
+        """Return the current epsilon for this cost and k views."""
         if self.in_epsilon:
             return self.value
         slope = cost.slope(k)
@@ -69,7 +70,7 @@ class Entropy:
             return self.value * slope
         if self.is_default:
             return DEFAULT_EPSILON
-        raise ValueError(f"temperature must be None for the cost {cost!r}, which defines no unit for it: give epsilon.")
+        raise ValueError(f"temperature must be None for the cost {cost!r}, which has no slope: use epsilon.")
 
     def __repr__(self) -> str:
         return f"{'epsilon' if self.in_epsilon else 'temperature'}={self.value}"

@@ -1,10 +1,10 @@
 """Gathering of views over processes.
 
-With `gather=True` every process receives the points of all processes: n becomes world × n, with rows in rank order.
-All processes then compute the same loss L of the full batch. `DistributedDataParallel` averages gradients over
-processes, and the gradient of a process covers its own rows only, so the average is (1/world) dL/dθ. The backward pass
-of the gather therefore multiplies by the number of processes. Loss and gradient equal those of one process with the
-full batch, and the backward pass requires no communication.
+With `gather=True` each of p processes receives the points of all processes: n becomes p n, with rows in rank order. All
+processes then compute the same loss L of the full batch. In the backward pass, each process computes the part of the
+gradient dL/dθ that its own rows contribute. `DistributedDataParallel` averages these parts over processes, which gives
+(1/p) dL/dθ. The backward pass of the gather therefore multiplies by p. Loss and gradient equal those of one process
+with the full batch, and the backward pass requires no communication.
 """
 
 from __future__ import annotations
@@ -38,11 +38,12 @@ def distributed() -> bool:
 def gather_views(
     views: Tensor, mask: Tensor | None = None, teacher: Tensor | None = None, *, dtype: torch.dtype | None = None
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """Gather views (..., k, n, d), mask (..., k, n) and teacher from all processes; unchanged if there is only one.
+    """Gather views (..., k, n, d), mask (..., k, n) and teacher (..., k, n, d) from all processes.
 
     Views and teacher are sent in `dtype`, if given, and returned in their original dtype. If only some processes have a
     mask, the others use a mask of ones. Shapes and dtypes must agree, and a teacher must be given on all processes or
-    on none; otherwise every process raises the same `ValueError`, so that no rank deadlocks.
+    on none; otherwise every process raises the same `ValueError`, so that no rank deadlocks. In a single process the
+    arguments are returned unchanged.
     """
     if not distributed():
         return views, mask, teacher

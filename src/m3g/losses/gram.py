@@ -45,8 +45,11 @@ def gram(
 
     Complexity: O(n² k³ + k n² d), memory O(n² k²).
 
-    >>> gram(torch.randn(4, 8, 16)).shape
-    torch.Size([])
+    >>> _ = torch.manual_seed(0)
+    >>> views = torch.randn(8, 16) + 0.5 * torch.randn(4, 8, 16)
+    >>> wrong = torch.cat([views[:1].roll(1, dims=1), views[1:]])  # view 0 is matched with wrong objects
+    >>> bool(gram(views) < gram(wrong))
+    True
 
     Reference: Cicchetti, Grassucci, Sigillo, Comminiello, *Gramian Multimodal Representation Learning and
     Alignment*, ICLR 2025 :cite:`cicchetti2025gram`.
@@ -81,7 +84,13 @@ def gram(
 
 
 class Gram(FunctionLoss):
-    """Module form of `gram`; the temperature is learned unless `learn_temperature=False`."""
+    """Module form of `gram`, with the same options.
+
+    Args:
+        temperature, learn_temperature: initial value of the temperature, and whether it is learned; see `Temperature`.
+        anchor, label_smoothing, floor: as in `gram`.
+        normalize, gather: as in `ViewLoss`.
+    """
 
     function = staticmethod(gram)
 

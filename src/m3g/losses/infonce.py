@@ -13,22 +13,22 @@ from m3g.losses.temperature import Temperature, check_temperature
 
 @outside_autocast
 def infonce(a: Tensor, b: Tensor, *, temperature: Tensor | float = 0.1) -> Tensor:
-    r"""InfoNCE loss of two views (Eq. 1 of the paper): cross-entropy of the cosines, with row i as the label of row i.
+    r"""InfoNCE loss of two views (Eq. 1 of the paper): cross-entropy of the true pair among the pairs of each point.
 
     .. math::
         -\frac1n \sum_i \log \frac{e^{\langle a_i, b_i \rangle / t}}{\sum_j e^{\langle a_i, b_j \rangle / t}}
 
-    The loss is not symmetric in `a` and `b`. Like every pair loss it does not normalise its inputs; `pairwise` and
+    The loss is not symmetric in `a` and `b`. Like every pair loss, it does not normalise its inputs; `pairwise` and
     `average_of_rest`, which extend it to k views, do.
 
     Args:
-        a, b: (n, d), row i of both describes object i.
+        a, b: (n, d), unit vectors; row i of both describes object i.
         temperature: t, a positive number or a tensor (see `Temperature`).
 
     Complexity: O(n² d), memory O(n²).
 
     >>> a = torch.eye(3)
-    >>> round(float(infonce(a, a, temperature=1.0)), 4)
+    >>> round(float(infonce(a, a, temperature=1.0)), 4)  # log(1 + 2 / e)
     0.5514
 
     Reference: van den Oord, Li, Vinyals, *Representation Learning with Contrastive Predictive Coding*, 2018
@@ -41,9 +41,12 @@ def infonce(a: Tensor, b: Tensor, *, temperature: Tensor | float = 0.1) -> Tenso
 
 
 class InfoNCE(nn.Module):
-    """Pair loss `infonce` as a module with a fixed or learned temperature, `(a, b) -> scalar`.
+    """Module form of the pair loss `infonce`, with a fixed or learned temperature.
 
-    For a batch of pairs (p, n, d) it returns the mean, computed with one batched product.
+    For a batch of p pairs, a and b (p, n, d), it returns the mean, computed with one batched product.
+
+    Args:
+        temperature, learn_temperature: value of the temperature, and whether it is learned; see `Temperature`.
     """
 
     takes_batches = True

@@ -1,6 +1,6 @@
 r"""Inverse optimal transport loss: the KL divergence between the true matching J and the optimal coupling P.
 
-For any potentials F and the coupling P = exp((⊕F - C) / eps) that they define,
+For any potentials F = (f_1, …, f_k) and the coupling P = exp((⊕F - C) / eps) that they define,
 
     eps KL(J ‖ P) = h(J, C) - D(F),      KL(J ‖ P) = ⟨J, log J - log P⟩ - |J| + |P|
 
@@ -26,7 +26,7 @@ from m3g.losses.m3g import M3GLoss
 from m3g.solvers import Solution, Solver
 from m3g.solvers.gradients.coupling import differentiable_marginals
 
-PARTS = ("tuples", "pairs")
+DIVERGENCES = ("tuples", "pairs")
 
 
 def matching_divergence(
@@ -41,7 +41,7 @@ def matching_divergence(
     mask: Tensor | None = None,
     normalize: bool = True,
 ) -> Tensor:
-    r"""KL divergence between the true matching and the optimal coupling, of whole tuples or of pairs of views.
+    r"""KL divergence between the true matching J and the optimal coupling P, of whole tuples or of pairs of views.
 
     .. math::
         \text{tuples:}\quad \mathrm{KL}(J \,\|\, P) = \tfrac{1}{\varepsilon}\,\mathrm{M3G}
@@ -49,9 +49,9 @@ def matching_divergence(
         \text{pairs:}\quad \frac{2}{k(k-1)} \sum_{l<m} \mathrm{KL}(I/n \,\|\, P_{lm})
         = -\log n - \frac{2}{k(k-1)} \sum_{l<m} \frac1n \sum_i \log P_{lm}[i, i]
 
-    where :math:`P_{lm}` is the pair marginal of views l and m. Both are equal for k = 2. For more views the second is
-    at most the first, because marginalisation loses information. Its gradient follows from the implicit function
-    theorem and requires one linear system of the size of a Newton step.
+    where :math:`P_{lm}` is the pair marginal of views l and m. The two divergences are equal for k = 2. For more views,
+    that of pairs is at most that of tuples, because marginalisation loses information. Its gradient follows from the
+    implicit function theorem and requires the solution of one linear system, of the size of a Newton step.
 
     Args:
         views: (..., k, n, d), or a sequence of k tensors (..., n, d).
@@ -78,7 +78,12 @@ def matching_divergence(
 
 
 class KLLoss(M3GLoss):
-    """Module form of `matching_divergence`; teacher, mask and gather as in `M3GLoss`."""
+    """Module form of `matching_divergence`.
+
+    Args:
+        of: "tuples" or "pairs", as in `matching_divergence`.
+        epsilon, temperature, final_epsilon, final_temperature, cost, solver, tol, normalize, gather: as in `M3GLoss`.
+    """
 
     def __init__(
         self,
@@ -105,7 +110,7 @@ class KLLoss(M3GLoss):
             normalize=normalize,
             gather=gather,
         )
-        self.of = one_of("of", of, PARTS)
+        self.of = one_of("of", of, DIVERGENCES)
         if self.epsilon == 0:
             raise ValueError("epsilon must be a positive number for a divergence, got 0.")
 

@@ -48,8 +48,11 @@ def lejepa(
 
     Complexity: O(k n A (d + 17)), memory O(17 k n A).
 
-    >>> lejepa(torch.randn(4, 8, 16)).shape
-    torch.Size([])
+    >>> _ = torch.manual_seed(0)
+    >>> views = torch.randn(8, 16) + 0.5 * torch.randn(4, 8, 16)
+    >>> wrong = torch.cat([views[:1].roll(1, dims=1), views[1:]])  # view 0 is matched with wrong objects
+    >>> bool(lejepa(views) < lejepa(wrong))
+    True
 
     Reference: Balestriero, LeCun, *LeJEPA: Provable and Scalable Self-Supervised Learning Without the Heuristics*,
     2025 :cite:`balestriero2025`.
@@ -98,7 +101,7 @@ def _checked_regularization(regularization: float) -> float:
 
 
 class LeJEPA(FunctionLoss):
-    """Module form of `lejepa`. With `gather=True` all processes use the directions of rank 0."""
+    """Module form of `lejepa`, with the same options. With `gather=True` all processes use the directions of rank 0."""
 
     function = staticmethod(lejepa)
 

@@ -75,15 +75,15 @@ def matching_gap(
         solver: "auto", "factored", "dense", "sampled", "sinkhorn", "linear-program", or a configured solver.
         tol: error of the marginals at which the solver stops.
         mask: bool (k, n), False for missing points. A missing point is replaced by the mean of the present views of its
-            object, as a constant, or by the neutral value of the cost.
+            object, which receives no gradient. A `PairwiseCost` with a neutral cost uses that cost instead.
         normalize: scale every vector to unit length first.
 
     Returns:
         A scalar, or one value per batch element (...).
 
     Complexity: O(s n^k) with exact solvers, where s is the number of solver steps (usually fewer than 10), and
-    O(s k n d rank) with "sampled", which "auto" uses for the largest problems. `m3g.workload` predicts operations and
-    memory.
+    O(s k n d R) with "sampled" of rank R, which "auto" uses for the largest problems. `m3g.workload` predicts
+    operations and memory.
 
     Example:
         >>> import torch, m3g
@@ -114,7 +114,7 @@ def solved_gap(
     # Subtract before the reshape: with shape (), forward mode would promote float32 to float64.
     true_cost = (matched - epsilon * (log_n + 1)).reshape(problem.batch)  # h(J, C)
     gap = true_cost - differentiable_value(solution)
-    # Rounding or sampling may make the gap negative. Clamping the value leaves the gradient J - P* unchanged.
+    # Rounding or sampling may make the gap negative. Only the value is clamped: the gradient remains J - P*.
     return gap - gap.detach().clamp(max=0.0), solution
 
 
@@ -141,23 +141,23 @@ class M3GLoss(ViewLoss):
 
     Module form of `matching_gap`, which documents formula, shapes and complexity. With a teacher the loss is
 
-    .. math:: \frac1k \sum_l \mathrm{M3G}(X_1, \dots, X_{l-1}, T_l, X_{l+1}, \dots, X_k),
+    .. math:: \frac1k \sum_l \mathrm{M3G}(X_1, \dots, X_{l-1}, T_l, X_{l+1}, \dots, X_k)
 
-    k problems that are solved as one batch. The teacher's views :math:`T_l` receive no gradient. Shapes: views and
+    The k problems are solved as one batch. The teacher's views :math:`T_l` receive no gradient. Shapes: views and
     teacher (..., k, n, d), mask (k, n), value (...).
 
     Args:
         epsilon, temperature: weight of the entropy, as in `matching_gap`.
         final_epsilon, final_temperature: value at the end of training, on a geometric schedule. `m3g train` sets the
-            progress; a custom loop calls `loss.set_progress(step / (steps - 1))`. None keeps the first value.
+            progress; a custom loop calls `loss.set_progress(step / (num_steps - 1))`. None keeps the first value.
         cost, solver, tol: as in `matching_gap`; in a settings file, a solver is a name or a mapping such as
             `{name: sampled, rank: 8192}`.
         normalize: scale every vector to unit length first.
         gather: compute the gap on the points of all processes.
-        gather_dtype: "bfloat16" sends the points to other processes in half the bytes; None keeps their type.
+        gather_dtype: "bfloat16" sends the points to other processes in 2 bytes per number; None keeps their dtype.
         shard: whether to divide a solve among the processes if `gather` is set. None divides solves of at least 1e10
-            operations per step, which are faster when divided. Value and gradient are the same up to rounding. A solver
-            with `fixed_steps` is not divided: every process solves the whole problem.
+            operations per step, for which the communication pays off. Value and gradient are the same up to rounding. A
+            solver with `fixed_steps` is not divided: every process solves the whole problem.
 
     Attributes:
         last: report of the last solve: `num_steps`, `epsilon`, `error`, `solver`, and standard errors if the solver
@@ -243,7 +243,7 @@ class M3GLoss(ViewLoss):
                 raise ValueError(
                     f"solver must have fixed_steps under torch.export, got {self.solver!r}: {GRAPH_BREAK_REASON}."
                 )
-            # One graph break at the loss instead of many inside it.
+            # One graph break before the loss instead of many inside it.
             return self._outside_graph(views, mask, teacher)
         return super().forward(views, mask=mask, teacher=teacher)
 

@@ -19,7 +19,7 @@ DEFAULT_PAIR_TEMPERATURE = 0.2
 
 
 class TwoViewGap(nn.Module):
-    """Matching gap as a pair loss, `(a, b) -> scalar`; the mean for a batch of pairs (p, n, d)."""
+    """Matching gap as a pair loss of a and b (n, d), or the mean gap of a batch of p pairs (p, n, d)."""
 
     takes_batches = True
 
@@ -59,21 +59,22 @@ class M3GPairs(TwoViewGapMean):
         \frac{1}{1 + w} \Big[ \frac{2}{k(k-1)} \sum_{l<m} \mathrm{M3G}(X_l, X_m)
         + \frac{w}{k} \sum_l \mathrm{M3G}\big(X_l, \tfrac{1}{k-1} \textstyle\sum_{m \neq l} X_m\big) \Big]
 
-    Every step compares all views, whereas `M3GLoss` with many views uses a subset of them per step. The loss is
-    non-negative, and zero only if the true matching is optimal for every pair. For two views it equals `M3GLoss`.
+    Every training step compares all views. With `M3GLoss`, whose complexity is O(n^k), `m3g train` compares random
+    subsets of many views instead. The loss is non-negative, and zero only if the true matching is optimal in every
+    term. For two views it equals `M3GLoss` with the same epsilon.
 
     Args:
         epsilon, temperature: weight of the entropy, as in `M3GLoss`; the default is a temperature of 0.2.
-        final_epsilon, final_temperature: value at the end of training, on a geometric schedule.
+        final_epsilon, final_temperature: value at the end of training, on a geometric schedule. None keeps the first
+            value.
         rest: w, weight of the second sum; 0 compares pairs only. With `normalize` the average is scaled to unit length.
         cost: cost of a pair of points, as in `m3g.matching_gap`.
-        solver: "auto" or another solver of `m3g.matching_gap`, by name or as a mapping.
-        tol: error of the marginals at which the solver stops.
+        solver, tol: as in `M3GLoss`.
         normalize: scale every vector to unit length first.
         gather: compute the loss on the points of all processes.
 
-    With a mask each pair uses the objects that have both views, averages are over the views that are present, and each
-    gap is weighted by its number of objects. With a teacher, the second argument comes from the teacher.
+    With a mask, each pair uses the objects that have both views, averages are over the views that are present, and each
+    gap is weighted by its number of objects. With a teacher, the second argument of each gap comes from the teacher.
 
     Complexity: O(k² n² (d + s)) for s solver steps.
 

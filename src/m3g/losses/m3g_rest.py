@@ -30,32 +30,34 @@ class M3GRest(TwoViewGapMean):
 
     With `cost="product"` the loss detects dependence that exists only among all k views, like
     `M3GLoss(cost="product")`, but compares n² pairs per view instead of n^k tuples. With "cv" the query is the mean of
-    the others. The loss is non-negative, and zero only if matching each view with its own query is optimal.
+    the other views. The loss is non-negative, and zero only if the best matching of each view with its queries matches
+    every point with the query of its own object.
 
     Args:
         temperature: weight of the entropy between a view and its query, in units of InfoNCE; see `m3g.matching_gap`.
         final_temperature: value at the end of training, on a geometric schedule. None keeps the first value.
         cost: a cost that is linear in each view: "product", "cv", or a sum of such costs.
-        renormalize: scale every query to unit length. False by default, because the length of a product expresses the
-            confidence of its factors.
-        solver: "auto" or another solver of `m3g.matching_gap`, by name or as a mapping.
-        tol: error of the marginals at which the solver stops.
+        renormalize: scale every query to unit length. False by default, so that a short query, whose views have few
+            large features in common, has less influence on the matching than a long one.
+        solver, tol: as in `M3GLoss`.
         normalize: scale every vector to unit length first.
         gather: compute the loss on the points of all processes.
 
-    With a mask, queries use the views that are present, the gap of view l skips objects without view l or without any
-    other view, and each gap is weighted by its number of objects. With a teacher the queries are computed from the
-    teacher's views.
+    With a mask, queries use the views that are present. The gap of view l skips objects without view l and objects
+    without any other view. Each gap is weighted by its number of objects. With a teacher, the queries are computed from
+    the teacher's views.
 
     Complexity: O(k n² (d + s)) for s solver steps.
 
     Example:
         >>> import torch, m3g
         >>> signs = torch.randn(2, 32, 16, generator=torch.Generator().manual_seed(0)).sign()
-        >>> views = torch.stack([*signs, signs.prod(0)])  # any two of the three views are independent
+        >>> joint = torch.stack([*signs, signs.prod(0)])  # any two of the three views are independent
         >>> loss = m3g.losses.M3GRest(temperature=0.2)
-        >>> [round(loss(triple).item(), 3) for triple in (views, views[[0, 1, 0]])]
-        [0.037, 0.39]
+        >>> round(loss(joint).item(), 3)
+        0.037
+        >>> round(loss(joint[[0, 1, 0]]).item(), 3)  # without the third view: no view follows from the product of two
+        0.39
 
     References: Piran et al., ICML 2024 :cite:`piran2024`, for the gap; Saporta et al., NeurIPS 2024
     :cite:`saporta2024`, for products of views.
@@ -77,7 +79,7 @@ class M3GRest(TwoViewGapMean):
         normalize: bool = True,
         gather: bool = False,
     ) -> None:
-        # The default cost, because the circular variance of two views is -⟨x, y⟩ / 2 up to one-view terms.
+        # Cost "cv", because the circular variance of two views is -⟨x, y⟩ / 2 plus terms of one view.
         gap = M3GLoss(
             temperature=temperature, final_temperature=final_temperature, solver=solver, tol=tol, normalize=False
         )

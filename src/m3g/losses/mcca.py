@@ -33,7 +33,7 @@ def mcca(
     .. math:: 1 - \frac1c \sum_{a=1}^{c} \frac{\rho_a - 1}{k - 1}
 
     The fraction is the correlation along component a, averaged over pairs of views; for k = 2 these are the canonical
-    correlations. The loss is zero if the views determine each other linearly.
+    correlations. Without the ridge r, the loss is zero if the views determine each other linearly.
 
     Args:
         views: (k, n, d) or k tensors (n, d).
@@ -52,7 +52,7 @@ def mcca(
     >>> bool(loss < 1e-3)
     True
 
-    Reference: Somandepalli, Kumar, Travadi, Narayanan, *Multimodal Representation Learning using Deep Multiset
+    References: Somandepalli, Kumar, Travadi, Narayanan, *Multimodal Representation Learning using Deep Multiset
     Canonical Correlation*, 2019 :cite:`somandepalli2019`; Benton et al., *Deep Generalized Canonical Correlation
     Analysis*, 2017 :cite:`benton2017`.
     """
@@ -91,7 +91,10 @@ def _correlation_blocks(views: Tensor, weight: Tensor, ridge: float) -> Tensor:
 
 
 class MCCA(FunctionLoss):
-    """Module form of `mcca`; warns once if a batch has fewer than 2 d points, which correlate by chance."""
+    """Module form of `mcca`, with the same options. Warns once if a batch has fewer than 2 d points.
+
+    The features of so few points correlate by chance.
+    """
 
     function = staticmethod(mcca)
 

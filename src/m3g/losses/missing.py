@@ -5,21 +5,25 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-# The direction of a shorter mean is noise; the imputed point then tends to zero with the mean.
+# A mean shorter than this has a random direction. It is divided by this constant instead of its length, so that the
+# imputed point tends to zero with the mean.
 SMALLEST_MEAN = 1e-3
 
 
 def imputed(points: Tensor, mask: Tensor) -> Tensor:
-    """Return the points (..., k, n, d), with missing ones replaced by the mean of the present views of their object.
+    """Replace missing points by the mean of the present views of their object.
 
-    The mean receives no gradient and is scaled to the mean length of these views, which is 1 on the sphere. A zero
-    vector would weaken the contrast of the whole tuple: with p of k views present, the temperature would be
-    (k - 1) / (p - 1) times as high.
-    `benchmarks/missing.py` compares the alternatives.
+    The mean receives no gradient. It is scaled to the mean length of the present views, which is 1 for unit vectors.
+    Zero vectors instead would weaken the contrast of the whole tuple: for the circular variance with p of k views
+    present, they have the effect of a temperature that is (k - 1) / (p - 1) times as high. `benchmarks/missing.py`
+    compares the alternatives.
 
     Args:
         points: (..., k, n, d), zero where missing.
         mask: bool (..., k, n), False for missing points.
+
+    Returns:
+        The points (..., k, n, d), without missing ones.
 
     Example:
         >>> points = torch.tensor([[[1.0, 0.0]], [[0.0, 1.0]], [[0.0, 0.0]]])

@@ -33,8 +33,11 @@ def mmcr(
 
     Complexity: O(n d min(n, d) + n k² d), for the singular values.
 
-    >>> mmcr(torch.randn(4, 8, 16)).shape
-    torch.Size([])
+    >>> _ = torch.manual_seed(0)
+    >>> views = torch.randn(8, 16) + 0.5 * torch.randn(4, 8, 16)
+    >>> wrong = torch.cat([views[:1].roll(1, dims=1), views[1:]])  # view 0 is matched with wrong objects
+    >>> bool(mmcr(views) < mmcr(wrong))
+    True
 
     Reference: Yerxa, Kuang, Simoncelli, Chung, *Learning Efficient Coding of Natural Images with Maximum
     Manifold Capacity Representations*, NeurIPS 2023 :cite:`yerxa2023`.
@@ -50,7 +53,7 @@ def mmcr(
 
 
 class MMCR(FunctionLoss):
-    """Module form of `mmcr`."""
+    """Module form of `mmcr`, with the same options."""
 
     function = staticmethod(mmcr)
 

@@ -24,7 +24,7 @@ def mv_dhel(
     mask: Tensor | None = None,
     normalize: bool = True,
 ) -> Tensor:
-    r"""MV-DHEL loss: alignment of all pairs of views of an object, against uniformity within each view.
+    r"""MV-DHEL loss: alignment of all pairs of views of an object, and uniformity within each view.
 
     With :math:`x_l[i]` the point of object i in view l and :math:`s(il, jm) = \langle x_l[i], x_m[j] \rangle / t`,
 
@@ -41,8 +41,11 @@ def mv_dhel(
 
     Complexity: O(k n² d + k² n d), memory O(k n²).
 
-    >>> mv_dhel(torch.randn(4, 8, 16)).shape
-    torch.Size([])
+    >>> _ = torch.manual_seed(0)
+    >>> views = torch.randn(8, 16) + 0.5 * torch.randn(4, 8, 16)
+    >>> wrong = torch.cat([views[:1].roll(1, dims=1), views[1:]])  # view 0 is matched with wrong objects
+    >>> bool(mv_dhel(views) < mv_dhel(wrong))
+    True
 
     Reference: Koromilas et al., *A Principled Framework for Multi-View Contrastive Learning*, 2025
     :cite:`koromilas2025`.
@@ -63,6 +66,6 @@ def mv_dhel(
 
 
 class MVDHEL(TemperatureLoss):
-    """Module form of `mv_dhel`."""
+    """Module form of `mv_dhel`; the options are those of `TemperatureLoss`."""
 
     function = staticmethod(mv_dhel)

@@ -25,7 +25,7 @@ def mv_infonce(
     mask: Tensor | None = None,
     normalize: bool = True,
 ) -> Tensor:
-    r"""MV-InfoNCE loss: contrast the pairs of views of an object with all pairs of its views and other points.
+    r"""MV-InfoNCE loss: contrast the pairs of views of an object with all pairs of one of its points and another point.
 
     With :math:`x_l[i]` the point of object i in view l and :math:`s(il, jm) = \langle x_l[i], x_m[j] \rangle / t`,
 
@@ -45,8 +45,11 @@ def mv_infonce(
 
     Complexity: O(k² n² d), memory O(k² n²).
 
-    >>> mv_infonce(torch.randn(4, 8, 16)).shape
-    torch.Size([])
+    >>> _ = torch.manual_seed(0)
+    >>> views = torch.randn(8, 16) + 0.5 * torch.randn(4, 8, 16)
+    >>> wrong = torch.cat([views[:1].roll(1, dims=1), views[1:]])  # view 0 is matched with wrong objects
+    >>> bool(mv_infonce(views) < mv_infonce(wrong))
+    True
 
     Reference: Koromilas et al., *A Principled Framework for Multi-View Contrastive Learning*, 2025
     :cite:`koromilas2025`.
@@ -65,6 +68,6 @@ def mv_infonce(
 
 
 class MVInfoNCE(TemperatureLoss):
-    """Module form of `mv_infonce`."""
+    """Module form of `mv_infonce`; the options are those of `TemperatureLoss`."""
 
     function = staticmethod(mv_infonce)

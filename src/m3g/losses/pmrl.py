@@ -48,8 +48,11 @@ def pmrl(
 
     Complexity: O(n k² d + n² d), memory O(n k d + n²).
 
-    >>> pmrl(torch.randn(4, 8, 16)).shape
-    torch.Size([])
+    >>> _ = torch.manual_seed(0)
+    >>> views = torch.randn(8, 16) + 0.5 * torch.randn(4, 8, 16)
+    >>> wrong = torch.cat([views[:1].roll(1, dims=1), views[1:]])  # view 0 is matched with wrong objects
+    >>> bool(pmrl(views) < pmrl(wrong))
+    True
 
     Reference: Liu, Xia, Ng, Chua, *Principled Multimodal Representation Learning*, 2025 :cite:`liu2025`.
     """
@@ -97,7 +100,7 @@ def _leading_vectors(matrices: Tensor, left: Tensor, values: Tensor) -> Tensor:
 
 
 class PMRL(FunctionLoss):
-    """Module form of `pmrl`; `learn_temperature` applies to both temperatures."""
+    """Module form of `pmrl`, with the same options. `learn_temperature` applies to both temperatures."""
 
     function = staticmethod(pmrl)
 

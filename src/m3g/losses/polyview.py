@@ -31,7 +31,7 @@ def polyview(
     With :math:`x_l[i]` the point of object i in view l and :math:`s(il, jm) = \langle x_l[i], x_m[j] \rangle / t`, the
     loss is the mean over objects i and views l ≠ m of
 
-    .. math:: -\log \frac{e^{s(il, im)}}{e^{s(il, im)} + \sum_{j \neq i} \sum_g e^{s(il, jg)}}
+    .. math:: -\log \frac{e^{s(il, im)}}{e^{s(il, im)} + \sum_{j \neq i} \sum_{v=1}^k e^{s(il, jv)}}
 
     Args:
         views: (k, n, d) or k tensors (n, d).
@@ -42,8 +42,11 @@ def polyview(
 
     Complexity: O(k² n² d), memory O(k² n²).
 
-    >>> polyview(torch.randn(4, 8, 16)).shape
-    torch.Size([])
+    >>> _ = torch.manual_seed(0)
+    >>> views = torch.randn(8, 16) + 0.5 * torch.randn(4, 8, 16)
+    >>> wrong = torch.cat([views[:1].roll(1, dims=1), views[1:]])  # view 0 is matched with wrong objects
+    >>> bool(polyview(views) < polyview(wrong))
+    True
 
     Reference: Shidani et al., *Poly-View Contrastive Learning*, ICLR 2024 :cite:`shidani2024`.
     """
@@ -64,7 +67,7 @@ def polyview(
 
 
 class PolyView(TemperatureLoss):
-    """Module form of `polyview`."""
+    """Module form of `polyview`; the options are those of `TemperatureLoss`, with a temperature of 0.1."""
 
     function = staticmethod(polyview)
 

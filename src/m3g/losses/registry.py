@@ -57,6 +57,13 @@ def options(name: str) -> list[str]:
 def build(name: str, **settings: Any) -> ViewLoss:
     """Build the loss module of the given name.
 
+    Args:
+        name: one of `available()`.
+        settings: options of the loss, with names from `options(name)`.
+
+    Raises:
+        ValueError: the name or an option is unknown, or the type of an option is wrong.
+
     >>> build("infonce-pwe", temperature=0.2).pair_loss.temperature()
     0.2
     """

@@ -51,9 +51,10 @@ def symile(
 
     Complexity: O(k n² d) for "n", O(n^k (k + d)) for "n_squared".
 
-    >>> views = torch.randn(3, 8, 16)
-    >>> symile(views, negatives="n_squared").shape
-    torch.Size([])
+    >>> signs = torch.randn(2, 8, 16, generator=torch.Generator().manual_seed(0)).sign()
+    >>> joint = torch.stack([*signs, signs.prod(0)])  # any two of the three views are independent
+    >>> bool(symile(joint, negatives="n_squared") < symile(joint[[0, 1, 0]], negatives="n_squared"))
+    True
 
     Reference: Saporta, Puli, Goldstein, Ranganath, *Contrasting with Symile*, NeurIPS 2024 :cite:`saporta2024`.
     """
@@ -126,9 +127,12 @@ def _loss_from_all_tuples(views: Tensor, temperature: Tensor | float, mask: Tens
 
 
 class Symile(FunctionLoss):
-    """Module form of `symile`; the temperature is learned unless `learn_temperature=False`.
+    """Module form of `symile`, with the same options. With `gather=True` all processes use the shuffles of rank 0.
 
-    With `gather=True` all processes use the shuffles of rank 0.
+    Args:
+        temperature, learn_temperature: initial value of the temperature, and whether it is learned; see `Temperature`.
+        negatives, rescale, generator: as in `symile`.
+        normalize, gather: as in `ViewLoss`.
     """
 
     function = staticmethod(symile)

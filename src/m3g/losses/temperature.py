@@ -13,6 +13,11 @@ from m3g._checks import positive
 class Temperature(nn.Module):
     """Temperature of a loss: a fixed positive number, or `smallest + exp(s)` with a learned parameter s.
 
+    Args:
+        value: the temperature, or its initial value if it is learned.
+        learn: whether the temperature is learned.
+        smallest: lower bound of a learned temperature.
+
     >>> Temperature(0.1)()
     0.1
     >>> round(Temperature(0.07, learn=True)().item(), 6)

@@ -19,7 +19,7 @@ def triangle(
     mask: Tensor | None = None,
     normalize: bool = True,
 ) -> Tensor:
-    r"""TRIANGLE loss of three views: cross-entropy in both directions, with the negative squared area as score.
+    r"""TRIANGLE loss of three views: cross-entropy in both directions, with minus twice the squared area as score.
 
     .. math::
         u = a_i - b_j, \quad v = a_i - c_j, \quad
@@ -40,8 +40,11 @@ def triangle(
     Complexity: O(n² d), memory O(n²).
 
     >>> import torch
-    >>> triangle(torch.randn(3, 8, 16)).shape
-    torch.Size([])
+    >>> _ = torch.manual_seed(0)
+    >>> views = torch.randn(8, 16) + 0.5 * torch.randn(3, 8, 16)
+    >>> wrong = torch.cat([views[:1].roll(1, dims=1), views[1:]])  # view 0 is matched with wrong objects
+    >>> bool(triangle(views) < triangle(wrong))
+    True
 
     Reference: Cicchetti, Grassucci, Comminiello, *A TRIANGLE Enables Multimodal Alignment Beyond Cosine
     Similarity*, NeurIPS 2025 :cite:`cicchetti2025triangle`.
@@ -68,7 +71,13 @@ def triangle(
 
 
 class Triangle(FunctionLoss):
-    """Module form of `triangle`; the temperature is learned unless `learn_temperature=False`."""
+    """Module form of `triangle`, with the same options.
+
+    Args:
+        temperature, learn_temperature: initial value of the temperature, and whether it is learned; see `Temperature`.
+        label_smoothing: as in `triangle`.
+        normalize, gather: as in `ViewLoss`.
+    """
 
     function = staticmethod(triangle)
 

@@ -27,8 +27,9 @@ def vicreg(
             \max\!\Big(0, 1 - \sqrt{\operatorname{var}(X_l)_c + 10^{-4}}\Big) \\
         \text{covariance} &= \frac2k \sum_l \frac1d \sum_{c \neq c'} \operatorname{cov}(X_l)_{cc'}^2
 
-    with unbiased variances, so that k = 2 equals the authors' code. The invariance term is computed from the distances
-    to the mean of the views, multiplied by 2k/(k-1).
+    where c and c' are features, and variances and covariances are unbiased. For k = 2 the loss equals that of the
+    authors' code. The invariance term is computed as the mean of :math:`\frac{2k}{(k-1)d} \|x - \bar x\|^2` over all
+    points x, where :math:`\bar x` is the mean of the views of the object.
 
     Args:
         views: (k, n, d) or k tensors (n, d).
@@ -41,8 +42,11 @@ def vicreg(
     Complexity: O(k n d²), memory O(k n d + k d²).
 
     >>> import torch
-    >>> vicreg(torch.randn(4, 8, 16)).shape
-    torch.Size([])
+    >>> _ = torch.manual_seed(0)
+    >>> views = torch.randn(8, 16) + 0.5 * torch.randn(4, 8, 16)
+    >>> wrong = torch.cat([views[:1].roll(1, dims=1), views[1:]])  # view 0 is matched with wrong objects
+    >>> bool(vicreg(views) < vicreg(wrong))
+    True
 
     Reference: Bardes, Ponce, LeCun, *VICReg*, ICLR 2022 :cite:`bardes2022`.
     """
@@ -73,7 +77,7 @@ def vicreg(
 
 
 class VICReg(FunctionLoss):
-    """Module form of `vicreg`; `normalize` is False by default."""
+    """Module form of `vicreg`, with the same options."""
 
     function = staticmethod(vicreg)
 
