@@ -146,7 +146,10 @@ def test_known_objects_set_the_limit_of_unmatched_rows():
     ("options", "message"),
     [
         ({"known": [[0, 1]]}, "known must be None unless one_to_one or allow_unmatched is set"),
-        ({"one_to_one": True, "known": [[0, 1, 2]]}, r"known must be whole numbers of shape \(r, 2\)"),
+        (
+            {"one_to_one": True, "known": [[0, 1, 2]]},
+            r"known must be an array of whole numbers of shape \(r, 2\), got torch.int64 of shape \(1, 3\)",
+        ),
         ({"one_to_one": True, "known": [[0, 3]]}, "known must contain row numbers of view 1 from 0 to 2, or -1"),
         ({"one_to_one": True, "known": [[0, 1], [0, 2]]}, "known must contain each row of view 0 at most once"),
         ({"one_to_one": True, "alternatives": 2}, "alternatives must be 1 for a one-to-one matching, got 2"),

@@ -1,7 +1,7 @@
 """Catalogue of losses, encoders, data sets and kinds of views by name, with the options of each.
 
-The options of a class are the arguments of its constructor. They are parsed from its source, because an import would
-take seconds and misspelt options should be reported at once.
+The options of a class are the arguments of its constructor. They are parsed from its source instead of imported,
+because an import takes seconds and a misspelt option should be reported at once.
 """
 
 from __future__ import annotations
@@ -78,10 +78,12 @@ LOSSES = {
         "m3g.losses.aggregate:InfoNCEAverage", "InfoNCE, each view against the average of the rest", "k n² d"
     ),
     "byol-pwe": Entry(
-        "m3g.losses.aggregate:BYOLPairwise", "BYOL, mean over the pairs of views; needs a teacher", "k² n d"
+        "m3g.losses.aggregate:BYOLPairwise", "BYOL, mean over the pairs of views; requires a teacher", "k² n d"
     ),
     "byol-ave": Entry(
-        "m3g.losses.aggregate:BYOLAverage", "BYOL, each view against the average of the rest; needs a teacher", "k n d"
+        "m3g.losses.aggregate:BYOLAverage",
+        "BYOL, each view against the average of the rest; requires a teacher",
+        "k n d",
     ),
     "symile": Entry(
         "m3g.losses.symile:Symile",
@@ -162,7 +164,7 @@ def reading_options() -> tuple[str, ...]:
         ('kind', 'columns', 'size', 'rate', 'seconds', 'length', 'components')
     """
     options = [_member(str(reader.where), "options") for reader in READERS.values()]
-    return tuple(dict.fromkeys(["kind", "columns", *(name for part in options for name in ast.literal_eval(part))]))
+    return tuple(dict.fromkeys(["kind", "columns", *(name for names in options for name in ast.literal_eval(names))]))
 
 
 def find(what: str, name: object, entries: dict[str, Entry]) -> Entry:
@@ -178,22 +180,22 @@ def _tree(module: str) -> ast.Module:
 
 def _definition(where: str) -> ast.ClassDef:
     module, _, name = where.partition(":")
-    return next(part for part in _tree(module).body if isinstance(part, ast.ClassDef) and part.name == name)
+    return next(node for node in _tree(module).body if isinstance(node, ast.ClassDef) and node.name == name)
 
 
 def _member(where: str, name: str) -> ast.AST:
     """Return the syntax tree of a method or class attribute, from the body of a class or of its first base class."""
     module, definition = where.partition(":")[0], _definition(where)
-    for part in definition.body:
-        if isinstance(part, ast.FunctionDef) and part.name == name:
-            return part
-        if isinstance(part, (ast.Assign, ast.AnnAssign)) and part.value is not None:
-            target = part.targets[0] if isinstance(part, ast.Assign) else part.target
+    for node in definition.body:
+        if isinstance(node, ast.FunctionDef) and node.name == name:
+            return node
+        if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
+            target = node.targets[0] if isinstance(node, ast.Assign) else node.target
             if isinstance(target, ast.Name) and target.id == name:
-                return part.value
+                return node.value
     base = definition.bases[0]
     assert isinstance(base, ast.Name), where
-    for part in _tree(module).body:
-        if isinstance(part, ast.ImportFrom) and base.id in [alias.name for alias in part.names]:
-            module = str(part.module)
+    for node in _tree(module).body:
+        if isinstance(node, ast.ImportFrom) and base.id in [alias.name for alias in node.names]:
+            module = str(node.module)
     return _member(f"{module}:{base.id}", name)

@@ -84,11 +84,10 @@ def view_sequence(views: Views, *, name: str = "views") -> list[Tensor]:
         raise ValueError(
             f"{name} must be a tensor (..., k, n, d) or a sequence of k tensors (..., n, d), got {described(views)}."
         )
-    parts = list(views)
-    if len(parts) < 2:
-        raise ValueError(f"{name} must have k >= 2 views, got k = {len(parts)}.")
-    first = parts[0]
-    for l, view in enumerate(parts):
+    if len(views) < 2:
+        raise ValueError(f"{name} must have k >= 2 views, got k = {len(views)}.")
+    first = views[0]
+    for l, view in enumerate(views):
         readable(f"{name}[{l}]", view)
         if not view.is_floating_point():
             raise ValueError(f"{name} must be floating point tensors, got {view.dtype} in view {l}.")
@@ -103,28 +102,28 @@ def view_sequence(views: Views, *, name: str = "views") -> list[Tensor]:
             raise ValueError(
                 f"{name} must be on one device, got {first.device} in view 0 and {view.device} in view {l}."
             )
-    return common_dtype(parts)
+    return common_dtype(views)
 
 
 def aligned_views(views: Views, *, name: str = "views") -> Tensor:
-    """Validate views whose row i is the same object, and stack them: (..., k, n, d), at least float32."""
+    """Validate views whose rows i describe the same object, and stack them: (..., k, n, d), at least float32."""
     if isinstance(views, Tensor):
         stacked = stacked_views(views, name=name)
     else:
-        parts = view_sequence(views, name=name)
-        sizes = [part.shape[-2] for part in parts]
+        views = view_sequence(views, name=name)
+        sizes = [view.shape[-2] for view in views]
         if len(set(sizes)) > 1:
             raise ValueError(f"{name} must have the same number of points n, got n = {sizes}.")
-        stacked = torch.stack(parts, dim=-3)
+        stacked = torch.stack(views, dim=-3)
     return as_working(stacked)
 
 
-def common_dtype(parts: Sequence[Tensor]) -> list[Tensor]:
+def common_dtype(tensors: Sequence[Tensor]) -> list[Tensor]:
     """Convert tensors to their common dtype."""
-    dtype = parts[0].dtype
-    for part in parts[1:]:
-        dtype = torch.promote_types(dtype, part.dtype)
-    return [part.to(dtype) for part in parts]
+    dtype = tensors[0].dtype
+    for tensor in tensors[1:]:
+        dtype = torch.promote_types(dtype, tensor.dtype)
+    return [tensor.to(dtype) for tensor in tensors]
 
 
 def presence(mask: Tensor | None, views: Tensor, *, read_values: bool = True) -> Tensor | None:
@@ -146,8 +145,8 @@ def presence(mask: Tensor | None, views: Tensor, *, read_values: bool = True) ->
     mask = mask.to(views.device)
     empty = ~mask.any(-2)
     if read_values and bool(empty.any()):
-        point = int(empty.reshape(-1, empty.shape[-1]).any(0).nonzero()[0])
-        raise ValueError(f"mask must be True in at least one view of every point, got point {point} with none.")
+        index = int(empty.reshape(-1, empty.shape[-1]).any(0).nonzero()[0])
+        raise ValueError(f"mask must be True in at least one view of every object, got no view of object {index}.")
     return mask.expand(views.shape[:-1])
 
 
@@ -180,7 +179,7 @@ def _lengths(points: Tensor) -> Tensor:
     norms: Tensor = torch.linalg.vector_norm(points, dim=-1, keepdim=True)
     if points.dtype == torch.float64 or points.device.type == "mps":
         return norms
-    # The range must not be read on the host for accelerators, during tracing, under vmap, and for fake tensors.
+    # The host must not read the range of norms from accelerators, during tracing, under vmap, and from fake tensors.
     unread = points.device.type != "cpu" or torch.compiler.is_compiling() or type(norms) is not Tensor
     if not unread and not torch._C._functorch.is_functorch_wrapped_tensor(norms):
         shortest, longest = norms.detach().aminmax()
@@ -191,7 +190,7 @@ def _lengths(points: Tensor) -> Tensor:
 
 
 def _raise_for_first(invalid: Tensor, views: Tensor, name: str) -> None:
-    """Raise an error that describes the first invalid point, given which points are invalid (..., k, n)."""
+    """Raise an error that describes the first invalid point; `invalid` is bool (..., k, n)."""
     index = invalid.nonzero()[0]
     view, point = int(index[-2]), int(index[-1])
     vector = views[tuple(index)]
@@ -207,7 +206,7 @@ def _raise_for_first(invalid: Tensor, views: Tensor, name: str) -> None:
 
 
 def same_shape(student: Tensor, teacher: Tensor) -> None:
-    """Reject embeddings of a teacher whose shape differs from that of the student's."""
+    """Reject embeddings of a teacher whose shape differs from that of the student."""
     if student.shape != teacher.shape:
         raise ValueError(f"teacher must have the student's shape {shape_of(student)}, got shape {shape_of(teacher)}.")
 
@@ -257,5 +256,5 @@ def in_range_of(dtype: torch.dtype, epsilon: float, name: str = "epsilon") -> fl
 def view_index(name: str, index: int, k: int) -> int:
     """Return the index of a view from 0 to k - 1; negative indices count from the last view."""
     if not isinstance(index, int) or not -k <= index < k:
-        raise ValueError(f"{name} must be the number of a view, from 0 to {k - 1}, got {index!r}.")
+        raise ValueError(f"{name} must be the index of a view, from 0 to {k - 1}, got {index!r}.")
     return index % k

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeAlias, TypedDict, Union, get_args, get_origin, get_type_hints, is_typeddict
 
-# Options by name, as in a settings file: arguments of a class or function, against whose annotations `typed` validates
-# them.
+# Options by name, as in a settings file. They are arguments of a class or function, and `typed` validates them against
+# its annotations.
 Options: TypeAlias = Mapping[str, Any]
 Annotation: TypeAlias = object  # `int`, `int | None`, `Literal["a", "b"]`, ...
 

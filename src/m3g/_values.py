@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable
 from types import ModuleType
 
-# Names of settings in other programs, and the names used here.
+# Names of settings in other programs, or of related settings, and the names that an error message suggests instead.
 SYNONYMS = {
     "backbone": "encoder",
     "batch": "batch_size",
@@ -44,7 +44,7 @@ def _finite(value: object) -> bool:
 
 
 def positive(name: str, value: float) -> float:
-    """Return a positive finite number."""
+    """Return the value as a float if it is a positive finite number."""
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         raise ValueError(f"{name} must be a positive number, got {type(value).__name__} {value!r}.")
     if not (_finite(value) and value > 0):
@@ -53,35 +53,35 @@ def positive(name: str, value: float) -> float:
 
 
 def positive_int(name: str, value: int) -> int:
-    """Return a whole number of at least 1."""
+    """Return the value if it is a whole number of at least 1."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}.")
     return value
 
 
 def non_negative(name: str, value: float) -> float:
-    """Return a finite number of at least 0."""
+    """Return the value as a float if it is a finite number of at least 0."""
     if not (_finite(value) and value >= 0):
         raise ValueError(f"{name} must be a finite number of at least 0, got {value!r}.")
     return float(value)
 
 
 def fraction(name: str, value: float) -> float:
-    """Return a number of at least 0 and less than 1."""
+    """Return the value as a float if it is at least 0 and less than 1."""
     if not (_finite(value) and 0 <= value < 1):
         raise ValueError(f"{name} must be a number from 0 (included) to 1 (excluded), got {value!r}.")
     return float(value)
 
 
 def seed(name: str, value: int) -> int:
-    """Return a seed, a whole number from 0 to 2**63 - 1."""
+    """Return the value if it is a seed, a whole number from 0 to 2**63 - 1."""
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
         raise ValueError(f"{name} must be a whole number from 0 to 2**63 - 1, got {value!r}.")
     return value
 
 
 def one_of(name: str, value: object, known: Iterable[str]) -> str:
-    """Return a known name; the error suggests a similar one."""
+    """Return the value if it is one of the known names; otherwise the error suggests a similar one."""
     known = sorted(known)
     if not isinstance(value, str) or value not in known:
         raise ValueError(
@@ -118,7 +118,7 @@ def suggestion(got: object, known: Iterable[str]) -> str:
 
 
 def fits(what: str, num_bytes: float, limit: float, instead: str) -> None:
-    """Reject a size above the limit; `instead` is the alternative that the error suggests."""
+    """Reject a size above the limit, both in bytes; `instead` is the alternative that the error suggests."""
     if num_bytes > limit:
         raise ValueError(f"{what} must be at most {limit / 2**30:.1f} GiB, got {num_bytes / 2**30:.1f} GiB: {instead}.")
 
@@ -131,7 +131,7 @@ def printable(name: str, words: Iterable[str]) -> None:
 
 
 def extra(module: str, name: str) -> ModuleType:
-    """Import a module of an optional extra; the error gives the command that installs it."""
+    """Import a module that the optional extra `name` installs; the error gives the command."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:

@@ -30,17 +30,18 @@ class Matching:
     """Result of `match`: tuples of points that belong together, with their probabilities.
 
     Attributes:
-        tuples: (s, k) row numbers; entry l is a row of view l. Every point of the anchor has `alternatives` consecutive
-            tuples, the most probable first. In a one-to-one matching, every row of every view is in exactly one tuple,
-            and -1 marks a view in which the tuple has no row.
+        tuples: (s, k), row numbers of s tuples; entry l is a row of view l. Every point of the anchor view has
+            `alternatives` consecutive tuples, the most probable first. In a one-to-one matching, every row of every
+            view is in exactly one tuple, and -1 marks a view in which the tuple has no row.
         probabilities: (s,), the mass of the tuple divided by the mass of its anchor point: the probability under the
             coupling that the partners of this point are exactly those of the tuple. They sum to 1 over all tuples of a
-            point. In a one-to-one matching, the minimum of `memberships` over the tuple.
-        anchor: the view whose points all have a tuple: the largest view, and the first one in case of a tie.
+            point. In a one-to-one matching, they are the minimum of `memberships` over the tuple instead.
+        anchor: index of the anchor view, whose points all have a tuple. It is the largest view, and the first one in
+            case of a tie.
         solution: the solution of the problem, with the anchor as its first view.
         memberships: (s, k), only for a one-to-one matching: the probability that a row belongs with the other rows of
-            its tuple, or NaN where the tuple has no row. For a row alone in its tuple, the probability that it belongs
-            to no other tuple.
+            its tuple, or NaN where the tuple has no row. For a row alone in its tuple, it is the probability that the
+            row belongs to no other tuple.
     """
 
     tuples: Tensor
@@ -81,32 +82,33 @@ def match(
 
     .. math:: P^\star = \operatorname*{argmin}_P \langle P, C\rangle + \varepsilon \langle P, \log P - 1\rangle
 
-    With a small epsilon and views of equal size, P* approaches a polymatching: every point is in one tuple. A point of
-    a smaller view is in n_anchor / n_l tuples on average.
+    With a small epsilon and views of equal size, P* approaches a polymatching: every point is in one tuple. If the
+    sizes differ, every point of the largest view, with n points, has a tuple, and a point of a smaller view with n_l
+    points is in n / n_l tuples on average.
 
     Args:
         views: k arrays or tensors (n_l, d) in a common space.
-        epsilon: weight of the entropy, 0.01 by default. A smaller value gives more certain tuples; in the limit of 0,
-            two views of equal size are matched by the assignment of lowest cost.
+        epsilon: weight of the entropy, 0.01 by default. A smaller value concentrates the mass on fewer tuples; in the
+            limit of 0, two views of equal size are matched by the assignment of lowest cost.
         temperature: the same weight in units of InfoNCE, as in `m3g.matching_gap`; set at most one of the two.
         cost, solver, tol: as in `m3g.matching_gap`.
         normalize: scale every vector to unit length first.
         alternatives: number of tuples per anchor point, in order of decreasing probability.
         one_to_one: round the coupling to a polymatching in which every point is in exactly one tuple, and reassign one
-            view at a time until the total cost stops decreasing. Some tuples have no row of a smaller view.
-            Probabilities are then estimated from the distribution of similarities instead of P and do not depend on
+            view at a time until the total cost stops decreasing. Some tuples then have no row of a smaller view.
+            Probabilities are estimated from the distribution of similarities instead of P, and do not depend on
             epsilon; see `m3g.polymatching.posterior`.
         allow_unmatched: implies `one_to_one`. Points with a membership probability below this number are removed from
             their tuples and remain unmatched unless they fit another tuple. True means 0.5.
-        known: (r, k) row numbers of r objects with known correspondence, -1 for a view without a row. The membership
-            probabilities of a one-to-one matching are calibrated on them; tuples change only through the threshold
-            `allow_unmatched`. They must be a random sample of all objects, including those with a single row.
+        known: (r, k) row numbers of r objects with known correspondence, -1 for a view without a row. They must be a
+            random sample of all objects, including those with a single row. The membership probabilities of a
+            one-to-one matching are calibrated on them. Tuples change only through the threshold `allow_unmatched`.
 
     Returns:
         A `Matching`.
 
     Complexity: that of `m3g.solve`, plus one pass over the n^k tuples. Beyond 2^26 tuples, the tuple of each point is
-    found by coordinate ascent from its best partner in every view, and `alternatives` must be 1.
+    found by coordinate ascent, which starts from its most probable partner in every view, and `alternatives` must be 1.
 
     Example:
         >>> import torch, m3g
@@ -182,7 +184,10 @@ def _validated_known(known: Sequence[Sequence[int]] | Tensor, sizes: list[int]) 
     """Return the validated rows of known objects, (r, k)."""
     rows = torch.as_tensor(known).cpu()
     if rows.ndim != 2 or rows.shape[1] != len(sizes) or rows.is_floating_point() or rows.dtype == torch.bool:
-        raise ValueError(f"known must be whole numbers of shape (r, {len(sizes)}), got {_checks.described(rows)}.")
+        raise ValueError(
+            f"known must be an array of whole numbers of shape (r, {len(sizes)}), "
+            f"got {rows.dtype} of shape {_checks.shape_of(rows)}."
+        )
     rows = rows.long()
     for l, size in enumerate(sizes):
         column = rows[:, l][rows[:, l] != NO_ROW]
@@ -217,7 +222,7 @@ def _anchor_first(anchor: int, k: int) -> list[int]:
 
 
 def _validated_points(views: Sequence[Any] | Tensor, *, normalize: bool) -> list[Tensor]:
-    """Return k tensors (n_l, d) in float64, because a small epsilon requires the precision and problems are small."""
+    """Return k tensors (n_l, d) in float64, whose precision a small epsilon requires."""
     if isinstance(views, Iterable) and not isinstance(views, (Tensor, str, bytes)):
         views = [_as_tensor(view, l) for l, view in enumerate(views)]
     parts = _checks.view_sequence(views)  # type: ignore[arg-type]

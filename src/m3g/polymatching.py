@@ -48,8 +48,8 @@ def exchange(cost: Cost, views: Sequence[Tensor], tuples: Tensor) -> Tensor:
     """Reassign one view given all others, view by view, until the total cost stops decreasing."""
     tuples, k = tuples.clone(), tuples.shape[1]
     unchanged = 0
-    for sweep in range(MOST_SWEEPS * k):
-        m = (sweep + 1) % k
+    for update in range(MOST_SWEEPS * k):
+        m = (update + 1) % k
         added = added_cost(cost, views, tuples, m)
         column = _best_assignment(added)
         gain = _assignment_cost(added, tuples[:, m]) - _assignment_cost(added, column)
@@ -85,7 +85,10 @@ def total_cost(cost: Cost, views: Sequence[Tensor], tuples: Tensor) -> float:
 
 
 def _grouped_by_views(tuples: Tensor, without: int | None) -> list[tuple[list[int], Tensor]]:
-    """Return the views in which tuples have a row, ignoring `without`, and the indices of these tuples, by group."""
+    """Group tuples by the views in which they have a row, ignoring view `without`.
+
+    Returns pairs of these views and the indices of the tuples; tuples without a row are left out.
+    """
     present = tuples != NO_ROW
     if without is not None:
         present[:, without] = False
@@ -97,7 +100,10 @@ def _grouped_by_views(tuples: Tensor, without: int | None) -> list[tuple[list[in
 
 
 def _best_assignment(added: Tensor) -> Tensor:
-    """Return the row of each tuple in the assignment of lowest added cost (s, n_m), or `NO_ROW` if it gets none."""
+    """Return the row (s,) of each tuple in the assignment of lowest total cost, or `NO_ROW` if it gets none.
+
+    `added` (s, n_m) is the cost of assigning a row to a tuple.
+    """
     tuples, rows = linear_sum_assignment(added.cpu().numpy())
     column = torch.full((len(added),), NO_ROW)
     column[torch.from_numpy(tuples)] = torch.from_numpy(rows)
@@ -138,11 +144,11 @@ def posterior(score: Tensor, column: Tensor) -> Tensor:
     :math:`\mu_1` and standard deviation :math:`\sigma_1`; that of a wrong pair is normal with the mean and standard
     deviation of all unmatched pairs. A row belongs to one of the s tuples with probability :math:`\rho`:
 
-    .. math:: p_{ij} = \frac{\rho L_{ij}}{\rho \sum_{i'} L_{i'j} + (1 - \rho) s}, \quad L = f_1 / f_0,
+    .. math:: p_{ij} = \frac{\rho L_{ij}}{\rho \sum_{i'} L_{i'j} + (1 - \rho) s}, \quad L = f_1 / f_0
 
-    where :math:`L_{ij}` is the ratio of the densities of a correct and a wrong pair at the score of tuple i and row j.
-    It is clamped so that it never decreases with the score. :math:`\mu_1, \sigma_1, \rho` are estimated by expectation
-    maximisation.
+    where :math:`L_{ij}` is the ratio of the densities :math:`f_1` of a correct and :math:`f_0` of a wrong pair at the
+    score of tuple i and row j. It is clamped so that it never decreases with the score. :math:`\mu_1, \sigma_1, \rho`
+    are estimated by expectation maximisation.
 
     Args:
         score: (s, n_m), see `scores`.
@@ -191,9 +197,10 @@ def memberships(cost: Cost, views: Sequence[Tensor], tuples: Tensor) -> Tensor:
     for m in range(tuples.shape[1]):
         with_row = (tuples[:, m] != NO_ROW).nonzero().flatten()
         probability = posterior(scores(cost, views, tuples, m), tuples[:, m])[:, tuples[with_row, m]]
-        own = probability[with_row, torch.arange(len(with_row))]
+        in_tuple = probability[with_row, torch.arange(len(with_row))]
+        in_no_tuple = (1 - probability.sum(0)).clamp(min=0.0)
         alone = (tuples[with_row] != NO_ROW).sum(1) == 1
-        membership[with_row, m] = torch.where(alone, (1 - probability.sum(0)).clamp(min=0.0), own)
+        membership[with_row, m] = torch.where(alone, in_no_tuple, in_tuple)
     return membership
 
 
@@ -242,8 +249,8 @@ def _logit(p: Tensor) -> Tensor:
 def split(cost: Cost, views: Sequence[Tensor], tuples: Tensor, *, threshold: float) -> Tensor:
     """Remove rows with a membership probability below `threshold` from their tuples, and match them again.
 
-    Each pass removes the least probable such row of every tuple, until none is left. Removed rows join tuples that lack
-    their view, including those of other removed rows, if the probability is at least `threshold`.
+    Each pass removes the least probable such row of every tuple, until no such row is left. A removed row joins another
+    tuple without a row of its view, or another removed row, if the probability is at least `threshold`.
     """
     for _ in range(MOST_SWEEPS):
         has_partner = (tuples != NO_ROW).sum(1, keepdim=True) > 1
@@ -270,11 +277,11 @@ def _with_joined_rows(cost: Cost, views: Sequence[Tensor], tuples: Tensor, m: in
         return tuples
     probability = posterior(scores(cost, views, tuples, m), tuples[:, m])[lacking][:, tuples[single, m]]
     probability = torch.where(probability >= threshold, probability, 0.0)
-    target, source = (torch.from_numpy(part) for part in linear_sum_assignment(-probability.numpy()))
+    target, source = map(torch.from_numpy, linear_sum_assignment(-probability.numpy()))
     joined = probability[target, source] > 0
     target, source = lacking[target[joined]], single[source[joined]]
     tuples = tuples.clone()
     tuples[target, m] = tuples[source, m]
-    kept = torch.ones(len(tuples), dtype=torch.bool)
-    kept[source] = False
-    return tuples[kept]
+    remains = torch.ones(len(tuples), dtype=torch.bool)
+    remains[source] = False
+    return tuples[remains]

@@ -264,7 +264,7 @@ def test_invalid_arguments_are_named(options, message):
             lambda: m3g.solve(PROBLEM, epsilon=0.1).coupling(limit=10),
             r"the full coupling must be at most .* use pair_marginal\(l, m\)",
         ),
-        (lambda: m3g.solve(PROBLEM, epsilon=0.1).marginal(3), "l must be the number of a view, from 0 to 2, got 3"),
+        (lambda: m3g.solve(PROBLEM, epsilon=0.1).marginal(3), "l must be the index of a view, from 0 to 2, got 3"),
         (lambda: m3g.solve(PROBLEM, epsilon=0.1).pair_marginal(1, 1), "m must be a view other than l = 1"),
         (
             lambda: m3g.solve(m3g.CircularVariance()(torch.rand(2, 3, 4, 5)), epsilon=0, solver="linear-program"),
