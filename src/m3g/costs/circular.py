@@ -32,8 +32,8 @@ class CircularVariance(Cost):
 
     Args:
         scale: "definition" is the formula above. "algorithm2" multiplies it by (2k/(k-1))², the factor of the paper's
-            Algorithm 2: 16 for k = 2, 9 for k = 3. Dividing epsilon by this factor is equivalent. Use "algorithm2" with
-            the published values of epsilon.
+            Algorithm 2: 16 for k = 2, 9 for k = 3. Dividing epsilon by this factor gives the same coupling. Use
+            "algorithm2" with the published values of epsilon.
 
     Example:
         >>> import torch, m3g
@@ -80,9 +80,9 @@ class CircularStd(Cost):
 
     .. math:: c(z_1, \dots, z_k) = -\log \Bigl\lvert \tfrac1k \sum_l z_l \Bigr\rvert^2
 
-    The cost diverges as the mean vanishes. The squared length is therefore clamped to at least 1e-6, a cost of at most
-    13.8, with zero gradient where it is clamped. The cost is not a sum over pairs: use solver="dense" if n^k numbers
-    fit into memory, and "sampled" otherwise.
+    The cost diverges as the mean vanishes. The squared length of the mean is therefore clamped to at least 1e-6, which
+    limits the cost to 13.8. Clamped tuples have no gradient. The cost is not a sum over pairs: use solver="dense" if
+    n^k numbers fit into memory, and "sampled" otherwise.
 
     Complexity: O(n^k) for the cost tensor and for the gradient.
 
@@ -130,9 +130,10 @@ def select_points(points: Tensor, sizes: Sequence[int], rows: Sequence[Tensor]) 
 
 
 class CircularVarianceProblem(PairwiseProblem):
-    """Problem of the circular variance: C = factor · (1 - |mean|²), inner products of pairs and terms of one view.
+    """Problem of the circular variance: C = factor · (1 - |mean|²).
 
-    `tensors` is one tensor (b, N, d), the concatenated points of all views.
+    The cost is a sum of inner products of pairs of views and terms of one view. `tensors` is one tensor (b, N, d), the
+    concatenated points of all views.
     """
 
     kernel_form = "resultant"
@@ -153,7 +154,10 @@ class CircularVarianceProblem(PairwiseProblem):
         return out
 
     def log_kernels(self, epsilon: float, dtype: torch.dtype) -> LogKernels:
-        """Return the exponents s (⟨x_l, x_m⟩ - 1) with s = 2 · factor / (k² eps), at most 0 for unit vectors."""
+        """Return the exponents s (⟨x_l, x_m⟩ - 1) with s = 2 · factor / (k² eps), and the shifts of the other terms.
+
+        For unit vectors the exponents are at most 0, and the shifts are 0.
+        """
         points = self.tensors[0].detach()
         points = points if points.dtype == dtype else points.to(dtype)
         k = len(self.sizes)
@@ -216,7 +220,7 @@ class CircularStdProblem(Problem):
         return out
 
     def slab(self, rows: slice) -> Tensor:
-        squares = SquaredMeans(self.tensors[0].detach(), self.sizes).of(rows)
+        squares = SquaredMeans(self.tensors[0].detach(), self.sizes).slab(rows)
         # `clamp_` has no batching rule for torch.vmap.
         return torch.threshold_(squares, RESULTANT_FLOOR, RESULTANT_FLOOR).log_().mul_(-self.factor)
 
@@ -226,7 +230,7 @@ class CircularStdProblem(Problem):
         return -self.factor * squared.log().mean(-1)
 
     def gradient(self, coupling: Coupling) -> tuple[Tensor, ...]:
-        """d(-log R²) = -dR² / R² with R² = |mean|², and d R² / d x_l = (2/k²) Σ_m x_m."""
+        """Return d⟨P, C⟩ / dx, where d(-log R²) = -dR² / R² with R² = |mean|², and dR² / dx_l = (2/k²) Σ_m x_m."""
         return (coupling.weighted_pull(self.tensors[0].detach(), _divisor).mul_(-2 * self.factor / self.k**2),)
 
     def change(self, directions: Sequence[Tensor]) -> dict[tuple[int, ...], Tensor]:
@@ -246,5 +250,5 @@ class CircularStdProblem(Problem):
 
 
 def _divisor(squares: Tensor) -> Tensor:
-    """Return R² computed in place, infinite where the cost is clamped."""
+    """Replace R² by infinity, in place, where the cost is clamped, so that dividing by it gives a gradient of zero."""
     return torch.threshold_(squares, RESULTANT_FLOOR, torch.inf)

@@ -18,7 +18,7 @@ from m3g.costs.pairwise_problem import LogKernels, PairwiseProblem
 from m3g.costs.problem import Cost, Problem
 
 AnySum = TypeVar("AnySum", bound="SumProblem")
-# Number of tuples from which the cost tensor of a sum is computed in parts.
+# Minimum number of tuples for which the cost tensor of a sum is computed in parts.
 LARGE = 2**16
 
 
@@ -27,6 +27,9 @@ class SumCost(Cost):
     r"""Weighted sum of costs, :math:`c = \sum_i w_i c_i` with positive weights, written `0.5 * a + 0.5 * b`.
 
     A sum of pairwise costs is a pairwise cost, which solver="factored" supports.
+
+    Args:
+        terms: pairs (w_i, c_i).
 
     Example:
         >>> import torch, m3g
@@ -51,7 +54,7 @@ class SumCost(Cost):
         flattened: list[tuple[float, Cost]] = []
         for weight, cost in terms:
             inner = cost.terms if isinstance(cost, SumCost) else ((1.0, cost),)
-            flattened += [(weight * own, each) for own, each in inner]
+            flattened += [(weight * inner_weight, inner_cost) for inner_weight, inner_cost in inner]
         return SumCost(tuple(flattened))
 
     def __call__(self, views: Views, *, mask: Tensor | None = None, unit: bool = False) -> Problem:
@@ -136,8 +139,8 @@ class RestrictedCost(Cost):
         if isinstance(views, Tensor):
             return self.cost(_restricted(views, self.features(views.shape[-1])), mask=mask)
         parts, batch = flatten_batch(views)
-        kept = [_restricted(part, self.features(part.shape[-1])) for part in parts]
-        return self.cost([part.reshape(*batch, *part.shape[1:]) for part in kept], mask=mask)
+        parts = [_restricted(part, self.features(part.shape[-1])) for part in parts]
+        return self.cost([part.reshape(*batch, *part.shape[1:]) for part in parts], mask=mask)
 
     @property
     def linear(self) -> bool:
@@ -183,7 +186,7 @@ class SumProblem(Problem):
     """Sum of the costs of several problems with the same views. `tensors` are the tensors of all parts."""
 
     def __init__(self, parts: Sequence[Problem]):
-        self.given = tuple(parts)
+        self.initial_parts = tuple(parts)
         self.sizes, self.batch = parts[0].sizes, parts[0].batch
         self.tensors = tuple(tensor for part in parts for tensor in part.tensors)
         self.kernel_form = "sum" if all(part.kernel_form is not None for part in parts) else None
@@ -192,11 +195,12 @@ class SumProblem(Problem):
     @property
     def parts(self) -> list[Problem]:
         """The summed problems with the current tensors."""
-        return [part.with_tensors(own) for part, own in zip(self.given, self._by_part(self.tensors))]
+        return [part.with_tensors(tensors) for part, tensors in zip(self.initial_parts, self._by_part(self.tensors))]
 
     def _by_part(self, tensors: Sequence[Tensor]) -> list[Sequence[Tensor]]:
+        """Split tensors laid out like `self.tensors` into those of each part."""
         out, start = [], 0
-        for part in self.given:
+        for part in self.initial_parts:
             out.append(tensors[start : start + len(part.tensors)])
             start += len(part.tensors)
         return out
@@ -215,7 +219,10 @@ class SumProblem(Problem):
         return total
 
     def dense(self) -> Tensor:
-        """Return the full cost tensor, computed in four parts if it is large, so that peak memory is two tensors."""
+        """Return the full cost tensor.
+
+        A large tensor is computed in four slabs, so that peak memory is twice its size.
+        """
         n = self.sizes[0]
         if torch.compiler.is_compiling() or self.num_batch * self.num_tuples < LARGE:
             return self.slab(slice(0, n))
@@ -236,8 +243,8 @@ class SumProblem(Problem):
         return total
 
     def gradient_change(self, coupling: Coupling, directions: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        moves = self._by_part(directions)
-        return tuple(grad for part, own in zip(self.parts, moves) for grad in part.gradient_change(coupling, own))
+        by_part = zip(self.parts, self._by_part(directions))
+        return tuple(grad for part, moves in by_part for grad in part.gradient_change(coupling, moves))
 
 
 class PairwiseSumProblem(SumProblem, PairwiseProblem):

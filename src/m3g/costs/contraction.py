@@ -1,9 +1,9 @@
 """Pair marginals of a scaled tensor by products with vectors.
 
-For k > 2, all pair marginals of P = K ∘ (u_1 ⊗ … ⊗ u_k) require three passes over K. The first contracts the first view
-and gives the pairs of all others. The second contracts the last view and gives the pairs of the first view with all but
-the last. The third contracts all views in between and gives the pair of the first and the last. Each result is smaller
-than K by a factor of n or more, and no pass writes n^k numbers.
+For k > 2, all pair marginals of P = K ∘ (u_1 ⊗ … ⊗ u_k) require three passes over the tensor K. The first pass
+contracts the first view and gives the pairs of all others. The second contracts the last view and gives the pairs of
+the first view with all but the last. The third contracts all views in between and gives the pair of the first and the
+last. Each result is smaller than K by a factor of n or more, and no pass writes n^k numbers.
 """
 
 from __future__ import annotations
@@ -15,15 +15,18 @@ import torch
 from torch import Tensor
 
 Pairs = dict[tuple[int, int], Tensor]
-# Slabs larger than WHOLE_BYTES are processed in parts of about PART_BYTES or less. The temporary results of a part take
-# at most about TEMPORARY_PART of the memory of the slab. Parts that fit into the cache of a processor core are slower.
+# Slabs larger than WHOLE_BYTES are processed in parts of up to about PART_BYTES. The temporary results of a part take
+# up to about TEMPORARY_PART of the memory of the slab. Parts small enough for the cache of a core are slower.
 WHOLE_BYTES, PART_BYTES, TEMPORARY_PART = 2**18, 2**23, 0.75
 # Minimum number of entries of a matrix for which a matrix–vector product is divided among threads.
 PARALLEL = 2**18
 
 
 def pair_marginals(tensor: Tensor, scalings: Sequence[Tensor], views: Sequence[int]) -> Pairs:
-    """Return all pair marginals of a tensor (b, n_1, …, n_j) times scalings (b, n_l); `views` are the view indices."""
+    """Return all pair marginals of a tensor (b, n_1, …, n_j) times scalings (b, n_l).
+
+    `views` are the indices of its j views, which are the keys of the result.
+    """
     pairs = scaled_first(first_pairs(tensor, scalings[1:], views), scalings[0])
     if len(views) > 2:
         pairs.update(pair_marginals(without_first(tensor, scalings[0]), scalings[1:], views[1:]))
@@ -32,15 +35,15 @@ def pair_marginals(tensor: Tensor, scalings: Sequence[Tensor], views: Sequence[i
 
 def pair_marginals_of_slabs(slabs: Iterable[tuple[slice, Tensor]], scalings: Sequence[Tensor]) -> Pairs:
     """Return the pair marginals of a tensor given in slabs (b, rows, n_2, …), which together contain all its rows."""
-    k, of_first, tail = len(scalings), [], None
+    k, slab_pairs, tail = len(scalings), [], None
     for rows, slab in slabs:
         lead = scalings[0][:, rows]
-        of_first.append(scaled_first(first_pairs(slab, scalings[1:], range(k)), lead))
+        slab_pairs.append(scaled_first(first_pairs(slab, scalings[1:], range(k)), lead))
         if k > 2:
-            found = without_first(slab, lead)
-            tail = found if tail is None else tail + found
-        del slab  # before the next one is computed
-    pairs = {edge: concatenated_rows([part[edge] for part in of_first]) for edge in of_first[0]}
+            contracted = without_first(slab, lead)
+            tail = contracted if tail is None else tail + contracted
+        del slab  # free it before the next one is computed
+    pairs = {edge: concatenated_rows([part[edge] for part in slab_pairs]) for edge in slab_pairs[0]}
     return pairs if tail is None else {**pairs, **pair_marginals(tail, scalings[1:], range(1, k))}
 
 
@@ -71,12 +74,12 @@ def concatenated_rows(parts: Sequence[Tensor]) -> Tensor:
 
 
 def without_first(tensor: Tensor, scaling: Tensor) -> Tensor:
-    """Σ_i u[i] T[i, …]: (b, n_2, …, n_j)."""
+    """Return Σ_i u[i] T[i, …] (b, n_2, …, n_j) for a tensor T (b, n_1, …, n_j) and a scaling u (b, n_1)."""
     return row_times(scaling.unsqueeze(1), tensor.flatten(2)).view(tensor.shape[0], *tensor.shape[2:])
 
 
 def without_last(tensor: Tensor, scaling: Tensor) -> Tensor:
-    """Σ_i T[…, i] u[i] for u (b, 1, n): (b, n_1, …, n_{j-1})."""
+    """Return Σ_i T[…, i] u[i] (b, n_1, …, n_{j-1}) for a tensor T (b, n_1, …, n_j) and a scaling u (b, 1, n_j)."""
     return times_row(tensor.reshape(tensor.shape[0], -1, tensor.shape[-1]), scaling).view(tensor.shape[:-1])
 
 
@@ -111,7 +114,7 @@ def _num_parts(matrix: Tensor) -> int:
 
 
 def outer(scalings: Sequence[Tensor]) -> Tensor:
-    """(b, n_1), …, (b, n_j) -> (b, n_1 ⋯ n_j)."""
+    """Return the flattened outer product of scalings: (b, n_1), …, (b, n_j) -> (b, n_1 ⋯ n_j)."""
     out = scalings[0]
     for scaling in scalings[1:]:
         out = (out.unsqueeze(2) * scaling.unsqueeze(1)).flatten(1)
@@ -119,12 +122,17 @@ def outer(scalings: Sequence[Tensor]) -> Tensor:
 
 
 def additive(singles: Sequence[Tensor], pairs: Pairs) -> Tensor:
-    """Σ_l s_l[i_l] + Σ_{l<m} G_lm[i_l, i_m] as a tensor (b, n_1, …, n_k), with two passes over it."""
+    """Return Σ_l s_l[i_l] + Σ_{l<m} G_lm[i_l, i_m] as a tensor (b, n_1, …, n_k), with two passes over it.
+
+    Args:
+        singles: s_l (b, n_l), one per view.
+        pairs: G_lm (b, n_l, n_m), for all pairs l < m.
+    """
     k = len(singles)
     total = singles[-1]
     for l in range(k - 2, -1, -1):
-        own = [pairs[l, m] for m in range(l + 1, k)]
-        total = with_view(total, [*own[:-1], own[-1] + singles[l].unsqueeze(2)])
+        *others, last = [pairs[l, m] for m in range(l + 1, k)]
+        total = with_view(total, [*others, last + singles[l].unsqueeze(2)])
     return total
 
 
@@ -144,7 +152,7 @@ def with_view(rest: Tensor, pairs: Sequence[Tensor]) -> Tensor:
 
 
 def balanced_split(sizes: Sequence[int]) -> int:
-    """Return the number of leading views that minimises the total number of tuples of both groups of views."""
+    """Return the number of leading views for which the leading and the other views have the fewest tuples in total."""
     k = len(sizes)
     if all(n == sizes[0] for n in sizes):  # a product would specialise a symbolic size
         return (k + 1) // 2
@@ -157,9 +165,9 @@ def balanced_split(sizes: Sequence[int]) -> int:
 
 
 def parts_of(slabs: Iterable[tuple[slice, Tensor]], temporaries: float = 1.0) -> Iterator[tuple[slice, Tensor]]:
-    """Split slabs (b, rows, …) into parts of some rows.
+    """Split slabs (b, rows, …) into parts with fewer rows.
 
-    The caller allocates `temporaries` temporary numbers per entry of a part.
+    The size of a part is chosen for a caller that allocates `temporaries` temporary numbers per entry of the part.
     """
     for rows, slab in slabs:
         step = rows.stop - rows.start

@@ -75,8 +75,8 @@ class SquaredMeans:
         for pairs in reversed(rest):
             self.rest = with_view(self.rest, pairs)
 
-    def of(self, rows: slice) -> Tensor:
-        """Return (b, rows, n_2, …, n_k), new, for the tuples with view 0 in `rows`."""
+    def slab(self, rows: slice) -> Tensor:
+        """Return (b, rows, n_2, …, n_k), a new tensor, for the tuples whose first point is in `rows`."""
         return with_view(self.rest, [pair[:, rows] for pair in self.pairs])
 
 
@@ -145,8 +145,8 @@ class Coupling(ABC):
     def weighted_pull(self, points: Tensor, divisor: Callable[[Tensor], Tensor]) -> Tensor:
         """Return Σ_t P(t) / w(|mean_m x_m[t_m]|²) Σ_m x_m[t_m] over the tuples t with t_l = i, for every point i.
 
-        Here l is the view of i. The result (b, N, d) equals `pull` for w = 1. The default reads the full tensor,
-        slab by slab. `divisor` is w and may work in place.
+        Here l is the view of i, and w is `divisor`, which may work in place. The result (b, N, d) equals `pull` for
+        w = 1. The default reads the full tensor, slab by slab.
         """
         k, squares = len(self.sizes), SquaredMeans(points, self.sizes)
         slabs, scalings = self.unscaled_rows()
@@ -155,7 +155,7 @@ class Coupling(ABC):
 
         def weighted() -> Iterator[tuple[slice, Tensor]]:
             for rows, slab in parts_of(slabs):
-                yield rows, _divided(slab, divisor(squares.of(rows)))
+                yield rows, _divided(slab, divisor(squares.slab(rows)))
 
         pairs = pair_marginals_of_slabs(weighted(), scalings)
         marginals = torch.cat([pairs[0, 1].sum(2), *(pairs[0, l].sum(1) for l in range(1, k))], 1)
@@ -163,7 +163,10 @@ class Coupling(ABC):
 
 
 def _divided(slab: Tensor, divisor: Tensor) -> Tensor:
-    """slab / divisor, in place of the divisor unless under torch.vmap, where the slab may be batched and it may not."""
+    """Return slab / divisor, written to the memory of `divisor` unless under torch.func or torch.compile.
+
+    Under torch.vmap the slab may have a batch dimension that the divisor does not have.
+    """
     return torch.div(slab, divisor, out=divisor) if overwritable(slab) else slab / divisor
 
 

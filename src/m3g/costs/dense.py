@@ -70,7 +70,7 @@ class FunctionProblem(Problem):
     """Problem given by a function of k broadcastable tensors of points, with the features in the last axis."""
 
     def __init__(self, function: Callable[..., Tensor], views: Sequence[Tensor], *, batch: Sequence[int]):
-        """`views` are k tensors (b, n_l, d)."""
+        """Store the function, the views, k tensors (b, n_l, d), and the batch shape, whose product is b."""
         self.function = function
         self.sizes = tuple(view.shape[-2] for view in views)
         self.batch = tuple(batch)
@@ -105,7 +105,7 @@ class FunctionProblem(Problem):
 
     def _slabs(self, start: int = 0, stop: int | None = None) -> list[slice]:
         """Split a range of rows of view 0 into chunks."""
-        # A function may build n^(k-1) d features per row before it reduces them; a chunk takes at most 64 MiB.
+        # A function may build n^(k-1) d features per row before it reduces them. They take at most 64 MiB per chunk.
         per_row = self.num_batch * self.num_tuples / self.sizes[0] * self.tensors[0].shape[-1] * 8
         step = max(1, int(2**26 / per_row))
         stop = self.sizes[0] if stop is None else stop

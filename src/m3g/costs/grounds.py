@@ -21,7 +21,7 @@ def squared_euclidean(x: Tensor, y: Tensor) -> Tensor:
 
 
 def coulomb(x: Tensor, y: Tensor) -> Tensor:
-    """Return 1 / |x_i - y_j|, the repulsion of electrons, with distances clamped to at least 1e-3."""
+    """Return the Coulomb potential 1 / |x_i - y_j|, with distances clamped to at least 1e-3."""
     dtype = _common_type(x, y)
     x, y = _wide(x, y)
     squares, sizes = _squared_distances(x, y)

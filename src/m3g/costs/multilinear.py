@@ -11,7 +11,7 @@ from m3g.costs.contraction import balanced_split, parts_of
 
 
 def two_groups(points: Tensor, sizes: Sequence[int], rows: slice | None = None) -> tuple[list[Tensor], list[Tensor]]:
-    """Split points (b, N, d) into leading views A and other views B.
+    """Split points (b, N, d) into a group A of leading views and a group B of the other views.
 
     The number of tuples of A plus that of B is minimal. View 0 may be restricted to some rows.
     """
@@ -37,7 +37,7 @@ def pull_from_rows(
     pulled_b = pulled_change_b = torch.zeros_like(features_b.mT)
     leading: list[Tensor] = []
     rest: list[Tensor] | None = None
-    # Every tuple of A has β entries in the slab, and d numbers in each of two temporary tables.
+    # B has β tuples. Every tuple of A has β entries in the slab, and d numbers in each of two temporary tensors.
     for rows, slab in parts_of(slabs, 2 * points.shape[2] / features_b.shape[1]):
         first, _ = two_groups(points, sizes, rows)
         matrix = slab.reshape(slab.shape[0], -1, features_b.shape[1]).to(points.dtype)
@@ -52,13 +52,13 @@ def pull_from_rows(
         leading.append(grads[0])
         rest = grads[1:] if rest is None else [x + y for x, y in zip(rest, grads[1:])]
     assert rest is not None, "a coupling has rows"
-    of_b = pulled_b.mT
-    last = pull(second, of_b) if moves is None else pull_change(second, second_moves, of_b, pulled_change_b.mT)
+    grad_b = pulled_b.mT
+    last = pull(second, grad_b) if moves is None else pull_change(second, second_moves, grad_b, pulled_change_b.mT)
     return torch.cat([torch.cat(leading, 1), *rest, *last], 1)
 
 
 def products_without_each(factors: Sequence[Tensor]) -> list[Tensor]:
-    """Π_{m ≠ l} x_m for every l; all factors have the same shape."""
+    """Return Π_{m ≠ l} x_m for every l, as new tensors; all factors x_m have the same shape."""
     before, after = [torch.ones_like(factors[0])], [torch.ones_like(factors[0])]
     for factor, last in zip(factors[:-1], reversed(factors[1:])):
         before.append(before[-1] * factor)
@@ -67,7 +67,7 @@ def products_without_each(factors: Sequence[Tensor]) -> list[Tensor]:
 
 
 def features(parts: Sequence[Tensor]) -> Tensor:
-    """(b, n_1, d), …, (b, n_j, d) -> (b, n_1 ⋯ n_j, d): the entrywise product of the points of every tuple."""
+    """Return the entrywise product of the points of every tuple: (b, n_1, d), …, (b, n_j, d) -> (b, n_1 ⋯ n_j, d)."""
     out = parts[0]
     for part in parts[1:]:
         out = (out.unsqueeze(2) * part.unsqueeze(1)).flatten(1, 2)

@@ -19,7 +19,7 @@ from m3g.costs.problem import Cost
 
 Ground = Callable[[Tensor, Tensor], Tensor]
 
-# Slopes of the ground costs that are linear in the inner product of unit vectors: their decrease per unit.
+# Ground costs that are linear in the inner product of unit vectors, with their decrease per unit of the inner product.
 SLOPES = {"sqeuclidean": 2.0, "cosine": 1.0}
 # Named ground costs, with their values for orthogonal unit vectors, which are the costs of pairs with a missing point.
 GROUNDS: dict[str, tuple[Ground, float]] = {
@@ -93,11 +93,11 @@ class PairwiseCost(Cost):
             for edge in given:
                 if edge[1] >= k:
                     raise ValueError(f"{name} must name views from 0 to {k - 1}, got {edge!r}.")
-        kept = {edge: (grounds[edge], float(weight)) for edge, weight in sorted(weights.items()) if weight > 0}
-        if not kept:
+        edges = {edge: (grounds[edge], float(weight)) for edge, weight in sorted(weights.items()) if weight > 0}
+        if not edges:
             name = "ground" if self.weights is None else "weights"
             raise ValueError(f"{name} must have at least one pair with positive weight, got none.")
-        return kept
+        return edges
 
     @property
     def linear(self) -> bool:

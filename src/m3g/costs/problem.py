@@ -150,7 +150,11 @@ class Cost(ABC):
 
     @property
     def takes_means(self) -> bool:
-        """Whether losses replace a missing point by the mean of its object; otherwise the cost has a neutral value."""
+        """Whether the cost uses the mean of an object's present views for its missing points, without a mask.
+
+        Losses impute missing points by this mean. If False, they also pass the mask, so that the cost can use a neutral
+        value instead.
+        """
         return self.linear
 
     @property
@@ -159,10 +163,11 @@ class Cost(ABC):
         return False
 
     def slope(self, k: int) -> float | None:
-        r"""Return :math:`\varepsilon / \tau`, which converts a temperature into epsilon; None if undefined.
+        r"""Return :math:`\varepsilon / \tau`, epsilon per unit of the temperature :math:`\tau`; None if undefined.
 
-        If one point of a true tuple of unit vectors is replaced by z, -c changes by slope · ⟨z, q⟩, where q is the unit
-        query of the other k - 1 views (`query`). So tau = epsilon / slope is the temperature of InfoNCE for every k.
+        As a function of one point z of a tuple of unit vectors, -c = slope · ⟨z, q⟩ + constant, where q is the query of
+        the other k - 1 points (`query`). For a cost that is not linear, this holds to first order at equal points. So
+        :math:`\tau` = epsilon / slope is the temperature of InfoNCE for every k.
         """
         return None
 
@@ -170,7 +175,8 @@ class Cost(ABC):
         """Return the query of each object for a search in view `view`: (..., n, e), computed from its other views.
 
         For a cost that is linear in each view, -c = slope · ⟨candidate, query⟩ plus a term of the other views, so the
-        inner product of candidate and query is the score of the candidate.
+        inner product of candidate and query is the score of the candidate. Queries and `candidates` have e features: d,
+        or the sum over the terms of a `SumCost`.
 
         Args:
             views: (..., k, n, d); the entries of `view` itself are not read.
@@ -183,7 +189,10 @@ class Cost(ABC):
         raise ValueError(f"cost must be linear in each view to define a query, got {self!r}.")
 
     def candidates(self, points: Tensor) -> Tensor:
-        """Return the vectors (..., e) of points (..., d) whose inner products with a query are their scores."""
+        """Return the vectors (..., e) that represent points (..., d) in a search.
+
+        The inner product of such a vector with a `query` is the score of its point.
+        """
         return points
 
     def __add__(self, other: Cost) -> Cost:
